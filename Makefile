@@ -101,7 +101,7 @@ truth: setup-test
 papers: build
 ifdef DEVICE
 	@mkdir -p target/papers-device && cd target/papers-device && \
-	../../$(FATHOM) papers $(FIG) --device $(DEVICE) --folder . --output papers.md $(PAPERS)
+	../../$(FATHOM) papers $(FIG) --device $(DEVICE) --archives . --output papers.md $(PAPERS)
 	@echo "target/papers-device/papers.md"
 else
 	@$(FATHOM) papers $(or $(FIG),--output docs/results/papers.md)

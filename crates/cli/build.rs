@@ -29,10 +29,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Everything in a folder, in an order that is the same everywhere.
-fn listed(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+/// Everything in a directory, in an order that is the same everywhere.
+fn listed(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+        std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     paths.sort();
     Ok(paths)
 }

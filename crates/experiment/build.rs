@@ -11,10 +11,10 @@ fn main() {
 }
 
 fn embed(name: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name);
-    println!("cargo::rerun-if-changed={}", folder.display());
-    let entries = std::fs::read_dir(&folder).expect("the folder is there");
-    let mut files: Vec<_> = entries.map(|e| e.expect("the folder can be read").path()).collect();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name);
+    println!("cargo::rerun-if-changed={}", directory.display());
+    let entries = std::fs::read_dir(&directory).expect("the directory is there");
+    let mut files: Vec<_> = entries.map(|e| e.expect("the directory can be read").path()).collect();
     files.retain(|f| f.extension().is_some_and(|e| e == "toml"));
     files.sort();
     let mut list = String::from("&[\n");

@@ -73,10 +73,10 @@ fn kernels(out: &Path) {
         for flag in flags {
             build.flag(flag);
         }
-        // Objects are named after their source; separate folders keep them apart.
-        let folder = out.join(level);
-        fs::create_dir_all(&folder).unwrap_or_else(|e| fail(&format!("{}: {e}", folder.display())));
-        for object in build.out_dir(&folder).compile_intermediates() {
+        // Objects are named after their source; separate directories keep them apart.
+        let directory = out.join(level);
+        fs::create_dir_all(&directory).unwrap_or_else(|e| fail(&format!("{}: {e}", directory.display())));
+        for object in build.out_dir(&directory).compile_intermediates() {
             let recorded = recorded(&object);
             table.push_str(&format!("({level:?}, {recorded:?}),\n"));
             objects.object(object);
@@ -112,7 +112,7 @@ fn jar(out: &Path) {
     let made = Command::new("sh").arg(java.join("build")).arg(&jar).output();
     match made {
         Ok(output) if output.status.success() => {}
-        // This exit status means that there is no javac. The folder where distributions install one is watched, so that
+        // This exit status means that there is no javac. The directory where distributions install one is watched, so that
         // the next build finds it.
         Ok(output) if output.status.code() == Some(3) => {
             println!("cargo::rerun-if-changed=/usr/bin");

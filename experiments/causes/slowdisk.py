@@ -1,7 +1,7 @@
-"""A folder for one file, on a device with known service times: a FUSE server that uses /dev/fuse directly, since few machines have a
+"""A directory for one file, on a device with known service times: a FUSE server that uses /dev/fuse directly, since few machines have a
 library for it.
 
-argv: the folder, the microseconds that a write and a sync take, an N such that every Nth of them takes twenty times as long (0: none),
+argv: the directory, the microseconds that a write and a sync take, an N such that every Nth of them takes twenty times as long (0: none),
 and the number of requests served at a time. The times apply from the first line on standard input, which it acknowledges; before,
 requests take none. A loop disk whose file is here takes these times for its writes and flushes, so that the speed of the device is
 known whatever else the machine does. The data is in memory. Ends, and unmounts, at the end of its standard input.
@@ -19,7 +19,7 @@ import time
 
 # Whoever interrupts the trials stops the disk first, and then this program by closing its standard input.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-folder, write_s, sync_s, tail = sys.argv[1], int(sys.argv[2]) / 1e6, int(sys.argv[3]) / 1e6, int(sys.argv[4])
+directory, write_s, sync_s, tail = sys.argv[1], int(sys.argv[2]) / 1e6, int(sys.argv[3]) / 1e6, int(sys.argv[4])
 at_once = int(sys.argv[5])
 LOOKUP, FORGET, GETATTR, SETATTR, UNLINK, OPEN, READ, WRITE, STATFS, RELEASE, FSYNC = 1, 2, 3, 4, 10, 14, 15, 16, 17, 18, 20
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, CREATE, INTERRUPT, DESTROY, BATCH_FORGET, FALLOCATE = 25, 26, 27, 28, 29, 35, 36, 38, 42, 43
@@ -28,8 +28,8 @@ HEADER = struct.Struct("<IIQQIIIHH")
 libc = ctypes.CDLL(None, use_errno=True)
 device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
 options = "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other" % device
-if libc.mount(b"fathom-slowdisk", folder.encode(), b"fuse", 6, options.encode()) != 0:
-    sys.exit("mounting %s: %s" % (folder, os.strerror(ctypes.get_errno())))
+if libc.mount(b"fathom-slowdisk", directory.encode(), b"fuse", 6, options.encode()) != 0:
+    sys.exit("mounting %s: %s" % (directory, os.strerror(ctypes.get_errno())))
 
 data = bytearray()
 there = False
@@ -111,7 +111,7 @@ def end():
     for _ in sys.stdin:
         slow = True
         print("slow", flush=True)
-    libc.umount2(folder.encode(), 2)
+    libc.umount2(directory.encode(), 2)
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""INSERTs by a program that loads SQLite as a library, which can be probed inside: FOLDER JOURNAL ROWS ROUNDS.
+"""INSERTs by a program that loads SQLite as a library, which can be probed inside: DIRECTORY JOURNAL ROWS ROUNDS.
 
 As `fathom workload sqlite`: autocommit, synchronous=full; the first rounds warm the machine up, the last is timed. Besides its rate,
 it prints the lower quartile of the times of single INSERTs, as a rate: other load on the machine disturbs it less.
@@ -9,8 +9,8 @@ import sqlite3
 import sys
 import time
 
-folder, journal, rows, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-db = sqlite3.connect(os.path.join(folder, "insert.db"), isolation_level=None)
+directory, journal, rows, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+db = sqlite3.connect(os.path.join(directory, "insert.db"), isolation_level=None)
 db.execute(f"PRAGMA journal_mode={journal}").fetchall()
 db.execute("PRAGMA synchronous=full")
 db.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT)")

@@ -1,12 +1,12 @@
 // A bare relay of large writes or reads: the least that a coordinator with one node, or a stripe of several, can cost on one machine. The
 // floor of experiments/peers/pool-relay.toml.
 //
-//     relay FOLDER WORKERS read|write SECONDS
+//     relay DIRECTORY WORKERS read|write SECONDS
 //
 // A client requests 1 MiB at a time, with 8 requests in flight, over a Unix socket (28 bytes of request and the data; 16 bytes of
 // response and the data), as an NBD client does. The relay receives into shared memory, tells each worker over a TCP connection where its
 // part is (50 bytes, as the pool's frames take), and responds when all have done theirs (30 bytes); a worker is a process that calls
-// pwrite or pread on its own file in FOLDER. No checksum, no protocol, no order, no recovery. Parts of a request are MiB / WORKERS.
+// pwrite or pread on its own file in DIRECTORY. No checksum, no protocol, no order, no recovery. Parts of a request are MiB / WORKERS.
 // Without workers the relay does that itself: the cost of one process, such as nbdkit.
 // Prints the rate, and the processor time that relay and workers took per GiB.
 #define _GNU_SOURCE
@@ -67,9 +67,9 @@ static void tcp(int *near, int *far) {
     close(listener);
 }
 
-static int file_of(const char *folder, int nth, char *memory) {
+static int file_of(const char *directory, int nth, char *memory) {
     char path[4096];
-    snprintf(path, sizeof path, "%s/part%d", folder, nth);
+    snprintf(path, sizeof path, "%s/part%d", directory, nth);
     int file = open(path, O_RDWR | O_CREAT, 0600);
     need(file >= 0 && ftruncate(file, FILE_BYTES) == 0, path);
     for (off_t at = 0; at < FILE_BYTES; at += SIZE) need(pwrite(file, memory, SIZE, at) == SIZE, "pwrite");
@@ -81,9 +81,9 @@ static void use(int file, int writes, char *bytes, int part, long at) {
     need(n == part, "file");
 }
 
-static void worker(const char *folder, int nth, int fd, char *memory, int part, int writes) {
+static void worker(const char *directory, int nth, int fd, char *memory, int part, int writes) {
     char message[TOLD];
-    int file = file_of(folder, nth, memory);
+    int file = file_of(directory, nth, memory);
     whole(1, fd, message, 1);
     while (whole(0, fd, message, TOLD)) {
         long slot, at;
@@ -126,9 +126,9 @@ static void relay(int client, int *workers, int count, char *memory, int part, i
     }
 }
 
-static void alone(const char *folder, int client, char *memory, int writes) {
+static void alone(const char *directory, int client, char *memory, int writes) {
     static char head[ASKED];
-    int file = file_of(folder, 0, memory);
+    int file = file_of(directory, 0, memory);
     long place = 0;
     for (whole(1, client, head, 1); whole(0, client, head, ASKED); place = (place + SIZE) % (FILE_BYTES - SIZE)) {
         if (writes && !whole(0, client, memory, SIZE)) break;
@@ -147,7 +147,7 @@ static double now(void) {
 int main(int argc, char **argv) {
     int count = argc == 5 ? atoi(argv[2]) : -1, writes = argc == 5 && strcmp(argv[3], "write") == 0;
     if (count < 0 || count > MOST || (count && SIZE % count)) {
-        fprintf(stderr, "relay FOLDER WORKERS read|write SECONDS\n");
+        fprintf(stderr, "relay DIRECTORY WORKERS read|write SECONDS\n");
         return 2;
     }
     char *memory = mmap(NULL, DEPTH * SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

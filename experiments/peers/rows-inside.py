@@ -53,8 +53,8 @@ fathom, pairs = sys.argv[1], int(sys.argv[2])
 here = os.path.dirname(os.path.abspath(__file__))
 print("| each | untraced, ns | recorded / untraced, rate | more, ns | by its own measurement, ns |")
 print("|---|---:|---:|---:|---:|")
-with tempfile.TemporaryDirectory() as folder:
-    program, archive = os.path.join(folder, "rows"), os.path.join(folder, "t.fathom")
+with tempfile.TemporaryDirectory() as directory:
+    program, archive = os.path.join(directory, "rows"), os.path.join(directory, "t.fathom")
     subprocess.run(["cc", "-O2", "-o", program, os.path.join(here, "rows-inside.c"), "-lsqlite3"], check=True)
     for mode, (steps, executions) in MODES.items():
         command, found = [program, mode, "0.3"], []

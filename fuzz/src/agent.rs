@@ -26,14 +26,14 @@ pub fn frames() -> Vec<Vec<u8>> {
     vec![bytes]
 }
 
-/// What is read is read the same from what it writes, and no name leads out of its folder.
+/// What is read is read the same from what it writes, and no name leads out of its directory.
 pub fn frame(bytes: &[u8]) {
     let mut from = bytes;
     while let Ok(Some(frame)) = Frame::read(&mut from) {
         if let Frame::Part(name, _) | Frame::Piece(name, ..) = &frame
-            && let Some(path) = below(Path::new("/folder"), name)
+            && let Some(path) = below(Path::new("/directory"), name)
         {
-            assert!(path.starts_with("/folder") && !name.split('/').any(|part| part == ".."));
+            assert!(path.starts_with("/directory") && !name.split('/').any(|part| part == ".."));
         }
         let mut again = Vec::new();
         if frame.write(&mut again).is_ok() {
@@ -101,8 +101,8 @@ pub fn detached(bytes: &[u8]) {
         let again = serde_json::to_vec(&status).unwrap_or_default();
         assert_eq!(Status::parse(&again), Ok(status));
     }
-    let folder = Path::new("/folder");
-    if let Ok(place) = Shelf::within(folder).place(&String::from_utf8_lossy(bytes)) {
-        assert!(place.path().starts_with(folder) && place.path().components().count() == 4);
+    let directory = Path::new("/directory");
+    if let Ok(place) = Shelf::within(directory).place(&String::from_utf8_lossy(bytes)) {
+        assert!(place.path().starts_with(directory) && place.path().components().count() == 4);
     }
 }

@@ -15,8 +15,8 @@ use std::path::Path;
 const FIXTURES: &str = "../crates/device/tests/fixtures";
 const NEXT: &str = "@@ ";
 
-fn take(root: &Path, folder: &Path, out: &mut Vec<u8>) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
+fn take(root: &Path, directory: &Path, out: &mut Vec<u8>) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
     let mut paths: Vec<_> = entries.flatten().map(|e| e.path()).collect();
     paths.sort();
     for path in paths {
@@ -76,13 +76,13 @@ impl Reader for FakeFiles {
         self.0.get(path).cloned().ok_or_else(|| "no such file".into())
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<String>, String> {
+    fn list(&self, directory: &str) -> Result<Vec<String>, String> {
         let names: BTreeSet<String> = self
             .0
             .keys()
-            .filter_map(|p| Some(p.strip_prefix(folder)?.strip_prefix('/')?.split('/').next()?.to_owned()))
+            .filter_map(|p| Some(p.strip_prefix(directory)?.strip_prefix('/')?.split('/').next()?.to_owned()))
             .collect();
-        if names.is_empty() { Err("no such folder".into()) } else { Ok(names.into_iter().collect()) }
+        if names.is_empty() { Err("no such directory".into()) } else { Ok(names.into_iter().collect()) }
     }
 
     fn run(&self, words: &[&str]) -> Result<String, String> {

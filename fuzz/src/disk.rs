@@ -111,11 +111,11 @@ const BLOCKS: u64 = 8;
 
 /// A store that was closed in order, and one that was not.
 pub fn stores() -> Vec<Vec<u8>> {
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     [true, false]
         .into_iter()
         .map(|close| {
-            let path = folder.path().join(close.to_string());
+            let path = directory.path().join(close.to_string());
             let store = Store::format(&path, Some(BLOCKS * BLOCK_BYTES), "n".into(), false).expect("there is room");
             let place = StorePosition { index: 0, count: 1, stripe_bytes: 0 };
             let claim = Claim {

@@ -26,7 +26,7 @@ pub fn commits() -> Vec<Vec<u8>> {
     vec![lines.map(|line| line.to_string()).join("\n").into_bytes()]
 }
 
-/// Each line is tried as each kind of file. What a commit brings in stays below the fleet's folder, is there once, and survives a
+/// Each line is tried as each kind of file. What a commit brings in stays below the fleet's directory, is there once, and survives a
 /// checkpoint; what is merged belongs to the fleet.
 pub fn commit(bytes: &[u8]) {
     let mut state = State::default();

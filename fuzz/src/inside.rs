@@ -162,8 +162,8 @@ pub fn arena(input: &[u8]) {
     let Some((overlays, ring)) = input.split_at_checked(OVERLAYS) else { return };
     let own = std::process::id();
     let made = || -> std::io::Result<()> {
-        let folder = tempfile::tempdir()?;
-        let file = File::create_new(folder.path().join(format!("{own}.1")))?;
+        let directory = tempfile::tempdir()?;
+        let file = File::create_new(directory.path().join(format!("{own}.1")))?;
         file.set_len(ARENA_SIZE)?;
         file.write_all_at(&ARENA_MAGIC.to_le_bytes(), 0)?;
         file.write_all_at(&own.to_le_bytes(), TGID_AT as u64)?;
@@ -171,7 +171,7 @@ pub fn arena(input: &[u8]) {
         let nth = Random::new(ring.len() as u64).below(4) as u64;
         file.write_all_at(&ring[..ring.len().min(8 * RING_WORDS as usize)], RINGS_AT + nth * RING_WORDS * 8)?;
         let from_ns = capture::boot_ns();
-        let mut arenas = Arenas::new(folder.path().into(), from_ns, 2);
+        let mut arenas = Arenas::new(directory.path().into(), from_ns, 2);
         arenas.look();
         for half in overlays.chunks(OVERLAYS / 2) {
             for overlay in half.chunks_exact(10) {

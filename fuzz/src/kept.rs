@@ -15,7 +15,7 @@ const MOST: usize = 1 << 26;
 pub type Kept = (String, Vec<u8>);
 
 /// Where a target's are.
-pub fn folder(target: &str) -> PathBuf {
+pub fn directory(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target)
 }
 
@@ -24,12 +24,12 @@ pub fn folder(target: &str) -> PathBuf {
 /// # Errors
 /// A file cannot be read, or is no packed one.
 pub fn kept(target: &str) -> io::Result<Vec<Kept>> {
-    let folder = folder(target);
+    let directory = directory(target);
     let mut all = Vec::new();
-    if !folder.is_dir() {
+    if !directory.is_dir() {
         return Ok(all);
     }
-    for path in files(&folder)? {
+    for path in files(&directory)? {
         let (name, bytes) = (path.display().to_string(), std::fs::read(&path)?);
         if !path.ends_with(PACKED) {
             all.push((name, bytes));
@@ -41,21 +41,21 @@ pub fn kept(target: &str) -> io::Result<Vec<Kept>> {
     Ok(all)
 }
 
-/// Packs the files of a folder, in place of what was packed before; how many inputs and bytes it made.
+/// Packs the files of a directory, in place of what was packed before; how many inputs and bytes it made.
 ///
 /// # Errors
 /// A file cannot be read or written.
 pub fn pack(target: &str, from: &Path) -> io::Result<(usize, usize)> {
     let inputs: BTreeSet<Vec<u8>> = files(from)?.into_iter().map(std::fs::read).collect::<io::Result<_>>()?;
     let bytes = packed(&inputs);
-    std::fs::create_dir_all(folder(target))?;
-    std::fs::write(folder(target).join(PACKED), &bytes)?;
+    std::fs::create_dir_all(directory(target))?;
+    std::fs::write(directory(target).join(PACKED), &bytes)?;
     Ok((inputs.len(), bytes.len()))
 }
 
-fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+        std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     paths.sort();
     Ok(paths)
 }

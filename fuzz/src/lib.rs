@@ -36,7 +36,7 @@ mod words;
 /// One reader under test.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, also of its folder in `fuzz/corpus/`.
+    /// Its name, also of its directory in `fuzz/corpus/`.
     pub name: &'static str,
     /// Valid inputs, made by our own writers, from which others are made.
     pub seeds: fn() -> Vec<Vec<u8>>,

@@ -4,8 +4,8 @@
 //! cargo run -p fathom-fuzz -- smoke [--seconds N] [--seed S]     every target, N seconds each (2)
 //! cargo run -p fathom-fuzz -- run TARGET [--seconds N] [--iterations N] [--seed S]
 //! cargo run -p fathom-fuzz -- try TARGET FILE                    one input
-//! cargo run -p fathom-fuzz -- seeds TARGET FOLDER                writes what inputs are made of, a file each
-//! cargo run -p fathom-fuzz -- pack TARGET FOLDER                 keeps the inputs in a folder's files
+//! cargo run -p fathom-fuzz -- seeds TARGET DIRECTORY                writes what inputs are made of, a file each
+//! cargo run -p fathom-fuzz -- pack TARGET DIRECTORY                 keeps the inputs in a directory's files
 //! cargo run -p fathom-fuzz -- list
 //! ```
 //!
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         None => {
             say(
                 "usage: smoke [--seconds N] [--seed S] | run TARGET [--seconds N] [--iterations N] [--seed S] | try TARGET FILE | \
-                 seeds TARGET FOLDER | pack TARGET FOLDER | list",
+                 seeds TARGET DIRECTORY | pack TARGET DIRECTORY | list",
             );
             ExitCode::from(2)
         }
@@ -158,9 +158,9 @@ fn keep(target: Target, bytes: &[u8]) -> String {
     if target.name == CANARY.name {
         return "not kept, since it must fail".into();
     }
-    let folder = fathom_fuzz::kept::folder(target.name);
-    let path = folder.join(format!("{:08x}", crc32fast::hash(bytes)));
-    let kept = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, bytes));
+    let directory = fathom_fuzz::kept::directory(target.name);
+    let path = directory.join(format!("{:08x}", crc32fast::hash(bytes)));
+    let kept = std::fs::create_dir_all(&directory).and_then(|()| std::fs::write(&path, bytes));
     kept.map_or_else(|e| format!("not kept ({e})"), |()| format!("kept as {}", path.display()))
 }
 

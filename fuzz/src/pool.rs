@@ -76,7 +76,7 @@ pub fn configs() -> Vec<Vec<u8>> {
 /// A configuration that is taken has something to do, each node once, and no path that begins elsewhere than it says.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(config) = Config::parse(text, std::path::Path::new("/folder")) {
+    if let Ok(config) = Config::parse(text, std::path::Path::new("/directory")) {
         assert!(config.serve.is_some() || config.node.is_some());
         assert!(config.key.is_none_or(|key| key.is_absolute()));
         if let Some(serve) = config.serve {

@@ -221,7 +221,7 @@ class Archive:
 
 
 class Fleet:
-    """A fleet in a folder: the same tables, across all of its archives."""
+    """A fleet in a directory: the same tables, across all of its archives."""
 
     @_damaged
     def __init__(self, path, info):
@@ -258,13 +258,13 @@ class Fleet:
                 raise Error(f"{self.path} is damaged: {path!r} is not the path of a file of its table {file['table']}")
         return files, runs
 
-    def _numbered(self, folder):
+    def _numbered(self, directory):
         try:
-            names = os.listdir(os.path.join(self.path, folder))
+            names = os.listdir(os.path.join(self.path, directory))
         except FileNotFoundError:
             return {}
         return {
-            int(name[:-5]): os.path.join(self.path, folder, name) for name in names if re.fullmatch(r"[0-9]{20}\.json", name)
+            int(name[:-5]): os.path.join(self.path, directory, name) for name in names if re.fullmatch(r"[0-9]{20}\.json", name)
         }
 
     def __repr__(self):
@@ -321,7 +321,7 @@ class Fleet:
 
 
 def open(path):
-    """Opens an archive, or a fleet in a folder."""
+    """Opens an archive, or a fleet in a directory."""
     path = os.fspath(path)
     if "://" in os.fsdecode(path) and not os.path.exists(path):
         raise Error(f"{os.fsdecode(path)} is no path of this machine; a fleet in a bucket is read with its engine (docs/guide/fleet.md)")

@@ -1,10 +1,10 @@
 """Reads every table of archives with another engine, and computes on them.
 
-    python3 engines.py duckdb|datafusion|pyspark FOLDER...
+    python3 engines.py duckdb|datafusion|pyspark DIRECTORY...
 
-FOLDER is an archive's `tables`, or an export of it. Each column must have a type that every engine computes with, every value must be
+DIRECTORY is an archive's `tables`, or an export of it. Each column must have a type that every engine computes with, every value must be
 readable, and the engine's results for times (their number, their least and greatest difference) must equal what Python computes from
-the same values. Prints one line per table: its folder, its name, its rows.
+the same values. Prints one line per table: its directory, its name, its rows.
 """
 
 import os
@@ -98,10 +98,10 @@ def table(engine, path):
 
 def main():
     engine = {"duckdb": DuckDb, "datafusion": DataFusion, "pyspark": Spark}[sys.argv[1]]()
-    for folder in sys.argv[2:]:
-        for name in sorted(os.listdir(folder)):
+    for directory in sys.argv[2:]:
+        for name in sorted(os.listdir(directory)):
             if name.endswith(".parquet"):
-                print(folder, name.removesuffix(".parquet"), table(engine, os.path.join(folder, name)))
+                print(directory, name.removesuffix(".parquet"), table(engine, os.path.join(directory, name)))
 
 
 main()

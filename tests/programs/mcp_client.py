@@ -1,8 +1,8 @@
 """Drives `fathom mcp` with the Model Context Protocol's own client.
 
-    python3 mcp_client.py FATHOM FOLDER
+    python3 mcp_client.py FATHOM DIRECTORY
 
-Each tool is called as an assistant would, then with arguments that are missing, have a wrong type, or lead outside the folder. The
+Each tool is called as an assistant would, then with arguments that are missing, have a wrong type, or lead outside the directory. The
 client checks every message against the protocol's schema.
 """
 

@@ -21,8 +21,8 @@ for opened in (archive, fleet):
     if len(dir(opened)) != len(set(dir(opened))) or "facts" not in dir(opened):
         sys.exit(f"dir() of {opened} names one thing twice, or lacks one")
 names = [name for name in dir(archive) if name in fathom._DECLARED["tables"] and name != "archives"]
-with tempfile.TemporaryDirectory() as folder:
-    copy = os.path.join(folder, "a.fathom")
+with tempfile.TemporaryDirectory() as directory:
+    copy = os.path.join(directory, "a.fathom")
     shutil.copytree(sys.argv[1], copy)
     path = os.path.join(copy, "tables", "spans.parquet")
     with open(path, "r+b") as file:
@@ -34,8 +34,8 @@ with tempfile.TemporaryDirectory() as folder:
     except fathom.Error as error:
         refused = str(error)
 # Damage is also detected without a checksum, and so is a missing file of a fleet.
-with tempfile.TemporaryDirectory() as folder:
-    copy = os.path.join(folder, "a.fathom")
+with tempfile.TemporaryDirectory() as directory:
+    copy = os.path.join(directory, "a.fathom")
     shutil.copytree(sys.argv[1], copy)
     index = os.path.join(copy, "tables", "index.json")
     with open(index, encoding="utf-8") as file:
@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory() as folder:
             sys.exit(f"tables with {changed} were read")
         except fathom.Error:
             pass
-    lacking = os.path.join(folder, "fleet")
+    lacking = os.path.join(directory, "fleet")
     shutil.copytree(sys.argv[2], lacking)
     opened = fathom.open(lacking)
     shutil.rmtree(os.path.join(lacking, "spans"))
@@ -61,8 +61,8 @@ with tempfile.TemporaryDirectory() as folder:
         pass
 # A pipe in place of a file is rejected, not waited for.
 for name in ["meta.json", "tables/index.json", "tables/spans.parquet"]:
-    with tempfile.TemporaryDirectory() as folder:
-        copy = os.path.join(folder, "a.fathom")
+    with tempfile.TemporaryDirectory() as directory:
+        copy = os.path.join(directory, "a.fathom")
         shutil.copytree(sys.argv[1], copy)
         os.remove(os.path.join(copy, name))
         os.mkfifo(os.path.join(copy, name))
@@ -72,8 +72,8 @@ for name in ["meta.json", "tables/index.json", "tables/spans.parquet"]:
         except fathom.Error:
             pass
 # Anything that is not a complete archive raises the package's own error.
-with tempfile.TemporaryDirectory() as folder:
-    whole = os.path.join(folder, "fleet")
+with tempfile.TemporaryDirectory() as directory:
+    whole = os.path.join(directory, "fleet")
     shutil.copytree(sys.argv[2], whole)
     newest = max(os.listdir(os.path.join(whole, "_log")))
     newest = f"{int(newest[:-5]) + 1:020}.json"
@@ -90,12 +90,12 @@ with tempfile.TemporaryDirectory() as folder:
         ("a.fathom/meta.json", '{"format": "fathom-archive", "table_version": "x"}'),
         ("plain", "text"),
     ]:
-        path = os.path.join(folder, name)
+        path = os.path.join(directory, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         try:
-            fathom.open(os.path.join(folder, name.split("/")[0]))
+            fathom.open(os.path.join(directory, name.split("/")[0]))
             sys.exit(f"{name}: {text[:60]} was opened")
         except fathom.Error:
             pass

@@ -14,9 +14,9 @@ import pyarrow.parquet
 SCHEMA = fathom._schema("shapes")
 
 
-def made(folder, name, table, rows=None, log=None):
+def made(directory, name, table, rows=None, log=None):
     """An archive with this table `shapes`."""
-    path = os.path.join(folder, f"{name}.fathom")
+    path = os.path.join(directory, f"{name}.fathom")
     os.makedirs(os.path.join(path, "tables"))
     file = os.path.join(path, "tables", "shapes.parquet")
     pyarrow.parquet.write_table(table, file, compression="zstd", store_schema=False)
@@ -51,24 +51,24 @@ def said(path):
         return f"refused: {error}"
 
 
-def main(folder):
+def main(directory):
     few = shapes(2)
     plain = few.set_column(2, "text", few["text"].cast(pyarrow.string()))
     null = plain.set_column(0, "id", pyarrow.array([1, None], pyarrow.int64()))
     found = {
-        "good": said(made(folder, "good", plain)),
-        "without a required column": said(made(folder, "column", plain.drop_columns(["id"]))),
-        "with empty cells": said(made(folder, "cells", null)),
-        "of another type": said(made(folder, "type", plain.set_column(0, "id", pyarrow.array(["1", "2"])))),
-        "with fewer rows than stated": said(made(folder, "rows", plain, rows=3)),
-        "cut log": said(made(folder, "cut", plain, log=10)),
+        "good": said(made(directory, "good", plain)),
+        "without a required column": said(made(directory, "column", plain.drop_columns(["id"]))),
+        "with empty cells": said(made(directory, "cells", null)),
+        "of another type": said(made(directory, "type", plain.set_column(0, "id", pyarrow.array(["1", "2"])))),
+        "with fewer rows than stated": said(made(directory, "rows", plain, rows=3)),
+        "cut log": said(made(directory, "cut", plain, log=10)),
     }
     many = pyarrow.table(
         [pyarrow.concat_arrays([pyarrow.array([7] * 1000, pyarrow.int64())] * 5000)]
         + [pyarrow.concat_arrays([pyarrow.array(["a"] * 1000)] * 5000)] * 2,
         names=SCHEMA.names,
     )
-    paths = [made(folder, "many", many), made(folder, "long", shapes(2000, "a" * (1 << 20)))]
+    paths = [made(directory, "many", many), made(directory, "long", shapes(2000, "a" * (1 << 20)))]
     del many
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found["many rows"], found["long texts"] = map(said, paths)

@@ -66,7 +66,7 @@ class Spark:
 
 class Sail(Spark):
     """A server of Spark's protocol without a JVM, and Spark's client. In version 0.7, names are quoted by `, whatever its settings say,
-    and a date in a folder's name is a string."""
+    and a date in a directory's name is a string."""
 
     def __init__(self):
         from pysail.spark import SparkConnectServer

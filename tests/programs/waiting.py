@@ -1,9 +1,9 @@
 # Every kind of operation with every kind of wait at its begin, in the middle and at its end; prints for each what the program itself
 # knows of it: process, kind, wait, place, begin and end (CLOCK_BOOTTIME, ns), its thread's CPU time (ns).
-# argv: a folder on a disk; the kinds of operation.
+# argv: a directory on a disk; the kinds of operation.
 import ctypes, fcntl, mmap, os, select, socket, sqlite3, struct, sys, threading, time
 
-folder, kinds = sys.argv[1], sys.argv[2:]
+directory, kinds = sys.argv[1], sys.argv[2:]
 ASLEEP_S, BUSY_NS = 0.03, 3_000_000
 
 def now():
@@ -59,7 +59,7 @@ def child():
     os.waitpid(pid, 0)
 
 def flock():
-    path = os.path.join(folder, f"lock-{os.getpid()}")
+    path = os.path.join(directory, f"lock-{os.getpid()}")
     locked, taken = os.pipe()
     pid = os.fork()
     if not pid:
@@ -109,7 +109,7 @@ def marks(fd):
 
 # What SQLite does with a rollback journal, by a program in which no SQLite can be found. With a WAL, a pause of 10 ms ends a transaction.
 def inferred(wait, place, _):
-    database, journal = (os.path.join(folder, f"{wait}{place}.db{suffix}") for suffix in ("", "-journal"))
+    database, journal = (os.path.join(directory, f"{wait}{place}.db{suffix}") for suffix in ("", "-journal"))
     file = os.open(database, os.O_CREAT | os.O_RDWR)
     log = os.open(journal, os.O_CREAT | os.O_RDWR)
     os.pwritev(log, [b"j" * 512], 0, os.RWF_DSYNC if (wait, place) == ("sync", 0) else 0)
@@ -125,7 +125,7 @@ def inferred(wait, place, _):
 
 def call(wait, place, _):
     if wait == "sync":
-        file = os.open(os.path.join(folder, f"durable{place}"), os.O_CREAT | os.O_RDWR | (os.O_DSYNC if place == 0 else 0))
+        file = os.open(os.path.join(directory, f"durable{place}"), os.O_CREAT | os.O_RDWR | (os.O_DSYNC if place == 0 else 0))
         os.pwrite(file, b"x" * 4096, 0)
         if place == 1:
             os.fsync(file)
@@ -142,8 +142,8 @@ def function(wait, place, _):
 
 def perform(kind):
     global plain, parent
-    parent = os.open(folder, os.O_RDONLY)
-    plain = os.open(os.path.join(folder, f"plain-{kind}"), os.O_CREAT | os.O_RDWR)
+    parent = os.open(directory, os.O_RDONLY)
+    plain = os.open(os.path.join(directory, f"plain-{kind}"), os.O_CREAT | os.O_RDWR)
     database = None
     if kind == "mark":
         # From now on, the recorder knows when threads sleep.

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// Iterations of `{duration}` ns, in some processes up to a thousandth more; 5 rows of work each. The content of the file `slow` in
-/// the working folder is put before the digits: the same command, whose program has become slower.
+/// the working directory is put before the digits: the same command, whose program has become slower.
 pub const DESIGN: &str = r#"
 name = "fake"
 question = "How fast is a script that makes its numbers up?"
@@ -54,29 +54,29 @@ default = 0
 values = [0, 0.05, 0.4]
 "#;
 
-/// A folder with the design in it, as `fake.toml`.
+/// A directory with the design in it, as `fake.toml`.
 ///
 /// # Errors
 /// It cannot be made.
-pub fn folder() -> Result<TempDir> {
-    let folder = tempfile::tempdir()?;
-    std::fs::write(folder.path().join("fake.toml"), DESIGN)?;
-    Ok(folder)
+pub fn directory() -> Result<TempDir> {
+    let directory = tempfile::tempdir()?;
+    std::fs::write(directory.path().join("fake.toml"), DESIGN)?;
+    Ok(directory)
 }
 
-/// A folder with the design in it, as the program's working folder.
-pub struct Folder(TempDir);
+/// A directory with the design in it, as the program's working directory.
+pub struct Directory(TempDir);
 
-impl Folder {
+impl Directory {
     /// Creates one.
     ///
     /// # Errors
     /// It cannot be made.
     pub fn new() -> Result<Self> {
-        Ok(Self(folder()?))
+        Ok(Self(directory()?))
     }
 
-    /// The folder.
+    /// The directory.
     pub fn here(&self) -> &Path {
         self.0.path()
     }

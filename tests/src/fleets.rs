@@ -32,29 +32,29 @@ pub fn python_has(module: &str) -> Result<(), String> {
     found.then_some(()).ok_or_else(|| format!("{module} is not installed; `scripts/engines {module}` does it"))
 }
 
-/// A copy of the sample archives of every version, in a folder of its own.
-pub fn archives(folder: &Path) -> Result<Vec<PathBuf>> {
+/// A copy of the sample archives of every version, in a directory of its own.
+pub fn archives(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut copies = Vec::new();
     let mut entries: Vec<_> = fs::read_dir(here("archives"))?.collect::<Result<_, _>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries.iter().filter(|entry| entry.path().is_dir()) {
-        let to = folder.join(entry.file_name()).with_extension("fathom");
+        let to = directory.join(entry.file_name()).with_extension("fathom");
         copy(&entry.path(), &to)?;
         copies.push(to);
     }
     Ok(copies)
 }
 
-/// Copies a folder.
+/// Copies a directory.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     run(Command::new("cp").arg("-r").arg(from).arg(to)).map(drop)
 }
 
 /// Makes copies of an archive that count as other recordings: created at other times, `days` apart.
-pub fn others(of: &Path, folder: &Path, count: u64, days: u64) -> Result<Vec<PathBuf>> {
+pub fn others(of: &Path, directory: &Path, count: u64, days: u64) -> Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     for n in 0..count {
-        let to = folder.join(format!("{n:03}.fathom"));
+        let to = directory.join(format!("{n:03}.fathom"));
         copy(of, &to)?;
         let path = to.join("meta.json");
         let mut meta: Value = serde_json::from_slice(&fs::read(&path)?)?;
@@ -125,7 +125,7 @@ pub fn refused(mut command: Command) -> Result<String> {
     Ok(said)
 }
 
-/// Whether S3Proxy can run, an S3 store over a folder that conforms to S3 (moto, in Python, keeps objects in memory).
+/// Whether S3Proxy can run, an S3 store over a directory that conforms to S3 (moto, in Python, keeps objects in memory).
 pub fn s3proxy() -> Result<(), String> {
     let there = here("../target/s3proxy/s3proxy.jar").is_file();
     crate::installed("java")?;
@@ -141,7 +141,7 @@ pub fn versitygw() -> Result<(), String> {
 /// An S3 store on loopback, which ends with the test.
 pub struct S3 {
     _service: Service,
-    /// Its output, unless that is in another folder.
+    /// Its output, unless that is in another directory.
     _log: Option<tempfile::TempDir>,
     /// The address it listens on.
     pub at: String,
@@ -163,27 +163,27 @@ fn free_port() -> Result<u16> {
 impl S3 {
     /// Starts it.
     pub fn start() -> Result<Self> {
-        let (port, folder) = (free_port()?, tempfile::tempdir()?);
+        let (port, directory) = (free_port()?, tempfile::tempdir()?);
         let mut command = Command::new(python());
         command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
-        let mut store = serving("moto", port, &mut command, &folder.path().join("log"))?;
-        store._log = Some(folder);
+        let mut store = serving("moto", port, &mut command, &directory.path().join("log"))?;
+        store._log = Some(directory);
         // Creating a bucket takes one PUT.
         let program = "import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1], method='PUT'))";
         run(Command::new(python()).args(["-c", program, &format!("http://{}/shelf", store.at)]))?;
         Ok(store)
     }
 
-    /// Starts S3Proxy over a folder, with a bucket; its own files go into another folder.
-    pub fn over(folder: &Path, own: &Path) -> Result<Self> {
-        fs::create_dir_all(folder.join("shelf"))?;
+    /// Starts S3Proxy over a directory, with a bucket; its own files go into another directory.
+    pub fn over(directory: &Path, own: &Path) -> Result<Self> {
+        fs::create_dir_all(directory.join("shelf"))?;
         let (conf, port) = (own.join("s3proxy.conf"), free_port()?);
         fs::write(
             &conf,
             format!(
                 "s3proxy.authorization=aws-v2-or-v4\ns3proxy.endpoint=http://127.0.0.1:{port}\ns3proxy.identity=test\n\
                  s3proxy.credential=test\njclouds.provider=filesystem-nio2\njclouds.filesystem.basedir={}\n",
-                folder.display()
+                directory.display()
             ),
         )?;
         let mut command = Command::new("java");
@@ -193,14 +193,14 @@ impl S3 {
         serving("S3Proxy", port, &mut command, &own.join("s3proxy.log"))
     }
 
-    /// Starts VersityGW over a folder, with a bucket.
-    pub fn versitygw(folder: &Path, own: &Path) -> Result<Self> {
-        fs::create_dir_all(folder.join("shelf"))?;
+    /// Starts VersityGW over a directory, with a bucket.
+    pub fn versitygw(directory: &Path, own: &Path) -> Result<Self> {
+        fs::create_dir_all(directory.join("shelf"))?;
         let port = free_port()?;
         let mut command = Command::new(here("../target/tools/bin/versitygw"));
         command
             .args(["--port", &format!("127.0.0.1:{port}"), "posix"])
-            .arg(folder)
+            .arg(directory)
             .envs([("ROOT_ACCESS_KEY", "test"), ("ROOT_SECRET_KEY", "test")]);
         serving("VersityGW", port, &mut command, &own.join("versitygw.log"))
     }

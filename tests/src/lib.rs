@@ -109,9 +109,9 @@ pub fn ext4() -> Result<LoopDisk> {
     Ok(LoopDisk::create(256 << 20, FileSystem::Ext4, &Backing::Ram, &Options::default())?)
 }
 
-/// Records `argv` into an archive in `folder`, which should not be on the disk under test.
-pub fn record(folder: &Path, options: &[&str], argv: &[&str]) -> Result<PathBuf> {
-    let archive = folder.join("t.fathom");
+/// Records `argv` into an archive in `directory`, which should not be on the disk under test.
+pub fn record(directory: &Path, options: &[&str], argv: &[&str]) -> Result<PathBuf> {
+    let archive = directory.join("t.fathom");
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "-o"]).arg(&archive).args(options);
     run(command.arg("--").args(argv))?;
@@ -190,9 +190,9 @@ pub fn near(what: &str, ours: f64, truth: f64) -> Result<()> {
 
 /// The rows of a table of an archive, from CSV: the columns used here contain no commas.
 pub fn rows(archive: &Path, table: &str) -> Result<Vec<BTreeMap<String, String>>> {
-    let folder = tempfile::tempdir()?;
-    run(Command::new(fathom()).args(["export", "--csv"]).arg(archive).arg("-o").arg(folder.path().join("csv")))?;
-    let text = std::fs::read_to_string(folder.path().join("csv").join(format!("{table}.csv")))?;
+    let directory = tempfile::tempdir()?;
+    run(Command::new(fathom()).args(["export", "--csv"]).arg(archive).arg("-o").arg(directory.path().join("csv")))?;
+    let text = std::fs::read_to_string(directory.path().join("csv").join(format!("{table}.csv")))?;
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().context("no header")?.split(',').collect();
     Ok(lines.map(|l| names.iter().map(ToString::to_string).zip(l.split(',').map(str::to_string)).collect()).collect())

@@ -41,7 +41,7 @@ pub struct Shape {
     pub open: bool,
     /// How far its clock is ahead of this machine's: files that are copied to it appear older by that much.
     pub ahead_s: u64,
-    /// The folders of crates/device/tests/fixtures whose `run/` it replays; of two files with the same name the first
+    /// The directories of crates/device/tests/fixtures whose `run/` it replays; of two files with the same name the first
     /// is used.
     pub models: &'static [&'static str],
     /// For a device that is a virtual machine: its processor's architecture.
@@ -77,7 +77,7 @@ pub struct Phone {
     /// The device's serial number.
     pub serial: String,
     /// Removed when the others have ended.
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 /// The implementation of the device.
@@ -102,10 +102,10 @@ impl Phone {
     }
 
     fn start_as(daemon: &str, shape: &Shape, machine: bool) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         // The device's user needs it to reach its root.
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
-        let at = |name: &str| folder.path().join(name);
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
+        let at = |name: &str| directory.path().join(name);
         let userland = userland::Userland::of(shape.arch)?;
         root(&at("root"), &userland, shape.models)?;
         if shape.perfetto {
@@ -141,13 +141,13 @@ impl Phone {
             }
             Body::Root(Service::start("the daemon", &mut command, &at("daemon.log"))?)
         };
-        let mut phone = Self { body, server, port, serial: String::new(), folder };
+        let mut phone = Self { body, server, port, serial: String::new(), directory };
         let port = format!("127.0.0.1:{}", phone.port);
         phone.server.ready(|| Ok(std::net::TcpStream::connect(&port).is_ok()))?;
         phone.serial = match &mut phone.body {
             Body::Machine(machine) => format!("127.0.0.1:{}", machine.port),
             Body::Root(daemon) => {
-                let port = phone.folder.path().join("port");
+                let port = phone.directory.path().join("port");
                 daemon.ready(|| Ok(port.exists()))?;
                 format!("127.0.0.1:{}", fs::read_to_string(&port)?)
             }
@@ -179,7 +179,7 @@ impl Phone {
     /// The adb client, for this server.
     pub fn adb(&self) -> Command {
         let mut command = Command::new("adb");
-        command.env("HOME", self.folder.path().join("home")).env("ANDROID_ADB_SERVER_PORT", &self.port);
+        command.env("HOME", self.directory.path().join("home")).env("ANDROID_ADB_SERVER_PORT", &self.port);
         command
     }
 
@@ -188,7 +188,7 @@ impl Phone {
         let mut command = Command::new(crate::fathom());
         command
             .env("ANDROID_ADB_SERVER_PORT", &self.port)
-            .env("HOME", self.folder.path().join("home"))
+            .env("HOME", self.directory.path().join("home"))
             .stdin(Stdio::null());
         command
     }
@@ -211,7 +211,7 @@ impl Phone {
 
     /// The path of a file that its fakes replay.
     pub fn replayed(&self, name: &str) -> PathBuf {
-        self.folder.path().join("root/replay").join(name)
+        self.directory.path().join("root/replay").join(name)
     }
 
     fn signal(&self, name: &str) -> Result<()> {
@@ -277,7 +277,7 @@ impl Phone {
         }
     }
 
-    /// The files left in its folder for temporary files, apart from the program that is kept and its hash.
+    /// The files left in its directory for temporary files, apart from the program that is kept and its hash.
     pub fn left(&self) -> Result<Vec<String>> {
         let all = self.shell("ls /data/local/tmp /data/local/tmp/fathom 2>/dev/null; true")?;
         let own =
@@ -285,7 +285,7 @@ impl Phone {
         Ok(all.lines().map(str::trim).filter(own).map(Into::into).collect())
     }
 
-    /// The processes of the program on the device, with their names in `ps`: without the folder of their file.
+    /// The processes of the program on the device, with their names in `ps`: without the directory of their file.
     pub fn processes(&self) -> Result<Vec<String>> {
         let all = self.shell("ps -A -o ARGS")?;
         // A check that sees no processes would always pass.
@@ -313,7 +313,7 @@ impl Drop for Phone {
 
 /// Makes the private root.
 fn root(root: &Path, userland: &userland::Userland, models: &[&str]) -> Result<()> {
-    for folder in [
+    for directory in [
         "proc",
         "sys",
         "dev",
@@ -325,7 +325,7 @@ fn root(root: &Path, userland: &userland::Userland, models: &[&str]) -> Result<(
         "etc",
         "storage",
     ] {
-        fs::create_dir_all(root.join(folder))?;
+        fs::create_dir_all(root.join(directory))?;
     }
     fs::set_permissions(root.join("data/misc/perfetto-traces"), fs::Permissions::from_mode(0o777))?;
     let bin = root.join("system/bin");
@@ -333,7 +333,7 @@ fn root(root: &Path, userland: &userland::Userland, models: &[&str]) -> Result<(
     fs::copy(&userland.toybox, bin.join("toybox"))?;
     for (here, there) in &userland.libraries {
         let there = root.join(there.strip_prefix("/")?);
-        fs::create_dir_all(there.parent().context("a library's folder")?)?;
+        fs::create_dir_all(there.parent().context("a library's directory")?)?;
         fs::copy(here, there)?;
     }
     // Another architecture's toybox is of the same release.

@@ -84,10 +84,10 @@ impl Drop for Server {
     }
 }
 
-/// Nodes with stores in a folder, and their coordinator behind a Unix socket.
+/// Nodes with stores in a directory, and their coordinator behind a Unix socket.
 pub struct Pool {
     /// Contains the stores, and has room for more.
-    pub folder: tempfile::TempDir,
+    pub directory: tempfile::TempDir,
     nodes: Vec<Server>,
     coordinator: Option<Server>,
     options: Vec<String>,
@@ -97,7 +97,7 @@ impl Pool {
     /// Makes stores of these sizes (as the program takes them), serves and joins them; `options` are those of `pool serve`.
     pub fn new(sizes: &[&str], options: &[&str]) -> Result<Self> {
         let options = options.iter().map(ToString::to_string).collect();
-        let mut pool_of = Self { folder: tempfile::tempdir()?, nodes: Vec::new(), coordinator: None, options };
+        let mut pool_of = Self { directory: tempfile::tempdir()?, nodes: Vec::new(), coordinator: None, options };
         for (nth, size) in sizes.iter().enumerate() {
             let store = pool_of.store(nth).display().to_string();
             crate::run(&mut pool(&["node", "--init", "--store", &store, "--size", size]))?;
@@ -114,12 +114,12 @@ impl Pool {
 
     /// The file of a node's store.
     pub fn store(&self, nth: usize) -> PathBuf {
-        self.folder.path().join(format!("store{nth}"))
+        self.directory.path().join(format!("store{nth}"))
     }
 
     /// The coordinator's socket.
     pub fn socket(&self) -> PathBuf {
-        self.folder.path().join("nbd")
+        self.directory.path().join("nbd")
     }
 
     /// The disk, as clients name it.

@@ -87,18 +87,18 @@ mod tests {
 
     #[test]
     fn service_that_starts_slowly_is_waited_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let ready = folder.path().join("ready");
+        let directory = tempfile::tempdir().unwrap();
+        let ready = directory.path().join("ready");
         let script = format!("sleep 0.3; touch {}; exec sleep 600", ready.display());
-        let mut service = shell(&script, &folder.path().join("log"));
+        let mut service = shell(&script, &directory.path().join("log"));
         service.ready(|| Ok(ready.exists())).unwrap();
         assert!(ready.exists());
     }
 
     #[test]
     fn service_that_ends_is_reported_with_its_log() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut service = shell("echo no socket >&2; exit 3", &folder.path().join("log"));
+        let directory = tempfile::tempdir().unwrap();
+        let mut service = shell("echo no socket >&2; exit 3", &directory.path().join("log"));
         let error = format!("{:#}", service.ready(|| Ok(false)).unwrap_err());
         assert!(error.contains("exit status: 3") && error.contains("printed: no socket"), "{error}");
     }

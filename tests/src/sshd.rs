@@ -26,7 +26,7 @@ pub struct Ssh {
     /// The port it listens on.
     pub port: u16,
     /// Its keys and settings.
-    pub folder: tempfile::TempDir,
+    pub directory: tempfile::TempDir,
 }
 
 impl Ssh {
@@ -35,8 +35,8 @@ impl Ssh {
     /// # Errors
     /// It does not listen.
     pub fn start() -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let at = |name: &str| folder.path().join(name).display().to_string();
+        let directory = tempfile::tempdir()?;
+        let at = |name: &str| directory.path().join(name).display().to_string();
         for key in ["host", "user"] {
             run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", &at(key)]))?;
         }
@@ -72,9 +72,9 @@ impl Ssh {
         let sshd = program().map_err(anyhow::Error::msg)?;
         let mut command = Command::new(sshd);
         command.args(["-D", "-e", "-f", &at("sshd_config")]);
-        let mut server = Service::start("sshd", &mut command, &folder.path().join("log"))?;
+        let mut server = Service::start("sshd", &mut command, &directory.path().join("log"))?;
         server.ready(|| Ok(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()))?;
-        Ok(Self { _server: server, port, folder })
+        Ok(Self { _server: server, port, directory })
     }
 
     /// Its device's name.
@@ -85,12 +85,12 @@ impl Ssh {
     /// Makes a command find the `ssh` that uses it.
     pub fn path(&self, command: &mut Command) {
         let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{}:{path}", self.folder.path().join("bin").display()));
+        command.env("PATH", format!("{}:{path}", self.directory.path().join("bin").display()));
     }
 
-    /// Fathom's folder there.
+    /// Fathom's directory there.
     pub fn cache(&self) -> PathBuf {
-        self.folder.path().join("cache/fathom")
+        self.directory.path().join("cache/fathom")
     }
 
     /// The programs that were copied there.

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 pub struct Tmpfs(pub PathBuf, #[expect(dead_code, reason = "it is for its end")] Kept);
 
 impl Tmpfs {
-    /// Mounts one of this size, such as `64k`, at a folder that is created for it. Needs root.
+    /// Mounts one of this size, such as `64k`, at a directory that is created for it. Needs root.
     pub fn new(at: PathBuf, size: &str) -> Result<Self> {
         fs::create_dir(&at)?;
         Self::with(at, &format!("size={size}"))
     }
 
-    /// Mounts one with these options at an existing folder.
+    /// Mounts one with these options at an existing directory.
     pub fn with(at: PathBuf, options: &str) -> Result<Self> {
         let kept = Kept::mount("tmpfs", options, &at)?;
         Ok(Self(at, kept))

@@ -21,43 +21,44 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-fn ab(folder: &Path, options: &[&str], commands: &[&str]) -> Result<Output> {
+fn ab(directory: &Path, options: &[&str], commands: &[&str]) -> Result<Output> {
     let mut command = Command::new(fathom());
-    command.args(["bench", "ab", "--quiet"]).args(options).arg("--").args(commands).current_dir(folder);
+    command.args(["bench", "ab", "--quiet"]).args(options).arg("--").args(commands).current_dir(directory);
     Ok(command.stdin(Stdio::null()).output()?)
 }
 
-fn json(folder: &Path, options: &[&str], commands: &[&str]) -> Result<Value> {
-    let output = ab(folder, &[&["--json"], options].concat(), commands)?;
+fn json(directory: &Path, options: &[&str], commands: &[&str]) -> Result<Value> {
+    let output = ab(directory, &[&["--json"], options].concat(), commands)?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).context("--json")
 }
 
 fn slower() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let commands = ["sleep 0.1", "sleep 1"];
-    let output = ab(folder.path(), &["--blocks", "6", "--warmup", "0", "--fail-on", "slower:50", "--json"], &commands)?;
+    let output =
+        ab(directory.path(), &["--blocks", "6", "--warmup", "0", "--fail-on", "slower:50", "--json"], &commands)?;
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     let outcome: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(output.status.code() == Some(1) && messages.contains("slower: sleep 1"), "{messages}");
     ensure!(outcome["version"] == 1 && outcome["comparisons"][0]["verdict"] == "slower", "{outcome}");
     ensure!(outcome["comparisons"][0]["pairs"] == 6 && outcome["commands"][2]["control"] == true, "{outcome}");
     let output =
-        ab(folder.path(), &["--blocks", "6", "--warmup", "0", "--fail-on", "slower:50"], &["sleep 1", "sleep 0.1"])?;
+        ab(directory.path(), &["--blocks", "6", "--warmup", "0", "--fail-on", "slower:50"], &["sleep 1", "sleep 0.1"])?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(text.contains("faster") && text.contains("A/A control"), "{text}");
     // Too few blocks for an interval: must not pass.
-    let output = ab(folder.path(), &["--blocks", "2", "--fail-on", "slower"], &["true", "true"])?;
+    let output = ab(directory.path(), &["--blocks", "2", "--fail-on", "slower"], &["true", "true"])?;
     ensure!(output.status.code() == Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
 fn counts() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let commands =
         ["dd if=/dev/zero of=a bs=1000 count=20 status=none", "dd if=/dev/zero of=b bs=500 count=80 status=none"];
-    let outcome = json(folder.path(), &["--blocks", "3", "--prepare", "rm -f a b"], &commands)?;
+    let outcome = json(directory.path(), &["--blocks", "3", "--prepare", "rm -f a b"], &commands)?;
     if !Path::new("/proc/self/io").exists() {
         ensure!(outcome["sources"].to_string().contains("not counted"), "{outcome}");
         return Ok(());
@@ -72,45 +73,45 @@ fn counts() -> Result<()> {
 }
 
 fn failures() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for (commands, code, expected) in [
         (["true", "no-such-program x"], 2, "no-such-program: command not found (of the command `no-such-program x`)"),
         (["true", "sh -c 'echo reason >&2; exit 3'"], 1, "exit status 3 (reason)"),
         (["true", "kill -9 $$"], 1, "kill -9 $$: killed by signal 9"),
         (["exit 4", "true"], 1, "exit 4: exit status 4"),
     ] {
-        let output = ab(folder.path(), &["--blocks", "6"], &commands)?;
+        let output = ab(directory.path(), &["--blocks", "6"], &commands)?;
         let messages = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.code() == Some(code) && messages.contains(expected), "{commands:?}: {messages}");
     }
-    let output = ab(folder.path(), &[], &["true"])?;
+    let output = ab(directory.path(), &[], &["true"])?;
     ensure!(output.status.code() == Some(2), "one command");
     Ok(())
 }
 
 fn parameters() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let line = ["dd if=/dev/zero of=f bs={SIZE} count={N} status=none"];
     let options = ["--blocks", "1", "--warmup", "0", "--param", "N", "2..4..2", "--param", "SIZE", "10,1000"];
-    let outcome = json(folder.path(), &options, &line)?;
+    let outcome = json(directory.path(), &options, &line)?;
     let names: Vec<&str> =
         outcome["commands"].as_array().context("commands")?.iter().filter_map(|c| c["command"].as_str()).collect();
     let expected = [(10, 2), (1000, 2), (10, 4), (1000, 4), (10, 2)]
         .map(|(size, n)| format!("dd if=/dev/zero of=f bs={size} count={n} status=none"));
     ensure!(names == expected, "{names:?}");
     let options = ["--blocks", "1", "--warmup", "0", "--param", "N", "-1,-2", "--param", "M", "-3..-2"];
-    let outcome = json(folder.path(), &options, &["test {N} -lt 0 -a {M} -lt 0"])?;
+    let outcome = json(directory.path(), &options, &["test {N} -lt 0 -a {M} -lt 0"])?;
     let lines: Vec<&str> =
         outcome["commands"].as_array().context("commands")?.iter().filter_map(|c| c["command"].as_str()).collect();
     ensure!(lines[..2] == ["test -1 -lt 0 -a -3 -lt 0", "test -1 -lt 0 -a -2 -lt 0"], "{lines:?}");
-    let output = ab(folder.path(), &["--param", "M", "1..2"], &line)?;
+    let output = ab(directory.path(), &["--param", "M", "1..2"], &line)?;
     ensure!(output.status.code() == Some(2), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
 fn commits() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let here = folder.path();
+    let directory = tempfile::tempdir()?;
+    let here = directory.path();
     let git = |words: &[&str]| {
         let identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
         run(Command::new("git").arg("-C").arg(here).args(identity).args(words))
@@ -139,8 +140,8 @@ fn commits() -> Result<()> {
 }
 
 fn interrupted() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("ab.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("ab.fathom");
     let mut command = Command::new(fathom());
     command.args([
         "bench",
@@ -155,13 +156,13 @@ fn interrupted() -> Result<()> {
         "sleep 0.05",
     ]);
     let child = command
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
     until("two runs", || {
-        Ok(std::fs::read_to_string(folder.path().join("ran")).is_ok_and(|text| text.lines().count() >= 4))
+        Ok(std::fs::read_to_string(directory.path().join("ran")).is_ok_and(|text| text.lines().count() >= 4))
     })?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let output = child.wait_with_output()?;
@@ -171,7 +172,7 @@ fn interrupted() -> Result<()> {
     ensure!(outcome["stopped"].is_null() && number(&outcome, "/commands/0/runs")? >= 1.0, "{outcome}");
     // Without waiting for a quiet machine: other lanes run in parallel.
     let resume = ["bench", "run", "--quiet", "--no-wait", "--resume"];
-    run(Command::new(fathom()).args(resume).arg(&archive).current_dir(folder.path()))?;
+    run(Command::new(fathom()).args(resume).arg(&archive).current_dir(directory.path()))?;
     let shown = run(Command::new(fathom()).args(["bench", "show", "--json"]).arg(&archive))?;
     let shown: Value = serde_json::from_slice(&shown.stdout)?;
     ensure!(shown["comparisons"][0]["results"][1]["processes"] == 8, "{shown}");
@@ -179,13 +180,13 @@ fn interrupted() -> Result<()> {
 }
 
 fn archive() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    json(folder.path(), &["--blocks", "6"], &["true", "sleep 0.01"])?;
-    let archive = folder.path().join("ab.fathom");
+    let directory = tempfile::tempdir()?;
+    json(directory.path(), &["--blocks", "6"], &["true", "sleep 0.01"])?;
+    let archive = directory.path().join("ab.fathom");
     let shown = run(Command::new(fathom()).args(["bench", "show"]).arg(&archive))?;
     ensure!(String::from_utf8_lossy(&shown.stdout).contains("sleep 0.01"));
     run(Command::new(fathom()).arg("report").arg(&archive))?;
-    ensure!(folder.path().join("ab.html").exists() || archive.with_extension("html").exists());
+    ensure!(directory.path().join("ab.html").exists() || archive.with_extension("html").exists());
     Ok(())
 }
 
@@ -206,9 +207,9 @@ fn hyperfine() -> Result<()> {
 
 /// The ratio of the second command's minimum time to the first's, by both programs.
 fn ratios(commands: &[&str; 2]) -> Result<(f64, f64)> {
-    let folder = tempfile::tempdir()?;
-    let outcome = json(folder.path(), &["--blocks", "3"], commands)?;
-    let theirs = folder.path().join("h.json");
+    let directory = tempfile::tempdir()?;
+    let outcome = json(directory.path(), &["--blocks", "3"], commands)?;
+    let theirs = directory.path().join("h.json");
     let mut hyperfine = Command::new("hyperfine");
     hyperfine.args(["-N", "--warmup", "1", "--runs", "3", "--export-json"]).arg(&theirs).args(commands);
     run(&mut hyperfine)?;

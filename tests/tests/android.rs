@@ -42,12 +42,12 @@ fn robolectric() -> Result<(), String> {
     jars.is_dir().then_some(()).ok_or_else(|| "scripts/setup android was not run (it fetches 550 MB)".into())
 }
 
-/// Translates the jar for a device back to `back.jar` in the folder.
-fn translated(folder: &Path) -> Result<PathBuf> {
-    let (jar, back) = (folder.join("fathom-dex.jar"), folder.join("back.jar"));
+/// Translates the jar for a device back to `back.jar` in the directory.
+fn translated(directory: &Path) -> Result<PathBuf> {
+    let (jar, back) = (directory.join("fathom-dex.jar"), directory.join("back.jar"));
     run(Command::new("sh").arg(root().join("java/dex")).arg(&jar))?;
-    run(Command::new("python3").args(["-m", "zipfile", "-e"]).args([&jar, folder]))?;
-    let dexed = folder.join("classes.dex");
+    run(Command::new("python3").args(["-m", "zipfile", "-e"]).args([&jar, directory]))?;
+    let dexed = directory.join("classes.dex");
     ensure!(fs::read(&dexed)?.starts_with(b"dex\n035\0"), "not a dex file of the format that Android 5 reads");
     // Debian's Python, the only one with enjarify's module.
     run(Command::new("enjarify").env("PYTHON", "/usr/bin/python3").arg("-f").arg("-o").arg(&back).arg(&dexed))?;
@@ -59,15 +59,15 @@ fn translated(folder: &Path) -> Result<PathBuf> {
 }
 
 fn dex() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let back = translated(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let back = translated(directory.path())?;
     for (name, size, options) in [
         ("himeno", "XS", &["--inner", "3"][..]),
         ("linpack", "100", &["--inner", "2"]),
         ("scimark", "tiny", &["--kernel", "composite", "--inner", "1"]),
     ] {
         // The same command line as for the jar: the launcher only replaces the class path.
-        let java = folder.path().join("java");
+        let java = directory.path().join("java");
         let script = "#!/bin/sh\nset -- $(for a; do case $a in /proc/self/fd/*) echo BACK ;; *) echo \"$a\" ;; esac; done)\nexec java \"$@\"\n";
         fs::write(&java, script.replace("BACK", &back.to_string_lossy()))?;
         run(Command::new("chmod").arg("+x").arg(&java))?;
@@ -87,19 +87,19 @@ fn dex() -> Result<()> {
 }
 
 /// The class path of Robolectric, and the options with which it finds the classes to run.
-fn host(folder: &Path) -> Result<(Vec<String>, Vec<String>)> {
-    let instrumented = folder.join("instrumented");
+fn host(directory: &Path) -> Result<(Vec<String>, Vec<String>)> {
+    let instrumented = directory.join("instrumented");
     fs::create_dir(&instrumented)?;
     let mut path = Vec::new();
     for entry in fs::read_dir(root().join("target/android"))? {
         let file = entry?.path().canonicalize()?;
         let name = file.file_name().context("a name")?.to_string_lossy().into_owned();
         if name.starts_with("android-all-instrumented") {
-            // Robolectric finds it by its name, in a folder of its own.
+            // Robolectric finds it by its name, in a directory of its own.
             std::os::unix::fs::symlink(&file, instrumented.join(name))?;
         } else if name.ends_with(".aar") {
             // An archive that contains the jar.
-            let unpacked = folder.join(&name);
+            let unpacked = directory.join(&name);
             run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&file).arg(&unpacked))?;
             path.push(unpacked.join("classes.jar").to_string_lossy().into_owned());
         } else {
@@ -114,10 +114,10 @@ fn host(folder: &Path) -> Result<(Vec<String>, Vec<String>)> {
 /// The classes for a device, dexed and translated back, draw on the real Skia: figure by figure, and as the whole program behind a
 /// FAKE of Android's launcher, of which only the memory map is made up.
 fn canvas() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (mut path, options) = host(folder.path())?;
-    path.insert(0, translated(folder.path())?.to_string_lossy().into_owned());
-    let tests = folder.path().join("tests");
+    let directory = tempfile::tempdir()?;
+    let (mut path, options) = host(directory.path())?;
+    path.insert(0, translated(directory.path())?.to_string_lossy().into_owned());
+    let tests = directory.path().join("tests");
     fs::create_dir(&tests)?;
     path.insert(0, tests.to_string_lossy().into_owned());
     let path = path.join(":");
@@ -129,7 +129,7 @@ fn canvas() -> Result<()> {
     let text = String::from_utf8_lossy(&run(&mut java)?.stdout).into_owned();
     ensure!(text.contains("OK (3 tests)"), "{text}");
 
-    let launcher = folder.path().join("app_process64");
+    let launcher = directory.path().join("app_process64");
     run(Command::new("cp").arg(root().join("tests/fakes/app_process")).arg(&launcher))?;
     // Of the output, which includes JUnit's, only our lines; without the map of the JVM that replaces Android's
     // runtime.
@@ -137,15 +137,15 @@ fn canvas() -> Result<()> {
         "java {} -cp {path} org.junit.runner.JUnitCore fathom.draw.ProgramTest >{out}; status=$?\n\
          sed -n 's/^[.]*{{/{{/p' {out} | grep -v '\"mark\":\"art.maps\"'; exit $status\n",
         options.join(" "),
-        out = folder.path().join("out").display()
+        out = directory.path().join("out").display()
     );
-    fs::write(folder.path().join("main"), script)?;
+    fs::write(directory.path().join("main"), script)?;
     for shape in ["rect", "line", "circle"] {
         let mut command = Command::new(fathom());
         command.args(["workload", "draw", "--mode=art-jit", "--shape", shape, "--antialias=on", "--iterations=3"]);
         command.arg(format!("--art={}", launcher.display()));
-        command.arg(format!("--dex-jar={}", folder.path().join("fathom-dex.jar").display()));
-        let output = String::from_utf8(run(command.env("FAKE_ART", folder.path()))?.stdout)?;
+        command.arg(format!("--dex-jar={}", directory.path().join("fathom-dex.jar").display()));
+        let output = String::from_utf8(run(command.env("FAKE_ART", directory.path()))?.stdout)?;
         let drawn = format!("bitmap ARGB_8888, antialiasing on; one {shape} covers");
         ensure!(output.contains("\"verified\":true") && output.contains(&drawn), "{output}");
         ensure!(output.matches("\"metric\":\"iteration\"").count() == 3, "{output}");
@@ -153,20 +153,20 @@ fn canvas() -> Result<()> {
     Ok(())
 }
 
-/// The output folder of `java/robolectric`.
-fn made(folder: &Path) -> Result<String> {
-    let made = folder.join("robolectric with blanks");
+/// The output directory of `java/robolectric`.
+fn made(directory: &Path) -> Result<String> {
+    let made = directory.join("robolectric with blanks");
     run(Command::new("sh").arg(root().join("java/robolectric")).arg(&made))?;
     Ok(made.to_string_lossy().into_owned())
 }
 
 fn mode() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let robolectric = made(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let robolectric = made(directory.path())?;
     let printed = |words: &[&str]| -> Result<String> {
         let mut command = Command::new(fathom());
         command.arg("workload").args(words).arg(format!("--robolectric={robolectric}"));
-        Ok(String::from_utf8(run(command.current_dir(folder.path()))?.stdout)?)
+        Ok(String::from_utf8(run(command.current_dir(directory.path()))?.stdout)?)
     };
     let output = printed(&["draw", "--mode=robolectric", "--shape=circle", "--iterations=3"])?;
     ensure!(output.contains("\"verified\":true") && output.contains("bitmap ARGB_8888"), "{output}");
@@ -186,21 +186,21 @@ fn mode() -> Result<()> {
         ensure!(output.contains("robolectric: in /proc/self/maps"), "{output}");
         ensure!(output.contains(&format!("\"{op}.rate\"")), "{output}");
     }
-    let left: Vec<_> = fs::read_dir(folder.path())?.filter_map(|e| Some(e.ok()?.file_name())).collect();
+    let left: Vec<_> = fs::read_dir(directory.path())?.filter_map(|e| Some(e.ok()?.file_name())).collect();
     ensure!(left.len() == 1, "databases were left: {left:?}");
     // As a benchmark: cells to compare.
     let mut command = Command::new(fathom());
     command.args(["bench", "run", "sqlite", "--quick", "--no-wait", "--blocks=2", "--json", "-p", "op=insert"]);
     command.args(["-p", "rows=10", "-p", "journal_mode=delete", "-p", "engine=bundled,robolectric", "-p"]);
     command.arg(format!("robolectric={robolectric}"));
-    let value: serde_json::Value = serde_json::from_slice(&run(command.current_dir(folder.path()))?.stdout)?;
+    let value: serde_json::Value = serde_json::from_slice(&run(command.current_dir(directory.path()))?.stdout)?;
     let results = value["results"].as_array().context("results")?;
     let engines: Vec<_> = results.iter().filter_map(|r| r["parameters"]["engine"].as_str()).collect();
     ensure!(engines == ["bundled", "robolectric"] && value["complete"] != false, "{value:#}");
     // A missing part is reported with the remedy.
     let output = Command::new(fathom())
         .args(["workload", "sqlite", "--engine=robolectric", "--robolectric=/no/such"])
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .output()?;
     ensure!(output.status.code() == Some(1) && String::from_utf8_lossy(&output.stderr).contains("java/robolectric"));
     Ok(())
@@ -209,9 +209,9 @@ fn mode() -> Result<()> {
 /// The code path to a device's framework, with a FAKE of Android's launcher whose runtime is Robolectric and whose memory map is
 /// made up.
 fn behind_launcher() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let robolectric = made(folder.path())?;
-    let (launcher, jar) = (folder.path().join("app_process64"), folder.path().join("fathom-dex.jar"));
+    let directory = tempfile::tempdir()?;
+    let robolectric = made(directory.path())?;
+    let (launcher, jar) = (directory.path().join("app_process64"), directory.path().join("fathom-dex.jar"));
     run(Command::new("cp").arg(root().join("tests/fakes/app_process")).arg(&launcher))?;
     fs::write(&jar, "dexed classes")?;
     let run_with = |map: &str| -> Result<std::process::Output> {
@@ -220,11 +220,11 @@ fn behind_launcher() -> Result<()> {
              -Dfathom.robolectric=x -cp 'fathom.jar:classes:jars/*' fathom.robolectric.Host | grep --line-buffered -v art.maps\n\
              printf '%s\\n' '{{\"mark\":\"art.maps\",\"text\":\"{map}\"}}'\n"
         );
-        fs::write(folder.path().join("main"), script)?;
+        fs::write(directory.path().join("main"), script)?;
         let mut command = Command::new(fathom());
         command.args(["workload", "sqlite", "--engine=android", "--rows=20", "--iterations=2"]);
         command.arg(format!("--art={}", launcher.display())).arg(format!("--dex-jar={}", jar.display()));
-        Ok(command.env("FAKE_ART", folder.path()).current_dir(folder.path()).output()?)
+        Ok(command.env("FAKE_ART", directory.path()).current_dir(directory.path()).output()?)
     };
     let art = r"7000000000-7000a00000 r-xp 00200000 fe:05 1234 /apex/com.android.art/lib64/libart.so\n";
     let jit = r"58000000-5a000000 r-xs 02000000 00:01 99 /memfd:jit-cache (deleted)\n";
@@ -240,22 +240,22 @@ fn behind_launcher() -> Result<()> {
     ensure!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
     ensure!(String::from_utf8_lossy(&output.stderr).contains("no JIT cache"), "{output:?}");
     // It ends before it answers.
-    fs::write(folder.path().join("main"), "echo 'cannot locate symbol' >&2; exit 1\n")?;
+    fs::write(directory.path().join("main"), "echo 'cannot locate symbol' >&2; exit 1\n")?;
     let mut command = Command::new(fathom());
     command.args(["workload", "sqlite", "--engine=android", "--rows=20", &format!("--art={}", launcher.display())]);
-    command.arg(format!("--dex-jar={}", jar.display())).env("FAKE_ART", folder.path()).current_dir(folder.path());
+    command.arg(format!("--dex-jar={}", jar.display())).env("FAKE_ART", directory.path()).current_dir(directory.path());
     let output = command.output()?;
     ensure!(
         output.status.code() == Some(1) && String::from_utf8_lossy(&output.stderr).contains("cannot locate symbol")
     );
     ensure!(
-        !fs::read_dir(folder.path())?.any(|e| e.is_ok_and(|e| e.file_name().to_string_lossy().contains("workload")))
+        !fs::read_dir(directory.path())?.any(|e| e.is_ok_and(|e| e.file_name().to_string_lossy().contains("workload")))
     );
     Ok(())
 }
 
-fn collect(folder: &Path, sources: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
+fn collect(directory: &Path, sources: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {
             collect(&path, sources)?;

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         ("report_renders_every_archive", Ok(()), pages),
         ("export_keeps_every_row_of_every_table", Ok(()), exported),
         ("recordings_export_to_perfetto_and_text", Ok(()), other_formats),
-        ("output_dash_is_stdout_for_files_and_refused_for_folders", Ok(()), dash),
+        ("output_dash_is_stdout_for_files_and_refused_for_directories", Ok(()), dash),
         ("path_with_line_break_stays_one_line_of_message", Ok(()), line_break),
         ("samples_of_manual_have_form_of_show", Ok(()), samples),
     ];
@@ -157,7 +157,7 @@ fn pages() -> Result<()> {
         (vec!["v2-net".into(), "v3-net".into()], "net run"),
     ]) {
         let kept = archives.iter().map(KeptArchive::copy).collect::<Result<Vec<_>>>()?;
-        let page = kept[0].folder.path().join("page.html");
+        let page = kept[0].directory.path().join("page.html");
         run(Command::new(fathom()).arg("report").args(kept.iter().map(|k| &k.path)).arg("-o").arg(&page))?;
         let text = std::fs::read_to_string(&page)?;
         ensure!(text.ends_with("</html>\n") && text.contains(holds), "{archives:?}: {} bytes", text.len());
@@ -168,13 +168,13 @@ fn pages() -> Result<()> {
 fn exported() -> Result<()> {
     for name in names()? {
         let kept = KeptArchive::copy(&name)?;
-        let to = kept.folder.path().join("out");
+        let to = kept.directory.path().join("out");
         for (flag, extension) in [("--csv", "csv"), ("--parquet", "parquet")] {
-            let folder = to.join(extension);
+            let directory = to.join(extension);
             std::fs::create_dir_all(&to)?;
-            run(Command::new(fathom()).args(["export", flag]).arg(&kept.path).arg("-o").arg(&folder))?;
+            run(Command::new(fathom()).args(["export", flag]).arg(&kept.path).arg("-o").arg(&directory))?;
             for (table, rows) in kept.rows()? {
-                let file = folder.join(format!("{table}.{extension}"));
+                let file = directory.join(format!("{table}.{extension}"));
                 let bytes = std::fs::read(&file).with_context(|| format!("{}", file.display()))?;
                 // The first line has the column names.
                 let whole = match extension {
@@ -191,7 +191,7 @@ fn exported() -> Result<()> {
 fn other_formats() -> Result<()> {
     for recorded in &RECORDED {
         let kept = KeptArchive::copy(recorded.name)?;
-        let trace = kept.folder.path().join("trace.pftrace");
+        let trace = kept.directory.path().join("trace.pftrace");
         run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&kept.path).arg("-o").arg(&trace))?;
         let bytes = std::fs::read(&trace)?;
         let statement = recorded.statement.as_bytes();
@@ -206,13 +206,13 @@ fn other_formats() -> Result<()> {
 /// A single file goes to standard output byte for byte, and nothing else does; no file is named `-`.
 fn dash() -> Result<()> {
     let (trace, bench) = (KeptArchive::copy(RECORDED[1].name)?, KeptArchive::copy("v3-bench")?);
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let [recording, benchmark] = [&trace, &bench].map(|kept| kept.path.to_string_lossy().into_owned());
     // Tables are built once.
     trace.show_json()?;
     let fathom_here = |line: &[&str]| {
         let mut command = Command::new(fathom());
-        command.args(line).current_dir(folder.path()).output()
+        command.args(line).current_dir(directory.path()).output()
     };
     for line in [
         &["report", &recording] as &[&str],
@@ -228,7 +228,7 @@ fn dash() -> Result<()> {
             Ok(done.stdout)
         };
         of("file")?;
-        let (file, printed) = (std::fs::read(folder.path().join("file"))?, of("-")?);
+        let (file, printed) = (std::fs::read(directory.path().join("file"))?, of("-")?);
         ensure!(!file.is_empty() && file == printed, "{line:?}: {} and {} bytes", file.len(), printed.len());
     }
     for line in [
@@ -243,11 +243,11 @@ fn dash() -> Result<()> {
     ] {
         let done = fathom_here(&[line, &["-o", "-"]].concat())?;
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        ensure!(done.status.code() == Some(2) && said.contains("is a folder"), "{line:?}: {}: {said}", done.status);
+        ensure!(done.status.code() == Some(2) && said.contains("is a directory"), "{line:?}: {}: {said}", done.status);
     }
     let both = fathom_here(&["diff", &recording, &recording, "--json", "-o", "-"])?;
     ensure!(both.status.code() == Some(2), "{}", both.status);
-    ensure!(!folder.path().join("-").exists());
+    ensure!(!directory.path().join("-").exists());
     Ok(())
 }
 
@@ -255,7 +255,7 @@ fn dash() -> Result<()> {
 fn line_break() -> Result<()> {
     let kept = KeptArchive::copy(RECORDED[1].name)?;
     let name = "a\nfathom: all is well\u{1b}[2J.fathom";
-    std::fs::rename(&kept.path, kept.folder.path().join(name))?;
+    std::fs::rename(&kept.path, kept.directory.path().join(name))?;
     let beside = |ending: &str| format!("{name}.{ending}");
     let quoted = format!("'{name}'");
     let (page, trace, tables) = (beside("html"), beside("pftrace"), beside("csv"));
@@ -275,7 +275,7 @@ fn line_break() -> Result<()> {
         (vec!["pool", "keygen", &page], 1),
         (vec!["bench", "ab", "--", &quoted, "true"], 2),
     ] {
-        let done = Command::new(fathom()).args(&line).current_dir(kept.folder.path()).output()?;
+        let done = Command::new(fathom()).args(&line).current_dir(kept.directory.path()).output()?;
         let said = [done.stdout, done.stderr].concat();
         let said = String::from_utf8_lossy(&said);
         ensure!(done.status.code() == Some(status), "{line:?}: {}: {said}", done.status);
@@ -287,16 +287,16 @@ fn line_break() -> Result<()> {
 
 /// A copy of an archive, since opening an archive may write to it.
 struct KeptArchive {
-    folder: TempDir,
+    directory: TempDir,
     path: PathBuf,
 }
 
 impl KeptArchive {
     fn copy(name: impl AsRef<Path>) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let path = folder.path().join(name.as_ref());
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join(name.as_ref());
         run(Command::new("cp").arg("-r").arg(archives().join(name.as_ref())).arg(&path))?;
-        Ok(Self { folder, path })
+        Ok(Self { directory, path })
     }
 
     fn show_json(&self) -> Result<Value> {
@@ -365,8 +365,8 @@ fn forms(text: &str) -> BTreeMap<&'static str, BTreeSet<String>> {
 /// If lines of `show` in README and the guide have another form, they were made by another version.
 fn samples() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("sample.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("sample.fathom");
     run(Command::new("cp").arg("-r").arg(root.join("crates/recorder/sample")).arg(&archive))?;
     let shown = run(Command::new(fathom()).arg("show").arg(&archive))?;
     let ours = forms(&String::from_utf8_lossy(&shown.stdout));

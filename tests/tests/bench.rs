@@ -122,16 +122,16 @@ budget_s = 60
 }
 
 struct Bench {
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl Bench {
     fn new() -> Result<Self> {
-        Ok(Self { folder: fathom_tests::bench::folder()? })
+        Ok(Self { directory: fathom_tests::bench::directory()? })
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -144,7 +144,7 @@ impl Bench {
             _ => None,
         };
         command.args(calm);
-        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        command.current_dir(self.directory.path()).stdin(Stdio::null());
         command
     }
 
@@ -206,7 +206,7 @@ fn contract() -> Result<()> {
     // The tables hold everything.
     run(Command::new(fathom())
         .args(["export", "--csv", "bench.fathom", "-o", "out"])
-        .current_dir(bench.folder.path()))?;
+        .current_dir(bench.directory.path()))?;
     let rows = |table: &str| -> Result<usize> {
         Ok(fs::read_to_string(bench.path("out").join(format!("{table}.csv")))?.lines().count() - 1)
     };
@@ -316,7 +316,7 @@ fn mistakes() -> Result<()> {
         (&["run", "fake.toml", "-p", "speed=1"], "no selected workload has this parameter"),
         (&["run", "fake.toml", "-p", "duration=0"], "factor duration"),
         (&["run", "fake.toml", "-p", "duration"], "NAME=VALUE"),
-        (&["run", "sqlite", "--dir", "/no/such/folder"], "/no/such/folder"),
+        (&["run", "sqlite", "--dir", "/no/such/directory"], "/no/such/directory"),
         (&["run", "fake.toml", "--precision", "0"], "percent"),
         (&["run", "fake.toml", "--resume", "x.fathom"], "cannot be used with"),
     ] {
@@ -491,7 +491,7 @@ fn reported() -> Result<()> {
     }
     let report = |archives: &[&str]| {
         let mut command = Command::new(fathom());
-        command.arg("report").args(archives).args(["-o", "page.html"]).current_dir(bench.folder.path());
+        command.arg("report").args(archives).args(["-o", "page.html"]).current_dir(bench.directory.path());
         command
     };
     let data = || -> Result<Value> {
@@ -687,10 +687,10 @@ fn killed_load() -> Result<()> {
 
 fn without_root() -> Result<()> {
     let bench = Bench::new()?;
-    // The user nobody must have the same path to the binary and to the folder as root.
+    // The user nobody must have the same path to the binary and to the directory as root.
     fs::copy(fathom(), bench.path("fathom"))?;
     let nobody = 65534;
-    for path in [bench.folder.path().to_path_buf(), bench.path("disk")] {
+    for path in [bench.directory.path().to_path_buf(), bench.path("disk")] {
         fs::create_dir_all(&path)?;
         std::os::unix::fs::chown(&path, Some(nobody), Some(nobody))?;
     }
@@ -701,10 +701,10 @@ fn without_root() -> Result<()> {
             .args(words);
         command.args(["-p", "file_size=8M", "-p", "block=4K", "-p", "threads=1", "-p", "iterations=2"]);
         command
-            .current_dir(bench.folder.path())
+            .current_dir(bench.directory.path())
             .uid(nobody)
             .gid(nobody)
-            .env("HOME", bench.folder.path())
+            .env("HOME", bench.directory.path())
             .stdin(Stdio::null());
         command
     };

@@ -1,7 +1,7 @@
 //! Early ends of measurements: Ctrl-C, SIGTERM, SIGKILL, a full disk. Existing files stay, nothing keeps running, nothing is left.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::bench::Folder;
+use fathom_tests::bench::Directory;
 use fathom_tests::tmpfs::Tmpfs;
 use fathom_tests::{Case, fathom, lane, root, run, until};
 use std::collections::BTreeSet;
@@ -25,19 +25,19 @@ fn main() -> ExitCode {
 }
 
 /// Starts it; its messages go to a file.
-fn start(folder: &Folder, words: &[&str]) -> Result<Child> {
-    let log = fs::File::create(folder.path("said"))?;
-    Ok(folder.command(words).stdout(Stdio::null()).stderr(log).spawn()?)
+fn start(directory: &Directory, words: &[&str]) -> Result<Child> {
+    let log = fs::File::create(directory.path("said"))?;
+    Ok(directory.command(words).stdout(Stdio::null()).stderr(log).spawn()?)
 }
 
 /// The messages of the process that was started last.
-fn messages_of_last(folder: &Folder) -> Result<String> {
-    Ok(fs::read_to_string(folder.path("said"))?)
+fn messages_of_last(directory: &Directory) -> Result<String> {
+    Ok(fs::read_to_string(directory.path("said"))?)
 }
 
 /// Replicates in an archive's log.
-fn replicates(folder: &Folder, archive: &str) -> usize {
-    let log = fs::read_to_string(folder.path(archive).join("runs.jsonl")).unwrap_or_default();
+fn replicates(directory: &Directory, archive: &str) -> usize {
+    let log = fs::read_to_string(directory.path(archive).join("runs.jsonl")).unwrap_or_default();
     log.lines().filter(|line| line.contains("{\"replicate\":{\"id\"")).count()
 }
 
@@ -49,85 +49,88 @@ fn signal(child: &Child, name: &str) -> Result<()> {
 
 fn papers() -> Result<()> {
     for name in ["INT", "TERM"] {
-        let folder = Folder::new()?;
-        fs::write(folder.path("page.md"), "made yesterday\n")?;
-        let mut child = start(&folder, &["papers", "--quick", "-o", "page.md", "000/9"])?;
-        until("a process", || Ok(replicates(&folder, "papers-bench.fathom") > 0))?;
+        let directory = Directory::new()?;
+        fs::write(directory.path("page.md"), "made yesterday\n")?;
+        let mut child = start(&directory, &["papers", "--quick", "-o", "page.md", "000/9"])?;
+        until("a process", || Ok(replicates(&directory, "papers-bench.fathom") > 0))?;
         signal(&child, name)?;
         let status = child.wait()?;
-        let messages = messages_of_last(&folder)?;
+        let messages = messages_of_last(&directory)?;
         ensure!(status.code() == Some(130), "{name}: {status:?}: {messages}");
-        ensure!(fs::read_to_string(folder.path("page.md"))? == "made yesterday\n", "the page was replaced");
+        ensure!(fs::read_to_string(directory.path("page.md"))? == "made yesterday\n", "the page was replaced");
         ensure!(messages.contains("page.md was not written") && messages.contains("papers-bench.fathom"), "{messages}");
-        ensure!(replicates(&folder, "papers-bench.fathom") > 0, "what was measured has gone");
+        ensure!(replicates(&directory, "papers-bench.fathom") > 0, "what was measured has gone");
     }
     Ok(())
 }
 
 fn papers_recorded() -> Result<()> {
-    let folder = Folder::new()?;
-    fs::write(folder.path("page.md"), "made yesterday\n")?;
-    let mut child = start(&folder, &["papers", "-o", "page.md", "000/11"])?;
-    until("a recording", || Ok(folder.path("papers.fathom/lock").exists()))?;
+    let directory = Directory::new()?;
+    fs::write(directory.path("page.md"), "made yesterday\n")?;
+    let mut child = start(&directory, &["papers", "-o", "page.md", "000/11"])?;
+    until("a recording", || Ok(directory.path("papers.fathom/lock").exists()))?;
     signal(&child, "INT")?;
     let status = child.wait()?;
-    let messages = messages_of_last(&folder)?;
+    let messages = messages_of_last(&directory)?;
     ensure!(status.code() == Some(130) && messages.contains("page.md was not written"), "{status:?}: {messages}");
-    ensure!(fs::read_to_string(folder.path("page.md"))? == "made yesterday\n", "the page was replaced");
+    ensure!(fs::read_to_string(directory.path("page.md"))? == "made yesterday\n", "the page was replaced");
     Ok(())
 }
 
 fn demo() -> Result<()> {
-    let folder = Folder::new()?;
-    fs::write(folder.path("demo.html"), "made yesterday\n")?;
-    let mut child = start(&folder, &["demo", "--rows=100000"])?;
-    until("a recording", || Ok(folder.path("demo.fathom/lock").exists()))?;
+    let directory = Directory::new()?;
+    fs::write(directory.path("demo.html"), "made yesterday\n")?;
+    let mut child = start(&directory, &["demo", "--rows=100000"])?;
+    until("a recording", || Ok(directory.path("demo.fathom/lock").exists()))?;
     signal(&child, "INT")?;
     let status = child.wait()?;
-    ensure!(status.code() == Some(130), "{status:?}: {}", messages_of_last(&folder)?);
-    ensure!(fs::read_to_string(folder.path("demo.html"))? == "made yesterday\n", "the page was replaced");
-    ensure!(!folder.path("demo.pftrace").exists(), "a trace of half of it");
+    ensure!(status.code() == Some(130), "{status:?}: {}", messages_of_last(&directory)?);
+    ensure!(fs::read_to_string(directory.path("demo.html"))? == "made yesterday\n", "the page was replaced");
+    ensure!(!directory.path("demo.pftrace").exists(), "a trace of half of it");
     Ok(())
 }
 
 fn run_files() -> Result<()> {
-    let folder = Folder::new()?;
-    fs::write(folder.path("r.md"), "made yesterday\n")?;
+    let directory = Directory::new()?;
+    fs::write(directory.path("r.md"), "made yesterday\n")?;
     let words = ["bench", "run", "fake.toml", "-p", "pause=0.4", "--blocks=4", "--markdown=r.md"];
-    let mut child = start(&folder, &[&words[..], &["--csv=r.csv"]].concat())?;
-    until("a process", || Ok(replicates(&folder, "bench.fathom") > 0))?;
+    let mut child = start(&directory, &[&words[..], &["--csv=r.csv"]].concat())?;
+    until("a process", || Ok(replicates(&directory, "bench.fathom") > 0))?;
     signal(&child, "INT")?;
     let status = child.wait()?;
-    let messages = messages_of_last(&folder)?;
+    let messages = messages_of_last(&directory)?;
     ensure!(status.code() == Some(130) && messages.contains("(the run is incomplete)"), "{messages}");
-    ensure!(fs::read_to_string(folder.path("r.md"))? == "made yesterday\n", "the page was replaced");
-    ensure!(!folder.path("r.csv").exists(), "half a table");
+    ensure!(fs::read_to_string(directory.path("r.md"))? == "made yesterday\n", "the page was replaced");
+    ensure!(!directory.path("r.csv").exists(), "half a table");
     // The advice is a command that works.
     let advice = messages.lines().find_map(|l| l.split("continue with: fathom ").nth(1)).context("no advice")?;
     let words: Vec<&str> = advice.split(' ').collect();
-    let (status, _, messages) = folder.messages(&words)?;
+    let (status, _, messages) = directory.messages(&words)?;
     ensure!(status == Some(0), "{advice}: {messages}");
-    ensure!(fs::read_to_string(folder.path("r.md"))?.contains("| duration=2000 ") && folder.path("r.csv").exists(), "");
+    ensure!(
+        fs::read_to_string(directory.path("r.md"))?.contains("| duration=2000 ") && directory.path("r.csv").exists(),
+        ""
+    );
     Ok(())
 }
 
 /// Tests every verb that writes a file besides an archive.
 fn no_room() -> Result<()> {
-    let folder = Folder::new()?;
-    run(&mut folder.command(&["bench", "run", "fake.toml", "--blocks=2"]))?;
-    run(&mut folder.command(&["record", "-q", "-o", "t.fathom", "--", "true"]))?;
-    let _small = Tmpfs::new(folder.path("small"), "64k")?;
-    fs::create_dir(folder.path("small/out"))?;
+    let directory = Directory::new()?;
+    run(&mut directory.command(&["bench", "run", "fake.toml", "--blocks=2"]))?;
+    run(&mut directory.command(&["record", "-q", "-o", "t.fathom", "--", "true"]))?;
+    let _small = Tmpfs::new(directory.path("small"), "64k")?;
+    fs::create_dir(directory.path("small/out"))?;
     for name in ["file", "out/designs.csv", "out/designs.parquet"] {
-        fs::write(folder.path("small").join(name), "made yesterday\n")?;
+        fs::write(directory.path("small").join(name), "made yesterday\n")?;
     }
     // Fills the remaining space: a write of one more page fails.
-    let mut filler = fs::File::create(folder.path("small/filler"))?;
+    let mut filler = fs::File::create(directory.path("small/filler"))?;
     while std::io::Write::write_all(&mut filler, &[1; 4096]).is_ok() {}
     let names = || -> Result<BTreeSet<PathBuf>> {
         let list =
             |at: PathBuf| Ok::<_, std::io::Error>(fs::read_dir(at)?.flatten().map(|e| e.path()).collect::<Vec<_>>());
-        Ok(list(folder.path("small"))?.into_iter().chain(list(folder.path("small/out"))?).collect())
+        Ok(list(directory.path("small"))?.into_iter().chain(list(directory.path("small/out"))?).collect())
     };
     let before = names()?;
     for words in [
@@ -145,12 +148,12 @@ fn no_room() -> Result<()> {
         &["export", "bench.fathom", "--parquet", "-o", "small/out"],
         &["pool", "keygen", "small/key"],
     ] {
-        let (status, _, messages) = folder.messages(words)?;
+        let (status, _, messages) = directory.messages(words)?;
         ensure!(status == Some(1), "{words:?}: {status:?}: {messages}");
         ensure!(messages.contains("No space left") || messages.contains("not enough space"), "{words:?}: {messages}");
         ensure!(names()? == before, "{words:?} left {:?}", names()?.difference(&before));
         for name in ["file", "out/designs.csv", "out/designs.parquet"] {
-            let text = fs::read_to_string(folder.path("small").join(name))?;
+            let text = fs::read_to_string(directory.path("small").join(name))?;
             ensure!(text == "made yesterday\n", "{words:?} replaced {name} by {text:?}");
         }
     }
@@ -163,16 +166,16 @@ fn runs(pid: &str) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
-/// Folders of runs in a folder.
-fn left(folder: &Path) -> Result<Vec<PathBuf>> {
-    let all = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+/// Directories of runs in a directory.
+fn left(directory: &Path) -> Result<Vec<PathBuf>> {
+    let all = fs::read_dir(directory)?.flatten().map(|entry| entry.path());
     Ok(all.filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("fathom-run-"))).collect())
 }
 
 /// A process with a pipeline and a daemon, and a background process, none of which ends by itself.
 fn killed() -> Result<()> {
-    let folder = Folder::new()?;
-    fs::create_dir(folder.path("disk"))?;
+    let directory = Directory::new()?;
+    fs::create_dir(directory.path("disk"))?;
     let design = format!(
         r#"
 name = "endless"
@@ -192,14 +195,14 @@ while [ ! -s {at}/daemon ] || [ ! -s {at}/background ]; do sleep 0.02; done
 echo $$ >{at}/whole.new; mv {at}/whole.new {at}/whole
 wait''']
 "#,
-        at = folder.here().display()
+        at = directory.here().display()
     );
-    fs::write(folder.path("endless.toml"), design)?;
-    let mut child = start(&folder, &["bench", "run", "endless.toml", "-o", "e.fathom"])?;
-    until("its processes", || Ok(folder.path("whole").exists()))?;
+    fs::write(directory.path("endless.toml"), design)?;
+    let mut child = start(&directory, &["bench", "run", "endless.toml", "-o", "e.fathom"])?;
+    until("its processes", || Ok(directory.path("whole").exists()))?;
     let pids: Vec<String> = ["whole", "pipeline", "daemon", "background"]
         .iter()
-        .map(|name| Ok(fs::read_to_string(folder.path(name))?))
+        .map(|name| Ok(fs::read_to_string(directory.path(name))?))
         .collect::<Result<_>>()?;
     ensure!(pids.iter().all(|pid| runs(pid)), "not all run");
     child.kill()?;
@@ -208,32 +211,32 @@ wait''']
 
     // A load with files: the next run on the storage under test removes leftovers there, but not the files of a live run.
     let design = fathom_tests::bench::DESIGN.replace("sleep {pause}", ": >{dir}/file || exit; sleep {pause}")
-        + "[[factor]]\nname = \"dir\"\nabout = \"where\"\ndefault = \".\"\nfolder = true\n";
-    fs::write(folder.path("stored.toml"), design)?;
+        + "[[factor]]\nname = \"dir\"\nabout = \"where\"\ndefault = \".\"\ndirectory = true\n";
+    fs::write(directory.path("stored.toml"), design)?;
     let words = ["bench", "run", "stored.toml", "--dir=disk", "-p", "pause=0.4", "--blocks=50"];
     let live_words = [&words[..], &["-o", "live.fathom"]].concat();
-    let mut live = start(&folder, &live_words)?;
-    until("a process", || Ok(replicates(&folder, "live.fathom") > 0))?;
-    let mut child = start(&folder, &words)?;
+    let mut live = start(&directory, &live_words)?;
+    until("a process", || Ok(replicates(&directory, "live.fathom") > 0))?;
+    let mut child = start(&directory, &words)?;
     let of = |child: &Child| -> Result<usize> {
         let mine = format!("fathom-run-{}-", child.id());
-        Ok(left(&folder.path("disk"))?.iter().filter(|p| p.to_string_lossy().contains(&mine)).count())
+        Ok(left(&directory.path("disk"))?.iter().filter(|p| p.to_string_lossy().contains(&mine)).count())
     };
-    until("a folder", || Ok(replicates(&folder, "bench.fathom") > 0 && of(&child)? > 0))?;
+    until("a directory", || Ok(replicates(&directory, "bench.fathom") > 0 && of(&child)? > 0))?;
     child.kill()?;
     child.wait()?;
     ensure!(of(&child)? > 0, "it was killed while a process ran");
-    let measured = replicates(&folder, "live.fathom");
+    let measured = replicates(&directory, "live.fathom");
     let words = ["bench", "run", "stored.toml", "--dir=disk", "--blocks=2", "-o", "next.fathom"];
-    let (status, _, messages) = folder.messages(&words)?;
+    let (status, _, messages) = directory.messages(&words)?;
     ensure!(status == Some(0) && messages.contains("left behind by a killed run"), "{messages}");
-    ensure!(of(&child)? == 0, "its folders are still there");
-    until("the live run goes on", || Ok(replicates(&folder, "live.fathom") > measured + 1))?;
+    ensure!(of(&child)? == 0, "its directories are still there");
+    until("the live run goes on", || Ok(replicates(&directory, "live.fathom") > measured + 1))?;
     signal(&live, "INT")?;
     live.wait()?;
-    let log = fs::read_to_string(folder.path("live.fathom/runs.jsonl"))?;
-    ensure!(!log.contains("\"failure\":\""), "a folder of the live run was taken: {log}");
-    ensure!(left(&folder.path("disk"))?.is_empty(), "who is interrupted leaves nothing");
+    let log = fs::read_to_string(directory.path("live.fathom/runs.jsonl"))?;
+    ensure!(!log.contains("\"failure\":\""), "a directory of the live run was taken: {log}");
+    ensure!(left(&directory.path("disk"))?.is_empty(), "who is interrupted leaves nothing");
     Ok(())
 }
 
@@ -277,10 +280,10 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Follows the advice, word by word, until the run is complete or is reported as impossible to complete.
-fn follow(folder: &Folder, archive: &str) -> Result<Option<serde_json::Value>> {
+fn follow(directory: &Directory, archive: &str) -> Result<Option<serde_json::Value>> {
     for _ in 0..5 {
         let words = ["bench", "run", "--resume", archive, "--json"];
-        let Output { status, stdout, stderr } = folder.command(&words).output()?;
+        let Output { status, stdout, stderr } = directory.command(&words).output()?;
         let messages = String::from_utf8_lossy(&stderr).into_owned();
         if status.success() {
             return Ok(Some(serde_json::from_slice(&stdout)?));
@@ -291,17 +294,20 @@ fn follow(folder: &Folder, archive: &str) -> Result<Option<serde_json::Value>> {
         // The command is at the end of a sentence.
         let (_, advice) = messages.trim().rsplit_once(": ").context("no advice")?;
         ensure!(advice.starts_with("mv "), "no advice that could be followed: {messages}");
-        run(Command::new("sh").args(["-c", advice]).current_dir(folder.here()))?;
+        run(Command::new("sh").args(["-c", advice]).current_dir(directory.here()))?;
     }
     anyhow::bail!("the advice leads nowhere")
 }
 
 fn damage() -> Result<()> {
-    let folder = Folder::new()?;
+    let directory = Directory::new()?;
     // Two designs, so that losses in the first one are before the second.
-    fs::write(folder.path("other.toml"), fathom_tests::bench::DESIGN.replace("name = \"fake\"", "name = \"other\""))?;
-    run(&mut folder.command(&["bench", "run", "fake.toml", "other.toml", "--blocks=3", "--seed=3"]))?;
-    let whole = fs::read_to_string(folder.path("bench.fathom/runs.jsonl"))?;
+    fs::write(
+        directory.path("other.toml"),
+        fathom_tests::bench::DESIGN.replace("name = \"fake\"", "name = \"other\""),
+    )?;
+    run(&mut directory.command(&["bench", "run", "fake.toml", "other.toml", "--blocks=3", "--seed=3"]))?;
+    let whole = fs::read_to_string(directory.path("bench.fathom/runs.jsonl"))?;
     // The position of each process, and when it began.
     let processes = |log: &str| -> BTreeSet<(u64, u64, u64)> {
         let rows = log.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
@@ -317,14 +323,14 @@ fn damage() -> Result<()> {
     for seed in 1..=16_u64 {
         let random = &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let name = format!("d{seed}.fathom");
-        copy(&folder.path("bench.fathom"), &folder.path(&name))?;
+        copy(&directory.path("bench.fathom"), &directory.path(&name))?;
         if random.below(2) == 0 {
-            fs::remove_dir_all(folder.path(&name).join("tables"))?;
+            fs::remove_dir_all(directory.path(&name).join("tables"))?;
         }
-        let log = folder.path(&name).join("runs.jsonl");
+        let log = directory.path(&name).join("runs.jsonl");
         let left = damaged(&whole, random);
         fs::write(&log, &left)?;
-        let Some(value) = follow(&folder, &name).with_context(|| format!("seed {seed}"))? else { continue };
+        let Some(value) = follow(&directory, &name).with_context(|| format!("seed {seed}"))? else { continue };
         ended += 1;
         ensure!(value["complete"] == true, "seed {seed}: {value}");
         let results = value["results"].as_array().context("results")?;
@@ -381,8 +387,8 @@ range = [1, 2]
 const BURN: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
 
 /// The marks of the counted processes of an archive: what was counted while they ran.
-fn marks(folder: &Folder, archive: &str) -> Result<Vec<serde_json::Value>> {
-    let log = fs::read_to_string(folder.path(archive).join("runs.jsonl"))?;
+fn marks(directory: &Directory, archive: &str) -> Result<Vec<serde_json::Value>> {
+    let log = fs::read_to_string(directory.path(archive).join("runs.jsonl"))?;
     let rows = log.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
     let rows = rows.filter_map(|v| Some(v.get("replicate")?.get("replicate")?.clone()));
     let counting = rows.filter(|r| r["warmup"] == false);
@@ -401,36 +407,36 @@ impl Drop for Busy {
 }
 
 fn half_way() -> Result<()> {
-    let folder = Folder::new()?;
+    let directory = Directory::new()?;
     // The sixth process, including the warm-up, waits until the machine is busy: later ones begin then.
-    let (turns, now) = (folder.path("turns"), folder.path("now"));
+    let (turns, now) = (directory.path("turns"), directory.path("now"));
     let (turns, now) = (turns.display(), now.display());
     let turn = format!("echo >>{turns}; until [ $(wc -l <{turns}) -ne 6 ] || [ -e {now} ]; do sleep 0.01; done");
-    fs::write(folder.path("computing.toml"), computing(&format!("{turn}; {BURN}")))?;
+    fs::write(directory.path("computing.toml"), computing(&format!("{turn}; {BURN}")))?;
     let words = ["bench", "run", "computing.toml", "--blocks=8", "-o", "b.fathom"];
-    let mut child = start(&folder, &words)?;
-    until("half of it", || Ok(fs::read_to_string(folder.path("turns")).is_ok_and(|all| all.lines().count() == 6)))?;
+    let mut child = start(&directory, &words)?;
+    until("half of it", || Ok(fs::read_to_string(directory.path("turns")).is_ok_and(|all| all.lines().count() == 6)))?;
     // Keeps each processor busy with a process of another family.
     let cpus = std::thread::available_parallelism()?.get();
     let mut busy = Busy(Vec::new());
     for _ in 0..cpus {
         busy.0.push(Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?);
     }
-    fs::write(folder.path("now"), "")?;
+    fs::write(directory.path("now"), "")?;
     child.wait()?;
     drop(busy);
-    let marks = marks(&folder, "b.fathom")?;
+    let marks = marks(&directory, "b.fathom")?;
     // For those that began after it the counters show that, whatever else this machine was doing.
     ensure!(marks.len() == 8, "{}", marks.len());
     for mark in &marks[5..] {
         ensure!(mark["undisturbed"]["state"] == "failed" && mark["during.others"]["state"] == "failed", "{mark}");
         ensure!(mark["during.others"]["value"].as_f64().is_some_and(|cpus| cpus > 0.3), "{mark}");
     }
-    let shown = String::from_utf8(run(&mut folder.command(&["bench", "show", "b.fathom"]))?.stdout)?;
+    let shown = String::from_utf8(run(&mut directory.command(&["bench", "show", "b.fathom"]))?.stdout)?;
     ensure!(shown.contains("disturbed while measured (others") && shown.contains("no verdict is possible"), "{shown}");
     let compare = |more: &[&str]| -> Result<serde_json::Value> {
         let words = ["bench", "compare", "b.fathom", "b.fathom", "--json"];
-        let output = run(&mut folder.command(&[&words[..], more].concat()))?;
+        let output = run(&mut directory.command(&[&words[..], more].concat()))?;
         Ok(serde_json::from_slice(&output.stdout)?)
     };
     ensure!(compare(&[])?["results"][0]["verdict"] == "disturbed", "a verdict of it");
@@ -440,7 +446,7 @@ fn half_way() -> Result<()> {
 
 /// In a PID namespace no other process is visible, so that everything counted is its own.
 fn own_load() -> Result<()> {
-    let folder = Folder::new()?;
+    let directory = Directory::new()?;
     let cpus = std::thread::available_parallelism()?.get() + 1;
     // More processes than processors; children that come and go; one that waits for its disk.
     let crowd = format!("for n in $(seq {cpus}); do ({BURN}) & done; wait");
@@ -448,13 +454,13 @@ fn own_load() -> Result<()> {
     // A fixed wait, in the command: it sleeps like a process that waits for something.
     let disk = "dd if=/dev/zero of=f bs=1M count=48 conv=fsync 2>/dev/null; cat f f f >/dev/null; rm f; sleep 0.2";
     for (name, what) in [("crowd", crowd.as_str()), ("children", come_and_go), ("disk", disk)] {
-        fs::write(folder.path("computing.toml"), computing(what))?;
+        fs::write(directory.path("computing.toml"), computing(what))?;
         let archive = format!("{name}.fathom");
         let words = ["bench", "run", "computing.toml", "--no-wait", "--blocks=3", "-q", "-o", &archive];
         let mut command = Command::new("unshare");
-        command.args(["--pid", "--fork", "--mount-proc"]).arg(fathom()).args(words).current_dir(folder.here());
+        command.args(["--pid", "--fork", "--mount-proc"]).arg(fathom()).args(words).current_dir(directory.here());
         run(&mut command)?;
-        let marks = marks(&folder, &archive)?;
+        let marks = marks(&directory, &archive)?;
         ensure!(marks.len() == 3, "{name}: {marks:?}");
         for mark in marks {
             let others = mark["during.others"]["value"].as_f64().with_context(|| format!("{name}: {mark}"))?;

@@ -2,7 +2,7 @@
 //! Android's modes without Android or with a fake of it.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::bench::Folder;
+use fathom_tests::bench::Directory;
 use fathom_tests::tmpfs::Tmpfs;
 use fathom_tests::{Case, fathom, installed, lane, measured, root, run, until};
 use lab::kept::Kept;
@@ -40,10 +40,10 @@ fn start(command: &mut Command) -> Result<Child> {
 }
 
 fn two_runs() -> Result<()> {
-    let folder = Folder::new()?;
-    let mut first = start(&mut folder.command(&["bench", "run", "fake.toml", "-p", "pause=0.4", "--blocks=20"]))?;
+    let directory = Directory::new()?;
+    let mut first = start(&mut directory.command(&["bench", "run", "fake.toml", "-p", "pause=0.4", "--blocks=20"]))?;
     until("a process in the log", || {
-        let log = fs::read_to_string(folder.path("bench.fathom/runs.jsonl"));
+        let log = fs::read_to_string(directory.path("bench.fathom/runs.jsonl"));
         Ok(log.is_ok_and(|log| log.contains("{\"replicate\"")))
     })?;
     let holder = format!("bench.fathom is being written by process {}", first.id());
@@ -52,87 +52,87 @@ fn two_runs() -> Result<()> {
         &["bench", "run", "--resume", "bench.fathom"],
         &["reindex", "bench.fathom"],
     ] {
-        let (status, _, messages) = folder.messages(words)?;
+        let (status, _, messages) = directory.messages(words)?;
         ensure!(status == Some(1) && messages.contains(&holder), "{words:?}: {status:?}: {messages}");
     }
-    ensure!(!folder.path("bench.fathom.old").exists(), "the live archive was moved");
+    ensure!(!directory.path("bench.fathom.old").exists(), "the live archive was moved");
     // Readers are allowed, even twice.
     for _ in 0..2 {
-        ensure!(folder.run(&["bench", "show", "bench.fathom"])?.contains("INTERRUPTED"), "as far as it is");
+        ensure!(directory.run(&["bench", "show", "bench.fathom"])?.contains("INTERRUPTED"), "as far as it is");
     }
     // However it ends, the lock is gone.
     first.kill()?;
     first.wait()?;
-    folder.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
-    ensure!(folder.path("bench.fathom.old").is_dir() && !folder.path("bench.fathom/lock").exists(), "as ever");
+    directory.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
+    ensure!(directory.path("bench.fathom.old").is_dir() && !directory.path("bench.fathom/lock").exists(), "as ever");
     Ok(())
 }
 
 fn two_recordings() -> Result<()> {
-    let folder = Folder::new()?;
-    let mut first = start(&mut folder.command(&["record", "-o", "t.fathom", "--", "sleep", "60"]))?;
-    until("a recording", || Ok(folder.path("t.fathom/lock").exists()))?;
-    let (status, _, messages) = folder.messages(&["record", "-o", "t.fathom", "--", "true"])?;
+    let directory = Directory::new()?;
+    let mut first = start(&mut directory.command(&["record", "-o", "t.fathom", "--", "sleep", "60"]))?;
+    until("a recording", || Ok(directory.path("t.fathom/lock").exists()))?;
+    let (status, _, messages) = directory.messages(&["record", "-o", "t.fathom", "--", "true"])?;
     let held = messages.contains(&format!("being written by process {}", first.id()));
     // A second signal ends it at once.
     let pid = first.id().to_string();
     run(Command::new("kill").args(["-INT", &pid]))?;
     first.wait()?;
-    ensure!(status == Some(1) && held && !folder.path("t.fathom.old").exists(), "{messages}");
+    ensure!(status == Some(1) && held && !directory.path("t.fathom.old").exists(), "{messages}");
     Ok(())
 }
 
 fn without_meta() -> Result<()> {
-    let folder = Folder::new()?;
-    let whole = folder.run(&["bench", "run", "fake.toml", "--blocks=2", "--json"])?;
+    let directory = Directory::new()?;
+    let whole = directory.run(&["bench", "run", "fake.toml", "--blocks=2", "--json"])?;
     let whole: Value = serde_json::from_str(&whole)?;
-    let meta = folder.path("bench.fathom/meta.json");
+    let meta = directory.path("bench.fathom/meta.json");
     for damage in [Some("{\"format\": \"fathom-arch"), None] {
         match damage {
             Some(text) => fs::write(&meta, text)?,
             None => fs::remove_file(&meta)?,
         }
-        let (status, _, messages) = folder.messages(&["bench", "show", "bench.fathom"])?;
+        let (status, _, messages) = directory.messages(&["bench", "show", "bench.fathom"])?;
         ensure!(status == Some(1) && messages.contains("fathom reindex bench.fathom"), "{messages}");
         // The advised command does what it should, and does not give the same advice again.
-        let (status, _, messages) = folder.messages(&["reindex", "bench.fathom"])?;
+        let (status, _, messages) = directory.messages(&["reindex", "bench.fathom"])?;
         ensure!(
             status == Some(0) && messages.contains("continuing with the log") && !messages.contains("fathom reindex"),
             "{messages}"
         );
-        let again: Value = serde_json::from_str(&folder.run(&["bench", "show", "bench.fathom", "--json"])?)?;
+        let again: Value = serde_json::from_str(&directory.run(&["bench", "show", "bench.fathom", "--json"])?)?;
         ensure!(again["results"] == whole["results"] && again["complete"] == true, "{again}");
     }
     fs::write(&meta, "{")?;
-    fs::remove_file(folder.path("bench.fathom/runs.jsonl"))?;
-    let (status, _, messages) = folder.messages(&["reindex", "bench.fathom"])?;
+    fs::remove_file(directory.path("bench.fathom/runs.jsonl"))?;
+    let (status, _, messages) = directory.messages(&["reindex", "bench.fathom"])?;
     ensure!(status == Some(1) && messages.contains("no log") && !messages.contains("fathom reindex"), "{messages}");
     Ok(())
 }
 
 fn finished() -> Result<()> {
-    let folder = Folder::new()?;
-    let (status, out, messages) = folder.messages(&["bench", "run", "fake.toml", "--blocks=2", "-o", "a.fathom"])?;
+    let directory = Directory::new()?;
+    let (status, out, messages) = directory.messages(&["bench", "run", "fake.toml", "--blocks=2", "-o", "a.fathom"])?;
     for part in ["results are in a.fathom", "fathom bench show a.fathom", "fathom bench compare a.fathom"] {
         ensure!(status == Some(0) && messages.contains(part), "{part}: {messages}");
     }
     for line in out.lines().chain(messages.lines()) {
         ensure!(line.chars().count() <= 100, "longer than 100 columns: {line}");
     }
-    let (status, out, messages) = folder.messages(&["bench", "run", "--resume", "a.fathom"])?;
+    let (status, out, messages) = directory.messages(&["bench", "run", "--resume", "a.fathom"])?;
     ensure!(status == Some(0) && out.contains("row/s"), "{messages}");
     ensure!(
         messages.contains("a.fathom is complete (6 processes, 2 blocks)") && messages.contains("--blocks N"),
         "{messages}"
     );
-    let (_, _, messages) = folder.messages(&["bench", "run", "fake.toml", "--blocks=2", "-q", "-o", "b.fathom"])?;
+    let (_, _, messages) = directory.messages(&["bench", "run", "fake.toml", "--blocks=2", "-q", "-o", "b.fathom"])?;
     ensure!(messages.is_empty(), "quiet is quiet: {messages}");
     Ok(())
 }
 
 fn lines() -> Result<()> {
-    let folder = Folder::new()?;
-    let (status, out, messages) = folder.messages(&["bench", "run", "fake.toml", "--json"])?;
+    let directory = Directory::new()?;
+    let (status, out, messages) = directory.messages(&["bench", "run", "fake.toml", "--json"])?;
     let value: Value = serde_json::from_str(&out)?;
     ensure!(status == Some(0) && value["complete"] == true, "{out}");
     ensure!(messages.contains("fathom: fake, warm-up: duration=") && messages.contains("(1/14)"), "{messages}");
@@ -158,105 +158,106 @@ fn busy() -> Result<Busy> {
 }
 
 fn waiting() -> Result<()> {
-    let folder = Folder::new()?;
+    let directory = Directory::new()?;
     let _busy = busy()?;
     let mut command = Command::new(fathom());
     command
         .args(["bench", "run", "fake.toml", "--quick", "--blocks=2"])
-        .current_dir(folder.here())
+        .current_dir(directory.here())
         .stdin(Stdio::null());
     let messages = String::from_utf8(run(&mut command)?.stderr)?;
     let line = messages.lines().find(|l| l.contains("waiting for the machine: load"));
     // The first line of a design is printed before its first process waits, so only a long wait shows as a line.
     ensure!(line.is_none_or(|l| l.contains("/6)") && l.contains(" left")), "{messages}");
-    let gates = folder.run(&["bench", "show", "bench.fathom"])?;
+    let gates = directory.run(&["bench", "show", "bench.fathom"])?;
     ensure!(gates.contains("without passing the gate load"), "{gates}");
     Ok(())
 }
 
 fn files() -> Result<()> {
-    let folder = Folder::new()?;
-    let then = folder.run(&["bench", "run", "fake.toml", "--blocks=2", "--csv=run.csv", "--markdown=run.md"])?;
-    let now = folder.run(&["bench", "show", "bench.fathom", "--csv=show.csv", "--markdown=show.md"])?;
+    let directory = Directory::new()?;
+    let then = directory.run(&["bench", "run", "fake.toml", "--blocks=2", "--csv=run.csv", "--markdown=run.md"])?;
+    let now = directory.run(&["bench", "show", "bench.fathom", "--csv=show.csv", "--markdown=show.md"])?;
     ensure!(then == now && then.contains("row/s"), "{now}");
     for kind in ["csv", "md"] {
-        let read = |of: &str| fs::read_to_string(folder.path(&format!("{of}.{kind}")));
+        let read = |of: &str| fs::read_to_string(directory.path(&format!("{of}.{kind}")));
         ensure!(read("run")? == read("show")?, "{kind}");
     }
-    let csv = folder.run(&["bench", "show", "bench.fathom", "--csv", "-"])?;
-    ensure!(csv == fs::read_to_string(folder.path("run.csv"))? && csv.starts_with("workload,name,"), "{csv}");
-    let csv = folder.run(&["bench", "run", "fake.toml", "--blocks=2", "--csv=-"])?;
-    ensure!(csv.starts_with("workload,name,") && !folder.path("-").exists(), "{csv}");
+    let csv = directory.run(&["bench", "show", "bench.fathom", "--csv", "-"])?;
+    ensure!(csv == fs::read_to_string(directory.path("run.csv"))? && csv.starts_with("workload,name,"), "{csv}");
+    let csv = directory.run(&["bench", "run", "fake.toml", "--blocks=2", "--csv=-"])?;
+    ensure!(csv.starts_with("workload,name,") && !directory.path("-").exists(), "{csv}");
     Ok(())
 }
 
 fn gates() -> Result<()> {
-    let folder = Folder::new()?;
-    folder.run(&["bench", "run", "fake.toml", "--blocks=6", "-o", "a.fathom"])?;
+    let directory = Directory::new()?;
+    directory.run(&["bench", "run", "fake.toml", "--blocks=6", "-o", "a.fathom"])?;
     {
         let _busy = busy()?;
-        folder.run(&["bench", "run", "fake.toml", "--blocks=6", "-o", "b.fathom"])?;
+        directory.run(&["bench", "run", "fake.toml", "--blocks=6", "-o", "b.fathom"])?;
     }
-    let (status, _, messages) = folder.messages(&["bench", "compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
+    let (status, _, messages) =
+        directory.messages(&["bench", "compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
     ensure!(status == Some(0) && messages.contains("no compared cell is slower"), "{messages}");
     ensure!(messages.contains("B: gate load not passed before") && messages.contains("measure again"), "{messages}");
     Ok(())
 }
 
 fn run_of_nothing() -> Result<()> {
-    let folder = Folder::new()?;
-    folder.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
-    let then = folder.run(&["bench", "show", "bench.fathom"])?;
+    let directory = Directory::new()?;
+    directory.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
+    let then = directory.run(&["bench", "show", "bench.fathom"])?;
     for _ in 0..3 {
-        let (status, out, _) = folder.messages(&["bench", "run", "seq", "--dir=/proc", "--blocks=2"])?;
-        ensure!(status == Some(1) && out.contains("not run: cannot create a folder in /proc"), "{out}");
+        let (status, out, _) = directory.messages(&["bench", "run", "seq", "--dir=/proc", "--blocks=2"])?;
+        ensure!(status == Some(1) && out.contains("not run: cannot create a directory in /proc"), "{out}");
     }
-    let (_, _, messages) = folder.messages(&["bench", "run", "--resume", "bench.fathom"])?;
+    let (_, _, messages) = directory.messages(&["bench", "run", "--resume", "bench.fathom"])?;
     ensure!(messages.contains("none of it could run"), "{messages}");
-    ensure!(folder.run(&["bench", "show", "bench.fathom.old"])? == then, "the results have gone");
+    ensure!(directory.run(&["bench", "show", "bench.fathom.old"])? == then, "the results have gone");
     Ok(())
 }
 
 fn fileless() -> Result<()> {
-    let folder = Folder::new()?;
-    let (status, _, messages) = folder.messages(&["bench", "run", "linpack", "--dir=."])?;
+    let directory = Directory::new()?;
+    let (status, _, messages) = directory.messages(&["bench", "run", "linpack", "--dir=."])?;
     ensure!(status == Some(2) && messages.contains("--dir: linpack has no files"), "{status:?}: {messages}");
-    ensure!(!folder.path("bench.fathom").exists(), "nothing was made");
+    ensure!(!directory.path("bench.fathom").exists(), "nothing was made");
     Ok(())
 }
 
 fn unknown() -> Result<()> {
-    let folder = Folder::new()?;
-    folder.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
+    let directory = Directory::new()?;
+    directory.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
     for (words, part) in [
         (&["bench", "list", "sqlight"][..], "unknown workload \"sqlight\""),
         (&["bench", "selftest", "sqlight"], "unknown workload \"sqlight\""),
         (&["bench", "compare", "bench.fathom", "--by=speed"], "speed"),
         (&["papers", "009/1"], "unknown figure \"009/1\""),
     ] {
-        let (status, _, messages) = folder.messages(words)?;
+        let (status, _, messages) = directory.messages(words)?;
         ensure!(status == Some(2) && messages.contains(part), "{words:?}: {status:?}: {messages}");
     }
     Ok(())
 }
 
 fn unmounted() -> Result<()> {
-    let folder = Folder::new()?;
-    let card = Tmpfs::new(folder.path("card"), "4m")?;
+    let directory = Directory::new()?;
+    let card = Tmpfs::new(directory.path("card"), "4m")?;
     let design = fathom_tests::bench::DESIGN.replace("sleep {pause}", "sleep {pause}; : >{dir}/file || exit")
-        + "[[factor]]\nname = \"dir\"\nabout = \"where\"\ndefault = \".\"\nfolder = true\n";
-    fs::write(folder.path("stored.toml"), design)?;
+        + "[[factor]]\nname = \"dir\"\nabout = \"where\"\ndefault = \".\"\ndirectory = true\n";
+    fs::write(directory.path("stored.toml"), design)?;
     let words =
         ["bench", "run", "stored.toml", "--dir=card=card", "-p", "duration=1000", "-p", "pause=0.4", "--blocks=20"];
     let ended = |archive: &str| {
-        let log = fs::read_to_string(folder.path(archive).join("runs.jsonl")).unwrap_or_default();
+        let log = fs::read_to_string(directory.path(archive).join("runs.jsonl")).unwrap_or_default();
         log.lines().filter(|line| line.starts_with("{\"replicate\"")).count()
     };
-    let mut first = start(&mut folder.command(&words))?;
+    let mut first = start(&mut directory.command(&words))?;
     until("three processes", || Ok(ended("bench.fathom") >= 3))?;
     run(Command::new("umount").arg("-l").arg(&card.0))?;
     first.wait()?;
-    let value: Value = serde_json::from_str(&folder.run(&["bench", "show", "bench.fathom", "--json"])?)?;
+    let value: Value = serde_json::from_str(&directory.run(&["bench", "show", "bench.fathom", "--json"])?)?;
     let result = &value["results"][0];
     let absent = result["absent"].as_str().context("it went on elsewhere")?;
     ensure!(
@@ -264,31 +265,31 @@ fn unmounted() -> Result<()> {
         "{absent}"
     );
     ensure!(result["processes"].as_u64().is_some_and(|n| (1..19).contains(&n)), "what was measured is kept: {result}");
-    ensure!(fs::read_dir(folder.path("card"))?.next().is_none(), "files were made under the card");
+    ensure!(fs::read_dir(directory.path("card"))?.next().is_none(), "files were made under the card");
 
     // An interrupted run is not resumed on another disk, but on its own.
     let another = Kept::mount("ramfs", "defaults", &card.0)?;
-    let mut first = start(&mut folder.command(&[&words[..], &["-o", "b.fathom"]].concat()))?;
+    let mut first = start(&mut directory.command(&[&words[..], &["-o", "b.fathom"]].concat()))?;
     until("two processes", || Ok(ended("b.fathom") >= 2))?;
     first.kill()?;
     first.wait()?;
     drop(another);
-    let (status, _, messages) = folder.messages(&["bench", "run", "--resume", "b.fathom"])?;
+    let (status, _, messages) = directory.messages(&["bench", "run", "--resume", "b.fathom"])?;
     ensure!(
         status == Some(1) && messages.contains("different storage") && messages.contains("fs.type was ramfs"),
         "{messages}"
     );
     let _again = Kept::mount("ramfs", "defaults", &card.0)?;
-    let value: Value = serde_json::from_str(&folder.run(&["bench", "run", "--resume", "b.fathom", "--json"])?)?;
+    let value: Value = serde_json::from_str(&directory.run(&["bench", "run", "--resume", "b.fathom", "--json"])?)?;
     ensure!(value["complete"] == true && measured(&value["results"][0])? == 20.0, "{value}");
     Ok(())
 }
 
 fn no_room() -> Result<()> {
-    let folder = Folder::new()?;
-    let _disk = Tmpfs::new(folder.path("small"), "16m")?;
+    let directory = Directory::new()?;
+    let _disk = Tmpfs::new(directory.path("small"), "16m")?;
     let sqlite = |words: &[&str]| {
-        folder.messages(&[&["workload", "sqlite", "--dir=small", "--per-transaction=1000"][..], words].concat())
+        directory.messages(&[&["workload", "sqlite", "--dir=small", "--per-transaction=1000"][..], words].concat())
     };
     // 100,000 rows are some 13 MB, plus a write-ahead log.
     let (status, _, messages) = sqlite(&["--rows=100000", "--journal-mode=wal"])?;
@@ -298,24 +299,24 @@ fn no_room() -> Result<()> {
     );
     let (status, out, messages) = sqlite(&["--rows=1000"])?;
     ensure!(status == Some(0) && out.contains("\"verified\":true"), "{messages}");
-    ensure!(fs::read_dir(folder.path("small"))?.next().is_none(), "files were left");
+    ensure!(fs::read_dir(directory.path("small"))?.next().is_none(), "files were left");
     Ok(())
 }
 
 fn full() -> Result<()> {
-    let folder = Folder::new()?;
-    let disk = Tmpfs::new(folder.path("small"), "4m")?;
+    let directory = Directory::new()?;
+    let disk = Tmpfs::new(directory.path("small"), "4m")?;
     let filler = disk.0.join("filler");
     // As much space as the log takes, and three pages for tables, which need more than that.
-    folder.run(&["bench", "run", "fake.toml", "--blocks=2", "-o", "small/b.fathom"])?;
+    directory.run(&["bench", "run", "fake.toml", "--blocks=2", "-o", "small/b.fathom"])?;
     let pages = |file: &str| -> Result<u64> {
-        Ok(fs::metadata(folder.path("small/b.fathom").join(file))?.len().div_ceil(4096))
+        Ok(fs::metadata(directory.path("small/b.fathom").join(file))?.len().div_ceil(4096))
     };
     let room = pages("runs.jsonl")? + 2 * pages("meta.json")? + 1 + 3;
-    fs::remove_dir_all(folder.path("small/b.fathom"))?;
+    fs::remove_dir_all(directory.path("small/b.fathom"))?;
     fs::write(&filler, vec![1; ((1024 - room) as usize) << 12])?;
     let (status, out, messages) =
-        folder.messages(&["bench", "run", "fake.toml", "--blocks=2", "-o", "small/b.fathom"])?;
+        directory.messages(&["bench", "run", "fake.toml", "--blocks=2", "-o", "small/b.fathom"])?;
     ensure!(status == Some(1) && out.contains("row/s") && out.contains("duration=2000"), "{status:?}: {out}{messages}");
     ensure!(
         messages.contains("runs.jsonl, which is kept") && messages.contains("fathom reindex small/b.fathom"),
@@ -323,8 +324,8 @@ fn full() -> Result<()> {
     );
     ensure!(!messages.to_lowercase().contains("panicked"), "{messages}");
     fs::remove_file(&filler)?;
-    folder.run(&["reindex", "small/b.fathom"])?;
-    ensure!(folder.run(&["bench", "show", "small/b.fathom"])? == out, "what was shown then");
+    directory.run(&["reindex", "small/b.fathom"])?;
+    ensure!(directory.run(&["bench", "show", "small/b.fathom"])? == out, "what was shown then");
     Ok(())
 }
 
@@ -332,14 +333,14 @@ fn no_art() -> Result<()> {
     if installed("dalvikvm64").is_ok() || installed("app_process64").is_ok() {
         return Ok(());
     }
-    let folder = Folder::new()?;
+    let directory = Directory::new()?;
     for workload in ["linpack", "scimark", "himeno"] {
-        let list = folder.run(&["bench", "list", workload])?;
+        let list = directory.run(&["bench", "list", workload])?;
         for mode in ["art-interpreter", "art-jit", "art-aot"] {
             let reason = format!("not available (mode={mode}): no Android runtime");
             ensure!(list.contains(&reason), "{workload} {mode}: {list}");
         }
-        let (status, out, messages) = folder.messages(&["workload", workload, "--mode=art-jit"])?;
+        let (status, out, messages) = directory.messages(&["workload", workload, "--mode=art-jit"])?;
         ensure!(
             status == Some(1) && out.is_empty() && messages.contains("dalvikvm64") && messages.contains("java/dex"),
             "{messages}"
@@ -347,7 +348,7 @@ fn no_art() -> Result<()> {
     }
     // In a run it is one cell with the reason, next to those that can be run.
     let words = ["bench", "run", "linpack", "-p", "mode=c-O2,art-aot", "-p", "size=100", "--blocks=2", "--json"];
-    let value: Value = serde_json::from_str(&folder.run(&words)?)?;
+    let value: Value = serde_json::from_str(&directory.run(&words)?)?;
     let cell = |mode: &str| value["results"].as_array().into_iter().flatten().find(|r| r["parameters"]["mode"] == mode);
     ensure!(cell("c-O2").context("c-O2")?["processes"] == 2, "{value}");
     let absent = cell("art-aot").context("art-aot")?["absent"].as_str().context("a reason")?;
@@ -357,10 +358,10 @@ fn no_art() -> Result<()> {
 
 /// A FAKE of ART's launcher and compiler: scripts that accept their command lines and print what `fathom.Main` prints on
 /// a device. Its "memory map" is the file `maps`, so that a test determines what it proves.
-fn fake(folder: &Folder) -> Result<PathBuf> {
-    let bin = folder.path("bin");
+fn fake(directory: &Directory) -> Result<PathBuf> {
+    let bin = directory.path("bin");
     fs::create_dir(&bin)?;
-    let here = folder.here().display();
+    let here = directory.here().display();
     let machine = format!(
         r#"#!/bin/sh
 echo "$@" >> {here}/commands
@@ -379,34 +380,34 @@ echo '{{"verified":'$(cat {here}/right)',"by":"a fake"}}'
     for (name, text) in [("dalvikvm64", machine), ("dex2oat64", compiler)] {
         lab::script::write(bin.join(name), &text)?;
     }
-    fs::write(folder.path("fathom-dex.jar"), "dexed classes")?;
-    fs::write(folder.path("right"), "true")?;
+    fs::write(directory.path("fathom-dex.jar"), "dexed classes")?;
+    fs::write(directory.path("right"), "true")?;
     Ok(bin)
 }
 
 const ART: &str = "7000000000-7000a00000 r-xp 00200000 fe:05 1234 /apex/com.android.art/lib64/libart.so";
 const JIT: &str = "58000000-5a000000 r-xs 02000000 00:01 99 /memfd:jit-cache (deleted)";
 
-fn maps(folder: &Folder, lines: &[&str]) -> Result<()> {
+fn maps(directory: &Directory, lines: &[&str]) -> Result<()> {
     let text = lines.join("\n") + "\n";
-    fs::write(folder.path("maps"), format!("{}\n", serde_json::json!({"mark": "art.maps", "text": text})))?;
+    fs::write(directory.path("maps"), format!("{}\n", serde_json::json!({"mark": "art.maps", "text": text})))?;
     Ok(())
 }
 
 fn fake_art() -> Result<()> {
-    let folder = Folder::new()?;
-    let bin = fake(&folder)?;
+    let directory = Directory::new()?;
+    let bin = fake(&directory)?;
     let path = format!("{}:{}", bin.display(), std::env::var("PATH")?);
-    let jar = format!("--dex-jar={}", folder.path("fathom-dex.jar").display());
+    let jar = format!("--dex-jar={}", directory.path("fathom-dex.jar").display());
     let art = |mode: &str| -> Result<(Option<i32>, String, String)> {
         let words = ["workload", "linpack", "--size=100", "--mode", mode, &jar, "--iterations=5", "--inner=1"];
-        let output = folder.command(&words).env("PATH", &path).output()?;
+        let output = directory.command(&words).env("PATH", &path).output()?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok((output.status.code(), text(&output.stdout), text(&output.stderr)))
     };
     let odex = format!(
         "7100000000-7100010000 r-xp 00005000 fe:2c 77 {}",
-        folder.path("aot/oat/arm64/fathom-dex.odex").display()
+        directory.path("aot/oat/arm64/fathom-dex.odex").display()
     );
     // JSON marks have their keys in alphabetical order; the runtime's own line is not printed.
     for (mode, proof, part) in [
@@ -414,7 +415,7 @@ fn fake_art() -> Result<()> {
         ("art-jit", vec![ART, JIT], "/memfd:jit-cache"),
         ("art-aot", vec![ART, &odex], "fathom-dex.odex is mapped executable"),
     ] {
-        maps(&folder, &proof)?;
+        maps(&directory, &proof)?;
         let (status, out, messages) = art(mode)?;
         ensure!(
             status == Some(0) && out.contains("\"verified\":true") && out.contains("\"iteration\""),
@@ -431,8 +432,9 @@ fn fake_art() -> Result<()> {
             );
         }
     }
-    let commands = fs::read_to_string(folder.path("commands"))?;
-    let jars = [folder.path("fathom-dex.jar"), folder.path("aot/fathom-dex.jar")].map(|p| p.display().to_string());
+    let commands = fs::read_to_string(directory.path("commands"))?;
+    let jars =
+        [directory.path("fathom-dex.jar"), directory.path("aot/fathom-dex.jar")].map(|p| p.display().to_string());
     for expected in [
         format!("-Xint -Xms65m -Xmx65m -cp {} fathom.Main linpack --iterations 5 --inner 1", jars[0]),
         format!("-Xusejit:true -Xms65m -Xmx65m -cp {} fathom.Main linpack", jars[0]),
@@ -444,26 +446,26 @@ fn fake_art() -> Result<()> {
     ensure!(commands.contains("--compiler-filter=speed"), "{commands}");
     ensure!(commands.matches("dex2oat").count() == 1, "compiled once:\n{commands}");
     // Without a proof there is no score, and neither with a wrong result.
-    fs::write(folder.path("maps"), "")?;
+    fs::write(directory.path("maps"), "")?;
     let (status, out, messages) = art("art-jit")?;
     ensure!(status == Some(1) && out.is_empty() && messages.contains("printed no memory map"), "{messages}");
-    maps(&folder, &[JIT])?;
+    maps(&directory, &[JIT])?;
     let (status, out, messages) = art("art-jit")?;
     ensure!(status == Some(1) && out.is_empty() && messages.contains("libart.so"), "{messages}");
-    maps(&folder, &[ART, JIT])?;
-    fs::write(folder.path("right"), "false")?;
+    maps(&directory, &[ART, JIT])?;
+    fs::write(directory.path("right"), "false")?;
     let (status, out, messages) = art("art-jit")?;
     ensure!(status == Some(1) && out.contains("\"verified\":false") && messages.contains("wrong result"), "{messages}");
     // As a cell of a design, with its proof in the archive.
-    fs::write(folder.path("right"), "true")?;
-    let dex = format!("dex_jar={}", folder.path("fathom-dex.jar").display());
+    fs::write(directory.path("right"), "true")?;
+    let dex = format!("dex_jar={}", directory.path("fathom-dex.jar").display());
     let words = ["bench", "run", "himeno", "-p", "mode=art-jit", "-p", &dex, "--blocks=2", "--json"];
-    let value: Value = serde_json::from_slice(&run(folder.command(&words).env("PATH", &path))?.stdout)?;
+    let value: Value = serde_json::from_slice(&run(directory.command(&words).env("PATH", &path))?.stdout)?;
     let result = &value["results"][0];
     ensure!(result["processes"] == 2 && result["parameters"]["mode"] == "art-jit", "{value}");
     ensure!(result["marks"]["mode"].as_str().is_some_and(|m| m.contains("jit-cache")), "{}", result["marks"]);
     // A launcher without the jar.
-    fs::remove_file(folder.path("fathom-dex.jar"))?;
+    fs::remove_file(directory.path("fathom-dex.jar"))?;
     let (status, _, messages) = art("art-jit")?;
     ensure!(status == Some(1) && messages.contains("java/dex") && messages.contains("--dex-jar"), "{messages}");
     Ok(())
@@ -472,24 +474,24 @@ fn fake_art() -> Result<()> {
 /// The real classes, run by a JVM that claims to be Android's: they print their memory map, which does not contain
 /// libart.so.
 fn false_art() -> Result<()> {
-    let folder = Folder::new()?;
+    let directory = Directory::new()?;
     let source = "public class Says { public static void main(String[] words) throws Exception {\n\
                   System.setProperty(\"java.vm.name\", \"Dalvik\"); fathom.Main.main(words); } }\n";
-    fs::write(folder.path("Says.java"), source)?;
-    let jar = folder.path("fathom-dex.jar");
+    fs::write(directory.path("Says.java"), source)?;
+    let jar = directory.path("fathom-dex.jar");
     run(Command::new("sh").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../java/build")).arg(&jar))?;
-    run(Command::new("javac").arg("-cp").arg(&jar).arg("-d").arg(folder.here()).arg(folder.path("Says.java")))?;
-    let launcher = folder.path("dalvikvm64");
+    run(Command::new("javac").arg("-cp").arg(&jar).arg("-d").arg(directory.here()).arg(directory.path("Says.java")))?;
+    let launcher = directory.path("dalvikvm64");
     let script = format!(
         "#!/bin/sh\nwhile [ \"$1\" != fathom.Main ]; do shift; done\nshift\nexec java -cp {}:{} Says \"$@\"\n",
         jar.display(),
-        folder.here().display()
+        directory.here().display()
     );
     lab::script::write(&launcher, &script)?;
     let (art, dex) = (format!("--art={}", launcher.display()), format!("--dex-jar={}", jar.display()));
     let words =
         ["workload", "linpack", "--size=100", "--mode=art-interpreter", &art, &dex, "--iterations=2", "--inner=1"];
-    let (status, out, messages) = folder.messages(&words)?;
+    let (status, out, messages) = directory.messages(&words)?;
     ensure!(
         status == Some(1) && out.is_empty() && messages.contains("the runtime itself (libart.so)"),
         "{status:?}: {out}{messages}"

@@ -76,31 +76,31 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-fn check(folder: &Path, words: &[&str], command: &[&str]) -> Result<Output> {
+fn check(directory: &Path, words: &[&str], command: &[&str]) -> Result<Output> {
     let mut check = Command::new(fathom());
-    check.arg("check").args(words).current_dir(folder).stdin(Stdio::null());
+    check.arg("check").args(words).current_dir(directory).stdin(Stdio::null());
     if !command.is_empty() {
         check.arg("--").args(command);
     }
     Ok(check.output()?)
 }
 
-fn record(folder: &Path, options: &[&str], command: &[&str]) -> Result<()> {
-    let output = check(folder, &[&["record"], options].concat(), command)?;
+fn record(directory: &Path, options: &[&str], command: &[&str]) -> Result<()> {
+    let output = check(directory, &[&["record"], options].concat(), command)?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
 /// Checks again: no difference. `long::check_never_fails_*` of the lane `fix` show that there never is one.
-fn passes(folder: &Path) -> Result<()> {
-    let output = check(folder, &[], &[])?;
+fn passes(directory: &Path) -> Result<()> {
+    let output = check(directory, &[], &[])?;
     let messages = [&output.stdout[..], &output.stderr].concat();
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&messages));
     Ok(())
 }
 
-fn fails(folder: &Path, options: &[&str], command: &[&str]) -> Result<Value> {
-    let output = check(folder, &[&["--json"], options].concat(), command)?;
+fn fails(directory: &Path, options: &[&str], command: &[&str]) -> Result<Value> {
+    let output = check(directory, &[&["--json"], options].concat(), command)?;
     let outcome: Value =
         serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     ensure!(output.status.code() == Some(1) && outcome["passed"] == false, "{command:?}: {outcome}");
@@ -133,8 +133,8 @@ const OTHERS: [Regression; 5] = [
 ];
 
 fn regressions(all: &[Regression]) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let here = folder.path();
+    let directory = tempfile::tempdir()?;
+    let here = directory.path();
     std::fs::write(here.join("app.py"), PROGRAM)?;
     std::fs::write(here.join("make.py"), MAKE)?;
     let prepare = |index: &str| format!("rm -f t.db* note; python3 make.py {index}");
@@ -157,26 +157,26 @@ fn regressions(all: &[Regression]) -> Result<()> {
 }
 
 fn shell() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let sql =
         |mode: &str| format!("PRAGMA journal_mode={mode}; CREATE TABLE t (x); INSERT INTO t VALUES (1); DELETE FROM t");
-    record(folder.path(), &["--prepare", "rm -f t.db*"], &["sqlite3", "t.db", &sql("delete")])?;
-    passes(folder.path())?;
-    let outcome = fails(folder.path(), &[], &["sqlite3", "t.db", &sql("persist")])?;
+    record(directory.path(), &["--prepare", "rm -f t.db*"], &["sqlite3", "t.db", &sql("delete")])?;
+    passes(directory.path())?;
+    let outcome = fails(directory.path(), &[], &["sqlite3", "t.db", &sql("persist")])?;
     ensure!(text(&outcome, "because").contains("journal_mode changed from DELETE to PERSIST"), "{outcome}");
     Ok(())
 }
 
 fn git() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let prepare = "rm -rf r && git init -q r && echo x > r/f && git -C r add f";
     let commit = |sync: &'static str| {
         let settings = ["git", "-C", "r", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "gc.auto=0", "-c", sync];
         [&settings[..], &["commit", "-q", "-m", "x"]].concat()
     };
-    record(folder.path(), &["--prepare", prepare], &commit("core.fsync=none"))?;
-    passes(folder.path())?;
-    let outcome = fails(folder.path(), &[], &commit("core.fsync=all"))?;
+    record(directory.path(), &["--prepare", prepare], &commit("core.fsync=none"))?;
+    passes(directory.path())?;
+    let outcome = fails(directory.path(), &[], &commit("core.fsync=all"))?;
     // A sync by a program without SQLite is an operation of its own, named after its file.
     ensure!(text(&outcome["differences"][0], "statement").starts_with("fsync tmp_obj"), "{outcome}");
     ensure!(text(&outcome, "first").contains("0 -> "), "{outcome}");
@@ -185,16 +185,16 @@ fn git() -> Result<()> {
 }
 
 fn tar() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let make = |files: u32| format!("rm -rf d t.tar; mkdir d; for i in $(seq {files}); do echo $i > d/$i; done");
-    record(folder.path(), &["--prepare", &make(20)], &["tar", "cf", "t.tar", "d"])?;
-    passes(folder.path())?;
-    let outcome = fails(folder.path(), &["--prepare", &make(200)], &[])?;
+    record(directory.path(), &["--prepare", &make(20)], &["tar", "cf", "t.tar", "d"])?;
+    passes(directory.path())?;
+    let outcome = fails(directory.path(), &["--prepare", &make(200)], &[])?;
     ensure!(outcome["differences"].to_string().contains("open file"), "{outcome}");
     Ok(())
 }
 
-/// Files get the inodes of replaced files, which are not reported as removed; a folder has no name before its first sync. One process
+/// Files get the inodes of replaced files, which are not reported as removed; a directory has no name before its first sync. One process
 /// uses SQLite, so its syncs are calls outside of statements; each of the other's is an execution.
 const REPLACE: &str = r#"
 import os, sqlite3
@@ -206,25 +206,25 @@ for name in ("left", "right"):
         for i in range(100):
             new = os.path.join(name, f"new-{i}")
             os.mkdir(new)
-            folder = os.open(new, os.O_RDONLY)
+            directory = os.open(new, os.O_RDONLY)
             for target in ("status", "available"):
                 file = os.open(os.path.join(new, target), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
                 os.write(file, b"x")
                 os.fdatasync(file)
                 os.close(file)
                 os.rename(os.path.join(new, target), os.path.join(name, "current"))
-            os.fsync(folder)
-            os.close(folder)
+            os.fsync(directory)
+            os.close(directory)
             os.rmdir(new)
         os._exit(0)
 os.wait(), os.wait()
 "#;
 
 fn replaced() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    std::fs::write(folder.path().join("replace.py"), REPLACE)?;
-    record(folder.path(), &["--prepare", "rm -rf left right"], &["python3", "replace.py"])?;
-    let written = std::fs::read_to_string(folder.path().join("fathom-check.toml"))?;
+    let directory = tempfile::tempdir()?;
+    std::fs::write(directory.path().join("replace.py"), REPLACE)?;
+    record(directory.path(), &["--prepare", "rm -rf left right"], &["python3", "replace.py"])?;
+    let written = std::fs::read_to_string(directory.path().join("fathom-check.toml"))?;
     let contract: toml::Value = toml::from_str(&written)?;
     let outside = |what: &str| contract["program"]["exact"].get(what).and_then(toml::Value::as_integer);
     ensure!((outside("fdatasync file"), outside("fsync directory")) == (Some(200), Some(100)), "{written}");
@@ -251,14 +251,14 @@ for i in range(6):
 
 /// Each sync is an execution of another name, in each run, so that only the whole program's calls show how many there are.
 fn random_names() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    std::fs::write(folder.path().join("saves.py"), SAVES)?;
+    let directory = tempfile::tempdir()?;
+    std::fs::write(directory.path().join("saves.py"), SAVES)?;
     let saves = |syncs: &'static str| ["python3", "saves.py", syncs];
     for (recorded, others) in [("1", ["0", "2"]), ("0", ["1", "3"])] {
-        record(folder.path(), &["--prepare", "rm -rf out"], &saves(recorded))?;
-        passes(folder.path())?;
+        record(directory.path(), &["--prepare", "rm -rf out"], &saves(recorded))?;
+        passes(directory.path())?;
         for other in others {
-            let outcome = fails(folder.path(), &[], &saves(other))?;
+            let outcome = fails(directory.path(), &[], &saves(other))?;
             let [was, is] = [recorded, other].map(|n| n.parse::<u64>().map_or(0, |n| 6 * n));
             let said = format!("fsync file ({was} -> {is})");
             ensure!(text(&outcome, "first").starts_with("whole program: "), "{recorded}, {other}: {outcome}");
@@ -289,18 +289,18 @@ fn overlay() -> Result<()> {
     let disk = ext4()?;
     let here = disk.path();
     std::fs::write(here.join("program.py"), OVERLAY)?;
-    for folder in ["lower", "upper", "work", "merged"] {
-        std::fs::create_dir(here.join(folder))?;
+    for directory in ["lower", "upper", "work", "merged"] {
+        std::fs::create_dir(here.join(directory))?;
     }
     std::fs::write(here.join("lower/older"), "old")?;
     // The mount ends with the namespace of the command.
     let mount =
         "mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged && exec python3 program.py";
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let mut command = Command::new(fathom());
-    command.current_dir(here).args(["record", "--quiet", "-o"]).arg(folder.path().join("t.fathom"));
+    command.current_dir(here).args(["record", "--quiet", "-o"]).arg(directory.path().join("t.fathom"));
     run(command.args(["--", "unshare", "-m", "sh", "-c", mount]))?;
-    let summary = show(&folder.path().join("t.fathom"))?;
+    let summary = show(&directory.path().join("t.fathom"))?;
     for (syncs, count) in [("FDATASYNC OLDER", 5.0), ("FSYNC NEW", 3.0), ("FSYNC RENAMED", 1.0)] {
         near(syncs, number(shape(&summary, syncs)?, "/count")?, count)?;
     }
@@ -308,15 +308,15 @@ fn overlay() -> Result<()> {
 }
 
 fn untraced() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let copy = |blocks: &'static str| ["dd", "if=/dev/zero", "of=f", "bs=1000", "status=none", blocks];
-    record(folder.path(), &["--no-trace"], &copy("count=20"))?;
-    let written = std::fs::read_to_string(folder.path().join("fathom-check.toml"))?;
+    record(directory.path(), &["--no-trace"], &copy("count=20"))?;
+    let written = std::fs::read_to_string(directory.path().join("fathom-check.toml"))?;
     ensure!(written.contains("\"write calls\" = 20") && written.contains("counted_by = \"/proc/PID/io\""), "{written}");
-    let output = check(folder.path(), &[], &[])?;
+    let output = check(directory.path(), &[], &[])?;
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success() && messages.contains("syncs, statements"), "{messages}");
-    let outcome = fails(folder.path(), &[], &copy("count=21"))?;
+    let outcome = fails(directory.path(), &[], &copy("count=21"))?;
     ensure!(
         outcome["counted_by"] == "/proc/PID/io" && outcome["differences"].to_string().contains("write calls"),
         "{outcome}"
@@ -325,9 +325,9 @@ fn untraced() -> Result<()> {
 }
 
 fn errors() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let says = |words: &[&str], command: &[&str], code: i32, expected: &str| {
-        let output = check(folder.path(), words, command)?;
+        let output = check(directory.path(), words, command)?;
         let messages = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.code() == Some(code) && messages.contains(expected), "{words:?}: {messages}");
         Ok(())
@@ -336,6 +336,6 @@ fn errors() -> Result<()> {
     says(&["record", "--no-trace"], &["/no/such/program"], 1, "/no/such/program")?;
     says(&["record", "--no-trace"], &["sh", "-c", "exit 3"], 1, "exit status 3")?;
     says(&["record"], &[], 2, "CMD")?;
-    std::fs::write(folder.path().join("bad.toml"), "version = 9")?;
+    std::fs::write(directory.path().join("bad.toml"), "version = 9")?;
     says(&["bad.toml"], &["true"], 1, "version 9")
 }

@@ -55,10 +55,10 @@ fn main() -> ExitCode {
 }
 
 /// A recording of the program on a disk of its own.
-fn recorded(folder: &Path, name: &str, settings: [&str; 3]) -> Result<PathBuf> {
+fn recorded(directory: &Path, name: &str, settings: [&str; 3]) -> Result<PathBuf> {
     let disk = ext4()?;
     let database = disk.path().join("t.db").display().to_string();
-    let own = folder.join(name);
+    let own = directory.join(name);
     std::fs::create_dir(&own)?;
     let argv = [&["python3", "-c", PROGRAM, &database][..], &settings].concat();
     record(&own, &[], &argv)
@@ -124,10 +124,10 @@ fn judged_as_measured(diff: &Value) -> Result<()> {
 }
 
 fn same_workload() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for mode in ["delete", "wal"] {
-        let a = recorded(folder.path(), &format!("{mode}-a"), [mode, "full", "once"])?;
-        let b = recorded(folder.path(), &format!("{mode}-b"), [mode, "full", "once"])?;
+        let a = recorded(directory.path(), &format!("{mode}-a"), [mode, "full", "once"])?;
+        let b = recorded(directory.path(), &format!("{mode}-b"), [mode, "full", "once"])?;
         let done = diff(&a, &b)?;
         let verdict = done["verdict"].as_str().context("verdict")?;
         ensure!(["equivalent", "inconclusive"].contains(&verdict), "{mode}: {verdict}: {}", done["why"]);
@@ -145,9 +145,9 @@ fn same_workload() -> Result<()> {
 }
 
 fn journal_modes() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let delete = recorded(folder.path(), "delete", ["delete", "full", "once"])?;
-    let wal = recorded(folder.path(), "wal", ["wal", "full", "once"])?;
+    let directory = tempfile::tempdir()?;
+    let delete = recorded(directory.path(), "delete", ["delete", "full", "once"])?;
+    let wal = recorded(directory.path(), "wal", ["wal", "full", "once"])?;
     let done = diff(&delete, &wal)?;
     for (file, a, b) in
         [("rollback journal", 2.0, 0.0), ("directory", 1.0, 0.0), ("database", 1.0, 0.0), ("WAL", 0.0, 1.0)]
@@ -181,9 +181,9 @@ fn journal_modes() -> Result<()> {
 }
 
 fn synchronous() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let full = recorded(folder.path(), "full", ["delete", "full", "once"])?;
-    let off = recorded(folder.path(), "off", ["delete", "off", "once"])?;
+    let directory = tempfile::tempdir()?;
+    let full = recorded(directory.path(), "full", ["delete", "full", "once"])?;
+    let off = recorded(directory.path(), "off", ["delete", "off", "once"])?;
     let done = diff(&full, &off)?;
     for (file, a) in [("rollback journal", 2.0), ("directory", 1.0), ("database", 1.0)] {
         ensure!(counted(&done, "fdatasync", Some(file))? == (a, 0.0, true), "syncs of {file}: {}", insert(&done)?);
@@ -210,9 +210,9 @@ fn synchronous() -> Result<()> {
 }
 
 fn extra_sync() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let once = recorded(folder.path(), "once", ["delete", "full", "once"])?;
-    let again = recorded(folder.path(), "again", ["delete", "full", "again"])?;
+    let directory = tempfile::tempdir()?;
+    let once = recorded(directory.path(), "once", ["delete", "full", "once"])?;
+    let again = recorded(directory.path(), "again", ["delete", "full", "again"])?;
     let done = diff(&once, &again)?;
     ensure!(counted(&done, "fsync", Some("other"))? == (0.0, 1.0, true), "{}", insert(&done)?);
     for (file, n) in [("rollback journal", 2.0), ("directory", 1.0), ("database", 1.0)] {
@@ -246,15 +246,15 @@ fn findings(archive: &Path, statement: &str) -> Result<Vec<String>> {
 fn explained() -> Result<()> {
     const INSERT: &str = "INSERT INTO t VALUES (?, ?)";
     preferred();
-    let folder = tempfile::tempdir()?;
-    let delete = recorded(folder.path(), "delete", ["delete", "full", "once"])?;
+    let directory = tempfile::tempdir()?;
+    let delete = recorded(directory.path(), "delete", ["delete", "full", "once"])?;
     let found = findings(&delete, INSERT)?;
     ensure!(["F01", "S01"].iter().all(|code| found.iter().any(|f| f == code)), "DELETE: {found:?}");
-    let wal = findings(&recorded(folder.path(), "wal", ["wal", "full", "once"])?, INSERT)?;
+    let wal = findings(&recorded(directory.path(), "wal", ["wal", "full", "once"])?, INSERT)?;
     ensure!(wal.iter().any(|f| f == "S01"), "{wal:?}");
     ensure!(!wal.iter().any(|f| ["J02", "F01"].contains(&f.as_str())), "WAL has neither: {wal:?}");
     // Without syncs the calls that create and remove the journal dominate.
-    let off = findings(&recorded(folder.path(), "off", ["delete", "off", "once"])?, INSERT)?;
+    let off = findings(&recorded(directory.path(), "off", ["delete", "off", "once"])?, INSERT)?;
     ensure!(
         off.iter().any(|f| f == "J02") && !off.iter().any(|f| ["F01", "F03", "S01"].contains(&f.as_str())),
         "off: {off:?}"
@@ -274,9 +274,9 @@ for i in range(60):
 os._exit(0)
 ";
     preferred();
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for (cached, expected) in [("0", true), ("100", false)] {
-        let own = folder.path().join(cached);
+        let own = directory.path().join(cached);
         std::fs::create_dir(&own)?;
         // In memory, so that only the statements take time.
         let archive = record(&own, &[], &["python3", "-c", READER, ":memory:", cached])?;
@@ -289,17 +289,19 @@ os._exit(0)
 }
 
 /// A copy of a kept archive: opening it may link it anew.
-fn kept_archive(folder: &Path, name: &str) -> Result<PathBuf> {
+fn kept_archive(directory: &Path, name: &str) -> Result<PathBuf> {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives").join(name);
-    let to = folder.join(format!("{name}.fathom"));
+    let to = directory.join(format!("{name}.fathom"));
     run(Command::new("cp").arg("-r").arg(from).arg(&to))?;
     Ok(to)
 }
 
 fn kept_recordings() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (a, b) =
-        (kept_archive(folder.path(), "v2-linux-6.18-virtio")?, kept_archive(folder.path(), "v3-linux-6.18-virtio")?);
+    let directory = tempfile::tempdir()?;
+    let (a, b) = (
+        kept_archive(directory.path(), "v2-linux-6.18-virtio")?,
+        kept_archive(directory.path(), "v3-linux-6.18-virtio")?,
+    );
     let done = diff(&a, &b)?;
     ensure!(done["version"] == 1 && done["verdict"] == "inconclusive", "{done}");
     let statements = done["statements"].as_array().context("statements")?;
@@ -311,10 +313,10 @@ fn kept_recordings() -> Result<()> {
 }
 
 fn benchmarks_are_refused() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let (trace, bench) =
-        (kept_archive(folder.path(), "v3-linux-6.18-virtio")?, kept_archive(folder.path(), "v3-bench")?);
-    let net = kept_archive(folder.path(), "v3-net")?;
+        (kept_archive(directory.path(), "v3-linux-6.18-virtio")?, kept_archive(directory.path(), "v3-bench")?);
+    let net = kept_archive(directory.path(), "v3-net")?;
     let output = Command::new(fathom()).arg("explain").arg(&bench).output()?;
     ensure!(output.status.code() == Some(1), "a benchmark is explained");
     for (other, expected) in [(&bench, "`fathom bench compare`"), (&net, "a network run")] {
@@ -335,12 +337,12 @@ fn gate(a: &Path, b: &Path, percent: &str) -> Result<(Option<i32>, String)> {
 }
 
 fn fail_on() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let a = kept_archive(folder.path(), "v3-linux-6.18-virtio")?;
+    let directory = tempfile::tempdir()?;
+    let a = kept_archive(directory.path(), "v3-linux-6.18-virtio")?;
     // Two executions prove nothing, and an unproven result must not pass.
-    let (code, messages) = gate(&a, &kept_archive(folder.path(), "v2-linux-6.18-virtio")?, "slower:5")?;
+    let (code, messages) = gate(&a, &kept_archive(directory.path(), "v2-linux-6.18-virtio")?, "slower:5")?;
     ensure!(code == Some(1) && messages.contains("no verdict: too few executions"), "{code:?}: {messages}");
-    let v1 = kept_archive(folder.path(), "v1-linux-6.1-virtio")?;
+    let v1 = kept_archive(directory.path(), "v1-linux-6.1-virtio")?;
     let (code, messages) = gate(&v1, &v1, "slower")?;
     ensure!(code == Some(0) && messages.contains("no statement is slower"), "{code:?}: {messages}");
     Ok(())
@@ -356,8 +358,8 @@ for i in range(40):
     db.execute("INSERT INTO t VALUES (work())")
 "#;
 
-fn computed(folder: &Path, name: &str, numbers: &str) -> Result<PathBuf> {
-    let own = folder.join(name);
+fn computed(directory: &Path, name: &str, numbers: &str) -> Result<PathBuf> {
+    let own = directory.join(name);
     std::fs::create_dir(&own)?;
     record(&own, &[], &["python3", "-c", COMPUTES, numbers])
 }
@@ -369,11 +371,11 @@ fn diff_many(a: &[PathBuf], b: &[PathBuf]) -> Result<Value> {
 
 /// Fifty times the computation: no other effect of a machine makes all of four recordings that much slower.
 fn slower_program() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for turn in 0..4 {
-        a.push(computed(folder.path(), &format!("a{turn}"), "10000")?);
-        b.push(computed(folder.path(), &format!("b{turn}"), "500000")?);
+        a.push(computed(directory.path(), &format!("a{turn}"), "10000")?);
+        b.push(computed(directory.path(), &format!("b{turn}"), "500000")?);
     }
     let one = diff(&a[0], &b[0])?;
     ensure!(one["verdict"] == "inconclusive", "equal work of one recording each: {}", one["why"]);
@@ -398,9 +400,9 @@ fn slower_program() -> Result<()> {
 /// Whatever the machine does meanwhile: among twenty recordings of one program, randomly drawn sides differ as often as the test
 /// allows, 3.2 % for five and five. A hundred draws have a standard deviation of 1.8.
 fn equal_sides() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let mut all: Vec<PathBuf> =
-        (0..20).map(|nth| computed(folder.path(), &nth.to_string(), "10000")).collect::<Result<_>>()?;
+        (0..20).map(|nth| computed(directory.path(), &nth.to_string(), "10000")).collect::<Result<_>>()?;
     let mut random = stats::random::Random::new(20_261_125);
     let mut told = 0;
     for _ in 0..100 {
@@ -415,8 +417,8 @@ fn equal_sides() -> Result<()> {
 
 fn sides() -> Result<()> {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives/v3-linux-6.18-virtio");
-    let folder = tempfile::tempdir()?;
-    let copies: Vec<PathBuf> = (0..3).map(|nth| folder.path().join(format!("{nth}.fathom"))).collect();
+    let directory = tempfile::tempdir()?;
+    let copies: Vec<PathBuf> = (0..3).map(|nth| directory.path().join(format!("{nth}.fathom"))).collect();
     for copy in &copies {
         run(Command::new("cp").arg("-r").arg(&archive).arg(copy))?;
     }

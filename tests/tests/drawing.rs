@@ -21,13 +21,13 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// A folder with a fake `app_process64` in `bin`, and invalid dexed classes.
+/// A directory with a fake `app_process64` in `bin`, and invalid dexed classes.
 struct Device(TempDir);
 
 impl Device {
     fn new() -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let bin = folder.path().join("bin");
+        let directory = tempfile::tempdir()?;
+        let bin = directory.path().join("bin");
         fs::create_dir(&bin)?;
         let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("fakes/app_process");
         // Copied by another process: a file that this one has open for writing cannot be started.
@@ -36,9 +36,9 @@ impl Device {
                      echo '{\"metric\":\"work\",\"unit\":\"figure\",\"t\":1,\"v\":100}'\n\
                      for t in 1 2 3; do echo \"{\\\"metric\\\":\\\"iteration\\\",\\\"unit\\\":\\\"ns\\\",\\\"t\\\":$t,\\\"v\\\":1000}\"; done\n\
                      echo '{\"verified\":true,\"by\":\"a fake\"}'\n";
-        fs::write(folder.path().join("main"), right)?;
-        fs::write(folder.path().join("fathom-dex.jar"), "dexed classes")?;
-        Ok(Self(folder))
+        fs::write(directory.path().join("main"), right)?;
+        fs::write(directory.path().join("fathom-dex.jar"), "dexed classes")?;
+        Ok(Self(directory))
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -68,21 +68,21 @@ fn there(engine: &str) -> Result<(), String> {
 }
 
 /// A recording with every table that a recording has.
-fn trace(folder: &Path) -> Result<PathBuf> {
+fn trace(directory: &Path) -> Result<PathBuf> {
     let disk = ext4()?;
     let database = disk.path().join("t.db");
     let sql = "create table t(i); insert into t values (1); insert into t values (2); select * from t;";
-    record(folder, &[], &["sqlite3", &database.to_string_lossy(), sql])
+    record(directory, &[], &["sqlite3", &database.to_string_lossy(), sql])
 }
 
-fn bench(folder: &Path) -> Result<PathBuf> {
-    std::fs::write(folder.join("fake.toml"), fathom_tests::bench::DESIGN)?;
+fn bench(directory: &Path) -> Result<PathBuf> {
+    std::fs::write(directory.join("fake.toml"), fathom_tests::bench::DESIGN)?;
     let words = ["bench", "run", "fake.toml", "--blocks=2", "--no-wait", "-o", "bench.fathom"];
-    run(Command::new(fathom()).args(words).current_dir(folder))?;
-    Ok(folder.join("bench.fathom"))
+    run(Command::new(fathom()).args(words).current_dir(directory))?;
+    Ok(directory.join("bench.fathom"))
 }
 
-fn net(folder: &Path) -> Result<PathBuf> {
+fn net(directory: &Path) -> Result<PathBuf> {
     let mut serving = Command::new(fathom())
         .args(["net", "serve", "--listen", "127.0.0.1:0"])
         .stdin(Stdio::null())
@@ -91,7 +91,7 @@ fn net(folder: &Path) -> Result<PathBuf> {
         .spawn()?;
     let mut at = String::new();
     BufReader::new(serving.stdout.take().context("it has no stdout")?).read_line(&mut at)?;
-    let archive = folder.join("net.fathom");
+    let archive = directory.join("net.fathom");
     let ran = run(Command::new(fathom()).args(["net", "run", at.trim(), "--duration", "1", "-o"]).arg(&archive));
     serving.kill()?;
     serving.wait()?;
@@ -106,8 +106,8 @@ fn totals(tables: &Path) -> Result<BTreeMap<String, u64>> {
 }
 
 fn reads(engine: &str) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archives = [trace(folder.path())?, bench(folder.path())?, net(folder.path())?];
+    let directory = tempfile::tempdir()?;
+    let archives = [trace(directory.path())?, bench(directory.path())?, net(directory.path())?];
     let mut expected: BTreeMap<PathBuf, BTreeMap<String, u64>> = BTreeMap::new();
     for archive in archives {
         let tables = archive.join("tables");
@@ -119,7 +119,7 @@ fn reads(engine: &str) -> Result<()> {
         if !old.is_dir() {
             continue; // README.md
         }
-        let exported = folder.path().join(old.file_name().context("an archive without a name")?);
+        let exported = directory.path().join(old.file_name().context("an archive without a name")?);
         run(Command::new(fathom()).args(["export", "--parquet"]).arg(&old).arg("-o").arg(&exported))?;
         expected.insert(exported, totals(&old.join("tables"))?);
     }
@@ -135,24 +135,24 @@ fn reads(engine: &str) -> Result<()> {
 }
 
 /// A fleet with the samples of every version, and with recordings of four devices on nine days with different times.
-fn fleet(folder: &Path) -> Result<PathBuf> {
-    let place = folder.join("fleet");
+fn fleet(directory: &Path) -> Result<PathBuf> {
+    let place = directory.join("fleet");
     run(Command::new(fathom()).args(["fleet", "init"]).arg(&place))?;
     run(Command::new(fathom()).args(["fleet", "add"]).arg(&place).arg(here("archives")))?;
     run(Command::new(fathom().with_file_name("fathom-sql"))
         .args(["generate", "--seed", "7", "--count", "120", "--devices", "4", "--days", "9"])
-        .arg(folder.join("generated"))
+        .arg(directory.join("generated"))
         .args(["v3-linux-6.18-virtio", "v3-net", "v3-bench"].map(|name| here("archives").join(name))))?;
-    run(Command::new(fathom()).args(["fleet", "add"]).arg(&place).arg(folder.join("generated")))?;
-    // A pattern over the folder sees each row once if no files wait to be removed.
+    run(Command::new(fathom()).args(["fleet", "add"]).arg(&place).arg(directory.join("generated")))?;
+    // A pattern over the directory sees each row once if no files wait to be removed.
     run(Command::new(fathom()).args(["fleet", "gc", "--grace", "0"]).arg(&place))?;
     Ok(place)
 }
 
 /// Each shipped question, unchanged, answered by another engine and by the embedded one.
 fn questions(engine: &str) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let place = fleet(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let place = fleet(directory.path())?;
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(here("../crates/fleet/questions"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.sort();
@@ -214,8 +214,8 @@ fn same(a: &Value, b: &Value) -> bool {
 /// Two benchmarks as two devices: the notebook's numbers equal those of a shipped question, and of the archives' own
 /// indexes.
 fn notebook(how: &str) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let place = folder.path().join("fleet");
+    let directory = tempfile::tempdir()?;
+    let place = directory.path().join("fleet");
     run(Command::new(fathom()).args(["fleet", "init"]).arg(&place))?;
     for (archive, device) in [("v3-bench", "linux"), ("v3-bench-slower", "android")] {
         let add = ["fleet", "add", "--device", device];
@@ -255,8 +255,8 @@ fn notebook(how: &str) -> Result<()> {
 }
 
 fn python_package() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let place = fleet(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let place = fleet(directory.path())?;
     let read = run(Command::new(python())
         .arg(here("programs/package.py"))
         .arg(here("archives/v3-linux-6.18-virtio"))
@@ -280,10 +280,10 @@ fn python_package() -> Result<()> {
 
 /// Rows of 100 MB and texts of 2 GB from files of a few KB, and tables that are not as declared.
 fn python_package_trusts_nothing() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let made = run(Command::new(python())
         .arg(here("programs/package_trust.py"))
-        .arg(folder.path())
+        .arg(directory.path())
         .env("PYTHONPATH", here("../python")))?;
     let made: Value = serde_json::from_slice(&made.stdout)?;
     ensure!(made["good"] == "2 rows", "{made}");

@@ -43,8 +43,12 @@ fn main() -> ExitCode {
             permissions::two_capabilities,
         ),
         ("wrong_arguments_are_refused_with_reason", Ok(()), wrong_arguments),
-        ("missing_output_folder_is_named", Ok(()), missing_folder),
-        ("unwritable_folder_is_named", root().and_then(|()| installed("setpriv")), permissions::unwritable_folder),
+        ("missing_output_directory_is_named", Ok(()), missing_directory),
+        (
+            "unwritable_directory_is_named",
+            root().and_then(|()| installed("setpriv")),
+            permissions::unwritable_directory,
+        ),
         ("lab_without_home_names_cache_option", Ok(()), permissions::without_home),
         (
             "fix_without_root_says_program_name_once",
@@ -73,7 +77,7 @@ fn main() -> ExitCode {
         ("truncated_log_is_read_to_cut", shell(), archives::cut_short),
         ("damaged_table_error_names_reindex", shell(), archives::damaged_table),
         ("newer_archive_is_refused_with_version", shell(), archives::newer_archive),
-        ("non_archive_directory_is_not_touched", root(), archives::foreign_folder),
+        ("non_archive_directory_is_not_touched", root(), archives::foreign_directory),
         ("removed_archive_is_reported", root(), archives::removed_meanwhile),
         ("literals_are_dropped_and_control_characters_escaped", shell(), hostile_sql),
         ("program_without_sqlite_is_recorded", root(), no_sqlite),
@@ -110,7 +114,7 @@ fn wrong_arguments() -> Result<()> {
         ("fix --try nothing -- true", "there is no such remedy here"),
         ("bench run nothing", "nothing"),
         ("bench run sqlite -p rows", "NAME=VALUE"),
-        ("bench run sqlite --dir /no/such/folder", "--dir /no/such/folder"),
+        ("bench run sqlite --dir /no/such/directory", "--dir /no/such/directory"),
         ("bench run sqlite --budget 5x", "90s, 5m or 1h"),
         ("bench run sqlite --precision 0", "more than 0"),
         ("bench ab -- true", "at least two commands"),
@@ -150,16 +154,16 @@ fn wrong_arguments() -> Result<()> {
 }
 
 /// A writable copy of one of our archives.
-fn copied(folder: &Path) -> Result<std::path::PathBuf> {
-    let archive = folder.join("t.fathom");
+fn copied(directory: &Path) -> Result<std::path::PathBuf> {
+    let archive = directory.join("t.fathom");
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives/v3-linux-6.18-virtio");
     run(Command::new("cp").arg("-r").arg(ours).arg(&archive))?;
     Ok(archive)
 }
 
-fn missing_folder() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archive = copied(folder.path())?;
+fn missing_directory() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let archive = copied(directory.path())?;
     let archive = archive.to_str().context("a path in UTF-8")?;
     let lines: [&[&str]; 4] = [
         &["report", "-o", "none/x.html", archive],
@@ -168,7 +172,7 @@ fn missing_folder() -> Result<()> {
         &["bench", "run", "seq", "--quick", "-o", "none/x.fathom"],
     ];
     for line in lines {
-        let output = out(Command::new(fathom()).args(line).current_dir(folder.path()))?;
+        let output = out(Command::new(fathom()).args(line).current_dir(directory.path()))?;
         let said = messages(&output);
         ensure!(output.status.code() == Some(1) && said.contains("mkdir -p none"), "{line:?}: {said}");
     }
@@ -183,9 +187,9 @@ fn without_dashes() -> Result<()> {
 }
 
 fn unknown_process_name() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let record = |name: &str| {
-        out(Command::new(fathom()).args(["record", "--duration", "1", "--comm", name]).current_dir(folder.path()))
+        out(Command::new(fathom()).args(["record", "--duration", "1", "--comm", name]).current_dir(directory.path()))
     };
     let messages_of = |name: &str| record(name).map(|output| messages(&output));
     ensure!(
@@ -198,10 +202,10 @@ fn unknown_process_name() -> Result<()> {
 }
 
 fn kernel_thread() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let record = |pid: u32| {
         let pid = pid.to_string();
-        out(Command::new(fathom()).args(["record", "--duration", "1", "--pid", &pid]).current_dir(folder.path()))
+        out(Command::new(fathom()).args(["record", "--duration", "1", "--pid", &pid]).current_dir(directory.path()))
     };
     // kthreadd, unless this is in a PID namespace.
     ensure!(fs::read_to_string("/proc/2/comm")?.trim() == "kthreadd", "process 2 is another");
@@ -216,8 +220,8 @@ fn kernel_thread() -> Result<()> {
 }
 
 fn kept_recordings() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let record = || out(Command::new(fathom()).args(["record", "--", "true"]).current_dir(folder.path()));
+    let directory = tempfile::tempdir()?;
+    let record = || out(Command::new(fathom()).args(["record", "--", "true"]).current_dir(directory.path()));
     let all = [record()?, record()?, record()?].map(|output| messages(&output));
     ensure!(!all[0].contains(".old"), "{}", all[0]);
     ensure!(all[1].contains("trace.fathom.old") && !all[1].contains("deleted"), "{}", all[1]);
@@ -226,18 +230,20 @@ fn kept_recordings() -> Result<()> {
 }
 
 fn unknown_command() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let output = out(Command::new(fathom()).args(["record", "--", "no-such-command-here"]).current_dir(folder.path()))?;
+    let directory = tempfile::tempdir()?;
+    let output =
+        out(Command::new(fathom()).args(["record", "--", "no-such-command-here"]).current_dir(directory.path()))?;
     ensure!(output.status.code() == Some(127), "{:?}: {}", output.status, messages(&output));
     ensure!(messages(&output).contains("no-such-command-here"), "{}", messages(&output));
-    let output = out(Command::new(fathom()).args(["record", "--", "no-such\nfathom: ok"]).current_dir(folder.path()))?;
+    let output =
+        out(Command::new(fathom()).args(["record", "--", "no-such\nfathom: ok"]).current_dir(directory.path()))?;
     ensure!(messages(&output).lines().count() == 1, "{}", messages(&output));
     Ok(())
 }
 
 fn unknown_process() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let output = out(Command::new(fathom()).args(["record", "--pid", "4194303"]).current_dir(folder.path()))?;
+    let directory = tempfile::tempdir()?;
+    let output = out(Command::new(fathom()).args(["record", "--pid", "4194303"]).current_dir(directory.path()))?;
     ensure!(
         output.status.code() == Some(1) && messages(&output).contains("4194303"),
         "{:?}: {}",
@@ -248,10 +254,10 @@ fn unknown_process() -> Result<()> {
 }
 
 fn exit_status() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for (script, status) in [("exit 7", 7), ("kill -KILL $$", 137)] {
         let output =
-            out(Command::new(fathom()).args(["record", "-q", "--", "sh", "-c", script]).current_dir(folder.path()))?;
+            out(Command::new(fathom()).args(["record", "-q", "--", "sh", "-c", script]).current_dir(directory.path()))?;
         ensure!(
             output.status.code() == Some(status),
             "`{script}` ended with {:?}: {}",
@@ -265,22 +271,22 @@ fn exit_status() -> Result<()> {
 /// What a daemon does after its command has ended is in no recording, and that is reported, with every backend; a child that ended is not
 /// named.
 fn left_running() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for backend in ["ebpf", "ftrace"] {
         let record = |script: &str| {
             let mut command = Command::new(fathom());
             command.args(["record", "--backend", backend, "-q", "--no-probe-cost", "--", "sh", "-c", script]);
-            out(command.current_dir(folder.path()))
+            out(command.current_dir(directory.path()))
         };
         let output = record(
             "setsid sleep 600 <&- >&- 2>&- & echo $! >pid; until grep -qx sleep /proc/$!/comm; do :; done; exit 5",
         )?;
-        let pid = fs::read_to_string(folder.path().join("pid"))?.trim().to_owned();
+        let pid = fs::read_to_string(directory.path().join("pid"))?.trim().to_owned();
         run(Command::new("kill").arg(&pid))?;
         let (said, named) = (messages(&output), format!("sleep ({pid})"));
         ensure!(output.status.code() == Some(5), "{backend}: {}: {said}", output.status);
         ensure!(said.contains(&named) && said.contains(&format!("--pid {pid}")), "{backend}: {said}");
-        let left = &show(&folder.path().join("trace.fathom"))?["environment"]["trace.left_running"]["value"];
+        let left = &show(&directory.path().join("trace.fathom"))?["environment"]["trace.left_running"]["value"];
         ensure!(left.as_str() == Some(named.as_str()), "{backend}: {left}");
         let said = messages(&record("sleep 0.01 & wait")?);
         ensure!(!said.contains("still running"), "{backend}: {said}");
@@ -326,8 +332,8 @@ fn has_rows(database: &Path, least: u64) -> bool {
 }
 
 fn interrupt_keeps() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let (archive, database) = (folder.path().join("t.fathom"), disk.path().join("t.db"));
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
+    let (archive, database) = (directory.path().join("t.fathom"), disk.path().join("t.db"));
     let mut recording = Recording::start(&archive, &[], &["sh", "-c", ENDLESS, &database.to_string_lossy()])?;
     until("an INSERT", || Ok(has_rows(&database, 5)))?;
     recording.signal("INT", true)?;
@@ -337,11 +343,11 @@ fn interrupt_keeps() -> Result<()> {
 }
 
 fn killed_child() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("t.db");
     let script =
         format!("sqlite3 {0} 'create table t(i); insert into t values (1);'; kill -KILL $$", database.display());
-    let archive = folder.path().join("t.fathom");
+    let archive = directory.path().join("t.fathom");
     let output =
         out(Command::new(fathom()).args(["record", "-q", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
     ensure!(output.status.code() == Some(137), "{:?}", output.status);
@@ -350,12 +356,12 @@ fn killed_child() -> Result<()> {
 }
 
 fn killed_tracer() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let (archive, database) = (folder.path().join("t.fathom"), disk.path().join("t.db"));
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
+    let (archive, database) = (directory.path().join("t.fathom"), disk.path().join("t.db"));
     let mut recording = Recording::start(&archive, &[], &["sh", "-c", ENDLESS, &database.to_string_lossy()])?;
     // Waits until the part written so far contains an INSERT: the size does not show that, since a busy machine's other
     // events fill chunks too.
-    let copy = folder.path().join("copy.fathom");
+    let copy = directory.path().join("copy.fathom");
     let mut said = String::new();
     until("an INSERT in the log", || {
         if copy.exists() {
@@ -382,23 +388,23 @@ fn killed_tracer() -> Result<()> {
 }
 
 fn hostile_sql() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let script = format!(
         r#"printf 'create table "<img src=x onerror=alert(1)>\033[31m" (a);\ninsert into "<img src=x onerror=alert(1)>\033[31m" values (\047s3cr3t-t0ken\047);\n' | sqlite3 {}"#,
         disk.path().join("t.db").display()
     );
-    let archive = record(folder.path(), &[], &["sh", "-c", &script])?;
+    let archive = record(directory.path(), &[], &["sh", "-c", &script])?;
     let shown = run(Command::new(fathom()).arg("show").arg(&archive))?.stdout;
     ensure!(!shown.contains(&0x1b), "an escape sequence of the traced program reaches the terminal");
     run(Command::new(fathom()).arg("report").arg(&archive))?;
-    let page = fs::read_to_string(folder.path().join("t.html"))?;
+    let page = fs::read_to_string(directory.path().join("t.html"))?;
     ensure!(!page.contains("<img src=x"), "HTML of the traced program is part of the page");
-    run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
-    run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&archive).arg("-o").arg(folder.path().join("p")))?;
+    run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(directory.path().join("csv")))?;
+    run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&archive).arg("-o").arg(directory.path().join("p")))?;
     // A file name may contain anything but `/`.
     let name = disk.path().join("\u{1b}[2J\u{9b}1A\u{202e}bd.t");
     let script = r#"import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute("create table t (a)"); d.execute("insert into t values (1)"); d.commit()"#;
-    let archive = record(folder.path(), &[], &["python3", "-c", script, &name.to_string_lossy()])?;
+    let archive = record(directory.path(), &[], &["python3", "-c", script, &name.to_string_lossy()])?;
     for options in [&[][..], &["--json"]] {
         let messages = run(Command::new(fathom()).arg("show").args(options).arg(&archive))?.stdout;
         let messages = String::from_utf8(messages)?;
@@ -411,16 +417,16 @@ fn hostile_sql() -> Result<()> {
     let files = &show(&archive)?["files"];
     let told = |file: &serde_json::Value| file["path"].as_str() == name.to_str();
     ensure!(files.as_array().is_some_and(|files| files.iter().any(told)), "JSON tells another name: {files}");
-    let secret = Command::new("grep").args(["-rlF", "s3cr3t-t0ken"]).arg(folder.path()).output()?;
+    let secret = Command::new("grep").args(["-rlF", "s3cr3t-t0ken"]).arg(directory.path()).output()?;
     ensure!(secret.stdout.is_empty(), "a literal was stored: {}", String::from_utf8_lossy(&secret.stdout));
     Ok(())
 }
 
 fn no_sqlite() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let file = disk.path().join("f");
     let archive = record(
-        folder.path(),
+        directory.path(),
         &[],
         &["dd", "if=/dev/zero", &format!("of={}", file.display()), "bs=4k", "count=8", "conv=fsync"],
     )?;
@@ -437,7 +443,7 @@ fn no_sqlite() -> Result<()> {
 
 /// Every load on storage, ended midway by each signal that a user or a system sends.
 fn interrupted_load() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let long = "1000000";
     for (name, options) in [
         ("random", vec!["--file-size=8M", "--threads=4", "--inner=1000"]),
@@ -451,20 +457,20 @@ fn interrupted_load() -> Result<()> {
                 .args(["workload", name, "--iterations", long])
                 .args(&options)
                 .arg("--dir")
-                .arg(folder.path())
+                .arg(directory.path())
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()?;
             until("a file of the workload", || {
                 ensure!(child.try_wait()?.is_none(), "{name} made nothing");
-                Ok(fs::read_dir(folder.path())?.next().is_some())
+                Ok(fs::read_dir(directory.path())?.next().is_some())
             })?;
             // A fixed wait: into the load, beyond its preparation; but whenever the signal comes, the same must hold.
             std::thread::sleep(Duration::from_millis(200));
             run(Command::new("kill").args([signal, &child.id().to_string()]))?;
             let status = child.wait()?;
             ensure!(status.code() == Some(130), "{name} {options:?}: {status}");
-            let left: Vec<_> = fs::read_dir(folder.path())?.collect();
+            let left: Vec<_> = fs::read_dir(directory.path())?.collect();
             ensure!(left.is_empty(), "{name} {options:?} left {left:?}");
         }
     }

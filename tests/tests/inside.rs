@@ -205,11 +205,11 @@ fn calls(archive: &Path) -> Result<BTreeMap<String, usize>> {
 
 /// As above, with a preparation for each run; also returns the command's output, which must be the same each time.
 fn same_operations_after(before: impl Fn() -> Result<()>, argv: &[&str], least: usize) -> Result<(Value, String)> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let (mut both, mut printed, mut links) = (Vec::new(), Vec::new(), Vec::new());
     for way in ["inside", "uprobe"] {
         before()?;
-        let archive = folder.path().join(format!("{way}.fathom"));
+        let archive = directory.path().join(format!("{way}.fathom"));
         let mut command = Command::new(fathom());
         command.args(["record", "--quiet", "--probes", way, "--keep-sql", "-o"]).arg(&archive).arg("--").args(argv);
         printed.push(String::from_utf8(run(&mut command)?.stdout)?);
@@ -286,12 +286,12 @@ fn shell() -> Result<()> {
 /// The object opens, reads and patches in the program's process: none of that is attributed to the program. The recording's own share of a
 /// statement's time is reported, from measurements in the program's process.
 fn own_part() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let mut both = Vec::new();
     for way in ["inside", "uprobe"] {
         let database = disk.path().join(way);
         let argv = ["python3", "-c", PYTHON, &database.to_string_lossy(), "wal"];
-        let archive = record(folder.path(), &["--probes", way, "--keep-sql"], &argv)?;
+        let archive = record(directory.path(), &["--probes", way, "--keep-sql"], &argv)?;
         let summary = show(&archive)?;
         both.push(calls(&archive)?);
         let price = |what: &str| summary["environment"][format!("tracer.price.{what}")]["value"].as_str();
@@ -315,8 +315,8 @@ fn own_part() -> Result<()> {
     Ok(())
 }
 
-fn compile(compiler: &str, source: &str, folder: &Path) -> Result<PathBuf> {
-    let program = folder.join("program");
+fn compile(compiler: &str, source: &str, directory: &Path) -> Result<PathBuf> {
+    let program = directory.join("program");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(source);
     run(Command::new(compiler).arg("-O1").arg(source).arg("-o").arg(&program).args(["-lsqlite3", "-lpthread"]))?;
     Ok(program)
@@ -350,11 +350,11 @@ fn hooked_by_name(summary: &Value, part: &str, processes: &str) -> Result<()> {
 }
 
 fn safety() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let shared = folder.path().join("shared");
+    let directory = tempfile::tempdir()?;
+    let shared = directory.path().join("shared");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/sqlite_safety.c");
     run(Command::new("cc").arg("-O1").arg(source).arg("-o").arg(&shared).arg("-ldl"))?;
-    let linked = folder.path().join("linked");
+    let linked = directory.path().join("linked");
     link("sqlite_safety.c", LINKED[1].1, &linked)?;
     for (program, what, statement, count) in [
         (&shared, "filter", "INSERT", 20_000.0),
@@ -363,7 +363,7 @@ fn safety() -> Result<()> {
         (&shared, "reload", "SELECT 1", 750.0),
     ] {
         let archive =
-            record(folder.path(), &["--probes", "inside", "--keep-sql"], &[&program.to_string_lossy(), what])?;
+            record(directory.path(), &["--probes", "inside", "--keep-sql"], &[&program.to_string_lossy(), what])?;
         let summary = show(&archive)?;
         near(&format!("{what}: {statement}"), number(shape(&summary, statement)?, "/count")?, count)?;
         let way = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
@@ -374,19 +374,19 @@ fn safety() -> Result<()> {
 
 /// As in a container: the object does not exist there.
 fn other_root() -> Result<()> {
-    let (folder, root) = (tempfile::tempdir()?, tempfile::tempdir()?);
-    let own = compile("cc", "sqlite_threads.c", folder.path())?;
+    let (directory, root) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let own = compile("cc", "sqlite_threads.c", directory.path())?;
     let needed = run(Command::new("ldd").arg(&own))?;
     let text = String::from_utf8(needed.stdout)?;
     for file in text.split_whitespace().filter(|word| word.starts_with('/')).chain([&*own.to_string_lossy()]) {
         let copy = root.path().join(file.trim_start_matches('/'));
-        fs::create_dir_all(copy.parent().context("a folder")?)?;
+        fs::create_dir_all(copy.parent().context("a directory")?)?;
         // The same file, whose uprobes exist from the start: one that is found later loses its first statements.
         fs::hard_link(fs::canonicalize(file)?, &copy).or_else(|_| fs::copy(file, &copy).map(drop))?;
     }
     let root = root.path().to_string_lossy().into_owned();
     let program = own.to_string_lossy().into_owned();
-    let archive = folder.path().join("r.fathom");
+    let archive = directory.path().join("r.fathom");
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "--keep-sql", "--probes", "inside", "-o"]).arg(&archive);
     let output = run(command.args(["--", "chroot", &root, &program, "40"]))?;
@@ -406,10 +406,10 @@ python3 -c 'import os; os.posix_spawn(\"/bin/sh\", [\"sh\", \"-c\", \"sqlite3 :m
 ";
 
 fn environment() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let script = folder.path().join("script");
+    let directory = tempfile::tempdir()?;
+    let script = directory.path().join("script");
     fs::write(&script, ENVIRONMENT)?;
-    let archive = folder.path().join("e.fathom");
+    let archive = directory.path().join("e.fathom");
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "--probes", "inside", "-o"]).arg(&archive).arg("--").arg("sh").arg(&script);
     let printed = String::from_utf8(run(&mut command)?.stdout)?;
@@ -437,15 +437,15 @@ while not os.path.exists(sys.argv[2]):
 "#;
 
 fn undone() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (ready, go) = (folder.path().join("ready"), folder.path().join("go"));
+    let directory = tempfile::tempdir()?;
+    let (ready, go) = (directory.path().join("ready"), directory.path().join("go"));
     // The recording ends with its command, which leaves the other process behind.
     let script = format!(
         "python3 -c '{OUTLIVES}' {} {} > /dev/null 2>&1 & while ! test -e {0}; do :; done",
         ready.display(),
         go.display()
     );
-    let summary = show(&record(folder.path(), &["--probes", "inside"], &["sh", "-c", &script])?)?;
+    let summary = show(&record(directory.path(), &["--probes", "inside"], &["sh", "-c", &script])?)?;
     let about = fs::read_to_string(&ready)?;
     let mut words = about.split_whitespace();
     let pid: u32 = words.next().context("a number")?.parse()?;
@@ -478,8 +478,8 @@ fn undone() -> Result<()> {
 }
 
 fn threads() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = compile("cc", "sqlite_threads.c", folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let program = compile("cc", "sqlite_threads.c", directory.path())?;
     let summary = same_operations(&[&program.to_string_lossy(), "40"], 5)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)?;
     let rows: u32 = (0..40).map(|round: u32| (round % 7 + 1).min(round + 1)).sum();
@@ -489,7 +489,7 @@ fn threads() -> Result<()> {
 
 /// A probe that is left out is reported, and leaves no events behind.
 fn left_out() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("t.db");
     let words = ["sqlite3", &database.to_string_lossy(), "create table t(a); insert into t values (1)"];
     let mut bios = Vec::new();
@@ -497,7 +497,7 @@ fn left_out() -> Result<()> {
         [&["--probes", "inside"][..], &["--probes", "inside", "--without", "bio_queue", "--without", "rq_insert"]]
     {
         let _ = fs::remove_file(&database);
-        let archive = record(folder.path(), options, &words)?;
+        let archive = record(directory.path(), options, &words)?;
         let summary = show(&archive)?;
         near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 1.0)?;
         let coverage = summary["coverage"].as_array().context("coverage[]")?;
@@ -521,7 +521,7 @@ const LASTS: &str =
 
 /// A statically linked program clears the environment of the programs that it starts.
 fn scrubbed() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("t.db");
     let database = database.display();
     let script = format!(
@@ -530,7 +530,7 @@ fn scrubbed() -> Result<()> {
          sqlite3 {database} 'insert into t values (2)'",
         String::from_utf8(run(Command::new("which").arg("sqlite3"))?.stdout)?.trim()
     );
-    let summary = show(&record(folder.path(), &["--probes", "inside"], &["sh", "-c", &script])?)?;
+    let summary = show(&record(directory.path(), &["--probes", "inside"], &["sh", "-c", &script])?)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 2.0)?;
     near("DELETEs of processes without the object", number(shape(&summary, "DELETE")?, "/count")?, 3.0)?;
     let rows = summary["coverage"].as_array().context("coverage[]")?;
@@ -546,8 +546,8 @@ fn scrubbed() -> Result<()> {
     Ok(())
 }
 
-/// Folders of recordings in progress.
-fn folders() -> Vec<String> {
+/// Directories of recordings in progress.
+fn directories() -> Vec<String> {
     let names =
         fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("fathom-inside-")).collect()
@@ -569,36 +569,36 @@ os.rename(sys.argv[1] + ".new", sys.argv[1])
 "#;
 
 fn killed() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("done");
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("done");
     let mut recorder = Command::new(fathom())
         .args(["record", "--quiet", "--probes", "inside", "-o"])
-        .arg(folder.path().join("t.fathom"))
+        .arg(directory.path().join("t.fathom"))
         .args(["--", "python3", "-c", LONG])
         .arg(&file)
         .stdout(Stdio::null())
         .spawn()?;
     let own = format!("fathom-inside-{}-", recorder.id());
-    until("the program to run", || Ok(folder.path().join("done.ready").exists()))?;
-    ensure!(folders().iter().any(|name| name.starts_with(&own)), "it is not probed inside: {:?}", folders());
+    until("the program to run", || Ok(directory.path().join("done.ready").exists()))?;
+    ensure!(directories().iter().any(|name| name.starts_with(&own)), "it is not probed inside: {:?}", directories());
     recorder.kill()?;
     recorder.wait()?;
     // More records than its rings can hold.
-    fs::write(folder.path().join("done.go"), "")?;
+    fs::write(directory.path().join("done.go"), "")?;
     until("the program to end by itself", || Ok(file.exists()))?;
     ensure!(fs::read_to_string(&file)? == "whole", "it did not end as it should");
-    let pid = fs::read_to_string(folder.path().join("done.ready"))?;
+    let pid = fs::read_to_string(directory.path().join("done.ready"))?;
     until("its process to be gone", || Ok(!Path::new(&format!("/proc/{pid}")).exists()))?;
     // The next recording cleans up.
-    record(folder.path(), &["--probes", "inside"], &["python3", "-c", "pass"])?;
-    ensure!(!folders().iter().any(|name| name.starts_with(&own)), "left behind: {:?}", folders());
+    record(directory.path(), &["--probes", "inside"], &["python3", "-c", "pass"])?;
+    ensure!(!directories().iter().any(|name| name.starts_with(&own)), "left behind: {:?}", directories());
     Ok(())
 }
 
 fn reasons() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let probes = |options: &[&str], argv: &[&str]| -> Result<String> {
-        let summary = show(&record(folder.path(), options, argv)?)?;
+        let summary = show(&record(directory.path(), options, argv)?)?;
         Ok(summary["environment"]["sqlite.probes"]["value"].as_str().context("sqlite.probes")?.to_owned())
     };
     let sqlite = ["sqlite3", ":memory:", "select 1"];
@@ -621,19 +621,19 @@ fn reasons() -> Result<()> {
     ensure!(fact == "inside", "{fact}");
     let fact = probes(&["--probes", "auto"], &["true"])?;
     ensure!(fact.starts_with("inside, but no process had a SQLite"), "{fact}");
-    let copy = folder.path().join("setuid");
+    let copy = directory.path().join("setuid");
     fs::copy("/usr/bin/sqlite3", &copy)?;
     run(Command::new("chmod").arg("4755").arg(&copy))?;
     let output = Command::new(fathom())
         .args(["record", "--probes", "inside", "-o"])
-        .arg(folder.path().join("s.fathom"))
+        .arg(directory.path().join("s.fathom"))
         .arg("--")
         .arg(&copy)
         .output()?;
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.code() == Some(1) && message.contains("setuid"), "{output:?}");
-    ensure!(!folder.path().join("s.fathom").exists(), "an archive was made");
-    let own: Vec<String> = folders();
+    ensure!(!directory.path().join("s.fathom").exists(), "an archive was made");
+    let own: Vec<String> = directories();
     let alive = |name: &String| name.split('-').nth(2).is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists());
     ensure!(own.iter().all(alive), "left behind: {own:?}");
     Ok(())

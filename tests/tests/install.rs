@@ -14,14 +14,14 @@ fn main() -> ExitCode {
 }
 
 fn installs_sql() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let built = folder.path().join("built");
+    let directory = tempfile::tempdir()?;
+    let built = directory.path().join("built");
     std::fs::create_dir(&built)?;
     std::fs::copy(fathom(), built.join("fathom"))?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/install");
     let install = || -> Result<String> {
         let mut install = Command::new(&script);
-        install.arg(built.join("fathom")).env("DESTDIR", folder.path()).env("PREFIX", "/opt").env_remove("RUN");
+        install.arg(built.join("fathom")).env("DESTDIR", directory.path()).env("PREFIX", "/opt").env_remove("RUN");
         Ok(String::from_utf8(run(&mut install)?.stdout)?)
     };
     ensure!(install()?.contains("make build-sql"));
@@ -30,17 +30,17 @@ fn installs_sql() -> Result<()> {
     run(Command::new("chmod").arg("+x").arg(&sql))?;
     ensure!(!install()?.contains("make build-sql"));
     // Found next to it, and not in PATH.
-    let installed = folder.path().join("opt/bin/fathom");
+    let installed = directory.path().join("opt/bin/fathom");
     let asked = run(Command::new(installed).args(["sql", "a.fathom", "SELECT 1"]).env("PATH", "/usr/bin:/bin"))?;
     ensure!(asked.stdout == b"asked sql\n", "{}", String::from_utf8_lossy(&asked.stdout));
     Ok(())
 }
 
 fn installs() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/install");
-    run(Command::new(script).arg(fathom()).env("DESTDIR", folder.path()).env("PREFIX", "/opt"))?;
-    let at = |path: &str| folder.path().join("opt").join(path);
+    run(Command::new(script).arg(fathom()).env("DESTDIR", directory.path()).env("PREFIX", "/opt"))?;
+    let at = |path: &str| directory.path().join("opt").join(path);
     let help = String::from_utf8(run(Command::new(at("bin/fathom")).arg("--help"))?.stdout)?;
     let (_, commands) = help.split_once("Commands:").context("commands")?;
     let mut pages = 0;

@@ -2,7 +2,7 @@
 //! small.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::bench::Folder;
+use fathom_tests::bench::Directory;
 use fathom_tests::contracts::{complete, hold_text};
 use fathom_tests::{Case, fathom, lane, root, run, until};
 use std::collections::BTreeMap;
@@ -26,26 +26,26 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// Checks the contracts of several verbs in a folder.
-fn hold_all(folder: &Folder, all: &[(&str, &[&str])]) -> Result<()> {
+/// Checks the contracts of several verbs in a directory.
+fn hold_all(directory: &Directory, all: &[(&str, &[&str])]) -> Result<()> {
     for (name, words) in all {
-        hold_text(name, &folder.run(words)?)?;
+        hold_text(name, &directory.run(words)?)?;
     }
     Ok(())
 }
 
 /// The recording shipped with the program: the same fields on every machine.
 fn recording() -> Result<()> {
-    let folder = Folder::new()?;
+    let directory = Directory::new()?;
     for name in ["a.fathom", "b.fathom"] {
         let carried = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/recorder/sample");
-        fs::create_dir(folder.path(name))?;
+        fs::create_dir(directory.path(name))?;
         for file in ["meta.json", "events.log"] {
-            fs::copy(carried.join(file), folder.path(name).join(file))?;
+            fs::copy(carried.join(file), directory.path(name).join(file))?;
         }
     }
     hold_all(
-        &folder,
+        &directory,
         &[
             ("show", &["show", "a.fathom", "--json"]),
             ("explain", &["explain", "a.fathom", "--json"]),
@@ -56,10 +56,10 @@ fn recording() -> Result<()> {
 }
 
 fn benchmark() -> Result<()> {
-    let folder = Folder::new()?;
-    folder.run(&["bench", "run", "fake.toml", "--blocks=5", "-o", "b.fathom", "-q"])?;
+    let directory = Directory::new()?;
+    directory.run(&["bench", "run", "fake.toml", "--blocks=5", "-o", "b.fathom", "-q"])?;
     hold_all(
-        &folder,
+        &directory,
         &[
             ("bench-list", &["bench", "list", "--json"]),
             ("bench-run", &["bench", "run", "fake.toml", "--blocks=5", "-o", "a.fathom", "--json", "-q"]),
@@ -79,23 +79,23 @@ fn benchmark() -> Result<()> {
 }
 
 fn check() -> Result<()> {
-    let folder = Folder::new()?;
-    folder.run(&["check", "record", "--no-trace", "--", "cat", "fake.toml"])?;
+    let directory = Directory::new()?;
+    directory.run(&["check", "record", "--no-trace", "--", "cat", "fake.toml"])?;
     // One more read is a difference, whose fields are part of it.
     let words = ["check", "--no-trace", "--json", "--", "sh", "-c", "cat fake.toml fake.toml"];
-    let (status, printed, messages) = folder.messages(&words)?;
+    let (status, printed, messages) = directory.messages(&words)?;
     ensure!(status == Some(1), "{status:?}: {messages}");
     hold_text("check", &printed)
 }
 
 fn fix() -> Result<()> {
-    let folder = Folder::new()?;
-    hold_text("fix", &folder.run(&["fix", "--json", "-q", "--", "true"])?)
+    let directory = Directory::new()?;
+    hold_text("fix", &directory.run(&["fix", "--json", "-q", "--", "true"])?)
 }
 
 fn device() -> Result<()> {
     hold_all(
-        &Folder::new()?,
+        &Directory::new()?,
         &[
             ("device-list", &["device", "list", "--json"]),
             ("device-info", &["device", "info", "--json"]),
@@ -106,20 +106,20 @@ fn device() -> Result<()> {
 }
 
 fn lab() -> Result<()> {
-    let folder = Folder::new()?;
-    hold_text("lab-list", &folder.run(&["lab", "list", "--json"])?)
+    let directory = Directory::new()?;
+    hold_text("lab-list", &directory.run(&["lab", "list", "--json"])?)
 }
 
 /// A process that ends with the test, and the first line of its output.
 struct Served(Child, String);
 
 impl Served {
-    fn start(folder: &Folder, words: &[&str]) -> Result<Self> {
-        let log = fs::File::create(folder.path("said"))?;
-        let child = folder.command(words).stdout(log).stderr(Stdio::null()).spawn()?;
+    fn start(directory: &Directory, words: &[&str]) -> Result<Self> {
+        let log = fs::File::create(directory.path("said"))?;
+        let child = directory.command(words).stdout(log).stderr(Stdio::null()).spawn()?;
         let mut served = Self(child, String::new());
         until("an address", || {
-            served.1 = fs::read_to_string(folder.path("said"))?.trim().to_owned();
+            served.1 = fs::read_to_string(directory.path("said"))?.trim().to_owned();
             Ok(!served.1.is_empty())
         })?;
         Ok(served)
@@ -134,12 +134,13 @@ impl Drop for Served {
 }
 
 fn pool() -> Result<()> {
-    let folder = Folder::new()?;
-    let node = Served::start(&folder, &["pool", "node", "--backend=memory:1M", "--insecure", "--listen=127.0.0.1:0"])?;
+    let directory = Directory::new()?;
+    let node =
+        Served::start(&directory, &["pool", "node", "--backend=memory:1M", "--insecure", "--listen=127.0.0.1:0"])?;
     let pool = ["pool", "serve", "--node", &node.1, "--insecure", "--nbd=unix:disk.sock"];
-    let _served = Served::start(&folder, &pool)?;
+    let _served = Served::start(&directory, &pool)?;
     hold_all(
-        &folder,
+        &directory,
         &[
             ("pool-status", &["pool", "status", "disk.sock", "--json"]),
             ("pool-scrub", &["pool", "scrub", "disk.sock", "--json"]),
@@ -152,10 +153,10 @@ fn pool() -> Result<()> {
 }
 
 fn net() -> Result<()> {
-    let folder = Folder::new()?;
-    hold_text("net-cc", &folder.run(&["net", "cc", "--json"])?)?;
-    let server = Served::start(&folder, &["net", "serve", "--listen=127.0.0.1:0"])?;
-    hold_text("net-run", &folder.run(&["net", "run", &server.1, "--duration=2", "--json"])?)
+    let directory = Directory::new()?;
+    hold_text("net-cc", &directory.run(&["net", "cc", "--json"])?)?;
+    let server = Served::start(&directory, &["net", "serve", "--listen=127.0.0.1:0"])?;
+    hold_text("net-run", &directory.run(&["net", "run", &server.1, "--duration=2", "--json"])?)
 }
 
 fn net_link() -> Result<()> {

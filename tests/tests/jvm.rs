@@ -99,14 +99,14 @@ fn proofs() -> Result<()> {
 }
 
 /// A launcher that changes its arguments before it executes the real one.
-fn launcher(folder: &Path, script: &str) -> Result<PathBuf> {
-    let path = folder.join("java");
+fn launcher(directory: &Path, script: &str) -> Result<PathBuf> {
+    let path = directory.join("java");
     lab::script::write(&path, &format!("#!/bin/sh\n{script}\n"))?;
     Ok(path)
 }
 
 fn contradiction() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for (mode, extra) in [
         ("jvm-c2", "-Xint"),
         ("jvm-tiered", "-Xint"),
@@ -118,7 +118,7 @@ fn contradiction() -> Result<()> {
         // The last of two options takes effect: it goes before the class path.
         let script =
             format!("set -- $(for a; do [ \"$a\" = -cp ] && echo {extra}; echo \"$a\"; done)\nexec java \"$@\"");
-        let java = launcher(folder.path(), &script)?;
+        let java = launcher(directory.path(), &script)?;
         let java = format!("--java={}", java.display());
         let output = workload(&["himeno", "--size=XS", "--iterations=2", "--inner=1", "--mode", mode, &java])?;
         let text = String::from_utf8_lossy(&output.stderr);
@@ -141,10 +141,10 @@ fn environment() -> Result<()> {
 }
 
 fn wrong_result() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     // Changes the bits of gosa that are expected for XS.
     let script = "set -- $(for a; do echo \"$a\" | sed 's/^3bcc0fd7,/3bcc0fd8,/'; done)\nexec java \"$@\"";
-    let java = format!("--java={}", launcher(folder.path(), script)?.display());
+    let java = format!("--java={}", launcher(directory.path(), script)?.display());
     let output = workload(&["himeno", "--size=XS", "--iterations=2", "--inner=1", "--mode=jvm-int", &java])?;
     let (messages, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.code() == Some(1) && complaint.contains("wrong result"), "{}: {complaint}", output.status);
@@ -189,10 +189,10 @@ fn read_enough() -> Result<()> {
 }
 
 fn killed() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let mut child = Command::new(fathom())
         .args(["workload", "himeno", "--size=XS", "--iterations=1000000", "--inner=10", "--mode=jvm-int"])
-        .env("TMPDIR", folder.path())
+        .env("TMPDIR", directory.path())
         .spawn()?;
     // The process itself becomes the JVM: the same process ID, another program.
     let exe = format!("/proc/{}/exe", child.id());
@@ -200,7 +200,7 @@ fn killed() -> Result<()> {
     child.kill()?;
     child.wait()?;
     became?;
-    ensure!(fs::read_dir(folder.path())?.next().is_none(), "files are left in {}", folder.path().display());
+    ensure!(fs::read_dir(directory.path())?.next().is_none(), "files are left in {}", directory.path().display());
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! of modules are reached differently from those of the kernel itself, and the kernel is years older than this
 //! machine's.
 //!
-//! With FATHOM_KEEP_ARCHIVE=FOLDER the recording is left there: this is how the archives in `tests/archives` were made.
+//! With FATHOM_KEEP_ARCHIVE=DIRECTORY the recording is left there: this is how the archives in `tests/archives` were made.
 
 #[path = "lab/abnormal.rs"]
 mod abnormal;
@@ -148,8 +148,8 @@ fn recorded(guest: &mut Guest, rows: u32) -> Result<Value> {
     let load = format!("/fathom workload sqlite --op insert --rows {rows} --dir /mnt");
     sh(guest, &format!("/fathom record --quiet -o /t.fathom -- {load}"))?;
     let summary = serde_json::from_str(&sh(guest, "/fathom show --json /t.fathom")?).context("show --json")?;
-    if let Some(folder) = std::env::var_os("FATHOM_KEEP_ARCHIVE") {
-        guest.fetch("/t.fathom", Path::new(&folder))?;
+    if let Some(directory) = std::env::var_os("FATHOM_KEEP_ARCHIVE") {
+        guest.fetch("/t.fathom", Path::new(&directory))?;
     }
     sh(guest, "rm -rf /t.fathom; umount /mnt")?;
     Ok(summary)
@@ -228,7 +228,7 @@ fn all_charged(summary: &Value, stack: &Mapped) -> Result<()> {
 
 fn file_systems() -> Result<()> {
     let mut guest = guest(&["a"], &["btrfs", "f2fs", "xfs", "crc32_generic"], &MKFS)?;
-    // The minimum of commits that an INSERT waits for: on f2fs the sync of a folder needs a checkpoint; on XFS the new
+    // The minimum of commits that an INSERT waits for: on f2fs the sync of a directory needs a checkpoint; on XFS the new
     // journal and the database's inode are in the log; btrfs writes its tree log instead.
     for (name, make, commits, probe) in [
         ("f2fs", "mkfs.f2fs -q -f /dev/disk/a", 1.0, "f2fs_checkpoint"),
@@ -263,8 +263,8 @@ fn insert_on(guest: &mut Guest, disk: &str) -> Result<()> {
     sh(guest, &format!("/fathom record --quiet -o /t.fathom -- {load}"))?;
     let summary: Value = serde_json::from_str(&sh(guest, "/fathom show --json /t.fathom")?).context("show --json")?;
 
-    if let Some(folder) = std::env::var_os("FATHOM_KEEP_ARCHIVE") {
-        guest.fetch("/t.fathom", Path::new(&folder))?;
+    if let Some(directory) = std::env::var_os("FATHOM_KEEP_ARCHIVE") {
+        guest.fetch("/t.fathom", Path::new(&directory))?;
     }
     sh(guest, "rm -rf /t.fathom; umount /mnt")?;
 

@@ -212,10 +212,10 @@ struct OverLink {
 
 /// Makes this many runs over one link.
 fn made_over_a_link(limit: &Injected, runs: usize) -> Result<OverLink> {
-    let folder = tempfile::tempdir()?;
-    let (at, program) = (folder.path().display(), fathom());
+    let directory = tempfile::tempdir()?;
+    let (at, program) = (directory.path().display(), fathom());
     let program = program.display();
-    run(Command::new(fathom()).args(["pool", "keygen"]).arg(folder.path().join("key")))?;
+    run(Command::new(fathom()).args(["pool", "keygen"]).arg(directory.path().join("key")))?;
     let key = format!("--key {at}/key");
     let (serve, words) = (&limit.serve, limit.run.join(" "));
     let beside = match limit.beside.as_str() {
@@ -223,7 +223,7 @@ fn made_over_a_link(limit: &Injected, runs: usize) -> Result<OverLink> {
         words => words,
     };
     let (before, seconds) = (limit.before, limit.seconds);
-    std::fs::write(folder.path().join("before"), before)?;
+    std::fs::write(directory.path().join("before"), before)?;
     let script = format!(
         "$FATHOM_LINK_ENTER_SERVER sh -c 'cd {at}; . ./before'
          $FATHOM_LINK_ENTER_SERVER {serve} {program} net serve --listen $FATHOM_LINK_SERVER:7100 {key} >{at}/served & serve=$!
@@ -243,8 +243,8 @@ fn made_over_a_link(limit: &Injected, runs: usize) -> Result<OverLink> {
         serde_json::from_slice(&output.stdout).with_context(|| format!("the link's report: {output:?}"))?;
     let messages = String::from_utf8_lossy(&output.stderr);
     let one = |i: usize| -> Result<_> {
-        let value = parsed(&folder.path().join(format!("{i}.json"))).with_context(|| messages.to_string())?;
-        let times = std::fs::read_to_string(folder.path().join(format!("{i}.times")))?;
+        let value = parsed(&directory.path().join(format!("{i}.json"))).with_context(|| messages.to_string())?;
+        let times = std::fs::read_to_string(directory.path().join(format!("{i}.times")))?;
         let (begin, end) = times.trim().split_once('\n').context("no times")?;
         Ok((begin.parse()?, end.parse()?, value["limited_by"].clone()))
     };

@@ -119,10 +119,10 @@ for tries in range(600):
     except ConnectionRefusedError: time.sleep(0.05)
 c.sendall(d); c.close(); print(hashlib.sha256(d).hexdigest(), flush=True)
 ";
-    let folder = tempfile::tempdir()?;
-    std::fs::write(folder.path().join("server.py"), server)?;
-    std::fs::write(folder.path().join("client.py"), client)?;
-    let at = folder.path().display();
+    let directory = tempfile::tempdir()?;
+    std::fs::write(directory.path().join("server.py"), server)?;
+    std::fs::write(directory.path().join("client.py"), client)?;
+    let at = directory.path().display();
     let script = format!("$FATHOM_LINK_ENTER_SERVER python3 {at}/server.py & python3 {at}/client.py; wait");
     for (gso, large) in [("on", true), ("off", false)] {
         let output = link(&["--json", "--delay", "1ms", "--gso", gso], &script)?;
@@ -310,10 +310,10 @@ print('TOOK', len(took), min(took), sum(took))
 fn lateness_is_stamped() -> Result<()> {
     const COUNT: f64 = 400.0;
     const DELAYS_NS: f64 = 16e6;
-    let folder = tempfile::tempdir()?;
-    std::fs::write(folder.path().join("echoes.py"), ECHOES)?;
+    let directory = tempfile::tempdir()?;
+    std::fs::write(directory.path().join("echoes.py"), ECHOES)?;
     for stops in [0, 12] {
-        let script = format!("python3 {}/echoes.py {COUNT} $FATHOM_LINK_SERVER; exit $?", folder.path().display());
+        let script = format!("python3 {}/echoes.py {COUNT} $FATHOM_LINK_SERVER; exit $?", directory.path().display());
         let mut command = Command::new(fathom());
         command.args(["net", "link", "--json", "--delay", "8ms", "--", "sh", "-c", &script]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -416,8 +416,8 @@ fn measured_through(router: &Namespace, one: &Namespace, two: &Namespace, block:
     let script = format!("set -e\nC={c}; S={s}\n{}", commands(block)?);
     run(router.command("sh").args(["-c", &script]))?;
     // One device measures the path to the other.
-    let folder = tempfile::tempdir()?;
-    let key = folder.path().join("key");
+    let directory = tempfile::tempdir()?;
+    let key = directory.path().join("key");
     run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
     let mut serve = two.command(fathom());
     serve.args(["net", "serve", "--once", "--listen", at, "--key"]).arg(&key);
@@ -439,23 +439,23 @@ fn measured_through(router: &Namespace, one: &Namespace, two: &Namespace, block:
 
 /// Interrupted, then killed, then run to its end: nothing is lost, nothing is run twice, and the order is that of the seed.
 fn sweep() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let sweep = |words: &[&str]| {
         let mut command = Command::new(fathom());
-        command.args(["net", "sweep", "--no-wait"]).args(words).current_dir(folder.path());
+        command.args(["net", "sweep", "--no-wait"]).args(words).current_dir(directory.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
     // Short runs, which a busy machine may spoil: only which runs were made is checked.
     let made = |archive: &str| -> Result<Vec<(u64, u64)>> {
-        let text = std::fs::read_to_string(folder.path().join(archive).join("runs.jsonl")).unwrap_or_default();
+        let text = std::fs::read_to_string(directory.path().join(archive).join("runs.jsonl")).unwrap_or_default();
         let rows = text.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
         let number = |row: &Value, name: &str| row["replicate"]["replicate"][name].as_u64();
         Ok(rows.filter_map(|row| Some((number(&row, "block")?, number(&row, "cell")?))).collect())
     };
     let design = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments/net/net-delay.toml");
     let text = std::fs::read_to_string(design)?.replace("--duration={seconds}", "--duration=0.3");
-    std::fs::write(folder.path().join("short.toml"), text)?;
+    std::fs::write(directory.path().join("short.toml"), text)?;
     let what = ["short.toml", "-p", "delay_ms=1,2", "-p", "cc=reno,cubic", "--blocks=2", "--seed=5"];
     let whole = sweep(&[&what[..], &["-o", "whole.fathom"]].concat()).output()?;
     ensure!(made("whole.fathom")?.len() == 8, "{}", String::from_utf8_lossy(&whole.stderr));
@@ -541,9 +541,9 @@ fn lowered(link: &Value) -> Result<f64> {
 /// link and each other. The tolerances follow from the link.
 fn iperf3_agrees() -> Result<()> {
     use fixed::*;
-    let folder = tempfile::tempdir()?;
-    let at = folder.path().display();
-    run(Command::new(fathom()).args(["pool", "keygen"]).arg(folder.path().join("key")))?;
+    let directory = tempfile::tempdir()?;
+    let at = directory.path().display();
+    run(Command::new(fathom()).args(["pool", "keygen"]).arg(directory.path().join("key")))?;
     let (program, key) = (fathom(), format!("--key {at}/key"));
     let program = program.display();
     for way in ["up", "down"] {
@@ -559,8 +559,8 @@ fn iperf3_agrees() -> Result<()> {
              until $FATHOM_LINK_ENTER_SERVER grep -q ':1451 0*:0000 0A' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done
              iperf3 -c $FATHOM_LINK_SERVER -p 5201 -t {SECONDS} {reverse} -J >{at}/iperf3.json; s=$?; wait; [ $s = 0 ]"
         );
-        let ours = over_fixed(&folder.path().join("fathom.json"), &fathom, ours)?;
-        let iperf_result = over_fixed(&folder.path().join("iperf3.json"), &iperf3, iperf_result)?;
+        let ours = over_fixed(&directory.path().join("fathom.json"), &fathom, ours)?;
+        let iperf_result = over_fixed(&directory.path().join("iperf3.json"), &iperf3, iperf_result)?;
         // No faster than the link, and slower by the cost of the beginning: half a round trip until the first packet arrives, and
         // then 10 and 20 segments where 33 would have fit, which is another; as much again for handshakes and the end.
         let (most, least) = (RATE * PAYLOAD / PACKET, RATE * PAYLOAD / PACKET * (1.0 - 4.0 * ROUND_TRIP_S / SECONDS));

@@ -13,12 +13,12 @@ fn main() -> ExitCode {
         ("handshake_lists_tools_and_answers_errors", Ok(()), handshake),
         ("answers_are_those_of_verbs_within_budget", Ok(()), answers),
         ("few_executions_cannot_carry_claims", Ok(()), claims),
-        ("path_outside_folder_or_without_tables_is_refused", Ok(()), refused),
+        ("path_outside_directory_or_without_tables_is_refused", Ok(()), refused),
         ("benchmarks_are_compared_with_intervals", Ok(()), compares),
         ("nothing_is_written", Ok(()), reads_only),
         ("missing_fathom_sql_says_how_to_build_it", Ok(()), missing),
         ("long::sql_over_fleet_is_answered_and_endless_refused", built(), asks_fleet),
-        ("long::sql_neither_leaves_folder_nor_writes", built(), within_folder),
+        ("long::sql_neither_leaves_directory_nor_writes", built(), within_directory),
         ("long::python_client_drives_every_tool", built().and_then(|()| python_has("mcp")), python_client),
     ];
     lane(cases)
@@ -29,11 +29,11 @@ fn archives() -> PathBuf {
 }
 
 /// Sends these lines and returns the answers.
-fn said(options: &[&str], folder: &Path, lines: &[String]) -> Result<Vec<Value>> {
+fn said(options: &[&str], directory: &Path, lines: &[String]) -> Result<Vec<Value>> {
     let mut child = Command::new(fathom())
         .arg("mcp")
         .args(options)
-        .arg(folder)
+        .arg(directory)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -49,8 +49,8 @@ fn call(tool: &str, arguments: Value) -> String {
 }
 
 /// Calls a tool; returns its result, or why it refuses.
-fn tool(options: &[&str], folder: &Path, tool: &str, arguments: Value) -> Result<Result<Value, String>> {
-    let answers = said(options, folder, &[call(tool, arguments)])?;
+fn tool(options: &[&str], directory: &Path, tool: &str, arguments: Value) -> Result<Result<Value, String>> {
+    let answers = said(options, directory, &[call(tool, arguments)])?;
     let result = &answers.first().context("an answer")?["result"];
     let text = result["content"][0]["text"].as_str().with_context(|| format!("{answers:?}"))?;
     Ok(if result["isError"] == true { Err(text.to_string()) } else { Ok(serde_json::from_str(text)?) })
@@ -87,18 +87,18 @@ fn handshake() -> Result<()> {
 }
 
 fn answers() -> Result<()> {
-    let folder = archives();
-    let listed = tool(&[], &folder, "list", json!({}))?.map_err(anyhow::Error::msg)?;
+    let directory = archives();
+    let listed = tool(&[], &directory, "list", json!({}))?.map_err(anyhow::Error::msg)?;
     let there =
-        std::fs::read_dir(&folder)?.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_dir())).count();
+        std::fs::read_dir(&directory)?.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_dir())).count();
     ensure!(listed["result"]["archives"].as_array().is_some_and(|all| all.len() == there), "{listed}");
     let name = json!({"archive": "v3-linux-6.18-virtio"});
-    let shown = run(Command::new(fathom()).args(["show", "--json"]).arg(folder.join("v3-linux-6.18-virtio")))?;
+    let shown = run(Command::new(fathom()).args(["show", "--json"]).arg(directory.join("v3-linux-6.18-virtio")))?;
     let shown: Value = serde_json::from_slice(&shown.stdout)?;
-    let whole = tool(&["--budget", "100000"], &folder, "summary", name.clone())?.map_err(anyhow::Error::msg)?;
+    let whole = tool(&["--budget", "100000"], &directory, "summary", name.clone())?.map_err(anyhow::Error::msg)?;
     ensure!(whole["result"] == shown && whole["left_out"].is_null(), "an answer with room for it is cut");
     for budget in ["500", "2000"] {
-        let cut = tool(&["--budget", budget], &folder, "summary", name.clone())?.map_err(anyhow::Error::msg)?;
+        let cut = tool(&["--budget", budget], &directory, "summary", name.clone())?.map_err(anyhow::Error::msg)?;
         let characters = cut.to_string().chars().count();
         ensure!(characters <= 4 * budget.parse::<usize>()?, "{characters} characters for {budget} tokens");
         // The subject of the query is cut last.
@@ -107,7 +107,7 @@ fn answers() -> Result<()> {
         ensure!(cut["provenance"]["of"][0]["kind"] == "trace", "{cut}");
         ensure!(cut["left_out"].as_array().is_some_and(|left| !left.is_empty()));
     }
-    let explained = tool(&[], &folder, "explain", name)?.map_err(anyhow::Error::msg)?;
+    let explained = tool(&[], &directory, "explain", name)?.map_err(anyhow::Error::msg)?;
     ensure!(explained["result"]["findings"].as_array().is_some_and(|all| !all.is_empty()), "{explained}");
     Ok(())
 }
@@ -125,34 +125,38 @@ fn compares() -> Result<()> {
 }
 
 fn claims() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for name in ["a.fathom", "b.fathom"] {
-        run(Command::new("cp").arg("-r").arg(archives().join("v3-linux-6.18-virtio")).arg(folder.path().join(name)))?;
+        run(Command::new("cp")
+            .arg("-r")
+            .arg(archives().join("v3-linux-6.18-virtio"))
+            .arg(directory.path().join(name)))?;
     }
     let both = json!({"a": "a.fathom", "b": "b.fathom"});
-    let diff = tool(&[], folder.path(), "diff", both)?.map_err(anyhow::Error::msg)?;
+    let diff = tool(&[], directory.path(), "diff", both)?.map_err(anyhow::Error::msg)?;
     let claims = diff["cannot_claim"].to_string();
     ensure!(diff["result"]["verdict"] == "inconclusive" && claims.contains("too few executions"), "{diff}");
-    let summary = tool(&[], folder.path(), "summary", json!({"archive": "a.fathom"}))?.map_err(anyhow::Error::msg)?;
+    let summary =
+        tool(&[], directory.path(), "summary", json!({"archive": "a.fathom"}))?.map_err(anyhow::Error::msg)?;
     ensure!(summary["cannot_claim"].to_string().contains("fewer than six executions"), "{summary}");
     Ok(())
 }
 
 fn refused() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("a.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("a.fathom");
     run(Command::new("cp").arg("-r").arg(archives().join("v3-bench")).arg(&archive))?;
     for outside in ["/etc", "..", "/nonexistent", "a.fathom/../../"] {
-        let why = tool(&[], folder.path(), "summary", json!({"archive": outside}))?;
+        let why = tool(&[], directory.path(), "summary", json!({"archive": outside}))?;
         ensure!(why.is_err(), "{outside}: {why:?}");
-        let why = tool(&[], folder.path(), "sql", json!({"archives": [outside], "query": "SELECT 1"}))?;
+        let why = tool(&[], directory.path(), "sql", json!({"archives": [outside], "query": "SELECT 1"}))?;
         ensure!(why.is_err(), "{outside}: {why:?}");
     }
     std::fs::remove_dir_all(archive.join("tables"))?;
     for (name, arguments) in
         [("summary", json!({"archive": "a.fathom"})), ("sql", json!({"archives": ["."], "query": "SELECT 1"}))]
     {
-        let why = tool(&[], folder.path(), name, arguments)?.err().context("it was answered")?;
+        let why = tool(&[], directory.path(), name, arguments)?.err().context("it was answered")?;
         ensure!(why.contains("reindex"), "{why}");
     }
     ensure!(!archive.join("tables").exists());
@@ -160,9 +164,12 @@ fn refused() -> Result<()> {
 }
 
 fn reads_only() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    run(Command::new("cp").arg("-r").arg(archives().join("v3-linux-6.18-virtio")).arg(folder.path().join("a.fathom")))?;
-    let state = || run(Command::new("find").arg(folder.path()).args(["-printf", "%p %s %T@\n"]));
+    let directory = tempfile::tempdir()?;
+    run(Command::new("cp")
+        .arg("-r")
+        .arg(archives().join("v3-linux-6.18-virtio"))
+        .arg(directory.path().join("a.fathom")))?;
+    let state = || run(Command::new("find").arg(directory.path()).args(["-printf", "%p %s %T@\n"]));
     let before = state()?.stdout;
     for (name, arguments) in [
         ("list", json!({})),
@@ -170,7 +177,7 @@ fn reads_only() -> Result<()> {
         ("explain", json!({"archive": "a.fathom"})),
         ("diff", json!({"a": "a.fathom", "b": "a.fathom"})),
     ] {
-        let answered = tool(&[], folder.path(), name, arguments)?;
+        let answered = tool(&[], directory.path(), name, arguments)?;
         ensure!(answered.is_ok() || name == "diff", "{name}: {answered:?}");
     }
     ensure!(before == state()?.stdout);
@@ -178,18 +185,18 @@ fn reads_only() -> Result<()> {
 }
 
 fn missing() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let alone = folder.path().join("fathom");
+    let directory = tempfile::tempdir()?;
+    let alone = directory.path().join("fathom");
     std::fs::copy(fathom(), &alone)?;
     for (verb, words) in [("sql", ["a.fathom", "SELECT 1"]), ("fleet", ["ls", "a"])] {
         // Its help does not need the engine.
-        run(Command::new(&alone).args([verb, "--help"]).env("PATH", folder.path()))?;
-        let output = Command::new(&alone).arg(verb).args(words).env("PATH", folder.path()).output()?;
+        run(Command::new(&alone).args([verb, "--help"]).env("PATH", directory.path()))?;
+        let output = Command::new(&alone).arg(verb).args(words).env("PATH", directory.path()).output()?;
         let said = String::from_utf8(output.stderr)?;
         ensure!(output.status.code() == Some(1) && said.contains("make build-sql"), "{verb}: {said}");
     }
     // Found in PATH, it gets the verb, the arguments, and the caller's path.
-    let path = folder.path().join("fathom-sql");
+    let path = directory.path().join("fathom-sql");
     std::fs::write(&path, "#!/bin/sh\necho \"$FATHOM\" \"$@\"\n")?;
     run(Command::new("chmod").arg("+x").arg(&path))?;
     let output = run(Command::new(&alone).args(["sql", "--explain", "a b", "SELECT 1"]))?;
@@ -198,16 +205,16 @@ fn missing() -> Result<()> {
 }
 
 fn asks_fleet() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let place = folder.path().join("fleet");
+    let directory = tempfile::tempdir()?;
+    let place = directory.path().join("fleet");
     // The archives that it keeps have no tables of their own.
     run(&mut fleet(&["init", "--keep-raw", text(&place)]))?;
     run(&mut fleet(&["add", text(&place), text(&here("archives/v3-linux-6.18-virtio"))]))?;
-    let ask = |query: &str| tool(&[], folder.path(), "sql", json!({"archives": ["fleet"], "query": query}));
+    let ask = |query: &str| tool(&[], directory.path(), "sql", json!({"archives": ["fleet"], "query": query}));
     let counted = ask("SELECT count(*) AS n FROM spans")?.map_err(anyhow::Error::msg)?;
     ensure!(counted["result"]["rows"][0]["n"] == 252, "{counted}");
     ensure!(counted["provenance"]["of"][0]["fleet"].as_str().is_some_and(|path| path.ends_with("/fleet")), "{counted}");
-    let listed = tool(&[], folder.path(), "list", json!({}))?.map_err(anyhow::Error::msg)?;
+    let listed = tool(&[], directory.path(), "list", json!({}))?.map_err(anyhow::Error::msg)?;
     ensure!(listed["result"]["fleets"].as_array().is_some_and(|all| all.len() == 1), "{listed}");
     ensure!(listed["result"]["archives"] == json!([]), "{listed}");
     let endless = "SELECT a.*, b.* FROM spans a CROSS JOIN spans b CROSS JOIN spans c";
@@ -216,11 +223,11 @@ fn asks_fleet() -> Result<()> {
     Ok(())
 }
 
-/// What `fathom sql` discovers in a folder: links that lead out of it, and folders that only it takes for archives, whose tables it would
+/// What `fathom sql` discovers in a directory: links that lead out of it, and directories that only it takes for archives, whose tables it would
 /// build.
-fn within_folder() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (inside, outside) = (folder.path().join("in"), folder.path().join("out.fathom"));
+fn within_directory() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (inside, outside) = (directory.path().join("in"), directory.path().join("out.fathom"));
     std::fs::create_dir(&inside)?;
     let copy = |to: &Path| run(Command::new("cp").arg("-r").arg(archives().join("v3-linux-6.18-virtio")).arg(to));
     copy(&inside.join("a.fathom"))?;
@@ -229,19 +236,19 @@ fn within_folder() -> Result<()> {
     // Different from the recording inside.
     std::fs::OpenOptions::new().append(true).open(outside.join("events.log"))?.write_all(b"more")?;
     std::os::unix::fs::symlink(&outside, inside.join("link.fathom"))?;
-    // A fleet in the folder keeps archives without tables.
+    // A fleet in the directory keeps archives without tables.
     let place = inside.join("fleet");
     run(&mut fleet(&["init", "--keep-raw", text(&place)]))?;
     run(&mut fleet(&["add", text(&place), text(&here("archives/v3-bench"))]))?;
     let state = || {
-        Ok::<_, anyhow::Error>(run(Command::new("find").arg(folder.path()).args(["-printf", "%p %s %T@\n"]))?.stdout)
+        Ok::<_, anyhow::Error>(run(Command::new("find").arg(directory.path()).args(["-printf", "%p %s %T@\n"]))?.stdout)
     };
     let before = state()?;
     let asked = json!({"archives": ["."], "query": "SELECT \"archive\" FROM archives"});
     let answer = tool(&[], &inside, "sql", asked)?.map_err(anyhow::Error::msg)?;
     ensure!(answer["result"]["rows"] == json!([{"archive": "a.fathom"}]), "{answer}");
     ensure!(before == state()?, "something was written");
-    // Deeper than listing searches folders.
+    // Deeper than listing searches directories.
     let deep = inside.join("1/2/3/4/5/6/7");
     std::fs::create_dir_all(&deep)?;
     std::fs::rename(&outside, deep.join("b.fathom"))?;

@@ -48,8 +48,8 @@ impl Drop for Serving {
 }
 
 fn silent_clients() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let key = folder.path().join("key").display().to_string();
+    let directory = tempfile::tempdir()?;
+    let key = directory.path().join("key").display().to_string();
     run(Command::new(fathom()).args(["pool", "keygen", &key]))?;
     let serving = Serving::start(&["--key", &key])?;
     let begun = |first: &[u8]| -> Result<()> {
@@ -108,8 +108,8 @@ fn json(words: &[&str]) -> Result<Value> {
 
 fn documents() -> Result<()> {
     let serving = Serving::start(&[])?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("run.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("run.fathom");
     let archive = archive.to_str().context("a path of text")?;
     let value = json(&["run", &serving.at, "--duration", "1", "--direction", "both", "-o", archive])?;
     let bps = &value["throughput_bps"];
@@ -130,8 +130,8 @@ fn documents() -> Result<()> {
     let estimate = shown["results"][0]["estimate"].as_f64().context("an estimate")?;
     ensure!((estimate / value["throughput_bps"]["estimate"].as_f64().unwrap_or(0.0) - 1.0).abs() < 1e-9, "{shown}");
     ensure!(shown["limited_by"].as_array().is_some_and(|l| l.len() == 2), "{shown}");
-    run(Command::new(fathom()).args(["export", "--csv", archive, "-o"]).arg(folder.path().join("csv")))?;
-    let samples = std::fs::read_to_string(folder.path().join("csv/samples.csv"))?;
+    run(Command::new(fathom()).args(["export", "--csv", archive, "-o"]).arg(directory.path().join("csv")))?;
+    let samples = std::fs::read_to_string(directory.path().join("csv/samples.csv"))?;
     for metric in ["tcp.cwnd", "interval", "receiver.unread", "limit"] {
         ensure!(samples.contains(metric), "there is no {metric}");
     }
@@ -190,8 +190,8 @@ fn page_says_the_same(value: &Value, archive: &str) -> Result<()> {
 
 fn interrupted() -> Result<()> {
     let serving = Serving::start(&[])?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("run.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("run.fathom");
     let mut asking = net(&["run", &serving.at, "--duration", "600", "--direction", "both", "-o"]);
     let mut asking = asking.arg(&archive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     // It prints a rate each second: from then on there is a result to keep.
@@ -207,8 +207,8 @@ fn interrupted() -> Result<()> {
     // A later reader of the archive must not take it for ten minutes.
     let shown = String::from_utf8(run(Command::new(fathom()).arg("show").arg(&archive))?.stdout)?;
     ensure!(shown.contains("interrupted"), "{shown}");
-    run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
-    ensure!(std::fs::read_to_string(folder.path().join("csv/samples.csv"))?.contains("tcp.cwnd"));
+    run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(directory.path().join("csv")))?;
+    ensure!(std::fs::read_to_string(directory.path().join("csv/samples.csv"))?.contains("tcp.cwnd"));
     // The other end is free for the next run.
     json(&["run", &serving.at, "--duration", "1"]).map(drop)
 }
@@ -234,10 +234,10 @@ fn begun(serving: &Serving) -> Result<()> {
 /// run.
 fn unkept() -> Result<()> {
     let serving = Serving::start(&[])?;
-    refused(&["run", "127.0.0.1:1", "-o", "/no/such/folder/r.fathom"], 1, "/no/such/folder")?;
-    let folder = tempfile::tempdir()?;
+    refused(&["run", "127.0.0.1:1", "-o", "/no/such/directory/r.fathom"], 1, "/no/such/directory")?;
+    let directory = tempfile::tempdir()?;
     for words in [&[][..], &["--json"]] {
-        let place = folder.path().join("place");
+        let place = directory.path().join("place");
         std::fs::create_dir(&place)?;
         let mut asking = net(&["run", &serving.at, "--duration", "2", "-o"]);
         let asking = asking.arg(place.join("r.fathom")).args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -305,7 +305,7 @@ fn stood_still() -> Result<()> {
 /// the recording's times of these writes and the run's times of its samples must be of one clock, for no sample was taken between them.
 fn recorded() -> Result<()> {
     let serving = Serving::start(&[])?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let script = format!(
         r#"{program} net run {at} --duration 3 --rate 20M --tcp-probe -o run.fathom >run.txt 2>run.err & run=$!
         # A second after its beginning it tells a rate.
@@ -331,9 +331,9 @@ fn recorded() -> Result<()> {
         at = serving.at
     );
     let mut record = Command::new(fathom());
-    record.args(["record", "--quiet", "-o", "rec.fathom", "--", "sh", "-c", &script]).current_dir(folder.path());
+    record.args(["record", "--quiet", "-o", "rec.fathom", "--", "sh", "-c", &script]).current_dir(directory.path());
     run(&mut record)?;
-    let (net_run, recording) = (folder.path().join("run.fathom"), folder.path().join("rec.fathom"));
+    let (net_run, recording) = (directory.path().join("run.fathom"), directory.path().join("rec.fathom"));
 
     let files = rows(&recording, "files")?;
     let spans = rows(&recording, "spans")?;
@@ -381,7 +381,7 @@ fn recorded() -> Result<()> {
         before = ends;
     }
 
-    let page = folder.path().join("page.html");
+    let page = directory.path().join("page.html");
     for order in [[&net_run, &recording], [&recording, &net_run]] {
         run(Command::new(fathom()).arg("report").args(order).arg("-o").arg(&page))?;
         let page = drawn(&page)?;
@@ -397,12 +397,12 @@ fn recorded() -> Result<()> {
         ensure!(seconds.clone().all(|s| (0.0..=3.5).contains(&s)) && seconds.count() > 2, "{calls}");
     }
     // A recording from another time is refused.
-    let other = folder.path().join("other.fathom");
+    let other = directory.path().join("other.fathom");
     run(Command::new(fathom())
         .args(["record", "--quiet", "-o"])
         .arg(&other)
         .args(["--", "sh", "-c", "echo >other"])
-        .current_dir(folder.path()))?;
+        .current_dir(directory.path()))?;
     let output = Command::new(fathom()).arg("report").args([&net_run, &other]).arg("-o").arg(&page).output()?;
     let messages = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1) && messages.contains("does not overlap"), "{messages}");

@@ -138,8 +138,8 @@ fn listening(pair: &Pair, end: &str) -> Result<Vec<String>> {
 
 fn namespaces() -> Result<()> {
     let pair = Pair::make()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("run.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("run.fathom");
     let mut command = pair.fathom_command(&["--duration", "1.5", "--direction", "both", "--json", "-o"]);
     let child = command.arg(&archive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut seen = Vec::new();
@@ -157,16 +157,16 @@ fn namespaces() -> Result<()> {
     ensure!(value["ends"]["client"] == *a && value["ends"]["server"] == *b, "{}", value["ends"]);
     ensure!(pair.empty()?, "something is left running");
 
-    run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
-    let samples = fs::read_to_string(folder.path().join("csv/samples.csv"))?;
+    run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(directory.path().join("csv")))?;
+    let samples = fs::read_to_string(directory.path().join("csv/samples.csv"))?;
     for way in ["direction=up stream=0", "direction=down stream=0"] {
         ensure!(samples.lines().any(|l| l.contains("tcp.cwnd") && l.contains(way)), "no window of {way}");
     }
-    let marks = fs::read_to_string(folder.path().join("csv/marks.csv"))?;
+    let marks = fs::read_to_string(directory.path().join("csv/marks.csv"))?;
     ensure!(marks.contains(&a) && marks.contains(&b) && marks.contains("to within"), "{marks}");
-    let facts = fs::read_to_string(folder.path().join("csv/facts.csv"))?;
+    let facts = fs::read_to_string(directory.path().join("csv/facts.csv"))?;
     ensure!(facts.contains("server.kernel.release"), "no facts of the server");
-    let page = folder.path().join("run.html");
+    let page = directory.path().join("run.html");
     run(Command::new(fathom()).arg("report").arg(&archive).arg("-o").arg(&page))?;
     let page = fs::read_to_string(page)?;
     ensure!(page.contains(&a) && page.contains(&b), "the page does not name both ends");
@@ -186,8 +186,8 @@ fn under_way(pair: &Pair, words: &[&str]) -> Result<(Child, BufReader<std::proce
 
 fn interrupted() -> Result<()> {
     let pair = Pair::make()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("run.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("run.fathom");
     let (child, mut told) = under_way(&pair, &["-o", archive.to_str().context("a path of text")?])?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let mut messages = String::new();
@@ -200,7 +200,7 @@ fn interrupted() -> Result<()> {
     );
     ensure!(String::from_utf8_lossy(&output.stdout).contains("limited by"), "no result");
     ensure!(archive.join("meta.json").exists(), "no archive");
-    ensure!(fs::read_dir(folder.path())?.count() == 1 && pair.empty()?, "something is left");
+    ensure!(fs::read_dir(directory.path())?.count() == 1 && pair.empty()?, "something is left");
     Ok(())
 }
 
@@ -321,9 +321,9 @@ fn mean(of: &[(u64, f64)], from: u64, to: u64) -> f64 {
 /// and they measure again.
 fn access_point() -> Result<()> {
     for _ in 0..3 {
-        let folder = tempfile::tempdir()?;
-        if let Some(runs) = at_access_point(folder.path())? {
-            return on_one_page(folder.path(), &runs);
+        let directory = tempfile::tempdir()?;
+        if let Some(runs) = at_access_point(directory.path())? {
+            return on_one_page(directory.path(), &runs);
         }
     }
     bail!("both together never had more than one alone, so nothing was shown")
@@ -333,9 +333,9 @@ fn access_point() -> Result<()> {
 type Series = Vec<(u64, f64)>;
 
 /// Returns both runs, the second within the first; `None` if they do not show that they shared the medium.
-fn at_access_point(folder: &Path) -> Result<Option<[Series; 2]>> {
+fn at_access_point(directory: &Path) -> Result<Option<[Series; 2]>> {
     let cell = Cell::make()?;
-    let (one, two) = (folder.join("one.fathom"), folder.join("two.fathom"));
+    let (one, two) = (directory.join("one.fathom"), directory.join("two.fathom"));
     // It is interrupted when the second run has ended, however late a busy machine starts that one.
     let mut first = cell.measures("one", "600", &one)?;
     // The second begins when the first has been running for two seconds.
@@ -371,9 +371,9 @@ fn at_access_point(folder: &Path) -> Result<Option<[Series; 2]>> {
     Ok(shown.then_some([a, b]))
 }
 
-fn on_one_page(folder: &Path, [a, b]: &[Series; 2]) -> Result<()> {
-    let (one, two) = (folder.join("one.fathom"), folder.join("two.fathom"));
-    let page = folder.join("both.html");
+fn on_one_page(directory: &Path, [a, b]: &[Series; 2]) -> Result<()> {
+    let (one, two) = (directory.join("one.fathom"), directory.join("two.fathom"));
+    let page = directory.join("both.html");
     run(Command::new(fathom()).arg("report").args([&one, &two]).arg("-o").arg(&page))?;
     let page = drawn(&page)?;
     let charts = page["flows"].as_array().context("flows")?;
@@ -395,8 +395,8 @@ fn ssh_command(ssh: &Ssh, words: &[&str]) -> Command {
 
 fn over_ssh() -> Result<()> {
     let ssh = Ssh::start()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("run.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("run.fathom");
     let device = ssh.device();
     let words = ["--from", &device, "--to", &device, "--interface", "lo", "--duration", "1", "--json", "-o"];
     let go = || -> Result<String> {
@@ -421,10 +421,10 @@ fn over_ssh() -> Result<()> {
 
 fn measured_over_ssh() -> Result<()> {
     let ssh = Ssh::start()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let fathom = |words: &[&str]| -> Result<Output> {
         let mut command = Command::new(fathom());
-        command.args(words).current_dir(folder.path()).stdin(Stdio::null());
+        command.args(words).current_dir(directory.path()).stdin(Stdio::null());
         ssh.path(&mut command);
         Ok(command.output()?)
     };
@@ -437,7 +437,7 @@ fn measured_over_ssh() -> Result<()> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let value: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(value["results"].as_array().is_some_and(|r| !r.is_empty()), "{value}");
-    ensure!(!rows(&folder.path().join("b.fathom"), "replicates")?.is_empty(), "no process came back");
+    ensure!(!rows(&directory.path().join("b.fathom"), "replicates")?.is_empty(), "no process came back");
     ensure!(ssh.kept()?.len() == 1, "left behind: {:?}", ssh.kept()?);
     // The command's own output and status are passed through.
     let output = fathom(&["record", "--backend", "none", "--device", &device, "--", "sh", "-c", "echo hello; exit 5"])?;
@@ -455,11 +455,11 @@ fn ssh_troubles() -> Result<()> {
     let taken = format!("127.0.0.1:{}", ssh.port);
     refused(&mut ssh_command(&ssh, &[&taken, "--to", &device]), 1, "another program uses this port")?;
     // A key that is not authorized.
-    let config = ssh.folder.path().join("config");
+    let config = ssh.directory.path().join("config");
     let text = fs::read_to_string(&config)?.replace("/user\n", "/host\n");
     fs::write(&config, text)?;
     refused(&mut to(&device), 1, "ssh-copy-id")?;
-    fs::write(ssh.folder.path().join("known"), "")?;
+    fs::write(ssh.directory.path().join("known"), "")?;
     refused(&mut to(&device), 1, "connect once with ssh")?;
     refused(
         fathom_command(&["--to", &device, "--interface", "lo"]).env("PATH", "/nonexistent"),
@@ -472,18 +472,18 @@ fn ssh_troubles() -> Result<()> {
 struct Adb {
     server: Child,
     port: String,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Adb {
     fn start(machine: &str, devices: &[&str]) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        fs::create_dir(folder.path().join("tmp"))?;
-        let file = folder.path().join("port");
+        let directory = tempfile::tempdir()?;
+        fs::create_dir(directory.path().join("tmp"))?;
+        let file = directory.path().join("port");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("fakes/adb/server.py");
         let mut command = Command::new("python3");
-        command.arg(script).arg(&file).arg(folder.path()).arg(machine).args(devices).stdin(Stdio::null());
-        let mut adb = Self { server: command.spawn()?, port: String::new(), folder };
+        command.arg(script).arg(&file).arg(directory.path()).arg(machine).args(devices).stdin(Stdio::null());
+        let mut adb = Self { server: command.spawn()?, port: String::new(), directory };
         until("the fake of adb's server", || Ok(file.exists()))?;
         adb.port = fs::read_to_string(file)?;
         Ok(adb)
@@ -496,7 +496,7 @@ impl Adb {
     }
 
     fn kept(&self) -> Result<Vec<String>> {
-        let all = fs::read_dir(self.folder.path().join("tmp/fathom"))?;
+        let all = fs::read_dir(self.directory.path().join("tmp/fathom"))?;
         let all = all.map(|e| Ok(e?.file_name().to_string_lossy().into_owned()));
         // Besides its hash.
         all.filter(|name| !name.as_ref().is_ok_and(|name| name == "verified")).collect()
@@ -512,8 +512,8 @@ impl Drop for Adb {
 
 fn over_adb() -> Result<()> {
     let adb = Adb::start(std::env::consts::ARCH, &["R58=device", "192.0.2.3:5555=device"])?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("run.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("run.fathom");
     let words = ["--from", "adb:R58", "--to", "adb:192.0.2.3:5555", "--duration", "1", "--json", "-o"];
     let output = adb.fathom_command(&words).arg(&archive).output()?;
     let value = document(&output)?;
@@ -540,7 +540,7 @@ fn adb_troubles() -> Result<()> {
     to("adb:OLD", "Android 7")?;
     // An architecture that Fathom is not built for.
     to("adb:R58", "its architecture is riscv64")?;
-    let file = adb.folder.path().join("text").display().to_string();
+    let file = adb.directory.path().join("text").display().to_string();
     fs::write(&file, "no program")?;
     refused(&mut adb.fathom_command(&["--to", "adb:R58", "--binary", &file]), 1, "is not a Linux program")?;
     let none = Adb::start("x86_64", &[])?;
@@ -555,7 +555,7 @@ fn adb_troubles() -> Result<()> {
 fn no_room() -> Result<()> {
     for (options, reason) in [("size=4m", "free space on the device"), ("noexec", "noexec")] {
         let adb = Adb::start(std::env::consts::ARCH, &["R58=device"])?;
-        let _mounted = Tmpfs::with(adb.folder.path().join("tmp"), options)?;
+        let _mounted = Tmpfs::with(adb.directory.path().join("tmp"), options)?;
         refused(&mut adb.fathom_command(&["--to", "adb"]), 1, reason)?;
         let kept = adb.kept()?;
         if kept.iter().any(|name| name.starts_with("part-")) {

@@ -168,8 +168,8 @@ fn agrees() -> Result<()> {
 
 fn forms() -> Result<()> {
     let bench = Bench::make()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("r.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("r.fathom");
     let path = archive.to_str().context("a path of text")?;
     let link = "delay=10ms,rate=20mbit,queue=100";
     let value = document(
@@ -184,8 +184,11 @@ fn forms() -> Result<()> {
     let marks = rows(&archive, "marks")?;
     ensure!(marks.iter().any(|m| m["name"] == "link"), "the archive does not tell of the link: {marks:?}");
     ensure!(rows(&archive, "samples")?.iter().any(|s| s["metric"] == "link.late.p99"), "nor how late it was");
-    let output = run(Command::new(fathom()).arg("report").arg(&archive).arg("-o").arg(folder.path().join("r.html")))?;
-    ensure!(output.status.success() && std::fs::read_to_string(folder.path().join("r.html"))?.contains("delay=10ms"));
+    let output =
+        run(Command::new(fathom()).arg("report").arg(&archive).arg("-o").arg(directory.path().join("r.html")))?;
+    ensure!(
+        output.status.success() && std::fs::read_to_string(directory.path().join("r.html"))?.contains("delay=10ms")
+    );
     // The text output contains the same at the end.
     let output = bench.fathom_command("delay=10ms", &["--duration", "1"]).output()?;
     let messages = String::from_utf8_lossy(&output.stdout);
@@ -278,7 +281,7 @@ fn factor(cell: &Value, name: &str) -> Result<String> {
 /// The manual's design with fewer values and shorter runs: interrupted, killed, resumed; and each cell is the intended one.
 fn sweep(controls: &str, cells: usize) -> Result<()> {
     let bench = Bench::make()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     // Another device besides the phone.
     bench.shell(
         "device=tablet; ip netns add $device
@@ -288,16 +291,16 @@ fn sweep(controls: &str, cells: usize) -> Result<()> {
          ip -n $device route add default via 192.168.70.1",
     )?;
     let entries = || -> Vec<Value> {
-        let text = std::fs::read_to_string(folder.path().join("s.fathom/runs.jsonl")).unwrap_or_default();
+        let text = std::fs::read_to_string(directory.path().join("s.fathom/runs.jsonl")).unwrap_or_default();
         text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect()
     };
     let runs =
         || -> Vec<Value> { entries().into_iter().map(|e| e["replicate"].clone()).filter(Value::is_object).collect() };
     let start = |words: &[&str]| -> Result<Child> {
         let mut command = bench.fathom(&["net", "sweep", "--no-wait"]);
-        Ok(command.args(words).current_dir(folder.path()).spawn()?)
+        Ok(command.args(words).current_dir(directory.path()).spawn()?)
     };
-    let design = folder.path().join("short.toml");
+    let design = directory.path().join("short.toml");
     let text = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments/net/net-delay-devices.toml"),
     )?;

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("long::facts_and_files_of_guest_come_over_real_adb", needs(), || facts(Arch::default())),
         ("long::facts_and_files_of_arm64_guest_come_over_real_adb", arm(), || facts(Arch::Aarch64)),
-        ("long::storage_of_guest_is_measured_by_folder", needs(), storage),
+        ("long::storage_of_guest_is_measured_by_directory", needs(), storage),
         ("long::insert_in_guest_is_followed_to_card", needs(), || recorded(Arch::default())),
         ("long::insert_in_arm64_guest_is_followed_to_card", arm(), || recorded(Arch::Aarch64)),
         ("long::run_in_guest_survives_pulled_cable", needs(), || cable(Arch::default())),
@@ -99,17 +99,17 @@ fn facts(arch: Arch) -> Result<()> {
         "{value:#}"
     );
     ensure!(fact("access.uid") == "2000" && fact("access.capabilities") == "none", "{value:#}");
-    // Two cards are two folders, each with its own disk.
-    for (folder, text) in [
+    // Two cards are two directories, each with its own disk.
+    for (directory, text) in [
         ("internal", "/data/local/tmp: internal, f2fs on mmcblk0 (SD card)"),
         ("3234-3432", "/storage/3234-3432: removable, vfat on mmcblk1 (SD card), behind fuse"),
         ("A1B2-C3D4", "/storage/A1B2-C3D4: removable, vfat on mmcblk2 (SD card), behind fuse"),
     ] {
-        ensure!(fact(&format!("folder.{folder}")) == text, "{folder}: {value:#}");
+        ensure!(fact(&format!("directory.{directory}")) == text, "{directory}: {value:#}");
     }
     // Arbitrary bytes: to the card and back, and through FUSE.
-    let folder = tempfile::tempdir()?;
-    let (sent, back) = (folder.path().join("sent"), folder.path().join("back"));
+    let directory = tempfile::tempdir()?;
+    let (sent, back) = (directory.path().join("sent"), directory.path().join("back"));
     fs::write(&sent, (0..3_000_000_u32).map(|i| ((i * 31) >> 3) as u8).collect::<Vec<_>>())?;
     for place in ["/data/local/tmp/file", "/sdcard/file"] {
         for [from, to, verb] in
@@ -123,7 +123,7 @@ fn facts(arch: Arch) -> Result<()> {
     let status = phone.adb().args(["-s", &phone.serial, "shell", "echo out; echo err >&2; exit 7"]).output()?;
     ensure!(status.status.code() == Some(7) && status.stdout == b"out\n" && status.stderr == b"err\n", "{status:?}");
     // Only root can record; the clock is wrong by decades, which must not affect any measurement.
-    let archive = folder.path().join("t.fathom");
+    let archive = directory.path().join("t.fathom");
     let mut command = phone.fathom();
     command.args(["record", "--device", &phone.name(), "-o"]).arg(&archive).args(["--", "sleep", "0.1"]);
     let output = command.output()?;
@@ -151,8 +151,8 @@ fn processes(archive: &Path) -> Result<usize> {
 /// FUSE.
 fn storage() -> Result<()> {
     let phone = phone(2000)?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let mut dirs = vec!["--blocks", "2", "--json"];
     let named = ["internal=/data/local/tmp", "shared=/sdcard", "card1=/storage/3234-3432", "card2=/storage/A1B2-C3D4"];
     dirs.extend(named.iter().flat_map(|dir| ["--dir", dir]));
@@ -166,7 +166,7 @@ fn storage() -> Result<()> {
     clean(&phone)
 }
 
-/// Records INSERTs in a folder on the device.
+/// Records INSERTs in a directory on the device.
 fn inserts(phone: &Phone, dir: &str, archive: &Path) -> Result<Value> {
     let mut command = phone.fathom();
     command
@@ -180,8 +180,8 @@ fn inserts(phone: &Phone, dir: &str, archive: &Path) -> Result<Value> {
 
 fn recorded(arch: Arch) -> Result<()> {
     let phone = phone_of(arch, 0)?;
-    let folder = tempfile::tempdir()?;
-    let kept = std::env::var_os("FATHOM_KEEP_ARCHIVE").map_or_else(|| folder.path().to_path_buf(), PathBuf::from);
+    let directory = tempfile::tempdir()?;
+    let kept = std::env::var_os("FATHOM_KEEP_ARCHIVE").map_or_else(|| directory.path().to_path_buf(), PathBuf::from);
     let on_card = inserts(&phone, "/data/local/tmp", &kept.join("card.fathom"))?;
     let insert = fathom_tests::shape(&on_card, "INSERT")?;
     let per = |what: &str| fathom_tests::number(insert, &format!("/per_operation/{what}"));
@@ -209,8 +209,8 @@ fn under_way(phone: &Phone, archive: &Path, blocks: usize) -> Result<Child> {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     until("a measured process", || {
         ensure!(child.try_wait()?.is_none(), "it ended");
-        let folder = archive.parent().context("a folder")?;
-        let logs = fs::read_dir(folder)?.filter_map(|e| fs::read_to_string(e.ok()?.path().join("runs.jsonl")).ok());
+        let directory = archive.parent().context("a directory")?;
+        let logs = fs::read_dir(directory)?.filter_map(|e| fs::read_to_string(e.ok()?.path().join("runs.jsonl")).ok());
         Ok(logs.into_iter().any(|log| log.matches("\"replicate\"").count() > 1))
     })?;
     Ok(child)
@@ -241,8 +241,8 @@ fn back(phone: &Phone) -> Result<()> {
 
 fn cable(arch: Arch) -> Result<()> {
     let phone = phone_of(arch, 2000)?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let child = under_way(&phone, &archive, BLOCKS)?;
     phone.machine()?.cable(false)?;
     // A fixed wait: the time without a network, in which the run continues on the device.
@@ -259,8 +259,8 @@ fn cable(arch: Arch) -> Result<()> {
 
 fn reboot() -> Result<()> {
     let phone = phone(2000)?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let child = under_way(&phone, &archive, BLOCKS)?;
     phone.reboot()?;
     back(&phone)?;
@@ -274,8 +274,8 @@ fn reboot() -> Result<()> {
 
 fn full() -> Result<()> {
     let phone = phone(2000)?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let fill = "cat /dev/zero >/data/local/tmp/fill 2>/dev/null; true";
     let free = "rm /data/local/tmp/fill";
     phone.shell(fill)?;
@@ -305,8 +305,8 @@ fn slow() -> Result<()> {
     // The copy alone takes twenty seconds.
     let rate = fs::metadata(fathom())?.len() / 20;
     let phone = Phone::boot(DAEMON, &Shape { uid: 2000, models: REPLAYED, rate: Some(rate), ..Shape::default() })?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let output = bench(&phone, &archive, &["--blocks", "2"]).output()?;
     ensure!(output.status.success() && processes(&archive)? > 0, "{}", told(&output));
     clean(&phone)
@@ -315,8 +315,8 @@ fn slow() -> Result<()> {
 /// A node and a net server on the device: the guest's ports are not this machine's, so that adb forwards them.
 fn services(arch: Arch) -> Result<()> {
     let phone = phone_of(arch, 2000)?;
-    let folder = tempfile::tempdir()?;
-    let key = folder.path().join("key");
+    let directory = tempfile::tempdir()?;
+    let key = directory.path().join("key");
     run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
     let server = AdbServer::at(format!("127.0.0.1:{}", phone.port));
     let start = |words: &[&str]| -> Result<u16> {
@@ -350,8 +350,8 @@ fn services(arch: Arch) -> Result<()> {
 /// A node whose store is on the card: what was written before the cable was pulled is there afterwards, and the node keeps serving.
 fn unplugged_node() -> Result<()> {
     let phone = phone(2000)?;
-    let folder = tempfile::tempdir()?;
-    let key = folder.path().join("key");
+    let directory = tempfile::tempdir()?;
+    let key = directory.path().join("key");
     run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
     let key_name = key.to_str().context("a path")?;
     let store = "/data/local/tmp/store";
@@ -403,15 +403,15 @@ fn clocks() -> Result<()> {
 fn year_1970() -> Result<()> {
     let phone = phone(0)?;
     phone.machine()?.run("date -s @3600")?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("t.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("t.fathom");
     let summary = inserts(&phone, "/data/local/tmp", &archive)?;
     ensure!(fathom_tests::shape(&summary, "INSERT")?["count"] == 25, "{summary:#}");
     let facts = rows(&archive, "facts")?;
     let began = facts.iter().find(|f| f["name"] == "trace.start_unix").context("trace.start_unix")?;
     let began: f64 = began["value"].trim_matches(['"', '\'']).parse()?;
     ensure!((0.0..7200e9).contains(&began), "the device's own date is kept as it is: {began}");
-    let measured = folder.path().join("b.fathom");
+    let measured = directory.path().join("b.fathom");
     let output = bench(&phone, &measured, &["--blocks", "2"]).output()?;
     ensure!(output.status.success() && processes(&measured)? > 0, "{}", told(&output));
     // A run whose host is gone has a date, too, and is removed.
@@ -423,7 +423,7 @@ fn year_1970() -> Result<()> {
     ensure!(value["left"][0]["since_s"].as_u64().is_some_and(|s| s < 7200), "{value}");
     // Fleets accept both kinds, and pages show them.
     for archive in [&archive, &measured] {
-        run(Command::new(fathom()).arg("report").arg(archive).arg("-o").arg(folder.path().join("page.html")))?;
+        run(Command::new(fathom()).arg("report").arg(archive).arg("-o").arg(directory.path().join("page.html")))?;
         run(Command::new(fathom()).arg("show").arg(archive))?;
     }
     aligned(&phone)
@@ -432,8 +432,8 @@ fn year_1970() -> Result<()> {
 fn aligned(phone: &Phone) -> Result<()> {
     let beside = Phone::start(DAEMON, &Shape { uid: 0, open: true, ..Shape::default() })?;
     beside.connect_to(phone)?;
-    let folder = tempfile::tempdir()?;
-    let all = folder.path().join("all");
+    let directory = tempfile::tempdir()?;
+    let all = directory.path().join("all");
     let mut command = phone.fathom();
     command.args([
         "record",
@@ -467,7 +467,7 @@ fn aligned(phone: &Phone) -> Result<()> {
     );
     ensure!(ahead < -10.0, "the guest booted long after this machine: {ahead}");
     // Both on one axis, though their own clocks are far apart.
-    let page = folder.path().join("page.html");
+    let page = directory.path().join("page.html");
     run(Command::new(fathom()).arg("report").args([archive(phone), archive(&beside)]).arg("-o").arg(&page))?;
     let text = fs::read_to_string(&page)?;
     let block = text.split_once("class=\"together\">").and_then(|(_, rest)| rest.split_once("</script>"));
@@ -480,11 +480,11 @@ fn aligned(phone: &Phone) -> Result<()> {
 
 fn compared() -> Result<()> {
     let phone = phone(0)?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let mut command = phone.fathom();
     command.args(["bench", "compare", "host", &phone.name(), "--quick", "--blocks", "2", "--no-wait", "-p", "rows=10"]);
     command.args(["-p", "op=insert", "--b-settings", "journal_mode=persist", "--trace", "--json"]);
-    let output = command.current_dir(folder.path()).output()?;
+    let output = command.current_dir(directory.path()).output()?;
     let value: Value = serde_json::from_slice(&output.stdout).with_context(|| told(&output))?;
     let recordings = value["traced"]["recordings"].as_array().context("no recordings")?;
     let count = |side: usize, what: &str| -> Result<f64> {

@@ -68,8 +68,8 @@ fn insecure_is_refused_without_confirmation() -> Result<()> {
 }
 
 fn keyed() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).display().to_string();
     let (right, wrong, messages) = (path("right"), path("wrong"), path("said"));
     let made = pool(&["keygen", &right]).output()?;
     let fingerprint = String::from_utf8(made.stdout)?.trim().to_string();
@@ -115,8 +115,8 @@ fn told(path: &str, words: &str) -> Result<()> {
 }
 
 fn without_memory() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let socket = folder.path().join("nbd").display().to_string();
+    let directory = tempfile::tempdir()?;
+    let socket = directory.path().join("nbd").display().to_string();
     let node = Server::start(&["node", "--backend", "memory:4M", "--insecure", "--listen", "127.0.0.1:0"])?;
     let front = format!("unix:{socket}");
     let words = ["serve", "--insecure", "--nbd", &front, "--node", &node.says, "--no-shared-memory"];
@@ -132,8 +132,8 @@ fn without_memory() -> Result<()> {
 }
 
 fn status() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).display().to_string();
     let socket = path("nbd");
     let start = |listen: &str| Server::start(&["node", "--backend", "memory:4M", "--insecure", "--listen", listen]);
     let nodes = [start("127.0.0.1:0")?, start("127.0.0.1:0")?];
@@ -210,8 +210,8 @@ fn free_port() -> Result<String> {
 }
 
 fn one_file() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let file = |name: &str| folder.path().join(name).display().to_string();
+    let directory = tempfile::tempdir()?;
+    let file = |name: &str| directory.path().join(name).display().to_string();
     let (address, metrics) = (free_port()?, free_port()?);
     let text = format!(
         "key = \"pool.key\"\n[node]\nstore = \"a.img\"\nlisten = \"{address}\"\nmetrics = \"{metrics}\"\n\
@@ -240,8 +240,8 @@ fn one_file() -> Result<()> {
 }
 
 fn wrong_file() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let config = folder.path().join("pool.toml").display().to_string();
+    let directory = tempfile::tempdir()?;
+    let config = directory.path().join("pool.toml").display().to_string();
     let serve = ["serve", "--config", &config];
     refused(&serve, 1, "cannot read")?;
     for (text, words) in [
@@ -277,8 +277,8 @@ fn attach() -> Result<()> {
 }
 
 fn not_there() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let store = folder.path().join("a.img").display().to_string();
+    let directory = tempfile::tempdir()?;
+    let store = directory.path().join("a.img").display().to_string();
     fathom_tests::run(&mut pool(&["node", "--init", "--store", &store, "--size", "1M"]))?;
     let words = ["node", "--store", &store, "--listen", "127.0.0.1:0", "--insecure"];
     let node = Server::start(&words)?;
@@ -295,8 +295,8 @@ fn not_there() -> Result<()> {
 }
 
 fn gives_way() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).display().to_string();
     let node = Server::start(&["node", "--backend", "memory:1M", "--listen", "127.0.0.1:0", "--insecure"])?;
     let dead = |name: &str| std::os::unix::net::UnixListener::bind(path(name)).map(drop);
     dead("dead")?;
@@ -338,8 +338,8 @@ fn gives_way() -> Result<()> {
 
 /// Impossible requests are refused and have no effect.
 fn too_large() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).display().to_string();
     let store = path("a.img");
     let init = ["node", "--init", "--store", &store];
     refused(&[&init[..], &["--size", "99999999999T"]].concat(), 2, "at most 4194304T")?;
@@ -352,8 +352,8 @@ fn too_large() -> Result<()> {
 }
 
 fn in_vain() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).display().to_string();
     let node = Server::start(&["node", "--backend", "memory:1M", "--listen", "127.0.0.1:0", "--insecure"])?;
     let front = format!("unix:{}", path("nbd"));
     let serve = ["serve", "--insecure", "--node", &node.says, "--nbd"];
@@ -383,8 +383,8 @@ fn in_vain() -> Result<()> {
 }
 
 fn too_many_clients() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
     let (socket, messages) = (path("nbd"), path("said"));
     let words = ["serve", "--backend", "memory:1M", "--nbd", &format!("unix:{socket}"), "--insecure"];
     let coordinator = start_with_output(&words, &messages)?;
@@ -405,8 +405,8 @@ fn too_many_clients() -> Result<()> {
 }
 
 fn aborting_clients() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
     let (socket, messages) = (path("nbd"), path("said"));
     let words = ["serve", "--backend", "memory:1M", "--nbd", &format!("unix:{socket}"), "--insecure"];
     let coordinator = start_with_output(&words, &messages)?;
@@ -445,8 +445,8 @@ fn aborting_clients() -> Result<()> {
 
 /// Valid clients are admitted on every listener despite thousands of idle connections.
 fn silent_clients() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).display().to_string();
     let (key, messages, heard) = (path("key"), path("said"), path("heard"));
     fathom_tests::run(&mut pool(&["keygen", &key]))?;
     let node = ["node", "--backend", "memory:4M", "--listen", "127.0.0.1:0", "--key", &key];
@@ -485,8 +485,8 @@ fn libnbd() -> Result<(), String> {
 }
 
 fn dead_node() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).display().to_string();
     let (socket, messages, store) = (path("nbd"), path("said"), path("store"));
     fathom_tests::run(&mut pool(&["node", "--init", "--store", &store, "--size", "4M"]))?;
     let second = |listen: &str| Server::start(&["node", "--store", &store, "--insecure", "--listen", listen]);
@@ -544,8 +544,8 @@ fn dead_node() -> Result<()> {
 
 /// A node that starts after the coordinator, as after a power failure.
 fn late_node() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).display().to_string();
     let (socket, messages, late) = (path("nbd"), path("said"), free_port()?);
     let node = |listen: &str| Server::start(&["node", "--backend", "memory:4M", "--insecure", "--listen", listen]);
     let first = node("127.0.0.1:0")?;
@@ -572,8 +572,8 @@ fn late_node() -> Result<()> {
 
 fn degraded() -> Result<()> {
     for layout in ["concat", "stripe"] {
-        let folder = tempfile::tempdir()?;
-        let path = |name: &str| folder.path().join(name).display().to_string();
+        let directory = tempfile::tempdir()?;
+        let path = |name: &str| directory.path().join(name).display().to_string();
         let (socket, messages) = (path("nbd"), path("said"));
         let node = || Server::start(&["node", "--backend", "memory:4M", "--insecure", "--listen", "127.0.0.1:0"]);
         let mut nodes = [node()?, node()?, node()?];
@@ -648,8 +648,8 @@ fn qemu_io(uri: &str, commands: &[&str]) -> Result<()> {
 }
 
 fn back_again() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).display().to_string();
     let front = format!("unix:{}", path("nbd"));
     let stores = [path("a"), path("b")];
     for store in &stores {
@@ -670,8 +670,8 @@ fn back_again() -> Result<()> {
 }
 
 fn not_over() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("image");
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("image");
     let store = path.display().to_string();
     std::fs::write(&path, b"precious")?;
     refused(&["node", "--init", "--store", &store, "--size", "1M"], 1, "--import")?;

@@ -76,7 +76,7 @@ fn copied() -> Result<()> {
     for layout in ["concat", "stripe"] {
         let pool = pool(layout)?;
         let size: usize = text(Command::new("nbdinfo").arg("--size").arg(pool.uri()))?.trim().parse()?;
-        let file = |name: &str| pool.folder.path().join(name);
+        let file = |name: &str| pool.directory.path().join(name);
         let (image_file, back, cow) = (file("image"), file("back"), file("cow"));
         image(&image_file, size)?;
         run(Command::new("qemu-img")
@@ -146,8 +146,8 @@ fn trimmed() -> Result<()> {
 /// omitted: integrityhuge requests up to 50 MB at once, more than the 32 MiB that the protocol guarantees a client.
 fn tested() -> Result<()> {
     let client = tester().map_err(anyhow::Error::msg)?;
-    let folder = client.parent().context("it has a folder")?;
-    let integrity = folder.join("integrity-test.tr").display().to_string();
+    let directory = client.parent().context("it has a directory")?;
+    let integrity = directory.join("integrity-test.tr").display().to_string();
     let transactions: [&[&str]; 5] = [&[], &["-w"], &["-w", "-f"], &["-i", "-t", &integrity], &["-h"]];
     for options in transactions {
         // Each expects a zeroed disk.
@@ -163,23 +163,23 @@ fn tested() -> Result<()> {
 /// The disk as a file, for programs without NBD support. Unmounted when dropped.
 struct Fuse {
     service: Service,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Fuse {
     fn new(uri: &str) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let at = folder.path().join("disk");
+        let directory = tempfile::tempdir()?;
+        let at = directory.path().join("disk");
         std::fs::write(&at, "")?;
-        let log = folder.path().join("log");
+        let log = directory.path().join("log");
         let service = Service::start("nbdfuse", Command::new("nbdfuse").arg(&at).arg(uri), &log)?;
-        let mut fuse = Self { service, folder };
+        let mut fuse = Self { service, directory };
         fuse.service.ready(|| Ok(std::fs::metadata(&at)?.len() > 0))?;
         Ok(fuse)
     }
 
     fn file(&self) -> PathBuf {
-        self.folder.path().join("disk")
+        self.directory.path().join("disk")
     }
 }
 
@@ -195,13 +195,13 @@ impl Drop for Fuse {
 fn exercised() -> Result<()> {
     let pool = pool("stripe")?;
     let fuse = Fuse::new(pool.uri())?;
-    let configuration = pool.folder.path().join("fsx.toml");
+    let configuration = pool.directory.path().join("fsx.toml");
     // A disk has a fixed size.
     std::fs::write(&configuration, "blockmode = true\n[weights]\ntruncate = 0\n")?;
     let fsx = fsx().map_err(anyhow::Error::msg)?;
     run(Command::new(fsx)
         .args(["-q", "-S", "7", "-N", "5000", "-P"])
-        .arg(pool.folder.path())
+        .arg(pool.directory.path())
         .arg("-f")
         .arg(&configuration)
         .arg(fuse.file()))?;
@@ -254,12 +254,12 @@ fn whole(kind: &str) -> Result<()> {
 /// fio through nbdkit, which reconnects when its server is gone, as the kernel's client does.
 fn restarted() -> Result<()> {
     let mut pool = pool("stripe")?;
-    let front = pool.folder.path().join("kit");
+    let front = pool.directory.path().join("kit");
     let kit = format!("socket={}", pool.socket().display());
     let mut between = Command::new("nbdkit");
     between.args(["--foreground", "--exit-with-parent", "--filter=retry", "--unix"]).arg(&front);
     between.args(["nbd", &kit, "export=pool", "retry-delay=1", "retry-exponential=no", "retries=60"]);
-    let mut between = Service::start("nbdkit", &mut between, &pool.folder.path().join("kit.log"))?;
+    let mut between = Service::start("nbdkit", &mut between, &pool.directory.path().join("kit.log"))?;
     let uri = format!("--uri=nbd+unix:///?socket={}", front.display());
     let job = ["--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bsrange=512-64k", "--size=40m", "--iodepth=16"];
     let check = ["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--verify_state_save=0", "--randseed=7", &uri];

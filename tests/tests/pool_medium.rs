@@ -35,9 +35,9 @@ fn ext4() -> Result<(), String> {
     LoopDisk::available(FileSystem::Ext4).map_err(|why| why.to_string())
 }
 
-/// Two nodes with stores in these folders, and their coordinator, with the logs of both ends.
+/// Two nodes with stores in these directories, and their coordinator, with the logs of both ends.
 struct Two {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     stores: [PathBuf; 2],
     nodes: [Server; 2],
     coordinator: Server,
@@ -45,23 +45,23 @@ struct Two {
 }
 
 impl Two {
-    fn new(folders: [&Path; 2], size: &str) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let stores = [folders[0].join("store0"), folders[1].join("store1")];
+    fn new(directories: [&Path; 2], size: &str) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let stores = [directories[0].join("store0"), directories[1].join("store1")];
         let start = |store: &Path| {
             let store_text = store.display().to_string();
             run(&mut pool(&["node", "--init", "--store", &store_text, "--size", size]))?;
             let words = ["node", "--store", &store_text, "--insecure", "--listen", "127.0.0.1:0"];
-            let log = std::fs::File::options().create(true).append(true).open(folder.path().join("nodes"))?;
+            let log = std::fs::File::options().create(true).append(true).open(directory.path().join("nodes"))?;
             Server::started(pool(&words).stderr(log))
         };
         let nodes = [start(&stores[0])?, start(&stores[1])?];
-        let front = format!("unix:{}", folder.path().join("nbd").display());
+        let front = format!("unix:{}", directory.path().join("nbd").display());
         let words = ["serve", "--insecure", "--nbd", &front, "--metrics", "127.0.0.1:0", "--node", &nodes[0].says];
         let words = [&words[..], &["--node", &nodes[1].says]].concat();
-        let log = std::fs::File::create(folder.path().join("coordinator"))?;
+        let log = std::fs::File::create(directory.path().join("coordinator"))?;
         let coordinator = Server::started(pool(&words).stderr(log))?;
-        let mut two = Self { folder, stores, nodes, coordinator, metrics: String::new() };
+        let mut two = Self { directory, stores, nodes, coordinator, metrics: String::new() };
         until("the address of the metrics", || {
             let log = two.log("coordinator")?;
             let address = log.split("metrics at http://").nth(1).and_then(|rest| rest.split('/').next());
@@ -72,11 +72,11 @@ impl Two {
     }
 
     fn socket(&self) -> PathBuf {
-        self.folder.path().join("nbd")
+        self.directory.path().join("nbd")
     }
 
     fn log(&self, name: &str) -> Result<String> {
-        Ok(std::fs::read_to_string(self.folder.path().join(name))?)
+        Ok(std::fs::read_to_string(self.directory.path().join(name))?)
     }
 
     fn logged(&self, name: &str, words: &[&str]) -> Result<()> {
@@ -113,8 +113,8 @@ impl Two {
 
 fn damaged() -> Result<()> {
     const NODE_BYTES: u64 = 8 << 20;
-    let folder = tempfile::tempdir()?;
-    let two = Two::new([folder.path(), folder.path()], "8M")?;
+    let directory = tempfile::tempdir()?;
+    let two = Two::new([directory.path(), directory.path()], "8M")?;
     let (mut client, size) = Client::connect(&two.socket())?;
     ensure!(size == 2 * NODE_BYTES, "{size} bytes");
     client.now(Verb::Write, NODE_BYTES, 1 << 20, &[7; 1 << 20])?;
@@ -175,12 +175,12 @@ fn damaged() -> Result<()> {
     two.state("serving")?;
     ensure!(scrub()?.1 == Some(0), "it is repaired");
     drop(client);
-    let Two { folder, nodes: [first, second], coordinator, .. } = two;
+    let Two { directory, nodes: [first, second], coordinator, .. } = two;
     coordinator.end()?;
     first.end()?;
     second.end()?;
     // A coordinator that ends in order leaves no error, although it may not have read the last reports.
-    let log = std::fs::read_to_string(folder.path().join("nodes"))?;
+    let log = std::fs::read_to_string(directory.path().join("nodes"))?;
     ensure!(!log.contains("connection"), "{log}");
     Ok(())
 }
@@ -188,8 +188,8 @@ fn damaged() -> Result<()> {
 /// A client's error names the node; EIO and ENOSPC differ.
 fn full() -> Result<()> {
     let disk = LoopDisk::create(24 << 20, FileSystem::Ext4, &Backing::Ram, &Options::default())?;
-    let folder = tempfile::tempdir()?;
-    let two = Two::new([folder.path(), disk.path()], "16M")?;
+    let directory = tempfile::tempdir()?;
+    let two = Two::new([directory.path(), disk.path()], "16M")?;
     let ballast = disk.path().join("ballast");
     let (mut client, size) = Client::connect(&two.socket())?;
     client.now(Verb::Write, size / 2, 4096, &[1; 4096])?;
@@ -260,10 +260,10 @@ const BLOCK: u32 = 4096;
 const OVERTAKING: usize = 2;
 
 fn slow_medium(Slow { data_mib, mib_per_s, options }: Slow) -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let disk = LoopDisk::create((data_mib + 72) << 20, FileSystem::Ext4, &Backing::Ram, &Options::default())?;
-    let (store, socket, log) = (disk.path().join("store"), folder.path().join("nbd"), folder.path().join("log"));
-    let (size, input) = (format!("{}M", data_mib + 16), folder.path().join("input"));
+    let (store, socket, log) = (disk.path().join("store"), directory.path().join("nbd"), directory.path().join("log"));
+    let (size, input) = (format!("{}M", data_mib + 16), directory.path().join("input"));
     random_file(&input, data_mib)?;
     let words = ["node", "--init", "--store", &store.display().to_string(), "--size", &size];
     run(&mut pool(&words))?;
@@ -339,7 +339,7 @@ fn slow_medium(Slow { data_mib, mib_per_s, options }: Slow) -> Result<()> {
     coordinator.kill()?;
     let coordinator = serve(&node.says, &socket, options, &log)?;
     drop(limit);
-    let copied: PathBuf = folder.path().join("output");
+    let copied: PathBuf = directory.path().join("output");
     run(Command::new("nbdcopy").arg(&coordinator.says).arg(&copied))?;
     let (wrote, mut wanted) = (std::fs::read(&copied)?, std::fs::read(&input)?);
     wanted[..rewritten].fill(9);

@@ -63,28 +63,28 @@ fn main() -> ExitCode {
 }
 
 fn shell() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let sql = "create table t(i); insert into t values (1); insert into t values (2); select * from t;";
-    let archive = record(folder.path(), &[], &["sqlite3", &disk.path().join("t.db").to_string_lossy(), sql])?;
+    let archive = record(directory.path(), &[], &["sqlite3", &disk.path().join("t.db").to_string_lossy(), sql])?;
     let summary = show(&archive)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 2.0)?;
     near("rows", number(shape(&summary, "SELECT * FROM T")?, "/rows")?, 2.0)
 }
 
-fn workload(folder: &str, rows: u32) -> Vec<String> {
+fn workload(directory: &str, rows: u32) -> Vec<String> {
     let words = ["workload", "sqlite", "--op", "insert", "--rows"];
     let mut argv: Vec<String> = words.iter().map(ToString::to_string).collect();
-    argv.extend([rows.to_string(), "--dir".into(), folder.into()]);
+    argv.extend([rows.to_string(), "--dir".into(), directory.into()]);
     argv
 }
 
 fn static_binary() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let binary = fathom();
     let rest = workload(&disk.path().to_string_lossy(), 20);
     let argv: Vec<&str> =
         std::iter::once(binary.to_str().context("a path in UTF-8")?).chain(rest.iter().map(String::as_str)).collect();
-    let summary = show(&record(folder.path(), &[], &argv)?)?;
+    let summary = show(&record(directory.path(), &[], &argv)?)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 20.0)?;
     ensure!(
         number(shape(&summary, "INSERT")?, "/layers/App/exclusive_ns").is_ok() || summary["operations"].is_array(),
@@ -95,8 +95,8 @@ fn static_binary() -> Result<()> {
 
 /// As many write transactions as INSERTs, besides those of a recording without INSERTs (the table, the WAL).
 fn stripped_binary(modes: &[&str]) -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let binary = folder.path().join("application");
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
+    let binary = directory.path().join("application");
     fs::copy(fathom(), &binary)?;
     run(Command::new("strip").arg("--strip-all").arg(&binary))?;
     for mode in modes {
@@ -106,7 +106,7 @@ fn stripped_binary(modes: &[&str]) -> Result<()> {
             let mut argv = vec!["env", "-u", model::marks::VARIABLE, binary.to_str().context("a path in UTF-8")?];
             argv.extend(rest.iter().map(String::as_str));
             argv.extend(["--journal-mode", mode]);
-            let archive = record(folder.path(), &[], &argv)?;
+            let archive = record(directory.path(), &[], &argv)?;
             let summary = show(&archive)?;
             let writes = shape(&summary, "(WRITE TRANSACTION ON")?;
             ensure!(writes["kind"] == "transaction", "{writes}");
@@ -140,13 +140,13 @@ fn stripped_binary(modes: &[&str]) -> Result<()> {
 /// Settings that PRAGMAs made before the recording are read from the file, and those that no file keeps are reported as
 /// unknown.
 fn headers() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("any name");
     let database = database.to_string_lossy();
     let before = "pragma page_size=8192; pragma encoding='UTF-16le'; pragma journal_mode=wal; create table t(i);";
     run(Command::new("sqlite3").args([&database, before]))?;
     let argv = ["sqlite3", &database, "insert into t values (1);"];
-    let summary = show(&record(folder.path(), &[], &argv)?)?;
+    let summary = show(&record(directory.path(), &[], &argv)?)?;
     let fact = |name: &str| &summary["environment"][format!("sqlite.{name}")];
     for (name, value) in
         [("page_size", "8192"), ("journal_mode", "wal"), ("encoding", "UTF-16le"), ("schema_format", "4")]
@@ -171,11 +171,11 @@ while not select.select([sys.stdin], [], [], 0.001)[0]:
 "#;
 
 /// Starts a program that inserts until its stdin is closed, and waits until it has begun.
-fn inserting(folder: &Path) -> Result<Child> {
+fn inserting(directory: &Path) -> Result<Child> {
     use std::io::Read;
     let mut child = Command::new("python3")
         .args(["-c", LOOP])
-        .arg(folder.join("t.db"))
+        .arg(directory.join("t.db"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -184,9 +184,9 @@ fn inserting(folder: &Path) -> Result<Child> {
 }
 
 fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let mut child = inserting(disk.path())?;
-    let archive = folder.path().join("t.fathom");
+    let archive = directory.path().join("t.fathom");
     let recorded = run(Command::new(fathom())
         .args(["record", "-q", "--duration", "1", "-o"])
         .arg(&archive)
@@ -206,14 +206,14 @@ fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
 /// A process that was running before the recording, and is not a target, is named as the process that its commands are
 /// charged to.
 fn others_have_names() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let mut child = inserting(disk.path())?;
     // Until the other process has written its database three times: everything before the last write is done.
     let script = format!(
         "cd {}; echo x >f; sync f; for n in 1 2 3; do was=$(stat -c %y t.db); until [ \"$(stat -c %y t.db)\" != \"$was\" ]; do :; done; done",
         disk.path().display()
     );
-    let recorded = record(folder.path(), &[], &["sh", "-c", &script]);
+    let recorded = record(directory.path(), &[], &["sh", "-c", &script]);
     let name = fs::read_to_string(format!("/proc/{}/comm", child.id()))?;
     drop(child.stdin.take());
     child.wait()?;
@@ -236,15 +236,15 @@ fn by_name() -> Result<()> {
 
 /// The process with that name ends between the recorder's search and the attachment of its probes.
 fn short_lived() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let sleep = run(Command::new("sh").args(["-c", "command -v sleep"]))?;
-    fs::copy(String::from_utf8(sleep.stdout)?.trim(), folder.path().join("shortlived"))?;
+    fs::copy(String::from_utf8(sleep.stdout)?.trim(), directory.path().join("shortlived"))?;
     let mut child = Command::new("sh")
         .args(["-c", "while :; do ./shortlived 0.1 & ./shortlived 0.05; done"])
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .stdin(Stdio::null())
         .spawn()?;
-    let archive = folder.path().join("t.fathom");
+    let archive = directory.path().join("t.fathom");
     let recorded =
         run(Command::new(fathom()).args(["record", "--comm", "shortlived", "--duration", "0.5", "-o"]).arg(&archive));
     child.kill()?;
@@ -256,10 +256,10 @@ fn short_lived() -> Result<()> {
 
 /// A program with SQLite linked in, started by a shell, whose 20 INSERTs are over within milliseconds.
 fn named() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let place = folder.path().to_string_lossy().into_owned();
+    let directory = tempfile::tempdir()?;
+    let place = directory.path().to_string_lossy().into_owned();
     let line = std::iter::once(fathom().to_string_lossy().into_owned()).chain(workload(&place, 20)).collect::<Vec<_>>();
-    let summary = show(&record(folder.path(), &[], &["sh", "-c", &format!("true; {}; true", line.join(" "))])?)?;
+    let summary = show(&record(directory.path(), &[], &["sh", "-c", &format!("true; {}; true", line.join(" "))])?)?;
     let count = number(shape(&summary, "INSERT")?, "/count")?;
     ensure!(count == 20.0, "{count} INSERTs of 20");
     Ok(())
@@ -268,15 +268,15 @@ fn named() -> Result<()> {
 /// The same, by a program whose command line does not identify it: what ran before the probes is reported missing, or
 /// nothing is missing.
 fn unnamed() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let place = folder.path().to_string_lossy().into_owned();
+    let directory = tempfile::tempdir()?;
+    let place = directory.path().to_string_lossy().into_owned();
     let program = fathom().to_string_lossy().chars().rev().collect::<String>();
     let script = "import subprocess, sys; subprocess.run([sys.argv[1][::-1]] + sys.argv[2:], check=True)";
     let line: Vec<String> =
         ["python3", "-c", script, &program].map(String::from).into_iter().chain(workload(&place, 20)).collect();
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
     for backend in ["ebpf", "ftrace"] {
-        let inner = tempfile::tempdir_in(folder.path())?;
+        let inner = tempfile::tempdir_in(directory.path())?;
         let summary = show(&record(inner.path(), &["--backend", backend, "--probes", "uprobe"], &line)?)?;
         let count = shape(&summary, "INSERT").and_then(|insert| number(insert, "/count")).unwrap_or(0.0);
         let rows = summary["coverage"].as_array().context("coverage[]")?;
@@ -305,15 +305,15 @@ fn unnamed() -> Result<()> {
 /// A library with SQLite in it that a program loads long after its start: the ftrace backend does not probe it, and reports
 /// that.
 fn loaded_late() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let known =
         run(Command::new("sh").args(["-c", "ldconfig -p | sed -n 's/.*libsqlite3.so.0 .*=> //p' | head -n 1"]))?;
     let known = String::from_utf8(known.stdout)?;
-    let late = folder.path().join("late.so").to_string_lossy().chars().rev().collect::<String>();
+    let late = directory.path().join("late.so").to_string_lossy().chars().rev().collect::<String>();
     // A fixed wait: there is no notice that Fathom has looked, which it does four times a second.
     let script = "import ctypes, shutil, sys, time; late = sys.argv[2][::-1]; shutil.copy(sys.argv[1], late); ctypes.CDLL(late); time.sleep(4)";
     let line = ["python3", "-c", script, known.trim(), &late];
-    let summary = show(&record(folder.path(), &["--backend", "ftrace"], &line)?)?;
+    let summary = show(&record(directory.path(), &["--backend", "ftrace"], &line)?)?;
     let rows = summary["coverage"].as_array().context("coverage[]")?;
     let reported = |row: &Value| {
         row["probe"].as_str().is_some_and(|probe| probe.ends_with("/late.so"))
@@ -324,7 +324,7 @@ fn loaded_late() -> Result<()> {
 }
 
 fn container() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let inner = disk.path().join("root");
     fs::create_dir_all(inner.join("data"))?;
     fs::copy(fathom(), inner.join("fathom"))?;
@@ -333,7 +333,7 @@ fn container() -> Result<()> {
     let rest = workload("/data", 2000);
     argv.extend([root.as_str(), "/fathom"]);
     argv.extend(rest.iter().map(String::as_str));
-    let summary = show(&record(folder.path(), &[], &argv)?)?;
+    let summary = show(&record(directory.path(), &[], &argv)?)?;
     let insert = shape(&summary, "INSERT")?;
     // A program that exists only inside is probed when it is mapped. Its statements before that are known by their marks, and that they
     // are missing is said.
@@ -375,11 +375,11 @@ fn record_inside(way: &[&str], archive: &Path, options: &[&str], argv: &[&str]) 
 }
 
 fn recorder_inside(ways: &[&[&str]]) -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let sql = "create table t(i); insert into t values (1); insert into t values (2); select * from t;";
     for (i, way) in ways.iter().copied().enumerate() {
         let database = disk.path().join(format!("{i}.db"));
-        let archive = folder.path().join(format!("{i}.fathom"));
+        let archive = directory.path().join(format!("{i}.fathom"));
         let summary = record_inside(way, &archive, &[], &["sqlite3", &database.to_string_lossy(), sql])?;
         let insert = shape(&summary, "INSERT").with_context(|| format!("unshare {way:?}"))?;
         near("INSERTs", number(insert, "/count")?, 2.0)?;
@@ -397,8 +397,8 @@ fn recorder_inside(ways: &[&[&str]]) -> Result<()> {
 
 /// Records a program that was already running, by its number, by its name, and as one of all.
 fn running_inside(ways: &[&[&str]]) -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let script = folder.path().join("inside.sh");
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
+    let script = directory.path().join("inside.sh");
     fs::write(
         &script,
         "sleep infinity | python3 -c \"$LOOP\" $1 > $2.ready & \n\
@@ -407,7 +407,7 @@ fn running_inside(ways: &[&[&str]]) -> Result<()> {
          $FATHOM record --quiet $what --duration 1 -o $2.$n.fathom || exit 1\ndone\n",
     )?;
     for (i, way) in ways.iter().copied().enumerate() {
-        let (database, name) = (disk.path().join(format!("{i}.db")), folder.path().join(i.to_string()));
+        let (database, name) = (disk.path().join(format!("{i}.db")), directory.path().join(i.to_string()));
         let mut command = Command::new("unshare");
         command.args(way).arg("sh").arg(&script).arg(&database).arg(&name);
         if way.contains(&"--mount-proc") {
@@ -416,7 +416,7 @@ fn running_inside(ways: &[&[&str]]) -> Result<()> {
             // A shell has its child's number of that namespace, and this /proc does not.
             continue;
         }
-        for archive in fs::read_dir(folder.path())?.filter_map(|e| Some(e.ok()?.path())) {
+        for archive in fs::read_dir(directory.path())?.filter_map(|e| Some(e.ok()?.path())) {
             if archive.extension().is_none_or(|e| e != "fathom") {
                 continue;
             }
@@ -433,11 +433,11 @@ fn running_inside(ways: &[&[&str]]) -> Result<()> {
 
 /// A program's marks carry PIDs of its namespace, which is the recorder's own.
 fn marks_inside() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let load = workload(&disk.path().to_string_lossy(), 400);
     let fathom = fathom().to_string_lossy().into_owned();
     let argv: Vec<&str> = std::iter::once(fathom.as_str()).chain(load.iter().map(String::as_str)).collect();
-    let summary = record_inside(INSIDE[0], &folder.path().join("t.fathom"), &[], &argv)?;
+    let summary = record_inside(INSIDE[0], &directory.path().join("t.fathom"), &[], &argv)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 400.0)?;
     let all = summary["operations"].as_array().context("operations[]")?;
     let alone: Vec<&Value> = all.iter().filter(|o| o["kind"] == "mark" && o["statement"] == "INSERT").collect();
@@ -446,8 +446,8 @@ fn marks_inside() -> Result<()> {
 }
 
 fn function() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let (source, binary) = (folder.path().join("p.c"), folder.path().join("p"));
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
+    let (source, binary) = (directory.path().join("p.c"), directory.path().join("p"));
     fs::write(
         &source,
         "#include <fcntl.h>\n#include <unistd.h>\n\
@@ -457,7 +457,8 @@ fn function() -> Result<()> {
     run(Command::new("cc").args(["-O1", "-o"]).arg(&binary).arg(&source))?;
     let operation = format!("{}:handle", binary.display());
     let file = disk.path().join("f");
-    let archive = record(folder.path(), &["--op", &operation], &[&binary.to_string_lossy(), &file.to_string_lossy()])?;
+    let archive =
+        record(directory.path(), &["--op", &operation], &[&binary.to_string_lossy(), &file.to_string_lossy()])?;
     let summary = show(&archive)?;
     let handle = summary["operations"]
         .as_array()
@@ -469,13 +470,13 @@ fn function() -> Result<()> {
 
 /// The same calls by a 64-bit program, by a 32-bit one, and by a 64-bit one through int 0x80.
 fn compat() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/calls.c");
     let mut seen: Vec<Vec<String>> = Vec::new();
     for kind in [&["-m64"][..], &["-m32"], &["-m64", "-DINT80"]] {
         let disk = ext4()?;
-        fs::create_dir(folder.path().join(kind.concat()))?;
-        let program = folder.path().join("calls");
+        fs::create_dir(directory.path().join(kind.concat()))?;
+        let program = directory.path().join("calls");
         let plain = ["-O1", "-w", "-nostdlib", "-static", "-no-pie", "-fno-pic", "-fno-stack-protector"];
         run(Command::new("cc").args(kind).args(plain).arg("-o").arg(&program).arg(&source))?;
         let script = format!("cd {} && exec {}", disk.path().display(), program.display());
@@ -483,7 +484,7 @@ fn compat() -> Result<()> {
             println!("SKIP calls_of_32_bit_programs_are_recorded: {kind:?} does not run here: {why:#}");
             continue;
         }
-        let archive = record(folder.path(), &[], &["sh", "-c", &script])?;
+        let archive = record(directory.path(), &[], &["sh", "-c", &script])?;
         let summary = show(&archive)?;
         let mut spans: Vec<_> = rows(&archive, "spans")?.into_iter().filter(|s| s["layer"] == "Syscall").collect();
         spans.sort_by_key(|span| span["start_ns"].parse::<u64>().unwrap_or_default());
@@ -498,7 +499,8 @@ fn compat() -> Result<()> {
         let blind = summary["blind"].as_array().context("blind[]")?;
         ensure!(!blind.iter().any(|layer| layer["layer"] == "Syscall"), "{kind:?}: {blind:?}");
         // Its numbers mean other calls, which ftrace does not tell.
-        let by_ftrace = record(&folder.path().join(kind.concat()), &["--backend", "ftrace"], &["sh", "-c", &script])?;
+        let by_ftrace =
+            record(&directory.path().join(kind.concat()), &["--backend", "ftrace"], &["sh", "-c", &script])?;
         let blind = show(&by_ftrace)?["blind"].to_string();
         ensure!(blind.contains("a 32-bit program ran") == (kind == ["-m32"]), "{kind:?} by ftrace: {blind}");
     }
@@ -517,13 +519,13 @@ fn x86_64() -> Result<(), String> {
 /// A probe within a function would change what it computes; each is refused with the reason, before the program runs. A function that
 /// begins where the kernel replaces the code is probed, and unharmed.
 fn places() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/places.c");
-    let program = folder.path().join("places");
+    let program = directory.path().join("places");
     run(Command::new("cc").args(["-O1", "-w", "-o"]).arg(&program).arg(&source))?;
     let record = |way: &str, operation: &str, words: &[&str]| {
         let mut command = Command::new(fathom());
-        command.args(["record", "-q", "--probes", way, "--op", operation, "-o"]).arg(folder.path().join("t.fathom"));
+        command.args(["record", "-q", "--probes", way, "--op", operation, "-o"]).arg(directory.path().join("t.fathom"));
         command.arg("--").arg(&program).args(words).output()
     };
     let own = |name: &str| format!("{}:{name}", program.display());
@@ -549,7 +551,7 @@ fn places() -> Result<()> {
         let (told, ran) = (String::from_utf8(output.stderr)?, String::from_utf8(output.stdout)?);
         let whole = ran == "leaf 0\nother 0\nsaves 0\nbegins 0\narguments 0, chosen 7\n";
         ensure!(output.status.success() && whole, "{way}: {}: {ran}{told}", output.status);
-        let summary = show(&folder.path().join("t.fathom"))?;
+        let summary = show(&directory.path().join("t.fathom"))?;
         near(way, number(shape(&summary, "BEGINS")?, "/count")?, 1000.0)?;
     }
     Ok(())
@@ -565,18 +567,18 @@ fn both_ways(test: fn(&str) -> Result<()>) -> Result<()> {
 /// them.
 fn nested(way: &str, mode: &str, times: u32, functions: &[&str]) -> Result<serde_json::Value> {
     use std::os::unix::fs::PermissionsExt as _;
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/nested.c");
-    let (library, program) = (folder.path().join("libnested.so"), folder.path().join("nested"));
+    let (library, program) = (directory.path().join("libnested.so"), directory.path().join("nested"));
     run(Command::new("cc").args(["-O2", "-DLIBRARY", "-fPIC", "-shared", "-o"]).arg(&library).arg(&source))?;
     fs::set_permissions(&library, fs::Permissions::from_mode(0o644))?;
-    let rpath = format!("-Wl,-rpath,{}", folder.path().display());
+    let rpath = format!("-Wl,-rpath,{}", directory.path().display());
     run(Command::new("cc").arg("-O2").arg("-o").arg(&program).args([&source, &library]).args(["-lpthread", &rpath]))?;
     let operations: Vec<String> = functions.iter().map(|f| format!("{}:{f}", library.display())).collect();
     let options: Vec<&str> = operations.iter().flat_map(|o| ["--op", o]).chain(["--probes", way]).collect();
     let (program, file, times) = (program.to_string_lossy(), disk.path().join("f"), times.to_string());
     let argv: [&str; 4] = [&program, &file.to_string_lossy(), mode, &times];
-    Ok(recorded_whole(|| record(folder.path(), &options, &argv))?.1)
+    Ok(recorded_whole(|| record(directory.path(), &options, &argv))?.1)
 }
 
 /// The sum of the operations' own counts equals what was charged to operations.
@@ -687,9 +689,9 @@ fn many_cursors() -> Result<()> {
             for r in range(11):\n        \
                 for x in all: next(x, None)\n";
     for (cursors, gave_way) in [(8, 0), (11, 3)] {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         let argv = ["python3", "-c", TURNS, &cursors.to_string()];
-        let (_, summary) = recorded_whole(|| record(folder.path(), &[], &argv))?;
+        let (_, summary) = recorded_whole(|| record(directory.path(), &[], &argv))?;
         let told = || format!("{cursors}: {:#}\n{:#}", summary["operations"], summary["loss"]);
         for n in 0..cursors {
             let select = shape(&summary, &format!("SELECT A FROM T AS X{n} "))?;
@@ -705,17 +707,17 @@ fn many_cursors() -> Result<()> {
 
 /// A library by its loader name.
 fn function_in_statement(way: &str) -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let sql = "create table t(i); insert into t values (1); insert into t values (2);";
     let database = disk.path().join("t.db");
     let options = ["--op", "libc.so.6:fdatasync", "--op", "libc.so.6:fsync", "--probes", way];
-    let summary = show(&record(folder.path(), &options, &["sqlite3", &database.to_string_lossy(), sql])?)?;
+    let summary = show(&record(directory.path(), &options, &["sqlite3", &database.to_string_lossy(), sql])?)?;
     let insert = shape(&summary, "INSERT")?;
     let syncs = number(insert, "/per_operation/fsyncs")?;
     ensure!(syncs >= 2.0, "{insert}");
     near("own syncs of an INSERT", number(insert, "/own/fsyncs")?, 0.0)?;
     let mut inside = 0.0;
-    // How SQLite was built decides which of the two syncs the folder.
+    // How SQLite was built decides which of the two syncs the directory.
     for sync in ["FDATASYNC", "FSYNC"].into_iter().filter_map(|name| shape(&summary, name).ok()) {
         near("own syncs", number(sync, "/own/fsyncs")?, 1.0)?;
         let around = sync["inside"].as_object().context("inside{}")?;
@@ -729,11 +731,11 @@ fn function_in_statement(way: &str) -> Result<()> {
 /// Steps times the cost that the recorder measured, as far as there was time for it; and the layers add up including
 /// it.
 fn own_part() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let sql = "create table t(i); with recursive r(n) as (select 1 union all select n+1 from r where n<50000) \
                insert into t select n from r; select i from t where i % 5 = 0;";
     let database = disk.path().join("t.db");
-    let archive = record(folder.path(), &[], &["sqlite3", &database.to_string_lossy(), sql])?;
+    let archive = record(directory.path(), &[], &["sqlite3", &database.to_string_lossy(), sql])?;
     let summary = show(&archive)?;
     let price = |part: &str| {
         let fact = &summary["environment"][format!("tracer.price.step{part}")]["value"];
@@ -795,13 +797,13 @@ public class Load {
 "#;
 
 fn jvm(driver: &str) -> Result<serde_json::Value> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let source = folder.path().join("Load.java");
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
+    let source = directory.path().join("Load.java");
     fs::write(&source, JAVA)?;
     let path = format!("{JARS}/{driver}:{JARS}/{LOGGER}");
     let database = disk.path().join("t.db");
     let argv = ["java", "-cp", &path, &source.to_string_lossy(), &database.to_string_lossy()];
-    show(&record(folder.path(), &[], &argv)?)
+    show(&record(directory.path(), &[], &argv)?)
 }
 
 /// The library is unpacked and loaded by a JVM that is already running.
@@ -831,11 +833,11 @@ fn stripped_driver() -> Result<()> {
 }
 
 fn sudo_user() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for (options, uid) in [(&[][..], "65534"), (&["--as-root"][..], "0")] {
         let output = run(Command::new(fathom())
             .args(["record", "-q", "-o"])
-            .arg(folder.path().join("t.fathom"))
+            .arg(directory.path().join("t.fathom"))
             .args(options)
             .args(["--", "id", "-u"])
             .env("SUDO_UID", "65534")
@@ -847,8 +849,8 @@ fn sudo_user() -> Result<()> {
 }
 
 fn everyone() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let archive = folder.path().join("t.fathom");
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
+    let archive = directory.path().join("t.fathom");
     let mut recorder = Command::new(fathom())
         .args(["record", "-q", "--all", "-o"])
         .arg(&archive)

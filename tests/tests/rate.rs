@@ -40,7 +40,7 @@ struct Bench {
     client: Namespace,
     server: Namespace,
     serves: Child,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Drop for Bench {
@@ -57,13 +57,13 @@ impl Bench {
         client.veth("eth0", &server, "eth0")?;
         client.address("eth0", "198.18.5.1/24")?;
         server.address("eth0", "198.18.5.2/24")?;
-        let folder = tempfile::tempdir()?;
-        run(Command::new(fathom()).args(["pool", "keygen"]).arg(folder.path().join("key")))?;
+        let directory = tempfile::tempdir()?;
+        run(Command::new(fathom()).args(["pool", "keygen"]).arg(directory.path().join("key")))?;
         let mut serves = server.command(fathom());
-        serves.args(["net", "serve", "--listen", "198.18.5.2:7100", "--key"]).arg(folder.path().join("key"));
+        serves.args(["net", "serve", "--listen", "198.18.5.2:7100", "--key"]).arg(directory.path().join("key"));
         let mut serves = serves.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         BufReader::new(serves.stdout.take().context("stdout")?).read_line(&mut String::new())?;
-        Ok(Self { client, server, serves, folder })
+        Ok(Self { client, server, serves, directory })
     }
 
     fn tc(&self, words: &str) -> Result<Output> {
@@ -73,7 +73,7 @@ impl Bench {
     fn udp(&self, rate: &str) -> Result<Value> {
         let mut command = self.client.command(fathom());
         command.args(["net", "run", "198.18.5.2:7100", "--udp", "--rate", rate, "--duration", "2", "--json", "--key"]);
-        document(command.args([&self.folder.path().join("key")]).args(["--packet", &PACKET.to_string()]))
+        document(command.args([&self.directory.path().join("key")]).args(["--packet", &PACKET.to_string()]))
     }
 
     /// Packets that the bucket dropped and accepted so far.
@@ -197,7 +197,7 @@ fn interrupted() -> Result<()> {
     bench.tc("qdisc add dev eth0 root tbf rate 20mbit burst 5kb limit 60kb")?;
     let mut command = bench.client.command(fathom());
     command.args(["net", "run", "198.18.5.2:7100", "--udp", "--rate", "auto", "--json", "--key"]);
-    let child = command.arg(bench.folder.path().join("key")).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let child = command.arg(bench.directory.path().join("key")).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     until("the first trial", || Ok(bench.dropped()?[1] > 500.0))?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let output = child.wait_with_output()?;
@@ -210,9 +210,9 @@ fn interrupted() -> Result<()> {
 
 /// Searches over our own link, in trials of this many seconds.
 fn over_link(seconds: &str, options: &[&str]) -> Result<Value> {
-    let folder = tempfile::tempdir()?;
-    run(Command::new(fathom()).args(["pool", "keygen"]).arg(folder.path().join("key")))?;
-    let (program, at) = (fathom(), folder.path().display());
+    let directory = tempfile::tempdir()?;
+    run(Command::new(fathom()).args(["pool", "keygen"]).arg(directory.path().join("key")))?;
+    let (program, at) = (fathom(), directory.path().display());
     let program = program.display();
     let script = format!(
         "$FATHOM_LINK_ENTER_SERVER {program} net serve --once --listen $FATHOM_LINK_SERVER:7100 --key {at}/key >{at}/up &
@@ -222,7 +222,7 @@ fn over_link(seconds: &str, options: &[&str]) -> Result<Value> {
     let mut command = Command::new(fathom());
     command.args(["net", "link"]).args(options).args(["--", "sh", "-c", &script]).stdin(Stdio::null());
     run(&mut command)?;
-    Ok(serde_json::from_slice(&std::fs::read(folder.path().join("told"))?)?)
+    Ok(serde_json::from_slice(&std::fs::read(directory.path().join("told"))?)?)
 }
 
 /// Bursts of two packets, 2.4 % of all (longer ones also interrupt the ends' control messages), or 3 % independently: sending faster or

@@ -32,9 +32,9 @@ fn main() -> ExitCode {
         ("long::memory_limit_and_plan_are_explained", built(), explained),
         ("long::select_of_10000_columns_is_answered", built(), wide),
         ("long::ctrl_c_stops_planning_and_running", built(), stops),
-        ("long::ctrl_c_leaves_no_folder_of_older_tables", built(), leaves_nothing),
-        ("long::killed_query_leaves_folder_to_next_start_only", built(), swept),
-        ("long::full_folder_of_spilled_rows_is_named", built(), full_spill),
+        ("long::ctrl_c_leaves_no_directory_of_older_tables", built(), leaves_nothing),
+        ("long::killed_query_leaves_directory_to_next_start_only", built(), swept),
+        ("long::full_directory_of_spilled_rows_is_named", built(), full_spill),
         ("long::fleet_holds_same_rows_as_archives", built(), fleet_rows),
         ("long::killed_add_is_repeated_without_loss_or_double", built(), killed),
         ("long::two_writers_add_each_archive_once", built(), writers),
@@ -49,10 +49,10 @@ fn main() -> ExitCode {
 }
 
 fn every_row() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archives = archives(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let archives = archives(directory.path())?;
     let expected = told(&archives)?;
-    let place = text(folder.path());
+    let place = text(directory.path());
     ensure!(
         counted(place, &expected)? == expected,
         "{:?}, and the indexes say {expected:?}",
@@ -82,12 +82,12 @@ fn every_row() -> Result<()> {
 }
 
 fn only_reads() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archive = &archives(folder.path())?[0];
-    let out = folder.path().join("out");
-    let secret = folder.path().join("secret.csv");
+    let directory = tempfile::tempdir()?;
+    let archive = &archives(directory.path())?[0];
+    let out = directory.path().join("out");
+    let secret = directory.path().join("secret.csv");
     fs::write(&secret, "a\n1\n")?;
-    let before = run(Command::new("find").arg(folder.path()).args(["-printf", "%p %s\n"]))?.stdout;
+    let before = run(Command::new("find").arg(directory.path()).args(["-printf", "%p %s\n"]))?.stdout;
     let (out, secret) = (text(&out), text(&secret));
     for statement in [
         format!("COPY (SELECT 1) TO '{out}' STORED AS PARQUET"),
@@ -109,7 +109,7 @@ fn only_reads() -> Result<()> {
     ] {
         refused(sql(&[text(archive), &statement])).context(statement)?;
     }
-    let after = run(Command::new("find").arg(folder.path()).args(["-printf", "%p %s\n"]))?.stdout;
+    let after = run(Command::new("find").arg(directory.path()).args(["-printf", "%p %s\n"]))?.stdout;
     ensure!(before == after, "files changed: {}", String::from_utf8_lossy(&after));
     Ok(())
 }
@@ -130,17 +130,17 @@ fn marked() -> Result<()> {
 }
 
 fn formats() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let archive = here("archives/v3-linux-6.18-virtio");
     // A text that would be a formula, and one that would control a terminal.
     let statement = "SELECT name, value, '=1+1' AS formula, chr(27) || 'x' AS escape, -1 AS minus, CAST(NULL AS BIGINT) AS none FROM facts ORDER BY name";
     let rows = answer(text(&archive), statement)?;
     ensure!(rows.len() > 50 && rows[0]["escape"] == "\u{1b}x" && rows[0]["minus"] == -1 && rows[0]["none"].is_null());
     for ending in ["csv", "parquet", "json"] {
-        let path = folder.path().join(format!("a.{ending}"));
+        let path = directory.path().join(format!("a.{ending}"));
         run(&mut sql(&[text(&archive), "-o", text(&path), statement]))?;
     }
-    let csv = fs::read_to_string(folder.path().join("a.csv"))?;
+    let csv = fs::read_to_string(directory.path().join("a.csv"))?;
     ensure!(
         csv.lines().count() == rows.len() + 1
             && csv.contains("\"'=1+1\"")
@@ -149,16 +149,16 @@ fn formats() -> Result<()> {
     );
     let table = run(&mut sql(&[text(&archive), statement]))?.stdout;
     ensure!(!table.contains(&0x1b), "a text steers the terminal");
-    let mut json: Value = serde_json::from_slice(&fs::read(folder.path().join("a.json"))?)?;
+    let mut json: Value = serde_json::from_slice(&fs::read(directory.path().join("a.json"))?)?;
     ensure!(json["rows"].as_array().is_some_and(|again| *again == rows));
     // Column names depend on the query, so the schema does not list them.
     json["rows"] = Value::Array(Vec::new());
     hold("sql", &json)?;
-    let names: Vec<PathBuf> = fs::read_dir(folder.path())?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
+    let names: Vec<PathBuf> = fs::read_dir(directory.path())?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
     ensure!(names.len() == 3, "something temporary is left: {names:?}");
     if python_has("duckdb").is_ok() {
         let program = "import duckdb, sys; print(len(duckdb.sql(f\"SELECT * FROM '{sys.argv[1]}'\").fetchall()))";
-        let read = run(Command::new(python()).args(["-c", program]).arg(folder.path().join("a.parquet")))?;
+        let read = run(Command::new(python()).args(["-c", program]).arg(directory.path().join("a.parquet")))?;
         ensure!(String::from_utf8(read.stdout)?.trim() == rows.len().to_string());
     }
     let said = refused(sql(&[text(&archive), "--format", "parquet", "SELECT 1"]))?;
@@ -167,8 +167,8 @@ fn formats() -> Result<()> {
 }
 
 fn old_file_stays() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (archive, path) = (here("archives/v3-bench"), folder.path().join("a.csv"));
+    let directory = tempfile::tempdir()?;
+    let (archive, path) = (here("archives/v3-bench"), directory.path().join("a.csv"));
     fs::write(&path, "old")?;
     // This fails only at run time.
     refused(sql(&[
@@ -177,7 +177,7 @@ fn old_file_stays() -> Result<()> {
         text(&path),
         "SELECT 1 / (value - value) FROM (SELECT CAST(value AS BIGINT) AS value FROM samples)",
     ]))?;
-    ensure!(fs::read_to_string(&path)? == "old" && fs::read_dir(folder.path())?.count() == 1);
+    ensure!(fs::read_to_string(&path)? == "old" && fs::read_dir(directory.path())?.count() == 1);
     let said = refused(sql(&[text(&archive), "-o", "/nonexistent/a.csv", "SELECT 1"]))?;
     ensure!(said.contains("/nonexistent"), "{said}");
     for (output, place) in [(&["-o", "/dev/full"][..], "/dev/full"), (&[], "standard output")] {
@@ -191,8 +191,8 @@ fn old_file_stays() -> Result<()> {
 }
 
 fn linked_first() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("a.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("a.fathom");
     copy(&here("archives/v3-linux-6.18-virtio"), &archive)?;
     let rows = answer(text(&archive), "SELECT count(*) AS n FROM spans")?;
     fs::remove_dir_all(archive.join("tables"))?;
@@ -202,7 +202,7 @@ fn linked_first() -> Result<()> {
     let said = refused(sql(&[text(&archive), "SELECT count(*) FROM spans"]))?;
     ensure!(said.contains("a.fathom"), "{said}");
     // A damaged table gives no answer.
-    let damaged = folder.path().join("b.fathom");
+    let damaged = directory.path().join("b.fathom");
     copy(&here("archives/v3-bench"), &damaged)?;
     let table = damaged.join("tables/samples.parquet");
     let mut bytes = fs::read(&table)?;
@@ -216,10 +216,10 @@ fn linked_first() -> Result<()> {
 }
 
 fn twice() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    copy(&here("archives/v3-bench"), &folder.path().join("a.fathom"))?;
-    copy(&here("archives/v3-bench"), &folder.path().join("b.fathom"))?;
-    let said = refused(sql(&[text(folder.path()), "SELECT 1"]))?;
+    let directory = tempfile::tempdir()?;
+    copy(&here("archives/v3-bench"), &directory.path().join("a.fathom"))?;
+    copy(&here("archives/v3-bench"), &directory.path().join("b.fathom"))?;
+    let said = refused(sql(&[text(directory.path()), "SELECT 1"]))?;
     ensure!(said.contains("a.fathom") && said.contains("b.fathom") && said.contains("twice"), "{said}");
     let said = refused(sql(&["/nonexistent/x.fathom", "SELECT 1"]))?;
     ensure!(said.contains("/nonexistent/x.fathom"), "{said}");
@@ -227,9 +227,9 @@ fn twice() -> Result<()> {
 }
 
 fn examples() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    archives(folder.path())?;
-    let answers = run(&mut sql(&[text(folder.path()), "--examples"]))?;
+    let directory = tempfile::tempdir()?;
+    archives(directory.path())?;
+    let answers = run(&mut sql(&[text(directory.path()), "--examples"]))?;
     let answers = String::from_utf8(answers.stdout)?;
     let titles =
         answers.lines().filter(|line| line.contains('?') && line.chars().take(2).all(|c| c.is_ascii_digit())).count();
@@ -301,8 +301,8 @@ fn explained() -> Result<()> {
 }
 
 fn wide() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (archive, path) = (here("archives/v3-bench"), folder.path().join("wide.sql"));
+    let directory = tempfile::tempdir()?;
+    let (archive, path) = (here("archives/v3-bench"), directory.path().join("wide.sql"));
     let columns: Vec<String> = (0..10_000).map(|n| format!("{n} c{n}")).collect();
     fs::write(&path, format!("SELECT {}", columns.join(",")))?;
     let output = sql(&[text(&archive), "--format", "json", "--file", text(&path)]).output()?;
@@ -342,8 +342,8 @@ fn stops() -> Result<()> {
 }
 
 fn leaves_nothing() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (runs, tmp) = (folder.path().join("runs"), folder.path().join("tmp"));
+    let directory = tempfile::tempdir()?;
+    let (runs, tmp) = (directory.path().join("runs"), directory.path().join("tmp"));
     fs::create_dir(&runs)?;
     fs::create_dir(&tmp)?;
     others(&here("archives/v1-linux-6.1-virtio"), &runs, 40, 1)?;
@@ -372,8 +372,8 @@ fn leaves_nothing() -> Result<()> {
 const SPILLS: &str = "SELECT a.text || b.name AS x, b.value, a.run FROM shapes a CROSS JOIN facts b CROSS JOIN facts c ORDER BY x, b.value";
 
 fn swept() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (runs, tmp) = (folder.path().join("runs"), folder.path().join("tmp"));
+    let directory = tempfile::tempdir()?;
+    let (runs, tmp) = (directory.path().join("runs"), directory.path().join("tmp"));
     fs::create_dir(&runs)?;
     fs::create_dir(&tmp)?;
     others(&here("archives/v1-linux-6.1-virtio"), &runs, 3, 1)?;
@@ -412,11 +412,11 @@ fn swept() -> Result<()> {
 /// A small tmpfs for spilled rows.
 fn full_spill() -> Result<()> {
     if let Err(why) = fathom_tests::root() {
-        println!("SKIP long::full_folder_of_spilled_rows_is_named: {why}");
+        println!("SKIP long::full_directory_of_spilled_rows_is_named: {why}");
         return Ok(());
     }
-    let folder = tempfile::tempdir()?;
-    let small = Tmpfs::new(folder.path().join("small"), "2m")?;
+    let directory = tempfile::tempdir()?;
+    let small = Tmpfs::new(directory.path().join("small"), "2m")?;
     let mut command = sql(&[text(&here("archives/v3-linux-6.18-virtio")), "--memory", "16M", SPILLS]);
     command.env("TMPDIR", &small.0).stdout(Stdio::null());
     let said = refused(command)?;
@@ -459,8 +459,8 @@ fn filled(place: &str, archives: &Path) -> Result<Output> {
 }
 
 fn fleet_rows() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (runs, place) = (folder.path().join("runs"), folder.path().join("fleet"));
+    let directory = tempfile::tempdir()?;
+    let (runs, place) = (directory.path().join("runs"), directory.path().join("fleet"));
     fs::create_dir(&runs)?;
     let archives = archives(&runs)?;
     let expected = told(&archives)?;
@@ -494,8 +494,8 @@ fn fleet_rows() -> Result<()> {
 }
 
 fn killed() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (runs, place) = (folder.path().join("runs"), folder.path().join("fleet"));
+    let directory = tempfile::tempdir()?;
+    let (runs, place) = (directory.path().join("runs"), directory.path().join("fleet"));
     fs::create_dir(&runs)?;
     let archives = others(&here("archives/v3-linux-6.18-virtio"), &runs, 40, 1)?;
     let expected = told(&archives)?;
@@ -536,8 +536,8 @@ fn killed() -> Result<()> {
 }
 
 fn writers() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (runs, place) = (folder.path().join("runs"), folder.path().join("fleet"));
+    let directory = tempfile::tempdir()?;
+    let (runs, place) = (directory.path().join("runs"), directory.path().join("fleet"));
     fs::create_dir(&runs)?;
     let archives = others(&here("archives/v3-bench"), &runs, 30, 1)?;
     let expected = told(&archives)?;
@@ -564,8 +564,8 @@ fn writers() -> Result<()> {
 }
 
 fn bad_archives() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (runs, place) = (folder.path().join("runs"), folder.path().join("fleet"));
+    let directory = tempfile::tempdir()?;
+    let (runs, place) = (directory.path().join("runs"), directory.path().join("fleet"));
     fs::create_dir(&runs)?;
     let good = others(&here("archives/v3-linux-6.18-virtio"), &runs, 5, 0)?;
     let expected = told(&good)?;
@@ -605,8 +605,8 @@ fn bad_archives() -> Result<()> {
 }
 
 fn wrong_word() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (place, empty) = (folder.path().join("fleet"), folder.path().join("empty"));
+    let directory = tempfile::tempdir()?;
+    let (place, empty) = (directory.path().join("fleet"), directory.path().join("empty"));
     fs::create_dir(&empty)?;
     run(&mut fleet(&["init", text(&place)]))?;
     let good = here("archives/v3-bench");
@@ -624,13 +624,13 @@ fn wrong_word() -> Result<()> {
 }
 
 fn private() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let place = folder.path().join("fleet");
+    let directory = tempfile::tempdir()?;
+    let place = directory.path().join("fleet");
     let place = text(&place);
     run(&mut fleet(&["init", place, "--commands", "drop", "--paths", "hash", "--sql", "hash"]))?;
     run(&mut fleet(&["add", place, text(&here("archives/v3-linux-6.18-virtio")), text(&here("archives/v3-net"))]))?;
     // A comparison of commands, which are the names of its cells.
-    let compared = folder.path().join("ab.fathom");
+    let compared = directory.path().join("ab.fathom");
     let mut bench = Command::new(fathom());
     bench.args(["bench", "ab", "--blocks", "10", "--budget", "1s", "-o"]).arg(&compared);
     run(bench.args(["--", "true hiddenword", "true otherhiddenword"]))?;
@@ -665,8 +665,8 @@ fn private() -> Result<()> {
 }
 
 fn collected() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (runs, place) = (folder.path().join("runs"), folder.path().join("fleet"));
+    let directory = tempfile::tempdir()?;
+    let (runs, place) = (directory.path().join("runs"), directory.path().join("fleet"));
     fs::create_dir(&runs)?;
     let archives = others(&here("archives/v3-bench"), &runs, 6, 0)?;
     let expected = told(&archives)?;
@@ -680,7 +680,7 @@ fn collected() -> Result<()> {
     };
     ensure!(count()? == 6);
     let orphan = Path::new(place).join("samples/date=2026-11-20/part-orphan.parquet");
-    fs::create_dir_all(orphan.parent().context("a folder")?)?;
+    fs::create_dir_all(orphan.parent().context("a directory")?)?;
     fs::copy(archives[0].join("tables/samples.parquet"), &orphan)?;
     ensure!(counted(place, &expected)? == expected, "a file that no commit names is not read");
     // Within the grace period everything is kept.
@@ -705,12 +705,12 @@ fn full() -> Result<()> {
         println!("SKIP long::full_store_is_reported_and_add_repeats: {why}");
         return Ok(());
     }
-    let folder = tempfile::tempdir()?;
-    let runs = folder.path().join("runs");
+    let directory = tempfile::tempdir()?;
+    let runs = directory.path().join("runs");
     fs::create_dir(&runs)?;
     let archives = others(&here("archives/v3-linux-6.18-virtio"), &runs, 30, 1)?;
     let expected = told(&archives)?;
-    let small = Tmpfs::new(folder.path().join("small"), "1m")?;
+    let small = Tmpfs::new(directory.path().join("small"), "1m")?;
     let place = small.0.join("fleet");
     let place = text(&place);
     run(&mut fleet(&["init", place]))?;
@@ -726,13 +726,13 @@ fn full() -> Result<()> {
 
 fn in_s3() -> Result<()> {
     let store = S3::start()?;
-    let folder = tempfile::tempdir()?;
-    let runs = folder.path();
+    let directory = tempfile::tempdir()?;
+    let runs = directory.path();
     let archives = others(&here("archives/v3-linux-6.18-virtio"), runs, 6, 1)?;
     let expected = told(&archives)?;
     let place = "s3://shelf/fleets/a";
     run(store.with(&mut fleet(&["init", place])))?;
-    // Two writers at once, as in a folder.
+    // Two writers at once, as in a directory.
     let mut two = [fleet(&["add", place, text(runs)]), fleet(&["add", place, text(runs)])];
     let children: Vec<_> =
         two.iter_mut().map(|one| store.with(one).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()).collect();

@@ -73,7 +73,7 @@ fn operations(summary: &Value) -> Result<&Vec<Value>> {
     summary["operations"].as_array().context("operations[]")
 }
 
-/// argv: a folder on a disk.
+/// argv: a directory on a disk.
 const SYNCS: &str = r#"
 import ctypes, mmap, os, sys
 os.chdir(sys.argv[1])
@@ -90,8 +90,8 @@ for i, how in enumerate([os.RWF_DSYNC, os.RWF_SYNC, 0] * 2):
 with mmap.mmap(log, 8192) as area:
     area[:5] = b"hello"
     area.flush()
-folder = os.open(".", os.O_RDONLY)
-os.fsync(folder)
+directory = os.open(".", os.O_RDONLY)
+os.fsync(directory)
 # What Fathom's object marks its own calls by, in a process that has no object.
 hidden = os.open("hidden", os.O_CREAT | os.O_RDWR, 0o644)
 fsync = 74 if os.uname().machine == "x86_64" else 82
@@ -105,9 +105,9 @@ os._exit(0)
 
 fn syncs() -> Result<()> {
     let disk = ext4()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let options = ["--probes", "uprobe"];
-    let archive = record(folder.path(), &options, &["python3", "-c", SYNCS, &disk.path().display().to_string()])?;
+    let archive = record(directory.path(), &options, &["python3", "-c", SYNCS, &disk.path().display().to_string()])?;
     let summary = show(&archive)?;
     let all = operations(&summary)?;
     let own = |statement: &str| all.iter().find(|o| o["statement"] == statement);
@@ -124,16 +124,16 @@ fn syncs() -> Result<()> {
         ensure!(own["count"] == count && own["kind"] == "call", "{statement}: {own}");
         ensure!(own["per_operation"]["syscalls"] == 1.0, "a call is one call: {own}");
     }
-    let folders = all.iter().filter(|o| o["statement"].as_str().is_some_and(|s| s.starts_with("fsync ")));
-    ensure!(folders.count() == 3, "two files, and the folder has a name, too");
+    let directories = all.iter().filter(|o| o["statement"].as_str().is_some_and(|s| s.starts_with("fsync ")));
+    ensure!(directories.count() == 3, "two files, and the directory has a name, too");
     // What is charged to an operation is not also charged to the process: every flush is charged once.
     let flushes = all.iter().filter_map(|o| Some(o["own"]["flushes"].as_f64()? * o["count"].as_f64()?)).sum::<f64>();
     ensure!(flushes >= 12.0, "each sync has a flush: {flushes}");
     let again = disk.path().join("again");
     std::fs::create_dir(&again)?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let options = ["--backend", "ftrace"];
-    let summary = show(&record(folder.path(), &options, &["python3", "-c", SYNCS, &again.display().to_string()])?)?;
+    let summary = show(&record(directory.path(), &options, &["python3", "-c", SYNCS, &again.display().to_string()])?)?;
     for (statement, count) in [("pwrite64 durable", 5), ("pwritev2 plain", 4)] {
         let own = operations(&summary)?.iter().find(|o| o["statement"] == statement);
         ensure!(own.is_some_and(|own| own["count"] == count), "ftrace: {statement}: {own:?}");
@@ -156,8 +156,8 @@ sys.stdin.readline()
 /// A controller that waits for the acknowledgement misses nothing of a running process, and ends the recording without
 /// a signal.
 fn control() -> Result<()> {
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
-    let fifos = ["ctl", "ack"].map(|name| folder.path().join(name));
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
+    let fifos = ["ctl", "ack"].map(|name| directory.path().join(name));
     run(Command::new("mkfifo").args(&fifos))?;
     let mut program = Command::new("python3");
     program.args(["-c", TOLD]).arg(disk.path().join("told")).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -166,7 +166,7 @@ fn control() -> Result<()> {
     let mut line = String::new();
     told.read_line(&mut line)?;
     for backend in ["ebpf", "ftrace"] {
-        let archive = folder.path().join(format!("{backend}.fathom"));
+        let archive = directory.path().join(format!("{backend}.fathom"));
         let mut record = Command::new(fathom());
         record.args(["record", "--quiet", "--no-probe-cost", "--backend", backend, "--pid", &program.id().to_string()]);
         record.arg(format!("--control=fifo:{},{}", fifos[0].display(), fifos[1].display())).arg("-o").arg(&archive);
@@ -251,9 +251,12 @@ os._exit(0)
 
 fn two_writers() -> Result<()> {
     let disk = ext4()?;
-    let folder = tempfile::tempdir()?;
-    let archive =
-        record(folder.path(), &[], &["python3", "-c", TWO_WRITERS, &disk.path().join("x.db").display().to_string()])?;
+    let directory = tempfile::tempdir()?;
+    let archive = record(
+        directory.path(),
+        &[],
+        &["python3", "-c", TWO_WRITERS, &disk.path().join("x.db").display().to_string()],
+    )?;
     let summary = show(&archive)?;
     let all = operations(&summary)?;
     let begin = all.iter().find(|o| o["statement"] == "BEGIN IMMEDIATE").context("no BEGIN")?;
@@ -332,9 +335,9 @@ os._exit(0)
 "#;
 
 fn others() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let lock = folder.path().join("lock").display().to_string();
-    let archive = record(folder.path(), &[], &["python3", "-c", OTHERS, &lock])?;
+    let directory = tempfile::tempdir()?;
+    let lock = directory.path().join("lock").display().to_string();
+    let archive = record(directory.path(), &[], &["python3", "-c", OTHERS, &lock])?;
     let summary = show(&archive)?;
     let all = operations(&summary)?;
     let waits = |statement: &str| -> Result<&Vec<Value>> {

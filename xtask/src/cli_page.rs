@@ -78,19 +78,19 @@ mod tests {
 
     #[test]
     fn every_command_has_section_and_old_page_is_stale() -> Result<()> {
-        let folder = tempfile::tempdir()?;
-        let binary = folder.path().join("target/release/fathom");
-        std::fs::create_dir_all(binary.parent().context("a folder")?)?;
-        std::fs::create_dir_all(folder.path().join("docs/reference"))?;
+        let directory = tempfile::tempdir()?;
+        let binary = directory.path().join("target/release/fathom");
+        std::fs::create_dir_all(binary.parent().context("a directory")?)?;
+        std::fs::create_dir_all(directory.path().join("docs/reference"))?;
         lab::script::write(&binary, &format!("#!/bin/sh\n{PROGRAM}\n"))?;
-        assert_eq!(stale(folder.path(), &binary)?.len(), 1);
-        write(folder.path())?;
-        assert_eq!(stale(folder.path(), &binary)?.len(), 0);
-        let page = std::fs::read_to_string(folder.path().join(PAGE))?;
+        assert_eq!(stale(directory.path(), &binary)?.len(), 1);
+        write(directory.path())?;
+        assert_eq!(stale(directory.path(), &binary)?.len(), 0);
+        let page = std::fs::read_to_string(directory.path().join(PAGE))?;
         let headings: Vec<&str> = page.lines().filter(|l| l.starts_with('#')).collect();
         assert_eq!(headings, ["# Command line", "## fathom", "## fathom one", "### fathom one two"]);
         lab::script::write(&binary, &format!("#!/bin/sh\n{}\n", PROGRAM.replace("Two", "Three")))?;
-        assert_eq!(stale(folder.path(), &binary)?.len(), 1);
+        assert_eq!(stale(directory.path(), &binary)?.len(), 1);
         Ok(())
     }
 }

@@ -6,7 +6,7 @@
 //! Fathom's only C besides its BPF programs is the bundled SQLite. For a foreign musl target that needs a compiler and
 //! musl's headers, but no linker and no libc: Rust's musl targets bring their own `libc.a` and start files, and
 //! `rust-lld` links them. The compiler is clang, which the BPF programs need anyway and which supports every target;
-//! the headers are those of Debian's `musl-dev` for arm64, fetched through our own apt state folder and only unpacked
+//! the headers are those of Debian's `musl-dev` for arm64, fetched through our own apt state directory and only unpacked
 //! under `target/`. Nothing is installed. See docs/internals/journal/2026-11-20-aarch64-compiler.md.
 
 use crate::licences;
@@ -79,23 +79,23 @@ fn cross(root: &Path, words: &[&str]) -> Result<()> {
 /// Packs a target's program. `runs` is one of the same version that runs here, and prints the manual pages.
 fn pack(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path, sql: Option<&Path>) -> Result<()> {
     let name = format!("fathom-{}-{target}", env!("CARGO_PKG_VERSION"));
-    let folder = fresh(&dist.join(&name))?;
+    let directory = fresh(&dist.join(&name))?;
     let documents = ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"].map(|d| root.join(d));
     for file in documents.iter().map(PathBuf::as_path).chain([program]).chain(sql) {
-        let to = folder.join(file.file_name().unwrap_or_default());
+        let to = directory.join(file.file_name().unwrap_or_default());
         std::fs::copy(file, &to).with_context(|| format!("cannot copy {}", file.display()))?;
     }
-    write_licences(root, target, &folder, sql.is_some())?;
-    install(root, program, runs, &folder, "/")?;
+    write_licences(root, target, &directory, sql.is_some())?;
+    install(root, program, runs, &directory, "/")?;
     // The program is at the top, for people who only want to try it.
-    std::fs::remove_dir_all(folder.join("bin")).context("cannot remove bin")?;
+    std::fs::remove_dir_all(directory.join("bin")).context("cannot remove bin")?;
     let archive = dist.join(format!("{name}.tar.gz"));
     // The same input gives the same archive: no owner, no time, a fixed order.
     let mut tar = Command::new("tar");
     tar.arg("-C").arg(dist).args(["--use-compress-program", "gzip -n"]).arg("-cf").arg(&archive);
     tar.args(["--owner=0", "--group=0", "--numeric-owner", "--sort=name", "--mtime=@0", &name]);
     run(&mut tar)?;
-    std::fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
+    std::fs::remove_dir_all(&directory).with_context(|| format!("cannot clear {}", directory.display()))?;
     print_size(&archive);
     debian(root, dist, target, program, runs, sql)
 }
@@ -104,12 +104,12 @@ fn pack(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path, sql
 fn debian(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path, sql: Option<&Path>) -> Result<()> {
     let architecture = if target.starts_with("aarch64") { "arm64" } else { "amd64" };
     let (version, name) = (env!("CARGO_PKG_VERSION"), format!("fathom_{}_{architecture}", env!("CARGO_PKG_VERSION")));
-    let folder = fresh(&dist.join(&name))?;
-    install(root, program, runs, &folder, "/usr")?;
+    let directory = fresh(&dist.join(&name))?;
+    install(root, program, runs, &directory, "/usr")?;
     if let Some(sql) = sql {
-        std::fs::copy(sql, folder.join("usr/bin/fathom-sql")).context("cannot copy fathom-sql")?;
+        std::fs::copy(sql, directory.join("usr/bin/fathom-sql")).context("cannot copy fathom-sql")?;
     }
-    let (control, documents) = (folder.join("DEBIAN"), folder.join("usr/share/doc/fathom"));
+    let (control, documents) = (directory.join("DEBIAN"), directory.join("usr/share/doc/fathom"));
     for made in [&control, &documents] {
         std::fs::create_dir_all(made).with_context(|| format!("cannot create {}", made.display()))?;
     }
@@ -130,37 +130,37 @@ fn debian(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path, s
     std::fs::write(control.join("control"), text).context("cannot write the package's control file")?;
     let package = dist.join(format!("{name}.deb"));
     let mut build = Command::new("dpkg-deb");
-    build.args(["--build", "--root-owner-group", "-Zxz"]).arg(&folder).arg(&package).env("SOURCE_DATE_EPOCH", "0");
+    build.args(["--build", "--root-owner-group", "-Zxz"]).arg(&directory).arg(&package).env("SOURCE_DATE_EPOCH", "0");
     output(&mut build)?;
-    std::fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
+    std::fs::remove_dir_all(&directory).with_context(|| format!("cannot clear {}", directory.display()))?;
     print_size(&package);
     Ok(())
 }
 
-fn install(root: &Path, program: &Path, runs: &Path, folder: &Path, prefix: &str) -> Result<()> {
+fn install(root: &Path, program: &Path, runs: &Path, directory: &Path, prefix: &str) -> Result<()> {
     let mut install = Command::new(root.join("scripts/install"));
-    run(install.arg(program).env("RUN", runs).env("DESTDIR", folder).env("PREFIX", prefix))
+    run(install.arg(program).env("RUN", runs).env("DESTDIR", directory).env("PREFIX", prefix))
 }
 
-/// Writes the licences of the programs' content to a folder.
-fn write_licences(root: &Path, target: &str, folder: &Path, sql: bool) -> Result<()> {
+/// Writes the licences of the programs' content to a directory.
+fn write_licences(root: &Path, target: &str, directory: &Path, sql: bool) -> Result<()> {
     let mut texts = vec![("THIRD-PARTY-LICENSES.txt", licences::third_party(root, target)?)];
     if sql {
         texts.push(("THIRD-PARTY-LICENSES-fathom-sql.txt", licences::third_party_of_sql(root, target)?));
     }
     texts.into_iter().try_for_each(|(name, text)| {
-        let file = folder.join(name);
+        let file = directory.join(name);
         std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     })
 }
 
-/// Creates an empty folder in place of an existing one.
-fn fresh(folder: &Path) -> Result<PathBuf> {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder).with_context(|| format!("cannot clear {}", folder.display()))?;
+/// Creates an empty directory in place of an existing one.
+fn fresh(directory: &Path) -> Result<PathBuf> {
+    if directory.exists() {
+        std::fs::remove_dir_all(directory).with_context(|| format!("cannot clear {}", directory.display()))?;
     }
-    std::fs::create_dir(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    Ok(folder.to_path_buf())
+    std::fs::create_dir(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    Ok(directory.to_path_buf())
 }
 
 fn print_size(made: &Path) {

@@ -30,8 +30,8 @@ pub fn run(root: &Path, check: bool) -> Result<()> {
         }
         stale.push(path);
         if !check {
-            let folder = file.parent().context("a generated file has a folder")?;
-            std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+            let directory = file.parent().context("a generated file has a directory")?;
+            std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
             std::fs::write(&file, content).with_context(|| format!("cannot write {path}"))?;
             println!("wrote {path}");
         }
@@ -194,16 +194,16 @@ mod tests {
 
     #[test]
     fn check_names_stale_files() -> Result<()> {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask is in the repository")?;
-        claims::copy_sources(repository, folder.path())?;
-        assert!(run(folder.path(), true).is_err());
-        run(folder.path(), false)?;
-        run(folder.path(), true)?;
-        let header = folder.path().join("crates/capture/src/bpf/events.h");
+        claims::copy_sources(repository, directory.path())?;
+        assert!(run(directory.path(), true).is_err());
+        run(directory.path(), false)?;
+        run(directory.path(), true)?;
+        let header = directory.path().join("crates/capture/src/bpf/events.h");
         let old = std::fs::read_to_string(&header)?;
         std::fs::write(&header, old + "#define MINE 1\n")?;
-        let error = run(folder.path(), true).unwrap_err().to_string();
+        let error = run(directory.path(), true).unwrap_err().to_string();
         assert!(error.contains("events.h") && !error.contains("events.md"), "{error}");
         Ok(())
     }

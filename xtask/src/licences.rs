@@ -200,11 +200,11 @@ fn is_macro(package: &Value) -> bool {
 
 /// The texts of a crate's licences. For a crate available under MIT the longer alternatives are omitted.
 fn licence_files(package: &Value) -> Result<Vec<String>> {
-    let folder = Path::new(text(&package["manifest_path"])).parent().context("no folder")?;
+    let directory = Path::new(text(&package["manifest_path"])).parent().context("no directory")?;
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+    for entry in std::fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if TEXTS.iter().any(|begin| name.to_uppercase().starts_with(begin)) && folder.join(&name).is_file() {
+        if TEXTS.iter().any(|begin| name.to_uppercase().starts_with(begin)) && directory.join(&name).is_file() {
             names.push(name);
         }
     }
@@ -219,7 +219,7 @@ fn licence_files(package: &Value) -> Result<Vec<String>> {
     }
     ensure!(!names.is_empty(), "it brings no text of its licence: add one to SHIPPED in xtask/src/licences.rs");
     let read = |name: &String| {
-        let file = folder.join(name);
+        let file = directory.join(name);
         std::fs::read(&file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).context(name.clone())
     };
     names.iter().map(read).collect()
@@ -269,9 +269,9 @@ mod tests {
 
     #[test]
     fn linked_crates_are_listed_with_each_licence_text_once() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let package = |name: &str, kind: &str, files: &[(&str, &str)]| {
-            let at = folder.path().join(name);
+            let at = directory.path().join(name);
             std::fs::create_dir(&at).unwrap();
             for (file, text) in files {
                 std::fs::write(at.join(file), text).unwrap();

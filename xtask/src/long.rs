@@ -31,7 +31,7 @@ struct Test {
 
 impl Test {
     fn label(&self) -> String {
-        format!("{} {}", self.program.folder, self.name)
+        format!("{} {}", self.program.directory, self.name)
     }
 
     fn is_wanted(&self, words: &[String]) -> bool {
@@ -84,7 +84,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         // A test that alone takes a quarter of an hour leaves too little of CI's hour to the others.
         let split = if seconds > LIMIT_S { "  (over 15 minutes: split it)" } else { "" };
         lines.push(format!("{seconds:5} s  {result:7} {}{split}", test.label()));
-        total.add(&test.program.folder, count);
+        total.add(&test.program.directory, count);
     }
     lines.push(format!("{} of {of} long tests ran, in {} minutes", lines.len(), begin.elapsed().as_secs() / 60));
     total.print(&lines);
@@ -131,7 +131,8 @@ fn names(list: &str) -> Vec<String> {
 
 /// Orders the tests of changed rooms first; the start of both parts is determined by the commit.
 fn in_order(tests: Vec<Test>, changed: &BTreeSet<String>, commit: usize) -> Vec<Test> {
-    let (mut first, mut rest): (Vec<_>, Vec<_>) = tests.into_iter().partition(|t| changed.contains(&t.program.folder));
+    let (mut first, mut rest): (Vec<_>, Vec<_>) =
+        tests.into_iter().partition(|t| changed.contains(&t.program.directory));
     for part in [&mut first, &mut rest] {
         let turn = commit.checked_rem(part.len()).unwrap_or(0);
         part.rotate_left(turn);
@@ -140,15 +141,15 @@ fn in_order(tests: Vec<Test>, changed: &BTreeSet<String>, commit: usize) -> Vec<
     first
 }
 
-/// The folders of packages that the last commits changed; none without git.
+/// The directories of packages that the last commits changed; none without git.
 fn changed(root: &Path) -> BTreeSet<String> {
     let log = git(root, &["log", RECENT, "--name-only", "--format="]);
-    let folder = |path: &str| match path.split('/').collect::<Vec<_>>().as_slice() {
+    let directory = |path: &str| match path.split('/').collect::<Vec<_>>().as_slice() {
         ["crates", room, ..] => Some(format!("crates/{room}")),
         ["tests", ..] => Some("tests".to_string()),
         _ => None,
     };
-    log.lines().filter_map(folder).collect()
+    log.lines().filter_map(directory).collect()
 }
 
 /// A number that differs from commit to commit.
@@ -166,8 +167,8 @@ fn git(root: &Path, words: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    fn test(folder: &str, name: &str) -> Test {
-        Test { program: Program::for_test(folder), name: name.into() }
+    fn test(directory: &str, name: &str) -> Test {
+        Test { program: Program::for_test(directory), name: name.into() }
     }
 
     #[test]

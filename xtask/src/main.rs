@@ -67,7 +67,7 @@ fn chore(words: &[String]) -> Result<()> {
     }
 }
 
-/// The repository: the folder above this crate's.
+/// The repository: the directory above this crate's.
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()

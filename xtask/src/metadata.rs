@@ -8,10 +8,10 @@ use std::path::Path;
 /// A package of the workspace.
 #[derive(Debug, Default)]
 pub struct Package {
-    /// The package's name; `room` is the name of its folder.
+    /// The package's name; `room` is the name of its directory.
     pub name: String,
-    /// Its folder from the repository's root, such as `crates/model`.
-    pub folder: String,
+    /// Its directory from the repository's root, such as `crates/model`.
+    pub directory: String,
     /// Packages that it is built from.
     pub uses: Vec<String>,
     /// Packages that only its tests need.
@@ -48,8 +48,9 @@ fn of_workspace(root: &Path, workspace: &Path) -> Result<Vec<Package>> {
     let mut packages = Vec::new();
     for package in list(&metadata["packages"]) {
         let manifest = text(&package["manifest_path"]);
-        let folder = manifest.trim_start_matches(&root).trim_matches('/').trim_end_matches("/Cargo.toml").to_string();
-        let mut found = Package { name: text(&package["name"]), folder, ..Package::default() };
+        let directory =
+            manifest.trim_start_matches(&root).trim_matches('/').trim_end_matches("/Cargo.toml").to_string();
+        let mut found = Package { name: text(&package["name"]), directory, ..Package::default() };
         for dependency in list(&package["dependencies"]) {
             let kind = if dependency["kind"] == "dev" { &mut found.tests_use } else { &mut found.uses };
             kind.push(text(&dependency["name"]));

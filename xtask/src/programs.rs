@@ -15,8 +15,8 @@ pub const FUZZ_PACKAGE: &str = "fathom-fuzz";
 /// A program that cargo built.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// The folder of its package, from the repository's root.
-    pub folder: String,
+    /// The directory of its package, from the repository's root.
+    pub directory: String,
     /// Its target's name.
     pub name: String,
     path: PathBuf,
@@ -38,13 +38,13 @@ impl Program {
     }
 
     #[cfg(test)]
-    pub fn for_test(folder: &str) -> Self {
-        Self { folder: folder.into(), name: String::new(), path: PathBuf::new(), is_test: true }
+    pub fn for_test(directory: &str) -> Self {
+        Self { directory: directory.into(), name: String::new(), path: PathBuf::new(), is_test: true }
     }
 
     fn placed(&self, root: &Path, mut command: Command) -> Command {
-        let folder = root.join(&self.folder);
-        command.current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
+        let directory = root.join(&self.directory);
+        command.current_dir(&directory).env("CARGO_MANIFEST_DIR", &directory);
         command
     }
 }
@@ -122,10 +122,10 @@ pub fn build(root: &Path, bin: &str, compiler: Compiler) -> Result<Vec<Program>>
         if !is_test && name != bin {
             continue;
         }
-        let package = packages.iter().find(|p| Path::new(manifest) == root.join(&p.folder).join("Cargo.toml"));
-        let folder = package.with_context(|| format!("{manifest} belongs to no package"))?.folder.clone();
-        programs.push(Program { folder, name, path: path.into(), is_test });
+        let package = packages.iter().find(|p| Path::new(manifest) == root.join(&p.directory).join("Cargo.toml"));
+        let directory = package.with_context(|| format!("{manifest} belongs to no package"))?.directory.clone();
+        programs.push(Program { directory, name, path: path.into(), is_test });
     }
-    programs.sort_by(|a, b| (&a.folder, &a.name).cmp(&(&b.folder, &b.name)));
+    programs.sort_by(|a, b| (&a.directory, &a.name).cmp(&(&b.directory, &b.name)));
     Ok(programs)
 }

@@ -27,9 +27,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// The package whose test targets are lanes, and its folder.
+/// The package whose test targets are lanes, and its directory.
 const PACKAGE: &str = "fathom-tests";
-const FOLDER: &str = "tests";
+const DIRECTORY: &str = "tests";
 
 /// The lane of the crates' own tests.
 const WORKSPACE: &str = "workspace";
@@ -247,18 +247,18 @@ impl Lanes {
         for program in &self.programs {
             let arguments: &[&str] = match lane {
                 FUZZ if !program.is_test => &["smoke", "--seconds", "0.5"],
-                WORKSPACE if program.is_test && program.folder != FOLDER => &["--show-output"],
-                PRIVILEGED if program.is_test && program.folder != FOLDER => {
+                WORKSPACE if program.is_test && program.directory != DIRECTORY => &["--show-output"],
+                PRIVILEGED if program.is_test && program.directory != DIRECTORY => {
                     &["--ignored", "--show-output", "--test-threads=1", "--skip", tally::LONG]
                 }
                 // Lanes make disks and load programs into the one kernel: one test at a time.
-                _ if program.is_test && program.folder == FOLDER && program.name == lane => &["--test-threads=1"],
+                _ if program.is_test && program.directory == DIRECTORY && program.name == lane => &["--test-threads=1"],
                 _ => continue,
             };
             let mut command = program.command(&self.root);
             command.args(arguments);
             let label = match lane {
-                WORKSPACE | PRIVILEGED => format!("{} {}", program.folder, program.name),
+                WORKSPACE | PRIVILEGED => format!("{} {}", program.directory, program.name),
                 _ => String::new(),
             };
             commands.push((label, command));

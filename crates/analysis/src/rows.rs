@@ -436,8 +436,8 @@ mod tests {
     #[test]
     fn archive_and_rows_give_same_summary() {
         let rows = case::rows();
-        let folder = tempfile::tempdir().unwrap();
-        let dir = folder.path().join("t.fathom");
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path().join("t.fathom");
         let meta = Meta { complete: true, ..Meta::new(archive::ArchiveKind::Trace, 7, rows.trace.command.clone()) };
         let archive = Archive::create(&dir, &meta, false).unwrap();
         let mut tables = TablesWriter::create(&dir).unwrap();

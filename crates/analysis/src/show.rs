@@ -773,7 +773,7 @@ mod tests {
             probe("btrfs_write", Some(Absence::NotPermitted), "the kernel refused the program (EPERM)"),
         ];
         let file = summary.files[0].clone();
-        let long = Some(format!("/{}end.db-journal", "folder/".repeat(20)));
+        let long = Some(format!("/{}end.db-journal", "directory/".repeat(20)));
         let inode = |ino| FileUse { ino, path: None, ..file.clone() };
         summary.files.extend([file.clone(), file.clone(), inode(7), inode(8), FileUse { path: long, ..file.clone() }]);
 

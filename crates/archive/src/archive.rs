@@ -1,4 +1,4 @@
-//! Creates the folder of an archive without harming anything else, and opens it.
+//! Creates the directory of an archive without harming anything else, and opens it.
 
 use crate::error::{Error, Result, Tried};
 use crate::lock::Lock;
@@ -26,16 +26,16 @@ enum Existing {
 }
 
 impl Archive {
-    /// Creates the folder `dir` with `meta` in it. An existing empty folder is used. `overwrite` allows replacing an
-    /// archive (its log and tables are removed, other files in the folder stay); anything that is not an archive is
+    /// Creates the directory `dir` with `meta` in it. An existing empty directory is used. `overwrite` allows replacing an
+    /// archive (its log and tables are removed, other files in the directory stay); anything that is not an archive is
     /// never touched.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::Busy`], [`Error::NotAnArchive`] for any other folder or file, [`Error::Io`].
+    /// [`Error::Exists`], [`Error::Busy`], [`Error::NotAnArchive`] for any other directory or file, [`Error::Io`].
     pub fn create(dir: &Path, meta: &Meta, overwrite: bool) -> Result<Self> {
         match Self::place(dir, overwrite)? {
             Existing::Nothing => {
-                fs::create_dir(dir).map_err(|source| Error::creating("create the folder", dir, source))?;
+                fs::create_dir(dir).map_err(|source| Error::creating("create the directory", dir, source))?;
             }
             Existing::Empty => {}
             Existing::Archive => {
@@ -61,7 +61,7 @@ impl Archive {
         if fs::symlink_metadata(dir).is_err() {
             let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let there = fs::metadata(parent).map(|_| Existing::Nothing);
-            return there.map_err(|source| Error::creating("create the folder", dir, source));
+            return there.map_err(|source| Error::creating("create the directory", dir, source));
         }
         let not_ours = |why: &str| Error::NotAnArchive { path: dir.into(), why: why.into() };
         let entries = fs::read_dir(dir).map_err(|e| match e.kind() {
@@ -92,7 +92,7 @@ impl Archive {
         Ok(Self { dir: dir.into(), meta: Meta::read(dir)? })
     }
 
-    /// The folder.
+    /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

@@ -54,7 +54,7 @@ pub fn text(output: &Path, text: &str) -> Result<()> {
     write(output, |out| out.write_all(text.as_bytes()))
 }
 
-/// `.NAME.PID.tmp` in the same folder, so that it can be renamed.
+/// `.NAME.PID.tmp` in the same directory, so that it can be renamed.
 fn beside(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     target.with_file_name(format!(".{name}.{}.tmp", std::process::id()))
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_folder_is_named() {
+    fn missing_directory_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let said = text(&dir.path().join("none/x.html"), "x").unwrap_err().to_string();
         assert!(said.contains("/none") && said.contains("mkdir -p"), "{said}");

@@ -17,16 +17,16 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
-    /// The folder in which a file is to be created does not exist.
-    #[error("there is no folder {}; make it first: mkdir -p {}", folder.shown(), model::shell_word(folder))]
-    NoFolder {
-        /// The folder.
-        folder: PathBuf,
+    /// The directory in which a file is to be created does not exist.
+    #[error("there is no directory {}; make it first: mkdir -p {}", directory.shown(), model::shell_word(directory))]
+    NoDirectory {
+        /// The directory.
+        directory: PathBuf,
     },
-    /// A folder is something else, and is left alone.
+    /// A directory is something else, and is left alone.
     #[error("{} is not a Fathom archive: {why}", path.shown())]
     NotAnArchive {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
         /// Why it is not an archive.
         why: String,
@@ -179,11 +179,13 @@ impl Error {
         matches!(self, Self::Damaged { .. } | Self::NotAnArchive { .. })
     }
 
-    /// `path` cannot be created: if its parent folder does not exist, the error names that.
+    /// `path` cannot be created: if its parent directory does not exist, the error names that.
     pub(crate) fn creating(action: &'static str, path: &Path, source: io::Error) -> Self {
-        let folder = path.parent().filter(|folder| *folder != Path::new("") && !folder.is_dir());
-        match folder {
-            Some(folder) if source.kind() == io::ErrorKind::NotFound => Self::NoFolder { folder: folder.into() },
+        let directory = path.parent().filter(|directory| *directory != Path::new("") && !directory.is_dir());
+        match directory {
+            Some(directory) if source.kind() == io::ErrorKind::NotFound => {
+                Self::NoDirectory { directory: directory.into() }
+            }
             _ => Self::Io { action, path: path.into(), source },
         }
     }

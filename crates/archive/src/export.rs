@@ -16,7 +16,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Copies the Parquet files into the folder `to`, which is created if missing. Returns the tables' names. Tables of an
+/// Copies the Parquet files into the directory `to`, which is created if missing. Returns the tables' names. Tables of an
 /// older version are rewritten, since not every engine computes with their types ([`crate::tables`]).
 ///
 /// # Errors
@@ -35,7 +35,7 @@ pub fn parquet(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<St
     })
 }
 
-/// Writes each table as `NAME.csv` into the folder `to`, which is created if missing. Returns the tables' names.
+/// Writes each table as `NAME.csv` into the directory `to`, which is created if missing. Returns the tables' names.
 ///
 /// # Errors
 /// Those of [`Archive::for_each`], and [`Error::Interrupted`] if `context` was cancelled.
@@ -63,7 +63,7 @@ fn interrupted(to: &Path, context: &Context) -> Result<()> {
     if context.cancelled() { Err(Error::Interrupted { path: to.into() }) } else { Ok(()) }
 }
 
-/// Has `each` write every table under a temporary name in the folder `to`. The tables get their own names once all are complete: mixed
+/// Has `each` write every table under a temporary name in the directory `to`. The tables get their own names once all are complete: mixed
 /// with those of an earlier export they would match no archive.
 fn each_table(
     archive: &Archive,
@@ -77,7 +77,7 @@ fn each_table(
     let made = match fs::create_dir(to) {
         Ok(()) => true,
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => false,
-        Err(e) => return Err(Error::creating("create the folder", to, e)),
+        Err(e) => return Err(Error::creating("create the directory", to, e)),
     };
     let tmp = |name: &String| to.join(format!(".{name}.{ending}.{}.tmp", std::process::id()));
     let written = names.iter().try_for_each(|name| each(name, &tmp(name)));

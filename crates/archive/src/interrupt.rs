@@ -91,15 +91,15 @@ mod tests {
             end_on_signal(&model::Context::silent());
             let there = Path::new(&path);
             let tmp = there.parent().unwrap();
-            let _cleanup = SignalCleanup::folder(&[there.to_path_buf(), tmp.to_path_buf()]).unwrap();
+            let _cleanup = SignalCleanup::directory(&[there.to_path_buf(), tmp.to_path_buf()]).unwrap();
             std::fs::create_dir(tmp).unwrap();
             std::fs::write(there, "half").unwrap();
             // A fixed wait: the signals come long before.
             std::thread::sleep(Duration::from_secs(60));
             return;
         }
-        let folder = tempfile::tempdir().unwrap();
-        let there = folder.path().join("tables.tmp/spans.parquet");
+        let directory = tempfile::tempdir().unwrap();
+        let there = directory.path().join("tables.tmp/spans.parquet");
         let test = "interrupt::tests::second_signal_after_recording_removes_unfinished_tables";
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         let command = command.args(["--exact", test]).env(OF_CHILD, &there).stdout(std::process::Stdio::null());
@@ -126,6 +126,6 @@ mod tests {
             }
         };
         assert_eq!(ended.and_then(|status| status.signal()), Some(libc::SIGINT));
-        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+        assert_eq!(directory.path().read_dir().unwrap().count(), 0);
     }
 }

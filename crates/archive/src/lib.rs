@@ -15,7 +15,7 @@
 //! Parquet.
 //!
 //! The log is authoritative; the tables can always be made again from it. Hence the two are written in opposite ways:
-//! the log grows chunk by chunk and is usable at every moment, the tables appear all at once, by renaming their folder,
+//! the log grows chunk by chunk and is usable at every moment, the tables appear all at once, by renaming their directory,
 //! and are either complete or absent.
 
 mod archive;

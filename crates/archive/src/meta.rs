@@ -23,7 +23,7 @@ const GIVE: &str = "give an archive made by `fathom record` or `fathom bench run
 pub struct Meta {
     /// Always `fathom-archive`.
     pub format: String,
-    /// Version of the folder ([`versions::FOLDER`]).
+    /// Version of the directory ([`versions::DIRECTORY`]).
     pub version: u32,
     /// Who made it, such as `Fathom 0.2.0`.
     #[serde(default)]
@@ -42,7 +42,7 @@ pub struct Meta {
     pub event_version: u32,
     /// Version of the tables ([`model::table::TABLE_VERSION`]).
     pub table_version: u32,
-    /// Whether the tables were made. The folder `tables/` decides; this is for people.
+    /// Whether the tables were made. The directory `tables/` decides; this is for people.
     #[serde(default)]
     pub linked: bool,
     /// The boot whose CLOCK_BOOTTIME the times refer to (the kernel's `random/boot_id`): times of two archives are comparable if it
@@ -59,7 +59,7 @@ impl Meta {
     pub fn new(kind: ArchiveKind, created_unix_ns: u64, command: Vec<String>) -> Self {
         Self {
             format: FORMAT.into(),
-            version: versions::newest(versions::FOLDER),
+            version: versions::newest(versions::DIRECTORY),
             made_by: format!("Fathom {}", env!("CARGO_PKG_VERSION")),
             kind,
             created_unix_ns,
@@ -81,7 +81,7 @@ impl Meta {
     /// Reads it.
     ///
     /// # Errors
-    /// [`Error::NotAnArchive`] if the folder has none or it is another program's, [`Error::Newer`], [`Error::Damaged`].
+    /// [`Error::NotAnArchive`] if the directory has none or it is another program's, [`Error::Newer`], [`Error::Damaged`].
     pub fn read(dir: &Path) -> Result<Self> {
         let path = Self::path(dir);
         let file = match crate::own_file::open(&path) {
@@ -93,12 +93,12 @@ impl Meta {
                         format!("it has a log but no meta.json; `fathom reindex {}` makes one", model::shell_word(dir))
                     }
                     (false, true) => format!("it has no meta.json; {GIVE}"),
-                    (false, false) => format!("no such folder; {GIVE}"),
+                    (false, false) => format!("no such directory; {GIVE}"),
                 };
                 return Err(Error::NotAnArchive { path: dir.into(), why });
             }
             Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
-                let why = format!("it is a file, not a folder; {GIVE}");
+                let why = format!("it is a file, not a directory; {GIVE}");
                 return Err(Error::NotAnArchive { path: dir.into(), why });
             }
             Err(e) => return Err(e).tried("open", &path),
@@ -141,7 +141,7 @@ impl Meta {
         }
         let made_by = value.get("made_by").and_then(Value::as_str).unwrap_or("a newer Fathom").to_string();
         let parts = [
-            ("version", "format", versions::newest(versions::FOLDER)),
+            ("version", "format", versions::newest(versions::DIRECTORY)),
             ("event_version", "event list", model::event::EVENT_VERSION),
             ("table_version", "set of tables", model::table::TABLE_VERSION),
         ];

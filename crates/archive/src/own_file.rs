@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// Opens a file of an archive for reading. A pipe or a device is refused: opening the one waits for a writer, and reading the other may
-/// never end. A folder is left to the caller.
+/// never end. A directory is left to the caller.
 ///
 /// # Errors
 /// It cannot be opened, or is no file.
@@ -46,8 +46,8 @@ mod tests {
     #[test]
     fn pipe_in_place_of_any_file_is_refused() {
         for name in ["meta.json", "events.log", "runs.jsonl", "tables/index.json", "tables/facts.parquet", "lock"] {
-            let folder = tempfile::tempdir().unwrap();
-            let dir = folder.path().join("a.fathom");
+            let directory = tempfile::tempdir().unwrap();
+            let dir = directory.path().join("a.fathom");
             Archive::create(&dir, &Meta::new(ArchiveKind::Trace, 1, vec![]), false).unwrap();
             let mut tables = TablesWriter::create(&dir).unwrap();
             let text = |text: &str| text.to_string();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn device_is_refused_and_folder_as_ever() {
+    fn device_is_refused_and_directory_as_ever() {
         assert_eq!(open(Path::new("/dev/zero")).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(read(Path::new("/")).unwrap_err().kind(), ErrorKind::IsADirectory);
         assert_eq!(read(Path::new("/nonexistent")).unwrap_err().kind(), ErrorKind::NotFound);

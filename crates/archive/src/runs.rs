@@ -452,8 +452,8 @@ mod tests {
         let written = write(dir.path());
         let litter = TablesWriter::litter(dir.path());
         let tmp = litter.last().unwrap();
-        let listed = |folder: &Path| {
-            let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let listed = |directory: &Path| {
+            let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
             names.map(|name| tmp.join(name)).collect::<Vec<PathBuf>>()
         };
         let mut tables = TablesWriter::create(dir.path()).unwrap();

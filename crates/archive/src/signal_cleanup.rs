@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// Sent by a user or by the system. One that is ignored (nohup) stays ignored.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Files, and their folder if that is removed too.
+/// Files, and their directory if that is removed too.
 struct Paths {
     files: Vec<CString>,
-    folder: Option<CString>,
+    directory: Option<CString>,
 }
 
 /// The paths to remove, null if none: only one output is written at a time.
@@ -34,19 +34,19 @@ impl SignalCleanup {
     /// # Errors
     /// The path contains a NUL byte.
     pub fn file(path: &Path) -> Result<Self> {
-        let paths = Paths { files: vec![c_path(path)?], folder: None };
+        let paths = Paths { files: vec![c_path(path)?], directory: None };
         Ok(Self::begin(paths, |_| true))
     }
 
-    /// The `files` of a folder, and last the folder itself. A handler that catches the signals already stays in place, and calls
+    /// The `files` of a directory, and last the directory itself. A handler that catches the signals already stays in place, and calls
     /// [`remove`] before it ends the program.
     ///
     /// # Errors
     /// A path contains a NUL byte.
-    pub fn folder(files: &[PathBuf]) -> Result<Self> {
+    pub fn directory(files: &[PathBuf]) -> Result<Self> {
         let mut files = files.iter().map(|path| c_path(path)).collect::<Result<Vec<_>>>()?;
-        let folder = files.pop();
-        Ok(Self::begin(Paths { files, folder }, |before| before.sa_sigaction == libc::SIG_DFL))
+        let directory = files.pop();
+        Ok(Self::begin(Paths { files, directory }, |before| before.sa_sigaction == libc::SIG_DFL))
     }
 
     /// The tables that are being made in the archive `dir`, and its lock if it is this process's.
@@ -56,7 +56,7 @@ impl SignalCleanup {
     pub fn tables(dir: &Path) -> Result<Self> {
         let lock = Lock::of_this_process(dir);
         let files: Vec<PathBuf> = lock.into_iter().chain(TablesWriter::litter(dir)).collect();
-        Self::folder(&files)
+        Self::directory(&files)
     }
 
     fn begin(paths: Paths, wanted: impl Fn(&libc::sigaction) -> bool) -> Self {
@@ -91,8 +91,8 @@ pub fn remove() {
         for file in &paths.files {
             libc::unlink(file.as_ptr());
         }
-        if let Some(folder) = &paths.folder {
-            libc::rmdir(folder.as_ptr());
+        if let Some(directory) = &paths.directory {
+            libc::rmdir(directory.as_ptr());
         }
     }
 }
@@ -170,8 +170,8 @@ mod tests {
             std::thread::sleep(Duration::from_secs(60));
             return;
         }
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(".x.html.1.tmp");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(".x.html.1.tmp");
         for signal in SIGNALS {
             let mut child = writer("signal_removes_file_and_ends_program", &path);
             send(&child, signal);
@@ -182,7 +182,8 @@ mod tests {
 
     fn write_tables(there: &Path) {
         let tmp = there.parent().unwrap();
-        let _cleanup = SignalCleanup::folder(&[there.to_path_buf(), tmp.join("not-yet"), tmp.to_path_buf()]).unwrap();
+        let _cleanup =
+            SignalCleanup::directory(&[there.to_path_buf(), tmp.join("not-yet"), tmp.to_path_buf()]).unwrap();
         std::fs::create_dir(tmp).unwrap();
         std::fs::write(there, "half").unwrap();
         // A fixed wait: the signal comes long before.
@@ -194,10 +195,10 @@ mod tests {
         if let Some(path) = std::env::var_os(OF_CHILD) {
             return write_tables(Path::new(&path));
         }
-        let folder = tempfile::tempdir().unwrap();
-        let mut child = writer("signal_removes_unfinished_tables", &folder.path().join("tables.tmp/spans.parquet"));
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = writer("signal_removes_unfinished_tables", &directory.path().join("tables.tmp/spans.parquet"));
         send(&child, libc::SIGTERM);
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
-        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+        assert_eq!(directory.path().read_dir().unwrap().count(), 0);
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Removed when dropped unfinished.
 #[derive(Debug)]
 pub struct Staged {
-    folder: PathBuf,
+    directory: PathBuf,
     place: PathBuf,
 }
 
@@ -25,7 +25,7 @@ impl Staged {
         staged.room(bytes).map_err(|source| Error::NoSpace { path: staged.place.clone(), bytes, source })
     }
 
-    /// Creates a folder next to `place`.
+    /// Creates a directory next to `place`.
     ///
     /// # Errors
     /// It cannot be made.
@@ -33,16 +33,16 @@ impl Staged {
         let place = plain(place);
         let mut name = place.clone().into_os_string();
         name.push(format!(".coming-{}", std::process::id()));
-        let folder = PathBuf::from(name);
+        let directory = PathBuf::from(name);
         // Left by a killed process with the same number, which in a container is the same each time.
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).tried("create", &folder)?;
-        Ok(Self { folder, place })
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir(&directory).tried("create", &directory)?;
+        Ok(Self { directory, place })
     }
 
-    /// The folder until it is finished.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// The directory until it is finished.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Its destination.
@@ -52,7 +52,7 @@ impl Staged {
 
     /// Allocates `bytes` for a moment.
     fn room(&self, bytes: u64) -> std::io::Result<()> {
-        let file = File::create(self.folder.join("room"))?;
+        let file = File::create(self.directory.join("room"))?;
         let bytes = libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
         // SAFETY: integer arguments, and a descriptor that lives until the call returns.
         if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) } == 0 {
@@ -71,7 +71,7 @@ impl Staged {
     /// # Errors
     /// It cannot be renamed.
     pub fn finish(self) -> Result<PathBuf> {
-        fs::rename(&self.folder, &self.place).tried("write the archive to", &self.place)?;
+        fs::rename(&self.directory, &self.place).tried("write the archive to", &self.place)?;
         Ok(self.place.clone())
     }
 }
@@ -83,7 +83,7 @@ fn plain(place: &Path) -> PathBuf {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -93,45 +93,45 @@ mod tests {
 
     #[test]
     fn unfinished_archive_leaves_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join("r.fathom");
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("r.fathom");
         let staged = Staged::begin(&place).unwrap();
-        fs::write(staged.folder().join("a"), b"12").unwrap();
+        fs::write(staged.directory().join("a"), b"12").unwrap();
         drop(staged);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
         let staged = Staged::begin(&place).unwrap();
-        fs::write(staged.folder().join("a"), b"123").unwrap();
+        fs::write(staged.directory().join("a"), b"123").unwrap();
         assert_eq!(staged.finish().unwrap(), place);
         assert_eq!(fs::read(place.join("a")).unwrap(), b"123");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn leftover_of_killed_process_blocks_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join("r.fathom");
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("r.fathom");
         std::mem::forget(Staged::begin(&place).unwrap());
         assert_eq!(Staged::begin(&place).unwrap().finish().unwrap(), place);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn destination_and_free_space_are_checked_without_leftovers() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join("r.fathom/");
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("r.fathom/");
         Staged::possible(&place, 1 << 20).unwrap();
         let why = Staged::possible(&place, 1 << 60).unwrap_err().to_string();
         assert!(why.contains("not enough space for") && why.contains("nothing was measured"), "{why}");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(Staged::possible(Path::new("/no/such/folder/r.fathom"), 1).is_err());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        assert!(Staged::possible(Path::new("/no/such/directory/r.fathom"), 1).is_err());
         // A destination that is no archive is reported before the run, not after it.
         fs::create_dir(&place).unwrap();
         fs::write(place.join("mine"), "").unwrap();
         assert!(Staged::possible(&place, 1).unwrap_err().to_string().contains("not a Fathom archive"));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         // A trailing slash does not change the name.
         fs::remove_file(place.join("mine")).unwrap();
         Staged::begin(&place).unwrap().finish().unwrap();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

@@ -116,7 +116,7 @@ pub fn open(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result
 /// As [`open`].
 pub fn remake(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result<TableCounts, OpenError> {
     let logged = makers.iter().find(|maker| maker.log(dir).is_file());
-    // Nothing is created in a folder that is not an archive, not even a lock.
+    // Nothing is created in a directory that is not an archive, not even a lock.
     let _lock = logged.map(|_| Lock::take(dir)).transpose()?;
     // Tables of the whole log are worth more than those of what is left of it.
     if let Some(cut) = tables::cut_log(dir) {
@@ -186,16 +186,16 @@ mod tests {
     }
 
     fn archive(kind: ArchiveKind) -> (tempfile::TempDir, PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = folder.path().join("x.fathom");
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path().join("x.fathom");
         Archive::create(&dir, &Meta::new(kind, 1, vec![]), false).unwrap();
-        (folder, dir)
+        (directory, dir)
     }
 
     #[test]
     fn tables_are_made_once_by_maker_of_kind() {
         let (runs, events) = makers();
-        let (_folder, dir) = archive(ArchiveKind::Trace);
+        let (_directory, dir) = archive(ArchiveKind::Trace);
         for _ in 0..2 {
             let opened = open(&dir, &[&runs, &events], &Context::silent()).unwrap();
             assert!(opened.has_tables());
@@ -208,14 +208,14 @@ mod tests {
     #[test]
     fn live_archive_gets_new_tables_without_lock() {
         let (runs, events) = makers();
-        let (_folder, dir) = archive(ArchiveKind::Bench);
+        let (_directory, dir) = archive(ArchiveKind::Bench);
         let _written = Lock::take(&dir).unwrap();
         for _ in 0..2 {
             open(&dir, &[&runs, &events], &Context::silent()).unwrap();
         }
         assert_eq!(*runs.calls.borrow(), ["Live", "make", "Live", "make"]);
         // A recording that is being made is busy instead.
-        let (_folder, dir) = archive(ArchiveKind::Trace);
+        let (_directory, dir) = archive(ArchiveKind::Trace);
         let _written = Lock::take(&dir).unwrap();
         let error = open(&dir, &[&runs, &events], &Context::silent()).unwrap_err();
         assert!(error.to_string().contains("is being written") && !error.lacks_room(), "{error}");
@@ -224,11 +224,11 @@ mod tests {
     #[test]
     fn log_decides_where_meta_is_gone() {
         let (runs, events) = makers();
-        let (_folder, dir) = archive(ArchiveKind::Bench);
+        let (_directory, dir) = archive(ArchiveKind::Bench);
         std::fs::remove_file(Meta::path(&dir)).unwrap();
         let error = remake(&dir, &[&runs, &events], &Context::silent()).unwrap_err();
         assert!(matches!(error, OpenError::Archive(Error::NotAnArchive { .. })), "{error}");
-        assert!(!dir.join("lock").exists(), "nothing is made in a folder without a log");
+        assert!(!dir.join("lock").exists(), "nothing is made in a directory without a log");
         std::fs::write(dir.join("events.log"), "").unwrap();
         assert_eq!(remake(&dir, &[&runs, &events], &Context::silent()).unwrap(), MADE);
         assert_eq!(*events.calls.borrow(), ["make without meta"]);
@@ -240,7 +240,7 @@ mod tests {
     fn log_that_changed_behind_its_tables_is_told_or_read_again() {
         let (runs, events) = makers();
         let makers: [&dyn TableMaker; 2] = [&runs, &events];
-        let (_folder, dir) = archive(ArchiveKind::Trace);
+        let (_directory, dir) = archive(ArchiveKind::Trace);
         let log = dir.join("events.log");
         std::fs::write(&log, "0123456789").unwrap();
         open(&dir, &makers, &Context::silent()).unwrap();
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn kind_without_maker_is_reported() {
-        let (_folder, dir) = archive(ArchiveKind::Net);
+        let (_directory, dir) = archive(ArchiveKind::Net);
         let error = open(&dir, &[], &Context::silent()).unwrap_err();
         assert_eq!(error.to_string(), "this program makes no tables of a network run");
     }

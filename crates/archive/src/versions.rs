@@ -1,7 +1,7 @@
 //! Which versions of each part of an archive this program reads, with a line of history each, and how an older one is
 //! brought up to date.
 //!
-//! There are three, because they change independently: the folder, the records of the log, the tables. Raising one
+//! There are three, because they change independently: the directory, the records of the log, the tables. Raising one
 //! means: add a line here, define in `ADDED` the value of a new column in an old file, and keep an archive of the
 //! previous version in `tests/archives/`, where a test opens every one of them.
 //!
@@ -20,8 +20,8 @@ pub struct Version {
     pub what: &'static str,
 }
 
-/// The folder: `meta.json` and which files are where.
-pub const FOLDER: &[Version] = &[Version { number: 1, what: "meta.json, events.log, tables/ with index.json" }];
+/// The directory: `meta.json` and which files are where.
+pub const DIRECTORY: &[Version] = &[Version { number: 1, what: "meta.json, events.log, tables/ with index.json" }];
 
 /// The chunks of `events.log`. The records in them have a version of their own, [`model::event::EVENT_VERSION`].
 pub const LOG: &[Version] = &[Version { number: 1, what: "chunks of 64-byte headers and LZ4 payloads" }];
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn versions_are_strictly_increasing() {
-        for history in [FOLDER, LOG] {
+        for history in [DIRECTORY, LOG] {
             assert!(history.windows(2).all(|w| w[0].number < w[1].number));
         }
     }

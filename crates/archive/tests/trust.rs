@@ -45,9 +45,9 @@ fn forget_log(dir: &Path) {
 
 #[test]
 fn tables_of_another_log_are_detected() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for older in [false, true] {
-        let dir = folder.path().join(format!("{older}.fathom"));
+        let dir = directory.path().join(format!("{older}.fathom"));
         let archive = recorded(&dir);
         let path = archive::log::path(&dir);
         if older {
@@ -70,8 +70,8 @@ fn tables_of_another_log_are_detected() {
 /// Cut at the end of a chunk, an older log shows no damage by itself.
 #[test]
 fn cut_of_older_log_is_found_by_number_of_events() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("a.fathom");
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("a.fathom");
     recorded(&dir);
     forget_log(&dir);
     let mut meta = meta();
@@ -89,8 +89,8 @@ fn cut_of_older_log_is_found_by_number_of_events() {
 
 #[test]
 fn every_declared_table_exists_without_rows_if_need_be() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("a.fathom");
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("a.fathom");
     let archive = recorded(&dir);
     for table in TABLES {
         let (path, rows) = archive.table_file(table.name).unwrap().unwrap();
@@ -123,8 +123,8 @@ fn repeated(path: &Path, rows: usize) -> u64 {
 /// 3 MB of Parquet can claim 50 million rows, and took 10 GB.
 #[test]
 fn rows_that_file_cannot_hold_are_refused_unread() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("numbers.parquet");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("numbers.parquet");
     let read = |rows: usize| {
         let bytes = repeated(&path, rows);
         assert!(bytes < 100_000, "{bytes}");
@@ -143,8 +143,8 @@ fn rows_that_file_cannot_hold_are_refused_unread() {
 /// A text of a dictionary takes its room once in the file, and once for each row in memory.
 #[test]
 fn text_in_every_row_is_bounded() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("a.fathom");
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("a.fathom");
     let archive = Archive::create(&dir, &meta(), false).unwrap();
     let mut tables = TablesWriter::create(&dir).unwrap();
     let text = "a".repeat(1 << 19);
@@ -162,8 +162,8 @@ fn text_in_every_row_is_bounded() {
 /// A page is decompressed as a whole: a few kilobytes can become gigabytes.
 #[test]
 fn page_that_file_cannot_hold_is_refused_unread() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("a.fathom");
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("a.fathom");
     let archive = Archive::create(&dir, &meta(), false).unwrap();
     let rows_with = |bytes: usize| {
         let mut tables = TablesWriter::create(&dir).unwrap();
@@ -180,10 +180,10 @@ fn page_that_file_cannot_hold_is_refused_unread() {
 /// What `record` has written when it is killed at its start must not block its name.
 #[test]
 fn begun_archive_is_replaced_and_other_files_are_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("a.fathom");
-    meta().write(folder.path()).unwrap();
-    let whole = fs::read(Meta::path(folder.path())).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("a.fathom");
+    meta().write(directory.path()).unwrap();
+    let whole = fs::read(Meta::path(directory.path())).unwrap();
     let tmp = dir.join("meta.json.tmp");
     for begun in [&whole[..0], &whole[..5], &whole[..whole.len() - 1], &whole, &[0; 4096]] {
         fs::create_dir(&dir).unwrap();

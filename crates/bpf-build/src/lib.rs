@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use std::{env, fs};
 
-/// Tells cargo that `folder` and each file in it are what the objects are made of.
-pub fn watch(folder: &Path) {
-    println!("cargo::rerun-if-changed={}", folder.display());
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+/// Tells cargo that `directory` and each file in it are what the objects are made of.
+pub fn watch(directory: &Path) {
+    println!("cargo::rerun-if-changed={}", directory.display());
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         println!("cargo::rerun-if-changed={}", entry.path().display());
     }
     println!("cargo::rerun-if-env-changed=CLANG");
@@ -31,7 +31,7 @@ pub fn compile(source: &Path, name: &str, mcpu: &str) {
         .args(["-target", "bpf", "-O2", "-g", "-Wall", "-Werror", "-Wno-unused-function", "-c"])
         .arg(format!("-mcpu={mcpu}"))
         .arg(format!("-D__TARGET_ARCH_{arch}"))
-        // Without it the object would name the folder it was built in.
+        // Without it the object would name the directory it was built in.
         .arg(format!("-fdebug-prefix-map={}=.", env::current_dir().expect("a working directory").display()))
         .arg(source)
         .arg("-o")

@@ -37,7 +37,7 @@ pub fn link(program: &OwnedFd, path: &CStr, places: &[ProbePoint], at_return: bo
     descriptor(bpf_cmd::BPF_LINK_CREATE, &mut attr)
 }
 
-/// Whether the kernel supports such links, and lets this process create them. Tests this with a link to a folder, for which
+/// Whether the kernel supports such links, and lets this process create them. Tests this with a link to a directory, for which
 /// a kernel with support returns EBADF.
 ///
 /// # Errors
@@ -46,6 +46,6 @@ pub fn links_exist(program: &OwnedFd) -> io::Result<()> {
     match link(program, c"/", &[ProbePoint { offset: 0, cookie: 0 }], false) {
         Err(e) if e.raw_os_error() == Some(libc::EBADF) => Ok(()),
         Err(e) => Err(e),
-        Ok(_) => Err(io::Error::other("it probes folders")),
+        Ok(_) => Err(io::Error::other("it probes directories")),
     }
 }

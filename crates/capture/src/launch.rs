@@ -82,7 +82,7 @@ impl LaunchError {
     }
 }
 
-/// Finds a program like a shell: by its path if it has a slash, else in the folders of `path` (the value of PATH).
+/// Finds a program like a shell: by its path if it has a slash, else in the directories of `path` (the value of PATH).
 ///
 /// # Errors
 /// [`LaunchError::NotFound`], or [`LaunchError::NotExecutable`] if nothing that was found can be run.
@@ -90,7 +90,7 @@ pub fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchErro
     let shown = || name.to_string_lossy().into_owned();
     let refuse = |why: &str| LaunchError::NotExecutable { program: shown(), why: why.into() };
     let check = |path: &Path| match std::fs::metadata(path) {
-        Ok(about) if about.is_dir() => Err(refuse("is a folder")),
+        Ok(about) if about.is_dir() => Err(refuse("is a directory")),
         Ok(about) if about.permissions().mode() & 0o111 == 0 => Err(refuse("not executable")),
         Ok(_) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(refuse("permission denied")),
@@ -103,8 +103,8 @@ pub fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchErro
         return check(Path::new(name)).map(|()| PathBuf::from(name));
     }
     let mut error = LaunchError::NotFound(shown());
-    for folder in std::env::split_paths(path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"))) {
-        let candidate = if folder.as_os_str().is_empty() { Path::new(".").join(name) } else { folder.join(name) };
+    for directory in std::env::split_paths(path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"))) {
+        let candidate = if directory.as_os_str().is_empty() { Path::new(".").join(name) } else { directory.join(name) };
         match check(&candidate) {
             Ok(()) => return Ok(candidate),
             Err(e @ LaunchError::NotExecutable { .. }) => error = e,
@@ -125,7 +125,7 @@ pub struct User {
     pub groups: Vec<u32>,
     /// Name; the number if it has none.
     pub name: String,
-    /// Home folder.
+    /// Home directory.
     pub home: PathBuf,
     /// Shell.
     pub shell: Option<PathBuf>,

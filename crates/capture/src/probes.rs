@@ -90,7 +90,7 @@ const PROBES: &[Probe] = &[
 struct FileSystem {
     /// Name in `/sys/fs` and of the module.
     name: &'static str,
-    /// An entry in the folder of each mounted one, and in no other folder of `/sys/fs/NAME`.
+    /// An entry in the directory of each mounted one, and in no other directory of `/sys/fs/NAME`.
     entry: &'static str,
     probes: &'static [Probe],
 }
@@ -158,8 +158,8 @@ impl Waiting {
 }
 
 fn is_mounted(file_system: &FileSystem) -> bool {
-    let folders = std::fs::read_dir(format!("/sys/fs/{}", file_system.name)).into_iter().flatten().flatten();
-    folders.into_iter().any(|f| f.path().join(file_system.entry).exists())
+    let directories = std::fs::read_dir(format!("/sys/fs/{}", file_system.name)).into_iter().flatten().flatten();
+    directories.into_iter().any(|f| f.path().join(file_system.entry).exists())
 }
 
 fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) -> Vec<Coverage> {

@@ -181,15 +181,15 @@ fn moved_instructions_compute_same_under_qemu() {
             cases.push(format!("{first:08x} {second:08x}"));
         }
     }
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let room = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (source, object) = (room.join("tests/arm64/moved.c"), folder.path().join("moved.o"));
+    let (source, object) = (room.join("tests/arm64/moved.c"), directory.path().join("moved.o"));
     let mut clang = Command::new("clang");
     clang.args(["--target=aarch64-unknown-linux-gnu", "-O1", "-ffreestanding", "-fno-builtin", "-fno-stack-protector"]);
     clang.args(["-mgeneral-regs-only", "-ffixed-x18", "-mno-outline-atomics", "-fno-omit-frame-pointer"]);
     clang.args(["-DFATHOM_EMULATED", "-I"]).arg(room.join("../inside/object")).arg("-c").arg(source);
     assert!(clang.arg("-o").arg(&object).status().unwrap().success());
-    let program = folder.path().join("moved");
+    let program = directory.path().join("moved");
     let mut link = compile::linker().unwrap();
     link.args(["-static", "--defsym=_DYNAMIC=0"]).arg(&object).arg("-o").arg(&program);
     assert!(link.status().unwrap().success());
@@ -241,8 +241,8 @@ fn program_is_probed_inside_under_qemu() {
         (Ok(libc), Ok(sqlite)) => (libc, fs::canonicalize(sqlite).unwrap()),
         (Err(why), _) | (_, Err(why)) => return skip(NAME, &why),
     };
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
     let room = Path::new(env!("CARGO_MANIFEST_DIR"));
     let object = at("fathom-inside.so");
     assert!(compile::compile(&room.join("../inside"), "aarch64", &["-DFATHOM_EMULATED"], &object).unwrap());
@@ -260,9 +260,9 @@ fn program_is_probed_inside_under_qemu() {
     let uptime = fs::read_to_string("/proc/uptime").unwrap();
     let from = (uptime.split(' ').next().unwrap().parse::<f64>().unwrap() * 1e9) as u64;
     let root = libc.ancestors().nth(3).unwrap();
-    let folders = format!("{}:{}", libc.parent().unwrap().display(), sqlite.parent().unwrap().display());
+    let directories = format!("{}:{}", libc.parent().unwrap().display(), sqlite.parent().unwrap().display());
     let mut qemu = Command::new(QEMU);
-    qemu.arg("-L").arg(root).args(["-E", &format!("LD_LIBRARY_PATH={folders}")]);
+    qemu.arg("-L").arg(root).args(["-E", &format!("LD_LIBRARY_PATH={directories}")]);
     qemu.args(["-E", &format!("LD_PRELOAD={}", object.display())]).arg(at("s"));
     let child = qemu.stdout(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
@@ -410,7 +410,7 @@ fn trampolines_of_arm64_functions_mean_same() {
     const NAME: &str = "trampolines_of_arm64_functions_mean_same";
     // The address of the trampolines: within reach of a jump.
     const AWAY: u64 = 64 << 20;
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for (package, _) in LIBRARIES {
         let (path, known) = match library(package).and_then(|path| Ok((path.clone(), disassembled(&["-d"], &path)?))) {
             Ok(both) => both,
@@ -435,7 +435,7 @@ fn trampolines_of_arm64_functions_mean_same() {
             bytes.extend(&code);
             hooked.push((f, begin, code, recipe));
         }
-        let (blob, elf) = (folder.path().join("blob"), folder.path().join("elf"));
+        let (blob, elf) = (directory.path().join("blob"), directory.path().join("elf"));
         fs::write(&blob, &bytes).unwrap();
         let mut copy = Command::new("llvm-objcopy");
         copy.args(["-I", "binary", "-O", "elf64-littleaarch64"]).arg(&blob).arg(&elf);

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 const CALLS: u32 = 300_000;
 
 fn writes(hollow: bool) -> (Vec<Event>, Vec<Coverage>) {
-    let folder = tempfile::tempdir().unwrap();
-    let script = format!("exec dd if=/dev/zero of={}/f bs=1 count={CALLS} status=none", folder.path().display());
+    let directory = tempfile::tempdir().unwrap();
+    let script = format!("exec dd if=/dev/zero of={}/f bs=1 count={CALLS} status=none", directory.path().display());
     let mut recorder = Recorder::start(&Request { hollow, stacks: false, ..Request::new(Scope::Command) });
     recorder.release(common::gated(&script));
     let (events, finished) = recorder.finish();

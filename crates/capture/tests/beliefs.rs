@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-/// Records everything on a disk while `script` runs in a child shell, in the folder where the disk is mounted.
+/// Records everything on a disk while `script` runs in a child shell, in the directory where the disk is mounted.
 fn on_disk(disk: &LoopDisk, script: &str) -> Vec<Event> {
     let child = common::gated(&format!("cd {} && {script}", disk.path().display()));
     let mut recorder = Recorder::start(&Request::new(Scope::Command));

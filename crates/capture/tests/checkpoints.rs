@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// Records a script in the folder of a disk that is mounted after the recording began: its probes are attached then.
+/// Records a script in the directory of a disk that is mounted after the recording began: its probes are attached then.
 fn on_new_disk(kind: FileSystem, probe: &str, script: &str) -> (LoopDisk, Vec<Event>) {
     let mut recorder = Recorder::start(&Request::new(Scope::Command));
     let disk = LoopDisk::with(kind, 400 << 20);

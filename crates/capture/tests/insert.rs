@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 fn library(name: &str) -> Option<PathBuf> {
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"]
         .into_iter()
-        .map(|folder| Path::new(folder).join(name))
+        .map(|directory| Path::new(directory).join(name))
         .find(|path| path.exists())
 }
 
@@ -103,7 +103,7 @@ fn sqlite3_shell_insert_is_traced_to_file() {
     let journal: Vec<&File> =
         records!(events, File).filter(|(_, f)| f.text.ends_with("t.db-journal")).map(|(_, f)| f).collect();
     for insert in &outer[1..3] {
-        // DELETE mode, by SQLite's own account: journal, its folder, journal's header, database.
+        // DELETE mode, by SQLite's own account: journal, its directory, journal's header, database.
         let syncs = within(insert, Call::Fsync).len() + within(insert, Call::Fdatasync).len();
         assert_eq!(syncs, 4);
         let removed = within(insert, Call::Unlink);
@@ -145,10 +145,10 @@ fn rows_workload() {
 fn work_between_rows_is_distinguished() {
     needs_live_kernel!();
     let program = std::env::current_exe().unwrap();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let child = Command::new(&program)
         .args(["--exact", "rows_workload", "--ignored"])
-        .env("FATHOM_TEST_DATABASE", folder.path().join("t.db"))
+        .env("FATHOM_TEST_DATABASE", directory.path().join("t.db"))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -187,7 +187,7 @@ fn work_between_rows_is_distinguished() {
 struct Python {
     library: PathBuf,
     symbols: sqlite::SqliteSymbols,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Python {
@@ -202,14 +202,14 @@ impl Python {
             common::skip("this SQLite does not show whether a statement runs: its reset is watched from the start");
             return None;
         }
-        Some(Self { library, symbols, folder: tempfile::tempdir().unwrap() })
+        Some(Self { library, symbols, directory: tempfile::tempdir().unwrap() })
     }
 
     /// Records a script with uprobes.
     fn record(&self, script: &str) -> (Vec<Event>, Finished) {
-        let folder = self.folder.path();
-        std::fs::write(folder.join("script.py"), script).unwrap();
-        let child = common::gated(&format!("cd {} && exec /usr/bin/python3 script.py", folder.display()));
+        let directory = self.directory.path();
+        std::fs::write(directory.join("script.py"), script).unwrap();
+        let child = common::gated(&format!("cd {} && exec /usr/bin/python3 script.py", directory.display()));
         let mut recorder = Recorder::start(&Request::new(Scope::Command));
         assert!(recorder.session.attach_sqlite(&self.library, &self.symbols));
         recorder.release(child);
@@ -300,10 +300,10 @@ fn prepare_after_unseen_reset_begins_between_rows() {
 fn function_is_recorded_as_operation() {
     needs_live_kernel!();
     let Some(library) = library("libc.so.6") else { return common::skip("no libc.so.6") };
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let child = common::gated(&format!(
         "exec dd if=/dev/zero of={}/f bs=4k count=1 conv=fsync status=none",
-        folder.path().display()
+        directory.path().display()
     ));
     let mut request = Request::new(Scope::Command);
     request.functions.push(Function { path: library, name: "fsync".into(), inside: None });

@@ -10,10 +10,12 @@ use std::collections::BTreeMap;
 #[test]
 fn full_ring_losses_are_counted_exactly() {
     needs_live_kernel!();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     // More records than the ring holds, without draining.
-    let mut child =
-        common::gated(&format!("exec dd if=/dev/zero of={}/f bs=1 count=1500000 status=none", folder.path().display()));
+    let mut child = common::gated(&format!(
+        "exec dd if=/dev/zero of={}/f bs=1 count=1500000 status=none",
+        directory.path().display()
+    ));
     let mut recorder = Recorder::start(&Request::new(Scope::Pids(vec![child.id()])));
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"go\n").unwrap();
     assert!(child.wait().unwrap().success());

@@ -108,7 +108,7 @@ pub(crate) struct Inferred {
     databases: BTreeMap<String, bool>,
     /// Files that were read the way SQLite reads a database's header.
     read: BTreeSet<FileKey>,
-    /// Name without its folder to path.
+    /// Name without its directory to path.
     names: BTreeMap<String, String>,
 }
 
@@ -230,7 +230,7 @@ impl Inferred {
         soon.map(|(_, note)| note).find(call).filter(|n| n.evidence == Evidence::Synced)
     }
 
-    /// Returns the database's name for use in a shape: without its folder, unless another database has that name.
+    /// Returns the database's name for use in a shape: without its directory, unless another database has that name.
     pub(crate) fn name(&mut self, path: &str) -> String {
         let short = path.rsplit('/').next().unwrap_or(path);
         if self.names.len() >= DATABASES {
@@ -258,12 +258,13 @@ impl Inferred {
         }
     }
 
-    /// Whether a call on this file belongs to a transaction on the database. The folder is synced after a journal was
+    /// Whether a call on this file belongs to a transaction on the database. The directory is synced after a journal was
     /// created.
     fn is_of(&self, database_path: &str, file: FileKey, evidence: &Evidence, names: &Names) -> bool {
         let Some(path) = names.path(file) else { return false };
-        let folder = || *evidence == Evidence::Synced && database_path.rsplit_once('/').is_some_and(|(f, _)| f == path);
-        database_in(path, self.class_of(file, names)) == database_path || folder()
+        let directory =
+            || *evidence == Evidence::Synced && database_path.rsplit_once('/').is_some_and(|(f, _)| f == path);
+        database_in(path, self.class_of(file, names)) == database_path || directory()
     }
 
     /// Returns the transaction that the thread was working for at `time_ns`: that of its call's file.

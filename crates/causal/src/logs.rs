@@ -38,8 +38,8 @@ struct Log {
 #[derive(Default)]
 pub(crate) struct Logs {
     by_dev: FastMap<u32, Log>,
-    /// Folders, whose pages (f2fs) are not written by any call.
-    folders: FastMap<FileKey, ()>,
+    /// Directories, whose pages (f2fs) are not written by any call.
+    directories: FastMap<FileKey, ()>,
 }
 
 impl Logs {
@@ -61,16 +61,16 @@ impl Logs {
         changers.push(Changer { source, time_ns, weight: 1.0 });
     }
 
-    /// Records that a call waits for the device on something other than a regular file: a folder.
-    pub(crate) fn folder(&mut self, file: FileKey) {
-        if self.folders.len() >= MOST {
-            self.folders.clear();
+    /// Records that a call waits for the device on something other than a regular file: a directory.
+    pub(crate) fn directory(&mut self, file: FileKey) {
+        if self.directories.len() >= MOST {
+            self.directories.clear();
         }
-        self.folders.insert(file, ());
+        self.directories.insert(file, ());
     }
 
-    pub(crate) fn is_folder(&self, file: FileKey) -> bool {
-        self.folders.contains_key(&file)
+    pub(crate) fn is_directory(&self, file: FileKey) -> bool {
+        self.directories.contains_key(&file)
     }
 
     /// Returns who is charged for what is written at `now_ns` while nobody waits. `here` accepts the file systems it may
@@ -93,7 +93,7 @@ impl Logs {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_dev.values().map(|l| 1 + l.changers.len()).sum::<usize>() + self.folders.len()
+        self.by_dev.values().map(|l| 1 + l.changers.len()).sum::<usize>() + self.directories.len()
     }
 }
 

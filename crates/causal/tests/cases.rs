@@ -117,9 +117,9 @@ fn run(text: &str) -> String {
 
 #[test]
 fn every_case_gives_expected_rows() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let bless = std::env::var_os("FATHOM_BLESS").is_some();
-    let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path()).collect();
+    let mut names: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|f| f.unwrap().path()).collect();
     names.sort();
     assert!(bless || names.len() >= 20, "the cases are gone");
     let mut wrong = Vec::new();

@@ -251,12 +251,12 @@ mod tests {
         assert_eq!((done.status.code(), &done.stdout[..], &done.stderr[..]), (Some(3), &b"out\n"[..], &b"err\n"[..]));
         let flood = run("head -c 5000000 /dev/zero; echo end", false).unwrap().stdout;
         assert!(flood.len() <= 2 * KEPT && flood.ends_with(b"end\n"), "{}", flood.len());
-        let folder = std::env::temp_dir().join(format!("fathom-child-{}", std::process::id()));
-        let line = format!("sleep 600 & echo $! > {}; wait", folder.display());
-        let begun = || std::fs::read_to_string(&folder).is_ok_and(|text| text.ends_with('\n'));
+        let directory = std::env::temp_dir().join(format!("fathom-child-{}", std::process::id()));
+        let line = format!("sleep 600 & echo $! > {}; wait", directory.display());
+        let begun = || std::fs::read_to_string(&directory).is_ok_and(|text| text.ends_with('\n'));
         assert!(output(Command::new("sh").args(["-c", &line]), begun).unwrap().is_none());
-        let pid: u32 = std::fs::read_to_string(&folder).unwrap().trim().parse().unwrap();
-        std::fs::remove_file(&folder).unwrap();
+        let pid: u32 = std::fs::read_to_string(&directory).unwrap().trim().parse().unwrap();
+        std::fs::remove_file(&directory).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
         let alive = |stat: String| !stat.contains(") Z");

@@ -35,7 +35,7 @@ pub use whatif::*;
 // The program fathom-sql has these verbs; they are declared here too, so that help, completions and manual pages know them.
 pub use fleet::args::{Fleet, Serve, Sql};
 
-use crate::destination::folder_parser;
+use crate::destination::directory_parser;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _, ValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 use model::quantity::{Choices, bytes, moment, seconds};
@@ -116,8 +116,8 @@ pub enum Verb {
     /// Run commands on this device for a Fathom that connected to it
     #[command(hide = true)]
     Agent {
-        /// Where to create its folder; with --keep, the folder of the detached command.
-        folder: PathBuf,
+        /// Where to create its directory; with --keep, the directory of the detached command.
+        directory: PathBuf,
         /// Keep COMMAND running; end it when no client asks for it for this many seconds (0: never).
         #[arg(long, requires = "command")]
         keep: Option<u64>,
@@ -132,8 +132,8 @@ pub enum Verb {
     },
     /// Print the manual page (troff), or write one for each command
     Man {
-        /// Write fathom.1 and a page for each command to this folder.
-        #[arg(long, value_name = "FOLDER")]
+        /// Write fathom.1 and a page for each command to this directory.
+        #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
 }
@@ -160,7 +160,7 @@ CMD runs as the user who called sudo, unless --as-root is given. Recording needs
 CAP_PERFMON (and CAP_SYS_ADMIN if the kernel requires it for uprobes); commands that read a recording need neither.")]
 pub struct Record {
     /// Archive to write; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "T.fathom", default_value = "trace.fathom", value_parser = folder_parser())]
+    #[arg(short, long, value_name = "T.fathom", default_value = "trace.fathom", value_parser = directory_parser())]
     pub output: PathBuf,
     /// Record operations of all processes, not only CMD's
     #[arg(long)]
@@ -300,7 +300,7 @@ pub struct Export {
     /// The archive
     #[arg(value_name = "T.fathom")]
     pub archive: PathBuf,
-    /// File (--perfetto, --events; `-` for stdout) or folder to write [default: next to the archive]
+    /// File (--perfetto, --events; `-` for stdout) or directory to write [default: next to the archive]
     #[arg(short, long, value_name = "PATH")]
     pub output: Option<PathBuf>,
 }
@@ -318,9 +318,9 @@ pub struct Reindex {
     pub archive: PathBuf,
 }
 
-/// Record 1,000 INSERTs and some full scans on this folder's disk, and show where their time went.
+/// Record 1,000 INSERTs and some full scans on the disk of the current directory, and show where their time went.
 ///
-/// Writes demo.fathom, demo.html and demo.pftrace to the folder. If tracing is not possible, shows a sample recording instead.
+/// Writes demo.fathom, demo.html and demo.pftrace to the directory. If tracing is not possible, shows a sample recording instead.
 #[derive(Debug, Args)]
 pub struct Demo {
     /// Rows to insert, each in its own transaction
@@ -332,9 +332,9 @@ pub struct Demo {
     /// SQLite's journal mode
     #[arg(long, value_name = "MODE", default_value = "delete", value_parser = ["delete", "truncate", "persist", "memory", "wal", "off"])]
     pub journal_mode: String,
-    /// Folder for the database and the results
-    #[arg(long, default_value = ".")]
-    pub folder: PathBuf,
+    /// Directory for the database and the results
+    #[arg(long = "dir", alias = "folder", value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
 }
 
 /// Reproduce the papers' figures on this machine, next to the papers' values.
@@ -366,20 +366,20 @@ pub struct PapersBeside {
     /// Name of the device on the page, such as `stand-in` [default: its address]
     #[arg(long, value_name = "NAME", requires = "device")]
     pub called: Option<String>,
-    /// Folder for the archives [default: papers-DEVICE]
-    #[arg(long, value_name = "FOLDER", requires = "device")]
-    pub folder: Option<PathBuf>,
+    /// Directory for the archives [default: papers-DEVICE]
+    #[arg(long = "archives", alias = "folder", value_name = "DIR", requires = "device")]
+    pub directory: Option<PathBuf>,
     /// Run exactly this many blocks on each machine
     #[arg(long, value_name = "N", requires = "device", value_parser = clap::value_parser!(u64).range(1..))]
     pub blocks: Option<u64>,
     /// Set the values of a parameter (repeatable), as for `bench run`
     #[arg(short = 'p', long = "param", requires = "device", value_name = "NAME=VALUE,…", value_parser = runner::quantity::parameter)]
     pub parameters: Vec<(String, Vec<String>)>,
-    /// Folder on the device for the storage benchmarks (repeatable), such as internal=/data/local/tmp and external=/sdcard
-    #[arg(long, value_name = "[NAME=]FOLDER", requires = "device")]
+    /// Directory on the device for the storage benchmarks (repeatable), such as internal=/data/local/tmp and external=/sdcard
+    #[arg(long, value_name = "[NAME=]DIR", requires = "device")]
     pub dir: Vec<String>,
-    /// Folder on this machine to compare with the device's folder of the same name (repeatable) [default: the current folder]
-    #[arg(long, value_name = "NAME=FOLDER", requires = "dir")]
+    /// Directory on this machine to compare with the device's directory of the same name (repeatable) [default: the current directory]
+    #[arg(long, value_name = "NAME=DIR", requires = "dir")]
     pub dir_here: Vec<String>,
     /// Network interface that the device uses as a cluster node and for network runs
     #[arg(long, value_name = "NAME", default_value = "wlan0", requires = "device")]
@@ -536,7 +536,7 @@ mod tests {
         each(&Cli::command(), "", &mut seen);
         seen[0].sort_unstable();
         let stdout = ["check record", "diff", "export", "fleet report", "papers", "report", "sql"];
-        assert_eq!(seen[0], stdout, "a new -o: use destination::text or destination::folder_parser");
+        assert_eq!(seen[0], stdout, "a new -o: use destination::text or destination::directory_parser");
         assert!(seen[1].len() >= 12, "{:?}", seen[1]);
     }
 

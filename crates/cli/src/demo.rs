@@ -1,4 +1,4 @@
-//! `fathom demo`: one complete pass, on the disk that holds the folder. Where the kernel cannot be traced (a container, an
+//! `fathom demo`: one complete pass, on the disk that holds the directory. Where the kernel cannot be traced (a container, an
 //! ordinary user, no BTF), the same is shown on a recording that comes with the program, and whatever needs no tracing is
 //! measured.
 
@@ -14,15 +14,15 @@ use std::process::ExitCode;
 pub fn run(args: &args::Demo) -> Result<ExitCode> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
-    if !args.folder.is_dir() {
-        bail!("{} is not a folder", args.folder.shown());
+    if !args.directory.is_dir() {
+        bail!("{} is not a directory", args.directory.shown());
     }
-    let archive = args.folder.join("demo.fathom");
+    let archive = args.directory.join("demo.fathom");
     let load = Load {
         rows: args.rows,
         scans: args.scans,
         journal_mode: &args.journal_mode,
-        folder: args.folder.to_str().context("the folder's name is not UTF-8")?,
+        directory: args.directory.to_str().context("the directory's name is not UTF-8")?,
     };
     let recorded = match recorder::record(&own_load::recording(&load, &archive)?, &context, &notices::warn) {
         Ok(recorded) => recorded,
@@ -74,12 +74,12 @@ fn untraced(args: &args::Demo, load: &Load<'_>, refusal: &capture::Error, contex
         "Showing a sample recording from another machine instead, then a measurement of this one without \
         tracing.\n"
     );
-    let archive = args.folder.join("sample.fathom");
+    let archive = args.directory.join("sample.fathom");
     sample::unpack(&archive)?;
     recorder::link::link(&archive, context, &notices::print)?;
     println!("==== Sample recording: {} ====\n", sample::MACHINE);
     show(&archive, context)?;
-    println!("\n==== This machine, untraced: the same workload on the disk of {} ====\n", args.folder.shown());
+    println!("\n==== This machine, untraced: the same workload on the disk of {} ====\n", args.directory.shown());
     measure(load, context)?;
     println!("\nTo see where the time goes, run this as root on a physical or virtual machine.");
     Ok(ExitCode::SUCCESS)

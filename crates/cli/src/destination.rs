@@ -1,5 +1,5 @@
 //! The destination of a result, named by `-o` (or `--csv`, `--markdown`): a file, which is only replaced by a complete one, or standard
-//! output, which `-` stands for if the result is one file. An archive, or one file per table, is a folder: for those `-` is refused
+//! output, which `-` stands for if the result is one file. An archive, or one file per table, is a directory: for those `-` is refused
 //! before anything is measured.
 
 use crate::{Usage, output};
@@ -55,18 +55,20 @@ pub fn not_both(json: bool, output: Option<&Path>) -> Result<()> {
     }
 }
 
-/// Accepts the name of an archive or another folder to be created.
+/// Accepts the name of an archive or another directory to be created.
 ///
 /// # Errors
 /// The name stands for standard output.
-pub fn folder(output: PathBuf) -> Result<PathBuf, String> {
+pub fn directory(output: PathBuf) -> Result<PathBuf, String> {
     match is_stdout(&output) {
-        true => Err("the result is a folder, which cannot go to standard output; a folder of that name is ./-".into()),
+        true => {
+            Err("the result is a directory, which cannot go to standard output; a directory of that name is ./-".into())
+        }
         false => Ok(output),
     }
 }
 
 /// Parses such a name from the command line.
-pub fn folder_parser() -> ValueParser {
-    PathBufValueParser::new().try_map(folder).into()
+pub fn directory_parser() -> ValueParser {
+    PathBufValueParser::new().try_map(directory).into()
 }

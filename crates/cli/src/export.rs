@@ -40,7 +40,7 @@ pub fn run(args: &args::Export) -> Result<()> {
     }
     let output =
         args.output.clone().unwrap_or_else(|| beside(&args.archive, if args.parquet { "parquet" } else { "csv" }));
-    let output = destination::folder(output).map_err(|why| Usage(format!("--output: {why}")))?;
+    let output = destination::directory(output).map_err(|why| Usage(format!("--output: {why}")))?;
     // After an interruption an incomplete set of tables is removed.
     progress::end_on_signal(&context);
     let tables = match args.parquet {

@@ -97,11 +97,11 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Import(args) => import::run(&args)?,
         Verb::Reindex(args) => link::run(&args)?,
         Verb::Papers(args) => return papers::run(&args),
-        Verb::Agent { folder, keep: Some(lease_s), command } => {
-            ::device::remote::detached::keeper::run(&folder, std::time::Duration::from_secs(lease_s), &command)?;
+        Verb::Agent { directory, keep: Some(lease_s), command } => {
+            ::device::remote::detached::keeper::run(&directory, std::time::Duration::from_secs(lease_s), &command)?;
         }
-        Verb::Agent { folder, .. } => ::device::remote::agent::run(std::io::stdin(), std::io::stdout(), &folder)
-            .with_context(|| format!("cannot create a folder in {}", folder.shown()))?,
+        Verb::Agent { directory, .. } => ::device::remote::agent::run(std::io::stdin(), std::io::stdout(), &directory)
+            .with_context(|| format!("cannot create a directory in {}", directory.shown()))?,
         Verb::Completions { shell } => {
             let mut command = args::Cli::command();
             let mut text = Vec::new();

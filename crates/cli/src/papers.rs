@@ -120,7 +120,7 @@ fn recorded() -> Result<Option<PathBuf>> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
     let archive = PathBuf::from(RECORDING);
-    let load = Load { rows: 1000, scans: 100, journal_mode: "delete", folder: "." };
+    let load = Load { rows: 1000, scans: 100, journal_mode: "delete", directory: "." };
     let recorded = recorder::record(&own_load::recording(&load, &archive)?, &context, &notices::warn)?;
     progress::clear(&context);
     if context.cancelled() {
@@ -162,9 +162,9 @@ mod tests {
     /// Naming an archive does not ask for a page, and a foreign page is never replaced.
     #[test]
     fn foreign_page_is_not_overwritten() {
-        let folder = std::env::temp_dir().join(format!("fathom-papers-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let (archive, page) = (folder.join("app.fathom"), folder.join("app.html"));
+        let directory = std::env::temp_dir().join(format!("fathom-papers-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (archive, page) = (directory.join("app.fathom"), directory.join("app.html"));
         for own in [false, true] {
             std::fs::write(&page, "mine").unwrap();
             // The archive does not exist: nothing is read from it.
@@ -174,7 +174,7 @@ mod tests {
         std::fs::remove_file(&page).unwrap();
         draw(&archive, false).unwrap();
         assert!(!page.exists());
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

@@ -44,12 +44,12 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     sheet.part("access.selinux_context", Run, "", "/proc/self/attr/current", |text| {
         Some(text.trim_end_matches('\0').trim().to_owned()).filter(|t| !t.is_empty())
     });
-    // Only root can read the folder, so a successful listing is sufficient.
-    let folders = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-    let lists = |folder: &&&str| sheet.reader.list(folder).is_ok_and(|names| names.iter().any(|n| n == "events"));
-    let found = folders.iter().find(lists);
+    // Only root can read the directory, so a successful listing is sufficient.
+    let directories = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+    let lists = |directory: &&&str| sheet.reader.list(directory).is_ok_and(|names| names.iter().any(|n| n == "events"));
+    let found = directories.iter().find(lists);
     let answer = found.map(|f| (*f).to_owned()).ok_or_else(|| "not mounted, or not readable".to_owned());
-    sheet.put("access.tracefs", Boot, "", &folders.join(", "), answer);
+    sheet.put("access.tracefs", Boot, "", &directories.join(", "), answer);
     // From the smallest mapping of this process: KernelPageSize.
     sheet.part("memory.page_size", Boot, "B", "/proc/self/smaps", |text| {
         let kib: u64 = field(text, "KernelPageSize")?.strip_suffix("kB")?.trim().parse().ok()?;

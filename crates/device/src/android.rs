@@ -42,7 +42,7 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     sheet.put("os.tools", Device, "", "/system/bin", tools);
     let su = ["/system/bin", "/system/xbin", "/sbin", "/debug_ramdisk"]
         .iter()
-        .any(|folder| sheet.reader.list(folder).is_ok_and(|names| names.iter().any(|n| n == "su")));
+        .any(|directory| sheet.reader.list(directory).is_ok_and(|names| names.iter().any(|n| n == "su")));
     sheet.put(
         "access.su",
         Boot,

@@ -151,11 +151,11 @@ fn frequencies(reader: &dyn Reader, cores: &mut BTreeMap<u32, Core>) {
             cores.entry(number).or_default().khz = Some(khz);
         }
     }
-    let folder = format!("{CPUS}/cpufreq");
-    let policies = reader.list(&folder).unwrap_or_default();
+    let directory = format!("{CPUS}/cpufreq");
+    let policies = reader.list(&directory).unwrap_or_default();
     for policy in policies.iter().filter(|n| n.starts_with("policy")) {
-        let Some(khz) = khz(format!("{folder}/{policy}/cpuinfo_max_freq")) else { continue };
-        let related = reader.read(&format!("{folder}/{policy}/related_cpus")).unwrap_or_default();
+        let Some(khz) = khz(format!("{directory}/{policy}/cpuinfo_max_freq")) else { continue };
+        let related = reader.read(&format!("{directory}/{policy}/related_cpus")).unwrap_or_default();
         for number in related.split_whitespace().take(MOST).filter_map(|w| w.parse().ok()) {
             cores.entry(number).or_default().khz = Some(khz);
         }

@@ -56,25 +56,25 @@ impl Disks {
         let mut all = BTreeMap::new();
         let mut slaves = BTreeMap::new();
         for name in names {
-            let folder = format!("/sys/block/{name}");
+            let directory = format!("/sys/block/{name}");
             let number = |path: String| reader.read(&path).ok().and_then(|text| parse_dev(&text));
-            let Some(dev) = number(format!("{folder}/dev")) else { continue };
-            if reader.read(&format!("{folder}/size")).is_ok_and(|sectors| sectors == "0") {
+            let Some(dev) = number(format!("{directory}/dev")) else { continue };
+            if reader.read(&format!("{directory}/size")).is_ok_and(|sectors| sectors == "0") {
                 continue;
             }
-            // A partition is a subfolder of its disk with a file containing its number.
-            let inside = reader.list(&folder).unwrap_or_default().into_iter();
+            // A partition is a subdirectory of its disk with a file containing its number.
+            let inside = reader.list(&directory).unwrap_or_default().into_iter();
             let partitions = inside.filter(|n| n.starts_with(&name)).filter_map(|part| {
-                reader.read(&format!("{folder}/{part}/partition")).ok()?;
-                Some((number(format!("{folder}/{part}/dev"))?, part))
+                reader.read(&format!("{directory}/{part}/partition")).ok()?;
+                Some((number(format!("{directory}/{part}/dev"))?, part))
             });
             let partitions = partitions.collect();
-            let below = match reader.read(&format!("{folder}/loop/backing_file")) {
+            let below = match reader.read(&format!("{directory}/loop/backing_file")) {
                 Ok(path) => Below::File { identity: identity(reader, &path).ok(), path },
                 Err(_) => Below::Nothing,
             };
-            slaves.insert(dev, reader.list(&format!("{folder}/slaves")).unwrap_or_default());
-            let label = reader.read(&format!("{folder}/dm/name")).ok();
+            slaves.insert(dev, reader.list(&format!("{directory}/slaves")).unwrap_or_default());
+            let label = reader.read(&format!("{directory}/dm/name")).ok();
             all.insert(dev, BlockDisk { dev, name, label, below, partitions });
         }
         let mut disks = Self { all };
@@ -135,7 +135,7 @@ impl Disks {
         if let Some(disk) = self.whole(mount.dev).or_else(|| self.by_name(&mount.source)) {
             return Some(disk);
         }
-        // An overlay writes to its upper folder, on another file system, which is not an overlay.
+        // An overlay writes to its upper directory, on another file system, which is not an overlay.
         let upper = mount.options.split(',').find_map(|o| o.strip_prefix("upperdir="))?;
         let mount = mount_of(reader, upper).ok()?;
         self.whole(mount.dev).or_else(|| self.by_name(&mount.source))

@@ -169,10 +169,10 @@ fn processes(reader: &dyn Reader) -> (BTreeMap<u32, Process>, bool) {
 }
 
 fn throttled(reader: &dyn Reader) -> Option<u64> {
-    const FOLDER: &str = "/sys/devices/system/cpu";
-    let names = reader.list(FOLDER).unwrap_or_default();
+    const DIRECTORY: &str = "/sys/devices/system/cpu";
+    let names = reader.list(DIRECTORY).unwrap_or_default();
     let read = |name: &String| {
-        let path = format!("{FOLDER}/{name}/thermal_throttle/core_throttle_count");
+        let path = format!("{DIRECTORY}/{name}/thermal_throttle/core_throttle_count");
         reader.read(&path).ok()?.trim().parse::<u64>().ok()
     };
     let counts: Vec<u64> = names.iter().filter(|n| n.starts_with("cpu")).filter_map(read).collect();
@@ -205,8 +205,8 @@ mod tests {
         fn read(&self, path: &str) -> Result<String, String> {
             self.0.get(path).cloned().ok_or_else(|| "no such file".into())
         }
-        fn list(&self, folder: &str) -> Result<Vec<String>, String> {
-            let below = |p: &String| Some(p.strip_prefix(folder)?.strip_prefix('/')?.split('/').next()?.to_string());
+        fn list(&self, directory: &str) -> Result<Vec<String>, String> {
+            let below = |p: &String| Some(p.strip_prefix(directory)?.strip_prefix('/')?.split('/').next()?.to_string());
             Ok(self.0.keys().filter_map(below).collect())
         }
         fn run(&self, _: &[&str]) -> Result<String, String> {

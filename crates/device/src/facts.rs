@@ -76,10 +76,10 @@ impl<'a> Sheet<'a> {
         self.put(name, varies, unit, source, answer);
     }
 
-    /// The paths of `file` in every subfolder of `folder` whose name has this prefix.
-    fn in_each(&self, folder: &str, prefix: &str, file: &str) -> Vec<String> {
-        let names = self.reader.list(folder).unwrap_or_default();
-        names.iter().filter(|n| n.starts_with(prefix)).map(|n| format!("{folder}/{n}/{file}")).collect()
+    /// The paths of `file` in every subdirectory of `directory` whose name has this prefix.
+    fn in_each(&self, directory: &str, prefix: &str, file: &str) -> Vec<String> {
+        let names = self.reader.list(directory).unwrap_or_default();
+        names.iter().filter(|n| n.starts_with(prefix)).map(|n| format!("{directory}/{n}/{file}")).collect()
     }
 }
 
@@ -192,14 +192,14 @@ fn kernel(sheet: &mut Sheet<'_>) {
 
 /// The kernel's mitigations of CPU vulnerabilities, which slow down system calls: `name: what`, without unaffected ones.
 fn mitigations(sheet: &mut Sheet<'_>) {
-    const FOLDER: &str = "/sys/devices/system/cpu/vulnerabilities";
-    let answer = sheet.reader.list(FOLDER).map(|names| {
-        let texts = names.iter().filter_map(|n| Some((n, sheet.reader.read(&format!("{FOLDER}/{n}")).ok()?)));
+    const DIRECTORY: &str = "/sys/devices/system/cpu/vulnerabilities";
+    let answer = sheet.reader.list(DIRECTORY).map(|names| {
+        let texts = names.iter().filter_map(|n| Some((n, sheet.reader.read(&format!("{DIRECTORY}/{n}")).ok()?)));
         let all: Vec<String> =
             texts.filter(|(_, t)| t != "Not affected").map(|(name, text)| format!("{name}: {text}")).collect();
         all.join("; ")
     });
-    sheet.put("cpu.mitigations", Varies::Boot, "", FOLDER, answer);
+    sheet.put("cpu.mitigations", Varies::Boot, "", DIRECTORY, answer);
 }
 
 fn processor(sheet: &mut Sheet<'_>) {

@@ -19,8 +19,8 @@ pub enum Knob {
     File(PathBuf, String),
     /// A mount and the option that restores it.
     Mount(PathBuf, String),
-    /// A folder that was created; removed with all its contents.
-    Folder(PathBuf),
+    /// A directory that was created; removed with all its contents.
+    Directory(PathBuf),
     /// A command that resets a setting without a file: its words.
     Command(Vec<String>),
 }
@@ -42,9 +42,9 @@ pub enum NotPutBack {
     /// A mount.
     #[error("{}: {}", .0.shown(), .1)]
     Mount(PathBuf, CommandFailed),
-    /// A folder that could not be removed.
+    /// A directory that could not be removed.
     #[error("{}: {}", .0.shown(), .1)]
-    Folder(PathBuf, Error),
+    Directory(PathBuf, Error),
     /// A command: its words.
     #[error("{0}: {1}")]
     Command(String, CommandFailed),
@@ -103,19 +103,20 @@ pub(crate) fn began(pid: u32) -> Option<u64> {
 }
 
 impl Kept {
-    /// Stores the settings to restore in a file of `folder`.
+    /// Stores the settings to restore in a file of `directory`.
     ///
     /// # Errors
     /// The file cannot be written; nothing may be changed then.
-    pub fn take(folder: &Path, knobs: Vec<Knob>) -> Result<Self> {
-        fs::create_dir_all(folder)?;
+    pub fn take(directory: &Path, knobs: Vec<Knob>) -> Result<Self> {
+        fs::create_dir_all(directory)?;
         let pid = std::process::id();
-        let file = folder.join(format!("fix-{pid}.json"));
+        let file = directory.join(format!("fix-{pid}.json"));
         let notes = Notes { pid, began: began(pid).unwrap_or(0), knobs };
         let fresh = file.with_extension("new");
         let bytes = serde_json::to_vec(&notes)?;
-        // The process that removed the last notes may also have removed the folder since.
-        fs::write(&fresh, &bytes).or_else(|_| fs::create_dir_all(folder).and_then(|()| fs::write(&fresh, &bytes)))?;
+        // The process that removed the last notes may also have removed the directory since.
+        fs::write(&fresh, &bytes)
+            .or_else(|_| fs::create_dir_all(directory).and_then(|()| fs::write(&fresh, &bytes)))?;
         fs::File::open(&fresh)?.sync_all()?;
         fs::rename(&fresh, &file)?;
         Ok(Self { file, knobs: notes.knobs })
@@ -145,7 +146,7 @@ fn finish(file: &Path, knobs: &[Knob]) -> std::result::Result<(), Vec<NotPutBack
         return Err(failed);
     }
     let _ = fs::remove_file(file);
-    // The last notes also remove their folder.
+    // The last notes also remove their directory.
     let _ = file.parent().map(fs::remove_dir);
     Ok(())
 }
@@ -157,14 +158,14 @@ fn back(knob: &Knob) -> std::result::Result<(), NotPutBack> {
             value: value.clone(),
             source,
         }),
-        Knob::Mount(folder, option) => {
+        Knob::Mount(directory, option) => {
             let mut mount = Command::new("mount");
-            mount.args(["-o", &format!("remount,{option}")]).arg(folder);
-            done(&mut mount).map_err(|why| NotPutBack::Mount(folder.clone(), why))
+            mount.args(["-o", &format!("remount,{option}")]).arg(directory);
+            done(&mut mount).map_err(|why| NotPutBack::Mount(directory.clone(), why))
         }
         Knob::Command(words) => command(words).map_err(|why| NotPutBack::Command(words.join(" "), why)),
-        Knob::Folder(folder) => match fs::remove_dir_all(folder) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(NotPutBack::Folder(folder.clone(), e)),
+        Knob::Directory(directory) => match fs::remove_dir_all(directory) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(NotPutBack::Directory(directory.clone(), e)),
             _ => Ok(()),
         },
     }
@@ -190,7 +191,7 @@ fn done(command: &mut Command) -> std::result::Result<(), CommandFailed> {
     }
 }
 
-/// Reads a file of this user. The folder may be in a place where anyone can create files, and notes name folders to remove and commands
+/// Reads a file of this user. The directory may be in a place where anyone can create files, and notes name directories to remove and commands
 /// to run.
 fn own(file: &Path) -> Result<Vec<u8>> {
     let mut open = fs::OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(file)?;
@@ -207,10 +208,10 @@ fn own(file: &Path) -> Result<Vec<u8>> {
 /// Restores the settings left by processes that no longer exist: returns what was restored, and what could not be.
 ///
 /// # Errors
-/// The folder of the notes cannot be read.
-pub fn put_back_left_over(folder: &Path) -> Result<(Vec<Knob>, Vec<NotPutBack>)> {
+/// The directory of the notes cannot be read.
+pub fn put_back_left_over(directory: &Path) -> Result<(Vec<Knob>, Vec<NotPutBack>)> {
     let (mut done, mut failed) = (Vec::new(), Vec::new());
-    let entries = match fs::read_dir(folder) {
+    let entries = match fs::read_dir(directory) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((done, failed)),
         entries => entries?,
     };
@@ -245,34 +246,34 @@ mod tests {
 
     #[test]
     fn settings_are_put_back_when_dropped() {
-        let folder = tempfile::tempdir().unwrap();
-        let [notes, file, made] = ["notes", "knob", "made"].map(|name| folder.path().join(name));
+        let directory = tempfile::tempdir().unwrap();
+        let [notes, file, made] = ["notes", "knob", "made"].map(|name| directory.path().join(name));
         fs::write(&file, "none [mq-deadline] kyber\n").unwrap();
         fs::create_dir(&made).unwrap();
         let old = value(&file).unwrap();
         assert_eq!(old, "mq-deadline");
-        let kept = Kept::take(&notes, vec![Knob::File(file.clone(), old), Knob::Folder(made.clone())]).unwrap();
+        let kept = Kept::take(&notes, vec![Knob::File(file.clone(), old), Knob::Directory(made.clone())]).unwrap();
         fs::write(&file, "none").unwrap();
         drop(kept);
         assert_eq!(fs::read_to_string(&file).unwrap(), "mq-deadline");
         assert!(!made.exists() && !notes.exists());
     }
 
-    /// In a temporary folder, another user may create the folder of the notes first.
+    /// In a temporary directory, another user may create the directory of the notes first.
     #[test]
     #[ignore = "root: gives a file to another user"]
     fn notes_of_another_user_are_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let [notes, kept, made] = ["notes", "kept", "made"].map(|name| folder.path().join(name));
+        let directory = tempfile::tempdir().unwrap();
+        let [notes, kept, made] = ["notes", "kept", "made"].map(|name| directory.path().join(name));
         fs::create_dir(&notes).unwrap();
         fs::create_dir(&kept).unwrap();
-        let left = Notes { pid: 1, began: 0, knobs: vec![Knob::Folder(kept.clone())] };
+        let left = Notes { pid: 1, began: 0, knobs: vec![Knob::Directory(kept.clone())] };
         let file = notes.join("fix-1.json");
         fs::write(&file, serde_json::to_vec(&left).unwrap()).unwrap();
         std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
-        let own = Notes { knobs: vec![Knob::Folder(made.clone())], ..left };
-        fs::write(folder.path().join("elsewhere"), serde_json::to_vec(&own).unwrap()).unwrap();
-        std::os::unix::fs::symlink(folder.path().join("elsewhere"), notes.join("fix-2.json")).unwrap();
+        let own = Notes { knobs: vec![Knob::Directory(made.clone())], ..left };
+        fs::write(directory.path().join("elsewhere"), serde_json::to_vec(&own).unwrap()).unwrap();
+        std::os::unix::fs::symlink(directory.path().join("elsewhere"), notes.join("fix-2.json")).unwrap();
         fs::create_dir(&made).unwrap();
         let (done, failed) = put_back_left_over(&notes).unwrap();
         assert!(done.is_empty() && failed.len() == 2, "{done:?} {failed:?}");
@@ -284,8 +285,8 @@ mod tests {
 
     #[test]
     fn killed_process_leaves_notes_that_next_one_follows() {
-        let folder = tempfile::tempdir().unwrap();
-        let [notes, file] = ["notes", "knob"].map(|name| folder.path().join(name));
+        let directory = tempfile::tempdir().unwrap();
+        let [notes, file] = ["notes", "knob"].map(|name| directory.path().join(name));
         fs::write(&file, "changed").unwrap();
         let kept = Kept::take(&notes, vec![Knob::File(file.clone(), "as it was".into())]).unwrap();
         // The process is alive: its settings are left alone.
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!((done.len(), failed.len()), (1, 0));
         assert!(fs::read_to_string(&file).unwrap() == "as it was" && !own.exists());
         // What cannot be restored is reported, and tried again next time.
-        left.knobs = vec![Knob::File(folder.path().join("no/such"), "1".into())];
+        left.knobs = vec![Knob::File(directory.path().join("no/such"), "1".into())];
         fs::create_dir_all(&notes).unwrap();
         fs::write(&own, serde_json::to_vec(&left).unwrap()).unwrap();
         fs::write(notes.join("fix-damaged.json"), "{").unwrap();

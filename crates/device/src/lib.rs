@@ -1,7 +1,7 @@
 //! Facts about the device under test: its kernel, CPU, memory, file systems and disks, and how its disks are stacked.
 //!
-//! Everything is read through a [`Reader`], which reads files, lists folders and runs commands on the device, which may be
-//! this machine or a folder of files copied from another one. So the source of each fact is implemented once, and tested
+//! Everything is read through a [`Reader`], which reads files, lists directories and runs commands on the device, which may be
+//! this machine or a directory of files copied from another one. So the source of each fact is implemented once, and tested
 //! for devices that are not available. Nothing here needs root; a fact that cannot be read contains the reason.
 //!
 //! [`remote`] copies this program to a device by ssh or adb, and runs it there; a remote device is a [`Reader`] too.
@@ -11,11 +11,11 @@ mod android;
 pub mod check;
 mod clusters;
 mod dev;
+mod directories;
 mod disks;
 mod dumpsys;
 mod during;
 mod facts;
-mod folders;
 pub mod knobs;
 mod media;
 mod mounts;
@@ -66,7 +66,7 @@ pub fn about(reader: &dyn Reader) -> Environment {
     access::facts(&mut sheet);
     if properties::is_android(reader) {
         android::facts(&mut sheet);
-        folders::facts(&mut sheet);
+        directories::facts(&mut sheet);
     } else {
         facts::battery(&mut sheet);
     }

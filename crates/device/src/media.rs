@@ -27,9 +27,9 @@ fn kind_of(name: &str) -> Option<&'static str> {
 
 fn disk(sheet: &mut Sheet<'_>, disk: &str) {
     use Varies::{Device, Run};
-    let folder = format!("/sys/block/{disk}");
+    let directory = format!("/sys/block/{disk}");
     let name = |what: &str| format!("media.{disk}.{what}");
-    let size = sheet.reader.read(&format!("{folder}/size")).ok().and_then(|t| t.trim().parse::<u64>().ok());
+    let size = sheet.reader.read(&format!("{directory}/size")).ok().and_then(|t| t.trim().parse::<u64>().ok());
     if size == Some(0) {
         return;
     }
@@ -38,12 +38,12 @@ fn disk(sheet: &mut Sheet<'_>, disk: &str) {
         &name("size"),
         Device,
         "B",
-        &format!("{folder}/size"),
+        &format!("{directory}/size"),
         bytes.ok_or_else(|| "not reported by the kernel".into()),
     );
-    let ufs = ufs(sheet.reader, &folder);
+    let ufs = ufs(sheet.reader, &directory);
     let kind = match (kind_of(disk), &ufs) {
-        (Some("MMC"), _) => sheet.reader.read(&format!("{folder}/device/type")).map(|t| match t.trim() {
+        (Some("MMC"), _) => sheet.reader.read(&format!("{directory}/device/type")).map(|t| match t.trim() {
             "MMC" => "eMMC".to_owned(),
             other => other.to_owned(),
         }),
@@ -51,18 +51,18 @@ fn disk(sheet: &mut Sheet<'_>, disk: &str) {
         (Some(kind), _) => Ok(kind.to_owned()),
         (None, _) => return,
     };
-    sheet.put(&name("kind"), Device, "", &format!("{folder}/device"), kind.clone());
-    let model = ["device/model", "device/name"].map(|f| format!("{folder}/{f}"));
+    sheet.put(&name("kind"), Device, "", &format!("{directory}/device"), kind.clone());
+    let model = ["device/model", "device/name"].map(|f| format!("{directory}/{f}"));
     let source = model.iter().find(|p| sheet.reader.read(p).is_ok()).unwrap_or(&model[0]).clone();
     sheet.file(&name("model"), Device, "", &source);
     match (kind.as_deref(), ufs) {
         (Ok("eMMC"), _) => {
-            let source = format!("{folder}/device/life_time");
+            let source = format!("{directory}/device/life_time");
             sheet.part(&name("life_used"), Run, "", &source, |text| {
                 let mut words = text.split_whitespace().map(tenths);
                 Some(format!("type A {}, type B {}", words.next()??, words.next()??))
             });
-            sheet.part(&name("spare_used"), Run, "", &format!("{folder}/device/pre_eol_info"), reserve);
+            sheet.part(&name("spare_used"), Run, "", &format!("{directory}/device/pre_eol_info"), reserve);
         }
         (Ok("UFS"), Some(controller)) => {
             let at = |file: &str| format!("{controller}/health_descriptor/{file}");
@@ -79,9 +79,9 @@ fn disk(sheet: &mut Sheet<'_>, disk: &str) {
     }
 }
 
-/// The folder of the UFS controller of a disk: it has a health descriptor (Linux 4.16, ufs-sysfs.c).
-fn ufs(reader: &dyn Reader, folder: &str) -> Option<String> {
-    let path = reader.canonical(folder).ok()?;
+/// The directory of the UFS controller of a disk: it has a health descriptor (Linux 4.16, ufs-sysfs.c).
+fn ufs(reader: &dyn Reader, directory: &str) -> Option<String> {
+    let path = reader.canonical(directory).ok()?;
     let (controller, _) = path.split_once("/host")?;
     let names = reader.list(controller).unwrap_or_default();
     let is = names.iter().any(|n| n == "health_descriptor")

@@ -20,7 +20,7 @@ pub struct Mount {
     pub options: String,
 }
 
-/// The file system that contains a path: the last one mounted at the longest folder above it.
+/// The file system that contains a path: the last one mounted at the longest directory above it.
 ///
 /// # Errors
 /// The list cannot be read, or the path is not absolute.
@@ -66,12 +66,13 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
         "/snap",
         "/boot",
     ];
-    let below =
-        |point: &str, folder: &str| point.strip_prefix(folder).is_some_and(|r| r.is_empty() || r.starts_with('/'));
+    let below = |point: &str, directory: &str| {
+        point.strip_prefix(directory).is_some_and(|r| r.is_empty() || r.starts_with('/'))
+    };
     let wanted = |m: &&Mount| {
         let stands_before = ["fuse", "sdcardfs", "esdfs"].contains(&m.kind.as_str()) && below(&m.point, "/storage");
         let on_disk = m.source.starts_with("/dev/") && m.kind != "squashfs" && m.kind != "erofs";
-        (stands_before || on_disk) && !of_system.iter().any(|folder| below(&m.point, folder))
+        (stands_before || on_disk) && !of_system.iter().any(|directory| below(&m.point, directory))
     };
     let mut seen = std::collections::BTreeSet::new();
     // The last mount at a point hides the others.

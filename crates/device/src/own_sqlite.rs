@@ -21,7 +21,7 @@ const LONGEST: u64 = 64 << 20;
 pub fn facts() -> Environment {
     let found = PLACES.iter().find(|p| Path::new(p).is_file());
     let read = || -> Result<Library, String> {
-        let path = found.ok_or("no libsqlite.so or libsqlite3.so.0 in the usual folders")?;
+        let path = found.ok_or("no libsqlite.so or libsqlite3.so.0 in the usual directories")?;
         let about = std::fs::metadata(path).map_err(|e| e.to_string())?;
         if about.len() > LONGEST {
             return Err("the file is too large for a library".into());

@@ -10,7 +10,7 @@ pub(crate) struct Properties<'a> {
     all: Result<BTreeMap<String, String>, String>,
 }
 
-/// Whether this is Android: only Android has this program. It can be run even where the folder cannot be listed.
+/// Whether this is Android: only Android has this program. It can be run even where the directory cannot be listed.
 pub(crate) fn is_android(reader: &dyn Reader) -> bool {
     match reader.list("/system/bin") {
         Ok(names) => names.iter().any(|n| n == "getprop"),
@@ -30,7 +30,7 @@ impl<'a> Properties<'a> {
             Ok(Some(value)) => value,
             Ok(None) => String::new(),
             Err(why) if beyond_limits(why) => return Err(why.clone()),
-            // A folder of files may have some of them separately.
+            // A directory of files may have some of them separately.
             Err(_) => self.reader.run(&["getprop", name])?,
         };
         if value.trim().is_empty() { Err("not set".into()) } else { Ok(value.trim().into()) }

@@ -17,11 +17,11 @@ pub trait Reader {
     /// Why it could not be read.
     fn read(&self, path: &str) -> Result<String, String>;
 
-    /// The names in a folder, sorted.
+    /// The names in a directory, sorted.
     ///
     /// # Errors
     /// Why it could not be listed.
-    fn list(&self, folder: &str) -> Result<Vec<String>, String>;
+    fn list(&self, directory: &str) -> Result<Vec<String>, String>;
 
     /// The output of a command, without its final line end.
     ///
@@ -59,9 +59,9 @@ fn trimmed(mut text: String) -> String {
     text
 }
 
-fn names(folder: &std::path::Path) -> std::io::Result<Vec<String>> {
+fn names(directory: &std::path::Path) -> std::io::Result<Vec<String>> {
     let mut all = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
+    for entry in std::fs::read_dir(directory)? {
         all.push(entry?.file_name().to_string_lossy().into_owned());
     }
     all.sort();
@@ -127,8 +127,8 @@ impl Reader for Local {
         Ok(trimmed(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<String>, String> {
-        names(folder.as_ref()).map_err(|e| words(&e))
+    fn list(&self, directory: &str) -> Result<Vec<String>, String> {
+        names(directory.as_ref()).map_err(|e| words(&e))
     }
 
     fn run(&self, asked: &[&str]) -> Result<String, String> {
@@ -153,7 +153,7 @@ fn from_stat(dev: u64) -> Dev {
     Dev::new(major as u32, minor as u32)
 }
 
-/// A folder with the files of a device at their own paths, for tests and for devices that only sent these. The output of a
+/// A directory with the files of a device at their own paths, for tests and for devices that only sent these. The output of a
 /// command is in `run/` under its words (`uname -m`); `identity` has lines of `MAJOR:MINOR INODE PATH`.
 #[derive(Debug, Clone)]
 pub struct Fixture {
@@ -161,7 +161,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// The device stored in this folder.
+    /// The device stored in this directory.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -176,8 +176,8 @@ impl Reader for Fixture {
         std::fs::read_to_string(self.place(path)).map(trimmed).map_err(|e| words(&e))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<String>, String> {
-        names(&self.place(folder)).map_err(|e| words(&e))
+    fn list(&self, directory: &str) -> Result<Vec<String>, String> {
+        names(&self.place(directory)).map_err(|e| words(&e))
     }
 
     fn run(&self, asked: &[&str]) -> Result<String, String> {
@@ -214,8 +214,8 @@ mod tests {
     #[test]
     fn tool_that_hangs_is_ended_with_what_it_started() {
         let soon = Duration::from_secs(1);
-        let folder = tempfile::tempdir().unwrap();
-        let pid = folder.path().join("pid");
+        let directory = tempfile::tempdir().unwrap();
+        let pid = directory.path().join("pid");
         for (script, why) in [
             ("sleep 1000 & echo $! >PID; wait", "no answer within"),
             // It exits, but its child keeps the output open.

@@ -81,9 +81,9 @@ impl Readings {
     }
 }
 
-fn numbers(reader: &dyn Reader, folder: &str, prefix: &str, file: &str) -> Vec<f64> {
-    let names = reader.list(folder).unwrap_or_default();
-    let read = |n: &String| reader.read(&format!("{folder}/{n}/{file}")).ok()?.trim().parse::<i64>().ok();
+fn numbers(reader: &dyn Reader, directory: &str, prefix: &str, file: &str) -> Vec<f64> {
+    let names = reader.list(directory).unwrap_or_default();
+    let read = |n: &String| reader.read(&format!("{directory}/{n}/{file}")).ok()?.trim().parse::<i64>().ok();
     names.iter().filter(|n| n.starts_with(prefix)).filter_map(read).map(|n| n as f64).collect()
 }
 
@@ -106,10 +106,10 @@ pub(crate) fn frequency(reader: &dyn Reader) -> Result<f64, String> {
 }
 
 pub(crate) fn battery(reader: &dyn Reader) -> Result<Battery, String> {
-    const FOLDER: &str = "/sys/class/power_supply";
-    let names = reader.list(FOLDER).unwrap_or_default();
+    const DIRECTORY: &str = "/sys/class/power_supply";
+    let names = reader.list(DIRECTORY).unwrap_or_default();
     let found = names.iter().find_map(|name| {
-        let read = |file: &str| reader.read(&format!("{FOLDER}/{name}/{file}")).ok();
+        let read = |file: &str| reader.read(&format!("{DIRECTORY}/{name}/{file}")).ok();
         // Chargers have a status on some phones, and peripherals such as mice have batteries; neither has both of these.
         if read("type").is_some_and(|t| t != "Battery") || read("scope").is_some_and(|s| s == "Device") {
             return None;
@@ -142,8 +142,8 @@ mod tests {
                 .map(|(_, text)| text.to_string())
                 .ok_or_else(|| "no such file".into())
         }
-        fn list(&self, folder: &str) -> Result<Vec<String>, String> {
-            let below = |p: &str| Some(p.strip_prefix(folder)?.strip_prefix('/')?.split('/').next()?.to_string());
+        fn list(&self, directory: &str) -> Result<Vec<String>, String> {
+            let below = |p: &str| Some(p.strip_prefix(directory)?.strip_prefix('/')?.split('/').next()?.to_string());
             let mut names: Vec<String> = self.0.iter().filter_map(|(p, _)| below(p)).collect();
             names.dedup();
             Ok(names)

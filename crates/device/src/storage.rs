@@ -54,7 +54,7 @@ pub(crate) fn of(sheet: &mut Sheet<'_>, file_system: Dev) {
     }
 }
 
-/// Facts specific to ext4 and its journal. Their folders are named after the disk or partition, the journal's also after its inode (8).
+/// Facts specific to ext4 and its journal. Their directories are named after the disk or partition, the journal's also after its inode (8).
 fn file_system(sheet: &mut Sheet<'_>, mount: &Mount, top: &BlockDisk) {
     if mount.kind != "ext4" {
         return;
@@ -91,7 +91,7 @@ fn number_before(text: &str, after: &str) -> Option<String> {
 
 fn disk(sheet: &mut Sheet<'_>, role: &str, disk: &BlockDisk, disks: &Disks) {
     use Varies::{Boot, Device, Run};
-    let folder = format!("/sys/block/{}", disk.name);
+    let directory = format!("/sys/block/{}", disk.name);
     let name = |what: &str| format!("{role}.{what}");
     sheet.put(&name("name"), Boot, "", "/sys/block", Ok(disk.name.clone()));
     match &disk.below {
@@ -102,26 +102,26 @@ fn disk(sheet: &mut Sheet<'_>, role: &str, disk: &BlockDisk, disks: &Disks) {
                 &name("stands_on"),
                 Boot,
                 "",
-                &format!("{folder}/slaves"),
+                &format!("{directory}/slaves"),
                 Ok(names.collect::<Vec<_>>().join(" ")),
             );
         }
         Below::File { path, .. } => {
-            sheet.put(&name("stands_on"), Boot, "", &format!("{folder}/loop/backing_file"), Ok(path.clone()));
-            sheet.file(&name("direct_io"), Boot, "", &format!("{folder}/loop/dio"));
+            sheet.put(&name("stands_on"), Boot, "", &format!("{directory}/loop/backing_file"), Ok(path.clone()));
+            sheet.file(&name("direct_io"), Boot, "", &format!("{directory}/loop/dio"));
         }
     }
-    sheet.part(&name("size"), Device, "B", &format!("{folder}/size"), |text| {
+    sheet.part(&name("size"), Device, "B", &format!("{directory}/size"), |text| {
         Some(text.parse::<u64>().ok()?.checked_mul(512)?.to_string())
     });
     // Virtual disks have no model; for MMC it is in `name`.
-    let model = ["device/model", "device/name"].map(|f| format!("{folder}/{f}"));
+    let model = ["device/model", "device/name"].map(|f| format!("{directory}/{f}"));
     let source = model.iter().find(|p| sheet.reader.read(p).is_ok()).unwrap_or(&model[0]).clone();
     sheet.file(&name("model"), Device, "", &source);
-    let firmware = ["device/firmware_rev", "device/rev", "device/fwrev"].map(|f| format!("{folder}/{f}"));
+    let firmware = ["device/firmware_rev", "device/rev", "device/fwrev"].map(|f| format!("{directory}/{f}"));
     let source = firmware.iter().find(|p| sheet.reader.read(p).is_ok()).unwrap_or(&firmware[0]).clone();
     sheet.file(&name("firmware"), Device, "", &source);
-    sheet.choice(&name("scheduler"), Run, &format!("{folder}/queue/scheduler"));
+    sheet.choice(&name("scheduler"), Run, &format!("{directory}/queue/scheduler"));
     for (what, file, varies, unit) in [
         ("write_cache", "write_cache", Run, ""),
         ("fua", "fua", Boot, ""),
@@ -136,7 +136,7 @@ fn disk(sheet: &mut Sheet<'_>, role: &str, disk: &BlockDisk, disks: &Disks) {
         ("writeback_throttling", "wbt_lat_usec", Run, "us"),
         ("statistics", "iostats", Run, ""),
     ] {
-        sheet.file(&name(what), varies, unit, &format!("{folder}/queue/{file}"));
+        sheet.file(&name(what), varies, unit, &format!("{directory}/queue/{file}"));
     }
 }
 

@@ -1,4 +1,4 @@
-//! The collector on stored devices: folders of files, see `fixtures/README.md`.
+//! The collector on stored devices: directories of files, see `fixtures/README.md`.
 
 use device::{Below, DiskStat, Disks, Fixture, Local, Reader, collect};
 use model::{Dev, Environment};
@@ -96,8 +96,8 @@ fn cyclic_disk_stack_terminates() {
                 _ => Err("absent".into()),
             }
         }
-        fn list(&self, folder: &str) -> Result<Vec<String>, String> {
-            match folder {
+        fn list(&self, directory: &str) -> Result<Vec<String>, String> {
+            match directory {
                 "/sys/block" => Ok(vec!["a".into(), "b".into()]),
                 "/sys/block/a/slaves" => Ok(vec!["b".into()]),
                 "/sys/block/b/slaves" => Ok(vec!["a".into()]),

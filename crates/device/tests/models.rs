@@ -6,8 +6,8 @@ use device::{Fixture, Reader as _, about};
 use std::path::{Path, PathBuf};
 
 fn models() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models");
-    let mut all: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models");
+    let mut all: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|e| e.unwrap().path()).collect();
     all.sort();
     all
 }
@@ -16,14 +16,14 @@ fn models() -> Vec<PathBuf> {
 #[test]
 fn models_are_recognised() {
     let mut lines = Vec::new();
-    for folder in models() {
-        let facts = about(&Fixture::new(&folder));
+    for directory in models() {
+        let facts = about(&Fixture::new(&directory));
         for (name, fact) in &facts {
-            assert!(fact.value.is_some() != fact.unknown.is_some(), "{}: {name}: {fact:?}", folder.display());
+            assert!(fact.value.is_some() != fact.unknown.is_some(), "{}: {name}: {fact:?}", directory.display());
         }
         let known = |name: &str| facts.get(name).and_then(|f| f.value.clone()).unwrap_or_else(|| "?".into());
         let names = ["device.model", "os.name", "device.soc", "kernel.release", "cpu.clusters", "thermal.status"];
-        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        let name = directory.file_name().unwrap().to_string_lossy().into_owned();
         lines.push(format!("{name}: {}", names.map(known).join(" | ")));
         let rows = abilities(&facts);
         assert!(rows.iter().all(|r| !r.why.is_empty()), "{name}");
@@ -35,14 +35,14 @@ fn models_are_recognised() {
 fn every_model_names_its_public_source() {
     let all = models();
     assert!(all.len() >= 12, "{}", all.len());
-    for folder in all {
-        let source = std::fs::read_to_string(folder.join("SOURCE")).unwrap();
+    for directory in all {
+        let source = std::fs::read_to_string(directory.join("SOURCE")).unwrap();
         assert!(
             source.contains("From https://") && source.contains("Partial") && source.contains("Not in the source:"),
             "{source}"
         );
         // Data that identifies an owner's device is not stored.
-        let properties = Fixture::new(&folder).run(&["getprop"]).unwrap_or_default();
-        assert!(!properties.contains("serialno") && !properties.contains("imei"), "{}", folder.display());
+        let properties = Fixture::new(&directory).run(&["getprop"]).unwrap_or_default();
+        assert!(!properties.contains("serialno") && !properties.contains("imei"), "{}", directory.display());
     }
 }

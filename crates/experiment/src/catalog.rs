@@ -132,10 +132,10 @@ pub fn find(word: &str) -> Result<Runnable> {
     let is_comparison = text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("cell"));
     Ok(match is_comparison {
         true => {
-            // Files beside the design's file are found from any folder, even when the run is resumed.
+            // Files beside the design's file are found from any directory, even when the run is resumed.
             let whole = Path::new(word).canonicalize().map_err(refused("looking for"))?;
-            let folder = whole.parent().map(Path::to_path_buf);
-            Runnable::Comparison(Design { folder, ..Design::parse(word, &text)? })
+            let directory = whole.parent().map(Path::to_path_buf);
+            Runnable::Comparison(Design { directory, ..Design::parse(word, &text)? })
         }
         false => Runnable::Workload(Workload::parse(word, &text)?),
     })
@@ -147,10 +147,10 @@ mod tests {
 
     #[test]
     fn every_suite_design_is_embedded_and_valid() {
-        for (folder, ours, parsed) in [("suite", SUITE, all().unwrap()), ("net", NET, sweeps().unwrap())] {
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(folder);
+        for (directory, ours, parsed) in [("suite", SUITE, all().unwrap()), ("net", NET, sweeps().unwrap())] {
+            let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(directory);
             let mut files: Vec<String> =
-                std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+                std::fs::read_dir(directory).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
             files.sort();
             assert_eq!(files, ours.iter().map(|(name, _)| *name).collect::<Vec<_>>());
             assert_eq!(parsed.len(), files.len());

@@ -44,9 +44,9 @@ pub struct Design {
     /// For a workload of the suite: what is estimated, and when to stop.
     #[serde(default)]
     pub plan: Option<Plan>,
-    /// The absolute path of the design file's folder: `{design}`. Not stored in the file; set by whoever reads it.
-    #[serde(default)]
-    pub folder: Option<PathBuf>,
+    /// The absolute path of the design file's directory: `{design}`. Not stored in the file; set by whoever reads it.
+    #[serde(default, rename = "folder")]
+    pub directory: Option<PathBuf>,
 }
 
 /// How a design of the suite is run and what is estimated.
@@ -167,7 +167,7 @@ pub struct Cell {
     /// The same for the process recorded by `--why`.
     #[serde(default)]
     pub why: Option<Fill>,
-    /// The folder on the storage under test.
+    /// The directory on the storage under test.
     #[serde(default)]
     pub dir: Option<PathBuf>,
     /// The metric, if it is not the design's.

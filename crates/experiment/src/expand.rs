@@ -19,7 +19,7 @@ const MOST_CELLS: usize = 1000;
 pub struct Choices {
     /// Values by factor.
     pub factors: BTreeMap<String, Vec<String>>,
-    /// Folders on the storage under test: the value of the factor `dir`, and the folder.
+    /// Directories on the storage under test: the value of the factor `dir`, and the directory.
     pub dirs: Vec<(String, PathBuf)>,
     /// Whether to use the quick values and effort.
     pub quick: bool,
@@ -91,7 +91,7 @@ pub fn expand(workload: &Workload, choices: &Choices) -> Result<Design, Error> {
             sizing: workload.sizing.clone(),
             figures: workload.figures.clone(),
         }),
-        folder: None,
+        directory: None,
     })
 }
 
@@ -99,14 +99,14 @@ pub fn expand(workload: &Workload, choices: &Choices) -> Result<Design, Error> {
 fn chosen<'a>(workload: &'a Workload, choices: &'a Choices) -> Result<Vec<(&'a Factor, Vec<&'a str>)>, String> {
     for (name, values) in &choices.factors {
         let factor = workload.factor(name).ok_or_else(|| format!("unknown factor {name:?}"))?;
-        if factor.folder {
-            return Err(format!("factor {name}: give folders with --dir"));
+        if factor.directory {
+            return Err(format!("factor {name}: give directories with --dir"));
         }
         values.iter().try_for_each(|v| factor.check(v))?;
     }
     let of = |factor: &'a Factor| {
         let values: Vec<&str> = match choices.factors.get(&factor.name) {
-            _ if factor.folder && !choices.dirs.is_empty() => choices.dirs.iter().map(|(name, _)| &**name).collect(),
+            _ if factor.directory && !choices.dirs.is_empty() => choices.dirs.iter().map(|(name, _)| &**name).collect(),
             Some(values) => values.iter().map(String::as_str).collect(),
             None => {
                 let mut values: Vec<&str> = Vec::new();
@@ -202,7 +202,7 @@ fn cell(
         values.extend(others.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         self::fill(workload, &values)
     });
-    let dir = values.get("dir").filter(|_| workload.factor("dir").is_some_and(|f| f.folder));
+    let dir = values.get("dir").filter(|_| workload.factor("dir").is_some_and(|f| f.directory));
     let dir = dir.map(|value| {
         let given = choices.dirs.iter().find(|(name, _)| name == value);
         given.map_or_else(|| PathBuf::from(value), |(_, path)| path.clone())
@@ -290,7 +290,7 @@ mod tests {
         name = "dir"
         about = ""
         default = "."
-        folder = true
+        directory = true
         [[skip]]
         when = { op = "insert", mode = ["y"] }
         because = "y inserts nothing"

@@ -433,32 +433,32 @@ mod tests {
 
     /// A command with a child that stays in the group, a daemon that leaves it, and a keeper that has something to take down.
     fn family() -> (std::process::Child, GuardHandle, tempfile::TempDir) {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let script = "sleep 1000 & echo $! >child
             setsid sh -c 'echo $$ >daemon.new; mv daemon.new daemon; sleep 1000 & wait' &
             setsid sh -c \"trap '' TERM; echo \\$\\$ >keeper.new; mv keeper.new keeper; while [ ! -e go ]; do sleep 0.02; done; : >taken-down\" &
             while [ ! -e keeper ] || [ ! -e daemon ]; do sleep 0.02; done
             echo $$ >command.new; mv command.new command; sleep 1000";
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]).current_dir(&folder);
+        command.args(["-c", script]).current_dir(&directory);
         let handle = guard(&mut command).unwrap();
         let child = command.spawn().unwrap();
-        assert!(until(|| folder.path().join("command").exists()));
-        (child, handle, folder)
+        assert!(until(|| directory.path().join("command").exists()));
+        (child, handle, directory)
     }
 
     #[test]
     fn guard_kills_all_processes_if_runner_dies() {
-        let (mut child, handle, folder) = family();
-        let pid = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().trim().to_string();
+        let (mut child, handle, directory) = family();
+        let pid = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap().trim().to_string();
         let shown = std::fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
         assert!(shown.starts_with("fathom-guard\0") && !shown.contains("experiment"), "{shown:?}");
         // As the kernel does whenever the runner ends.
         drop(handle);
         assert!(until(|| ["command", "child", "daemon"].iter().all(|name| !runs(&pid(name)))));
         assert!(runs(&pid("keeper")));
-        std::fs::write(folder.path().join("go"), "").unwrap();
-        assert!(until(|| !runs(&pid("keeper"))) && folder.path().join("taken-down").exists());
+        std::fs::write(directory.path().join("go"), "").unwrap();
+        assert!(until(|| !runs(&pid("keeper"))) && directory.path().join("taken-down").exists());
         let status = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
     }
@@ -479,12 +479,12 @@ mod tests {
 
     #[test]
     fn killed_guard_kills_command() {
-        let (mut child, _handle, folder) = family();
-        let pid = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().trim().to_string();
+        let (mut child, _handle, directory) = family();
+        let pid = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap().trim().to_string();
         child.kill().unwrap();
         child.wait().unwrap();
         let gone = until(|| !runs(&pid("command")));
-        std::fs::write(folder.path().join("go"), "").unwrap();
+        std::fs::write(directory.path().join("go"), "").unwrap();
         // End what the guard did not: all of its group, and its daemon's, which leads one of its own. Whatever waits for the
         // test's output waits for them too.
         for leader in [child.id() as i32, pid("daemon").parse::<i32>().unwrap()] {
@@ -492,6 +492,6 @@ mod tests {
             unsafe { libc::kill(-leader, libc::SIGTERM) };
         }
         assert!(until(|| !runs(&pid("child"))));
-        assert!(gone && until(|| folder.path().join("taken-down").exists()));
+        assert!(gone && until(|| directory.path().join("taken-down").exists()));
     }
 }

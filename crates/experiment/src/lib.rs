@@ -45,7 +45,7 @@ pub use expand::{Choices, against_itself, expand, instead};
 pub use markdown::markdown;
 pub use results::{Absent, Comparison, Results, Stopped, json};
 pub use run::{Completed, Discard, Disk, HalfWidths, MakeDisk, Setting, Sink, Stored, parents, run};
-pub use scratch::{NoFolder, clean};
+pub use scratch::{NoDirectory, clean};
 pub use suite::{Better, ExtraScore, Workload};
 
 /// Why a design could not be run.
@@ -59,9 +59,9 @@ pub enum Error {
         /// What is wrong, and where.
         what: String,
     },
-    /// No folder for the run's files could be made.
+    /// No directory for the run's files could be made.
     #[error(transparent)]
-    Scratch(#[from] NoFolder),
+    Scratch(#[from] NoDirectory),
     /// The disk requested by the design could not be made.
     #[error("{0}")]
     Disk(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -57,7 +57,7 @@ pub fn text(workload: &Workload) -> String {
 pub fn contract(workload: &Workload) -> Value {
     let factor = |f: &Factor| {
         json!({"name": f.name, "about": f.about, "default": f.default, "quick": f.quick, "values": f.values,
-               "range": f.range, "free": f.free, "folder": f.folder, "needs": f.needs})
+               "range": f.range, "free": f.free, "folder": f.directory, "needs": f.needs})
     };
     let lacking: Vec<Value> =
         lacking(workload).into_iter().map(|(value, why)| json!({"value": value, "why": why})).collect();

@@ -3,8 +3,8 @@
 use model::Environment;
 use std::path::PathBuf;
 
-/// Returns facts about the machine, about what may be benchmarked on it, and about the storage under each folder. The
-/// first folder's facts have plain names; with several, every folder's are also under `storage.NAME.`.
+/// Returns facts about the machine, about what may be benchmarked on it, and about the storage under each directory. The
+/// first directory's facts have plain names; with several, every directory's are also under `storage.NAME.`.
 pub fn facts(dirs: &[(String, PathBuf)]) -> Environment {
     let path = |dir: &PathBuf| std::path::absolute(dir).ok().and_then(|p| p.to_str().map(ToString::to_string));
     let first = dirs.first().map_or_else(|| PathBuf::from("."), |(_, dir)| dir.clone());
@@ -31,7 +31,7 @@ pub fn differences(before: &Environment, now: &Environment) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// Describes whether a folder is on other storage than before, so that a run must not be resumed, in a sentence. Disks get other
+/// Describes whether a directory is on other storage than before, so that a run must not be resumed, in a sentence. Disks get other
 /// names when a machine starts; their models and contents stay.
 pub fn other_storage(before: &Environment, now: &Environment) -> Option<String> {
     let storage = |name: &str| {

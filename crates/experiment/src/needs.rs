@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// Programs that start Android's runtime; the last two register its framework's native methods.
 const LAUNCHERS: [&str; 4] = ["dalvikvm64", "dalvikvm", "app_process64", "app_process"];
 
-/// Returns why `need` is not met here, or `None`. `dir` is a folder on the storage under test.
+/// Returns why `need` is not met here, or `None`. `dir` is a directory on the storage under test.
 pub fn unmet(need: &str, dir: &Path) -> Option<String> {
     match need {
         // SAFETY: geteuid has no arguments and cannot fail.
@@ -56,8 +56,8 @@ pub fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let admin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     let seen: BTreeSet<PathBuf> = std::env::split_paths(&path).chain(admin).collect();
-    seen.iter().any(|folder| {
-        let file = folder.join(program);
+    seen.iter().any(|directory| {
+        let file = directory.join(program);
         file.is_file() && CString::new(file.as_os_str().as_bytes()).is_ok_and(|path| accessible(&path, libc::X_OK))
     })
 }
@@ -104,11 +104,11 @@ mod tests {
     #[test]
     fn o_direct_check_names_missing_directory_and_leaves_nothing() {
         assert!(unmet("o_direct", Path::new("/nonexistent")).unwrap().contains("/nonexistent"));
-        let folder = std::env::temp_dir().join(format!("fathom-needs-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
-        let _ = unmet("o_direct", &folder);
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
-        std::fs::remove_dir(&folder).unwrap();
+        let directory = std::env::temp_dir().join(format!("fathom-needs-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let _ = unmet("o_direct", &directory);
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+        std::fs::remove_dir(&directory).unwrap();
         // No files can be created in /proc.
         assert!(unmet("o_direct", Path::new("/proc")).is_some());
     }

@@ -26,7 +26,7 @@ pub enum Error {
     NoDesigns(PathBuf),
     /// The storage under test is different.
     #[error(
-        "{}: the folders under test are on different storage now: {other}. Mount the original storage and \
+        "{}: the directories under test are on different storage now: {other}. Mount the original storage and \
          resume, or start a new run",
         dir.shown()
     )]
@@ -44,7 +44,7 @@ pub enum Error {
     Archive(#[from] archive::Error),
 }
 
-/// Returns facts about the machine, and about these folders on storage under test.
+/// Returns facts about the machine, and about these directories on storage under test.
 pub type FactsOf = dyn Fn(&[(String, PathBuf)]) -> Environment;
 
 /// Opens an archive to resume it, and records what has changed since. The text describes the damage of the log that was repaired.

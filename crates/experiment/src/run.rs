@@ -1,4 +1,4 @@
-//! Runs a design: blocks, order, gates, disks, folders; passes rows to the sink as they are produced.
+//! Runs a design: blocks, order, gates, disks, directories; passes rows to the sink as they are produced.
 
 use crate::gate::{self, Gate, Patience, Signal};
 use crate::process::{self, Background, Outcome};
@@ -55,10 +55,10 @@ pub type HalfWidths<'a> = dyn FnMut(&Results) -> Vec<Option<f64>> + 'a;
 /// The environment of a design.
 pub struct Setting<'a> {
     /// Variables of the design's words: at least `fathom`, the path of this program. The run adds `disk`, `device`, `design`
-    /// (the design's folder), `scratch` (a folder for the replicate, removed after it), `shared` (a folder for the cell), `dir`
+    /// (the design's directory), `scratch` (a directory for the replicate, removed after it), `shared` (a directory for the cell), `dir`
     /// and `kept` (the same on the storage under test, the latter for the whole run), `inner` and `block_number`.
     pub variables: BTreeMap<String, String>,
-    /// Folder for scratch folders; in memory, so that the peers' own output does not compete for the disk.
+    /// Directory for scratch directories; in memory, so that the peers' own output does not compete for the disk.
     pub scratch: PathBuf,
     /// Makes the disk that the design requests.
     pub make_disk: &'a mut MakeDisk<'a>,
@@ -70,14 +70,14 @@ pub struct Setting<'a> {
     pub wait: bool,
     /// Computes the intervals, for a design that stops by precision.
     pub half_widths: Option<&'a mut HalfWidths<'a>>,
-    /// The folder for recordings of one process of each cell; without it none is made.
+    /// The directory for recordings of one process of each cell; without it none is made.
     pub why: Option<PathBuf>,
     /// Results from before an interruption.
     pub past: Completed,
 }
 
 impl<'a> Setting<'a> {
-    /// Creates a setting for the program at `fathom`, with scratch folders in memory if /dev/shm exists, without gates.
+    /// Creates a setting for the program at `fathom`, with scratch directories in memory if /dev/shm exists, without gates.
     pub fn new(fathom: &Path, make_disk: &'a mut MakeDisk<'a>) -> Self {
         let memory = PathBuf::from("/dev/shm");
         Self {
@@ -126,7 +126,7 @@ impl Sink for Discard {
 /// false); when that is passed as [`Setting::past`], the run continues from there in the same order.
 ///
 /// # Errors
-/// A disk or folder cannot be made, or the sink refuses a row. A cell's failure is not an error: it is in the results.
+/// A disk or directory cannot be made, or the sink refuses a row. A cell's failure is not an error: it is in the results.
 /// Without its baseline a comparison ends, with the reason in all of its cells.
 pub fn run(
     design: &Design,
@@ -174,11 +174,11 @@ struct Runner<'a, 'b> {
     context: &'a Context,
     sink: &'a mut dyn Sink,
     results: Results,
-    /// The cells' own folders, by index in the design.
+    /// The cells' own directories, by index in the design.
     shared: BTreeMap<usize, Scratch>,
-    /// The run's folders on the storage under test.
+    /// The run's directories on the storage under test.
     kept: BTreeMap<PathBuf, Scratch>,
-    /// The file systems of the folders on storage under test, at the start of the run.
+    /// The file systems of the directories on storage under test, at the start of the run.
     storage: BTreeMap<PathBuf, u64>,
     /// Consecutive failures.
     failures: BTreeMap<usize, u64>,
@@ -209,7 +209,7 @@ enum Purpose {
 }
 
 impl Runner<'_, '_> {
-    /// Makes the cells' folders, runs their setups, and reports absent cells.
+    /// Makes the cells' directories, runs their setups, and reports absent cells.
     fn prepare(&mut self) -> Result<(), Error> {
         for (at, cell) in self.design.cells.iter().enumerate() {
             let row = DesignCell {
@@ -229,8 +229,8 @@ impl Runner<'_, '_> {
             self.renew_disk()?;
         }
         for (at, cell) in self.design.cells.iter().enumerate() {
-            let folder = Scratch::new(&self.setting.scratch)?;
-            self.shared.insert(at, folder);
+            let directory = Scratch::new(&self.setting.scratch)?;
+            self.shared.insert(at, directory);
             let dir = cell.dir.as_deref().unwrap_or(Path::new("."));
             let lacking = match self.past.absent.remove(&(at as u64)) {
                 Some(why) => Some(why),
@@ -249,7 +249,7 @@ impl Runner<'_, '_> {
         Ok(())
     }
 
-    /// Makes the run's folder on the cell's storage, if the cell's command uses one.
+    /// Makes the run's directory on the cell's storage, if the cell's command uses one.
     fn keep(&mut self, cell: &Cell) -> Result<(), String> {
         let Some(dir) = &cell.dir else { return Ok(()) };
         // It is better to know before the first block whether anything can be created there.
@@ -560,7 +560,7 @@ impl Runner<'_, '_> {
 
     /// Records one process of each cell that can be recorded, if requested.
     fn whys(&mut self) -> Result<(), Error> {
-        let Some(folder) = self.setting.why.clone().filter(|_| self.results.complete()) else { return Ok(()) };
+        let Some(directory) = self.setting.why.clone().filter(|_| self.results.complete()) else { return Ok(()) };
         let design = self.design;
         let block = self.results.replicates.iter().map(|r| r.block + 1).max().unwrap_or(0);
         for (at, cell) in design.cells.iter().enumerate() {
@@ -579,7 +579,7 @@ impl Runner<'_, '_> {
             let name = format!("{}-{at}.fathom", design.name);
             // Whatever prevents a recording is reported as its reason of failure.
             let outcome = match self.argv(at, cell, fill, block, Purpose::Count)? {
-                Ok(ready) => self.process(cell, &self.recording(ready, &folder.join(&name))).0,
+                Ok(ready) => self.process(cell, &self.recording(ready, &directory.join(&name))).0,
                 Err(why) => Outcome::failed(why),
             };
             if outcome.interrupted {
@@ -628,13 +628,13 @@ impl Runner<'_, '_> {
     }
 }
 
-/// Returns the folders in which a run of `design` makes folders of its own: those left there by killed runs may be
+/// Returns the directories in which a run of `design` makes directories of its own: those left there by killed runs may be
 /// [cleaned](crate::clean).
 pub fn parents(design: &Design, setting: &Setting<'_>) -> BTreeSet<PathBuf> {
     design.cells.iter().filter_map(|cell| cell.dir.clone()).chain([setting.scratch.clone()]).collect()
 }
 
-/// Returns the number of the file system of a folder, as long as it is mounted.
+/// Returns the number of the file system of a directory, as long as it is mounted.
 fn file_system(dir: &Path) -> Result<u64, String> {
     std::fs::metadata(dir).map(|m| m.dev()).map_err(|e| format!("cannot inspect {}: {e}", dir.shown()))
 }

@@ -1,8 +1,8 @@
-//! Folders that are removed with their contents: on drop, or, if their owner was killed, by the next run in the same place.
+//! Directories that are removed with their contents: on drop, or, if their owner was killed, by the next run in the same place.
 //!
-//! The kernel knows whether the owner is alive: as long as it is, it holds a lock (flock) on the folder itself, and no name,
+//! The kernel knows whether the owner is alive: as long as it is, it holds a lock (flock) on the directory itself, and no name,
 //! number or time has to be trusted. So a concurrent run, even in another container, is never cleaned up. If a file system has no
-//! such locks, only owners remove their folders; folders of other users are never removed.
+//! such locks, only owners remove their directories; directories of other users are never removed.
 
 use crate::process;
 use model::text::ShownPath as _;
@@ -15,33 +15,33 @@ use std::path::{Path, PathBuf};
 /// Prefix of the names. Versions that held no lock used `fathom-bench-…`, which nothing here touches.
 const PREFIX: &str = "fathom-run-";
 
-/// No folder could be made.
+/// No directory could be made.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot create a folder in {}: {source}", parent.shown())]
-pub struct NoFolder {
-    /// The parent folder.
+#[error("cannot create a directory in {}: {source}", parent.shown())]
+pub struct NoDirectory {
+    /// The parent directory.
     pub parent: PathBuf,
     /// The reason.
     #[source]
     pub source: io::Error,
 }
 
-/// A folder that is removed with its contents.
+/// A directory that is removed with its contents.
 #[derive(Debug)]
 pub struct Scratch {
-    /// The folder.
+    /// The directory.
     pub path: PathBuf,
     /// Its lock, unless the file system has none.
     _lock: Option<File>,
 }
 
 impl Scratch {
-    /// Makes a new folder in `parent`.
+    /// Makes a new directory in `parent`.
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn new(parent: &Path) -> Result<Self, NoFolder> {
-        let failed = |source| NoFolder { parent: parent.into(), source };
+    pub fn new(parent: &Path) -> Result<Self, NoDirectory> {
+        let failed = |source| NoDirectory { parent: parent.into(), source };
         loop {
             let path = parent.join(format!("{PREFIX}{}-{}", std::process::id(), process::now_ns()));
             match std::fs::create_dir(&path) {
@@ -50,7 +50,7 @@ impl Scratch {
                 made => made.map_err(failed)?,
             }
             let lock = match open(&path) {
-                // A cleanup may have been faster than our lock, and removed the folder as a leftover.
+                // A cleanup may have been faster than our lock, and removed the directory as a leftover.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened.map_err(failed)?,
             };
@@ -74,7 +74,7 @@ fn remove(path: &Path) -> bool {
     std::fs::remove_dir_all(path).or_else(|_| std::fs::remove_dir_all(path)).is_ok()
 }
 
-/// Removes the folders that killed runs left in `parent`; returns their number.
+/// Removes the directories that killed runs left in `parent`; returns their number.
 pub fn clean(parent: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(parent) else { return 0 };
     // SAFETY: takes no arguments and cannot fail.
@@ -82,16 +82,16 @@ pub fn clean(parent: &Path) -> usize {
     let left = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     left.filter(|entry| {
         let path = entry.path();
-        let Ok(folder) = open(&path) else { return false };
-        folder.metadata().is_ok_and(|about| about.uid() == me)
-            && flock(&folder, libc::LOCK_EX | libc::LOCK_NB).is_ok()
-            && is(&path, &folder)
+        let Ok(directory) = open(&path) else { return false };
+        directory.metadata().is_ok_and(|about| about.uid() == me)
+            && flock(&directory, libc::LOCK_EX | libc::LOCK_NB).is_ok()
+            && is(&path, &directory)
             && remove(&path)
     })
     .count()
 }
 
-/// Opens a folder; anything else, including a link to a folder, is an error.
+/// Opens a directory; anything else, including a link to a directory, is an error.
 fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
@@ -101,10 +101,10 @@ fn flock(file: &File, how: libc::c_int) -> io::Result<()> {
     if unsafe { libc::flock(file.as_raw_fd(), how) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether the path still refers to that folder.
-fn is(path: &Path, folder: &File) -> bool {
+/// Whether the path still refers to that directory.
+fn is(path: &Path, directory: &File) -> bool {
     let id = |about: std::fs::Metadata| (about.dev(), about.ino());
-    std::fs::symlink_metadata(path).map(id).ok() == folder.metadata().map(id).ok()
+    std::fs::symlink_metadata(path).map(id).ok() == directory.metadata().map(id).ok()
 }
 
 #[cfg(test)]

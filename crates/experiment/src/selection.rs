@@ -15,7 +15,7 @@ pub struct Selection {
     pub named: bool,
     /// Values by `FACTOR` or `WORKLOAD.FACTOR`.
     pub parameters: Vec<(String, Vec<String>)>,
-    /// Folders on storage under test: a name and the folder.
+    /// Directories on storage under test: a name and the directory.
     pub dirs: Vec<(String, PathBuf)>,
     /// Whether to use the quick values and effort.
     pub quick: bool,
@@ -61,7 +61,7 @@ fn has(names: &[String]) -> &'static str {
 /// Returns the designs, and notes on the selection: values that were replaced by others since they cannot run here.
 ///
 /// # Errors
-/// A parameter or a folder that applies to nothing, or the same design twice.
+/// A parameter or a directory that applies to nothing, or the same design twice.
 pub fn designs(selection: &Selection, new_seed: u64) -> Result<(Vec<Design>, Vec<String>), Error> {
     let workloads: Vec<&Workload> = selection
         .runnable
@@ -110,7 +110,7 @@ fn without_files(selection: &Selection) -> Result<Vec<String>, Error> {
         .runnable
         .iter()
         .filter_map(|one| match one {
-            Runnable::Workload(workload) if workload.factors.iter().any(|f| f.folder) => None,
+            Runnable::Workload(workload) if workload.factors.iter().any(|f| f.directory) => None,
             Runnable::Workload(workload) => Some(workload.name.clone()),
             Runnable::Comparison(design) => Some(design.name.clone()),
         })
@@ -144,13 +144,13 @@ fn choices(selection: &Selection, workload: &Workload, share: f64, seed: u64) ->
     }
 }
 
-/// Returns the needs of a workload's factor values that this machine, or one of the folders, does not meet.
+/// Returns the needs of a workload's factor values that this machine, or one of the directories, does not meet.
 fn unmet(workload: &Workload, dirs: &[(String, PathBuf)]) -> BTreeSet<String> {
     let here = [PathBuf::from(".")];
-    let folders: Vec<&PathBuf> =
+    let directories: Vec<&PathBuf> =
         if dirs.is_empty() { here.iter().collect() } else { dirs.iter().map(|d| &d.1).collect() };
     let needs: BTreeSet<&String> = workload.factors.iter().flat_map(|f| f.needs.values().flatten()).collect();
-    let lacking = |need: &&&String| folders.iter().any(|folder| needs::unmet(need, folder).is_some());
+    let lacking = |need: &&&String| directories.iter().any(|directory| needs::unmet(need, directory).is_some());
     needs.iter().filter(lacking).map(|need| need.to_string()).collect()
 }
 
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_for_workloads_without_files_is_refused_or_noted() {
+    fn directory_for_workloads_without_files_is_refused_or_noted() {
         let dirs = vec![("here".to_string(), PathBuf::from("."))];
         let only = Selection { dirs: dirs.clone(), ..selected(&["linpack"]) };
         assert!(refused(&only).contains("linpack has no files"), "{}", refused(&only));

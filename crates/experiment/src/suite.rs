@@ -226,10 +226,10 @@ pub struct Factor {
     /// Whether any text is allowed.
     #[serde(default)]
     pub free: bool,
-    /// Whether values are folders on the storage under test, given by `--dir`. `{dir}` is then a new folder in it for
+    /// Whether values are directories on the storage under test, given by `--dir`. `{dir}` is then a new directory in it for
     /// the replicate, and `{kept}` one that exists as long as the run.
-    #[serde(default)]
-    pub folder: bool,
+    #[serde(default, rename = "folder")]
+    pub directory: bool,
     /// Additional needs of some values, by value.
     #[serde(default)]
     pub needs: BTreeMap<String, Vec<String>>,
@@ -329,7 +329,7 @@ impl Factor {
     /// The allowed values.
     pub fn check(&self, value: &str) -> Result<(), NotAllowed> {
         let allowed = self.free
-            || self.folder
+            || self.directory
             || self.values.iter().any(|v| v == value)
             || self.bounds().is_some_and(|(low, high)| number(value).is_some_and(|n| (low..=high).contains(&n)));
         if allowed {
@@ -341,7 +341,7 @@ impl Factor {
     /// Describes the allowed values, for people.
     pub fn allowed(&self) -> String {
         match (&self.values[..], &self.range[..]) {
-            _ if self.folder => "any folder (--dir)".into(),
+            _ if self.directory => "any directory (--dir)".into(),
             _ if self.free => "any text".into(),
             ([], [low, high, ..]) => format!("{low} to {high}"),
             (values, [low, high, ..]) => format!("{}, or {low} to {high}", values.join(", ")),
@@ -450,17 +450,17 @@ impl Workload {
         if name.is_empty() || !name.bytes().all(sound) {
             return Err(format!("factor {name:?}: a name consists of lower-case letters and _"));
         }
-        if GIVEN.contains(&name.as_str()) && !(factor.folder && name == "dir") || name == "sizing" {
+        if GIVEN.contains(&name.as_str()) && !(factor.directory && name == "dir") || name == "sizing" {
             return Err(format!("factor {name:?}: this name is reserved"));
         }
-        if factor.folder && name != "dir" {
-            return Err(format!("factor {name:?}: a factor of folders must be named dir"));
+        if factor.directory && name != "dir" {
+            return Err(format!("factor {name:?}: a factor of directories must be named dir"));
         }
         if !factor.range.is_empty() && (factor.range.len() != 2 || factor.bounds().is_none_or(|(l, h)| l > h)) {
             return Err(format!("factor {name:?}: range must be two numbers, the smaller first"));
         }
-        if factor.values.is_empty() && factor.range.is_empty() && !factor.free && !factor.folder {
-            return Err(format!("factor {name:?}: set what is allowed: values, range, free or folder"));
+        if factor.values.is_empty() && factor.range.is_empty() && !factor.free && !factor.directory {
+            return Err(format!("factor {name:?}: set what is allowed: values, range, free or directory"));
         }
         if factor.default.is_empty() {
             return Err(format!("factor {name:?}: default has no value"));
@@ -542,7 +542,7 @@ mod tests {
         name = "dir"
         about = "where"
         default = "."
-        folder = true
+        directory = true
 
         [[skip]]
         when = { mode = "b", size = [1, 2] }

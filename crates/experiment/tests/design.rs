@@ -8,7 +8,7 @@ use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use support::Folder;
+use support::Directory;
 
 type Refused = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
@@ -67,7 +67,7 @@ fn design(text: &str) -> Design {
 
 fn go(
     design: &Design,
-    folder: &Folder,
+    directory: &Directory,
     context: &Context,
     log: &Rc<RefCell<String>>,
 ) -> Result<(Results, Rows), Error> {
@@ -76,7 +76,7 @@ fn go(
         Ok(Box::new(Paper { path: "/paper".into(), log: log.clone() }) as Box<dyn Disk>)
     };
     let mut setting = Setting::new(Path::new("/bin/sh"), &mut make);
-    setting.scratch = folder.0.clone();
+    setting.scratch = directory.0.clone();
     let mut rows = Rows::default();
     let results = run(design, &mut setting, context, &mut rows)?;
     Ok((results, rows))
@@ -100,9 +100,9 @@ const THREE: &str = r#"
 
 #[test]
 fn every_block_runs_every_cell_once_in_seeded_order() {
-    let folder = Folder::new("order");
-    let (results, rows) = go(&design(THREE), &folder, &Context::silent(), &Rc::default()).unwrap();
-    assert!(results.complete() && results.absent.is_empty() && folder.is_empty());
+    let directory = Directory::new("order");
+    let (results, rows) = go(&design(THREE), &directory, &Context::silent(), &Rc::default()).unwrap();
+    assert!(results.complete() && results.absent.is_empty() && directory.is_empty());
     assert_eq!((rows.cells.len(), rows.replicates.len()), (3, 9 * 3));
     let orders: Vec<Vec<u64>> = rows.replicates.chunks(3).map(|b| b.iter().map(|r| r.cell).collect()).collect();
     for (block, order) in orders.iter().enumerate() {
@@ -117,10 +117,10 @@ fn every_block_runs_every_cell_once_in_seeded_order() {
     assert_eq!(comparisons[2].ratio.map(|r| (r.value, r.n)), Some((0.5, 8)));
     assert!(comparisons[1].self_check.unwrap().passed);
     // The same seed gives the same order, another seed another one.
-    let (_, again) = go(&design(THREE), &folder, &Context::silent(), &Rc::default()).unwrap();
+    let (_, again) = go(&design(THREE), &directory, &Context::silent(), &Rc::default()).unwrap();
     assert!(rows.replicates.iter().zip(&again.replicates).all(|(a, b)| (a.cell, a.block) == (b.cell, b.block)));
     let other = design(&THREE.replace("42", "43"));
-    let (_, other) = go(&other, &folder, &Context::silent(), &Rc::default()).unwrap();
+    let (_, other) = go(&other, &directory, &Context::silent(), &Rc::default()).unwrap();
     assert!(rows.replicates.iter().zip(&other.replicates).any(|(a, b)| a.cell != b.cell));
 }
 
@@ -147,8 +147,8 @@ fn absent_and_failing_peers_are_named() {
         setup = [["/bin/false"]]
     "#
     );
-    let folder = Folder::new("absent");
-    let (results, rows) = go(&design(&text), &folder, &Context::silent(), &Rc::default()).unwrap();
+    let directory = Directory::new("absent");
+    let (results, rows) = go(&design(&text), &directory, &Context::silent(), &Rc::default()).unwrap();
     let why = |cell: &str| results.absent.iter().find(|a| a.cell == cell).unwrap().why.clone();
     assert!(why("missing").contains("not installed"));
     assert!(why("broken").contains("cannot") && why("broken").contains("3 consecutive failures"));
@@ -157,7 +157,7 @@ fn absent_and_failing_peers_are_named() {
     assert!(why("unprepared").contains("setup failed"));
     let runs = |cell: u64| rows.replicates.iter().filter(|r| r.cell == cell).count();
     assert_eq!((runs(0), runs(3), runs(4), runs(7)), (9, 0, 3, 0));
-    assert!(results.complete() && folder.is_empty());
+    assert!(results.complete() && directory.is_empty());
     for name in ["missing", "broken", "silent", "elsewhere", "unprepared"] {
         assert!(experiment::markdown(&results).contains(&format!("| {name} ")), "{name} has a row");
     }
@@ -166,8 +166,8 @@ fn absent_and_failing_peers_are_named() {
 #[test]
 fn missing_baseline_stops_comparison_with_reason() {
     let text = THREE.replacen("argv = [\"@say\", \"10\"]", "argv = [\"/bin/false\"]", 1);
-    let folder = Folder::new("baseline");
-    let (results, rows) = go(&design(&text), &folder, &Context::silent(), &Rc::default()).unwrap();
+    let directory = Directory::new("baseline");
+    let (results, rows) = go(&design(&text), &directory, &Context::silent(), &Rc::default()).unwrap();
     assert_eq!(results.stopped, Some(Stopped::Nothing));
     let baseline = results.without_baseline().unwrap();
     assert!(baseline.cell == "a" && baseline.why.contains("given up after 3 consecutive failures"), "{baseline:?}");
@@ -180,7 +180,7 @@ fn missing_baseline_stops_comparison_with_reason() {
     // Ignores line breaks.
     let page = experiment::markdown(&results).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(page.contains("**a is missing: given up after 3") && page.contains("nothing to compare with"), "{page}");
-    assert!(folder.is_empty());
+    assert!(directory.is_empty());
 }
 
 #[test]
@@ -199,8 +199,8 @@ fn disks_are_made_per_replicate_block_or_run_and_removed() {
             same_as = "a"
         "#
         );
-        let (folder, log) = (Folder::new(fresh), Rc::default());
-        let (results, _) = go(&design(&text), &folder, &Context::silent(), &log).unwrap();
+        let (directory, log) = (Directory::new(fresh), Rc::default());
+        let (results, _) = go(&design(&text), &directory, &Context::silent(), &log).unwrap();
         assert!(results.absent.is_empty(), "{:?}", results.absent);
         assert_eq!(*log.borrow(), expected, "{fresh}");
     }
@@ -219,9 +219,9 @@ fn scratch_and_background_live_as_long_as_replicate() {
         background_settle_ms = 200
         argv = ["/bin/sh", "-c", 'p=$(cat {scratch}/pid); kill -0 $p && echo "{\"metric\":\"x\",\"v\":$p}"']
     "#;
-    let folder = Folder::new("background");
-    let (results, rows) = go(&design(text), &folder, &Context::silent(), &Rc::default()).unwrap();
-    assert!(results.absent.is_empty() && folder.is_empty());
+    let directory = Directory::new("background");
+    let (results, rows) = go(&design(text), &directory, &Context::silent(), &Rc::default()).unwrap();
+    assert!(results.absent.is_empty() && directory.is_empty());
     for sample in rows.samples.iter().filter(|s| s.metric == "x") {
         assert!(!Path::new(&format!("/proc/{}", sample.value)).exists());
     }
@@ -230,7 +230,7 @@ fn scratch_and_background_live_as_long_as_replicate() {
 #[test]
 fn interrupted_run_keeps_measurements() {
     let text = THREE.replace("blocks = 8", "blocks = 1000");
-    let folder = Folder::new("interrupt");
+    let directory = Directory::new("interrupt");
     let holder: std::sync::Arc<std::sync::OnceLock<std::sync::Arc<std::sync::atomic::AtomicBool>>> = Default::default();
     let context = Context::new({
         let holder = holder.clone();
@@ -241,8 +241,8 @@ fn interrupted_run_keeps_measurements() {
         })
     });
     holder.set(context.cancel_flag()).unwrap();
-    let (results, rows) = go(&design(&text), &folder, &context, &Rc::default()).unwrap();
-    assert!(!results.complete() && folder.is_empty());
+    let (results, rows) = go(&design(&text), &directory, &context, &Rc::default()).unwrap();
+    assert!(!results.complete() && directory.is_empty());
     assert!((9..=10).contains(&rows.replicates.len()), "{}", rows.replicates.len());
     assert!(experiment::markdown(&results).contains("was interrupted"));
 }
@@ -250,9 +250,9 @@ fn interrupted_run_keeps_measurements() {
 /// The shipped designs are valid, and each names its A/A arm.
 #[test]
 fn peer_designs_are_valid() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/peers");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/peers");
     let mut seen = 0;
-    for file in std::fs::read_dir(folder).unwrap() {
+    for file in std::fs::read_dir(directory).unwrap() {
         let path = file.unwrap().path();
         // A peer's own source may be beside its design.
         if path.extension().is_none_or(|e| e != "toml") {
@@ -274,9 +274,9 @@ fn peer_designs_are_valid() {
 /// The suite's designs parse and expand, quick and full.
 #[test]
 fn suite_designs_are_valid() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/suite");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/suite");
     let mut seen = 0;
-    for file in std::fs::read_dir(folder).unwrap() {
+    for file in std::fs::read_dir(directory).unwrap() {
         let path = file.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let workload = experiment::Workload::parse(&path.display().to_string(), &text).unwrap();

@@ -1,4 +1,4 @@
-//! Workloads of shell commands with fixed numbers: stopping, resuming, sizing, false output, gates, folders.
+//! Workloads of shell commands with fixed numbers: stopping, resuming, sizing, false output, gates, directories.
 
 mod support;
 
@@ -10,7 +10,7 @@ use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use support::Folder;
+use support::Directory;
 
 #[derive(Default)]
 struct Rows {
@@ -66,7 +66,7 @@ fn workload(script: &str, rest: &str) -> Workload {
         name = "dir"
         about = "where"
         default = "."
-        folder = true
+        directory = true
     "#
     );
     Workload::parse("fake.toml", &text).unwrap()
@@ -99,7 +99,7 @@ struct Options<'a> {
     why: Option<PathBuf>,
 }
 
-fn go(design: &Design, folder: &Folder, context: &Context, options: Options<'_>) -> (Results, Rows) {
+fn go(design: &Design, directory: &Directory, context: &Context, options: Options<'_>) -> (Results, Rows) {
     let mut make = |_: &DiskWanted| Err("none here".into());
     // Values with shorter lifetimes than the setting are moved into closures of their own.
     let (mut sensors, mut widths) = (options.sensors, options.widths);
@@ -110,7 +110,7 @@ fn go(design: &Design, folder: &Folder, context: &Context, options: Options<'_>)
         None => vec![None; results.design.cells.len()],
     };
     let mut setting = Setting::new(Path::new("/bin/sh"), &mut make);
-    setting.scratch = folder.0.clone();
+    setting.scratch = directory.0.clone();
     setting.past = options.past;
     setting.why = options.why;
     setting.half_widths = Some(&mut look);
@@ -122,11 +122,11 @@ fn go(design: &Design, folder: &Folder, context: &Context, options: Options<'_>)
     (results, rows)
 }
 
-fn design(workload: &Workload, folder: &Folder, kinds: &[&str], blocks: u64) -> Design {
+fn design(workload: &Workload, directory: &Directory, kinds: &[&str], blocks: u64) -> Design {
     let kinds = kinds.iter().map(ToString::to_string).collect();
     let choices = Choices {
         factors: BTreeMap::from([("kind".to_string(), kinds)]),
-        dirs: vec![("here".into(), folder.0.clone())],
+        dirs: vec![("here".into(), directory.0.clone())],
         blocks: Some(blocks),
         seed: 7,
         ..Choices::default()
@@ -141,9 +141,9 @@ fn plan(rows: &[Replicate]) -> Vec<(u64, u64, u64, u64, bool, Option<String>)> {
 
 #[test]
 fn processes_run_in_seeded_order_and_keep_their_output() {
-    let folder = Folder::new("order");
-    let design = design(&workload(FAKE, ""), &folder, &["a", "b"], 6);
-    let (results, rows) = go(&design, &folder, &Context::silent(), Options::default());
+    let directory = Directory::new("order");
+    let design = design(&workload(FAKE, ""), &directory, &["a", "b"], 6);
+    let (results, rows) = go(&design, &directory, &Context::silent(), Options::default());
     let expected: Vec<u64> = order::blocks(7, 2).take(7).flatten().map(|c| c as u64).collect();
     assert_eq!(rows.replicates.iter().map(|r| r.cell).collect::<Vec<_>>(), expected);
     assert_eq!((results.stopped, results.replicates.len()), (Some(Stopped::Blocks), 14));
@@ -151,24 +151,24 @@ fn processes_run_in_seeded_order_and_keep_their_output() {
     assert!(rows.replicates.iter().all(|r| r.start_unix_ns.is_some() && r.gates.is_none()));
     assert_eq!(rows.marks.len(), 14);
     assert_eq!(rows.samples.iter().filter(|s| s.metric == "iteration").count(), 14 * 20);
-    assert!(folder.is_empty());
+    assert!(directory.is_empty());
 }
 
 #[test]
 fn cells_of_block_get_its_number() {
-    let folder = Folder::new("block");
+    let directory = Directory::new("block");
     let script = format!("echo \"{{\\\"mark\\\":\\\"seed\\\",\\\"text\\\":\\\"$5\\\"}}\"\n{FAKE}");
-    let design = design(&workload(&script, ""), &folder, &["a", "b"], 3);
-    let (_, rows) = go(&design, &folder, &Context::silent(), Options::default());
+    let design = design(&workload(&script, ""), &directory, &["a", "b"], 3);
+    let (_, rows) = go(&design, &directory, &Context::silent(), Options::default());
     let texts: Vec<&str> = rows.marks.iter().filter(|m| m.name == "seed").map(|m| m.text.as_str()).collect();
     assert_eq!(texts, ["0", "0", "1", "1", "2", "2", "3", "3"]);
 }
 
 #[test]
 fn resumed_run_equals_uninterrupted_one() {
-    let folder = Folder::new("resume");
-    let design = design(&workload(FAKE, ""), &folder, &["a", "bad", "b"], 5);
-    let (whole, rows) = go(&design, &folder, &Context::silent(), Options::default());
+    let directory = Directory::new("resume");
+    let design = design(&workload(FAKE, ""), &directory, &["a", "bad", "b"], 5);
+    let (whole, rows) = go(&design, &directory, &Context::silent(), Options::default());
     // The bad cell is given up after three blocks.
     assert_eq!(rows.replicates.len(), 6 * 2 + 3);
     for cut in 0..=rows.replicates.len() {
@@ -180,7 +180,7 @@ fn resumed_run_equals_uninterrupted_one() {
             marks: rows.marks.iter().filter(|m| before(m.replicate)).cloned().collect(),
             absent: if given_up { rows.absent.clone() } else { BTreeMap::new() },
         };
-        let (results, rest) = go(&design, &folder, &Context::silent(), Options { past, ..Options::default() });
+        let (results, rest) = go(&design, &directory, &Context::silent(), Options { past, ..Options::default() });
         assert_eq!(plan(&results.replicates), plan(&whole.replicates), "cut at {cut}");
         assert_eq!(plan(&rest.replicates), plan(&whole.replicates[cut..]), "cut at {cut}");
         assert_eq!((results.absent, results.samples.len()), (whole.absent.clone(), whole.samples.len()));
@@ -189,12 +189,12 @@ fn resumed_run_equals_uninterrupted_one() {
 
 #[test]
 fn failed_recording_says_why() {
-    let folder = Folder::new("why");
-    let mut design = design(&workload(FAKE, "why = {}"), &folder, &["a"], 2);
+    let directory = Directory::new("why");
+    let mut design = design(&workload(FAKE, "why = {}"), &directory, &["a"], 2);
     // As if its directory could not be created: there is no command to record.
     design.cells[0].why.as_mut().unwrap().variables.clear();
-    let options = Options { why: Some(folder.0.clone()), ..Options::default() };
-    let (results, rows) = go(&design, &folder, &Context::silent(), options);
+    let options = Options { why: Some(directory.0.clone()), ..Options::default() };
+    let (results, rows) = go(&design, &directory, &Context::silent(), options);
     let texts = |r: &&Replicate| r.why.as_deref() == Some("fake-0.fathom");
     let (kept, stored) = (results.replicates.iter().find(texts), rows.replicates.iter().find(texts));
     assert!(kept.and_then(|r| r.failure.as_ref()).is_some_and(|why| why.contains("{kind}")), "{kept:?}");
@@ -203,10 +203,10 @@ fn failed_recording_says_why() {
 
 #[test]
 fn unverified_crashed_and_invalid_replicates_have_no_result() {
-    let folder = Folder::new("lies");
+    let directory = Directory::new("lies");
     let kinds = ["lie", "bad", "silent", "nonsense", "zero", "workless"];
-    let design = design(&workload(FAKE, ""), &folder, &kinds, 2);
-    let (results, rows) = go(&design, &folder, &Context::silent(), Options::default());
+    let design = design(&workload(FAKE, ""), &directory, &kinds, 2);
+    let (results, rows) = go(&design, &directory, &Context::silent(), Options::default());
     let why = |cell: usize| rows.replicates.iter().find(|r| r.cell == cell as u64).unwrap().failure.clone().unwrap();
     for (cell, part) in [
         (0, "check of the result failed: 3 rows, not 5"),
@@ -225,8 +225,8 @@ fn unverified_crashed_and_invalid_replicates_have_no_result() {
 
 #[test]
 fn blocks_are_added_until_intervals_are_narrow() {
-    let folder = Folder::new("precision");
-    let mut design = design(&workload(FAKE, ""), &folder, &["a", "b"], 3);
+    let directory = Directory::new("precision");
+    let mut design = design(&workload(FAKE, ""), &directory, &["a", "b"], 3);
     design.plan.as_mut().unwrap().exactly = false;
     let narrow_from = |blocks: usize| Options {
         widths: Some(Box::new(move |results: &Results| {
@@ -236,12 +236,12 @@ fn blocks_are_added_until_intervals_are_narrow() {
         ..Options::default()
     };
     for (narrow, blocks) in [(1, 3), (5, 5)] {
-        let (results, rows) = go(&design, &folder, &Context::silent(), narrow_from(narrow));
+        let (results, rows) = go(&design, &directory, &Context::silent(), narrow_from(narrow));
         assert_eq!((results.stopped, rows.replicates.len()), (Some(Stopped::Precision), (1 + blocks) * 2));
     }
     // Without any budget only the minimum number of blocks is run.
     design.plan.as_mut().unwrap().budget = std::time::Duration::ZERO;
-    let (results, rows) = go(&design, &folder, &Context::silent(), narrow_from(5));
+    let (results, rows) = go(&design, &directory, &Context::silent(), narrow_from(5));
     assert_eq!((results.stopped, rows.replicates.len()), (Some(Stopped::Budget), (1 + 3) * 2));
 }
 
@@ -254,16 +254,16 @@ fn calibrated_inner_count_is_fixed_after_warm_up() {
     "#;
     let mut workload = workload(script, "sizing = { calibrate = ['0'], fixed = ['--inner={inner}'] }");
     workload.argv.push("@sizing".into());
-    let folder = Folder::new("sizing");
-    let design = design(&workload, &folder, &["a", "b"], 3);
-    let (results, rows) = go(&design, &folder, &Context::silent(), Options::default());
+    let directory = Directory::new("sizing");
+    let design = design(&workload, &directory, &["a", "b"], 3);
+    let (results, rows) = go(&design, &directory, &Context::silent(), Options::default());
     assert!(results.absent.is_empty(), "{:?}", results.absent);
     let said: Vec<f64> = rows.samples.iter().filter(|s| s.metric == "said").map(|s| s.value).collect();
     assert_eq!(said, [0.0, 0.0, 64.0, 64.0, 64.0, 64.0, 64.0, 64.0]);
     // A resumed run does not size again.
     let past =
         Completed { replicates: rows.replicates[..2].to_vec(), marks: rows.marks.clone(), ..Completed::default() };
-    let (_, rest) = go(&design, &folder, &Context::silent(), Options { past, ..Options::default() });
+    let (_, rest) = go(&design, &directory, &Context::silent(), Options { past, ..Options::default() });
     assert!(rest.samples.iter().filter(|s| s.metric == "said").all(|s| s.value == 64.0));
     assert_eq!(rest.replicates.len(), 6);
 }
@@ -274,16 +274,16 @@ fn failed_warm_up_quotes_workload_error() {
     let script = "echo 'not enough space for 16 MiB' >&2; exit 1";
     let mut workload = workload(script, "sizing = { calibrate = ['0'], fixed = ['--inner={inner}'] }");
     workload.argv.push("@sizing".into());
-    let folder = Folder::new("no-room");
-    let design = design(&workload, &folder, &["a"], 3);
-    let (results, _) = go(&design, &folder, &Context::silent(), Options::default());
+    let directory = Directory::new("no-room");
+    let design = design(&workload, &directory, &["a"], 3);
+    let (results, _) = go(&design, &directory, &Context::silent(), Options::default());
     assert!(results.absent[0].why.contains("not enough space for 16 MiB"), "{}", results.absent[0].why);
 }
 
 #[test]
 fn gate_states_are_recorded_per_process() {
-    let folder = Folder::new("gates");
-    let mut design = design(&workload(FAKE, ""), &folder, &["a"], 2);
+    let directory = Directory::new("gates");
+    let mut design = design(&workload(FAKE, ""), &directory, &["a"], 2);
     let plan = design.plan.as_mut().unwrap();
     // Waiting may take a tenth of this.
     (plan.quick, plan.budget) = (true, std::time::Duration::from_secs(2));
@@ -295,7 +295,7 @@ fn gate_states_are_recorded_per_process() {
         battery: Err("no battery".into()),
     };
     let (_, rows) =
-        go(&design, &folder, &Context::silent(), Options { sensors: Some(&mut sensors), ..Options::default() });
+        go(&design, &directory, &Context::silent(), Options { sensors: Some(&mut sensors), ..Options::default() });
     let state = |row: &Replicate, gate: &str| {
         let gates: serde_json::Value = serde_json::from_str(row.gates.as_ref().unwrap()).unwrap();
         gates[gate]["state"].as_str().unwrap().to_string()
@@ -313,21 +313,21 @@ fn leftovers_of_processes_are_removed_even_after_kill() {
         [ $1 = b ] && kill -9 $$
         exit 0
     "#;
-    let folder = Folder::new("leftovers");
-    let design = design(&workload(script, ""), &folder, &["a", "b"], 2);
-    let (results, rows) = go(&design, &folder, &Context::silent(), Options::default());
+    let directory = Directory::new("leftovers");
+    let design = design(&workload(script, ""), &directory, &["a", "b"], 2);
+    let (results, rows) = go(&design, &directory, &Context::silent(), Options::default());
     assert!(rows.replicates.iter().all(|r| r.failure.is_some() == (r.cell == 1)), "{:?}", rows.replicates);
-    assert!(results.complete() && folder.is_empty());
+    assert!(results.complete() && directory.is_empty());
 }
 
 #[test]
 fn vanished_storage_fails_only_its_cells() {
     let script = r#"[ $1 = b ] && rm -rf "$(dirname "$2")"; echo '{"metric":"iteration","v":5}'; echo '{"metric":"work","v":1}'"#;
-    let (folder, card) = (Folder::new("scratch"), Folder::new("card"));
+    let (directory, card) = (Directory::new("scratch"), Directory::new("card"));
     let design = design(&workload(script, ""), &card, &["b"], 5);
-    let (results, rows) = go(&design, &folder, &Context::silent(), Options::default());
+    let (results, rows) = go(&design, &directory, &Context::silent(), Options::default());
     let last = rows.replicates.last().unwrap().failure.clone().unwrap();
     assert!(last.contains("cannot inspect") && last.contains("card"), "{last}");
     assert_eq!((results.stopped, results.absent.len()), (Some(Stopped::Nothing), 1));
-    assert!(rows.replicates[0].failure.is_none() && folder.is_empty());
+    assert!(rows.replicates[0].failure.is_none() && directory.is_empty());
 }

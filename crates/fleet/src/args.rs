@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Keep archives of many devices and days in one place, as files that any query engine can read.
 ///
-/// A fleet is a folder, or a bucket in any S3-compatible store (s3://BUCKET/PATH; credentials and endpoint from AWS_ACCESS_KEY_ID,
+/// A fleet is a directory, or a bucket in any S3-compatible store (s3://BUCKET/PATH; credentials and endpoint from AWS_ACCESS_KEY_ID,
 /// AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for a store without TLS). Its tables are Parquet files
 /// in TABLE/date=DAY/, which `fathom sql FLEET` and any other engine can query.
 #[derive(Debug, Args)]
@@ -18,7 +18,6 @@ pub struct Fleet {
 }
 
 /// The verbs of `fathom fleet`; their help is at their arguments too.
-#[allow(missing_docs)]
 #[derive(Debug, Subcommand)]
 pub enum FleetVerb {
     Init(Init),
@@ -94,7 +93,7 @@ impl From<Private> for Treatment {
 /// The rules apply to everything that is added. They cannot be changed later, since dropped data is gone.
 #[derive(Debug, Args)]
 pub struct Init {
-    /// The fleet: a folder, or s3://BUCKET/PATH
+    /// The fleet: a directory, or s3://BUCKET/PATH
     #[arg(value_name = "FLEET")]
     pub fleet: String,
     /// How to store command lines, process names and process output
@@ -120,8 +119,8 @@ pub struct Init {
 /// archive that cannot be read is reported and skipped, with exit status 1; all others are added. Several writers may add at the same
 /// time.
 ///
-/// Archives on a device are fetched first, except those already in the fleet: `ssh:HOST:/FOLDER` with the system's ssh, `adb:SERIAL:/FOLDER`
-/// (or `adb:/FOLDER`, if there is only one device) through the adb server. The device needs sh, find and tar, but not Fathom.
+/// Archives on a device are fetched first, except those already in the fleet: `ssh:HOST:/DIRECTORY` with the system's ssh, `adb:SERIAL:/DIRECTORY`
+/// (or `adb:/DIRECTORY`, if there is only one device) through the adb server. The device needs sh, find and tar, but not Fathom.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -132,10 +131,10 @@ pub struct Add {
     /// The fleet
     #[arg(value_name = "FLEET")]
     pub fleet: String,
-    /// Archives, or folders with archives; on a device: ssh:HOST:/FOLDER, adb:SERIAL:/FOLDER
+    /// Archives, or directories with archives; on a device: ssh:HOST:/DIRECTORY, adb:SERIAL:/DIRECTORY
     #[arg(value_name = "T.fathom", required = true)]
     pub archives: Vec<PathBuf>,
-    /// The device's name [default: NAME of a parent folder device=NAME, else vendor and model]
+    /// The device's name [default: NAME of a parent directory device=NAME, else vendor and model]
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub device: Option<String>,
 }
@@ -171,7 +170,7 @@ pub struct Report {
     /// File to write; `-` for stdout
     #[arg(short, long, value_name = "x.html", default_value = "fleet.html")]
     pub output: PathBuf,
-    /// Also write a page for each archive at a change, to a folder next to FILE (x.archives/), if the fleet keeps archives
+    /// Also write a page for each archive at a change, to a directory next to FILE (x.archives/), if the fleet keeps archives
     #[arg(long)]
     pub pages: bool,
 }
@@ -203,7 +202,7 @@ Examples:
   fathom sql runs/ --example 1                  one of twenty queries; --examples lists them
   fathom sql runs/ -o slow.parquet 'SELECT …'   the result as a file (format by its extension)")]
 pub struct Sql {
-    /// Archives, folders with archives, or one fleet (a folder or s3://BUCKET/PATH); then the SQL, unless it is given by an option
+    /// Archives, directories with archives, or one fleet (a directory or s3://BUCKET/PATH); then the SQL, unless it is given by an option
     #[arg(value_name = "T.fathom… SQL")]
     pub words: Vec<String>,
     /// Output format [default: by the extension of -o, else table]

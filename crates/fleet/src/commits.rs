@@ -12,7 +12,7 @@
 //! Files are written first, then named by a commit. A writer that dies in between leaves files that nobody reads, and `gc` removes them.
 //! The next number is taken by a conditional put, which one of several writers wins; the others read its commit, check that their own
 //! still applies, and try the next number. File names are unique, so no writer can overwrite another's file.
-//! This is how Delta Lake and Iceberg do it; either's whole format would tie the folder to an engine that writes it.
+//! This is how Delta Lake and Iceberg do it; either's whole format would tie the directory to an engine that writes it.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,7 +94,7 @@ pub struct DataFile {
     pub path: String,
     /// Its table.
     pub table: String,
-    /// Its day, as in the folder's name.
+    /// Its day, as in the directory's name.
     pub date: String,
     /// Its rows.
     pub rows: u64,
@@ -273,7 +273,7 @@ impl State {
 }
 
 /// Where the files of a table and a day are.
-pub fn folder(table: &str, date: &str) -> String {
+pub fn directory(table: &str, date: &str) -> String {
     format!("{table}/date={date}")
 }
 

@@ -11,31 +11,31 @@ use std::path::{Component, Path, PathBuf};
 /// Hashes requested by one line: it is one argument of `ssh`, which the kernel limits to 128 KiB.
 const AT_ONCE: usize = 100;
 
-/// A folder on a device, as given on the command line.
+/// A directory on a device, as given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The device: `ssh:HOST`, `adb:SERIAL`.
     pub device: String,
-    /// The folder, absolute.
-    pub folder: String,
+    /// The directory, absolute.
+    pub directory: String,
 }
 
 impl Source {
     /// Parses a word; `None` if it names no device.
     ///
     /// # Errors
-    /// It names a device, but no folder on it.
+    /// It names a device, but no directory on it.
     pub fn parse(word: &str) -> Result<Option<Self>, String> {
         let kind = word.split(':').next().unwrap_or_default();
         if !["ssh", "adb"].contains(&kind) || (word == kind) || Path::new(word).exists() {
             return Ok(None);
         }
-        let missing = || format!("{word} names no folder on the device; expected {kind}:NAME:/FOLDER");
-        let (device, folder) = word.split_once(":/").ok_or_else(missing)?;
+        let missing = || format!("{word} names no directory on the device; expected {kind}:NAME:/DIRECTORY");
+        let (device, directory) = word.split_once(":/").ok_or_else(missing)?;
         if device == "ssh" || (device != "adb" && device.len() <= 4) {
             return Err(missing());
         }
-        Ok(Some(Self { device: device.into(), folder: format!("/{folder}") }))
+        Ok(Some(Self { device: device.into(), directory: format!("/{directory}") }))
     }
 
     /// An archive in it, as it would be given on the command line.
@@ -43,17 +43,17 @@ impl Source {
         format!("{}:{}", self.device, self.path(found).to_string_lossy())
     }
 
-    /// Path of an archive on the device; never above the folder.
+    /// Path of an archive on the device; never above the directory.
     pub fn path(&self, found: &Found) -> PathBuf {
         let below = Path::new(&found.path).components().filter(|part| matches!(part, Component::Normal(_)));
-        Path::new(&self.folder).join(below.collect::<PathBuf>())
+        Path::new(&self.directory).join(below.collect::<PathBuf>())
     }
 }
 
 /// An archive on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Relative to the folder.
+    /// Relative to the directory.
     pub path: String,
     /// When it was made, ns since 1970, if known.
     pub created_unix_ns: Option<u64>,
@@ -61,18 +61,18 @@ pub struct Found {
     pub log: String,
 }
 
-/// Returns a shell command that lists the archives below a folder; `quoted` quotes a text as one word.
-pub fn listing(folder: &str, quoted: impl Fn(&str) -> String) -> String {
+/// Returns a shell command that lists the archives below a directory; `quoted` quotes a text as one word.
+pub fn listing(directory: &str, quoted: impl Fn(&str) -> String) -> String {
     format!(
         "cd {} && find . \\( -name meta.json -o -name events.log \\) -type f | while IFS= read -r m; do d=${{m%/*}}; \
          for l in events.log runs.jsonl tables/index.json; do if [ -f \"$d/$l\" ]; then break; fi; done; \
          c=$(grep -o '\"created_unix_ns\": *[0-9]*' \"$d/meta.json\" 2>/dev/null | head -n 1); \
          printf '%s\\t%s\\t%s\\n' \"${{c##*[!0-9]}}\" \"$l\" \"$d\"; done",
-        quoted(folder)
+        quoted(directory)
     )
 }
 
-/// Parses the archives of a listing, in order; of nested folders the outer one, as in a local folder.
+/// Parses the archives of a listing, in order; of nested directories the outer one, as in a local directory.
 pub fn listed(text: &str) -> Vec<Found> {
     let mut all: Vec<Found> = text
         .lines()
@@ -90,20 +90,20 @@ pub fn listed(text: &str) -> Vec<Found> {
         })
         .collect();
     all.sort_by(|a, b| a.path.cmp(&b.path));
-    let folders: BTreeSet<PathBuf> = all.iter().map(|found| PathBuf::from(&found.path)).collect();
+    let directories: BTreeSet<PathBuf> = all.iter().map(|found| PathBuf::from(&found.path)).collect();
     all.dedup_by(|a, b| a.path == b.path);
-    all.retain(|found| Path::new(&found.path).ancestors().skip(1).all(|above| !folders.contains(above)));
+    all.retain(|found| Path::new(&found.path).ancestors().skip(1).all(|above| !directories.contains(above)));
     all
 }
 
 /// Returns shell commands that print the identities of these archives, at most 100 per command.
-pub fn hashes(folder: &str, found: &[Found], quoted: impl Fn(&str) -> String) -> Vec<String> {
+pub fn hashes(directory: &str, found: &[Found], quoted: impl Fn(&str) -> String) -> Vec<String> {
     let known: Vec<(usize, &Found, u64)> =
         found.iter().enumerate().filter_map(|(at, one)| Some((at, one, one.created_unix_ns?))).collect();
     known
         .chunks(AT_ONCE)
         .map(|some| {
-            let mut line = format!("cd {} && {{ ", quoted(folder));
+            let mut line = format!("cd {} && {{ ", quoted(directory));
             for (at, one, created) in some {
                 let octal = created.to_le_bytes().iter().fold(String::new(), |mut out, byte| {
                     let _ = write!(out, "\\{byte:03o}");
@@ -146,8 +146,9 @@ mod tests {
     }
 
     #[test]
-    fn word_names_device_and_folder_or_neither() {
-        let source = |device: &str, folder: &str| Ok(Some(Source { device: device.into(), folder: folder.into() }));
+    fn word_names_device_and_directory_or_neither() {
+        let source =
+            |device: &str, directory: &str| Ok(Some(Source { device: device.into(), directory: directory.into() }));
         assert_eq!(Source::parse("ssh:root@board:/var/log"), source("ssh:root@board", "/var/log"));
         assert_eq!(Source::parse("ssh:board:2222:/x"), source("ssh:board:2222", "/x"));
         assert_eq!(Source::parse("ssh:[fe80::1]:/x"), source("ssh:[fe80::1]", "/x"));
@@ -157,15 +158,15 @@ mod tests {
             assert_eq!(Source::parse(other), Ok(None), "{other}");
         }
         for wrong in ["ssh:board", "ssh:/x", "ssh::/x", "adb:0a38", "adb::/x"] {
-            assert!(Source::parse(wrong).is_err_and(|why| why.contains(":NAME:/FOLDER")), "{wrong}");
+            assert!(Source::parse(wrong).is_err_and(|why| why.contains(":NAME:/DIRECTORY")), "{wrong}");
         }
     }
 
     #[test]
     fn shell_computes_same_identity_as_archive() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let make = |name: &str, created: u64, log: &str| {
-            let dir = folder.path().join(name);
+            let dir = directory.path().join(name);
             std::fs::create_dir_all(dir.parent().unwrap()).unwrap();
             let meta = archive::Meta::new(archive::ArchiveKind::Bench, created, vec!["x".into()]);
             archive::Archive::create(&dir, &meta, false).unwrap();
@@ -178,9 +179,9 @@ mod tests {
             ("a.fathom".to_string(), make("a.fathom", 1_795_456_989_402_286_832, "1\n")),
             (odd.to_string(), make(odd, 1, "")),
         ];
-        std::fs::create_dir_all(folder.path().join("a.fathom/inner")).unwrap();
-        std::fs::write(folder.path().join("a.fathom/inner/meta.json"), "{}").unwrap();
-        let at = folder.path().to_str().unwrap();
+        std::fs::create_dir_all(directory.path().join("a.fathom/inner")).unwrap();
+        std::fs::write(directory.path().join("a.fathom/inner/meta.json"), "{}").unwrap();
+        let at = directory.path().to_str().unwrap();
         let found = listed(&printed(&listing(at, quoted)));
         let told: Vec<(usize, String)> =
             hashes(at, &found, quoted).iter().flat_map(|line| runs(&printed(line))).collect();
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn device_output_cannot_leave_folder() {
+    fn device_output_cannot_leave_directory() {
         let text = "1\tevents.log\t./../../etc\n1\tevents.log\t/etc\n1\t../x\t./a\nnothing\n\tevents.log\t./b\n";
         let found = listed(text);
         assert_eq!(found, [Found { path: "b".into(), created_unix_ns: None, log: "events.log".into() }]);

@@ -8,7 +8,7 @@
 //! They are recognised by [`Identity::recording`], as their rows would otherwise count twice.
 //!
 //! An archive does not name the device under test: host names and serial numbers are left out of its facts on purpose. So the
-//! person who collects archives names the device (`--device`, or a folder `device=NAME` on the path to them); otherwise it is
+//! person who collects archives names the device (`--device`, or a directory `device=NAME` on the path to them); otherwise it is
 //! vendor and model.
 
 use archive::{Archive, Error, Meta, Result};
@@ -32,7 +32,7 @@ pub struct Identity {
     pub recording: Option<String>,
     /// Whether a part of its log was damaged when its tables were made.
     pub damaged: bool,
-    /// The folder's name.
+    /// The directory's name.
     pub archive: String,
     /// When it was made, ns since 1970; times that exceed a signed number (after 2262) become the largest one.
     pub created_unix_ns: i64,
@@ -75,7 +75,7 @@ pub fn date(day: i32) -> String {
     model::text::date(u64::try_from(day).unwrap_or(0).saturating_mul(DAY_NS)).chars().take(10).collect()
 }
 
-/// The folder's own name, even if it was given as `.` or through a link.
+/// The directory's own name, even if it was given as `.` or through a link.
 fn name(dir: &Path) -> String {
     let whole = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
     let given = dir.file_name().or(whole.file_name());
@@ -119,7 +119,7 @@ fn run(archive: &Archive) -> Result<(String, u64)> {
     Ok((short(hash), if log.is_some() { size } else { 0 }))
 }
 
-/// The name in a folder `device=NAME` on the path to the archive, as in Hive's layout; the nearest.
+/// The name in a directory `device=NAME` on the path to the archive, as in Hive's layout; the nearest.
 fn in_path(dir: &Path) -> Option<String> {
     let whole = std::path::absolute(dir).unwrap_or_else(|_| PathBuf::from(dir));
     let named = |part: Component<'_>| match part {
@@ -176,8 +176,8 @@ mod tests {
 
     #[test]
     fn copy_has_same_run_and_other_log_another() {
-        let folder = tempfile::tempdir().unwrap();
-        let of = |name: &str, log: &str| Identity::of(&made(&folder.path().join(name), log), None).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let of = |name: &str, log: &str| Identity::of(&made(&directory.path().join(name), log), None).unwrap();
         let (a, copy, other) = (of("a.fathom", "1\n"), of("b.fathom", "1\n"), of("c.fathom", "2\n"));
         assert_eq!((&a.run, a.log_bytes), (&copy.run, 2));
         assert_ne!(a.run, other.run);
@@ -188,11 +188,11 @@ mod tests {
     /// Copied in part, as by an interrupted `cp`: the tables are whole, and would count twice beside the whole one's.
     #[test]
     fn log_that_is_not_that_of_tables_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for (n, (log, has)) in
             [("123\n", "12"), ("123\n", ""), ("123\n", "124\n"), ("123\n", "123\n4\n")].into_iter().enumerate()
         {
-            let archive = made(&folder.path().join(format!("{n}.fathom")), log);
+            let archive = made(&directory.path().join(format!("{n}.fathom")), log);
             std::fs::write(archive::runs::path(archive.dir()), has).unwrap();
             let error = Identity::of(&archive, None).unwrap_err();
             assert!(matches!(error, Error::Damaged { .. }), "{has:?}: {error}");
@@ -201,9 +201,9 @@ mod tests {
 
     #[test]
     fn states_of_one_recording_share_its_identity() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let of = |name: &str, unix_ns, log| {
-            Identity::of(&made_at(unix_ns, &folder.path().join(name), log), None).unwrap().recording
+            Identity::of(&made_at(unix_ns, &directory.path().join(name), log), None).unwrap().recording
         };
         assert_eq!(of("whole.fathom", 7, "12"), of("half.fathom", 7, "1"));
         assert_ne!(of("other.fathom", 8, "12"), of("again.fathom", 7, "12"));
@@ -212,13 +212,13 @@ mod tests {
 
     #[test]
     fn time_and_day_agree_where_signed_numbers_end() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for (at, (unix_ns, date)) in
             [(0, "1970-01-01"), (DAY_NS, "1970-01-02"), (i64::MAX as u64, "2262-04-11"), (u64::MAX, "2262-04-11")]
                 .into_iter()
                 .enumerate()
         {
-            let archive = made_at(unix_ns, &folder.path().join(format!("{at}.fathom")), "1\n");
+            let archive = made_at(unix_ns, &directory.path().join(format!("{at}.fathom")), "1\n");
             let identity = Identity::of(&archive, None).unwrap();
             assert_eq!(identity.date(), date);
             let row = crate::row::archives_row(archive.meta(), &identity);
@@ -227,9 +227,9 @@ mod tests {
     }
 
     #[test]
-    fn device_is_named_by_word_then_folder_then_model() {
-        let folder = tempfile::tempdir().unwrap();
-        let parent = folder.path().join("device=shelf-7");
+    fn device_is_named_by_word_then_directory_then_model() {
+        let directory = tempfile::tempdir().unwrap();
+        let parent = directory.path().join("device=shelf-7");
         std::fs::create_dir(&parent).unwrap();
         let archive = made(&parent.join("a.fathom"), "1\n");
         assert_eq!(Identity::of(&archive, Some("mine")).unwrap().device, "mine");

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let checks = [("inserts", inserts(500)), ("everything", everything()), ("nothing", Made::default())];
     let ask = |(name, made): (&str, Made)| {
         Trial::ignorable_test(format!("trace_processor::{name}"), move || match processor::processor() {
-            Ok(folder) => ask(folder, &made).map(|()| Completion::Completed),
+            Ok(directory) => ask(directory, &made).map(|()| Completion::Completed),
             Err(why) => Ok(Completion::ignored_with(why)),
         })
     };
@@ -34,7 +34,7 @@ fn write(made: &Made) -> Result<(tempfile::NamedTempFile, Summary), Failed> {
     Ok((file, summary))
 }
 
-fn ask(folder: &Path, made: &Made) -> Result<(), Failed> {
+fn ask(directory: &Path, made: &Made) -> Result<(), Failed> {
     let (file, summary) = write(made)?;
     let last = made.spans.iter().map(|s| s.end_ns.unwrap_or(0)).max().unwrap_or(0);
     // Each span as it must be found: if begins and ends are paired wrongly, as Perfetto does with slices that cross,
@@ -70,7 +70,7 @@ fn ask(folder: &Path, made: &Made) -> Result<(), Failed> {
     let arrows = "select extract_arg(a.arg_set_id, 'debug.span'), extract_arg(b.arg_set_id, 'debug.span'), a.ts <= b.ts \
                   from flow join slice a on a.id = slice_out join slice b on b.id = slice_in";
     let queries: Vec<&str> = checks.iter().map(|(_, query, _)| *query).chain([arrows]).collect();
-    let mut answers = processor::ask(folder, file.path(), &queries)?;
+    let mut answers = processor::ask(directory, file.path(), &queries)?;
     let arrows = answers.pop().unwrap_or_default();
     let mut wrong: Vec<String> = checks
         .iter()

@@ -21,8 +21,8 @@ static int is_recording(void)
 	char path[PATH_MOST];
 	u64 dev, ino;
 
-	memcpy(path, folder, folder_length);
-	append_text(path + folder_length, "plan");
+	memcpy(path, directory, directory_length);
+	append_text(path + directory_length, "plan");
 	return identify(path, &dev, &ino);
 }
 
@@ -36,10 +36,10 @@ static long reach_recorder(void)
 	} address = { AF_UNIX, { 0 } };
 	long fd;
 
-	if (folder_length + sizeof("ask") > sizeof(address.path))
+	if (directory_length + sizeof("ask") > sizeof(address.path))
 		return -1;
-	memcpy(address.path, folder, folder_length);
-	append_text(address.path + folder_length, "ask");
+	memcpy(address.path, directory, directory_length);
+	append_text(address.path + directory_length, "ask");
 	fd = call3(SYS_socket, AF_UNIX, SOCK_STREAM | O_CLOEXEC, 0);
 	if (fd < 0)
 		return fd;

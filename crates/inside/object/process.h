@@ -71,7 +71,7 @@ struct process {
 	struct arena *arena;
 };
 
-/* The link to the object in the recorder's folder, which LD_PRELOAD names. */
+/* The link to the object in the recorder's directory, which LD_PRELOAD names. */
 #define PRELOADED "as-libasan.so"
 
 /* No system call may be made any more (seal.h). A fork's child inherits this, as it inherits the kernel's filter. */
@@ -79,9 +79,9 @@ static u32 sealed;
 static struct debug *loader;
 static const struct plan *plan;
 static struct process *process;
-/* The recorder's folder, with a slash at its end. */
-static char folder[PATH_MOST];
-static u64 folder_length;
+/* The recorder's directory, with a slash at its end. */
+static char directory[PATH_MOST];
+static u64 directory_length;
 static u64 vdso;
 static int (*vdso_clock_gettime)(int, s64 *);
 #ifdef VDSO_GETCPU
@@ -206,8 +206,8 @@ static int is_filtered(void)
 	return !at || *at != '0';
 }
 
-/* Finds the folder that this object was loaded from. */
-static int find_folder(void)
+/* Finds the directory that this object was loaded from. */
+static int find_directory(void)
 {
 	const struct link_map *m;
 	u64 n;
@@ -219,11 +219,11 @@ static int find_folder(void)
 	n = text_length(m->name, PATH_MOST);
 	while (n && m->name[n - 1] != '/')
 		n--;
-	/* Leaves room for the longest name in the folder. */
+	/* Leaves room for the longest name in the directory. */
 	if (!n || n + 64 > PATH_MOST)
 		return 0;
-	memcpy(folder, m->name, n);
-	folder_length = n;
+	memcpy(directory, m->name, n);
+	directory_length = n;
 	return 1;
 }
 
@@ -262,8 +262,8 @@ static int map_plan(void)
 	char path[PATH_MOST];
 	long fd;
 
-	memcpy(path, folder, folder_length);
-	append_text(path + folder_length, "plan");
+	memcpy(path, directory, directory_length);
+	append_text(path + directory_length, "plan");
 	fd = open_file(path, O_RDONLY | O_CLOEXEC, 0);
 	/* Without the plan, the recording has ended. */
 	if (fd < 0)
@@ -377,8 +377,8 @@ static struct arena *make_arena(u64 tgid)
 	/* A write beyond the limit would kill the program. */
 	if (call4(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, limit) || limit[0] < ARENA_SIZE)
 		return 0;
-	memcpy(path, folder, folder_length);
-	end = append_text(path + folder_length, "arenas/");
+	memcpy(path, directory, directory_length);
+	end = append_text(path + directory_length, "arenas/");
 	end = append_number(end, tgid);
 	end = append_text(end, ".");
 	/* A process ID may be reused. */

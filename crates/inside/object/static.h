@@ -11,17 +11,17 @@
 hidden struct {
 	u64 entry; /* the program's own entry point */
 	u64 bias; /* offset of the program from its file's addresses */
-	char folder[PATH_MOST]; /* the recorder's folder, with a slash at its end */
+	char directory[PATH_MOST]; /* the recorder's directory, with a slash at its end */
 } fathom_implant __attribute__((used, section(".data"))) = { 1, 0, { 0 } };
 
 __attribute__((used)) hidden void fathom_begin_implanted(void)
 {
-	u64 n = text_length(fathom_implant.folder, PATH_MOST);
+	u64 n = text_length(fathom_implant.directory, PATH_MOST);
 
 	if (!n || n + 64 > PATH_MOST)
 		return;
-	memcpy(folder, fathom_implant.folder, n);
-	folder_length = n;
+	memcpy(directory, fathom_implant.directory, n);
+	directory_length = n;
 	if (read_auxiliary() && !is_filtered() && read_plan() && find_clock())
 		look_at("/proc/self/exe", fathom_implant.bias);
 }

@@ -134,9 +134,9 @@ impl Image {
         relative.chain(local).collect()
     }
 
-    /// Returns `fathom_implant` of `object/static.h`: its address and bytes. `folder` ends in a slash.
-    pub fn parameters(&self, base: u64, entry: u64, bias: u64, folder: &[u8]) -> (u64, Vec<u8>) {
-        (base + self.words, [&entry.to_le_bytes()[..], &bias.to_le_bytes(), folder, &[0]].concat())
+    /// Returns `fathom_implant` of `object/static.h`: its address and bytes. `directory` ends in a slash.
+    pub fn parameters(&self, base: u64, entry: u64, bias: u64, directory: &[u8]) -> (u64, Vec<u8>) {
+        (base + self.words, [&entry.to_le_bytes()[..], &bias.to_le_bytes(), directory, &[0]].concat())
     }
 
     /// Returns the size and alignment of its thread-local memory.

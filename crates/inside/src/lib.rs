@@ -1,7 +1,7 @@
 //! Probes inside the recorded process: the object that the loader loads, and what it shares with the recorder.
 //!
 //! A separate crate because its object is built for other programs, with another toolchain, and because its reader of their
-//! records is pure: it can be fuzzed. The I/O (the folder, the files, the probes that inform the kernel side) is in
+//! records is pure: it can be fuzzed. The I/O (the directory, the files, the probes that inform the kernel side) is in
 //! `capture`.
 //!
 //! | file | purpose |

@@ -118,23 +118,23 @@ mod tests {
 
     /// A program in place of QEMU.
     fn tried(script: &str) -> (bool, String, Duration) {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("qemu");
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("qemu");
         crate::script::write(&program, &format!("#!/bin/sh\n{script}\n")).unwrap();
-        let (device, began) = (folder.path().join("kvm-device"), Instant::now());
+        let (device, began) = (directory.path().join("kvm-device"), Instant::now());
         std::fs::write(&device, "").unwrap();
         let again = || {
             works(
                 &program.to_string_lossy(),
                 &device,
                 Path::new("/vmlinuz"),
-                folder.path(),
+                directory.path(),
                 Duration::from_secs(1),
                 &Context::silent(),
             )
         };
         let works = again();
-        let kept = std::fs::read_to_string(folder.path().join("kvm")).unwrap();
+        let kept = std::fs::read_to_string(directory.path().join("kvm")).unwrap();
         std::fs::remove_file(&program).unwrap();
         assert_eq!(again(), works, "the answer is not kept");
         (works, kept, began.elapsed())
@@ -158,12 +158,12 @@ mod tests {
 
     #[test]
     fn kvm_without_device_is_not_tried() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         assert!(!works(
             "/bin/true",
-            &folder.path().join("none"),
+            &directory.path().join("none"),
             Path::new("/vmlinuz"),
-            folder.path(),
+            directory.path(),
             LIMIT,
             &Context::silent()
         ));

@@ -143,9 +143,9 @@ mod tests {
 
     #[test]
     fn program_of_guest_architecture_is_found() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let elf = |path: &str, machine: u8| {
-            let path = folder.path().join(path);
+            let path = directory.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             let head = [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 11], &[machine, 0]].concat();
             std::fs::write(&path, head).unwrap();

@@ -1,5 +1,5 @@
 //! Debian packages without installing them: fetched through apt's own configuration (mirrors, proxies, keys), but with
-//! our own state folder, and unpacked under a cache folder. The machine's package lists and database are neither read
+//! our own state directory, and unpacked under a cache directory. The machine's package lists and database are neither read
 //! nor written, and no root is needed.
 //!
 //! Uncertainty: a list that was fetched weeks ago may name versions that the mirror has dropped. So a failed download
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long apt may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Debian packages of one architecture, in a cache folder that several processes may share.
+/// Debian packages of one architecture, in a cache directory that several processes may share.
 #[derive(Debug)]
 pub struct Packages {
     cache: PathBuf,
@@ -35,7 +35,7 @@ impl Packages {
     /// Packages of `arch` in Debian's terms (`amd64`, `arm64`).
     ///
     /// # Errors
-    /// `Missing` if apt or dpkg is not on this machine; `Io` if the cache folder cannot be made.
+    /// `Missing` if apt or dpkg is not on this machine; `Io` if the cache directory cannot be made.
     pub fn new(cache: &Path, arch: &str) -> Result<Self, Error> {
         crate::need("apt-get", "apt")?;
         crate::need("dpkg-deb", "dpkg")?;
@@ -82,19 +82,19 @@ impl Packages {
         self.state().join("sources.list")
     }
 
-    /// Returns the folder with the files of a package; fetches and unpacks it first if it is missing.
+    /// Returns the directory with the files of a package; fetches and unpacks it first if it is missing.
     ///
     /// # Errors
     /// `Missing` if it cannot be fetched (no network, no such package): a test reports this and is skipped.
     pub fn unpacked(&self, name: &str) -> Result<PathBuf, Error> {
-        let folder = self.cache.join("packages").join(format!("{name}-{}", self.kind()));
+        let directory = self.cache.join("packages").join(format!("{name}-{}", self.kind()));
         let _lock = self.lock()?;
-        if folder.exists() {
-            return Ok(folder);
+        if directory.exists() {
+            return Ok(directory);
         }
         // Created under another name and renamed when complete, so that an interrupted run leaves nothing that looks
         // done.
-        let fresh = folder.with_extension("part");
+        let fresh = directory.with_extension("part");
         if fresh.exists() {
             fs::remove_dir_all(&fresh).map_err(|e| Error::io("clear", &fresh, e))?;
         }
@@ -102,8 +102,8 @@ impl Packages {
         let package = self.download(name, &fresh)?;
         run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&fresh), &self.context)?;
         fs::remove_file(&package).map_err(|e| Error::io("remove", &package, e))?;
-        fs::rename(&fresh, &folder).map_err(|e| Error::io("rename", &fresh, e))?;
-        Ok(folder)
+        fs::rename(&fresh, &directory).map_err(|e| Error::io("rename", &fresh, e))?;
+        Ok(directory)
     }
 
     /// The names of a package's dependencies: a metapackage such as `linux-image-amd64` names the real one this way.
@@ -147,9 +147,9 @@ impl Packages {
     /// One of apt's programs, with its own state.
     fn apt(&self, program: &str) -> Result<Command, Error> {
         let state = self.state();
-        for folder in ["lists/partial", "cache/archives/partial"] {
-            let folder = state.join(folder);
-            fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, e))?;
+        for directory in ["lists/partial", "cache/archives/partial"] {
+            let directory = state.join(directory);
+            fs::create_dir_all(&directory).map_err(|e| Error::io("create", &directory, e))?;
         }
         let mut command = Command::new(program);
         let mut option = |name: &str, value: &str| {
@@ -280,8 +280,8 @@ mod tests {
 
     #[test]
     fn cancelled_program_ends_with_its_children() {
-        let folder = tempfile::tempdir().unwrap();
-        let pids = folder.path().join("pids");
+        let directory = tempfile::tempdir().unwrap();
+        let pids = directory.path().join("pids");
         // It ignores SIGTERM, and so do its children.
         let script = "trap '' TERM; sleep 1000 & echo $$ $! >pids.new; mv pids.new pids; wait; sleep 1000";
         let context = Context::silent();
@@ -295,7 +295,7 @@ mod tests {
                 cancel.cancel_flag().store(true, std::sync::atomic::Ordering::Relaxed);
             }
         });
-        let ended = run(Command::new("sh").args(["-c", script]).current_dir(&folder), &context);
+        let ended = run(Command::new("sh").args(["-c", script]).current_dir(&directory), &context);
         waiting.join().unwrap();
         assert!(matches!(ended, Err(Error::Guest(_))), "{ended:?}");
         for pid in fs::read_to_string(&pids).unwrap().split_whitespace() {
@@ -305,8 +305,8 @@ mod tests {
             });
             assert!(gone, "{pid} is left");
         }
-        let waits = Packages { cache: folder.path().into(), arch: "x".into(), suite: None, context };
-        let other = File::create(folder.path().join("lock")).unwrap();
+        let waits = Packages { cache: directory.path().into(), arch: "x".into(), suite: None, context };
+        let other = File::create(directory.path().join("lock")).unwrap();
         other.lock().unwrap();
         assert!(matches!(waits.lock(), Err(Error::Guest(_))), "a lock is waited for");
     }

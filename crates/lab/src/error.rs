@@ -40,7 +40,7 @@ impl Error {
 pub(crate) fn need(program: &str, package: &str) -> Result<PathBuf, Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // mkfs and similar programs are outside an ordinary user's path.
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    let found = folders.map(|folder| folder.join(program)).find(|file| file.is_file());
+    let directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let found = directories.map(|directory| directory.join(program)).find(|file| file.is_file());
     found.ok_or_else(|| Error::Missing(format!("{program} is not installed (package {package})")))
 }

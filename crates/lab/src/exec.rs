@@ -87,7 +87,7 @@ fn attached() -> String {
          until [ -c \"$(port {stdin})\" ] && [ -c \"$(port {stdout})\" ] && [ -c \"$(port {stderr})\" ]; do sleep 0.1; done\n\
          exec 3<\"$(port {stdin})\"\nuntil read -r go <&3; do sleep 0.1; done\ncd {}\n\
          exec sh {COMMAND} <&3 3<&- >\"$(port {stdout})\" 2>\"$(port {stderr})\"",
-        crate::scenario::FOLDER
+        crate::scenario::DIRECTORY
     )
 }
 

@@ -7,7 +7,7 @@
 //! `init.sh`. The first serial line is the kernel's console, kept in a file in case something fails. The second is ours:
 //! the host writes a command as one line of base64, the guest answers with its stdout, its stderr (both base64) and its
 //! exit status, each after a marker that base64 cannot contain, so that no output of a program can be mistaken for the
-//! protocol. Files come back through a disk of their own, written as a tar archive, or through a folder of the host that is
+//! protocol. Files come back through a disk of their own, written as a tar archive, or through a directory of the host that is
 //! mounted in the guest (9p): its files are on the host however the guest ends.
 //!
 //! # Its end
@@ -63,7 +63,7 @@ pub(crate) const STREAMS: [&str; 3] = ["stdin", "stdout", "stderr"];
 /// Further modules for streams and a network.
 const STREAM_MODULES: &[&str] = &["virtio_console", "virtio_net"];
 
-/// Further modules for a folder of the host.
+/// Further modules for a directory of the host.
 const SHARE_MODULES: &[&str] = &["9p", "9pnet_virtio"];
 
 /// Further modules for an SD card.
@@ -135,7 +135,7 @@ pub struct Config {
     pub programs: Vec<PathBuf>,
     /// Texts to add as files: path and text.
     pub texts: Vec<(String, String)>,
-    /// A folder of this machine that is `/share` in the guest.
+    /// A directory of this machine that is `/share` in the guest.
     pub share: Option<PathBuf>,
     /// Whether it has a terminal (`/dev/ttyS2`) whose other end is [`Guest::terminal`].
     pub terminal: bool,
@@ -147,7 +147,7 @@ pub struct Config {
     /// A file for the commands that the SD card itself receives, one line of QEMU's each (`sdcard_normal_command`): an independent check of
     /// the drivers.
     pub card_log: Option<PathBuf>,
-    /// A folder for its disks, its initramfs and the command that started it, which stay there; without a folder nothing
+    /// A directory for its disks, its initramfs and the command that started it, which stay there; without a directory nothing
     /// stays.
     pub keep: Option<PathBuf>,
     /// How long it may take to boot, not counting time during which the host gave it no processor.
@@ -220,7 +220,7 @@ pub struct Guest {
     pub accelerator: Accelerator,
 }
 
-/// The host's side of the guest's files. Once QEMU has opened them too their folder is removed, so that nothing is left
+/// The host's side of the guest's files. Once QEMU has opened them too their directory is removed, so that nothing is left
 /// behind however this process ends.
 #[derive(Debug)]
 struct Files {
@@ -249,10 +249,10 @@ fn busybox(arch: Arch, cache: &Path, context: &Context) -> Result<PathBuf, Error
     if arch.is_own() {
         return need("busybox", "busybox-static");
     }
-    let folder = Packages::new(cache, arch.debian())?.under(context).unpacked("busybox-static")?;
+    let directory = Packages::new(cache, arch.debian())?.under(context).unpacked("busybox-static")?;
     let found =
-        ["bin/busybox", "usr/bin/busybox"].map(|path| folder.join(path)).into_iter().find(|path| path.is_file());
-    found.ok_or_else(|| Error::Missing(format!("no busybox in {}", folder.shown())))
+        ["bin/busybox", "usr/bin/busybox"].map(|path| directory.join(path)).into_iter().find(|path| path.is_file());
+    found.ok_or_else(|| Error::Missing(format!("no busybox in {}", directory.shown())))
 }
 
 impl Guest {
@@ -265,23 +265,23 @@ impl Guest {
         let kernel = Kernel::stock(cache, config.arch, &config.context)?;
         let busybox = busybox(config.arch, cache, &config.context)?;
         let temporary = tempfile::Builder::new().prefix("fathom-lab-").tempdir();
-        let temporary = temporary.map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), e))?;
-        let folder = config.keep.as_deref().unwrap_or(temporary.path());
-        std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
-        let initramfs = folder.join("initramfs");
+        let temporary = temporary.map_err(|e| Error::io("create a directory in", &std::env::temp_dir(), e))?;
+        let directory = config.keep.as_deref().unwrap_or(temporary.path());
+        std::fs::create_dir_all(directory).map_err(|e| Error::io("create", directory, e))?;
+        let initramfs = directory.join("initramfs");
         std::fs::write(&initramfs, image(config, &kernel, &busybox)?).map_err(|e| Error::io("write", &initramfs, e))?;
 
         let accelerator = config.accelerator.chosen(config.arch, &kernel.image, cache, &config.context);
-        let mut command = qemu(config, accelerator, &kernel, &initramfs, folder);
+        let mut command = qemu(config, accelerator, &kernel, &initramfs, directory);
         for disk in config.disks.iter().chain([&exchange()]) {
-            attach(&mut command, disk, config, folder)?;
+            attach(&mut command, disk, config, directory)?;
         }
         if config.keep.is_some() {
-            let path = folder.join("command");
+            let path = directory.join("command");
             std::fs::write(&path, words(&command)).map_err(|e| Error::io("write", &path, e))?;
         }
         let file = |name: &str| -> Result<File, Error> {
-            let path = folder.join(name);
+            let path = directory.join(name);
             let open = File::options().read(true).append(true).create(true).open(&path);
             open.map_err(|e| Error::io("create", &path, e))
         };
@@ -312,7 +312,7 @@ impl Guest {
         let booting = Patience::of(guest.pid());
         while guest.line(&booting, config.boot_limit)? != "=ready" {}
         let connected = |name: &str| {
-            let path = folder.join(name);
+            let path = directory.join(name);
             UnixStream::connect(&path).map_err(|e| Error::io("connect to", &path, e))
         };
         if config.terminal {
@@ -376,7 +376,7 @@ impl Guest {
         sent.map_err(|_| self.failure("accepted no command"))
     }
 
-    /// Copies a file or folder of the guest (an absolute path) below the folder `into`, at that same path.
+    /// Copies a file or directory of the guest (an absolute path) below the directory `into`, at that same path.
     ///
     /// # Errors
     /// `Guest` if there is no such path, or it is larger than 1 GiB.
@@ -463,8 +463,8 @@ fn image(config: &Config, kernel: &Kernel, busybox: &Path) -> Result<Vec<u8>, Er
     let mut image = Initramfs::default();
     image.file("init", INIT.as_bytes(), true);
     image.copy(busybox, "bin/busybox")?;
-    for folder in ["dev", "proc", "sys", "tmp", "run", "mnt", "etc", "root"] {
-        image.folder(folder);
+    for directory in ["dev", "proc", "sys", "tmp", "run", "mnt", "etc", "root"] {
+        image.directory(directory);
     }
     let shared = if config.share.is_some() { SHARE_MODULES } else { [].as_slice() };
     let card = if config.disks.iter().any(|d| d.bus == Bus::Sd) { SD_MODULES } else { [].as_slice() };
@@ -497,7 +497,7 @@ fn image(config: &Config, kernel: &Kernel, busybox: &Path) -> Result<Vec<u8>, Er
     Ok(image.finish())
 }
 
-fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &Path, folder: &Path) -> Command {
+fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &Path, directory: &Path) -> Command {
     let disks = config.disks.len() + 1;
     let idle = config.idle.as_secs().max(1);
     let mut command = Command::new(config.arch.qemu().0);
@@ -523,11 +523,11 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
         let path = share.to_string_lossy().replace(',', ",,");
         command.arg("-virtfs").arg(format!("local,path={path},mount_tag=share,security_model=none"));
     }
-    command.arg("-serial").arg(format!("file:{}", folder.join("console.log").to_string_lossy()));
+    command.arg("-serial").arg(format!("file:{}", directory.join("console.log").to_string_lossy()));
     command.args(["-chardev", "stdio,id=line"]).args(config.arch.serial("line"));
     command.args(["-device", "virtio-scsi-pci,id=scsi"]);
     if config.terminal {
-        let socket = folder.join(TERMINAL);
+        let socket = directory.join(TERMINAL);
         command.arg("-chardev").arg(format!("socket,id=terminal,path={},server=on,wait=off", socket.to_string_lossy()));
         command.args(config.arch.serial("terminal"));
     }
@@ -537,7 +537,7 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
     if config.device {
         command.args(["-device", "virtio-serial-pci"]);
         for name in STREAMS {
-            let path = folder.join(name);
+            let path = directory.join(name);
             command.arg("-chardev").arg(format!("socket,id={name},path={},server=on,wait=off", path.to_string_lossy()));
             command.arg("-device").arg(format!("virtserialport,chardev={name},name={name}"));
         }
@@ -567,8 +567,8 @@ fn words(command: &Command) -> String {
 }
 
 /// Creates a disk's file and adds it to QEMU's command line.
-fn attach(command: &mut Command, disk: &Disk, config: &Config, folder: &Path) -> Result<(), Error> {
-    let path = folder.join(&disk.name);
+fn attach(command: &mut Command, disk: &Disk, config: &Config, directory: &Path) -> Result<(), Error> {
+    let path = directory.join(&disk.name);
     let open = File::options().write(true).create(true).truncate(false).open(&path);
     open.and_then(|f| f.set_len(disk.bytes)).map_err(|e| Error::io("create", &path, e))?;
     // Not lazily: the kernel's own initialisation thread would write while a test counts.

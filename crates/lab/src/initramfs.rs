@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// Regular file, directory, symbolic link: the file-type bits of a mode.
 const FILE: u32 = 0o100_000;
-const FOLDER: u32 = 0o040_000;
+const DIRECTORY: u32 = 0o040_000;
 const LINK: u32 = 0o120_000;
 
 /// A growing archive. Parents of a path are added as needed.
@@ -25,9 +25,9 @@ impl Initramfs {
         self.entry(path, FILE | if executable { 0o755 } else { 0o644 }, content);
     }
 
-    /// Adds an empty folder.
-    pub fn folder(&mut self, path: &str) {
-        self.entry(path, FOLDER | 0o755, &[]);
+    /// Adds an empty directory.
+    pub fn directory(&mut self, path: &str) {
+        self.entry(path, DIRECTORY | 0o755, &[]);
     }
 
     /// Adds a symbolic link to `target`.
@@ -76,7 +76,7 @@ impl Initramfs {
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
         let path = path.trim_matches('/');
         if let Some((parent, _)) = path.rsplit_once('/') {
-            self.folder(parent);
+            self.directory(parent);
         }
         if !self.seen.insert(path.to_string()) {
             return;

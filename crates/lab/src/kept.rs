@@ -62,7 +62,7 @@ impl Kept {
         }
     }
 
-    /// Mounts a file system of this kind, such as `tmpfs`, at a folder.
+    /// Mounts a file system of this kind, such as `tmpfs`, at a directory.
     ///
     /// # Errors
     /// The error message of `mount`.
@@ -71,7 +71,7 @@ impl Kept {
         Self::new(make, UNMOUNT, &[at.as_os_str(), kind.as_ref(), options.as_ref()])
     }
 
-    /// Mounts a block device at a folder.
+    /// Mounts a block device at a directory.
     ///
     /// # Errors
     /// The error message of `mount`.
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     #[ignore = "root: mounts a tmpfs and attaches a loop device"]
     fn mounts_and_loop_devices_go_when_dropped() {
-        let folder = tempfile::tempdir().unwrap();
-        let (at, image) = (folder.path().join("mount"), folder.path().join("image"));
+        let directory = tempfile::tempdir().unwrap();
+        let (at, image) = (directory.path().join("mount"), directory.path().join("image"));
         std::fs::create_dir(&at).unwrap();
         std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
         let (mounted, attached) = (Kept::mount("tmpfs", "size=1m", &at).unwrap(), Kept::attach(&image).unwrap());
@@ -162,7 +162,7 @@ mod tests {
         drop(used);
         let why = Kept::mount("tmpfs", "no-such-option", &at).unwrap_err().to_string();
         assert!(why.contains("mount") && !is_mounted(&at), "{why}");
-        assert!(Kept::attach(&folder.path().join("none")).unwrap_err().to_string().contains("losetup"));
+        assert!(Kept::attach(&directory.path().join("none")).unwrap_err().to_string().contains("losetup"));
     }
 
     /// The name of the test below, which runs itself as the owner that is killed.
@@ -171,27 +171,27 @@ mod tests {
     #[test]
     #[ignore = "root: mounts a tmpfs and attaches a loop device"]
     fn killed_owner_leaves_neither_mount_nor_loop_device() {
-        if let Some(folder) = std::env::var_os("FATHOM_TEST_OWNER") {
-            let folder = Path::new(&folder);
-            let _mounted = Kept::mount("tmpfs", "size=1m", &folder.join("mount")).unwrap();
-            let attached = Kept::attach(&folder.join("image")).unwrap();
-            std::fs::write(folder.join("device"), attached.answer()).unwrap();
+        if let Some(directory) = std::env::var_os("FATHOM_TEST_OWNER") {
+            let directory = Path::new(&directory);
+            let _mounted = Kept::mount("tmpfs", "size=1m", &directory.join("mount")).unwrap();
+            let attached = Kept::attach(&directory.join("image")).unwrap();
+            std::fs::write(directory.join("device"), attached.answer()).unwrap();
             loop {
                 std::thread::park();
             }
         }
         for signal in [libc::SIGTERM, libc::SIGKILL] {
-            let folder = tempfile::tempdir().unwrap();
-            let at = folder.path().join("mount");
+            let directory = tempfile::tempdir().unwrap();
+            let at = directory.path().join("mount");
             std::fs::create_dir(&at).unwrap();
-            std::fs::File::create(folder.path().join("image")).unwrap().set_len(1 << 20).unwrap();
+            std::fs::File::create(directory.path().join("image")).unwrap().set_len(1 << 20).unwrap();
             let mut owner = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", OWNER, "--include-ignored"])
-                .env("FATHOM_TEST_OWNER", folder.path())
+                .env("FATHOM_TEST_OWNER", directory.path())
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap();
-            let device = || std::fs::read_to_string(folder.path().join("device")).unwrap_or_default();
+            let device = || std::fs::read_to_string(directory.path().join("device")).unwrap_or_default();
             assert!(soon(|| !device().is_empty()) && is_mounted(&at) && is_attached(&device()));
             // SAFETY: a plain signal to a child that was not waited for.
             unsafe { libc::kill(owner.id().cast_signed(), signal) };

@@ -48,19 +48,19 @@ impl Kernel {
 
     /// Whether a kernel was already fetched.
     pub fn is_cached(cache: &Path, arch: Arch) -> bool {
-        let folder = |name: String| cache.join(format!("packages/{name}-{}", arch.debian()));
-        fs::read_to_string(name_file(cache, arch)).is_ok_and(|name| folder(name).is_dir())
+        let directory = |name: String| cache.join(format!("packages/{name}-{}", arch.debian()));
+        fs::read_to_string(name_file(cache, arch)).is_ok_and(|name| directory(name).is_dir())
     }
 
-    /// A kernel package's files under `folder`.
-    fn unpacked(folder: &Path) -> Result<Self, Error> {
-        let libraries = folder.join("lib/modules");
+    /// A kernel package's files under `directory`.
+    fn unpacked(directory: &Path) -> Result<Self, Error> {
+        let libraries = directory.join("lib/modules");
         let mut entries = fs::read_dir(&libraries).map_err(|e| Error::io("read", &libraries, e))?;
         let release = entries.next().and_then(Result::ok).map(|e| e.file_name().to_string_lossy().into_owned());
         let release = release.ok_or_else(|| Error::Missing(format!("no modules in {}", libraries.shown())))?;
         let mut modules = BTreeMap::new();
         collect(&libraries.join(&release).join("kernel"), &mut modules)?;
-        Ok(Self { image: folder.join(format!("boot/vmlinuz-{release}")), release, modules })
+        Ok(Self { image: directory.join(format!("boot/vmlinuz-{release}")), release, modules })
     }
 
     /// The files of these modules and of their dependencies, each after its own dependencies. A name that is not a
@@ -97,9 +97,9 @@ fn name_file(cache: &Path, arch: Arch) -> PathBuf {
     })
 }
 
-/// Every `.ko` below a folder, by the kernel's name for it (`-` is `_`).
-fn collect(folder: &Path, modules: &mut BTreeMap<String, PathBuf>) -> Result<(), Error> {
-    for entry in fs::read_dir(folder).map_err(|e| Error::io("read", folder, e))?.flatten() {
+/// Every `.ko` below a directory, by the kernel's name for it (`-` is `_`).
+fn collect(directory: &Path, modules: &mut BTreeMap<String, PathBuf>) -> Result<(), Error> {
+    for entry in fs::read_dir(directory).map_err(|e| Error::io("read", directory, e))?.flatten() {
         let path = entry.path();
         if path.is_dir() {
             collect(&path, modules)?;
@@ -128,14 +128,14 @@ mod tests {
 
     #[test]
     fn modules_follow_their_dependencies() {
-        let folder = tempfile::tempdir().unwrap();
-        let modules = folder.path().join("lib/modules/1.0/kernel");
+        let directory = tempfile::tempdir().unwrap();
+        let modules = directory.path().join("lib/modules/1.0/kernel");
         fs::create_dir_all(&modules).unwrap();
         for (name, needs) in [("ext4", "jbd2,crc16"), ("jbd2", ""), ("crc16", ""), ("dm-mod", "jbd2")] {
             let content = format!("ELF\0license=GPL\0depends={needs}\0name={name}\0");
             fs::write(modules.join(format!("{name}.ko")), content).unwrap();
         }
-        let kernel = Kernel::unpacked(folder.path()).unwrap();
+        let kernel = Kernel::unpacked(directory.path()).unwrap();
         let order = kernel.load_order(&["dm_mod", "ext4", "built_in"]).unwrap();
         let names: Vec<_> = order.iter().map(|p| p.file_stem().unwrap().to_string_lossy().into_owned()).collect();
         assert_eq!(names, ["jbd2", "dm-mod", "crc16", "ext4"]);

@@ -4,9 +4,9 @@
 pub mod accelerator;
 pub mod arch;
 pub mod debian;
+pub mod directory;
 mod error;
 pub mod exec;
-pub mod folder;
 pub mod guest;
 pub mod initramfs;
 pub mod kept;

@@ -38,8 +38,8 @@ pub enum Unavailable {
 pub enum Backing {
     /// In memory: a file on a tmpfs of its own (as large as the disk, filled as the disk is).
     Ram,
-    /// In a sparse file in this folder, removed with the disk.
-    Folder(PathBuf),
+    /// In a sparse file in this directory, removed with the disk.
+    Directory(PathBuf),
 }
 
 /// The file system on the disk.
@@ -101,7 +101,7 @@ pub struct LoopDisk {
     mount: PathBuf,
 }
 
-/// Arguments: $1 file system, $2 bytes, $3 mount options or -, $4 parent folder of the private folder, $5 folder of the
+/// Arguments: $1 file system, $2 bytes, $3 mount options or -, $4 parent directory of the private directory, $5 directory of the
 /// backing file or -, $6 number of arguments for losetup that follow; then these, then those for mkfs.
 ///
 /// `settle` retries because a process that just ended, or udev probing the new device, may hold a mount or a device for
@@ -111,7 +111,7 @@ const SCRIPT: &str = r#"
 PATH="$PATH:/usr/sbin:/sbin"
 trap '' HUP INT TERM QUIT PIPE
 set -eu
-fs=$1 bytes=$2 options=$3 parent=$4 folder=$5 n=$6
+fs=$1 bytes=$2 options=$3 parent=$4 directory=$5 n=$6
 shift 6
 root= ram= file= device= mounted=
 settle() { for i in 1 2 3 4 5 6 7 8 9 10; do "$@" 2>/dev/null && return; sleep 0.05; done; "$@"; }
@@ -129,12 +129,12 @@ trap remove EXIT
 root=$(mktemp -d "$parent/fathom-disk.XXXXXX")
 chmod 755 "$root"
 mkdir "$root/mnt" "$root/ram"
-if [ "$folder" = - ]; then
+if [ "$directory" = - ]; then
     mount -t tmpfs -o "size=$bytes,mode=700" fathom-disk "$root/ram"
     ram=1
-    folder=$root/ram
+    directory=$root/ram
 fi
-file=$(mktemp "$folder/fathom-disk.XXXXXX")
+file=$(mktemp "$directory/fathom-disk.XXXXXX")
 truncate -s "$bytes" "$file"
 setup=
 while [ "$n" -gt 0 ]; do setup="$setup $1"; shift; n=$((n - 1)); done
@@ -160,15 +160,15 @@ impl LoopDisk {
     /// See [`LoopDisk::available`]; or the message of a failing command. Everything created so far is removed.
     pub fn create(bytes: u64, fs: FileSystem, backing: &Backing, options: &Options) -> Result<Self> {
         Self::available(fs).map_err(Error::other)?;
-        let folder = match backing {
+        let directory = match backing {
             Backing::Ram => OsString::from("-"),
-            Backing::Folder(path) => path.canonicalize()?.into_os_string(),
+            Backing::Directory(path) => path.canonicalize()?.into_os_string(),
         };
         let mount_options = if options.mount.is_empty() { "-" } else { &options.mount };
         let mut keeper = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "fathom-disk", fs.name(), &bytes.to_string(), mount_options])
             .arg(std::env::temp_dir())
-            .arg(folder)
+            .arg(directory)
             .arg(options.losetup.len().to_string())
             .args(&options.losetup)
             .args(fs.mkfs_options())
@@ -199,9 +199,9 @@ impl LoopDisk {
         let tools = ["losetup", "mount", "umount", &mkfs];
         let wanted = if fs == FileSystem::None { &tools[..3] } else { &tools[..] };
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let folders: Vec<PathBuf> =
+        let directories: Vec<PathBuf> =
             std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]).collect();
-        match wanted.iter().find(|tool| !folders.iter().any(|f| f.join(tool).exists())) {
+        match wanted.iter().find(|tool| !directories.iter().any(|f| f.join(tool).exists())) {
             Some(tool) => Err(Unavailable::Tool(tool.to_string())),
             None => Ok(()),
         }
@@ -217,7 +217,7 @@ impl LoopDisk {
         self.device.file_name().and_then(|n| n.to_str()).unwrap_or_default()
     }
 
-    /// Where it is mounted; anybody may write there. An empty folder if it has no file system.
+    /// Where it is mounted; anybody may write there. An empty directory if it has no file system.
     pub fn path(&self) -> &Path {
         &self.mount
     }
@@ -248,7 +248,7 @@ impl LoopDisk {
         text.split_whitespace().map(|w| w.parse().map_err(Error::other)).collect()
     }
 
-    /// A file of its sysfs folder, such as `queue/scheduler`.
+    /// A file of its sysfs directory, such as `queue/scheduler`.
     pub fn sysfs(&self, file: &str) -> PathBuf {
         Path::new("/sys/block").join(self.name()).join(file)
     }
@@ -324,38 +324,38 @@ mod tests {
     #[test]
     #[ignore = "root: makes a loop device and mounts it"]
     fn options_are_applied_and_file_is_removed() {
-        let folder = std::env::temp_dir().join(format!("fathom-test-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
+        let directory = std::env::temp_dir().join(format!("fathom-test-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
         let options = Options {
             mkfs: vec!["-b".into(), "1024".into()],
             mount: "data=journal".into(),
             losetup: vec!["--sector-size=512".into()],
         };
-        let disk = LoopDisk::create(SIZE, FileSystem::Ext4, &Backing::Folder(folder.clone()), &options).unwrap();
+        let disk = LoopDisk::create(SIZE, FileSystem::Ext4, &Backing::Directory(directory.clone()), &options).unwrap();
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         let line = mounts.lines().find(|l| l.contains(disk.path().to_str().unwrap())).unwrap();
         assert!(line.contains("data=journal"), "{line}");
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
         disk.remove().unwrap();
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
-        std::fs::remove_dir(folder).unwrap();
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+        std::fs::remove_dir(directory).unwrap();
     }
 
     #[test]
     #[ignore = "root: makes a loop device"]
     fn partial_failure_is_reported_and_undone() {
-        let folder = std::env::temp_dir().join(format!("fathom-test-half-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
+        let directory = std::env::temp_dir().join(format!("fathom-test-half-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
         let options = Options { mount: "no-such-option".into(), ..Options::default() };
-        let error = LoopDisk::create(SIZE, FileSystem::Ext4, &Backing::Folder(folder.clone()), &options)
+        let error = LoopDisk::create(SIZE, FileSystem::Ext4, &Backing::Directory(directory.clone()), &options)
             .map(|_| ())
             .unwrap_err()
             .to_string();
         assert!(error.contains("mount"), "{error}");
-        std::fs::remove_dir(&folder).unwrap();
+        std::fs::remove_dir(&directory).unwrap();
         for disk in std::fs::read_dir("/sys/block").unwrap() {
             let file = std::fs::read_to_string(disk.unwrap().path().join("loop/backing_file")).unwrap_or_default();
-            assert!(!file.starts_with(folder.to_str().unwrap()), "{file}");
+            assert!(!file.starts_with(directory.to_str().unwrap()), "{file}");
         }
     }
 

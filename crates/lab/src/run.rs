@@ -1,6 +1,6 @@
 //! Runs a scenario in a guest, from boot to outcome.
 //!
-//! Everything that is to outlive the guest is written into a folder of the host while it happens: the recording, the workload's
+//! Everything that is to outlive the guest is written into a directory of the host while it happens: the recording, the workload's
 //! output, the console. So a guest that panics or hangs in the middle leaves what was written until then, and its end is a
 //! result like any other: only a failed start is an error.
 //!
@@ -27,7 +27,7 @@ const SHELL: Duration = Duration::from_secs(24 * 3600);
 /// How often progress is drawn.
 const DRAWN: Duration = Duration::from_millis(200);
 
-/// The recording, in the run's folder.
+/// The recording, in the run's directory.
 pub const ARCHIVE: &str = script::ARCHIVE;
 /// Output of recording and workload.
 pub const WORKLOAD_LOG: &str = script::WORKLOAD_LOG;
@@ -41,12 +41,12 @@ pub const SCENARIO: &str = "scenario.toml";
 /// The paths of a run.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
-    /// The folder of kernels.
+    /// The directory of kernels.
     pub cache: &'a Path,
     /// The program that records in the guest.
     pub program: &'a Path,
-    /// The folder of the result, which exists.
-    pub folder: &'a Path,
+    /// The directory of the result, which exists.
+    pub directory: &'a Path,
     /// Whether to keep the guest's disks, in [`KEPT`].
     pub keep: bool,
 }
@@ -119,10 +119,10 @@ pub fn run(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Res
             "fetching Debian's kernel"
         });
         let mut guest = Guest::boot(&config, options.cache)?;
-        write(&options.folder.join(SCENARIO), &scenario.to_toml())?;
-        let ending = steps(&mut guest, scenario, options.folder, &enter);
+        write(&options.directory.join(SCENARIO), &scenario.to_toml())?;
+        let ending = steps(&mut guest, scenario, options.directory, &enter);
         let ending = ending.unwrap_or_else(|_| abnormal(&mut guest, context));
-        write(&options.folder.join(CONSOLE), &guest.console())?;
+        write(&options.directory.join(CONSOLE), &guest.console())?;
         Ok(Outcome { ending, release: guest.release.clone(), accelerator: guest.accelerator, took: begin.elapsed() })
     })
 }
@@ -168,7 +168,7 @@ fn draw(phase: &Mutex<String>, context: &Context, ended: &std::sync::mpsc::Recei
     }
 }
 
-fn steps(guest: &mut Guest, scenario: &Scenario, folder: &Path, enter: &dyn Fn(&str)) -> Result<Ending, Error> {
+fn steps(guest: &mut Guest, scenario: &Scenario, directory: &Path, enter: &dyn Fn(&str)) -> Result<Ending, Error> {
     enter("preparing disks");
     let Output { status, stderr, .. } = guest.run(&format!("sh {}", script::PREPARE), PREPARE)?;
     if status != 0 {
@@ -183,7 +183,7 @@ fn steps(guest: &mut Guest, scenario: &Scenario, folder: &Path, enter: &dyn Fn(&
         Ok(status) => Ending::Ended { status },
         Err(_) if recorded.status == 0 || recorded.status > 2 => Ending::TimedOut,
         Err(_) => {
-            let messages = std::fs::read_to_string(folder.join(WORKLOAD_LOG)).unwrap_or_default();
+            let messages = std::fs::read_to_string(directory.join(WORKLOAD_LOG)).unwrap_or_default();
             Ending::NotRecorded(last_lines(&messages))
         }
     })
@@ -246,7 +246,7 @@ pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Conte
     let disk = |(name, disk): (&String, &crate::scenario::Disk)| {
         Some(Disk { name: name.clone(), bus: disk.bus.qemu()?, bytes: disk.size.0, ext4: false })
     };
-    let folder = std::fs::canonicalize(options.folder).map_err(|e| Error::io("find", options.folder, e))?;
+    let directory = std::fs::canonicalize(options.directory).map_err(|e| Error::io("find", options.directory, e))?;
     let program = arch.program(options.program)?;
     Ok(Config {
         arch,
@@ -256,12 +256,12 @@ pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Conte
         disks: scenario.disk.iter().filter_map(disk).collect(),
         mkfs: made,
         modules: modules(scenario),
-        // Its path here may be below a folder that the guest has as well.
+        // Its path here may be below a directory that the guest has as well.
         files: vec![(program, "bin/fathom".into())],
         programs: programs.into_iter().map(|(_, path)| path).collect(),
         texts,
-        keep: options.keep.then(|| folder.join(KEPT)),
-        share: Some(folder),
+        keep: options.keep.then(|| directory.join(KEPT)),
+        share: Some(directory),
         silence: scenario.machine.silence.duration(),
         context: context.clone(),
         ..Config::default()

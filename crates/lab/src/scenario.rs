@@ -21,8 +21,8 @@ use crate::arch::Arch;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where a scenario's file system is mounted in the guest; the folder of its workload.
-pub const FOLDER: &str = "/mnt";
+/// Where a scenario's file system is mounted in the guest; the directory of its workload.
+pub const DIRECTORY: &str = "/mnt";
 
 /// The longest limit of a workload.
 const LONGEST_S: u64 = 24 * 3600;
@@ -54,7 +54,7 @@ pub struct Scenario {
     pub machine: Machine,
     /// The disks, by name; in the guest `/dev/disk/NAME`.
     pub disk: BTreeMap<String, Disk>,
-    /// The file system mounted at [`FOLDER`].
+    /// The file system mounted at [`DIRECTORY`].
     pub filesystem: FileSystem,
     /// SQLite's settings, for the workload's `{journal_mode}`, `{page_size}` and `{synchronous}`.
     #[serde(default)]
@@ -225,7 +225,7 @@ pub enum Synchronous {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// Shell commands, run in sequence until one fails; `fathom` is this program, `{dir}` the mounted folder.
+    /// Shell commands, run in sequence until one fails; `fathom` is this program, `{dir}` the mounted directory.
     pub commands: Vec<String>,
     /// The number of rows, for `{rows}`.
     #[serde(default = "rows")]
@@ -399,7 +399,7 @@ impl Scenario {
                 continue;
             }
             match (name, sqlite.get(name)) {
-                ("dir", _) => out.push_str(FOLDER),
+                ("dir", _) => out.push_str(DIRECTORY),
                 ("rows", _) => out.push_str(&self.workload.rows.to_string()),
                 (_, Some(toml::Value::String(value))) => out.push_str(value),
                 (_, Some(value)) => out.push_str(&value.to_string()),

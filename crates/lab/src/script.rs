@@ -32,10 +32,10 @@ mod tests {
     /// Four threads write scripts and fork concurrently; with `fs::write` a third of the runs failed with ETXTBSY.
     #[test]
     fn written_script_is_never_text_busy() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let directory = tempfile::tempdir().expect("a directory");
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let path = folder.path().join(format!("script-{thread}"));
+                let path = directory.path().join(format!("script-{thread}"));
                 scope.spawn(move || {
                     for code in 1..50 {
                         write(&path, &format!("#!/bin/sh\nexit {code}\n")).expect("written");
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn unwritable_path_is_named() {
-        let error = write("/no/such/folder/x", "").expect_err("there is no such folder").to_string();
-        assert!(error.contains("/no/such/folder/x"), "{error}");
+        let error = write("/no/such/directory/x", "").expect_err("there is no such directory").to_string();
+        assert!(error.contains("/no/such/directory/x"), "{error}");
     }
 }

@@ -43,7 +43,7 @@ pub fn is_well(scenario: &Scenario, ending: &Ending, recording: Option<&Recordin
 }
 
 /// The outcome in one sentence.
-pub fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> String {
+pub fn sentence(name: &str, directory: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> String {
     let what = match &outcome.ending {
         Ending::Ended { status: 0 } => "the workload ended well".into(),
         Ending::Ended { status } => {
@@ -73,7 +73,7 @@ pub fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<
             let unseen = if r.blind.is_empty() { "" } else { ", not all could be seen" };
             let operations = counted(r.operations as usize, "operation");
             let commands = counted(r.commands as usize, "device command");
-            let archive = folder.join(ARCHIVE);
+            let archive = directory.join(ARCHIVE);
             format!(
                 "{operations}, {commands}{cut}{lost}{unseen} in {}; {}",
                 archive.shown(),
@@ -85,7 +85,7 @@ pub fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<
 }
 
 /// The outcome as specified in docs/reference/json.md.
-pub fn contract(name: &str, folder: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> Value {
+pub fn contract(name: &str, directory: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> Value {
     let (ending, said, status) = match &outcome.ending {
         Ending::Ended { status } => ("ended", None, Some(status)),
         Ending::TimedOut => ("timed_out", None, None),
@@ -96,10 +96,10 @@ pub fn contract(name: &str, folder: &Path, outcome: &Outcome, recording: Option<
         Ending::Interrupted => ("interrupted", None, None),
     };
     let recording = recording.map(|r| {
-        json!({"archive": folder.join(ARCHIVE), "operations": r.operations, "commands": r.commands,
+        json!({"archive": directory.join(ARCHIVE), "operations": r.operations, "commands": r.commands,
                "complete": r.complete, "lost": r.lost, "blind": r.blind, "problem": r.problem})
     });
-    json!({"version": 1, "scenario": name, "folder": folder, "kernel": outcome.release, "ending": ending, "said": said,
+    json!({"version": 1, "scenario": name, "folder": directory, "kernel": outcome.release, "ending": ending, "said": said,
            "status": status, "as_expected": well, "took_s": outcome.took.as_secs_f64(), "functional": true,
            "accelerator": outcome.accelerator.name(),
            "recording": recording})

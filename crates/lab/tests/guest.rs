@@ -73,12 +73,12 @@ fn guest_has_real_disks_and_returns_files() {
     // Files and directories are returned unchanged.
     ok(&mut guest, "dd if=/dev/urandom of=/mnt/made/big bs=1M count=8 2>/dev/null");
     let sum = ok(&mut guest, "md5sum </mnt/made/big");
-    let folder = tempfile::tempdir().unwrap();
-    let fetched = guest.fetch("/mnt/made", folder.path()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let fetched = guest.fetch("/mnt/made", directory.path()).unwrap();
     assert_eq!(std::fs::read_to_string(fetched.join("copy")).unwrap(), "from the host\n");
     let here = std::process::Command::new("md5sum").stdin(std::fs::File::open(fetched.join("big")).unwrap()).output();
     assert_eq!(String::from_utf8(here.unwrap().stdout).unwrap(), sum);
-    assert!(matches!(guest.fetch("/no/such/path", folder.path()), Err(Error::Guest(_))));
+    assert!(matches!(guest.fetch("/no/such/path", directory.path()), Err(Error::Guest(_))));
 
     // A command that does not end is killed, and the guest continues.
     let slow = guest.run("sleep 1000", Duration::from_secs(1)).unwrap();

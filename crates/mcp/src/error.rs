@@ -28,7 +28,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A path that leads outside.
-    #[error("{0} is outside the folders of this server")]
+    #[error("{0} is outside the directories of this server")]
     Outside(String),
     /// Not an archive.
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Each tool runs a verb of Fathom on archives below the given folders, and on no others. An archive without tables is refused, since
+//! Each tool runs a verb of Fathom on archives below the given directories, and on no others. An archive without tables is refused, since
 //! building them would write to it.
 
 use crate::inbox::Inbox;
@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
-/// Maximum depth of folders that are searched for archives.
+/// Maximum depth of directories that are searched for archives.
 const DEPTH: usize = 6;
 /// Characters counted as one token.
 const TOKEN: usize = 4;
@@ -26,7 +26,7 @@ const QUERY: usize = 120 << 10;
 /// Whether a request was cancelled, or its answer is not expected any more.
 type Cancelled<'a> = &'a dyn Fn() -> bool;
 
-/// The server: its folders and its budget.
+/// The server: its directories and its budget.
 #[derive(Debug)]
 pub struct Server {
     program: PathBuf,
@@ -39,7 +39,7 @@ impl Server {
     /// Answers about archives below `roots` by verbs of `program`, each answer within `tokens`.
     ///
     /// # Errors
-    /// A folder does not exist.
+    /// A directory does not exist.
     pub fn new(program: PathBuf, roots: &[PathBuf], tokens: u64) -> Result<Self> {
         let canonical = |root: &PathBuf| {
             std::fs::canonicalize(root).map_err(|source| Error::NoPath { path: root.shown().to_string(), source })
@@ -216,14 +216,14 @@ fn characters(value: &Value) -> usize {
     value.to_string().chars().count()
 }
 
-/// Contents of a folder.
+/// Contents of a directory.
 #[derive(Default)]
 struct Found {
     archives: Vec<PathBuf>,
     fleets: Vec<PathBuf>,
 }
 
-/// The archives and fleets in a folder; archives that a fleet keeps are not listed.
+/// The archives and fleets in a directory; archives that a fleet keeps are not listed.
 fn found(root: &Path) -> Found {
     let mut found = Found::default();
     let mut open = vec![(root.to_path_buf(), 0)];
@@ -254,7 +254,7 @@ fn is_fleet(dir: &Path) -> bool {
     dir.join("fleet.json").is_file()
 }
 
-/// Identifies a recording, folder or fleet.
+/// Identifies a recording, directory or fleet.
 fn source(dir: &Path) -> Value {
     let path = dir.to_string_lossy();
     if is_fleet(dir) {
@@ -298,8 +298,8 @@ mod tests {
 
     #[test]
     fn path_outside_roots_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = std::fs::canonicalize(folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(directory.path()).unwrap();
         std::fs::create_dir(root.join("in")).unwrap();
         std::os::unix::fs::symlink("/etc", root.join("link")).unwrap();
         let server = server(&root, Path::new("/bin/true"));
@@ -311,20 +311,20 @@ mod tests {
 
     #[test]
     fn fleet_is_listed_and_archives_that_it_keeps_are_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let kept = folder.path().join("fleet/_raw/0123456789abcdef");
+        let directory = tempfile::tempdir().unwrap();
+        let kept = directory.path().join("fleet/_raw/0123456789abcdef");
         std::fs::create_dir_all(&kept).unwrap();
         std::fs::write(kept.join("meta.json"), "{}").unwrap();
-        std::fs::write(folder.path().join("fleet/fleet.json"), "{}").unwrap();
-        let root = std::fs::canonicalize(folder.path()).unwrap();
+        std::fs::write(directory.path().join("fleet/fleet.json"), "{}").unwrap();
+        let root = std::fs::canonicalize(directory.path()).unwrap();
         let listed = server(&root, Path::new("/bin/true")).list();
         assert_eq!(listed, json!({"archives": [], "fleets": [{"fleet": root.join("fleet")}]}));
     }
 
     #[test]
     fn answer_names_provenance_within_budget() {
-        let folder = tempfile::tempdir().unwrap();
-        let server = server(folder.path(), Path::new("/bin/true"));
+        let directory = tempfile::tempdir().unwrap();
+        let server = server(directory.path(), Path::new("/bin/true"));
         let long = json!({"archive": "a".repeat(50_000), "command": "b".repeat(50_000)});
         let answer_within = server.within(json!({"rows": vec![1; 9000]}), vec![], vec![long]);
         assert!(answer_within.to_string().chars().count() <= 4000, "{answer_within}");
@@ -337,8 +337,8 @@ mod tests {
 
     #[test]
     fn least_budget_holds_many_claims() {
-        let folder = tempfile::tempdir().unwrap();
-        let server = Server::new("/bin/true".into(), &[folder.path().into()], 500).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let server = Server::new("/bin/true".into(), &[directory.path().into()], 500).unwrap();
         let claims = vec![json!("c".repeat(3000)); 30];
         let archive = json!({"archive": "a".repeat(4000), "command": "b".repeat(4000)});
         let parts: serde_json::Map<String, Value> =
@@ -357,9 +357,9 @@ mod tests {
     /// For any number of parts: the more are cut, the longer the list of cuts.
     #[test]
     fn answer_of_any_shape_is_within_budget() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for (tokens, parts) in [500, 700].into_iter().flat_map(|tokens| (1..30).step_by(3).map(move |n| (tokens, n))) {
-            let server = Server::new("/bin/true".into(), &[folder.path().into()], tokens).unwrap();
+            let server = Server::new("/bin/true".into(), &[directory.path().into()], tokens).unwrap();
             let part =
                 |n: usize| (format!("a_part_of_{n}"), json!(vec![json!({"name": "d".repeat(n), "n": [1, 2, n]}); n]));
             let empty = ["facts", "links", "files", "coverage"].map(|name| (name.into(), json!([])));
@@ -394,8 +394,8 @@ mod tests {
     /// A verb that would run for ever; the ping after it is answered, and both calls end without an answer.
     #[test]
     fn cancelled_call_ends_and_is_not_answered() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = endless(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let program = endless(directory.path());
         let call = |id: u64| {
             let params = json!({"name": "sql", "arguments": {"query": "x", "archives": ["."]}});
             json!({"id": id, "method": "tools/call", "params": params}).to_string()
@@ -404,14 +404,14 @@ mod tests {
         let ping = json!({"id": 9, "method": "ping"}).to_string();
         let requests = [call(1), call(2), ping, cancel(2), cancel(1), cancel(77)].join("\n").into_bytes();
         let output = Output::default();
-        server(folder.path(), &program).serve(io::Cursor::new(requests), output.clone(), &|| false).unwrap();
+        server(directory.path(), &program).serve(io::Cursor::new(requests), output.clone(), &|| false).unwrap();
         assert_eq!(output.answers(), [json!({"jsonrpc": "2.0", "id": 9, "result": {}})]);
     }
 
     /// A file that sleeps when it is run; another process creates it, since a file that this process has open for writing while
     /// it forks elsewhere cannot be executed.
-    fn endless(folder: &Path) -> PathBuf {
-        let program = folder.join("endless");
+    fn endless(directory: &Path) -> PathBuf {
+        let program = directory.join("endless");
         let script = "printf '#!/bin/sh\\nexec sleep 600\\n' > \"$0\" && chmod +x \"$0\"";
         let made = std::process::Command::new("/bin/sh").args(["-c", script]).arg(&program).status();
         assert!(made.unwrap().success());
@@ -420,15 +420,15 @@ mod tests {
 
     #[test]
     fn call_of_client_that_left_ends() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = endless(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let program = endless(directory.path());
         let call = json!({"id": 1, "method": "tools/call",
             "params": {"name": "sql", "arguments": {"query": "x", "archives": ["."]}}});
         let output = Output::default();
         let asked = std::cell::Cell::new(0);
         let left = || asked.replace(asked.get() + 1) > 0;
         let requests = io::Cursor::new(call.to_string().into_bytes());
-        let why = server(folder.path(), &program).serve(requests, output.clone(), &left).unwrap_err();
+        let why = server(directory.path(), &program).serve(requests, output.clone(), &left).unwrap_err();
         assert_eq!(why.kind(), io::ErrorKind::BrokenPipe);
         assert!(asked.get() > 1 && output.answers().is_empty());
     }
@@ -436,22 +436,22 @@ mod tests {
     /// The rest of such a line would be a message of its own: text that the client only quotes.
     #[test]
     fn line_beyond_limit_is_one_message() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let ping = |id: u64| json!({"id": id, "method": "ping"}).to_string();
         let filled = format!("{}{}\n{}\n", "x".repeat(protocol::LONGEST_LINE), ping(1), ping(2));
         let whole = format!("{}{}\n", " ".repeat(protocol::LONGEST_LINE - 1 - ping(3).len()), ping(3));
         let output = Output::default();
         let requests = io::Cursor::new(filled + &whole);
-        server(folder.path(), Path::new("/bin/true")).serve(requests, output.clone(), &|| false).unwrap();
+        server(directory.path(), Path::new("/bin/true")).serve(requests, output.clone(), &|| false).unwrap();
         let ids: Vec<Value> = output.answers().into_iter().map(|answer| answer["id"].clone()).collect();
         assert_eq!(ids, [Value::Null, json!(2), json!(3)]);
     }
 
     #[test]
     fn query_or_reason_too_long_is_cut_or_refused() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let call = |query: String| Call { tool: "sql".into(), arguments: json!({"archives": ["."], "query": query}) };
-        let server = server(folder.path(), Path::new("/bin/true"));
+        let server = server(directory.path(), Path::new("/bin/true"));
         let why = server.call(&call("x".repeat(QUERY + 1)), &|| false).unwrap_err();
         assert!(matches!(why, Error::Query(_)) && why.to_string().contains("120 KiB"), "{why}");
         let answer = protocol::answer(json!(1), Err(Error::Refused("é".repeat(9000))), 1000);
@@ -460,12 +460,12 @@ mod tests {
 
     #[test]
     fn session_of_lines_gets_answer_for_each_request() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let requests = "\n{\"id\":1,\"method\":\"ping\"}\nnonsense\n{\"method\":\"notifications/initialized\"}\n\
             {\"id\":2,\"method\":\"tools/call\",\"params\":{\"name\":\"list\"}}\n\
             {\"id\":3,\"method\":\"tools/call\",\"params\":{\"name\":\"sql\",\"arguments\":{\"query\":\"x\",\"archives\":[7]}}}\n";
         let output = Output::default();
-        server(folder.path(), Path::new("/bin/true")).serve(requests.as_bytes(), output.clone(), &|| false).unwrap();
+        server(directory.path(), Path::new("/bin/true")).serve(requests.as_bytes(), output.clone(), &|| false).unwrap();
         let answers = output.answers();
         assert_eq!(answers.len(), 4, "{answers:?}");
         let text = |at: usize| answers[at]["result"]["content"][0]["text"].as_str().unwrap().to_string();

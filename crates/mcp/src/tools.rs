@@ -41,11 +41,11 @@ pub fn tools() -> Value {
         ),
         tool(
             "sql",
-            "One SELECT over archives, or a folder of them. Tables: operations, shapes, spans, links, causes, slices, files, processes, \
+            "One SELECT over archives, or a directory of them. Tables: operations, shapes, spans, links, causes, slices, files, processes, \
              disks, losses, coverage, facts, designs, cells, replicates, marks, samples, archives; all with device, run, date, archive. \
              Join on run and id. Quote column names. Ask information_schema.columns for columns.",
             json!({
-                "archives": {"type": "array", "items": {"type": "string"}, "description": "Archives, a folder of them, or a fleet."},
+                "archives": {"type": "array", "items": {"type": "string"}, "description": "Archives, a directory of them, or a fleet."},
                 "query": {"type": "string"},
             }),
             &["archives", "query"],

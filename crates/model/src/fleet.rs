@@ -22,7 +22,7 @@ pub const LEADING: [ColumnInfo; 3] = [
 ];
 
 /// The day on which the archive was made (UTC), the partition of a fleet. A date, not text: engines that read it from the
-/// folder's name make it a date, and a query must mean the same everywhere.
+/// directory's name make it a date, and a query must mean the same everywhere.
 pub const DATE: &str = "date";
 
 /// A row for each archive.

@@ -26,7 +26,7 @@ pub enum Build {
 fn places<'a>(ours: &'a Path, machine: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
     let built = format!("{machine}-unknown-linux-musl/release/fathom");
     let beside = ours.with_file_name(format!("fathom-{machine}"));
-    std::iter::once(beside).chain(ours.ancestors().skip(1).take(PARENTS).map(move |folder| folder.join(&built)))
+    std::iter::once(beside).chain(ours.ancestors().skip(1).take(PARENTS).map(move |directory| directory.join(&built)))
 }
 
 /// Returns the program for `machine` that belongs to `ours`: `runs` decides whether a file is a program for it, `read` returns its

@@ -632,14 +632,14 @@ mod tests {
 pub struct CheckpointReason {
     /// Name in a span's flags.
     pub name: &'static str,
-    /// Whether changes to folders, links or special files caused it, rather than the file that was synced.
-    pub is_of_folders: bool,
+    /// Whether changes to directories, links or special files caused it, rather than the file that was synced.
+    pub is_of_directories: bool,
 }
 
 /// f2fs's `cp_reason_type`, from 1 on (fs/f2fs/f2fs.h).
 pub const CHECKPOINT_REASONS: [CheckpointReason; 11] = {
-    const fn reason(name: &'static str, is_of_folders: bool) -> CheckpointReason {
-        CheckpointReason { name, is_of_folders }
+    const fn reason(name: &'static str, is_of_directories: bool) -> CheckpointReason {
+        CheckpointReason { name, is_of_directories }
     }
     [
         reason("no regular file", true),
@@ -651,7 +651,7 @@ pub const CHECKPOINT_REASONS: [CheckpointReason; 11] = {
         reason("node that the last one lacks", false),
         reason("mount option fastboot", false),
         reason("two active logs only", false),
-        reason("folder to be recovered", true),
-        reason("folder with new extended attributes", true),
+        reason("directory to be recovered", true),
+        reason("directory with new extended attributes", true),
     ]
 };

@@ -1,4 +1,4 @@
-//! A server's certificates in a folder, with the names used by nbdkit, qemu-nbd and libnbd's clients.
+//! A server's certificates in a directory, with the names used by nbdkit, qemu-nbd and libnbd's clients.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.to_string_lossy().replace(char::is_control, "\u{fffd}"))]
 pub struct NoCertificates {
-    /// The file or folder.
+    /// The file or directory.
     pub path: PathBuf,
     /// What is wrong with it.
     pub why: String,
 }
 
 /// Sets up encryption with `server-cert.pem` (the certificate, and the intermediate ones) and `server-key.pem` of the
-/// folder. `verify`: clients must present a certificate signed by an authority in `ca-cert.pem`.
+/// directory. `verify`: clients must present a certificate signed by an authority in `ca-cert.pem`.
 ///
 /// # Errors
 /// [`NoCertificates`].
-pub fn from_folder(folder: &Path, verify: bool) -> Result<TlsAcceptor, NoCertificates> {
-    let (certificate, key) = (folder.join("server-cert.pem"), folder.join("server-key.pem"));
+pub fn from_directory(directory: &Path, verify: bool) -> Result<TlsAcceptor, NoCertificates> {
+    let (certificate, key) = (directory.join("server-cert.pem"), directory.join("server-key.pem"));
     let wrong = |path: &Path, why: &dyn std::fmt::Display| NoCertificates { path: path.into(), why: why.to_string() };
     let chain = chain(&certificate)?;
     let private = PrivateKeyDer::from_pem_file(&key).map_err(|e| wrong(&key, &e))?;
     let provider = Arc::new(default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|e| wrong(folder, &e))?;
+    let builder = builder.map_err(|e| wrong(directory, &e))?;
     let builder = if verify {
-        let path = folder.join("ca-cert.pem");
+        let path = directory.join("ca-cert.pem");
         let mut authorities = RootCertStore::empty();
         for authority in self::chain(&path)? {
             authorities.add(authority).map_err(|e| wrong(&path, &e))?;

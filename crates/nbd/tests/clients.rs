@@ -3,7 +3,7 @@
 //! A client that is not installed is reported as ignored, with the reason.
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use nbd::certificates::from_folder;
+use nbd::certificates::from_directory;
 use nbd::memory::Memory;
 use nbd::{Single, Tls};
 use std::path::{Path, PathBuf};
@@ -40,18 +40,18 @@ fn trial(name: &str, tools: &'static [&'static str], check: fn(&Served) -> Resul
 /// The distribution's Python, which python3-libnbd is built for; another may come first in the path.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Five sockets in a folder, each with its own disk: plaintext, encryption offered, required, and required with a client
+/// Five sockets in a directory, each with its own disk: plaintext, encryption offered, required, and required with a client
 /// certificate; and a read-only one.
 struct Served {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Served {
     fn new() -> Result<Self, Failed> {
-        let folder = tempfile::tempdir()?;
-        certificates(folder.path())?;
-        let acceptor = from_folder(folder.path(), false)?;
-        let verified = from_folder(folder.path(), true)?;
+        let directory = tempfile::tempdir()?;
+        certificates(directory.path())?;
+        let acceptor = from_directory(directory.path(), false)?;
+        let verified = from_directory(directory.path(), true)?;
         for (name, tls, disk) in [
             ("clear", Tls::Off, Memory::new(SIZE)),
             ("offered", Tls::Offered(acceptor.clone()), Memory::new(SIZE)),
@@ -59,30 +59,30 @@ impl Served {
             ("verified", Tls::Required(verified), Memory::new(SIZE)),
             ("read-only", Tls::Off, Memory::new(SIZE).read_only()),
         ] {
-            let socket = std::os::unix::net::UnixListener::bind(folder.path().join(name))?;
+            let socket = std::os::unix::net::UnixListener::bind(directory.path().join(name))?;
             socket.set_nonblocking(true)?;
             // Ends with the process.
             std::thread::spawn(move || serve(socket, disk, &tls));
         }
-        Ok(Self { folder })
+        Ok(Self { directory })
     }
 
     fn uri(&self, socket: &str) -> String {
-        format!("nbd+unix:///disk?socket={}", self.folder.path().join(socket).display())
+        format!("nbd+unix:///disk?socket={}", self.directory.path().join(socket).display())
     }
 
     fn encrypted_uri(&self, socket: &str) -> String {
-        self.uri_with(socket, self.folder.path())
+        self.uri_with(socket, self.directory.path())
     }
 
     /// With the certificates of a directory.
     fn uri_with(&self, socket: &str, certificates: &Path) -> String {
-        let (folder, certificates) = (self.folder.path().display(), certificates.display());
-        format!("nbds+unix:///disk?socket={folder}/{socket}&tls-certificates={certificates}&tls-hostname=localhost")
+        let (directory, certificates) = (self.directory.path().display(), certificates.display());
+        format!("nbds+unix:///disk?socket={directory}/{socket}&tls-certificates={certificates}&tls-hostname=localhost")
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 }
 
@@ -100,7 +100,7 @@ fn serve(socket: std::os::unix::net::UnixListener, export: Memory, tls: &Tls) {
 
 /// An authority, a server and a client, with the file names that clients and servers expect; `bare` contains the files of a
 /// client without a certificate.
-fn certificates(folder: &Path) -> Result<(), Failed> {
+fn certificates(directory: &Path) -> Result<(), Failed> {
     let key = rcgen::KeyPair::generate()?;
     let mut authority = rcgen::CertificateParams::default();
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -109,12 +109,12 @@ fn certificates(folder: &Path) -> Result<(), Failed> {
     for name in ["server", "client"] {
         let key = rcgen::KeyPair::generate()?;
         let certificate = rcgen::CertificateParams::new(vec!["localhost".into()])?.signed_by(&key, &issuer)?;
-        std::fs::write(folder.join(format!("{name}-cert.pem")), certificate.pem())?;
-        std::fs::write(folder.join(format!("{name}-key.pem")), key.serialize_pem())?;
+        std::fs::write(directory.join(format!("{name}-cert.pem")), certificate.pem())?;
+        std::fs::write(directory.join(format!("{name}-key.pem")), key.serialize_pem())?;
     }
-    std::fs::write(folder.join("ca-cert.pem"), &vouched)?;
-    std::fs::create_dir(folder.join("bare"))?;
-    Ok(std::fs::write(folder.join("bare/ca-cert.pem"), vouched)?)
+    std::fs::write(directory.join("ca-cert.pem"), &vouched)?;
+    std::fs::create_dir(directory.join("bare"))?;
+    Ok(std::fs::write(directory.join("bare/ca-cert.pem"), vouched)?)
 }
 
 fn run(program: &str, arguments: &[&str]) -> Result<String, Failed> {
@@ -243,20 +243,20 @@ fn verified(served: &Served) -> Result<(), Failed> {
 }
 
 fn no_certificates(served: &Served) -> Result<(), Failed> {
-    for (folder, verify, words) in [("none", false, "server-cert.pem"), ("bare", false, "server-cert.pem")] {
-        let why = from_folder(&served.file(folder), verify).map(drop).expect_err("it has none").to_string();
+    for (directory, verify, words) in [("none", false, "server-cert.pem"), ("bare", false, "server-cert.pem")] {
+        let why = from_directory(&served.file(directory), verify).map(drop).expect_err("it has none").to_string();
         if !why.contains(words) {
             return Err(why.into());
         }
     }
-    let folder = served.file("broken");
-    std::fs::create_dir(&folder)?;
-    std::fs::copy(served.file("server-cert.pem"), folder.join("server-cert.pem"))?;
-    std::fs::copy(served.file("client-key.pem"), folder.join("server-key.pem"))?;
-    let why = from_folder(&folder, false).map(drop).expect_err("the key is another's").to_string();
-    std::fs::copy(served.file("server-key.pem"), folder.join("server-key.pem"))?;
-    std::fs::write(folder.join("ca-cert.pem"), "nothing")?;
-    let none = from_folder(&folder, true).map(drop).expect_err("there is no authority").to_string();
+    let directory = served.file("broken");
+    std::fs::create_dir(&directory)?;
+    std::fs::copy(served.file("server-cert.pem"), directory.join("server-cert.pem"))?;
+    std::fs::copy(served.file("client-key.pem"), directory.join("server-key.pem"))?;
+    let why = from_directory(&directory, false).map(drop).expect_err("the key is another's").to_string();
+    std::fs::copy(served.file("server-key.pem"), directory.join("server-key.pem"))?;
+    std::fs::write(directory.join("ca-cert.pem"), "nothing")?;
+    let none = from_directory(&directory, true).map(drop).expect_err("there is no authority").to_string();
     if why.contains("server-cert.pem") && none.contains("ca-cert.pem: it has no certificate") {
         Ok(())
     } else {

@@ -40,7 +40,7 @@ pub struct Kept<'a> {
 }
 
 impl Kept<'_> {
-    /// Writes everything into the folder `dir`, which nothing reads yet.
+    /// Writes everything into the directory `dir`, which nothing reads yet.
     ///
     /// # Errors
     /// It cannot be written.

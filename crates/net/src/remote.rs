@@ -26,7 +26,7 @@ const READY_IN_GUEST: Duration = Duration::from_secs(300);
 const ALONE: Duration = Duration::from_secs(20);
 /// The maximum size of a result, bytes: a device must not exhaust the memory here.
 const MOST: usize = 4 << 30;
-/// File names in the agents' folders.
+/// File names in the agents' directories.
 const KEY: &str = "net.key";
 const ASKED: &str = "asked.json";
 

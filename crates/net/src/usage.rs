@@ -139,7 +139,7 @@ fn processors(stat: &str) -> Vec<(u64, u64)> {
     stat.lines().filter_map(line).collect()
 }
 
-/// The folders that may contain the quota of a process's control group: that of version 1's cpu hierarchy, and that of
+/// The directories that may contain the quota of a process's control group: that of version 1's cpu hierarchy, and that of
 /// version 2, which is mounted beside those of version 1 where both exist.
 fn own_groups(text: &str) -> Vec<PathBuf> {
     let mounted = Path::new("/sys/fs/cgroup");

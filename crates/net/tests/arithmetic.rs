@@ -43,8 +43,8 @@ struct Native {
 fn native() -> Native {
     static NATIVE: OnceLock<Native> = OnceLock::new();
     *NATIVE.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let library = folder.path().join("cc.so");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let library = directory.path().join("cc.so");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native.c");
         let trap = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
         let options = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"];

@@ -4,8 +4,8 @@ use net::why::{self, Cause, stored::Stored};
 use std::path::Path;
 
 fn all() -> Vec<(String, Stored)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stored");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stored");
+    let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let lines = |path: &std::path::PathBuf| -> Vec<(String, Stored)> {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();

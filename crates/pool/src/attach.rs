@@ -51,7 +51,7 @@ impl Found {
         let program = |name: &str| {
             let path = std::env::var_os("PATH").unwrap_or_default();
             let usual = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-            std::env::split_paths(&path).chain(usual).any(|folder| folder.join(name).is_file())
+            std::env::split_paths(&path).chain(usual).any(|directory| directory.join(name).is_file())
         };
         Self {
             nbdublk: program("nbdublk"),

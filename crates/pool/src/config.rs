@@ -1,7 +1,7 @@
 //! A configuration file for a pool, used by its coordinator and its nodes.
 //!
 //! ```toml
-//! key = "pool.key"                                  # for all; relative to the file's folder
+//! key = "pool.key"                                  # for all; relative to the file's directory
 //!
 //! [serve]                                           # for `fathom pool serve --config`
 //! nodes = ["192.0.2.11:7001", "192.0.2.12:7001"]    # in the disk's order
@@ -11,7 +11,7 @@
 //! node_timeout = "30s"                              # requests fail if a node is silent for this time
 //! wait = "2m"                                       # for nodes that do not answer at the start
 //! nbd = "unix:/run/pool.sock"                       # or "tcp:ADDR:PORT"
-//! tls = "certificates"                              # folder; NBD clients must encrypt then
+//! tls = "certificates"                              # directory; NBD clients must encrypt then
 //! verify_clients = false                            # require a client certificate too
 //! metrics = "127.0.0.1:9107"                        # for Prometheus
 //! status = "/run/pool.status"                       # for `fathom pool status`
@@ -68,7 +68,7 @@ pub struct Serve {
     pub wait: Option<String>,
     /// `unix:PATH` or `tcp:ADDR:PORT`.
     pub nbd: String,
-    /// Folder of the certificates for NBD clients.
+    /// Directory of the certificates for NBD clients.
     pub tls: Option<PathBuf>,
     /// Whether NBD clients must present a certificate.
     #[serde(default)]
@@ -215,7 +215,7 @@ pub enum ConfigError {
     #[error("[serve] connections must be from 1 to {}", crate::protocol::MOST_CONNECTIONS)]
     Connections,
     /// Only TLS can verify clients.
-    #[error("[serve] verify_clients needs tls, the folder of the certificates")]
+    #[error("[serve] verify_clients needs tls, the directory of the certificates")]
     VerifyWithoutTls,
     /// A node needs exactly one place to store data.
     #[error("[node] needs either a store or a backend")]
@@ -230,16 +230,16 @@ impl Config {
         let unreadable = |error| FileError::Unreadable(path.into(), error);
         let mut text = String::new();
         File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text)).map_err(unreadable)?;
-        let folder = std::path::absolute(path).map_err(unreadable)?;
-        let folder = folder.parent().unwrap_or(Path::new("/"));
-        Self::parse(&text, folder).map_err(|error| FileError::Config(path.into(), error))
+        let directory = std::path::absolute(path).map_err(unreadable)?;
+        let directory = directory.parent().unwrap_or(Path::new("/"));
+        Self::parse(&text, directory).map_err(|error| FileError::Config(path.into(), error))
     }
 
-    /// Parses the text of a file in `folder`, which relative paths are resolved against.
+    /// Parses the text of a file in `directory`, which relative paths are resolved against.
     ///
     /// # Errors
     /// What is wrong, with its line where there is one.
-    pub fn parse(text: &str, folder: &Path) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str, directory: &Path) -> Result<Self, ConfigError> {
         let mut config: Self = toml::from_str(text)?;
         if let Some(serve) = &config.serve {
             if serve.nodes.is_empty() {
@@ -268,7 +268,7 @@ impl Config {
         let serve = config.serve.as_mut().map(|serve| [&mut serve.tls, &mut serve.status]);
         let node = config.node.as_mut().map(|node| &mut node.store);
         for path in serve.into_iter().flatten().chain(node).chain([&mut config.key]).flatten() {
-            *path = folder.join(&path);
+            *path = directory.join(&path);
         }
         Ok(config)
     }
@@ -302,8 +302,8 @@ mod tests {
 
     #[test]
     fn file_without_section_and_wrong_value_name_file() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("pool.toml");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("pool.toml");
         let missing = serve(&path).expect_err("it is not there");
         assert!(matches!(&missing, FileError::Unreadable(named, _) if *named == path), "{missing}");
         std::fs::write(&path, "[node]\nstore = \"s\"\nlisten = \"x\"").expect("it is written");
@@ -313,7 +313,7 @@ mod tests {
         };
         named(serve(&path).expect_err("it has none"), "has no [serve] section");
         let section = node(&path).expect("it has one");
-        assert_eq!(section.says.store.as_deref(), Some(folder.path().join("s").as_path()));
+        assert_eq!(section.says.store.as_deref(), Some(directory.path().join("s").as_path()));
         named(
             section.value("listen", &section.says.listen, wire::address).expect_err("no address"),
             "listen = \"x\": ",

@@ -233,16 +233,16 @@ mod tests {
 
     #[tokio::test]
     async fn too_long_socket_path_error_gives_limit() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x".repeat(LONGEST_PATH));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x".repeat(LONGEST_PATH));
         let error = Listener::bind(&Endpoint::Unix(path)).await.unwrap_err().to_string();
         assert!(error.contains("at most 107 bytes"), "{error}");
     }
 
     #[tokio::test]
     async fn only_stale_socket_is_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("pool.sock");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pool.sock");
         let endpoint = Endpoint::Unix(path.clone());
         let refusal = async || Listener::bind(&endpoint).await.unwrap_err().to_string();
         std::fs::write(&path, "mine").unwrap();

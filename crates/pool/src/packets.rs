@@ -40,7 +40,7 @@ impl Packets {
     /// The counters of all current TCP connections of this process: a benchmark of a pool has no others. This examines every open file.
     pub fn of_this_process() -> Self {
         let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten().map(|entry| entry.file_name());
-        // The descriptor that reads the folder is included, but is not a socket.
+        // The descriptor that reads the directory is included, but is not a socket.
         let sockets = names.filter_map(|name| Self::of_raw(name.to_str()?.parse().ok()?));
         sockets.fold(Self::default(), Self::and)
     }

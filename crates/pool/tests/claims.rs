@@ -337,8 +337,8 @@ fn outdated_copy_of_store_is_refused() {
 #[test]
 fn copy_of_store_under_running_coordinator_is_refused() {
     local(async {
-        let folder = tempfile::tempdir().expect("a folder");
-        let paths = ["own", "copy"].map(|name| folder.path().join(name));
+        let directory = tempfile::tempdir().expect("a directory");
+        let paths = ["own", "copy"].map(|name| directory.path().join(name));
         drop(Store::format(&paths[0], Some(8 << 20), "node0".into(), false).expect("a store"));
         let node = |path: &std::path::Path| Node::new(Arc::new(Store::open(path).expect("a store")), false);
         let (current, served) = (Rc::new(RefCell::new(node(&paths[0]))), Rc::new(RefCell::new(Vec::new())));

@@ -40,8 +40,8 @@ impl Export for Changed {
 
 /// A server in a separate thread, until the process ends.
 fn served(change: fn(u64, &mut BytesMut) -> Result<(), Error>) -> (tempfile::TempDir, Uri) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("nbd");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("nbd");
     let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
     listener.set_nonblocking(true).expect("a socket");
     std::thread::spawn(move || {
@@ -57,7 +57,7 @@ fn served(change: fn(u64, &mut BytesMut) -> Result<(), Error>) -> (tempfile::Tem
         });
     });
     let place = Uri { export: "disk".into(), to: To::Unix(path) };
-    (folder, place)
+    (directory, place)
 }
 
 fn load() -> Load {
@@ -76,7 +76,7 @@ fn load() -> Load {
 
 #[test]
 fn writes_are_read_back_and_counted() {
-    let (_folder, place) = served(|_, _| Ok(()));
+    let (_directory, place) = served(|_, _| Ok(()));
     for (depth, batch) in [(64, 1), (64, 32), (1, 1)] {
         let figures = run(&place, &Load { depth, batch, ..load() }).expect("the server does as it should");
         assert_eq!(figures.failed, 0);
@@ -92,7 +92,7 @@ fn writes_are_read_back_and_counted() {
 
 #[test]
 fn wrong_byte_error_names_offset() {
-    let (_folder, place) = served(|offset, data| {
+    let (_directory, place) = served(|offset, data| {
         if offset == 4096 * 100 {
             data[4095] ^= 1;
         }
@@ -106,17 +106,17 @@ fn wrong_byte_error_names_offset() {
 
 #[test]
 fn refused_requests_are_counted_apart() {
-    let (_folder, place) = served(|offset, _| if offset < SIZE / 2 { Err(Error::Io) } else { Ok(()) });
+    let (_directory, place) = served(|offset, _| if offset < SIZE / 2 { Err(Error::Io) } else { Ok(()) });
     let figures = run(&place, &load()).expect("half is answered");
     assert!(figures.failed > 0 && figures.compared > 0, "{figures:?}");
 }
 
 #[test]
 fn missing_server_and_unknown_export_are_named() {
-    let (folder, place) = served(|_, _| Ok(()));
+    let (directory, place) = served(|_, _| Ok(()));
     let why = run(&Uri { export: "other".into(), ..place.clone() }, &load()).expect_err("no export").to_string();
     assert!(why.contains("refused the export \"other\"") && why.contains("no export of that name"), "{why}");
-    let nowhere = Uri { to: To::Unix(folder.path().join("none")), ..place.clone() };
+    let nowhere = Uri { to: To::Unix(directory.path().join("none")), ..place.clone() };
     let why = run(&nowhere, &load()).expect_err("no server listens").to_string();
     assert!(why.contains("none") && why.contains("No such file"), "{why}");
     let why = run(&place, &Load { block_bytes: 16 << 20, ..load() }).expect_err("too large").to_string();

@@ -142,15 +142,15 @@ impl Drop for Process {
 }
 
 struct Nodes {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     processes: Vec<Process>,
 }
 
 impl Nodes {
     fn new(sizes: &[u64]) -> Result<Self, Failed> {
-        let mut nodes = Self { folder: tempfile::tempdir()?, processes: Vec::new() };
+        let mut nodes = Self { directory: tempfile::tempdir()?, processes: Vec::new() };
         for (nth, size) in sizes.iter().enumerate() {
-            let path = nodes.folder.path().join(format!("store{nth}"));
+            let path = nodes.directory.path().join(format!("store{nth}"));
             drop(Store::format(&path, Some(*size), format!("node{nth}"), false)?);
             nodes.processes.push(Process::start(&path, "127.0.0.1:0")?);
         }
@@ -203,8 +203,8 @@ fn served_and_counted(
     clients: impl FnOnce(&str) -> Result<(), Failed>,
 ) -> Result<(), Failed> {
     let answered = answered.clone();
-    let folder = tempfile::tempdir()?;
-    let socket = folder.path().join("nbd");
+    let directory = tempfile::tempdir()?;
+    let socket = directory.path().join("nbd");
     let uri = format!("nbd+unix:///disk?socket={}", socket.display());
     let (ready, wait) = std::sync::mpsc::channel();
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
@@ -304,7 +304,7 @@ fn qemu_io() -> Result<(), Failed> {
 
 fn copy() -> Result<(), Failed> {
     let nodes = Nodes::new(&[8 * MIB, 8 * MIB, 9 * MIB])?;
-    let (source, back) = (nodes.folder.path().join("source"), nodes.folder.path().join("back"));
+    let (source, back) = (nodes.directory.path().join("source"), nodes.directory.path().join("back"));
     let data: Vec<u8> = (0..24 * MIB).map(|at| ((at * 2_654_435_761) >> 13) as u8).collect();
     std::fs::write(&source, &data)?;
     let (source, to) = (source.to_string_lossy(), back.to_string_lossy());
@@ -368,7 +368,7 @@ fn check_map(uri: &str, model: &[bool]) -> Result<(), Failed> {
 
 /// A node whose machine has power failures.
 struct Machine {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     node: Process,
     starts: u32,
 }
@@ -377,12 +377,12 @@ impl Machine {
     const BYTES: u64 = 4 * MIB;
 
     fn new() -> Result<Self, Failed> {
-        let folder = tempfile::tempdir()?;
-        let store = folder.path().join("store");
+        let directory = tempfile::tempdir()?;
+        let store = directory.path().join("store");
         drop(Store::format(&store, Some(Self::BYTES), "node0".into(), false)?);
-        std::fs::write(folder.path().join("boot"), "boot 0\n")?;
-        let node = Process::start_on(&folder.path().join("boot"), &store, "127.0.0.1:0")?;
-        Ok(Self { folder, node, starts: 0 })
+        std::fs::write(directory.path().join("boot"), "boot 0\n")?;
+        let node = Process::start_on(&directory.path().join("boot"), &store, "127.0.0.1:0")?;
+        Ok(Self { directory, node, starts: 0 })
     }
 
     /// Data and sums currently on the medium, if everything is flushed.
@@ -400,7 +400,7 @@ impl Machine {
             std::fs::File::options().write(true).open(&self.node.store)?.write_all_at(data, 0)?;
         }
         self.starts += 1;
-        let boot = self.folder.path().join("boot");
+        let boot = self.directory.path().join("boot");
         std::fs::write(&boot, format!("boot {}\n", self.starts))?;
         self.node = Process::start_on(&boot, &self.node.store, &self.node.address.to_string())?;
         Ok(())
@@ -550,18 +550,18 @@ struct Thin {
     mounted: Option<Kept>,
     attached: Option<Kept>,
     _tmpfs: Kept,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Thin {
     fn new(file_system: bool) -> Result<Self, Failed> {
-        let folder = tempfile::tempdir()?;
-        let [full, mount] = ["full", "mount"].map(|name| folder.path().join(name));
+        let directory = tempfile::tempdir()?;
+        let [full, mount] = ["full", "mount"].map(|name| directory.path().join(name));
         std::fs::create_dir(&full)?;
         std::fs::create_dir(&mount)?;
         let tmpfs = Kept::mount("tmpfs", "size=24M", &full)?;
         std::fs::File::create(full.join("image"))?.set_len(64 * MIB)?;
-        let mut thin = Self { node: None, mounted: None, attached: None, _tmpfs: tmpfs, folder };
+        let mut thin = Self { node: None, mounted: None, attached: None, _tmpfs: tmpfs, directory };
         thin.plug(false)?;
         let store = if file_system {
             run("mkfs.ext4", &["-q", "-O", "^has_journal", &thin.device().to_string_lossy()])?;
@@ -582,18 +582,18 @@ impl Thin {
 
     /// Attaches the disk, which is a new one each time.
     fn plug(&mut self, mount: bool) -> Result<(), Failed> {
-        self.attached = Some(Kept::attach(&self.folder.path().join("full/image"))?);
+        self.attached = Some(Kept::attach(&self.directory.path().join("full/image"))?);
         if mount { self.mount() } else { Ok(()) }
     }
 
     fn mount(&mut self) -> Result<(), Failed> {
-        self.mounted = Some(Kept::mount_device(&self.device(), &self.folder.path().join("mount"))?);
+        self.mounted = Some(Kept::mount_device(&self.device(), &self.directory.path().join("mount"))?);
         Ok(())
     }
 
     /// Leaves this much room on the medium of the disk.
     fn fill(&self, room: u64) -> Result<(), Failed> {
-        let full = self.folder.path().join("full");
+        let full = self.directory.path().join("full");
         let free = rustix::fs::statvfs(&full).map(|system| system.f_bavail * system.f_frsize)?;
         let file = std::fs::File::create(full.join("ballast"))?;
         Ok(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, free.saturating_sub(room).max(1))?)
@@ -601,7 +601,7 @@ impl Thin {
 
     /// Extends it.
     fn empty(&self) -> Result<(), Failed> {
-        Ok(std::fs::remove_file(self.folder.path().join("full/ballast"))?)
+        Ok(std::fs::remove_file(self.directory.path().join("full/ballast"))?)
     }
 
     fn node(&mut self) -> Result<&mut Process, Failed> {

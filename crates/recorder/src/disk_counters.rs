@@ -24,10 +24,10 @@ impl CountedDisks {
     /// Returns those of a machine that take requests and count them.
     pub fn of(disks: &Disks) -> Self {
         let counts = |name: &str| {
-            let folder = format!("/sys/block/{name}");
+            let directory = format!("/sys/block/{name}");
             // A disk without queues of its own, such as those of device mapper and zram, has no commands.
-            Local.list(&format!("{folder}/mq")).is_ok()
-                && Local.read(&format!("{folder}/queue/iostats")).map_or(true, |on| on.trim() != "0")
+            Local.list(&format!("{directory}/mq")).is_ok()
+                && Local.read(&format!("{directory}/queue/iostats")).map_or(true, |on| on.trim() != "0")
         };
         let all = disks.all.values().filter(|disk| counts(&disk.name));
         Self { disks: all.map(|disk| (disk.dev, disk.name.clone())).collect() }

@@ -66,7 +66,7 @@ fn read(file: &Path) -> Result<Vec<u8>> {
         let why = if archive::Meta::read(file).is_ok() {
             format!("an archive already: `fathom show {}`", file.shown())
         } else {
-            "a folder; name the file in it".into()
+            "a directory; name the file in it".into()
         };
         return Err(Error::Foreign { file: file.to_owned(), why });
     }
@@ -85,9 +85,10 @@ fn of_other_cpus(file: &Path) -> Vec<PathBuf> {
         (stem.ends_with(".blktrace") && cpu.parse::<u16>().is_ok()).then(|| stem.to_owned())
     };
     let Some(own) = stem(file) else { return Vec::new() };
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let listed = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let entries = std::fs::read_dir(listed).into_iter().flatten().flatten().map(|entry| folder.join(entry.file_name()));
+    let directory = file.parent().unwrap_or(Path::new(""));
+    let listed = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let entries =
+        std::fs::read_dir(listed).into_iter().flatten().flatten().map(|entry| directory.join(entry.file_name()));
     let all: Vec<PathBuf> = entries.filter(|path| stem(path).as_ref() == Some(&own)).collect();
     all
 }
@@ -184,8 +185,8 @@ mod tests {
 
     #[test]
     fn any_kind_of_file_may_be_zipped() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("x.gz");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("x.gz");
         for bytes in [&b"\x17\x08\x44tracing7\0"[..], b"a-1 [000] 5.000009: kmalloc: x\n", PERF_DATA, b"no trace"] {
             std::fs::write(&file, zipped(bytes)).unwrap();
             assert_eq!(read(&file).unwrap(), bytes);

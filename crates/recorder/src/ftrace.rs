@@ -31,7 +31,7 @@ const DRAIN_EVERY: Duration = Duration::from_millis(20);
 /// 0.1 ms.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The folder in an archive that holds the raw data from the buffers until it is parsed.
+/// The directory in an archive that holds the raw data from the buffers until it is parsed.
 struct Spool(PathBuf);
 
 impl Spool {

@@ -29,9 +29,9 @@ const MOST_BYTES: u64 = 1 << 30;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoFile {
-    /// A folder has no functions.
-    #[error("is a folder; name a program or library in it")]
-    Folder,
+    /// A directory has no functions.
+    #[error("is a directory; name a program or library in it")]
+    Directory,
     /// Neither has a device or a pipe.
     #[error("neither a program nor a library")]
     NotAFile,
@@ -55,7 +55,7 @@ pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> 
     if name.as_os_str().as_encoded_bytes().contains(&b'/') {
         return match std::fs::metadata(name) {
             Ok(about) if about.is_file() => Ok(name.into()),
-            Ok(about) if about.is_dir() => Err(NoFile::Folder),
+            Ok(about) if about.is_dir() => Err(NoFile::Directory),
             Ok(_) => Err(NoFile::NotAFile),
             Err(error) => Err(NoFile::Unreadable(error)),
         };
@@ -152,16 +152,16 @@ mod tests {
     #[test]
     fn library_need_not_be_executable() {
         use std::os::unix::fs::PermissionsExt as _;
-        let folder = tempfile::tempdir().unwrap();
-        let library = folder.path().join("libnosuch.so.7");
+        let directory = tempfile::tempdir().unwrap();
+        let library = directory.path().join("libnosuch.so.7");
         std::fs::write(&library, "").unwrap();
         std::fs::set_permissions(&library, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(file(&library, None, None).unwrap(), library);
-        let here = Some(folder.path().as_os_str());
+        let here = Some(directory.path().as_os_str());
         let found = |name: &str| file(Path::new(name), here, here);
         assert_eq!(found("libnosuch.so.7").unwrap(), library);
         assert!(found("libnosuch.so.8").is_err_and(|e| matches!(e, NoFile::Unknown)));
-        assert!(file(folder.path(), None, None).is_err_and(|e| matches!(e, NoFile::Folder)));
+        assert!(file(directory.path(), None, None).is_err_and(|e| matches!(e, NoFile::Directory)));
         assert!(file(Path::new("/dev/null"), None, None).is_err_and(|e| matches!(e, NoFile::NotAFile)));
         assert!(file(Path::new("./nosuch"), None, None).is_err_and(|e| matches!(e, NoFile::Unreadable(_))));
     }

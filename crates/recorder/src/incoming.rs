@@ -11,7 +11,7 @@ use model::{Context, Fact};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The archive's name in the agent's folder.
+/// The archive's name in the agent's directory.
 pub const THERE: &str = "run.fathom";
 /// What is not fetched: tables are made here, locks have no holder here, and unfinished files are useless.
 const LEFT: &[&str] = &["tables", ".tmp", "lock"];
@@ -43,10 +43,10 @@ pub enum NotBrought {
     /// The device failed.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// The folder for it cannot be created.
+    /// The directory for it cannot be created.
     #[error("cannot create {}: {source}", .here.shown())]
     NoPlace {
-        /// The path of that folder.
+        /// The path of that directory.
         here: PathBuf,
         /// Why not.
         source: std::io::Error,
@@ -144,8 +144,8 @@ mod tests {
 
     #[test]
     fn only_archive_with_log_takes_its_place() {
-        let folder = tempfile::tempdir().unwrap();
-        let (here, output) = (folder.path().join("t.incoming"), folder.path().join("t.fathom"));
+        let directory = tempfile::tempdir().unwrap();
+        let (here, output) = (directory.path().join("t.incoming"), directory.path().join("t.fathom"));
         let notices = Cell::new(0);
         let keep = || keep(&here, &output, &|_| notices.set(notices.get() + 1)).unwrap();
         fs::create_dir(&here).unwrap();
@@ -159,6 +159,6 @@ mod tests {
         fs::write(log, "").unwrap();
         assert!(keep() && !here.exists() && notices.get() == 1);
         assert_eq!(Meta::read(&output).unwrap().command, ["new"]);
-        assert_eq!(Meta::read(&folder.path().join("t.fathom.old")).unwrap().command, ["old"]);
+        assert_eq!(Meta::read(&directory.path().join("t.fathom.old")).unwrap().command, ["old"]);
     }
 }

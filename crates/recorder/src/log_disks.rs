@@ -48,15 +48,15 @@ fn journal(of: &str, reader: &dyn Reader) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Files, each with its content; a folder has whatever is in it.
+    /// Files, each with its content; a directory has whatever is in it.
     struct Files(&'static [(&'static str, &'static str)]);
 
     impl Reader for Files {
         fn read(&self, path: &str) -> Result<String, String> {
             self.0.iter().find(|(p, _)| *p == path).map(|(_, text)| (*text).into()).ok_or_else(|| "absent".into())
         }
-        fn list(&self, folder: &str) -> Result<Vec<String>, String> {
-            let inside = |path: &&'static str| path.strip_prefix(folder)?.strip_prefix('/')?.split('/').next();
+        fn list(&self, directory: &str) -> Result<Vec<String>, String> {
+            let inside = |path: &&'static str| path.strip_prefix(directory)?.strip_prefix('/')?.split('/').next();
             let mut all: Vec<String> = self.0.iter().filter_map(|(path, _)| inside(path)).map(str::to_owned).collect();
             all.dedup();
             if all.is_empty() { Err("absent".into()) } else { Ok(all) }

@@ -91,15 +91,15 @@ mod tests {
 
     #[test]
     fn one_old_archive_is_kept_and_restored() {
-        let folder = tempfile::tempdir().unwrap();
-        let output = folder.path().join("t.fathom");
+        let directory = tempfile::tempdir().unwrap();
+        let output = directory.path().join("t.fathom");
         let make = |command: &str| {
             Archive::create(&output, &Meta::new(archive::ArchiveKind::Trace, 1, vec![command.into()]), false).unwrap();
             fs::write(archive::log::path(&output), "events").unwrap();
         };
         assert_eq!(keep_old(&output).unwrap(), None);
         make("first");
-        let path = folder.path().join("t.fathom.old");
+        let path = directory.path().join("t.fathom.old");
         assert_eq!(keep_old(&output).unwrap(), Some(MovedArchive { path: path.clone(), replaced: false }));
         make("second");
         let kept = keep_old(&output).unwrap().unwrap();
@@ -111,8 +111,8 @@ mod tests {
 
     #[test]
     fn archive_of_killed_start_pushes_out_no_other() {
-        let folder = tempfile::tempdir().unwrap();
-        let (output, old) = (folder.path().join("t.fathom"), folder.path().join("t.fathom.old"));
+        let directory = tempfile::tempdir().unwrap();
+        let (output, old) = (directory.path().join("t.fathom"), directory.path().join("t.fathom.old"));
         let make = |log: Option<&str>| {
             Archive::create(&output, &Meta::new(archive::ArchiveKind::Trace, 1, vec![]), false).unwrap();
             log.iter().for_each(|log| fs::write(archive::log::path(&output), log).unwrap());

@@ -20,7 +20,7 @@ pub struct Preset {
     pub name: &'static str,
     /// A description of its operations.
     pub about: &'static str,
-    /// Programs and libraries, by name or path; a `*` in a path stands for one folder.
+    /// Programs and libraries, by name or path; a `*` in a path stands for one directory.
     files: &'static [&'static str],
     /// The functions' symbols, or their prefixes.
     symbols: &'static [&'static str],
@@ -184,11 +184,11 @@ impl Preset {
     }
 }
 
-/// Expands a path with a `*` in one of its folders to the existing paths.
+/// Expands a path with a `*` in one of its directories to the existing paths.
 fn expand(path: &str) -> Vec<PathBuf> {
     let Some((before, after)) = path.split_once('*') else { return vec![path.into()] };
-    let (folder, prefix) = before.rsplit_once('/').unwrap_or(("", before));
-    let entries = std::fs::read_dir(format!("{folder}/")).into_iter().flatten().flatten();
+    let (directory, prefix) = before.rsplit_once('/').unwrap_or(("", before));
+    let entries = std::fs::read_dir(format!("{directory}/")).into_iter().flatten().flatten();
     let mut all: Vec<PathBuf> = entries
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
         .map(|entry| entry.path().join(after.trim_start_matches('/')))

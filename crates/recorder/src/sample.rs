@@ -37,6 +37,6 @@ mod tests {
         assert!(linked.operations > 100, "{linked:?}");
         let summary = analysis::summarise_archive(&Archive::open(&to).unwrap()).unwrap();
         assert!(analysis::show::text(&summary).contains("\nNo losses"));
-        assert!(META.windows(5).all(|w| w != b"/work" && w != b"/root"), "the sample names its machine's folders");
+        assert!(META.windows(5).all(|w| w != b"/work" && w != b"/root"), "the sample names its machine's directories");
     }
 }

@@ -48,12 +48,12 @@ pub fn found(command: &Command) -> Result<()> {
 
 /// Returns each command in each worktree.
 pub fn in_worktrees(worktrees: &Worktrees, commands: &[Command]) -> Vec<Command> {
-    let in_one = |command: &Command, (commit, folder): &(String, PathBuf)| {
+    let in_one = |command: &Command, (commit, directory): &(String, PathBuf)| {
         let name = match commands.len() {
             1 => commit.clone(),
             _ => format!("{commit}: {}", if command.name.is_empty() { &command.line } else { &command.name }),
         };
-        Command { name, folder: Some(folder.clone()), ..command.clone() }
+        Command { name, directory: Some(directory.clone()), ..command.clone() }
     };
     commands.iter().flat_map(|command| worktrees.all.iter().map(move |tree| in_one(command, tree))).collect()
 }

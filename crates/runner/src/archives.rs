@@ -18,7 +18,7 @@ pub fn load(path: &Path, open: Open<'_>) -> Result<Bench> {
     if !path.exists() && name.parse::<device::remote::DeviceAddress>().is_ok() {
         return Err(Error::Usage(format!(
             "{name} is a device, and no archive: `fathom bench run WORKLOAD --device local,{name} -o both` measures both \
-             and puts an archive of each into the folder; compare those"
+             and puts an archive of each into the directory; compare those"
         )));
     }
     let archive = open(path).map_err(Error::Open)?;
@@ -45,10 +45,10 @@ pub fn recording(path: &Path, of_bench: &'static str, open: Open<'_>) -> Result<
     Err(Error::NoRecording { archive: path.into(), kind, instead })
 }
 
-/// Returns the given archives, and the benchmarks in the given folders, in order; recordings there are skipped.
+/// Returns the given archives, and the benchmarks in the given directories, in order; recordings there are skipped.
 ///
 /// # Errors
-/// A folder cannot be read, or contains no benchmark.
+/// A directory cannot be read, or contains no benchmark.
 pub fn meant(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in paths {
@@ -103,18 +103,18 @@ mod tests {
     use archive::Meta;
 
     #[test]
-    fn folder_means_its_benchmarks_in_order() {
-        let folder = tempfile::tempdir().unwrap();
+    fn directory_means_its_benchmarks_in_order() {
+        let directory = tempfile::tempdir().unwrap();
         let make = |name: &str, kind| {
-            Archive::create(&folder.path().join(name), &Meta::new(kind, 1, vec![]), false).unwrap();
+            Archive::create(&directory.path().join(name), &Meta::new(kind, 1, vec![]), false).unwrap();
         };
-        let path = |name: &str| folder.path().join(name);
-        assert!(matches!(meant(&[folder.path().into()]), Err(Error::NoBenchmark(_))));
+        let path = |name: &str| directory.path().join(name);
+        assert!(matches!(meant(&[directory.path().into()]), Err(Error::NoBenchmark(_))));
         make("b.fathom", ArchiveKind::Bench);
         make("a.fathom", ArchiveKind::Bench);
         make("t.fathom", ArchiveKind::Trace);
         std::fs::write(path("note"), "").unwrap();
-        assert_eq!(meant(&[folder.path().into()]).unwrap(), [path("a.fathom"), path("b.fathom")]);
+        assert_eq!(meant(&[directory.path().into()]).unwrap(), [path("a.fathom"), path("b.fathom")]);
         // Archives given by name are checked when they are opened.
         assert_eq!(meant(&[path("t.fathom"), path("no")]).unwrap(), [path("t.fathom"), path("no")]);
     }

@@ -65,9 +65,9 @@ pub fn journal_modes(device: &Environment) -> [(String, String); 2] {
     [(host, "SQLite's default".into()), (there, why)]
 }
 
-/// A folder on each of two devices, under one name: cells are compared by it.
+/// A directory on each of two devices, under one name: cells are compared by it.
 #[derive(Debug)]
-pub struct Folder {
+pub struct Directory {
     /// The name.
     pub name: String,
     /// Its path on the host.
@@ -76,16 +76,16 @@ pub struct Folder {
     pub there: String,
 }
 
-/// Parses a folder of `--dir`: its name and its path.
+/// Parses a directory of `--dir`: its name and its path.
 pub fn named(dir: &str) -> (&str, &str) {
     dir.split_once('=').unwrap_or((dir, dir))
 }
 
-/// Returns the folders of `--dir`, each with its counterpart from `--dir-here` or the current folder.
+/// Returns the directories of `--dir`, each with its counterpart from `--dir-here` or the current directory.
 ///
 /// # Errors
-/// A folder here has no counterpart there, or does not exist.
-pub fn folders(dir: &[String], dir_here: &[String]) -> Result<Vec<Folder>> {
+/// A directory here has no counterpart there, or does not exist.
+pub fn directories(dir: &[String], dir_here: &[String]) -> Result<Vec<Directory>> {
     if let Some(stray) = dir_here.iter().find(|here| !dir.iter().any(|there| named(there).0 == named(here).0)) {
         return Err(Error::Usage(format!("--dir-here {stray}: no --dir of the device has that name")));
     }
@@ -93,7 +93,7 @@ pub fn folders(dir: &[String], dir_here: &[String]) -> Result<Vec<Folder>> {
         let (name, there) = named(there);
         let here = dir_here.iter().map(|here| named(here)).find(|(n, _)| *n == name).map_or(".", |(_, path)| path);
         let here = std::fs::canonicalize(here).doing(format!("--dir-here {here}"))?;
-        Ok(Folder { name: name.into(), here: here.to_string_lossy().into_owned(), there: there.into() })
+        Ok(Directory { name: name.into(), here: here.to_string_lossy().into_owned(), there: there.into() })
     };
     dir.iter().map(of).collect()
 }
@@ -103,12 +103,12 @@ pub fn folders(dir: &[String], dir_here: &[String]) -> Result<Vec<Folder>> {
 pub struct MeasureBoth<'a> {
     /// The two devices.
     pub devices: [&'a DeviceAddress; 2],
-    /// The folder for their archives.
-    pub folder: &'a Path,
+    /// The directory for their archives.
+    pub directory: &'a Path,
     /// Builds of this program for other processors.
     pub binaries: &'a [PathBuf],
-    /// Folders of a device, with their counterparts on the host; without any each device uses its default one.
-    pub folders: &'a [Folder],
+    /// Directories of a device, with their counterparts on the host; without any each device uses its default one.
+    pub directories: &'a [Directory],
     /// Exact number of blocks.
     pub blocks: Option<u64>,
     /// Whether it is a smoke test.
@@ -132,11 +132,11 @@ impl MeasureBoth<'_> {
     pub fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = ["bench", "run", "--quiet"].map(String::from).to_vec();
         words.push(format!("--device={},{}", self.devices[0], self.devices[1]));
-        words.push(format!("--output={}", self.folder.to_string_lossy()));
+        words.push(format!("--output={}", self.directory.to_string_lossy()));
         // The same order on both.
         words.push(format!("--seed={}", std::process::id()));
         words.extend(self.binaries.iter().map(|binary| format!("--binary={}", binary.to_string_lossy())));
-        for Folder { name, here, there } in self.folders {
+        for Directory { name, here, there } in self.directories {
             words.extend([format!("--dir={name}={there}"), format!("--dir-here={name}={here}")]);
         }
         words.extend(self.blocks.map(|n| format!("--blocks={n}")));

@@ -35,7 +35,7 @@ pub struct Runs<'a> {
     fathom: PathBuf,
     command: &'a [String],
     prepare: Option<&'a str>,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     context: &'a Context,
     open: Open<'a>,
 }
@@ -86,12 +86,12 @@ impl<'a> Runs<'a> {
     /// Prepares runs of this command; `prepare` runs before each of them. Cancelling `context` ends the current run.
     ///
     /// # Errors
-    /// No folder for recordings can be made.
+    /// No directory for recordings can be made.
     pub fn new(command: &'a [String], prepare: Option<&'a str>, context: &'a Context, open: Open<'a>) -> Result<Self> {
-        let folder =
-            tempfile::Builder::new().prefix("fathom-check-").tempdir().doing("making a folder for recordings")?;
+        let directory =
+            tempfile::Builder::new().prefix("fathom-check-").tempdir().doing("making a directory for recordings")?;
         let fathom = std::env::current_exe().doing("cannot find Fathom's own binary")?;
-        Ok(Self { fathom, command, prepare, folder, context, open })
+        Ok(Self { fathom, command, prepare, directory, context, open })
     }
 
     fn prepared(&self) -> Result<()> {
@@ -116,7 +116,7 @@ impl<'a> Runs<'a> {
         let mut why = String::new();
         for _ in 0..TRIES {
             self.prepared()?;
-            let archive = self.folder.path().join("run.fathom");
+            let archive = self.directory.path().join("run.fathom");
             let mut record = Command::new(&self.fathom);
             record.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(&archive);
             record.arg("--").args(self.command).stdin(Stdio::null());

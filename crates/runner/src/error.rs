@@ -11,7 +11,7 @@ pub enum Error {
     /// An invalid request: the text explains what is valid.
     #[error("{0}")]
     Usage(String),
-    /// The design, its folders, its disk or its sink.
+    /// The design, its directories, its disk or its sink.
     #[error(transparent)]
     Experiment(#[from] experiment::Error),
     /// The design's file.
@@ -100,7 +100,7 @@ pub enum Error {
     /// A workload failed, or a setting could not be made.
     #[error(transparent)]
     Setting(#[from] workload::Error),
-    /// A folder with no benchmark.
+    /// A directory with no benchmark.
     #[error("{} is not an archive and contains none made by `fathom bench run`", .0.shown())]
     NoBenchmark(PathBuf),
     /// An archive of another kind.

@@ -65,7 +65,7 @@ pub struct Trial {
     _scratch: tempfile::TempDir,
 }
 
-/// Returns the folder for notes on what to restore.
+/// Returns the directory for notes on what to restore.
 fn notes() -> PathBuf {
     // SAFETY: it only reads this process's user.
     let uid = unsafe { libc::geteuid() };
@@ -101,11 +101,11 @@ pub fn list(request: &Request<'_>) -> Result<Vec<Remedy>> {
 /// Returns what may be changed on this machine, except for the disk, which is not known yet.
 fn machine(request: &Request<'_>) -> Result<Machine> {
     let mut machine = Machine { scratch: request.scratch.map(Into::into), ..Machine::default() };
-    if let Some(folder) = request.scratch {
+    if let Some(directory) = request.scratch {
         let there = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let mounted = there.lines().any(|line| line.split(' ').nth(1) == folder.to_str());
+        let mounted = there.lines().any(|line| line.split(' ').nth(1) == directory.to_str());
         if !mounted {
-            let what = format!("--scratch {}: no file system is mounted there", folder.shown());
+            let what = format!("--scratch {}: no file system is mounted there", directory.shown());
             return Err(Error::Usage(what));
         }
     }
@@ -132,15 +132,15 @@ pub fn prepare(request: &Request<'_>, context: &Context, open: Open<'_>) -> Resu
         ));
     }
     let copy = database.as_ref().and_then(|path| copy_in(path, std::process::id()));
-    let scratch = tempfile::Builder::new().prefix("fathom-fix-").tempdir().doing("making a folder for this run")?;
+    let scratch = tempfile::Builder::new().prefix("fathom-fix-").tempdir().doing("making a directory for this run")?;
     let object = scratch.path().join("pragmas.so");
     fs::write(&object, workload::variant::PRAGMAS).doing(object.shown().to_string())?;
-    let mut back = vec![Knob::Folder(scratch.path().into())];
-    back.extend(copy.iter().map(|(folder, _)| Knob::Folder(folder.clone())));
+    let mut back = vec![Knob::Directory(scratch.path().into())];
+    back.extend(copy.iter().map(|(directory, _)| Knob::Directory(directory.clone())));
     let noted = || format!("noting what is to be put back in {}", notes().shown());
     let mut kept = Kept::take(&notes(), back.clone()).doing(noted())?;
-    if let Some((folder, _)) = &copy {
-        fs::create_dir_all(folder).doing(folder.shown().to_string())?;
+    if let Some((directory, _)) = &copy {
+        fs::create_dir_all(directory).doing(directory.shown().to_string())?;
     }
     let mut variants = Variants {
         fathom: std::env::current_exe().doing("cannot find Fathom's own binary")?,
@@ -175,7 +175,7 @@ pub fn prepare(request: &Request<'_>, context: &Context, open: Open<'_>) -> Resu
         let (files, mounts) = settings(&tried)?;
         if !files.is_empty() || !mounts.is_empty() {
             back.extend(files.iter().map(|(file, value)| Knob::File(file.clone(), value.clone())));
-            back.extend(mounts.iter().map(|(folder, option)| Knob::Mount(folder.clone(), option.clone())));
+            back.extend(mounts.iter().map(|(directory, option)| Knob::Mount(directory.clone(), option.clone())));
             // The new notes replace the old ones; nothing on the machine is changed yet.
             std::mem::forget(std::mem::replace(&mut kept, Kept::take(&notes(), back).doing(noted())?));
         }
@@ -215,9 +215,9 @@ fn queue_of(machine: &mut Machine, disk: Option<&str>, file: Option<&Path>) {
         use std::os::unix::fs::MetadataExt;
         let dev = fs::metadata(file?).ok()?.dev();
         let (major, minor) = (libc::major(dev), libc::minor(dev));
-        let folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+        let directory = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
         // A partition's queue is its disk's.
-        [folder.join("queue"), folder.parent()?.join("queue")].into_iter().find(|queue| queue.exists())
+        [directory.join("queue"), directory.parent()?.join("queue")].into_iter().find(|queue| queue.exists())
     };
     let queue = disk.map(|disk| Path::new("/sys/block").join(disk).join("queue")).filter(|queue| queue.exists());
     machine.queue = queue.or_else(by_number);
@@ -237,7 +237,7 @@ fn has_wal(database: &Path) -> bool {
 /// Records the command once; returns which findings have remedies, and whether its transactions span several databases.
 fn diagnosed(
     variants: &Variants<'_>,
-    folder: &Path,
+    directory: &Path,
     machine: &mut Machine,
     system: bool,
     context: &Context,
@@ -245,7 +245,7 @@ fn diagnosed(
 ) -> Result<(Vec<String>, bool)> {
     const REMEDY: &str = "without a recording, name the remedies to try: --try NAME,… (`fathom fix --list`)";
     prepared(&variants.prepare(None), context)?;
-    let archive = folder.join("diagnosis.fathom");
+    let archive = directory.join("diagnosis.fathom");
     let mut record = Command::new(&variants.fathom);
     record.args(["record", "--quiet", "--as-root", "--no-probe-cost", "-o"]).arg(&archive);
     record.arg("--").args(variants.words()).stdin(Stdio::null());
@@ -304,11 +304,11 @@ fn chosen(all: Vec<Remedy>, names: &[String]) -> Result<Vec<Remedy>> {
 fn possible(
     wanted: Vec<Remedy>,
     variants: &Variants<'_>,
-    folder: &Path,
+    directory: &Path,
     context: &Context,
 ) -> Result<(Vec<Remedy>, Vec<NotTried>)> {
     let unreached = match wanted.iter().any(|remedy| remedy.connection.is_some()) {
-        true => unreached(variants, folder, context)?,
+        true => unreached(variants, directory, context)?,
         false => None,
     };
     let (mut tried, mut not_tried) = (Vec::new(), Vec::new());
@@ -329,12 +329,12 @@ fn possible(
 }
 
 /// Returns why the preloaded object does not reach the program's SQLite: it creates a file where it does.
-fn unreached(variants: &Variants<'_>, folder: &Path, context: &Context) -> Result<Option<String>> {
+fn unreached(variants: &Variants<'_>, directory: &Path, context: &Context) -> Result<Option<String>> {
     if workload::variant::PRAGMAS.is_empty() {
         return Ok(Some("settings of connections are set on x86-64 only".into()));
     }
     prepared(&variants.prepare(None), context)?;
-    let (words, seen) = (variants.words(), folder.join("seen"));
+    let (words, seen) = (variants.words(), directory.join("seen"));
     let Some((program, rest)) = words.split_first() else { return Ok(None) };
     let mut once = Command::new(program);
     once.args(rest).env("LD_PRELOAD", &variants.object).env("FATHOM_PRAGMAS_SEEN", &seen);
@@ -358,10 +358,10 @@ fn settings(tried: &[Remedy]) -> Result<(Settings, Settings)> {
         {
             files.push((file.clone(), knobs::value(file).doing(file.shown().to_string())?));
         }
-        if let Some((folder, option)) = &remedy.mount
+        if let Some((directory, option)) = &remedy.mount
             && let Some(undo) = remedies::undo(option)
         {
-            mounts.push((folder.clone(), undo.into()));
+            mounts.push((directory.clone(), undo.into()));
         }
     }
     Ok((files, mounts))
@@ -381,9 +381,9 @@ pub fn apply(best: &Remedy, database: Option<&Path>) -> Result<Vec<String>> {
         workload::variant::set(file, value)?;
         done.push(format!("set until the machine restarts: {} to {value}", file.shown()));
     }
-    if let Some((folder, option)) = &best.mount {
-        workload::variant::remount(folder, option)?;
-        done.push(format!("remounted {} with {option}, until it is unmounted", folder.shown()));
+    if let Some((directory, option)) = &best.mount {
+        workload::variant::remount(directory, option)?;
+        done.push(format!("remounted {} with {option}, until it is unmounted", directory.shown()));
     }
     if let Some(sql) = &best.connection {
         done.push(format!(

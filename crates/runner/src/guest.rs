@@ -5,9 +5,9 @@ use archive::table_maker::Failure;
 use lab::show::Recording;
 use std::path::Path;
 
-/// Returns the recording in the folder of a run, if there is one; tables that the guest did not finish are made here.
-pub fn recording(folder: &Path, open: Open<'_>) -> Option<Recording> {
-    let path = folder.join(lab::run::ARCHIVE);
+/// Returns the recording in the directory of a run, if there is one; tables that the guest did not finish are made here.
+pub fn recording(directory: &Path, open: Open<'_>) -> Option<Recording> {
+    let path = directory.join(lab::run::ARCHIVE);
     if !archive::log::path(&path).is_file() {
         return None;
     }

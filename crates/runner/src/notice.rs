@@ -8,11 +8,11 @@ use std::path::PathBuf;
 /// A notice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// Folders left by a killed run were removed.
+    /// Directories left by a killed run were removed.
     Removed {
-        /// Number of folders.
-        folders: usize,
-        /// Their parent folder.
+        /// Number of directories.
+        directories: usize,
+        /// Their parent directory.
         parent: PathBuf,
     },
     /// A value was replaced by another since it cannot run here.
@@ -31,9 +31,9 @@ pub type Notify<'a> = &'a dyn Fn(Notice);
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Removed { folders, parent } => {
-                let folders = counted(*folders, "folder");
-                write!(f, "removed {folders} in {}, left behind by a killed run", parent.shown())
+            Self::Removed { directories, parent } => {
+                let directories = counted(*directories, "folder");
+                write!(f, "removed {directories} in {}, left behind by a killed run", parent.shown())
             }
             Self::Instead(text) | Self::Mended(text) => f.write_str(text),
             Self::PutBack(count) => write!(f, "put back {} that a killed run had left", counted(*count, "setting")),

@@ -16,21 +16,21 @@ pub struct Load<'a> {
     pub scans: u64,
     /// SQLite's journal mode.
     pub journal_mode: &'a str,
-    /// The folder of the database.
-    pub folder: &'a str,
+    /// The directory of the database.
+    pub directory: &'a str,
 }
 
 impl Load<'_> {
     /// Returns the arguments after `fathom workload`; `samples`: which latencies it prints.
     pub fn words(&self, samples: &str) -> Vec<String> {
-        let Self { rows, scans, journal_mode, folder } = self;
+        let Self { rows, scans, journal_mode, directory } = self;
         vec![
             "demo".into(),
             format!("--rows={rows}"),
             format!("--scans={scans}"),
             format!("--journal-mode={journal_mode}"),
             format!("--samples={samples}"),
-            format!("--dir={folder}"),
+            format!("--dir={directory}"),
         ]
     }
 }

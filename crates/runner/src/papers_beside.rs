@@ -1,6 +1,6 @@
 //! The papers' figures for a host and a device: what has to be measured for the requested ones, and the page with the papers' claims.
 
-use crate::both::{Folder, MeasureBoth};
+use crate::both::{Directory, MeasureBoth};
 use crate::papers_network::is_network;
 use analysis::bench::figure::Figure;
 use analysis::bench::figures;
@@ -83,8 +83,8 @@ pub struct Page<'a> {
     pub quick: bool,
     /// The journal modes of the recordings and their sources, if there are recordings.
     pub modes: Option<[(String, String); 2]>,
-    /// Named folders, each with its counterpart.
-    pub folders: Vec<Folder>,
+    /// Named directories, each with its counterpart.
+    pub directories: Vec<Directory>,
 }
 
 impl Page<'_> {
@@ -100,9 +100,9 @@ impl Page<'_> {
         text += &list::overview_of_both(&all.paper, wanted, &place.to_string());
         let name = analysis::text::escaped(&device.name);
         let _ = writeln!(text, "\n- **host**: {}\n- **{name}**: {}", host.is(), device.is());
-        for Folder { name, here, there } in &self.folders {
+        for Directory { name, here, there } in &self.directories {
             let [name, here, there] = [name, here, there].map(|text| analysis::text::escaped(text));
-            let _ = writeln!(text, "- folder {name}: {here} on the host, {there} on the device");
+            let _ = writeln!(text, "- directory {name}: {here} on the host, {there} on the device");
         }
         text.push('\n');
         text += &claims::markdown(&self.judged());

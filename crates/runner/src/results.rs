@@ -9,7 +9,7 @@ use experiment::Results;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The folder of recordings of single processes in an archive.
+/// The directory of recordings of single processes in an archive.
 pub const WHY: &str = "why";
 
 /// Evaluates the log of the archive `dir`.

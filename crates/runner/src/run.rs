@@ -57,25 +57,25 @@ pub fn chosen(selection: &Selection) -> std::result::Result<(Vec<Design>, Vec<St
     selection::designs(selection, archive::unix_now_ns() % 1_000_000_000)
 }
 
-/// Parses the folders of `--dir [NAME=]FOLDER`: name and path.
+/// Parses the directories of `--dir [NAME=]DIRECTORY`: name and path.
 ///
 /// # Errors
-/// One is not a folder, or two have the same name.
-pub fn folders(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
+/// One is not a directory, or two have the same name.
+pub fn directories(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
     let mut all: Vec<(String, PathBuf)> = Vec::new();
     for word in words {
-        // A folder whose own name contains an equals sign is still a folder.
+        // A directory whose own name contains an equals sign is still a directory.
         let (name, path) = match word.split_once('=').filter(|_| !Path::new(word).is_dir()) {
             Some((name, path)) => (name, path),
             None => (word.as_str(), word.as_str()),
         };
         let found = std::fs::canonicalize(path).doing(format!("--dir {path}"))?;
         if !found.is_dir() {
-            return Err(Error::Usage(format!("--dir {path}: not a folder")));
+            return Err(Error::Usage(format!("--dir {path}: not a directory")));
         }
         if all.iter().any(|(other, _)| other == name) {
             return Err(Error::Usage(format!(
-                "--dir: {name} is given twice; name the folders, such as internal=/data"
+                "--dir: {name} is given twice; name the directories, such as internal=/data"
             )));
         }
         all.push((name.into(), found));
@@ -84,20 +84,20 @@ pub fn folders(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
 }
 
 impl Bench {
-    /// Creates a new archive at `dir` for these designs on these folders; an older one has already been moved away.
+    /// Creates a new archive at `dir` for these designs on these directories; an older one has already been moved away.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn create(
         dir: &Path,
         (designs, instead): (Vec<Design>, Vec<String>),
-        folders: &[(String, PathBuf)],
+        directories: &[(String, PathBuf)],
         notify: Notify<'_>,
     ) -> Result<Self> {
         let meta = Meta::new(ArchiveKind::Bench, archive::unix_now_ns(), std::env::args().collect());
         Archive::create(dir, &meta, true)?;
         let mut store = Store::create(dir)?;
-        store.push(Entry::Machine(machine::facts(folders)))?;
+        store.push(Entry::Machine(machine::facts(directories)))?;
         store.plan(&designs)?;
         for text in instead {
             notify(Notice::Instead(text.clone()));
@@ -120,7 +120,7 @@ impl Bench {
     /// Enables recording of one process of each cell, into the archive.
     ///
     /// # Errors
-    /// The folder for recordings cannot be made.
+    /// The directory for recordings cannot be made.
     pub fn record_why(&mut self) -> Result<()> {
         let path = self.dir.join(results::WHY);
         // Left by the previous archive at this place.

@@ -23,12 +23,12 @@ pub(crate) fn counts() -> Count {
     Count::now(&Local, std::process::id())
 }
 
-/// Removes the folders of killed runs from where this one makes its folders.
+/// Removes the directories of killed runs from where this one makes its directories.
 pub(crate) fn clean(design: &Design, setting: &Setting<'_>, notify: Notify<'_>) {
     for parent in experiment::parents(design, setting) {
-        let folders = experiment::clean(&parent);
-        if folders > 0 {
-            notify(Notice::Removed { folders, parent });
+        let directories = experiment::clean(&parent);
+        if directories > 0 {
+            notify(Notice::Removed { directories, parent });
         }
     }
 }

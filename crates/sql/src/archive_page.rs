@@ -1,4 +1,4 @@
-//! An archive's own page, from a fleet that keeps archives: the archive is fetched into a temporary folder, and `fathom report`,
+//! An archive's own page, from a fleet that keeps archives: the archive is fetched into a temporary directory, and `fathom report`,
 //! which alone can draw pages, makes its page.
 
 use crate::fleets::log::Fleet;
@@ -26,9 +26,9 @@ pub fn possible(fleet: &Fleet, run: &str) -> std::result::Result<(), String> {
 /// # Errors
 /// The archive is not there, or is damaged; `fathom` cannot be started.
 pub async fn make(fleet: &Fleet, run: &str) -> Result<String> {
-    let folder = Held::new(Purpose::Page).context("creating a folder for an archive")?;
+    let directory = Held::new(Purpose::Page).context("creating a directory for an archive")?;
     let name = format!("{run}.fathom");
-    let dir = folder.path().join(&name);
+    let dir = directory.path().join(&name);
     let root = format!("_raw/{run}");
     let files = fleet.store.list(&root).await?;
     if files.is_empty() {
@@ -45,13 +45,13 @@ pub async fn make(fleet: &Fleet, run: &str) -> Result<String> {
         let mut copy = std::fs::File::create_new(&to).with_context(|| format!("creating {}", to.display()))?;
         std::io::copy(&mut from, &mut copy).with_context(|| format!("writing {}", to.display()))?;
     }
-    let (mut program, page) = (crate::open::fathom(), folder.path().join("page.html"));
+    let (mut program, page) = (crate::open::fathom(), directory.path().join("page.html"));
     if program.components().count() > 1 {
         program = std::path::absolute(program)?;
     }
     let mut command = tokio::process::Command::new(&program);
-    // The archive's name is the page's title, which must not contain a temporary folder.
-    command.args(["report", &name, "-o"]).arg(&page).current_dir(folder.path()).stdin(Stdio::null()).kill_on_drop(true);
+    // The archive's name is the page's title, which must not contain a temporary directory.
+    command.args(["report", &name, "-o"]).arg(&page).current_dir(directory.path()).stdin(Stdio::null()).kill_on_drop(true);
     let made = command.output().await.with_context(|| format!("{} cannot be started", program.display()))?;
     if !made.status.success() {
         bail!("the page of {run}: {}", String::from_utf8_lossy(&made.stderr).trim().trim_start_matches("fathom: "));

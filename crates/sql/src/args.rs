@@ -13,7 +13,6 @@ pub struct Program {
 }
 
 /// The verbs. Their help is at their arguments: a doc comment here would hide the longer one there.
-#[allow(missing_docs)]
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     Sql(Sql),

@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// The settings of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// What queries may hold in memory before they use files in the temporary folder.
+    /// What queries may hold in memory before they use files in the temporary directory.
     pub memory_bytes: usize,
     /// Threads that a query may use; 0: as many as there are CPUs.
     pub threads: usize,
@@ -109,7 +109,7 @@ impl Engine {
         config.options_mut().sql_parser.collect_spans = true;
         let pool = Arc::new(FairSpillPool::new(settings.memory_bytes));
         let mut runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
-        // If this folder cannot be created, the engine makes its own when a query spills, and then reports why it
+        // If this directory cannot be created, the engine makes its own when a query spills, and then reports why it
         // cannot.
         let spill = Held::new(Purpose::Query).ok().map(Arc::new);
         if let Some(spill) = &spill {
@@ -150,7 +150,7 @@ impl Engine {
     pub fn over_fleet(fleet: &Fleet, settings: Settings) -> Result<Self> {
         let engine = Self::new(settings)?;
         let (url, store) = fleet.store.for_engine()?;
-        if fleet.store.folder().is_none() {
+        if fleet.store.directory().is_none() {
             engine.context.register_object_store(url.as_ref(), store);
         }
         for table in fleet::tables() {

@@ -77,7 +77,7 @@ fn message_at(error: &DataFusionError) -> MessageAt {
         },
         DataFusionError::Plan(text) => refused(text),
         full if full.strip_backtrace().contains(FULL) => format!(
-            "No space left in {} for the query's temporary files: raise --memory, set TMPDIR to a folder with more room, or \
+            "No space left in {} for the query's temporary files: raise --memory, set TMPDIR to a directory with more room, or \
              ask for less",
             std::env::temp_dir().display()
         ),

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// What is made.
 #[derive(Debug, clap::Args)]
 pub struct Generate {
-    /// Folder to create; it must not exist
-    pub folder: PathBuf,
+    /// Directory to create; it must not exist
+    pub directory: PathBuf,
     /// Real archives, taken in turn
     #[arg(required = true)]
     pub sources: Vec<PathBuf>,
@@ -63,22 +63,22 @@ impl Change {
 /// Makes the recordings.
 ///
 /// # Errors
-/// A source cannot be read, or the folder cannot be written.
+/// A source cannot be read, or the directory cannot be written.
 pub fn run(args: &Generate) -> Result<()> {
-    std::fs::create_dir(&args.folder).with_context(|| format!("creating {}", args.folder.display()))?;
+    std::fs::create_dir(&args.directory).with_context(|| format!("creating {}", args.directory.display()))?;
     let sources = args.sources.iter().map(|dir| Ok(Archive::open(dir)?)).collect::<Result<Vec<_>>>()?;
     for n in 0..args.count {
         let source = &sources[(n % sources.len() as u64) as usize];
         let random = mixed(args.seed ^ mixed(n));
         let (device, day) = (mixed(random) % args.devices, mixed(random ^ 1) % args.days);
-        let folder = args.folder.join(format!("device=shelf-{device:03}"));
-        std::fs::create_dir_all(&folder)?;
+        let directory = args.directory.join(format!("device=shelf-{device:03}"));
+        std::fs::create_dir_all(&directory)?;
         // A device has a speed; from some day on half of them are slower by a third.
         let worse = day >= args.worse_from.unwrap_or(args.days - 1) && device % 2 == 0;
         let stretch = (800 + mixed(args.seed ^ device) % 400 + random % 50) * if worse { 4 } else { 3 } / 3;
         let change = Change { stretch, setting: device % 3 };
         let at = (FIRST_DAY + day) * DAY_NS + random % DAY_NS;
-        make(source, &folder.join(format!("{n:06}.fathom")), at, &change)?;
+        make(source, &directory.join(format!("{n:06}.fathom")), at, &change)?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ fn main() -> ExitCode {
         // If that much address space is not available, with the default.
         Err(_) => work(),
     };
-    // Scratch folders of queries that were cancelled and did not end.
+    // Scratch directories of queries that were cancelled and did not end.
     sql::scratch::remove_ours();
     code
 }

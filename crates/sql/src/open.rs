@@ -1,7 +1,7 @@
-//! Opens the queried archives, folders of archives, or fleet.
+//! Opens the queried archives, directories of archives, or fleet.
 //!
 //! The program `fathom` (`fathom reindex`), which alone has every linker, first builds the tables of an archive without any; tables
-//! of an older version are rewritten to a temporary folder, since an engine would compute wrongly with unsigned times.
+//! of an older version are rewritten to a temporary directory, since an engine would compute wrongly with unsigned times.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use archive::Archive;
@@ -78,9 +78,9 @@ fn rewritten(archive: &Archive, identity: &Identity, scratch: &Scratch) -> Resul
     if archive::tables::Index::read(archive.dir())?.table_version >= TABLE_VERSION {
         return Ok(None);
     }
-    let folder = scratch.folder(&identity.run)?;
-    archive::export::parquet(archive, &folder, &model::Context::silent())?;
-    Ok(Some(folder))
+    let directory = scratch.directory(&identity.run)?;
+    archive::export::parquet(archive, &directory, &model::Context::silent())?;
+    Ok(Some(directory))
 }
 
 /// The result of a search for archives.
@@ -96,17 +96,17 @@ fn is_archive(dir: &Path) -> bool {
     dir.join("meta.json").is_file() || archive::log::path(dir).is_file()
 }
 
-/// Finds the archives in a folder, at any depth; archives within archives belong to the outer one, and those that a fleet in it keeps to
+/// Finds the archives in a directory, at any depth; archives within archives belong to the outer one, and those that a fleet in it keeps to
 /// the fleet. A link is followed only if it points to an archive: others may form cycles.
-fn find(folder: &Path, links: bool) -> Found {
+fn find(directory: &Path, links: bool) -> Found {
     let mut found = Found::default();
-    let mut open = vec![folder.to_path_buf()];
+    let mut open = vec![directory.to_path_buf()];
     while let Some(dir) = open.pop() {
         if is_archive(&dir) {
             found.archives.push(dir);
             continue;
         }
-        if dir != folder && is_fleet(&dir) {
+        if dir != directory && is_fleet(&dir) {
             continue;
         }
         let entries = std::fs::read_dir(&dir).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
@@ -123,13 +123,13 @@ fn find(folder: &Path, links: bool) -> Found {
     found
 }
 
-/// Whether a folder is a fleet.
+/// Whether a directory is a fleet.
 pub fn is_fleet(dir: &Path) -> bool {
     dir.join("fleet.json").is_file()
 }
 
-/// Finds the archives that these words name, each once, and the words, or folders below them, that name none; `links` is whether to
-/// follow links in a folder.
+/// Finds the archives that these words name, each once, and the words, or directories below them, that name none; `links` is whether to
+/// follow links in a directory.
 pub fn search(words: &[PathBuf], links: bool) -> Found {
     let mut all = Found::default();
     for word in words {
@@ -155,7 +155,7 @@ pub fn search(words: &[PathBuf], links: bool) -> Found {
 /// The archives that these words name, each once.
 ///
 /// # Errors
-/// A word names nothing, a folder without archives, or something unreadable.
+/// A word names nothing, a directory without archives, or something unreadable.
 pub fn archives(words: &[PathBuf], links: bool) -> Result<Vec<PathBuf>> {
     let found = search(words, links);
     match found.unread.first() {
@@ -223,8 +223,8 @@ impl Parts for TableOf {
         let mut parts = Vec::new();
         for one in self.archives.all() {
             let Some((mut path, rows)) = one.archive.table_file(self.name)? else { continue };
-            if let Some(folder) = &one.rewritten {
-                path = folder.join(format!("{}.parquet", self.name));
+            if let Some(directory) = &one.rewritten {
+                path = directory.join(format!("{}.parquet", self.name));
             }
             let whole = std::path::absolute(&path).with_context(|| path.display().to_string())?;
             let bytes = std::fs::metadata(&whole).with_context(|| format!("reading {}", whole.display()))?.len();
@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn search_follows_links_to_archives_only() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         for dir in ["pile/a.fathom", "pile/deep/b.fathom/inner.fathom", "elsewhere/c.fathom"] {
             std::fs::create_dir_all(at(dir)).unwrap();
         }
@@ -273,22 +273,22 @@ mod tests {
 
     #[test]
     fn archives_that_fleet_keeps_are_its_own() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         for archive in ["a.fathom", "fleet/_raw/0123456789abcdef"] {
             std::fs::create_dir_all(at(archive)).unwrap();
             std::fs::write(at(archive).join("meta.json"), "{}").unwrap();
         }
         std::fs::write(at("fleet/fleet.json"), "{}").unwrap();
-        assert_eq!(search(&[folder.path().to_path_buf()], true).archives, [at("a.fathom")]);
+        assert_eq!(search(&[directory.path().to_path_buf()], true).archives, [at("a.fathom")]);
         // Naming the fleet means its archives.
         assert_eq!(search(&[at("fleet")], true).archives, [at("fleet/_raw/0123456789abcdef")]);
     }
 
     #[test]
     fn word_that_names_nothing_hides_no_other() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         std::fs::create_dir_all(at("a.fathom")).unwrap();
         std::fs::create_dir(at("empty")).unwrap();
         std::fs::write(at("a.fathom/meta.json"), "{}").unwrap();

@@ -1,10 +1,10 @@
-//! Folders in TMPDIR for as long as this process needs them: rewritten older tables, spilled data of a query, archives being fetched.
+//! Directories in TMPDIR for as long as this process needs them: rewritten older tables, spilled data of a query, archives being fetched.
 //!
-//! A process that is killed leaves its folder. The process that creates the next one removes it, if it belongs to this user and is not in
-//! use: each folder is locked (flock(2)) by its creator, and the kernel releases the lock with the process, however that ended. An age
+//! A process that is killed leaves its directory. The process that creates the next one removes it, if it belongs to this user and is not in
+//! use: each directory is locked (flock(2)) by its creator, and the kernel releases the lock with the process, however that ended. An age
 //! would show neither.
 //!
-//! **Uncertainty.** Without flock in the file system no folder is recognised as left behind; such folders stay.
+//! **Uncertainty.** Without flock in the file system no directory is recognised as left behind; such directories stay.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The prefixes of the names of our folders.
+/// The prefixes of the names of our directories.
 const PREFIXES: [&str; 3] = ["fathom-sql.", "fathom-fleet.", "fathom-page."];
 
 /// Those of this process.
 static OURS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// What a folder is for.
+/// What a directory is for.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose {
     /// A query.
@@ -30,7 +30,7 @@ pub enum Purpose {
     Page = 2,
 }
 
-/// A folder that is removed when this is dropped.
+/// A directory that is removed when this is dropped.
 #[derive(Debug)]
 pub struct Held {
     path: PathBuf,
@@ -38,7 +38,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Creates a folder in TMPDIR; first removes those left by killed processes.
+    /// Creates a directory in TMPDIR; first removes those left by killed processes.
     ///
     /// # Errors
     /// It cannot be created.
@@ -69,7 +69,7 @@ impl Held {
         }
     }
 
-    /// The folder.
+    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -82,13 +82,13 @@ impl Drop for Held {
     }
 }
 
-/// Removes the remaining folders of this process, even if they are still written to: the process is about to end.
+/// Removes the remaining directories of this process, even if they are still written to: the process is about to end.
 pub fn remove_ours() {
     let ours = std::mem::take(&mut *OURS.lock().unwrap_or_else(PoisonError::into_inner));
     ours.iter().for_each(|path| remove(path));
 }
 
-/// Removes a folder. A thread that still writes to it may have to be waited for.
+/// Removes a directory. A thread that still writes to it may have to be waited for.
 fn remove(path: &Path) {
     for _ in 0..100 {
         if fs::remove_dir_all(path).is_ok() || !path.exists() {
@@ -105,19 +105,19 @@ fn is(path: &Path, file: &File) -> bool {
     matches!((there, opened), (Ok(a), Ok(b)) if (a.dev(), a.ino()) == (b.dev(), b.ino()))
 }
 
-/// Removes the folders left by killed processes of this user.
+/// Removes the directories left by killed processes of this user.
 fn sweep(parent: &Path) {
     let Ok(own) = fs::metadata("/proc/self").map(|about| about.uid()) else { return };
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
         let ours = PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
-        // A link, or another user's folder, may point anywhere.
+        // A link, or another user's directory, may point anywhere.
         if !ours || !fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir() && about.uid() == own) {
             continue;
         }
-        let Ok(folder) = File::open(&path) else { continue };
-        if folder.try_lock().is_ok() && is(&path, &folder) {
-            // A folder that cannot be removed is left to the next process.
+        let Ok(directory) = File::open(&path) else { continue };
+        if directory.try_lock().is_ok() && is(&path, &directory) {
+            // A directory that cannot be removed is left to the next process.
             let _ = fs::remove_dir_all(&path);
         }
     }
@@ -128,11 +128,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folder_nobody_lives_in_is_swept_and_others_stay() {
+    fn directory_nobody_lives_in_is_swept_and_others_stay() {
         let tmp = tempfile::tempdir().unwrap();
         let at = |name: &str| tmp.path().join(name);
-        for folder in ["fathom-sql.left/deep", "fathom-fleet.left", "fathom-sqlx.left", "elsewhere"] {
-            fs::create_dir_all(at(folder)).unwrap();
+        for directory in ["fathom-sql.left/deep", "fathom-fleet.left", "fathom-sqlx.left", "elsewhere"] {
+            fs::create_dir_all(at(directory)).unwrap();
         }
         fs::write(at("fathom-sql.left/deep/spans.parquet"), "x").unwrap();
         fs::write(at("fathom-sql.file"), "x").unwrap();
@@ -141,7 +141,7 @@ mod tests {
         let first = Held::new_in(tmp.path(), Purpose::Query).unwrap();
         fs::write(first.path().join("a"), "x").unwrap();
         let second = Held::new_in(tmp.path(), Purpose::Page).unwrap();
-        assert!(first.path().join("a").is_file() && second.path().is_dir(), "a folder that is lived in is swept");
+        assert!(first.path().join("a").is_file() && second.path().is_dir(), "a directory that is lived in is swept");
         assert!(!at("fathom-sql.left").exists() && !at("fathom-fleet.left").exists());
         assert!(at("fathom-sqlx.left").exists() && at("fathom-sql.file").exists() && at("elsewhere/kept").exists());
         let path = first.path().to_path_buf();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn many_make_folders_at_once_and_lose_none() {
+    fn many_make_directories_at_once_and_lose_none() {
         let tmp = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for _ in 0..8 {

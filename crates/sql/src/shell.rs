@@ -193,9 +193,9 @@ fn comment(text: &str) -> Option<usize> {
 fn history() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
-    let folder = state.join("fathom");
-    std::fs::create_dir_all(&folder).ok()?;
-    Some(folder.join("sql_history"))
+    let directory = state.join("fathom");
+    std::fs::create_dir_all(&directory).ok()?;
+    Some(directory.join("sql_history"))
 }
 
 /// Reads statements from the terminal until Ctrl-D.

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 /// What is made.
 #[derive(Debug, clap::Args)]
 pub struct Simulate {
-    /// Folder to create; it must not exist
-    pub folder: PathBuf,
-    /// Folder with a real fleet, whose archives are the model for the others
+    /// Directory to create; it must not exist
+    pub directory: PathBuf,
+    /// Directory with a real fleet, whose archives are the model for the others
     pub sample: String,
     /// Archives
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -33,20 +33,20 @@ const FIRST_DAY: u64 = 20_790;
 /// Makes the layout.
 ///
 /// # Errors
-/// The sample is not a fleet, or the folder cannot be written.
+/// The sample is not a fleet, or the directory cannot be written.
 pub fn run(args: &Simulate) -> Result<()> {
     let sample = crate::ask::runtime(0)?.block_on(Fleet::open(&args.sample))?;
     let have = sample.state.runs.len() as u64;
     ensure!(have > 0, "{} has no archives", args.sample);
-    if args.folder.exists() {
-        bail!("{} already exists", args.folder.display());
+    if args.directory.exists() {
+        bail!("{} already exists", args.directory.display());
     }
     let mut tables: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for file in sample.state.files.values() {
         let sum = tables.entry(&file.table).or_default();
         (sum.0, sum.1) = (sum.0 + file.rows, sum.1 + file.bytes);
     }
-    fs::create_dir(&args.folder).with_context(|| format!("creating {}", args.folder.display()))?;
+    fs::create_dir(&args.directory).with_context(|| format!("creating {}", args.directory.display()))?;
     let mut state = State { last: 64, ..State::default() };
     for run in 0..args.archives {
         state.runs.insert(format!("{:016x}", run.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
@@ -62,14 +62,14 @@ pub fn run(args: &Simulate) -> Result<()> {
             let files = bytes.div_ceil(sample.info.file_bytes.max(1)).max(1);
             for n in 0..files {
                 let part = |whole: u64| whole * (n + 1) / files - whole * n / files;
-                add(&args.folder, &mut state, table, &date, (day, n), part(rows), part(bytes))?;
+                add(&args.directory, &mut state, table, &date, (day, n), part(rows), part(bytes))?;
             }
         }
     }
     let files = state.files.len();
-    write(&args.folder, commits::INFO, &serde_json::to_vec(&sample.info)?)?;
+    write(&args.directory, commits::INFO, &serde_json::to_vec(&sample.info)?)?;
     let checkpoint = serde_json::to_vec(&state.to_checkpoint())?;
-    write(&args.folder, &commits::checkpoint_path(state.last), &checkpoint)?;
+    write(&args.directory, &commits::checkpoint_path(state.last), &checkpoint)?;
     let summary = serde_json::json!({"archives": args.archives, "files": files, "checkpoint_bytes": checkpoint.len(),
         "rows": state.files.values().map(|file| file.rows).sum::<u64>(),
         "bytes": state.files.values().map(|file| file.bytes).sum::<u64>()});
@@ -77,7 +77,7 @@ pub fn run(args: &Simulate) -> Result<()> {
 }
 
 fn add(
-    folder: &Path,
+    directory: &Path,
     state: &mut State,
     table: &str,
     date: &str,
@@ -85,9 +85,9 @@ fn add(
     rows: u64,
     bytes: u64,
 ) -> Result<()> {
-    let path = format!("{}/part-{day:05}-{n:05}.parquet", commits::folder(table, date));
-    let to = folder.join(&path);
-    fs::create_dir_all(to.parent().unwrap_or(folder)).with_context(|| format!("creating {}", to.display()))?;
+    let path = format!("{}/part-{day:05}-{n:05}.parquet", commits::directory(table, date));
+    let to = directory.join(&path);
+    fs::create_dir_all(to.parent().unwrap_or(directory)).with_context(|| format!("creating {}", to.display()))?;
     fs::File::create_new(&to)
         .and_then(|file| file.set_len(bytes))
         .with_context(|| format!("creating {}", to.display()))?;
@@ -97,8 +97,8 @@ fn add(
     Ok(())
 }
 
-fn write(folder: &Path, path: &str, bytes: &[u8]) -> Result<()> {
-    let to = folder.join(path);
-    fs::create_dir_all(to.parent().unwrap_or(folder))?;
+fn write(directory: &Path, path: &str, bytes: &[u8]) -> Result<()> {
+    let to = directory.join(path);
+    fs::create_dir_all(to.parent().unwrap_or(directory))?;
     fs::write(&to, bytes).with_context(|| format!("writing {}", to.display()))
 }

@@ -1,7 +1,7 @@
 //! Ctrl-C during a query: handled at once, even while the engine plans or an archive is opened, neither of which yields.
 //!
 //! So the query runs on a thread of its own, which is told to stop and given a moment to release its files. A thread that does not
-//! notice ends with the process; the folder of older tables ([`Scratch`]) is removed, even if it is still written to.
+//! notice ends with the process; the directory of older tables ([`Scratch`]) is removed, even if it is still written to.
 
 use crate::scratch::{Held, Purpose};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -78,7 +78,7 @@ pub fn until_stopped<T: Send + 'static, F: Future<Output = T>>(
     })
 }
 
-/// A folder for rewritten tables of older archives, created when first needed.
+/// A directory for rewritten tables of older archives, created when first needed.
 #[derive(Clone, Default)]
 pub struct Scratch(Arc<Mutex<State>>);
 
@@ -91,22 +91,22 @@ enum State {
 }
 
 impl Scratch {
-    /// Creates a folder in it.
+    /// Creates a directory in it.
     ///
     /// # Errors
     /// It cannot be created, or was removed.
-    pub fn folder(&self, name: &str) -> Result<PathBuf> {
+    pub fn directory(&self, name: &str) -> Result<PathBuf> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::None = *state {
-            *state = State::Made(Held::new(Purpose::Query).context("creating a folder for older tables")?);
+            *state = State::Made(Held::new(Purpose::Query).context("creating a directory for older tables")?);
         }
         let State::Made(whole) = &*state else { bail!("stopped") };
-        let folder = whole.path().join(name);
-        std::fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
-        Ok(folder)
+        let directory = whole.path().join(name);
+        std::fs::create_dir(&directory).with_context(|| format!("creating {}", directory.display()))?;
+        Ok(directory)
     }
 
-    /// Removes the folder, even if it is still written to; no new one is created after that.
+    /// Removes the directory, even if it is still written to; no new one is created after that.
     pub fn remove(&self) {
         let state = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), State::Removed);
         drop(state);
@@ -120,11 +120,11 @@ mod tests {
     #[test]
     fn scratch_is_removed_while_somebody_writes() {
         let scratch = Scratch::default();
-        let folder = scratch.folder("0").unwrap();
-        let whole = folder.parent().unwrap().to_path_buf();
+        let directory = scratch.directory("0").unwrap();
+        let whole = directory.parent().unwrap().to_path_buf();
         let writer = std::thread::spawn(move || {
             let mut written = 0;
-            while std::fs::write(folder.join(format!("{written}.parquet")), "x").is_ok() {
+            while std::fs::write(directory.join(format!("{written}.parquet")), "x").is_ok() {
                 written += 1;
             }
             written
@@ -135,8 +135,8 @@ mod tests {
         scratch.remove();
         assert!(writer.join().unwrap() >= 100);
         assert!(!whole.exists());
-        // A later request creates no other folder.
-        assert!(scratch.folder("1").is_err());
+        // A later request creates no other directory.
+        assert!(scratch.directory("1").is_err());
         Scratch::default().remove();
     }
 

@@ -244,8 +244,8 @@ mod tests {
 
     #[test]
     fn key_file_is_mode_600_and_never_overwritten() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("key");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("key");
         key().write(&path).expect("written");
         assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o600);
         assert_eq!(Key::read(&path).expect("read"), key());
@@ -255,7 +255,7 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("mine");
         let refused = Key::read(&path).expect_err("others can read it").to_string();
         assert!(refused.contains("mode 640") && refused.contains("chmod 600"), "{refused}");
-        assert!(matches!(Key::read(&folder.path().join("none")), Err(KeyError::Io { .. })));
+        assert!(matches!(Key::read(&directory.path().join("none")), Err(KeyError::Io { .. })));
         assert!(!format!("{:?}", key()).contains("0707"), "a key is not shown");
     }
 

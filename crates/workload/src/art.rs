@@ -19,7 +19,7 @@
 //! without the runtime itself (`libart.so`) proves nothing.
 //!
 //! Compiled code is stored next to its jar, where any ART that loads that jar finds it; so it is made for a copy of the jar, in a
-//! folder `aot`, and the other modes never see it.
+//! directory `aot`, and the other modes never see it.
 //!
 //! Uncertain: none of this was run on a device (docs/reference/limits.md). The names of the JIT cache are those that public tools for
 //! Android search for.
@@ -141,8 +141,8 @@ fn is_app_process(launcher: &Path) -> bool {
 
 fn on_path(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    names.iter().find_map(|name| folders.iter().map(|f| f.join(name)).find(|file| file.is_file()))
+    let directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    names.iter().find_map(|name| directories.iter().map(|f| f.join(name)).find(|file| file.is_file()))
 }
 
 /// The command of a mode; the module documentation explains why there are two kinds.
@@ -152,7 +152,7 @@ pub(crate) fn command(launcher: &Path, jar: &Path, mode: &str, heap: u64, words:
     let offset = crate::jvm::boottime_offset_ns().to_string();
     let words = words.iter().map(String::as_str).chain(["--mode", mode, "--boottime-offset-ns", &offset]);
     if is_app_process(launcher) {
-        // The first argument is a folder that it ignores.
+        // The first argument is a directory that it ignores.
         command.args(["/", MAIN]).env("CLASSPATH", jar).env("FATHOM_WORDS", words.collect::<Vec<_>>().join(" "));
     } else {
         let heap = heap.div_ceil(1 << 20).max(64);
@@ -163,14 +163,14 @@ pub(crate) fn command(launcher: &Path, jar: &Path, mode: &str, heap: u64, words:
 
 /// Returns the copy of the jar with compiled code next to it, and makes it if it is missing or older than the jar.
 fn compiled(jar: &Path) -> Result<PathBuf, Error> {
-    let (Some(folder), Some(name), Some(stem)) = (jar.parent(), jar.file_name(), jar.file_stem()) else {
+    let (Some(directory), Some(name), Some(stem)) = (jar.parent(), jar.file_name(), jar.file_stem()) else {
         return Err(Error::Usage(format!("--dex-jar {}: not a file", jar.shown())));
     };
-    let folder = folder.join("aot");
-    let copy = folder.join(name);
+    let directory = directory.join("aot");
+    let copy = directory.join(name);
     let mut odex = OsString::from(stem);
     odex.push(".odex");
-    let odex = folder.join("oat").join(instruction_set()).join(odex);
+    let odex = directory.join("oat").join(instruction_set()).join(odex);
     let modified = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
     if modified(&odex).is_some_and(|made| modified(jar).is_some_and(|jar| made >= jar)) {
         return Ok(copy);
@@ -303,7 +303,7 @@ pub fn judge(mode: &str, maps: &str, jar: &Path) -> Result<String, Unproven> {
     let is_cache =
         |path: &str| (path.contains("jit-cache") || path.contains("jit-code-cache")) && !path.contains("zygote");
     let cache = executable().find(|m| is_cache(m.path)).map(|m| m.path);
-    // `fathom-dex.odex`, or in the runtime's own folder `data@local@tmp@fathom-dex.jar@classes.dex`.
+    // `fathom-dex.odex`, or in the runtime's own directory `data@local@tmp@fathom-dex.jar@classes.dex`.
     let stem = jar.file_stem().unwrap_or_default().to_string_lossy();
     let file = |path: &str| path.rsplit('/').next().is_some_and(|name| name.contains(&*stem));
     let code = executable().find(|m| file(m.path)).map(|m| m.path);

@@ -16,7 +16,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
-const USAGE: &str = "command [--in FOLDER] [--prepare COMMAND] COMMAND\n\n\
+const USAGE: &str = "command [--in DIRECTORY] [--prepare COMMAND] COMMAND\n\n\
     Runs COMMAND once, through /bin/sh if it needs a shell.";
 
 /// A command as it is executed.
@@ -92,7 +92,7 @@ fn plain(line: &str) -> Option<Vec<String>> {
 
 /// Runs a command once.
 pub(crate) fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
-    let (mut prepare, mut folder, mut line) = (None, None, None);
+    let (mut prepare, mut directory, mut line) = (None, None, None);
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
         let value = |rest: &mut std::slice::Iter<'_, String>| {
@@ -101,15 +101,16 @@ pub(crate) fn run(words: &[String], context: &Context, out: &mut dyn Write) -> R
         match word.as_str() {
             "--help" | "-h" => return Err(Error::Help(USAGE.into())),
             "--prepare" => prepare = Some(value(&mut rest)?),
-            "--in" => folder = Some(value(&mut rest)?),
+            "--in" => directory = Some(value(&mut rest)?),
             "--" => line = Some(value(&mut rest)?),
             _ if line.is_none() => line = Some(word.clone()),
             _ => return Err(Error::Usage(format!("expected one command, in quotes: unexpected {word:?}"))),
         }
     }
     let line = line.ok_or_else(|| Error::Usage(format!("no command; {USAGE}")))?;
-    if let Some(folder) = folder.filter(|folder| !folder.is_empty()) {
-        std::env::set_current_dir(&folder).map_err(|e| Error::Failed(format!("cannot change to {folder}: {e}")))?;
+    if let Some(directory) = directory.filter(|directory| !directory.is_empty()) {
+        std::env::set_current_dir(&directory)
+            .map_err(|e| Error::Failed(format!("cannot change to {directory}: {e}")))?;
     }
     if let Some(prepare) = prepare.filter(|prepare| !prepare.is_empty()) {
         let ended = once(&prepare)?.0;
@@ -239,8 +240,8 @@ mod tests {
 
     #[test]
     fn reads_and_writes_of_children_are_counted() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("f");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("f");
         let found =
             measured(&format!("/bin/sh -c 'head -c 100000 /dev/zero > {}; exit 0'", file.to_string_lossy())).unwrap();
         let of = |name: &str| found.iter().find(|(metric, _)| metric == name).map(|(_, v)| *v);

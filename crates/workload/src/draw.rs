@@ -44,7 +44,7 @@ const SPECS: &[Spec] = &[
         help: "path of the Android runtime, for the modes art-* [app_process64 or app_process on PATH]",
     },
     art::DEX_JAR,
-    robolectric::FOLDER,
+    robolectric::DIRECTORY,
 ];
 
 /// Draws: a `jvm-*` mode becomes a JVM and does not return, an `art-*` mode runs Android's runtime.
@@ -84,8 +84,8 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     let words: Vec<String> = std::iter::once("draw".to_string()).chain(words).collect();
     let heap = (256 << 20) + 4 * u64::from(width) * u64::from(height);
     if mode == robolectric::MODE {
-        let folder = Path::new(options.text("robolectric"));
-        return robolectric::run(options.text("java"), folder, &words, context, out);
+        let directory = Path::new(options.text("robolectric"));
+        return robolectric::run(options.text("java"), directory, &words, context, out);
     }
     if on_device {
         let (launcher, jar) = (options.text("art"), Path::new(options.text("dex-jar")));

@@ -2,8 +2,8 @@
 //! shows that the Android side of a benchmark works, and what the framework's layers cost on top of the native engine; it says nothing
 //! about a device: there is no ART, no bionic and no device's kernel.
 //!
-//! The folder is made by `java/robolectric`. The proof is as for Android's runtime: the process's own memory map, with HotSpot instead of
-//! ART and Robolectric's native library, which is unpacked into a temporary folder.
+//! The directory is made by `java/robolectric`. The proof is as for Android's runtime: the process's own memory map, with HotSpot instead of
+//! ART and Robolectric's native library, which is unpacked into a temporary directory.
 
 use crate::options::Spec;
 use crate::{Error, Unproven, art, clock, jvm};
@@ -17,14 +17,14 @@ use std::process::Command;
 
 /// Its name among the modes.
 pub const MODE: &str = "robolectric";
-/// The path of the folder.
-pub const FOLDER: Spec =
+/// The path of the directory.
+pub const DIRECTORY: Spec =
     Spec { name: "robolectric", default: "target/robolectric", help: "what java/robolectric made, for robolectric" };
 const MAIN: &str = "fathom.robolectric.Host";
 /// Variables that pass options to a JVM unnoticed.
 const UNSEEN: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
 
-/// A folder for its unpacked files, some hundred megabytes; removed when dropped, however the process ended.
+/// A directory for its unpacked files, some hundred megabytes; removed when dropped, however the process ended.
 #[derive(Debug)]
 pub struct Unpacked(PathBuf);
 
@@ -34,16 +34,16 @@ impl Drop for Unpacked {
     }
 }
 
-/// Returns the command that runs the workload of `words`, and a folder to be kept as long as it runs.
+/// Returns the command that runs the workload of `words`, and a directory to be kept as long as it runs.
 ///
 /// # Errors
 /// Robolectric is not installed.
-pub fn command(java: &str, folder: &Path, words: &[String]) -> Result<(Command, Unpacked), Error> {
-    let jars = folder.join("jars");
+pub fn command(java: &str, directory: &Path, words: &[String]) -> Result<(Command, Unpacked), Error> {
+    let jars = directory.join("jars");
     let Ok(entries) = std::fs::read_dir(&jars) else {
         return Err(Error::Failed(format!(
-            "{} does not exist: scripts/setup android and java/robolectric make it (or give another folder with --robolectric)",
-            folder.shown()
+            "{} does not exist: scripts/setup android and java/robolectric make it (or give another directory with --robolectric)",
+            directory.shown()
         )));
     };
     let version = entries.flatten().find_map(|entry| {
@@ -55,7 +55,7 @@ pub fn command(java: &str, folder: &Path, words: &[String]) -> Result<(Command, 
     let unpacked = Unpacked(unpacked);
     let mut path = OsString::new();
     for (part, separator) in [("fathom.jar", ":"), ("classes", ":"), ("jars/*", "")] {
-        path.push(folder.join(part));
+        path.push(directory.join(part));
         path.push(separator);
     }
     let with = |option: &str, value: &Path| {
@@ -66,7 +66,7 @@ pub fn command(java: &str, folder: &Path, words: &[String]) -> Result<(Command, 
     let mut command = Command::new(java);
     command.args(["-XX:+UseSerialGC", "-Djava.awt.headless=true", "-Drobolectric.offline=true"]);
     command.arg(format!("-Dfathom.robolectric={}", version.as_deref().unwrap_or("of no version")));
-    command.arg(with("-Drobolectric.dependency.dir=", &folder.join("instrumented")));
+    command.arg(with("-Drobolectric.dependency.dir=", &directory.join("instrumented")));
     command.arg(with("-Djava.io.tmpdir=", &unpacked.0));
     command.arg("-cp").arg(path).arg(MAIN);
     let offset = jvm::boottime_offset_ns().to_string();
@@ -82,8 +82,14 @@ pub fn command(java: &str, folder: &Path, words: &[String]) -> Result<(Command, 
 ///
 /// # Errors
 /// It is not installed; it failed; its result is wrong; or the mode is not proven.
-pub fn run(java: &str, folder: &Path, words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
-    let (mut command, _unpacked) = command(java, folder, words)?;
+pub fn run(
+    java: &str,
+    directory: &Path,
+    words: &[String],
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let (mut command, _unpacked) = command(java, directory, words)?;
     let printed = art::machine(&mut command, Path::new(java), context)?;
     let (maps, lines) = art::parse_output(&printed);
     // The sandbox's own output is skipped.
@@ -107,7 +113,7 @@ pub fn run(java: &str, folder: &Path, words: &[String], context: &Context, out: 
 pub fn judge(maps: &str) -> Result<String, Unproven> {
     let mapped = art::executable(maps);
     let executable = |so: &dyn Fn(&str) -> bool| mapped.iter().find(|path| so(path));
-    // The library is unpacked into a folder of this name.
+    // The library is unpacked into a directory of this name.
     let native = |path: &str| path.contains("/robolectric-nativeruntime") && path.ends_with(".so");
     match (executable(&|path| path.ends_with("/libjvm.so")), executable(&native)) {
         (Some(_), Some(native)) => {
@@ -134,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_folder_is_reported_with_remedy() {
+    fn missing_directory_is_reported_with_remedy() {
         let error = command("java", Path::new("/no/such"), &[]).unwrap_err().to_string();
         assert!(error.contains("/no/such") && error.contains("java/robolectric"), "{error}");
     }

@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 /// The object that sets PRAGMAs on a program's connections; empty if there is none for this processor.
 pub const PRAGMAS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pragmas.so"));
 
-const USAGE: &str = "variant [--database FROM TO] [--pragma SQL]… [--set FILE=VALUE]… [--remount FOLDER=OPTION]…\n\n\
-    Copies the database FROM to TO and configures it with SQL; writes VALUE to FILE; remounts FOLDER with OPTION.";
+const USAGE: &str = "variant [--database FROM TO] [--pragma SQL]… [--set FILE=VALUE]… [--remount DIRECTORY=OPTION]…\n\n\
+    Copies the database FROM to TO and configures it with SQL; writes VALUE to FILE; remounts DIRECTORY with OPTION.";
 
 /// Files that SQLite keeps next to a database.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
@@ -98,14 +98,14 @@ pub fn set(file: &Path, value: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// The kernel refuses them.
-pub fn remount(folder: &Path, option: &str) -> Result<(), Error> {
+pub fn remount(directory: &Path, option: &str) -> Result<(), Error> {
     let mut mount = Command::new("mount");
-    let done = mount.args(["-o", &format!("remount,{option}")]).arg(folder).stdin(Stdio::null()).output()?;
+    let done = mount.args(["-o", &format!("remount,{option}")]).arg(directory).stdin(Stdio::null()).output()?;
     if done.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-    Err(Error::Failed(format!("remounting {} with {option}: {said}", folder.shown())))
+    Err(Error::Failed(format!("remounting {} with {option}: {said}", directory.shown())))
 }
 
 /// Prepares the variant.
@@ -130,7 +130,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Error> {
                 pragma(to, value()?)?;
             }
             "--set" => pair(value()?).and_then(|(file, value)| set(&file, &value))?,
-            "--remount" => pair(value()?).and_then(|(folder, option)| remount(&folder, &option))?,
+            "--remount" => pair(value()?).and_then(|(directory, option)| remount(&directory, &option))?,
             _ => return Err(Error::Usage(USAGE.into())),
         }
     }
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn copy_gets_settings_and_original_keeps_its_own() {
-        let folder = tempfile::tempdir().unwrap();
-        let [from, to] = ["a.db", "b.db"].map(|name| folder.path().join(name));
+        let directory = tempfile::tempdir().unwrap();
+        let [from, to] = ["a.db", "b.db"].map(|name| directory.path().join(name));
         Connection::open(&from).unwrap().execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (7)").unwrap();
         let before = fs::read(&from).unwrap();
         let (f, t) = (from.to_string_lossy().into_owned(), to.to_string_lossy().into_owned());
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(ask("SELECT x FROM t"), rusqlite::types::Value::Integer(7));
         assert_eq!(fs::read(&from).unwrap(), before);
         // A copy of a read-only database cannot be overwritten, so it is replaced.
-        let first = folder.path().join("first");
+        let first = directory.path().join("first");
         fs::hard_link(&to, &first).unwrap();
         let unchanged = fs::read(&first).unwrap();
         // The next arm starts from the original again, whatever the previous one left next to its copy.
@@ -176,12 +176,12 @@ mod tests {
 
     #[test]
     fn refused_settings_are_errors() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.db");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.db");
         let keeper = Connection::open(&path).unwrap();
         keeper.execute_batch("CREATE TABLE t (x); BEGIN; INSERT INTO t VALUES (1)").unwrap();
         assert!(pragma(&path, "PRAGMA journal_mode=wal").is_err(), "it is in use");
-        let sys = folder.path().join("queue/scheduler").to_string_lossy().into_owned();
+        let sys = directory.path().join("queue/scheduler").to_string_lossy().into_owned();
         assert!(run(&words(&["--set", &format!("{sys}=none")])).unwrap_err().to_string().contains("scheduler"));
         for wrong in [&["--set", "x"][..], &["--pragma", "VACUUM"], &["--database", "a"], &["what"]] {
             assert!(matches!(run(&words(wrong)), Err(Error::Usage(_))), "{wrong:?}");

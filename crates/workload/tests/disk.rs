@@ -133,10 +133,10 @@ fn dropped_caches_are_proven_by_disk_statistics() {
 #[test]
 #[ignore = "root: mounts a tmpfs"]
 fn tmpfs_is_never_called_cold() {
-    let folder = tempfile::tempdir().unwrap();
-    let mounted = Kept::mount("tmpfs", "size=16m", folder.path()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mounted = Kept::mount("tmpfs", "size=16m", directory.path()).unwrap();
     let lines =
-        run_with("random --file-size 4M --inner 50 --iterations 1 --state cold", folder.path(), &Context::silent());
+        run_with("random --file-size 4M --inner 50 --iterations 1 --state cold", directory.path(), &Context::silent());
     drop(mounted);
     let lines = lines.unwrap();
     assert!(mark(&lines, "cache.doubt").unwrap().contains("1024 pages could not be evicted"), "{lines:?}");
@@ -146,8 +146,8 @@ fn tmpfs_is_never_called_cold() {
 #[test]
 #[ignore = "root: makes a loop disk and spoils it"]
 fn removed_storage_is_reported() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = disk(&Backing::Folder(folder.path().into()));
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk(&Backing::Directory(directory.path().into()));
     let backing = std::fs::read_to_string(disk.sysfs("loop/backing_file")).unwrap().trim().to_owned();
     // A loop disk whose file was truncated to nothing fails every read, like a card that was pulled out.
     let context = at("random", 1, move || {

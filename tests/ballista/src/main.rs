@@ -39,8 +39,8 @@ async fn role() -> Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["scheduler", port] => scheduler(port.parse()?).await,
-        ["executor", scheduler, flight, grpc, folder] => {
-            executor(scheduler.parse()?, flight.parse()?, grpc.parse()?, folder).await
+        ["executor", scheduler, flight, grpc, directory] => {
+            executor(scheduler.parse()?, flight.parse()?, grpc.parse()?, directory).await
         }
         [fleet, tables, ref questions @ ..] => ask(Path::new(fleet), Path::new(tables), questions).await,
         _ => bail!("usage: ballista-engine FLEET TABLES.json QUESTION.sql..."),
@@ -62,7 +62,7 @@ async fn scheduler(port: u16) -> Result<()> {
     Ok(start_server(cluster, ([127, 0, 0, 1], port).into(), Arc::new(config)).await?)
 }
 
-async fn executor(scheduler: u16, flight: u16, grpc: u16, folder: &str) -> Result<()> {
+async fn executor(scheduler: u16, flight: u16, grpc: u16, directory: &str) -> Result<()> {
     end_with_parent();
     let config = ExecutorProcessConfig {
         external_host: Some("127.0.0.1".into()),
@@ -72,7 +72,7 @@ async fn executor(scheduler: u16, flight: u16, grpc: u16, folder: &str) -> Resul
         scheduler_port: scheduler,
         scheduler_connect_timeout_seconds: 60,
         vcores: 1,
-        work_dir: Some(folder.into()),
+        work_dir: Some(directory.into()),
         ..ExecutorProcessConfig::default()
     };
     Ok(start_executor_process(Arc::new(config)).await?)
@@ -112,22 +112,22 @@ async fn answers(port: &str) -> Result<()> {
 
 async fn ask(fleet: &Path, tables: &Path, questions: &[&str]) -> Result<()> {
     let work = std::env::temp_dir().join(format!("ballista-engine.{}", std::process::id()));
-    let folders = ["a", "b"].map(|name| work.join(name));
-    folders.iter().try_for_each(std::fs::create_dir_all)?;
-    let asked = ask_them(fleet, tables, questions, &folders).await;
+    let directories = ["a", "b"].map(|name| work.join(name));
+    directories.iter().try_for_each(std::fs::create_dir_all)?;
+    let asked = ask_them(fleet, tables, questions, &directories).await;
     std::fs::remove_dir_all(&work)?;
     asked
 }
 
-async fn ask_them(fleet: &Path, tables: &Path, questions: &[&str], folders: &[std::path::PathBuf; 2]) -> Result<()> {
+async fn ask_them(fleet: &Path, tables: &Path, questions: &[&str], directories: &[std::path::PathBuf; 2]) -> Result<()> {
     let at = port()?;
     let _scheduler = Role::start(&["scheduler", &at])?;
     answers(&at).await?;
     let mut executors = Vec::new();
-    for folder in folders {
+    for directory in directories {
         let (flight, grpc) = (port()?, port()?);
-        let folder = folder.to_str().context("the temporary folder's name is text")?;
-        executors.push(Role::start(&["executor", &at, &flight, &grpc, folder])?);
+        let directory = directory.to_str().context("the temporary directory's name is text")?;
+        executors.push(Role::start(&["executor", &at, &flight, &grpc, directory])?);
         answers(&flight).await?;
     }
     let config = SessionConfig::new_with_ballista().with_target_partitions(4);
@@ -143,7 +143,7 @@ async fn ask_them(fleet: &Path, tables: &Path, questions: &[&str], folders: &[st
         let rows = rows.collect::<Result<Vec<_>>>()?;
         println!("{}", json!({"question": question, "columns": columns, "rows": rows}));
     }
-    let wrote: Vec<usize> = folders.iter().map(|folder| files(folder)).collect();
+    let wrote: Vec<usize> = directories.iter().map(|directory| files(directory)).collect();
     println!("{}", json!({ "executors": wrote }));
     Ok(())
 }
@@ -151,10 +151,10 @@ async fn ask_them(fleet: &Path, tables: &Path, questions: &[&str], folders: &[st
 async fn register(context: &SessionContext, fleet: &Path, tables: &Path) -> Result<()> {
     let declared: Value = serde_json::from_slice(&std::fs::read(tables)?)?;
     for (name, columns) in declared["tables"].as_object().context("tables")? {
-        let folder = fleet.join(name);
-        if folder.is_dir() {
+        let directory = fleet.join(name);
+        if directory.is_dir() {
             let options = ParquetReadOptions::default().table_partition_cols(vec![("date".into(), DataType::Date32)]);
-            context.register_parquet(name, format!("{}/", folder.display()), options).await?;
+            context.register_parquet(name, format!("{}/", directory.display()), options).await?;
             continue;
         }
         let leading = declared["leading"].as_array().into_iter().flatten();
@@ -198,8 +198,8 @@ fn cell(column: &Arc<dyn Array>, row: usize) -> Result<Value> {
     })
 }
 
-/// Files below a folder.
-fn files(folder: &Path) -> usize {
-    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+/// Files below a directory.
+fn files(directory: &Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     entries.flatten().map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { 1 }).sum()
 }

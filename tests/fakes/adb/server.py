@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A fake of the adb server with its devices, for the real adb client (ANDROID_ADB_SERVER_PORT names its port).
 
-    server.py PORTFILE FOLDER MACHINE SERIAL=STATE[:FEATURES]...
+    server.py PORTFILE DIRECTORY MACHINE SERIAL=STATE[:FEATURES]...
 
 It is exact in the protocol between client and server (hexadecimal lengths, OKAY and FAIL, host services, transports), the shell of
 version 2 (packets of standard input, both outputs and the exit status) and the file service (STAT, SEND, DATA, DONE). The device is
-fake: commands run on this machine, in busybox's shell with only busybox's tools, /data/local/tmp is FOLDER, and `uname -m` prints
+fake: commands run on this machine, in busybox's shell with only busybox's tools, /data/local/tmp is DIRECTORY, and `uname -m` prints
 MACHINE. A device in a state other than `device` fails requests as a real server does. No phone is involved.
 """
 
@@ -33,9 +33,9 @@ def exactly(sock, length):
 
 
 class Device:
-    def __init__(self, folder, machine):
-        self.folder = folder
-        self.tools = os.path.join(folder, ".tools")
+    def __init__(self, directory, machine):
+        self.directory = directory
+        self.tools = os.path.join(directory, ".tools")
         os.makedirs(self.tools, exist_ok=True)
         applets = subprocess.run(["/bin/busybox", "--list"], capture_output=True, text=True, check=True).stdout.split()
         for name in applets:
@@ -44,7 +44,7 @@ class Device:
         self.uname = f'uname() {{ [ "$1" = -m ] && echo {machine} || echo Linux {machine}; }}; '
 
     def path(self, text):
-        return text.replace("/data/local/tmp", os.path.join(self.folder, "tmp"))
+        return text.replace("/data/local/tmp", os.path.join(self.directory, "tmp"))
 
     def shell(self, sock, line):
         process = subprocess.Popen(
@@ -201,14 +201,14 @@ class Server:
 
 
 def main():
-    portfile, folder, machine, *devices = sys.argv[1:]
+    portfile, directory, machine, *devices = sys.argv[1:]
     states = {}
     for entry in devices:
         serial, state = entry.split("=", 1)
         state, _, features = state.partition(":")
         states[serial] = (state, features if features else "shell_v2,cmd")
-    os.makedirs(os.path.join(folder, "tmp"), exist_ok=True)
-    server = Server(Device(folder, machine), states)
+    os.makedirs(os.path.join(directory, "tmp"), exist_ok=True)
+    server = Server(Device(directory, machine), states)
     listener = socket.create_server(("127.0.0.1", 0))
     with open(portfile + ".new", "w") as file:
         file.write(str(listener.getsockname()[1]))

@@ -6,7 +6,7 @@
 //! `--minutes` ends it; the page is made from the completed trials, states so first, and names what has none. A trial draws from the
 //! seed, its subject's name and its number, so that `--only` repeats it.
 //!
-//! Usage: truth whatif|causes [--trials N] [--minutes M] [--seed S] [--only TEXT] [--output FILE] [--keep FOLDER]
+//! Usage: truth whatif|causes [--trials N] [--minutes M] [--seed S] [--only TEXT] [--output FILE] [--keep DIRECTORY]
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::truth::causes::{Cause, List};

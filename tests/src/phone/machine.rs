@@ -36,8 +36,8 @@ tar -x -f /phone.tar -C /phone
 # Programs of another architecture came without their libraries; the device's own are the same.
 [ -e /lib ] || ln -s /phone/lib /lib
 mount -t tracefs none /sys/kernel/tracing 2>/dev/null || true
-for folder in proc sys dev; do
-    mount --rbind /$folder /phone/$folder
+for directory in proc sys dev; do
+    mount --rbind /$directory /phone/$directory
 done
 mount -t f2fs -o noatime /dev/disk/data /phone/data
 mkdir -p /phone/data/local/tmp /phone/data/misc/perfetto-traces /phone/data/media/0 /phone/storage/emulated/0
@@ -114,8 +114,8 @@ pub(super) fn daemon(arch: Arch) -> PathBuf {
 }
 
 impl Machine {
-    /// Boots it. `words` are options of its daemon, and its disks are in `folder`.
-    pub(super) fn boot(of: &Device<'_>, folder: &Path, words: &[String], key: Option<&Path>) -> Result<Self> {
+    /// Boots it. `words` are options of its daemon, and its disks are in `directory`.
+    pub(super) fn boot(of: &Device<'_>, directory: &Path, words: &[String], key: Option<&Path>) -> Result<Self> {
         let archive = of.root.with_extension("tar");
         run(Command::new("tar")
             .args(["-c", "--owner=0", "--group=0", "-f"])
@@ -147,7 +147,7 @@ impl Machine {
             forward: vec![Forward { address: Ipv4Addr::LOCALHOST, host: port, guest: PORT }],
             // All figures of the papers take most of an hour on a busy host.
             idle: Duration::from_secs(7200),
-            keep: Some(folder.to_path_buf()),
+            keep: Some(directory.to_path_buf()),
             ..Config::default()
         };
         let guest = up(&config, &start)?;

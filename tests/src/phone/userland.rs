@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder of packages.
+/// The directory of packages.
 pub fn cache() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab")
 }
@@ -20,7 +20,7 @@ pub struct Userland {
     pub shell: PathBuf,
     /// The tools.
     pub toybox: PathBuf,
-    /// Passes requests for one folder to another, by FUSE.
+    /// Passes requests for one directory to another, by FUSE.
     pub bindfs: Option<PathBuf>,
     /// Libraries and their loader: path here, and path there.
     pub libraries: Vec<(PathBuf, PathBuf)>,
@@ -50,7 +50,7 @@ fn own() -> Result<Userland> {
     let linked = String::from_utf8(run(Command::new("ldd").arg(toybox))?.stdout)?;
     let libraries = linked.split_whitespace().filter(|w| w.starts_with('/')).map(|w| (w.into(), w.into())).collect();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let bindfs = std::env::split_paths(&path).map(|folder| folder.join("bindfs")).find(|p| p.is_file());
+    let bindfs = std::env::split_paths(&path).map(|directory| directory.join("bindfs")).find(|p| p.is_file());
     Ok(Userland { shell: shell().context("mksh is not installed")?, toybox: toybox.into(), bindfs, libraries })
 }
 
@@ -60,13 +60,13 @@ fn fetched(arch: Arch) -> Result<Userland> {
     let mut libraries = Vec::new();
     for package in ["libc6", "libcrypt1", "libfuse2"] {
         let root = packages.unpacked(package)?;
-        for folder in ["lib".to_owned(), format!("lib/{}", triple("gnu"))] {
-            for entry in fs::read_dir(root.join(&folder)).into_iter().flatten() {
+        for directory in ["lib".to_owned(), format!("lib/{}", triple("gnu"))] {
+            for entry in fs::read_dir(root.join(&directory)).into_iter().flatten() {
                 let (name, path) =
                     (entry.as_ref().map(fs::DirEntry::file_name), entry.as_ref().map(fs::DirEntry::path));
                 let (Ok(name), Ok(path)) = (name, path) else { continue };
                 if path.is_file() && name.to_string_lossy().contains(".so") {
-                    libraries.push((path, Path::new("/").join(&folder).join(name)));
+                    libraries.push((path, Path::new("/").join(&directory).join(name)));
                 }
             }
         }
@@ -90,12 +90,12 @@ pub fn put_perfetto(root: &Path, arch: Arch) -> Result<()> {
         let from = perfetto.join("usr").join(program);
         fs::copy(&from, to.join(from.file_name().context("a name")?))?;
     }
-    let mut folders = vec![perfetto.join("usr/lib/perfetto")];
+    let mut directories = vec![perfetto.join("usr/lib/perfetto")];
     for package in ["libc6", "libgcc-s1", "libstdc++6", "zlib1g"] {
-        folders.push(packages.unpacked(package)?.join(format!("usr/lib/{}-linux-gnu", arch.name())));
+        directories.push(packages.unpacked(package)?.join(format!("usr/lib/{}-linux-gnu", arch.name())));
     }
-    for folder in folders {
-        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+    for directory in directories {
+        for entry in fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
             let path = entry?.path();
             if path.is_file() && path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so")) {
                 fs::copy(&path, to.join(path.file_name().context("a name")?))?;

@@ -90,8 +90,8 @@ pub fn list() -> Result<List> {
 enum Injected {
     Nothing,
     Hogs { _alive: Hogs },
-    Group { folder: PathBuf },
-    Dirty { folder: PathBuf },
+    Group { directory: PathBuf },
+    Dirty { directory: PathBuf },
     Other(Child),
 }
 
@@ -99,10 +99,10 @@ impl Drop for Injected {
     fn drop(&mut self) {
         match self {
             Self::Nothing | Self::Hogs { .. } => {}
-            Self::Group { folder } => {
-                let _ = std::fs::remove_dir(folder);
+            Self::Group { directory } => {
+                let _ = std::fs::remove_dir(directory);
             }
-            Self::Dirty { folder } => unlimited(folder),
+            Self::Dirty { directory } => unlimited(directory),
             Self::Other(child) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -113,15 +113,15 @@ impl Drop for Injected {
 
 /// Removes the limit of dirty pages from a disk. A loop device's limit outlives the disk: the next user of the device would be
 /// throttled.
-fn unlimited(folder: &Path) {
+fn unlimited(directory: &Path) {
     for (file, value) in [("strict_limit", "0"), ("max_ratio", "100")] {
-        let _ = std::fs::write(folder.join(file), value);
+        let _ = std::fs::write(directory.join(file), value);
     }
 }
 
 /// The path of the limits of a disk's dirty pages.
-fn limits(folder: &Path) -> Result<PathBuf> {
-    Ok(Path::new("/sys/class/bdi").join(numbers(folder)?))
+fn limits(directory: &Path) -> Result<PathBuf> {
+    Ok(Path::new("/sys/class/bdi").join(numbers(directory)?))
 }
 
 /// Syncs a file of its own repeatedly, from when the program begins.
@@ -186,21 +186,21 @@ fn group(
     let own = format!("fathom-truth-{}", std::process::id());
     let two = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
     let root = if two { PathBuf::from("/sys/fs/cgroup") } else { Path::new("/sys/fs/cgroup").join(controller) };
-    let folder = root.join(own);
-    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let injected = Injected::Group { folder: folder.clone() };
+    let directory = root.join(own);
+    std::fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
+    let injected = Injected::Group { directory: directory.clone() };
     let unified = [unified];
     for (file, value) in if two { &unified[..] } else { old } {
-        std::fs::write(folder.join(file), value).with_context(|| format!("{} of {}", file, folder.display()))?;
+        std::fs::write(directory.join(file), value).with_context(|| format!("{} of {}", file, directory.display()))?;
     }
-    let enter = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", folder.display());
+    let enter = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", directory.display());
     argv.splice(0..0, ["sh", "-c", &enter, "sh"].map(String::from));
     Ok(injected)
 }
 
-/// `MAJOR:MINOR` of the disk that holds a folder.
-fn numbers(folder: &Path) -> Result<String> {
-    let dev = std::fs::metadata(folder)?.dev();
+/// `MAJOR:MINOR` of the disk that holds a directory.
+fn numbers(directory: &Path) -> Result<String> {
+    let dev = std::fs::metadata(directory)?.dev();
     Ok(format!("{}:{}", libc::major(dev), libc::minor(dev)))
 }
 
@@ -238,11 +238,11 @@ impl Cause {
                 group(&mut prepared.argv, "blkio", ("io.max", format!("{disk} rbps={bytes}")), &[old])?
             }
             Some("dirty") => {
-                let folder = limits(disk.path())?;
-                let injected = Injected::Dirty { folder: folder.clone() };
+                let directory = limits(disk.path())?;
+                let injected = Injected::Dirty { directory: directory.clone() };
                 for (file, value) in [("strict_limit", "1".to_owned()), ("max_bytes", (amount << 10).to_string())] {
-                    std::fs::write(folder.join(file), value)
-                        .with_context(|| format!("{file} of {}", folder.display()))?;
+                    std::fs::write(directory.join(file), value)
+                        .with_context(|| format!("{file} of {}", directory.display()))?;
                 }
                 injected
             }

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 /// The program.
 const WORKLOAD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/workload.py");
 
-/// Where trials have their files: a temporary folder, or one in which they are kept.
+/// Where trials have their files: a temporary directory, or one in which they are kept.
 #[derive(Debug)]
 pub struct Place {
     keep: Option<PathBuf>,
@@ -34,13 +34,13 @@ impl Place {
     /// Creates the place; the archives are kept in `keep`, if that is given.
     ///
     /// # Errors
-    /// A folder cannot be made.
+    /// A directory cannot be made.
     pub fn new(keep: Option<PathBuf>) -> Result<Self> {
         keep.iter().try_for_each(std::fs::create_dir_all).context("--keep")?;
         Ok(Self { keep, temporary: tempfile::tempdir()? })
     }
 
-    /// A folder for one trial.
+    /// A directory for one trial.
     ///
     /// # Errors
     /// It cannot be made.
@@ -84,9 +84,9 @@ impl Disk {
     ///
     /// # Errors
     /// See [`SlowDisk::create`].
-    pub fn make(&self, folder: &Path) -> Result<SlowDisk> {
+    pub fn make(&self, directory: &Path) -> Result<SlowDisk> {
         let options = Options { mount: self.mount.clone(), mkfs: self.mkfs.clone(), ..Options::default() };
-        let disk = SlowDisk::create(folder, self.takes_us, self.tail, self.at_once.unwrap_or(1), &options)?;
+        let disk = SlowDisk::create(directory, self.takes_us, self.tail, self.at_once.unwrap_or(1), &options)?;
         if let Some(requests) = self.requests {
             let name = disk.disk.device().file_name().context("its name")?;
             let file = Path::new("/sys/class/block").join(name).join("queue/nr_requests");
@@ -151,15 +151,15 @@ pub struct Prepared {
 /// Creates the database on a disk, then records the program there, with the disk as slow as requested. `around` runs between the two,
 /// and its result lives as long as the recording. Returns the archive, and the program's own report.
 pub fn recorded<T>(
-    folder: &Path,
+    directory: &Path,
     name: &str,
     disk: &SlowDisk,
     settings: &Settings,
     around: impl FnOnce(&mut Prepared) -> Result<T>,
 ) -> Result<(PathBuf, Value)> {
-    let (mut prepared, report) = prepare(folder, name, disk, settings)?;
+    let (mut prepared, report) = prepare(directory, name, disk, settings)?;
     let alive = around(&mut prepared)?;
-    let archive = folder.join(format!("{name}.fathom"));
+    let archive = directory.join(format!("{name}.fathom"));
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "-o"]).arg(&archive);
     run(command.arg("--").args(&prepared.argv))?;
@@ -171,15 +171,15 @@ pub fn recorded<T>(
 ///
 /// # Errors
 /// It failed.
-pub fn unrecorded(folder: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<Value> {
-    let (prepared, report) = prepare(folder, name, disk, settings)?;
+pub fn unrecorded(directory: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<Value> {
+    let (prepared, report) = prepare(directory, name, disk, settings)?;
     run(Command::new(&prepared.argv[0]).args(&prepared.argv[1..]))?;
     said_of_itself(&report)
 }
 
-fn prepare(folder: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<(Prepared, PathBuf)> {
+fn prepare(directory: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<(Prepared, PathBuf)> {
     let database = disk.disk.path().join(format!("{name}.db"));
-    let [report, begun] = ["json", "begun"].map(|end| folder.join(format!("{name}.{end}")));
+    let [report, begun] = ["json", "begun"].map(|end| directory.join(format!("{name}.{end}")));
     let settings = settings.with(&[("report", json!(report)), ("begun", json!(begun))]);
     let setup = settings.argv("setup", &database);
     run(Command::new(&setup[0]).args(&setup[1..]))?;

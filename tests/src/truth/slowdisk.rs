@@ -25,7 +25,7 @@ pub struct SlowDisk {
 struct Server {
     child: Child,
     stdout: Mutex<BufReader<ChildStdout>>,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl Drop for Server {
@@ -43,13 +43,13 @@ impl SlowDisk {
     /// # Errors
     /// FUSE is missing, or the privilege to create disks.
     pub fn create(
-        folder: &Path,
+        directory: &Path,
         (write_us, flush_us): (u64, u64),
         tail: Option<u64>,
         at_once: u64,
         options: &Options,
     ) -> Result<Self> {
-        let own = tempfile::Builder::new().prefix("slow").tempdir_in(folder)?;
+        let own = tempfile::Builder::new().prefix("slow").tempdir_in(directory)?;
         let mut command = Command::new("chrt");
         command
             .args(["--rr", "2", "python3", PROGRAM])
@@ -60,10 +60,10 @@ impl SlowDisk {
         let stdout = child.stdout.take().context("its output")?;
         let mut stdout = BufReader::new(stdout);
         let read = stdout.read_line(&mut said);
-        let server = Server { child, stdout: Mutex::new(stdout), _folder: own };
+        let server = Server { child, stdout: Mutex::new(stdout), _directory: own };
         read?;
         ensure!(said.trim() == "ready", "slowdisk.py does not serve");
-        let backing = Backing::Folder(server._folder.path().into());
+        let backing = Backing::Directory(server._directory.path().into());
         let mut options = options.clone();
         if at_once > 1 {
             // Otherwise the loop device's worker waits for each.

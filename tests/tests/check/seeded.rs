@@ -226,8 +226,8 @@ pub fn needs(name: &str) -> Result<(), String> {
 /// Learns a program's contract, and checks that it holds, and that each regression is found and named.
 pub fn found(name: &str) -> Result<()> {
     let program = PROGRAMS.iter().find(|p| p.name == name).context("no such program")?;
-    let folder = tempfile::tempdir()?;
-    let here = folder.path();
+    let directory = tempfile::tempdir()?;
+    let here = directory.path();
     for (file, content) in program.files {
         let path = here.join(file);
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;

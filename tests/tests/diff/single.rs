@@ -75,14 +75,14 @@ fn ms(difference: &Value) -> String {
 pub fn named_first() -> Result<()> {
     let mut wrong = Vec::new();
     for change in changes() {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         let settings = |value: &Value| Settings(value.as_object().cloned().unwrap_or_default());
         let base = settings(&change.base);
         let mut after = base.clone();
         change.after.as_object().into_iter().flatten().for_each(|(name, value)| after.set(name, value.clone()));
         let record = |name: &str, takes_us, mount: &str, settings: &Settings| {
-            let disk = Disk { takes_us, mount: mount.into(), ..Disk::default() }.make(folder.path())?;
-            recorded(folder.path(), name, &disk, settings, |_| Ok(())).map(|(archive, _)| archive)
+            let disk = Disk { takes_us, mount: mount.into(), ..Disk::default() }.make(directory.path())?;
+            recorded(directory.path(), name, &disk, settings, |_| Ok(())).map(|(archive, _)| archive)
         };
         let a = record("a", change.takes_us[0], "", &base)?;
         let b = record("b", change.takes_us[1], change.mount, &after)?;

@@ -9,13 +9,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A tmpfs of its own for the archive; the mount is removed before its folder.
+/// A tmpfs of its own for the archive; the mount is removed before its directory.
 struct Small(Tmpfs, #[expect(dead_code, reason = "it is for its end")] tempfile::TempDir);
 
 impl Small {
     fn new(size: &str) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        Ok(Self(Tmpfs::new(folder.path().join("small"), size)?, folder))
+        let directory = tempfile::tempdir()?;
+        Ok(Self(Tmpfs::new(directory.path().join("small"), size)?, directory))
     }
 
     fn path(&self) -> &Path {
@@ -42,8 +42,8 @@ pub fn full_disk() -> Result<()> {
 
 /// A limit on the size of files (`ulimit -f`, of systemd too) ends the recording as a full disk does, and is CMD's too.
 pub fn size_limit() -> Result<()> {
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
-    let archive = folder.path().join("t.fathom");
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
+    let archive = directory.path().join("t.fathom");
     // In units of 512 bytes: more than the database takes, less than the log of its INSERTs.
     let limited = format!(
         "ulimit -f 1024; exec \"$@\" sh -c '{}; ulimit -f'",
@@ -160,8 +160,8 @@ pub fn no_room_for_tables() -> Result<()> {
 }
 
 pub fn max_size() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let archive = folder.path().join("t.fathom");
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
+    let archive = directory.path().join("t.fathom");
     let script = many(&disk.path().join("t.db"), 3000);
     let mut command = Command::new(fathom());
     command.args(["record", "-q", "--max-size", "200K", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]);
@@ -178,14 +178,14 @@ pub fn max_size() -> Result<()> {
     Ok(())
 }
 
-fn recorded(folder: &Path) -> Result<std::path::PathBuf> {
+fn recorded(directory: &Path) -> Result<std::path::PathBuf> {
     let disk = ext4()?;
-    record(folder, &[], &["sh", "-c", &many(&disk.path().join("t.db"), 200)])
+    record(directory, &[], &["sh", "-c", &many(&disk.path().join("t.db"), 200)])
 }
 
 pub fn cut_short() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archive = recorded(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let archive = recorded(directory.path())?;
     let whole = number(shape(&show(&archive)?, "INSERT")?, "/count")?;
     let log = archive.join("events.log");
     let bytes = fs::read(&log)?;
@@ -215,8 +215,8 @@ pub fn cut_short() -> Result<()> {
 }
 
 pub fn damaged_table() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archive = recorded(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let archive = recorded(directory.path())?;
     let table = archive.join("tables/spans.parquet");
     let mut bytes = fs::read(&table)?;
     let end = bytes.len() - 40;
@@ -241,8 +241,8 @@ pub fn damaged_table() -> Result<()> {
 }
 
 pub fn newer_archive() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archive = recorded(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let archive = recorded(directory.path())?;
     let meta = archive.join("meta.json");
     let mut value: serde_json::Value = serde_json::from_slice(&fs::read(&meta)?)?;
     value["version"] = 999.into();
@@ -257,21 +257,21 @@ pub fn newer_archive() -> Result<()> {
     Ok(())
 }
 
-pub fn foreign_folder() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let precious = folder.path().join("photos.fathom");
+pub fn foreign_directory() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let precious = directory.path().join("photos.fathom");
     fs::create_dir(&precious)?;
     fs::write(precious.join("wedding.jpg"), "precious")?;
     let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&precious).args(["--", "true"]))?;
     ensure!(output.status.code() == Some(1), "{:?}", output.status);
-    ensure!(fs::read_to_string(precious.join("wedding.jpg"))? == "precious", "the folder was touched");
+    ensure!(fs::read_to_string(precious.join("wedding.jpg"))? == "precious", "the directory was touched");
     Ok(())
 }
 
 pub fn removed_meanwhile() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let mut command = Command::new(fathom());
-    command.args(["record", "-o", "t.fathom", "--", "rm", "-r", "t.fathom"]).current_dir(folder.path());
+    command.args(["record", "-o", "t.fathom", "--", "rm", "-r", "t.fathom"]).current_dir(directory.path());
     let output = out(&mut command)?;
     let messages = messages(&output);
     ensure!(output.status.code() == Some(1), "{:?}: {messages}", output.status);

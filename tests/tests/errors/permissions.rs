@@ -7,22 +7,22 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The program as run by the user nobody without any capability, in this folder and from a copy in it.
-fn unprivileged(folder: &Path) -> Result<Command> {
-    let copy = folder.join("fathom");
+/// The program as run by the user nobody without any capability, in this directory and from a copy in it.
+fn unprivileged(directory: &Path) -> Result<Command> {
+    let copy = directory.join("fathom");
     fs::copy(fathom(), &copy)?;
-    run(Command::new("chmod").args(["-R", "a+rwx"]).arg(folder))?;
+    run(Command::new("chmod").args(["-R", "a+rwx"]).arg(directory))?;
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
         .arg(&copy)
-        .current_dir(folder);
+        .current_dir(directory);
     Ok(command)
 }
 
 pub fn demo_unprivileged() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let output = out(unprivileged(folder.path())?.args(["demo", "--rows", "7", "--scans", "3"]))?;
+    let directory = tempfile::tempdir()?;
+    let output = out(unprivileged(directory.path())?.args(["demo", "--rows", "7", "--scans", "3"]))?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{}: {text}{}", output.status, messages(&output));
     let (reason, rest) = text.split_once("==== Sample recording: ").context("no sample is shown")?;
@@ -31,40 +31,40 @@ pub fn demo_unprivileged() -> Result<()> {
     ensure!(sample.contains("INSERT INTO t VALUES (?, ?)") && sample.contains("\nNo losses"), "{sample}");
     ensure!(measured.contains("INSERT        7 times: median "), "{measured}");
     ensure!(measured.contains("SELECT        3 times: median "), "{measured}");
-    let made = |name: &str| folder.path().join(name).exists();
+    let made = |name: &str| directory.path().join(name).exists();
     ensure!(made("sample.fathom") && made("sample.html") && made("sample.pftrace"), "not all of the sample is there");
     ensure!(!made("demo.fathom") && !made("demo.html"), "the sample must not look like a recording of this machine");
     Ok(())
 }
 
 pub fn without_root() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let output = out(unprivileged(folder.path())?.args(["record", "--", "true"]))?;
+    let directory = tempfile::tempdir()?;
+    let output = out(unprivileged(directory.path())?.args(["record", "--", "true"]))?;
     ensure!(output.status.code() == Some(1), "{:?}", output.status);
     let messages = messages(&output);
     ensure!(messages.contains("root") && messages.contains("CAP_BPF"), "{messages}");
-    ensure!(!folder.path().join("trace.fathom").exists(), "an archive was left behind");
+    ensure!(!directory.path().join("trace.fathom").exists(), "an archive was left behind");
     Ok(())
 }
 
-/// Runs `script` in a mount namespace; `$0` is the program, `$1` an empty folder.
-fn with_mounts(script: &str, folder: &Path) -> Result<Output> {
-    let empty = folder.join("empty");
+/// Runs `script` in a mount namespace; `$0` is the program, `$1` an empty directory.
+fn with_mounts(script: &str, directory: &Path) -> Result<Output> {
+    let empty = directory.join("empty");
     fs::create_dir_all(&empty)?;
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-ec", script]).arg(fathom()).arg(&empty).current_dir(folder);
+    command.args(["--mount", "sh", "-ec", script]).arg(fathom()).arg(&empty).current_dir(directory);
     out(&mut command)
 }
 
 pub fn without_btf() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let output = with_mounts("mount --bind $1 /sys/kernel/btf; $0 record --backend ebpf -- true", folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let output = with_mounts("mount --bind $1 /sys/kernel/btf; $0 record --backend ebpf -- true", directory.path())?;
     let refused = messages(&output);
     ensure!(output.status.code() == Some(1), "{:?}: {refused}", output.status);
     ensure!(refused.contains("CONFIG_DEBUG_INFO_BTF") && refused.contains("/sys/kernel/btf/vmlinux"), "{refused}");
-    ensure!(!folder.path().join("trace.fathom").exists(), "an archive was left behind");
+    ensure!(!directory.path().join("trace.fathom").exists(), "an archive was left behind");
     // Without an explicit request another backend is used, and the reason is reported.
-    let output = with_mounts("mount --bind $1 /sys/kernel/btf; $0 record -- true", folder.path())?;
+    let output = with_mounts("mount --bind $1 /sys/kernel/btf; $0 record -- true", directory.path())?;
     let reported = messages(&output);
     ensure!(output.status.success() && reported.contains("through ftrace"), "{:?}: {reported}", output.status);
     ensure!(reported.contains("CONFIG_DEBUG_INFO_BTF"), "{reported}");
@@ -75,50 +75,50 @@ const UNMOUNT: &str = "for m in /sys/kernel/tracing /sys/kernel/debug/tracing /s
      test ! -e /sys/kernel/tracing/events; ";
 
 pub fn unmounted_tracefs() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let script = format!("{UNMOUNT} $0 record --backend ftrace -- true; test ! -e /sys/kernel/tracing/events");
-    let output = with_mounts(&script, folder.path())?;
+    let output = with_mounts(&script, directory.path())?;
     ensure!(output.status.success(), "{:?}: {}", output.status, messages(&output));
-    let probes = show(&folder.path().join("trace.fathom"))?["coverage"].as_array().context("coverage[]")?.clone();
+    let probes = show(&directory.path().join("trace.fathom"))?["coverage"].as_array().context("coverage[]")?.clone();
     ensure!(probes.iter().any(|row| row["attached"] == true), "{probes:#?}");
     Ok(())
 }
 
 pub fn without_tracefs() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let script = format!(
         "{UNMOUNT} $0 record -q -- sqlite3 {} 'create table t(i); insert into t values (1);'",
         disk.path().join("t.db").display()
     );
-    let output = with_mounts(&script, folder.path())?;
+    let output = with_mounts(&script, directory.path())?;
     ensure!(output.status.success(), "{}", messages(&output));
-    let summary = show(&folder.path().join("trace.fathom"))?;
+    let summary = show(&directory.path().join("trace.fathom"))?;
     ensure!(number(shape(&summary, "INSERT")?, "/per_operation/flushes")? > 0.0, "the INSERT was not followed down");
     Ok(())
 }
 
 pub fn lockdown() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let script = "mount -t tmpfs fathom-test /sys/kernel/security; \
                   echo 'none integrity [confidentiality]' > /sys/kernel/security/lockdown; $0 record -- true";
-    let output = with_mounts(script, folder.path())?;
+    let output = with_mounts(script, directory.path())?;
     let messages = messages(&output);
     ensure!(output.status.code() == Some(1) && messages.contains("lockdown"), "{:?}: {messages}", output.status);
     Ok(())
 }
 
 pub fn one_capability() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let copy = folder.path().join("fathom");
+    let directory = tempfile::tempdir()?;
+    let copy = directory.path().join("fathom");
     fs::copy(fathom(), &copy)?;
-    run(Command::new("chmod").args(["-R", "a+rwx"]).arg(folder.path()))?;
+    run(Command::new("chmod").args(["-R", "a+rwx"]).arg(directory.path()))?;
     for (has, lacks) in [("bpf", "CAP_PERFMON"), ("perfmon", "CAP_BPF")] {
         let output = out(Command::new("setpriv")
             .args(["--reuid=65534", "--regid=65534", "--clear-groups", &format!("--inh-caps=-all,+{has}")])
             .args([format!("--ambient-caps=-all,+{has}"), format!("--bounding-set=-all,+{has}")])
             .arg(&copy)
             .args(["record", "--", "true"])
-            .current_dir(folder.path()))?;
+            .current_dir(directory.path()))?;
         let messages = messages(&output);
         ensure!(output.status.code() == Some(1) && messages.contains(lacks), "{has}: {:?}: {messages}", output.status);
     }
@@ -126,9 +126,9 @@ pub fn one_capability() -> Result<()> {
 }
 
 pub fn two_capabilities() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    run(Command::new("chmod").arg("-R").arg("a+rwx").args([folder.path(), disk.path()]))?;
-    let copy = folder.path().join("fathom");
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
+    run(Command::new("chmod").arg("-R").arg("a+rwx").args([directory.path(), disk.path()]))?;
+    let copy = directory.path().join("fathom");
     fs::copy(fathom(), &copy)?;
     run(Command::new("chmod").arg("a+rx").arg(&copy))?;
     let output = out(Command::new("setpriv")
@@ -138,14 +138,14 @@ pub fn two_capabilities() -> Result<()> {
         .args(["record", "--", "sqlite3"])
         .arg(disk.path().join("t.db"))
         .arg("create table t(i); insert into t values (1); insert into t values (2);")
-        .current_dir(folder.path()))?;
+        .current_dir(directory.path()))?;
     let messages = messages(&output);
     if messages.contains("not permitted") && !output.status.success() {
         // This kernel requires root for any probe and reports that, which the other test covers.
         return Ok(());
     }
     ensure!(output.status.success(), "{:?}: {messages}", output.status);
-    let summary = show(&folder.path().join("trace.fathom"))?;
+    let summary = show(&directory.path().join("trace.fathom"))?;
     let blind = summary["blind"].as_array().context("blind[]")?;
     let wholly = blind.iter().any(|b| b["layer"] == "Database" && b["wholly"] == true);
     if fs::read("/sys/kernel/btf/vmlinux")?.windows(22).any(|w| w == b"BPF_TRACE_UPROBE_MULTI") {
@@ -158,14 +158,14 @@ pub fn two_capabilities() -> Result<()> {
     near("transactions", number(shape(&summary, "(WRITE TRANSACTION ON T.DB")?, "/count")?, 3.0)
 }
 
-pub fn unwritable_folder() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let mut report = unprivileged(folder.path())?;
-    let archive = copied(folder.path())?;
-    run(Command::new("chmod").args(["-R", "a+rX,a-w"]).arg(folder.path()))?;
+pub fn unwritable_directory() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let mut report = unprivileged(directory.path())?;
+    let archive = copied(directory.path())?;
+    run(Command::new("chmod").args(["-R", "a+rX,a-w"]).arg(directory.path()))?;
     let output = out(report.arg("report").arg(&archive))?;
     let said = messages(&output);
-    ensure!(output.status.code() == Some(1) && said.contains(&*folder.path().to_string_lossy()), "{said}");
+    ensure!(output.status.code() == Some(1) && said.contains(&*directory.path().to_string_lossy()), "{said}");
     ensure!(said.contains("ermission denied") && !said.contains("panicked"), "{said}");
     Ok(())
 }
@@ -180,8 +180,8 @@ pub fn without_home() -> Result<()> {
 
 /// The recorder that fix starts refuses, with its own message; this program's name precedes it once.
 pub fn fix_unprivileged() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let output = out(unprivileged(folder.path())?.args(["fix", "--", "true"]))?;
+    let directory = tempfile::tempdir()?;
+    let output = out(unprivileged(directory.path())?.args(["fix", "--", "true"]))?;
     let said = messages(&output);
     ensure!(output.status.code() == Some(1) && said.contains("--try NAME"), "{}: {said}", output.status);
     ensure!(said.starts_with("fathom: ") && said.matches("fathom: ").count() == 1, "{said}");

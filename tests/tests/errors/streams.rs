@@ -15,8 +15,8 @@ fn nobody() -> Result<Stdio> {
 }
 
 pub fn nobody_reads_stderr() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("t.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("t.fathom");
     // The second time there is an old recording to report as well.
     for _ in 0..2 {
         let status = Command::new(fathom())
@@ -28,7 +28,7 @@ pub fn nobody_reads_stderr() -> Result<()> {
                 "-c",
                 "sqlite3 \"$0\" 'CREATE TABLE t(x); INSERT INTO t VALUES(1); DROP TABLE t'; exit 7",
             ])
-            .arg(folder.path().join("db"))
+            .arg(directory.path().join("db"))
             .stdin(Stdio::null())
             .stderr(nobody()?)
             .status()?;
@@ -40,9 +40,9 @@ pub fn nobody_reads_stderr() -> Result<()> {
 }
 
 pub fn nobody_reads_stdout() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archive = record(folder.path(), &[], &["sqlite3", "-batch", ":memory:", "SELECT 1"])?;
-    let page = folder.path().join("page.html");
+    let directory = tempfile::tempdir()?;
+    let archive = record(directory.path(), &[], &["sqlite3", "-batch", ":memory:", "SELECT 1"])?;
+    let page = directory.path().join("page.html");
     let (archive, page) = (archive.to_string_lossy().into_owned(), page.to_string_lossy().into_owned());
     let lines: [&[&str]; 11] = [
         &["workload", "spin", "--iterations", "50000", "--inner", "1"],

@@ -62,13 +62,17 @@ fn imported(archive: &Path) -> Result<BTreeMap<Issued, Times>> {
 }
 
 /// Imports a blktrace recording and compares it with btt's results for the same.
-fn compare(folder: &Path, name: &str, least: usize) -> Result<()> {
-    let tool = |program: &str, words: &[&str]| run(Command::new(program).current_dir(folder).args(words));
+fn compare(directory: &Path, name: &str, least: usize) -> Result<()> {
+    let tool = |program: &str, words: &[&str]| run(Command::new(program).current_dir(directory).args(words));
     tool("blkparse", &["-i", name, "-d", "merged", "-o", "text"])?;
     tool("btt", &["-i", "merged", "-p", "list"])?;
-    let theirs = told(&std::fs::read_to_string(folder.join("list"))?)?;
-    let archive = folder.join(format!("{name}.fathom"));
-    run(Command::new(fathom()).arg("import").arg(folder.join(format!("{name}.blktrace.0"))).arg("-o").arg(&archive))?;
+    let theirs = told(&std::fs::read_to_string(directory.join("list"))?)?;
+    let archive = directory.join(format!("{name}.fathom"));
+    run(Command::new(fathom())
+        .arg("import")
+        .arg(directory.join(format!("{name}.blktrace.0")))
+        .arg("-o")
+        .arg(&archive))?;
     let ours = imported(&archive)?;
     // btt's times are relative to the first event, ours are the kernel's. The offset is found from its first command, by
     // sector.
@@ -77,7 +81,7 @@ fn compare(folder: &Path, name: &str, least: usize) -> Result<()> {
     let begun = same.map(|issued| issued.2 - first.2).min().context("btt's first command is not there")?;
     // The second part of a split bio has no `Q` of its own: btt counts such a command's wait from the first bio that was merged
     // after it.
-    let text = std::fs::read_to_string(folder.join("text"))?;
+    let text = std::fs::read_to_string(directory.join("text"))?;
     let splits: BTreeSet<u64> = text
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
@@ -108,32 +112,32 @@ fn compare(folder: &Path, name: &str, least: usize) -> Result<()> {
 }
 
 pub fn agrees() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    unpack("data", folder.path())?;
-    compare(folder.path(), "data", 140)
+    let directory = tempfile::tempdir()?;
+    unpack("data", directory.path())?;
+    compare(directory.path(), "data", 140)
 }
 
 /// A partition's records name the partition, but sectors of its disk.
 pub fn of_a_partition() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    unpack("part", folder.path())?;
-    compare(folder.path(), "part", 20)?;
+    let directory = tempfile::tempdir()?;
+    unpack("part", directory.path())?;
+    compare(directory.path(), "part", 20)?;
     // The disk, which was traced next: a command of either is a command of the disk.
-    unpack("sdb", folder.path())?;
-    compare(folder.path(), "sdb", 15)?;
+    unpack("sdb", directory.path())?;
+    compare(directory.path(), "sdb", 15)?;
     let (partition, disk) = (((8_u32 << 20) | 18).to_string(), ((8_u32 << 20) | 16).to_string());
     let mut alone: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for name in ["part", "sdb"] {
-        for (what, (count, bytes)) in commands(&folder.path().join(format!("{name}.fathom")))? {
+        for (what, (count, bytes)) in commands(&directory.path().join(format!("{name}.fathom")))? {
             let sum = alone.entry(what.replace(&partition, &disk)).or_default();
             *sum = (sum.0 + count, sum.1 + bytes);
         }
     }
     let mut import = Command::new(fathom());
-    import.current_dir(&folder).args(["import", "part.blktrace.0", "sdb.blktrace.0", "-o", "both.fathom"]);
+    import.current_dir(&directory).args(["import", "part.blktrace.0", "sdb.blktrace.0", "-o", "both.fathom"]);
     let said = String::from_utf8_lossy(&run(&mut import)?.stderr).into_owned();
     ensure!(said.contains("note: 8:18 is a partition of 8:16"), "{said}");
-    let both = commands(&folder.path().join("both.fathom"))?;
+    let both = commands(&directory.path().join("both.fathom"))?;
     println!("{both:?}");
     ensure!(both == alone && both.len() >= 4, "{both:?} together, {alone:?} each by itself");
     Ok(())
@@ -142,20 +146,20 @@ pub fn of_a_partition() -> Result<()> {
 /// Two disks that were traced together: each of the files that a shell's `*` matches is read once, and each disk has the same events
 /// as alone.
 pub fn of_two_disks() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let mut alone = BTreeMap::new();
     for disk in ["sda", "sdb"] {
-        unpack(disk, folder.path())?;
-        compare(folder.path(), disk, 15)?;
-        alone.append(&mut commands(&folder.path().join(format!("{disk}.fathom")))?);
+        unpack(disk, directory.path())?;
+        compare(directory.path(), disk, 15)?;
+        alone.append(&mut commands(&directory.path().join(format!("{disk}.fathom")))?);
     }
     let files = ["sda.blktrace.0", "sda.blktrace.1", "sdb.blktrace.1"];
     let import = |files: &[&str]| {
-        Command::new(fathom()).current_dir(&folder).arg("import").args(files).args(["-o", "both.fathom"]).output()
+        Command::new(fathom()).current_dir(&directory).arg("import").args(files).args(["-o", "both.fathom"]).output()
     };
     let output = import(&files)?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let both = commands(&folder.path().join("both.fathom"))?;
+    let both = commands(&directory.path().join("both.fathom"))?;
     println!("{both:?}");
     ensure!(both == alone && both.len() >= 5, "{both:?} together, {alone:?} each by itself");
     let refused = import(&["sda.blktrace.0", "text"])?;

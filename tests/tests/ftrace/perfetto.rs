@@ -8,16 +8,16 @@ use fathom_tests::service::Service;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-fn unpacked(name: &str, folder: &Path) -> Result<(PathBuf, PathBuf)> {
+fn unpacked(name: &str, directory: &Path) -> Result<(PathBuf, PathBuf)> {
     let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(format!("{name}.gz"));
-    let plain = folder.join(name);
+    let plain = directory.join(name);
     fs::write(&plain, run(Command::new("gzip").arg("-dc").arg(&packed))?.stdout)?;
     Ok((plain, packed))
 }
 
 /// Returns the archive, and the messages.
-fn import(file: &Path, folder: &Path) -> Result<(PathBuf, String)> {
-    let archive = folder.join("imported.fathom");
+fn import(file: &Path, directory: &Path) -> Result<(PathBuf, String)> {
+    let archive = directory.join("imported.fathom");
     let output = run(Command::new(fathom()).arg("import").arg(file).arg("-o").arg(&archive))?;
     Ok((archive, String::from_utf8_lossy(&output.stderr).into_owned()))
 }
@@ -33,13 +33,13 @@ pub fn of_a_phone() -> Result<()> {
     const USED: [(&str, u64); 4] =
         [("sched_process_exit", 4), ("sched_switch", 15_267), ("sched_wakeup", 8_743), ("task_newtask", 4)];
     const OTHERS: [(&str, u64); 3] = [("cpu_frequency", 168), ("cpu_idle", 11_687), ("task_rename", 4)];
-    let folder = tempfile::tempdir()?;
-    let (plain, packed) = unpacked("android-sched.perfetto-trace", folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let (plain, packed) = unpacked("android-sched.perfetto-trace", directory.path())?;
     let (used, others) = (counts(&USED), counts(&OTHERS));
     processor_agrees(&plain, &used.0.into_iter().chain(others.0).collect())?;
     // Perfetto's reader accepts it packed, too.
     for file in [&plain, &packed] {
-        let (archive, said) = import(file, folder.path())?;
+        let (archive, said) = import(file, directory.path())?;
         ensure!(said.contains(&format!(": {} events of a Perfetto trace", used.1)), "{said}");
         // Those without a name here are named by their field of Perfetto's message: cpu_idle first, the most frequent.
         ensure!(said.contains(&format!("left out: {} events (field 13 of FtraceEvent 11687, ", others.1)), "{said}");
@@ -87,11 +87,11 @@ pub fn of_inserts() -> Result<()> {
     const FLUSHES: u64 = 68;
     const COMMANDS: u64 = 161 - FLUSHES;
     const SECTORS: u64 = 934;
-    let folder = tempfile::tempdir()?;
-    let (plain, _) = unpacked("linux-insert.perfetto-trace", folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let (plain, _) = unpacked("linux-insert.perfetto-trace", directory.path())?;
     let (all, sum) = counts(&ALL);
     processor_agrees(&plain, &all)?;
-    let (archive, said) = import(&plain, folder.path())?;
+    let (archive, said) = import(&plain, directory.path())?;
     ensure!(said.contains(&format!(": {sum} events of a Perfetto trace")) && !said.contains("left out"), "{said}");
     ensure!(said.contains("not in the trace: Database, RunQueue\n") && !said.contains("lost"), "{said}");
     let spans = rows(&archive, "spans")?;
@@ -117,7 +117,7 @@ pub fn of_inserts() -> Result<()> {
 
 /// The recorder and its services, on sockets of their own.
 struct Recorder {
-    folder: PathBuf,
+    directory: PathBuf,
     loader: PathBuf,
     libraries: String,
     perfetto: PathBuf,
@@ -126,7 +126,7 @@ struct Recorder {
 
 impl Recorder {
     /// Fetches its programs; nothing runs yet.
-    fn fetch(folder: &Path) -> Result<Self, lab::Error> {
+    fn fetch(directory: &Path) -> Result<Self, lab::Error> {
         let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab");
         if std::env::consts::ARCH != "x86_64" {
             return Err(lab::Error::Missing("the recorder is fetched for x86_64 only".into()));
@@ -143,15 +143,15 @@ impl Recorder {
             places.push(root.join("usr/lib/x86_64-linux-gnu"));
         }
         let libraries = places.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(":");
-        Ok(Self { folder: folder.into(), loader, libraries, perfetto, services: Vec::new() })
+        Ok(Self { directory: directory.into(), loader, libraries, perfetto, services: Vec::new() })
     }
 
     /// Starts the services, each once the previous one serves: an earlier client fails, as `perfetto` does, or retries only
     /// after seconds.
     fn serve(&mut self) -> Result<()> {
-        let socket = |folder: &Path, name: &str| UnixStream::connect(folder.join(name)).is_ok();
+        let socket = |directory: &Path, name: &str| UnixStream::connect(directory.join(name)).is_ok();
         let mut traced = self.start("traced")?;
-        traced.ready(|| Ok(["p", "c"].iter().all(|name| socket(&self.folder, name))))?;
+        traced.ready(|| Ok(["p", "c"].iter().all(|name| socket(&self.directory, name))))?;
         self.services.push(traced);
         let mut probes = self.start("traced_probes")?;
         probes.ready(|| {
@@ -163,7 +163,7 @@ impl Recorder {
     }
 
     fn start(&self, service: &str) -> Result<Service> {
-        Service::start(service, &mut self.command(&format!("sbin/{service}")), &self.folder.join(service))
+        Service::start(service, &mut self.command(&format!("sbin/{service}")), &self.directory.join(service))
     }
 
     /// The services' output.
@@ -175,7 +175,7 @@ impl Recorder {
         let mut command = Command::new(&self.loader);
         command.arg("--library-path").arg(&self.libraries).arg(self.perfetto.join("usr").join(program));
         for (name, socket) in [("PRODUCER", "p"), ("CONSUMER", "c")] {
-            command.env(format!("PERFETTO_{name}_SOCK_NAME"), self.folder.join(socket));
+            command.env(format!("PERFETTO_{name}_SOCK_NAME"), self.directory.join(socket));
         }
         command
     }
@@ -197,9 +197,9 @@ pub fn beside_ours() -> Result<()> {
         "sched/sched_process_exit",
         "sched/sched_process_fork",
     ];
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let disk = ext4()?;
-    let mut recorder = match Recorder::fetch(folder.path()) {
+    let mut recorder = match Recorder::fetch(directory.path()) {
         Ok(recorder) => recorder,
         Err(lab::Error::Missing(why)) => {
             println!("SKIP perfetto_and_fathom_agree_on_one_run: {why}");
@@ -215,20 +215,20 @@ pub fn beside_ours() -> Result<()> {
          data_sources {{ config {{ name: \"linux.process_stats\" process_stats_config {{ scan_all_processes_on_start: true }} }} }} \
          data_sources {{ config {{ name: \"linux.system_info\" }} }}"
     );
-    fs::write(folder.path().join("config"), config)?;
-    let trace = folder.path().join("t.pftrace");
+    fs::write(directory.path().join("config"), config)?;
+    let trace = directory.path().join("t.pftrace");
     // The recording process prints its process ID once all sources have started; that process keeps a pipe open.
-    let said = folder.path().join("pid");
+    let said = directory.path().join("pid");
     let mut start = recorder.command("bin/perfetto");
-    start.args(["--txt", "-D", "-c"]).arg(folder.path().join("config")).arg("-o").arg(&trace);
+    start.args(["--txt", "-D", "-c"]).arg(directory.path().join("config")).arg("-o").arg(&trace);
     // If the background process fails, this is the only message, unless its stderr is read.
-    let messages = folder.path().join("messages");
+    let messages = directory.path().join("messages");
     start.stdin(Stdio::null()).stdout(fs::File::create(&said)?).stderr(fs::File::create(&messages)?);
     let begun = start.status()?;
     let told = || Ok::<_, anyhow::Error>(format!("{}\n{}", fs::read_to_string(&messages)?, recorder.printed()));
     ensure!(begun.success(), "perfetto: {begun}: {}", told()?);
     let pid = fs::read_to_string(&said)?.trim().to_owned();
-    let ours = folder.path().join("ours.fathom");
+    let ours = directory.path().join("ours.fathom");
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "--no-probe-cost", "--backend", "ebpf", "-o"]).arg(&ours);
     command.args(["--", "python3", "-c", PROGRAM]).arg(disk.path().join("t.db")).arg(INSERTS.to_string());
@@ -240,7 +240,7 @@ pub fn beside_ours() -> Result<()> {
     recorded?;
     near("events that eBPF lost", records_lost(&show(&ours)?)?, 0.0)?;
 
-    let (theirs, said) = import(&trace, folder.path())?;
+    let (theirs, said) = import(&trace, directory.path())?;
     ensure!(said.contains("events of a Perfetto trace") && !said.contains("lost"), "{said}");
     let dev = disk.dev()?.0.to_string();
     let spans = |archive: &Path| -> Result<Vec<Row>> {

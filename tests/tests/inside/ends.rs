@@ -11,11 +11,11 @@ use std::process::Command;
 
 /// A comparison with uprobes is impossible: they end a program at the first exception.
 pub fn exits(times: usize) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = compile("c++", "sqlite_exits.cc", folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let program = compile("c++", "sqlite_exits.cc", directory.path())?;
     let bare = Command::new(&program).output()?;
     for _ in 0..times {
-        let archive = folder.path().join("t.fathom");
+        let archive = directory.path().join("t.fathom");
         let mut command = Command::new(fathom());
         command
             .args(["record", "--quiet", "--keep-sql", "--probes", "inside", "-o"])
@@ -56,9 +56,9 @@ pub fn exits(times: usize) -> Result<()> {
 /// The program prints the same as without Fathom, although its functions have arguments and results of all kinds, and are left by
 /// exceptions, jumps, signals, forks, cancellation and by changes of the stack. Uprobes would end it at its first exception.
 pub fn named_functions() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/named.cc");
-    let program = folder.path().join("named");
+    let program = directory.path().join("named");
     // Functions with the prologues of all compilers.
     run(Command::new("c++").args(["-O0", "-w", "-o"]).arg(&program).arg(&source).arg("-lpthread"))?;
     let bare = Command::new(&program).output()?;
@@ -79,7 +79,7 @@ pub fn named_functions() -> Result<()> {
     let names = counts.iter().map(|(name, ..)| name.to_lowercase());
     let operations: Vec<String> = names.map(|name| format!("{}:{name}", program.display())).collect();
     let more = ["libc.so.6:close", "libc.so.6:fsync", "libc.so.6:waitpid"].map(str::to_owned);
-    let archive = folder.path().join("n.fathom");
+    let archive = directory.path().join("n.fathom");
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "--probes", "inside", "-o"]).arg(&archive);
     command.args(operations.iter().chain(&more).flat_map(|operation| ["--op", operation]));
@@ -106,8 +106,8 @@ pub fn long_chaos() -> Result<()> {
 
 /// Two copies of the library: one that is known in advance, one that is found when it is loaded.
 fn chaotic(runs: &[(&str, &str, &str)]) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (program, library) = (folder.path().join("chaos"), folder.path().join("libother.so"));
+    let directory = tempfile::tempdir()?;
+    let (program, library) = (directory.path().join("chaos"), directory.path().join("libother.so"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/chaos.c");
     run(Command::new("cc").args(["-O0", "-w", "-o"]).arg(&program).arg(&source).args(["-lpthread", "-ldl"]))?;
     let known = "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0";
@@ -119,7 +119,7 @@ fn chaotic(runs: &[(&str, &str, &str)]) -> Result<()> {
         let mut command = Command::new(fathom());
         command
             .args(["record", "--quiet", "--probes", way, "--op", &operation, "-o"])
-            .arg(folder.path().join("c.fathom"));
+            .arg(directory.path().join("c.fathom"));
         let traced = run(command.arg("--").arg(&program).args(words))?.stdout;
         ensure!(traced == bare, "{way}: {} is not {}", traced.escape_ascii(), bare.escape_ascii());
     }
@@ -128,17 +128,17 @@ fn chaotic(runs: &[(&str, &str, &str)]) -> Result<()> {
 
 /// Its output has the number of statements, and whether each child ended as expected.
 pub fn endings(seed: &str) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = compile("cc", "sqlite_endings.c", folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let program = compile("cc", "sqlite_endings.c", directory.path())?;
     ended_as_counted(&program, &[(seed, "inside"), (seed, "uprobe")])
 }
 
 pub fn ended_as_counted(program: &Path, runs: &[(&str, &str)]) -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for (seed, way) in runs {
         let words = [seed, "400"];
         let bare = Command::new(program).args(words).output()?;
-        let archive = folder.path().join(format!("{way}{seed}.fathom"));
+        let archive = directory.path().join(format!("{way}{seed}.fathom"));
         let mut command = Command::new(fathom());
         command.args(["record", "--quiet", "--keep-sql", "--probes", way, "-o"]).arg(&archive).arg("--");
         let traced = run(command.arg(program).args(words))?;

@@ -35,9 +35,9 @@ fn output(command: &mut Command) -> Result<Output> {
 }
 
 /// Runs it alone and recorded: both print the same and end with the same status. Returns its SELECTs.
-fn compare(folder: &Path, argv: &[&str]) -> Result<f64> {
+fn compare(directory: &Path, argv: &[&str]) -> Result<f64> {
     let alone = output(Command::new(argv[0]).args(&argv[1..]))?;
-    let archive = folder.join("f.fathom");
+    let archive = directory.join("f.fathom");
     let recorded = output(Command::new(fathom()).args(["record", "--quiet", "-o"]).arg(&archive).arg("--").args(argv))?;
     let of = |output: &Output| (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned());
     ensure!(of(&alone) == of(&recorded), "{argv:?}: alone {alone:?}, recorded {recorded:?}");
@@ -48,10 +48,10 @@ fn compare(folder: &Path, argv: &[&str]) -> Result<f64> {
 
 /// AddressSanitizer and similar libraries, which must be loaded first.
 pub fn sanitizers() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let source = folder.path().join("p.c");
+    let directory = tempfile::tempdir()?;
+    let source = directory.path().join("p.c");
     fs::write(&source, PROGRAM)?;
-    let program = folder.path().join("p");
+    let program = directory.path().join("p");
     let name = program.to_string_lossy();
     let (shared, archive, started) = ("-lsqlite3", "-l:libsqlite3.a", format!("{name}; exit $?"));
     let (alone, by_shell) = ([&*name], ["sh", "-c", &*started]);
@@ -68,7 +68,7 @@ pub fn sanitizers() -> Result<()> {
     ];
     for (options, sqlite, argv) in cases {
         run(Command::new("cc").args(options).arg("-o").arg(&program).arg(&source).args([sqlite, "-lm", "-ldl"]))?;
-        let count = compare(folder.path(), argv).with_context(|| format!("{options:?} {sqlite}"))?;
+        let count = compare(directory.path(), argv).with_context(|| format!("{options:?} {sqlite}"))?;
         ensure!(count == SELECTS, "{options:?} {sqlite} {argv:?}: {count} SELECTs");
     }
     Ok(())
@@ -92,10 +92,10 @@ const STARTERS: [&str; 12] = [
 
 /// Programs that other programs start, with an environment, a session, a root, namespaces, rights or libraries of their own.
 pub fn starters() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for starter in STARTERS {
         let line = format!("{starter} sqlite3 :memory: 'SELECT 1; SELECT 2' 'SELECT 3'; {starter} sh -c 'exit 9'");
-        let count = compare(folder.path(), &["sh", "-c", &line])?;
+        let count = compare(directory.path(), &["sh", "-c", &line])?;
         ensure!(count == SELECTS, "{starter}: {count} SELECTs");
     }
     Ok(())
@@ -103,9 +103,9 @@ pub fn starters() -> Result<()> {
 
 /// Functions of libraries that two threads close and reopen more often than there is room for at once.
 pub fn reopened() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let at = |name: &str| folder.path().join(name).display().to_string();
-    let (source, program) = (at("work.c"), super::compile("cc", "reopens.c", folder.path())?);
+    let directory = tempfile::tempdir()?;
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let (source, program) = (at("work.c"), super::compile("cc", "reopens.c", directory.path())?);
     // It first allocates stack space, which can be undone.
     let work =
         "#include <unistd.h>\n__attribute__((noinline)) int work(int n) { volatile int s = n; getppid(); return s; }\n";
@@ -117,7 +117,7 @@ pub fn reopened() -> Result<()> {
     let [a, b] = &libraries;
     let (first, second) = (format!("{a}:work"), format!("{b}:work"));
     let options = ["--probes", "inside", "--op", &first, "--op", &second];
-    let summary = show(&fathom_tests::record(folder.path(), &options, &[&program.to_string_lossy(), "150", a, b])?)?;
+    let summary = show(&fathom_tests::record(directory.path(), &options, &[&program.to_string_lossy(), "150", a, b])?)?;
     let count = number(shape(&summary, "WORK")?, "/count")?;
     ensure!(count == 2.0 * 150.0 * 3.0, "{count} calls");
     ensure!(summary["environment"]["sqlite.probes"]["value"] == "inside", "{:#}", summary["coverage"]);

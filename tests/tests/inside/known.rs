@@ -58,14 +58,14 @@ pub fn php() -> Result<()> {
 /// system call, also with uprobes.
 pub fn svn() -> Result<()> {
     let disk = ext4()?;
-    let folder = disk.path().display().to_string();
+    let directory = disk.path().display().to_string();
     let prepare = format!(
-        "cd {folder}; rm -rf repo wc; svnadmin create repo; svn -q co file://$PWD/repo wc; \
+        "cd {directory}; rm -rf repo wc; svnadmin create repo; svn -q co file://$PWD/repo wc; \
          for i in 1 2 3 4; do echo $i > wc/$i; done; svn -q add wc/?"
     );
     let before = || run(Command::new("sh").args(["-c", &prepare])).map(drop);
     let work = format!(
-        "cd {folder}; svn -q commit -m x wc; svn status wc; svn -q up wc; echo 5 > wc/1; svn -q revert wc/1; svn cleanup wc"
+        "cd {directory}; svn -q commit -m x wc; svn status wc; svn -q up wc; echo 5 > wc/1; svn -q revert wc/1; svn cleanup wc"
     );
     let (summary, _) = same_operations_after(before, &["sh", "-c", &work], 100)?;
     ensure!(summary["operations"].as_array().is_some_and(|all| all.len() > 100), "{summary}");
@@ -112,12 +112,12 @@ pub const DRIVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/jars/sq
 
 /// The driver unpacks its library under a different name each time, and the JVM loads it.
 pub fn jvm() -> Result<()> {
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let source = folder.path().join("Load.java");
+    let (directory, disk) = (tempfile::tempdir()?, ext4()?);
+    let source = directory.path().join("Load.java");
     fs::write(&source, JAVA)?;
-    run(Command::new("javac").arg("-d").arg(folder.path()).arg(&source))?;
+    run(Command::new("javac").arg("-d").arg(directory.path()).arg(&source))?;
     let database = disk.path().join("t.db");
-    let path = format!("{}:{DRIVER}", folder.path().display());
+    let path = format!("{}:{DRIVER}", directory.path().display());
     let argv = ["java", "-cp", &path, "Load", &database.to_string_lossy()];
     let (summary, printed) = same_operations_after(|| remove(&database), &argv, 5)?;
     ensure!(printed == "7 rows\n", "{printed}");
@@ -133,16 +133,16 @@ pub fn musl_in_chroot() -> Result<()> {
     let (program, root) = (disk.path().join("program"), disk.path().join("root"));
     fs::copy(fathom(), &program)?;
     let (there, work) = (root.join(program.strip_prefix("/")?), root.join("work"));
-    fs::create_dir_all(there.parent().context("a folder")?)?;
+    fs::create_dir_all(there.parent().context("a directory")?)?;
     fs::create_dir(&work)?;
     fs::hard_link(&program, &there)?;
     let [program, root] = [program, root].map(|path| path.to_string_lossy().into_owned());
     let words = ["chroot", &root, &program, "workload", "sqlite", "--op=demo", "--rows=200", "--samples=none"];
     let argv = [&words[..], &["--dir", "/work"]].concat();
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let (mut both, mut links) = (Vec::new(), Vec::new());
     for way in ["auto", "uprobe"] {
-        let archive = record(folder.path(), &["--probes", way, "--keep-sql"], &argv)?;
+        let archive = record(directory.path(), &["--probes", way, "--keep-sql"], &argv)?;
         let summary = show(&archive)?;
         links.push(own_links(&archive)?);
         ensure!(records_lost(&summary)? == 0.0, "{way}: {}", summary["loss"]);
@@ -208,19 +208,19 @@ fn executed(summary: &Value) -> Result<BTreeMap<String, f64>> {
 /// install one.
 pub fn browser() -> Result<()> {
     for way in ["inside", "uprobe"] {
-        let folder = tempfile::tempdir()?;
-        let profile = folder.path().join("profile");
+        let directory = tempfile::tempdir()?;
+        let profile = directory.path().join("profile");
         fs::create_dir(&profile)?;
         fs::write(profile.join("user.js"), PREFERENCES)?;
-        fs::write(folder.path().join("page.html"), "<h1>A page</h1>")?;
-        let picture = folder.path().join("picture.png");
-        let log = folder.path().join("log");
-        let archive = folder.path().join("b.fathom");
+        fs::write(directory.path().join("page.html"), "<h1>A page</h1>")?;
+        let picture = directory.path().join("picture.png");
+        let log = directory.path().join("log");
+        let archive = directory.path().join("b.fathom");
         let mut command = Command::new(fathom());
         command.args(["record", "--quiet", "--keep-sql", "--probes", way, "-o"]).arg(&archive);
-        command.env("HOME", folder.path()).env("MOZ_LOG", "sync,mozStorage:5").env("MOZ_LOG_FILE", &log);
+        command.env("HOME", directory.path()).env("MOZ_LOG", "sync,mozStorage:5").env("MOZ_LOG_FILE", &log);
         command.args(["--", "firefox-esr", "--headless", "--no-remote", "--profile"]).arg(&profile);
-        command.arg("--screenshot").arg(&picture).arg(format!("file://{}/page.html", folder.path().display()));
+        command.arg("--screenshot").arg(&picture).arg(format!("file://{}/page.html", directory.path().display()));
         run(&mut command)?;
         ensure!(picture.exists(), "{way}: it took no picture");
         let summary = show(&archive)?;

@@ -23,9 +23,9 @@ pub fn link(source: &str, options: &[&str], program: &Path) -> Result<()> {
 }
 
 pub fn programs(ways: &[Linked]) -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for (name, options) in ways {
-        let program = folder.path().join(name);
+        let program = directory.path().join(name);
         link("sqlite_threads.c", options, &program)?;
         let summary = same_operations(&[&program.to_string_lossy(), "40"], 5).context(*name)?;
         near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)?;
@@ -37,17 +37,17 @@ pub fn programs(ways: &[Linked]) -> Result<()> {
 /// Fathom is such a program itself: linked statically to musl, with SQLite in it.
 pub fn to_musl() -> Result<()> {
     let (disk, binary) = (ext4()?, fathom());
-    let (binary, folder) = (binary.to_string_lossy(), disk.path().to_string_lossy());
-    let words = ["workload", "sqlite", "--op=demo", "--rows=200", "--scans=3", "--samples=none", "--dir", &folder];
+    let (binary, directory) = (binary.to_string_lossy(), disk.path().to_string_lossy());
+    let words = ["workload", "sqlite", "--op=demo", "--rows=200", "--scans=3", "--samples=none", "--dir", &directory];
     let summary = same_operations(&[&[&*binary], &words[..]].concat(), 4)?;
     hooked(&summary, Path::new(&*binary))?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 200.0)
 }
 
 pub fn endings(ways: &[Linked]) -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for (name, options) in ways {
-        let program = folder.path().join(name);
+        let program = directory.path().join(name);
         link("sqlite_endings.c", options, &program)?;
         ends::ended_as_counted(&program, &[("9", "inside")]).with_context(|| name.to_string())?;
     }

@@ -70,9 +70,9 @@ pub struct Recording {
 }
 
 impl Recording {
-    pub fn spawn(folder: &Path, way: &str, pids: &[u32], more: &[String]) -> Result<(Child, PathBuf, PathBuf)> {
-        let archive = folder.join(format!("{way}-{}.fathom", pids[0]));
-        let (control, answers) = (folder.join(format!("{way}.ctl")), folder.join(format!("{way}.ack")));
+    pub fn spawn(directory: &Path, way: &str, pids: &[u32], more: &[String]) -> Result<(Child, PathBuf, PathBuf)> {
+        let archive = directory.join(format!("{way}-{}.fathom", pids[0]));
+        let (control, answers) = (directory.join(format!("{way}.ctl")), directory.join(format!("{way}.ack")));
         for fifo in [&control, &answers] {
             if !fifo.exists() {
                 run(Command::new("mkfifo").arg(fifo))?;
@@ -89,13 +89,13 @@ impl Recording {
     }
 
     /// Starts a recording; when this returns, the process is recorded.
-    pub fn begin(folder: &Path, way: &str, pids: &[u32]) -> Result<Self> {
-        Self::begin_with(folder, way, pids, &[])
+    pub fn begin(directory: &Path, way: &str, pids: &[u32]) -> Result<Self> {
+        Self::begin_with(directory, way, pids, &[])
     }
 
     /// The same with more arguments.
-    pub fn begin_with(folder: &Path, way: &str, pids: &[u32], more: &[String]) -> Result<Self> {
-        let (child, archive, control) = Self::spawn(folder, way, pids, more)?;
+    pub fn begin_with(directory: &Path, way: &str, pids: &[u32], more: &[String]) -> Result<Self> {
+        let (child, archive, control) = Self::spawn(directory, way, pids, more)?;
         let open = |path: &Path| OpenOptions::new().read(true).write(true).open(path);
         let answers = BufReader::new(open(&control.with_extension("ack"))?);
         let mut recording = Self { child, control: open(&control)?, answers, archive };
@@ -166,7 +166,7 @@ fn hex(text: &str) -> Result<u64> {
     Ok(u64::from_str_radix(text, 16)?)
 }
 
-/// Checks that a process is as before: no changed byte of code, no mapping of the object or in its folder.
+/// Checks that a process is as before: no changed byte of code, no mapping of the object or in its directory.
 pub fn is_as_before(pid: u32, mappings: usize) -> Result<()> {
     // Uprobes are removed asynchronously.
     until("its code to be as in its files", || Ok(changed_code(pid)?.is_empty()))
@@ -201,17 +201,17 @@ fn counted(maps: &str) -> usize {
     count
 }
 
-fn compile(folder: &Path) -> Result<PathBuf> {
-    super::compile("cc", "running.c", folder)
+fn compile(directory: &Path) -> Result<PathBuf> {
+    super::compile("cc", "running.c", directory)
 }
 
 /// The same work in one process, recorded both ways: the work that a line of `work` starts ends with an answer.
 fn same_both_ways(mut program: Running, work: &str, least: usize, on_disk: bool) -> Result<(Value, Running)> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let (mut both, mut answers, mut links) = (Vec::new(), Vec::new(), Vec::new());
     let before = mappings(program.pid())?;
     for way in ["inside", "uprobe"] {
-        let recording = Recording::begin(folder.path(), way, &[program.pid()])?;
+        let recording = Recording::begin(directory.path(), way, &[program.pid()])?;
         ensure!(
             maps(program.pid())?.contains("fathom-inside.so") == (way == "inside"),
             "{way}: {}",
@@ -304,8 +304,8 @@ pub fn reopening() -> Result<()> {
 
 /// Eight working and eight waiting threads, none of which may notice.
 pub fn threads() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let mut program = Running::start(Command::new(compile(folder.path())?).args(["8", "500", "8", "0"]))?;
+    let directory = tempfile::tempdir()?;
+    let mut program = Running::start(Command::new(compile(directory.path())?).args(["8", "500", "8", "0"]))?;
     ensure!(program.answer()? == "ready", "it has begun otherwise");
     let (summary, program) = same_both_ways(program, "go\n", 3, false)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 8.0 * 500.0)?;
@@ -317,13 +317,13 @@ pub fn threads() -> Result<()> {
 
 /// Threads work, wait, start and end while it is attached to and detached from, repeatedly.
 pub fn busy(rounds: usize, threads: &str) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let mut program = Running::start(Command::new(compile(folder.path())?).args([threads, "0", "4", "2"]))?;
+    let directory = tempfile::tempdir()?;
+    let mut program = Running::start(Command::new(compile(directory.path())?).args([threads, "0", "4", "2"]))?;
     ensure!(program.answer()? == "ready", "it has begun otherwise");
     program.tell("spin\n")?;
     let mut inside = 0;
     for _ in 0..rounds {
-        let recording = Recording::begin(folder.path(), "inside", &[program.pid()])?;
+        let recording = Recording::begin(directory.path(), "inside", &[program.pid()])?;
         // A fixed wait: the program runs while it is recorded.
         std::thread::sleep(Duration::from_millis(20));
         let archive = recording.archive.clone();
@@ -348,12 +348,12 @@ pub fn busy(rounds: usize, threads: &str) -> Result<()> {
 
 /// A process that is attached to leaves SQLite by exceptions, jumps, signals, forks and cancellation as without Fathom.
 pub fn exits() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = super::compile("c++", "sqlite_exits.cc", folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let program = super::compile("c++", "sqlite_exits.cc", directory.path())?;
     let bare = Command::new(&program).output()?;
     let mut attached = Running::start(Command::new(&program).arg("wait"))?;
     ensure!(attached.answer()? == "ready", "it has begun otherwise");
-    let recording = Recording::begin(folder.path(), "inside", &[attached.pid()])?;
+    let recording = Recording::begin(directory.path(), "inside", &[attached.pid()])?;
     attached.tell("go\n")?;
     let mut printed = Vec::new();
     attached.answers.read_to_end(&mut printed)?;
@@ -372,14 +372,14 @@ pub fn exits() -> Result<()> {
 
 /// The recorder is killed at a random moment: the program continues, and the next recording removes the leftovers.
 pub fn killed(rounds: u64, threads: &str) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let mut program = Running::start(Command::new(compile(folder.path())?).args([threads, "0", "4", "1"]))?;
+    let directory = tempfile::tempdir()?;
+    let mut program = Running::start(Command::new(compile(directory.path())?).args([threads, "0", "4", "1"]))?;
     ensure!(program.answer()? == "ready", "it has begun otherwise");
     program.tell("spin\n")?;
     let (mut drawn, mut within) = (1u64, 0);
     // Between when it began to search for the process and when it was attached to.
     for round in 0..rounds {
-        let (mut recorder, archive, _) = Recording::spawn(folder.path(), "inside", &[program.pid()], &[])?;
+        let (mut recorder, archive, _) = Recording::spawn(directory.path(), "inside", &[program.pid()], &[])?;
         drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let before = maps(program.pid())?.contains("fathom-inside");
         // In two thirds of the rounds, once the object is loaded: earlier, it would seldom be in the middle of
@@ -413,7 +413,7 @@ pub fn killed(rounds: u64, threads: &str) -> Result<()> {
     // The next one removes it, unless the program's threads do not stop in time.
     let pid = program.pid();
     until("a recording by the object", || {
-        let recording = Recording::begin(folder.path(), "inside", &[pid])?;
+        let recording = Recording::begin(directory.path(), "inside", &[pid])?;
         let archive = recording.archive.clone();
         let summary = recording.end()?;
         fs::remove_dir_all(archive)?;
@@ -428,11 +428,11 @@ pub fn killed(rounds: u64, threads: &str) -> Result<()> {
 
 /// Processes that are left alone have uprobes, and the coverage gives the reason.
 pub fn reasons() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let says = |program: &mut Command, reason: &str| -> Result<()> {
         let mut program = Running::start(program)?;
         ensure!(program.answer()? == "ready", "it has begun otherwise");
-        let recording = Recording::begin(folder.path(), "inside", &[program.pid()])?;
+        let recording = Recording::begin(directory.path(), "inside", &[program.pid()])?;
         program.tell("go\n")?;
         program.answer()?;
         let summary = recording.end()?;
@@ -447,8 +447,8 @@ pub fn reasons() -> Result<()> {
         program.finish().map(drop)
     };
     let words = ["1", "5", "0", "0"];
-    let program = compile(folder.path())?;
-    let linked = folder.path().join("static");
+    let program = compile(directory.path())?;
+    let linked = directory.path().join("static");
     super::linked::link("running.c", &["-static", "-lsqlite3", "-lm"], &linked)?;
     says(Command::new(&linked).args(words), "it is linked statically")?;
     let python = |preparation: &str| {
@@ -473,7 +473,7 @@ pub fn reasons() -> Result<()> {
     // SAFETY: signals to this test's own child.
     unsafe { libc::kill(pid.cast_signed(), libc::SIGSTOP) };
     until("it to be stopped", || Ok(fs::read_to_string(format!("/proc/{pid}/stat"))?.contains(") T ")))?;
-    let recording = Recording::begin(folder.path(), "inside", &[pid])?;
+    let recording = Recording::begin(directory.path(), "inside", &[pid])?;
     ensure!(fs::read_to_string(format!("/proc/{pid}/stat"))?.contains(") T "), "it was woken");
     // SAFETY: as above.
     unsafe { libc::kill(pid.cast_signed(), libc::SIGCONT) };
@@ -488,8 +488,8 @@ pub fn reasons() -> Result<()> {
 
 /// A second recording of the same process, a traced process, and one that executes another program, forks or ends meanwhile.
 pub fn others() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = compile(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let program = compile(directory.path())?;
     let start = || -> Result<Running> {
         let mut program = Running::start(Command::new(&program).args(["2", "5", "0", "0"]))?;
         program.answer()?;
@@ -497,7 +497,7 @@ pub fn others() -> Result<()> {
     };
     let mut running = start()?;
     let second = tempfile::tempdir()?;
-    let first = Recording::begin(folder.path(), "inside", &[running.pid()])?;
+    let first = Recording::begin(directory.path(), "inside", &[running.pid()])?;
     let other = Recording::begin(second.path(), "inside", &[running.pid()])?;
     running.tell("go\n")?;
     running.answer()?;
@@ -514,7 +514,7 @@ pub fn others() -> Result<()> {
     running.finish()?;
 
     let mut ends = start()?;
-    let recording = Recording::begin(folder.path(), "inside", &[ends.pid()])?;
+    let recording = Recording::begin(directory.path(), "inside", &[ends.pid()])?;
     ends.tell("go\n")?;
     ends.answer()?;
     ends.finish()?;
@@ -526,7 +526,7 @@ pub fn others() -> Result<()> {
         print('done', flush=True); sys.stdin.readline()\"])";
     let mut executes = Running::start(Command::new("python3").args(["-c", script]))?;
     executes.answer()?;
-    let recording = Recording::begin(folder.path(), "inside", &[executes.pid()])?;
+    let recording = Recording::begin(directory.path(), "inside", &[executes.pid()])?;
     executes.tell("go\n")?;
     executes.answer()?;
     let pid = executes.pid();

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Functions with the prologues of all compilers, and none whose jump would lie across two pages.
-fn compile(folder: &Path) -> Result<PathBuf> {
+fn compile(directory: &Path) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/running_named.cc");
-    let program = folder.join("program");
+    let program = directory.join("program");
     let flags = ["-O0", "-w", "-falign-functions=16", "-lpthread", "-o"];
     run(Command::new("c++").arg(&source).args(flags).arg(&program))?;
     Ok(program)
@@ -63,13 +63,13 @@ fn calm_counts(rounds: f64) -> [(&'static str, f64); 6] {
 }
 
 pub fn functions() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = compile(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let program = compile(directory.path())?;
     let mut running = start(&program, &["3", "0"])?;
     does(&mut running, "calm 3")?;
     let before = mappings(running.pid())?;
     for way in ["inside", "uprobe"] {
-        let recording = Recording::begin_with(folder.path(), way, &[running.pid()], &operations(&program, &CALM))?;
+        let recording = Recording::begin_with(directory.path(), way, &[running.pid()], &operations(&program, &CALM))?;
         ensure!(maps(running.pid())?.contains("fathom-inside.so") == (way == "inside"), "{way}");
         does(&mut running, "calm 200")?;
         let summary = recording.end()?;
@@ -87,13 +87,13 @@ const WILD: [&str; 5] = ["passes", "throws", "leaps", "ends", "handled"];
 
 /// A comparison with uprobes is impossible: they end a program at the first exception.
 pub fn left() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = compile(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let program = compile(directory.path())?;
     let mut running = start(&program, &["3", "0"])?;
     does(&mut running, "wild 60")?;
     let before = mappings(running.pid())?;
     let names = operations(&program, &[&WILD[..], &CALM[..]].concat());
-    let recording = Recording::begin_with(folder.path(), "inside", &[running.pid()], &names)?;
+    let recording = Recording::begin_with(directory.path(), "inside", &[running.pid()], &names)?;
     does(&mut running, "wild 200")?;
     let summary = recording.end()?;
     was_probed(&summary, "inside")?;
@@ -117,13 +117,13 @@ pub fn left() -> Result<()> {
 
 /// Calls that began before the recording are not recorded. Those that end after it find the object gone, on whatever stack.
 pub fn under_way() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = compile(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let program = compile(directory.path())?;
     let mut running = start(&program, &["1", "0"])?;
     let before = mappings(running.pid())?;
     let names = operations(&program, &["held", "holds", "suspended", "plain"]);
     does(&mut running, "hold")?;
-    let recording = Recording::begin_with(folder.path(), "inside", &[running.pid()], &names)?;
+    let recording = Recording::begin_with(directory.path(), "inside", &[running.pid()], &names)?;
     does(&mut running, "free")?;
     does(&mut running, "calm 10")?;
     does(&mut running, "hold")?;
@@ -141,14 +141,14 @@ pub fn under_way() -> Result<()> {
 
 /// Threads throw, jump, start and end while it is attached to and detached from, repeatedly.
 pub fn busy(rounds: usize) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = compile(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let program = compile(directory.path())?;
     let mut running = start(&program, &["2", "2"])?;
     let names = operations(&program, &["plain", "inner", "outer", "nested", "passes", "throws", "leaps", "spins"]);
     does(&mut running, "spin")?;
     let mut inside = 0;
     for round in 0..rounds {
-        let recording = Recording::begin_with(folder.path(), "inside", &[running.pid()], &names)?;
+        let recording = Recording::begin_with(directory.path(), "inside", &[running.pid()], &names)?;
         does(&mut running, if round % 2 == 0 { "calm 100" } else { "hold" })?;
         let archive = recording.archive.clone();
         let summary = recording.end().with_context(|| format!("round {round}"))?;
@@ -176,13 +176,13 @@ pub fn busy(rounds: usize) -> Result<()> {
 /// A timer's signals interrupt threads that fork and start programs, while it is attached to and detached from; statements and a function
 /// are recorded.
 pub fn forking(rounds: usize) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = super::compile("cc", "running_forks.c", folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let program = super::compile("cc", "running_forks.c", directory.path())?;
     let mut running = start(&program, &["1", "2", "2", "300"])?;
     let names = operations(&program, &["operation"]);
     does(&mut running, "spin")?;
     for round in 0..rounds {
-        let recording = Recording::begin_with(folder.path(), "inside", &[running.pid()], &names)?;
+        let recording = Recording::begin_with(directory.path(), "inside", &[running.pid()], &names)?;
         // A fixed wait: the program runs while it is recorded.
         std::thread::sleep(std::time::Duration::from_millis(20));
         let archive = recording.archive.clone();
@@ -202,16 +202,16 @@ pub fn forking(rounds: usize) -> Result<()> {
 
 /// Functions that cannot be hooked have uprobes, and so have all others, and the coverage gives the reason.
 pub fn reasons() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = compile(folder.path())?;
+    let directory = tempfile::tempdir()?;
+    let program = compile(directory.path())?;
     // A function that is too short for a jump, and one whose jump lies across two pages.
-    let source = folder.path().join("short.c");
+    let source = directory.path().join("short.c");
     let text = "#include <stdio.h>\n#include <string.h>\nasm(\".globl brief\\n.type brief, @function\\nbrief:\\n push %rbp\\n pop %rbp\\n ret\\n\");\n\
          asm(\".balign 4096\\n.skip 4092\\n.globl across\\n.type across, @function\\nacross:\\n push %rbp\\n mov %rsp, %rbp\\n pop %rbp\\n nop\\n nop\\n ret\\n\");\n\
          void brief(void), across(void);\nint main(void) { char line[9]; puts(\"ready\"); fflush(stdout);\n\
          while (fgets(line, 9, stdin)) { for (int i = 0; i < 7; i++) brief(), across(); puts(\"done\"); fflush(stdout); } puts(\"whole\"); }\n";
     std::fs::write(&source, text)?;
-    let short = folder.path().join("short");
+    let short = directory.path().join("short");
     run(Command::new("cc").arg("-w").arg(&source).arg("-o").arg(&short))?;
     for (program, names, counts, reason) in [
         (&short, vec![format!("{}:brief", short.display())], vec![("brief", 7.0)], "too short"),
@@ -225,7 +225,7 @@ pub fn reasons() -> Result<()> {
     ] {
         let mut running = start(program, &["1", "0"])?;
         let names: Vec<String> = names.into_iter().flat_map(|name| ["--op".into(), name]).collect();
-        let recording = Recording::begin_with(folder.path(), "inside", &[running.pid()], &names)?;
+        let recording = Recording::begin_with(directory.path(), "inside", &[running.pid()], &names)?;
         does(&mut running, "calm 10")?;
         let summary = recording.end()?;
         for (name, count) in counts {
@@ -261,12 +261,12 @@ libc._exit(0)
 
 /// Removing the object takes system calls, for which the program would be killed.
 pub fn filtered() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let names = ["--op".to_owned(), "libc.so.6:fputs".to_owned()];
     for more in [&[][..], &names] {
         let mut program = Running::start(Command::new("python3").args(["-c", FILTERED]))?;
         ensure!(program.answer()? == "ready", "it has begun otherwise");
-        let recording = Recording::begin_with(folder.path(), "inside", &[program.pid()], more)?;
+        let recording = Recording::begin_with(directory.path(), "inside", &[program.pid()], more)?;
         let is_there = maps(program.pid())?.contains("fathom-inside.so");
         does(&mut program, "filter")?;
         let summary = recording.end()?;

@@ -25,8 +25,8 @@ fn counts(summary: &Value) -> Result<BTreeMap<String, [f64; 3]>> {
 /// A program that a command starts, and that Fathom did not know before, has its probes from its beginning: whatever starts it,
 /// and with whichever call. The oracle is the program as the command itself, with uprobes.
 pub fn each_way(rounds: usize) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| folder.path().join(name)).collect();
+    let directory = tempfile::tempdir()?;
+    let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| directory.path().join(name)).collect();
     for (program, (_, options)) in programs.iter().zip(&LINKED) {
         link("sqlite_threads.c", options, program)?;
     }
@@ -38,9 +38,9 @@ for name in ('pie', 'static', 'static-pie'):
     os.posix_spawn('./' + name, [name, '3'], os.environ); os.wait()
     t = threading.Thread(target=lambda: subprocess.check_call([name, '3'], executable=sys.argv[1] + '/' + name))
     t.start(); t.join()";
-    let own = folder.path().to_string_lossy().into_owned();
+    let own = directory.path().to_string_lossy().into_owned();
     let expected = counts(&show(&record(
-        folder.path(),
+        directory.path(),
         &["--probes", "uprobe", "--keep-sql"],
         &[&programs[0].to_string_lossy(), "3"],
     )?)?)?;
@@ -50,7 +50,7 @@ for name in ('pie', 'static', 'static-pie'):
     let twice = format!("{words}; {words}");
     let ways = [&["sh", "-c", &twice][..], &["python3", "-c", spawns, &own]];
     for argv in ways.iter().cycle().take(rounds * ways.len()) {
-        let summary = show(&record(folder.path(), &["--probes", "inside", "--keep-sql"], argv)?)?;
+        let summary = show(&record(directory.path(), &["--probes", "inside", "--keep-sql"], argv)?)?;
         let found = counts(&summary)?;
         for (statement, numbers) in &expected {
             ensure!(
@@ -69,23 +69,23 @@ for name in ('pie', 'static', 'static-pie'):
 /// A statically linked shell, as in the lab's guests, can neither load the object nor announce programs: Fathom finds what it executes
 /// by following it. With a script that names the programs, and one that does not.
 pub fn of_static_shell() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| folder.path().join(name)).collect();
+    let directory = tempfile::tempdir()?;
+    let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| directory.path().join(name)).collect();
     for (program, (_, options)) in programs.iter().zip(&LINKED) {
         link("sqlite_threads.c", options, program)?;
     }
     let busybox = String::from_utf8(run(Command::new("which").arg("busybox"))?.stdout)?.trim().to_owned();
-    let own = folder.path().to_string_lossy().into_owned();
+    let own = directory.path().to_string_lossy().into_owned();
     let options = ["--probes", "uprobe", "--keep-sql"];
-    let expected = counts(&show(&record(folder.path(), &options, &[&programs[0].to_string_lossy(), "3"])?)?)?;
+    let expected = counts(&show(&record(directory.path(), &options, &[&programs[0].to_string_lossy(), "3"])?)?)?;
     ensure!(expected.len() >= 3, "{expected:?}");
-    let script = folder.path().join("script");
+    let script = directory.path().join("script");
     let words = programs.iter().map(|p| format!("{} 3\n", p.display())).collect::<String>();
     fs::write(&script, format!("#!{busybox} sh\ncd /\n{words}{words}exit 7\n"))?;
     run(Command::new("chmod").arg("755").arg(&script))?;
     let lists = "cd \"$1\"; for p in *pie; do ./$p 3; ./$p 3 & wait; done; (./static 3) | \"$0\" cat; \"$0\" sh -c './static 3'; exit 7";
     for argv in [&[&*script.to_string_lossy()][..], &[&busybox, "sh", "-c", lists, &busybox, &own]] {
-        let archive = folder.path().join("b.fathom");
+        let archive = directory.path().join("b.fathom");
         let _ = fs::remove_dir_all(&archive);
         let mut command = Command::new(fathom());
         command.args(["record", "--quiet", "--probes", "inside", "--keep-sql", "-o"]).arg(&archive);
@@ -109,8 +109,8 @@ pub fn of_static_shell() -> Result<()> {
 
 /// A library that cannot be known in advance: a copy under another name, opened while the program runs.
 pub fn loaded() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let library = folder.path().join("libother.so");
+    let directory = tempfile::tempdir()?;
+    let library = directory.path().join("libother.so");
     fs::copy(fs::canonicalize("/usr/lib/x86_64-linux-gnu/libsqlite3.so.0")?, &library)?;
     let script = "import ctypes, sys
 lib, db = ctypes.CDLL(sys.argv[1]), ctypes.c_void_p()
@@ -119,7 +119,7 @@ for sql in [b'create table t (a)'] + [b'insert into t values (1)'] * 30 + [b'sel
     assert lib.sqlite3_exec(db, sql, None, None, None) == 0";
     let path = library.to_string_lossy();
     let summary =
-        show(&record(folder.path(), &["--probes", "inside", "--keep-sql"], &["python3", "-c", script, &path])?)?;
+        show(&record(directory.path(), &["--probes", "inside", "--keep-sql"], &["python3", "-c", script, &path])?)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 30.0)?;
     near("CREATEs", number(shape(&summary, "CREATE")?, "/count")?, 1.0)?;
     near("rows", number(shape(&summary, "SELECT * FROM T")?, "/rows")?, 30.0)?;
@@ -128,8 +128,8 @@ for sql in [b'create table t (a)'] + [b'insert into t values (1)'] * 30 + [b'sel
 
 /// Fathom is notified of a program that is then not executed: its caller must get the same error, and continue.
 pub fn not_executed() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = folder.path().join("program");
+    let directory = tempfile::tempdir()?;
+    let program = directory.path().join("program");
     link("sqlite_threads.c", LINKED[1].1, &program)?;
     // A file that is open for writing is announced, and then not executed (ETXTBSY): by the same process, which then starts it in a
     // child of vfork, during which it cannot be stopped.
@@ -152,10 +152,10 @@ with open(program, 'r+b'):
     try: os.execve(program, ['p'], {})
     except OSError as e: sys.exit(e.errno)";
     let (own, copy) =
-        (program.to_string_lossy().into_owned(), folder.path().join("cut").to_string_lossy().into_owned());
-    let words = ["-c", script, &own, &copy, &folder.path().to_string_lossy()].map(str::to_owned);
+        (program.to_string_lossy().into_owned(), directory.path().join("cut").to_string_lossy().into_owned());
+    let words = ["-c", script, &own, &copy, &directory.path().to_string_lossy()].map(str::to_owned);
     let bare = Command::new("python3").args(&words).output()?;
-    let archive = folder.path().join("n.fathom");
+    let archive = directory.path().join("n.fathom");
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "--keep-sql", "--probes", "inside", "-o"]).arg(&archive).args(["--", "python3"]);
     let traced = command.args(&words).output()?;

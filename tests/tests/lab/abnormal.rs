@@ -29,7 +29,7 @@ fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// A run in that folder whose workload never ends.
+/// A run in that directory whose workload never ends.
 struct Running {
     fathom: Child,
     qemu: u32,
@@ -38,11 +38,11 @@ struct Running {
 
 impl Running {
     /// Starts it, and waits until something is recorded.
-    fn start(folder: &Path, silence: &str) -> Result<Self> {
+    fn start(directory: &Path, silence: &str) -> Result<Self> {
         let commands = format!("workload.commands=['{BUSY}', 'sleep 100000']");
-        let fathom = lab(folder, &words(&commands, silence)).stdout(Stdio::piped()).spawn()?;
-        let log = folder.join("out/trace.fathom/events.log");
-        let mut running = Self { fathom, qemu: 0, out: folder.join("out") };
+        let fathom = lab(directory, &words(&commands, silence)).stdout(Stdio::piped()).spawn()?;
+        let log = directory.join("out/trace.fathom/events.log");
+        let mut running = Self { fathom, qemu: 0, out: directory.join("out") };
         until("a recording", || {
             ensure!(running.fathom.try_wait()?.is_none(), "it ended by itself");
             Ok(log.metadata().is_ok_and(|m| m.len() >= 60_000))
@@ -88,22 +88,22 @@ fn show_json(out: &Path) -> Result<()> {
 }
 
 pub fn crash() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let commands = format!("workload.commands=['{BUSY}', 'echo c >/proc/sysrq-trigger']");
-    let output = lab(folder.path(), &words(&commands, "machine.silence=2m")).output()?;
+    let output = lab(directory.path(), &words(&commands, "machine.silence=2m")).output()?;
     let line: Value = serde_json::from_slice(&output.stdout).with_context(|| messages(&output))?;
     hold("lab-run", &line)?;
     ensure!(output.status.code() == Some(1) && line["ending"] == "crashed", "{line:#}");
     ensure!(line["said"].as_str().is_some_and(|s| s.contains("Kernel panic")), "{line:#}");
     ensure!(line["recording"]["complete"] == false && line["recording"]["operations"] != 0, "{line:#}");
-    let console = std::fs::read_to_string(folder.path().join("out/console.log"))?;
+    let console = std::fs::read_to_string(directory.path().join("out/console.log"))?;
     ensure!(console.contains("sysrq"), "{console}");
-    show_json(&folder.path().join("out"))
+    show_json(&directory.path().join("out"))
 }
 
 pub fn hang() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let mut running = Running::start(folder.path(), "machine.silence=20s")?;
+    let directory = tempfile::tempdir()?;
+    let mut running = Running::start(directory.path(), "machine.silence=20s")?;
     // It is stopped completely, like a guest with all its processors in a loop.
     Running::signal(running.qemu, "STOP")?;
     let (status, line, out) = running.end()?;
@@ -112,8 +112,8 @@ pub fn hang() -> Result<()> {
 }
 
 pub fn interrupted() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let mut running = Running::start(folder.path(), "machine.silence=2m")?;
+    let directory = tempfile::tempdir()?;
+    let mut running = Running::start(directory.path(), "machine.silence=2m")?;
     Running::signal(running.fathom.id(), "INT")?;
     let (status, line, out) = running.end()?;
     ensure!(status == Some(130) && line.contains("\"ending\":\"interrupted\""), "{status:?}: {line}");
@@ -121,17 +121,17 @@ pub fn interrupted() -> Result<()> {
 }
 
 pub fn killed() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let mut running = Running::start(folder.path(), "machine.silence=2m")?;
+    let directory = tempfile::tempdir()?;
+    let mut running = Running::start(directory.path(), "machine.silence=2m")?;
     Running::signal(running.fathom.id(), "KILL")?;
     let (status, line, out) = running.end()?;
     ensure!(status.is_none() && line.is_empty(), "{status:?}: {line}");
     show_json(&out)
 }
 
-/// The files left in a folder for temporary files.
-fn left_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    Ok(std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?)
+/// The files left in a directory for temporary files.
+fn left_in(directory: &Path) -> Result<Vec<PathBuf>> {
+    Ok(std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?)
 }
 
 /// The processes whose parent is this one.
@@ -140,13 +140,13 @@ fn children(pid: u32) -> Vec<u32> {
     said.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Starts a run, sends Ctrl-C once `phase` holds for its process and the folder of its temporary files, and checks its end: exit status
+/// Starts a run, sends Ctrl-C once `phase` holds for its process and the directory of its temporary files, and checks its end: exit status
 /// 130, no process and no file left.
-fn ctrl_c_in(folder: &Path, mut command: Command, phase: impl Fn(u32, &Path) -> bool) -> Result<String> {
-    let temporary = folder.join("tmp");
+fn ctrl_c_in(directory: &Path, mut command: Command, phase: impl Fn(u32, &Path) -> bool) -> Result<String> {
+    let temporary = directory.join("tmp");
     std::fs::create_dir_all(&temporary)?;
     let fathom = command.env("TMPDIR", &temporary).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let mut running = Running { fathom, qemu: 0, out: folder.join("out") };
+    let mut running = Running { fathom, qemu: 0, out: directory.join("out") };
     let pid = running.fathom.id();
     until("the phase", || {
         ensure!(running.fathom.try_wait()?.is_none(), "it ended by itself");
@@ -168,8 +168,8 @@ fn ctrl_c_in(folder: &Path, mut command: Command, phase: impl Fn(u32, &Path) -> 
 
 /// While a kernel is fetched, or while waiting for another process that fetches: neither needs a guest.
 pub fn fetching_is_interrupted() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let bin = folder.path().join("bin");
+    let directory = tempfile::tempdir()?;
+    let bin = directory.path().join("bin");
     std::fs::create_dir(&bin)?;
     let apt = bin.join("apt-get");
     std::fs::write(
@@ -178,29 +178,29 @@ pub fn fetching_is_interrupted() -> Result<()> {
     )?;
     let made = Command::new("chmod").arg("+x").arg(&apt).status()?;
     ensure!(made.success(), "chmod");
-    let started = folder.path().join("started");
+    let started = directory.path().join("started");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
     let run = || {
         let mut command = Command::new(fathom_tests::fathom());
-        command.current_dir(folder.path()).args(["lab", "run", "virtio-ext4", "-o", "out", "--cache", "cache"]);
+        command.current_dir(directory.path()).args(["lab", "run", "virtio-ext4", "-o", "out", "--cache", "cache"]);
         command.env("PATH", &path).env("APT_STARTED", &started);
         command
     };
-    let said = ctrl_c_in(folder.path(), run(), |_, _| started.exists())?;
+    let said = ctrl_c_in(directory.path(), run(), |_, _| started.exists())?;
     ensure!(said.contains("interrupted before the guest had booted"), "{said}");
     for pid in std::fs::read_to_string(&started)?.split_whitespace() {
         until("the end of apt", || Ok(!Path::new(&format!("/proc/{pid}/exe")).exists()))?;
     }
-    ensure!(!folder.path().join("out").exists(), "an empty result is left");
+    ensure!(!directory.path().join("out").exists(), "an empty result is left");
     // Another process has the lock. The only sign that a run waits for it is that it has opened it.
-    let lock = std::fs::File::create(folder.path().join("cache/lock"))?;
+    let lock = std::fs::File::create(directory.path().join("cache/lock"))?;
     lock.lock()?;
-    let open = std::fs::canonicalize(folder.path().join("cache/lock"))?;
+    let open = std::fs::canonicalize(directory.path().join("cache/lock"))?;
     let waits = |pid: u32, _: &Path| {
         let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         files.into_iter().any(|file| std::fs::read_link(file.path()).is_ok_and(|path| path == open))
     };
-    ctrl_c_in(folder.path(), run(), waits)?;
+    ctrl_c_in(directory.path(), run(), waits)?;
     Ok(())
 }
 
@@ -214,20 +214,20 @@ pub fn each_phase_is_interrupted() -> Result<()> {
     }
     for (name, phase) in [("building", building as fn(u32, &Path) -> bool), ("booting", booting)] {
         println!("{name}");
-        let folder = tempfile::tempdir()?;
-        let command = lab(folder.path(), &["run", "virtio-ext4", "-o", "out"]);
-        let said = ctrl_c_in(folder.path(), command, phase)?;
+        let directory = tempfile::tempdir()?;
+        let command = lab(directory.path(), &["run", "virtio-ext4", "-o", "out"]);
+        let said = ctrl_c_in(directory.path(), command, phase)?;
         ensure!(said.contains("interrupted before the guest had booted"), "{name}: {said}");
-        ensure!(!folder.path().join("out").exists(), "{name}: an empty result is left");
+        ensure!(!directory.path().join("out").exists(), "{name}: an empty result is left");
     }
     println!("collecting");
-    let folder = tempfile::tempdir()?;
-    let log = folder.path().join("out/kernel.log");
+    let directory = tempfile::tempdir()?;
+    let log = directory.path().join("out/kernel.log");
     // Unmounting takes until all of this is on disk.
     let busy = "workload.commands=['fathom workload sqlite --op insert --rows 20 --dir {dir}', 'dd if=/dev/zero of={dir}/big bs=1M count=200']";
-    let command = lab(folder.path(), &["run", "virtio-ext4", "-o", "out", "--set", busy]);
-    ctrl_c_in(folder.path(), command, |_, _| log.exists())?;
-    let summary = show(&folder.path().join("out/trace.fathom"))?;
+    let command = lab(directory.path(), &["run", "virtio-ext4", "-o", "out", "--set", busy]);
+    ctrl_c_in(directory.path(), command, |_, _| log.exists())?;
+    let summary = show(&directory.path().join("out/trace.fathom"))?;
     ensure!(number(&summary, "/operations/0/count")? > 0.0, "{:#}", summary["operations"]);
     Ok(())
 }

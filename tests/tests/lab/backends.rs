@@ -94,8 +94,8 @@ impl Both {
                  /fathom record --quiet --backend ftrace -o /f.fathom -- {program}"
             ),
         )?;
-        let folder = tempfile::tempdir()?;
-        let mut fetch = |name: &str| guest.fetch(name, folder.path());
+        let directory = tempfile::tempdir()?;
+        let mut fetch = |name: &str| guest.fetch(name, directory.path());
         let (ebpf, ftrace) = (fetch("/e.fathom")?, fetch("/f.fathom")?);
         let both = |table: &str| -> Result<(Vec<Row>, Vec<Row>)> { Ok((rows(&ebpf, table)?, rows(&ftrace, table)?)) };
         Ok(Self { commands: both("driver_commands")?, spans: both("spans")?, links: both("links")? })
@@ -258,8 +258,8 @@ pub fn nvme_timeouts() -> Result<()> {
 /// Commands that the SD card does not know, and so never answers; reads beyond its end, which its status reports; and rebinding its
 /// controller's driver, which sets the card up from the start.
 pub fn mmc_errors() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = folder.path().join("mmc_errors");
+    let directory = tempfile::tempdir()?;
+    let program = directory.path().join("mmc_errors");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/mmc_errors.c");
     let built = std::process::Command::new("cc").args(["-O1", "-Wall", "-o"]).arg(&program).arg(source).status()?;
     ensure!(built.success(), "mmc_errors.c does not compile");

@@ -80,8 +80,8 @@ const BOUNDS: [Bound; 3] = [
 ];
 
 pub fn trajectories() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let bulk = folder.path().join("bulk");
+    let directory = tempfile::tempdir()?;
+    let bulk = directory.path().join("bulk");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/bulk.c");
     run(Command::new("cc").args(["-O2", "-static", "-o"]).arg(&bulk).arg(source))?;
     let (ip, tc) = (program("ip")?, program("tc")?);
@@ -100,8 +100,8 @@ pub fn trajectories() -> Result<()> {
         let mut send = |name: &str| -> Result<Vec<Sample>> {
             let send = format!("{} netns exec a /bulk send 10.2.0.1 5001 {name} {SECONDS}", ip.display());
             let text = sh(&mut guest, &format!("/fathom net cc --load {name} -- {send}"))?;
-            if let Some(folder) = std::env::var_os("FATHOM_KEEP_WINDOWS") {
-                std::fs::write(Path::new(&folder).join(name), &text)?;
+            if let Some(directory) = std::env::var_os("FATHOM_KEEP_WINDOWS") {
+                std::fs::write(Path::new(&directory).join(name), &text)?;
             }
             samples(&text)
         };

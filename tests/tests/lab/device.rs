@@ -9,9 +9,9 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-/// Runs Fathom in that folder, with a kernel cache that contains the tests' kernels.
-fn run(folder: &Path, words: &[&str]) -> Result<Output> {
-    let kernels = folder.join("cache/fathom");
+/// Runs Fathom in that directory, with a kernel cache that contains the tests' kernels.
+fn run(directory: &Path, words: &[&str]) -> Result<Output> {
+    let kernels = directory.join("cache/fathom");
     if !kernels.exists() {
         std::fs::create_dir_all(&kernels)?;
         symlink(
@@ -20,41 +20,41 @@ fn run(folder: &Path, words: &[&str]) -> Result<Output> {
         )?;
     }
     let mut command = Command::new(fathom());
-    Ok(command.current_dir(folder).env("XDG_CACHE_HOME", folder.join("cache")).args(words).output()?)
+    Ok(command.current_dir(directory).env("XDG_CACHE_HOME", directory.join("cache")).args(words).output()?)
 }
 
 /// Returns what it prints to stdout if it succeeds.
-fn well(folder: &Path, words: &[&str]) -> Result<String> {
-    let output = run(folder, words)?;
+fn well(directory: &Path, words: &[&str]) -> Result<String> {
+    let output = run(directory, words)?;
     ensure!(output.status.success(), "{words:?}: {}: {}", output.status, messages(&output));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// A recording on the guest is stored here, with the guest's facts.
 pub fn recorded() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let load = ["fathom", "workload", "sqlite", "--op", "insert", "--rows", "10", "--dir", "/mnt"];
-    well(folder.path(), &[&["record", "--device", "lab:scsi-ext4", "-o", "t.fathom", "--"], &load[..]].concat())?;
-    let summary = show(&folder.path().join("t.fathom"))?;
+    well(directory.path(), &[&["record", "--device", "lab:scsi-ext4", "-o", "t.fathom", "--"], &load[..]].concat())?;
+    let summary = show(&directory.path().join("t.fathom"))?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 10.0)?;
     ensure!(number(&summary, "/device_commands/by_disk/sda/total")? >= 40.0, "{:#}", summary["device_commands"]);
     let fact = |name: &str| summary["environment"][name]["value"].clone();
     ensure!(fact("virtual.accelerator") == "tcg", "{:#}", summary["environment"]);
     ensure!(fact("kernel.release").as_str().is_some_and(|r| r.ends_with("-amd64")), "{:#}", summary["environment"]);
-    let unknown = run(folder.path(), &["device", "info", "lab:floppy"])?;
+    let unknown = run(directory.path(), &["device", "info", "lab:floppy"])?;
     ensure!(!unknown.status.success() && messages(&unknown).contains("no such scenario"), "{}", messages(&unknown));
     Ok(())
 }
 
 /// A benchmark runs on the guest's disk, a network run in it, and a command with its streams and status.
 pub fn measured() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let device = ["--device", "lab:virtio-ext4"];
     let bench = ["bench", "run", "seq", "--quick", "--no-wait", "--blocks", "1", "--dir", "/mnt", "-o", "b.fathom"];
-    well(folder.path(), &[&bench[..], &device].concat())?;
-    let shown: Value = serde_json::from_str(&well(folder.path(), &["bench", "show", "--json", "b.fathom"])?)?;
+    well(directory.path(), &[&bench[..], &device].concat())?;
+    let shown: Value = serde_json::from_str(&well(directory.path(), &["bench", "show", "--json", "b.fathom"])?)?;
     ensure!(shown.to_string().contains("virtual.accelerator"), "{shown:#}");
-    let info = well(folder.path(), &["device", "info", "lab:nvme-ext4", "--json"])?;
+    let info = well(directory.path(), &["device", "info", "lab:nvme-ext4", "--json"])?;
     let info: Value = serde_json::from_str(&info)?;
     ensure!(info["device"] == "lab:nvme-ext4" && info["facts"]["virtual.accelerator"]["value"] == "tcg", "{info:#}");
     // QEMU's disk is new, and reports no spare blocks.
@@ -69,24 +69,25 @@ pub fn measured() -> Result<()> {
     let port = line.trim().rsplit(':').next().context("an address")?.to_string();
     let at = format!("10.0.2.2:{port}");
     let run = ["net", "run", &at, "--from", "lab:virtio-ext4", "--duration", "1s", "--json"];
-    let net: Value = serde_json::from_str(&well(folder.path(), &run)?)?;
+    let net: Value = serde_json::from_str(&well(directory.path(), &run)?)?;
     ensure!(net["directions"][0]["intervals_bps"].as_array().is_some_and(|all| !all.is_empty()), "{net:#}");
     Ok(())
 }
 
 /// A guest is the server, for this machine and for another guest; the settings that its name implies are in force.
 pub fn server() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let bits = |words: &[&str]| -> Result<f64> {
         let words = [&["net", "run", "--duration", "1", "--json"], words].concat();
-        let line: Value = serde_json::from_str(&well(folder.path(), &words)?)?;
+        let line: Value = serde_json::from_str(&well(directory.path(), &words)?)?;
         let intervals = line["directions"][0]["intervals_bps"].as_array().context("intervals")?;
         Ok(intervals.iter().filter_map(|interval| interval[1].as_f64()).sum())
     };
     ensure!(bits(&["--to", "lab:virtio-ext4,cpus=1"])? > 0.0, "nothing came to the guest");
     ensure!(bits(&["--to", "lab:virtio-ext4", "--udp", "--rate", "100k"])? > 0.0, "no packet came to the guest");
     ensure!(bits(&["--from", "lab:scsi-ext4", "--to", "lab:virtio-ext4"])? > 0.0, "nothing came from guest to guest");
-    let cpus = well(folder.path(), &["lab", "exec", "virtio-ext4,cpus=1,fs=f2fs", "--", "sh", "-c", "nproc; mount"])?;
+    let cpus =
+        well(directory.path(), &["lab", "exec", "virtio-ext4,cpus=1,fs=f2fs", "--", "sh", "-c", "nproc; mount"])?;
     ensure!(cpus.starts_with("1\n") && cpus.contains(" on /mnt type f2fs "), "{cpus}");
     Ok(())
 }

@@ -30,8 +30,8 @@ fn both(guest: &mut Guest, events: &[&str], program: &str) -> Result<Recorded> {
     let summary: Value = serde_json::from_str(&sh(guest, "/fathom show --json /t.fathom")?).context("show --json")?;
     let trace = sh(guest, &format!("cat {TRACING}/trace"))?;
     let window = [number(&summary, "/trace/start_ns")?, number(&summary, "/trace/end_ns")?];
-    let folder = tempfile::tempdir()?;
-    let commands = rows(&guest.fetch("/t.fathom", folder.path())?, "driver_commands")?;
+    let directory = tempfile::tempdir()?;
+    let commands = rows(&guest.fetch("/t.fathom", directory.path())?, "driver_commands")?;
     let inside = |line: &str| -> Option<(String, String)> {
         // `dd-123  [000] .....  12.345678: scsi_dispatch_cmd_start: host_no=0 …`
         let (head, rest) = line.split_once(": ")?;
@@ -227,8 +227,8 @@ pub fn every_disk_error_appears() -> Result<()> {
     let counted: Vec<u64> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
     let text = sh(&mut guest, "/fathom show /t.fathom")?;
     let dev = sh(&mut guest, &format!("cat /sys/block/{name}/dev"))?;
-    let folder = tempfile::tempdir()?;
-    let commands = rows(&guest.fetch("/t.fathom", folder.path())?, "driver_commands")?;
+    let directory = tempfile::tempdir()?;
+    let commands = rows(&guest.fetch("/t.fathom", directory.path())?, "driver_commands")?;
     let (major, minor) = dev.trim().split_once(':').context("MAJOR:MINOR")?;
     let number = (major.parse::<u64>()? << 20 | minor.parse::<u64>()?).to_string();
     let own: Vec<_> = commands.iter().filter(|row| row["disk"] == number).collect();
@@ -300,8 +300,8 @@ fn mmc_row(row: &BTreeMap<String, String>) -> Option<String> {
 }
 
 pub fn mmc_matches_the_kernel() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let log = folder.path().join("card.log");
+    let directory = tempfile::tempdir()?;
+    let log = directory.path().join("card.log");
     let disk = Disk { name: "data".into(), bus: Bus::Sd, bytes: 128 << 20, ext4: true };
     let config = Config {
         disks: vec![disk],

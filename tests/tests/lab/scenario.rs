@@ -9,10 +9,10 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Returns `fathom lab` with these arguments, in that folder, with the tests' kernels.
-pub fn lab(folder: &Path, words: &[&str]) -> Command {
+/// Returns `fathom lab` with these arguments, in that directory, with the tests' kernels.
+pub fn lab(directory: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(fathom());
-    command.current_dir(folder).arg("lab").args(words);
+    command.current_dir(directory).arg("lab").args(words);
     if words[0] != "list" {
         command.arg("--cache").arg(cache());
     }
@@ -28,8 +28,8 @@ pub fn messages(output: &Output) -> String {
 }
 
 /// Runs it with `--json`; returns its exit status and its output.
-fn result(folder: &Path, words: &[&str]) -> Result<(Option<i32>, Value)> {
-    let output = lab(folder, words).arg("--json").output()?;
+fn result(directory: &Path, words: &[&str]) -> Result<(Option<i32>, Value)> {
+    let output = lab(directory, words).arg("--json").output()?;
     let line = serde_json::from_slice(&output.stdout).with_context(|| messages(&output))?;
     hold("lab-run", &line)?;
     Ok((output.status.code(), line))
@@ -38,12 +38,12 @@ fn result(folder: &Path, words: &[&str]) -> Result<(Option<i32>, Value)> {
 /// 25 INSERTs in the guest are 25 in the recording, each traced down to the disk of that driver. QEMU's SD card has no cache, so that
 /// nothing is flushed.
 pub fn insert(scenario: &str, disk: &str) -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let way = if scenario == "scsi-ext4" { "inside" } else { "uprobe" };
     let set = format!("record.arguments=['--probes', '{way}']");
-    let (status, line) = result(folder.path(), &["run", scenario, "--set", &set])?;
+    let (status, line) = result(directory.path(), &["run", scenario, "--set", &set])?;
     ensure!(status == Some(0) && line["ending"] == "ended" && line["functional"] == true, "{status:?}: {line:#}");
-    let made = folder.path().join(format!("{scenario}.lab"));
+    let made = directory.path().join(format!("{scenario}.lab"));
     let archive = made.join("trace.fathom");
     let summary = show(&archive)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 25.0)?;
@@ -86,15 +86,15 @@ pub fn aarch64() -> Result<(), String> {
 /// 25 INSERTs on an arm64 kernel, recorded by the program for aarch64: each of them, and as many bytes as the guest's own kernel counts for
 /// its disk between before and after them (Documentation/admin-guide/iostats.rst: sectors of 512 bytes).
 fn arm64_on(scenario: &str, disk: &str, probes: &str) -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let counters = |to: &str| format!("sync; cat /sys/block/{disk}/stat >/share/{to}; uname -m >/share/machine");
     let load = "fathom workload sqlite --op insert --rows 25 --dir {dir}";
     let set = format!("workload.commands=['{}', '{load}', '{}']", counters("before"), counters("after"));
     let words =
         ["run", scenario, "-o", "out", "--set", &set, "--set", &format!("record.arguments=['--probes', '{probes}']")];
-    let (status, line) = result(folder.path(), &words)?;
+    let (status, line) = result(directory.path(), &words)?;
     ensure!(status == Some(0) && line["ending"] == "ended" && line["functional"] == true, "{status:?}: {line:#}");
-    let made = folder.path().join("out");
+    let made = directory.path().join("out");
     let text = |name: &str| std::fs::read_to_string(made.join(name)).with_context(|| name.to_string());
     ensure!(text("machine")?.trim() == "aarch64", "{line:#}");
     // A probe may be rejected by this architecture's verifier and accepted by others'.
@@ -142,12 +142,12 @@ pub fn every_shipped() -> Result<()> {
             println!("{name} is left out: {why}");
             continue;
         }
-        let folder = tempfile::tempdir()?;
-        let (mut status, mut line) = result(folder.path(), &["run", name])?;
+        let directory = tempfile::tempdir()?;
+        let (mut status, mut line) = result(directory.path(), &["run", name])?;
         if line["ending"] == "hung" {
             // Seen once in ten runs of an SD card with f2fs (docs/reference/limits.md).
             println!("{name} hung, and is run again: {line:#}");
-            (status, line) = result(folder.path(), &["run", name])?;
+            (status, line) = result(directory.path(), &["run", name])?;
         }
         ensure!(status == Some(0) && line["as_expected"] == true, "{name}: {status:?}: {line:#}");
         let least = if name.ends_with("-errors") { 1.0 } else { 25.0 };
@@ -159,8 +159,8 @@ pub fn every_shipped() -> Result<()> {
 
 /// A series leaves a recording of each run and their figure, in which nothing is timed: counts differ by the journal mode alone.
 pub fn series() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let output = lab(folder.path(), &["run", "paper-004,rows=3", "--json"]).output()?;
+    let directory = tempfile::tempdir()?;
+    let output = lab(directory.path(), &["run", "paper-004,rows=3", "--json"]).output()?;
     ensure!(output.status.success(), "{}", messages(&output));
     let lines: Vec<Value> =
         String::from_utf8_lossy(&output.stdout).lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
@@ -171,11 +171,11 @@ pub fn series() -> Result<()> {
     for (line, run) in lines.iter().zip(runs) {
         hold("lab-run", line)?;
         ensure!(line["scenario"] == run["name"] && line["as_expected"] == true, "{line:#}");
-        let archive = folder.path().join(line["recording"]["archive"].as_str().context("archive")?);
+        let archive = directory.path().join(line["recording"]["archive"].as_str().context("archive")?);
         let summary = show(&archive)?;
         near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 3.0)?;
     }
-    let page = std::fs::read_to_string(folder.path().join("paper-004.lab/papers.md"))?;
+    let page = std::fs::read_to_string(directory.path().join("paper-004.lab/papers.md"))?;
     let cells = |what: &str| -> Result<Vec<String>> {
         let line = page.lines().find(|line| line.contains(&format!("| {what} |"))).with_context(|| page.clone())?;
         Ok(line.split('|').skip(3).take(runs.len()).map(|cell| cell.trim().to_string()).collect())
@@ -190,10 +190,10 @@ pub fn series() -> Result<()> {
 
 /// A disk whose writes fail: the program gets the error, and the recording contains it.
 pub fn errors_of_the_disk() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (status, line) = result(folder.path(), &["run", "dm-flakey-errors", "-o", "out"])?;
+    let directory = tempfile::tempdir()?;
+    let (status, line) = result(directory.path(), &["run", "dm-flakey-errors", "-o", "out"])?;
     ensure!(status == Some(0) && line["status"] == 1 && line["as_expected"] == true, "{status:?}: {line:#}");
-    let log = std::fs::read_to_string(folder.path().join("out/workload.log"))?;
+    let log = std::fs::read_to_string(directory.path().join("out/workload.log"))?;
     ensure!(log.contains("disk I/O error"), "{log}");
     Ok(())
 }
@@ -208,47 +208,47 @@ pub fn virtio() -> Result<()> {
 
 /// Settings are applied; a workload that fails is reported with its status, and the recording is still made.
 pub fn failing_workload() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let commands = "workload.commands=['echo {journal_mode} {page_size}', 'mount | grep /mnt', 'exit 3', 'echo never']";
     let settings = ["sqlite.journal_mode=wal", "filesystem.mount=noatime", "record.backend=ftrace", commands];
     let mut words = vec!["run", "virtio-ext4", "--keep", "-o", "out"];
     words.extend(settings.iter().flat_map(|s| ["--set", s]));
-    let (status, line) = result(folder.path(), &words)?;
+    let (status, line) = result(directory.path(), &words)?;
     ensure!(status == Some(1) && line["status"] == 3 && line["as_expected"] == false, "{status:?}: {line:#}");
-    let log = std::fs::read_to_string(folder.path().join("out/workload.log"))?;
+    let log = std::fs::read_to_string(directory.path().join("out/workload.log"))?;
     ensure!(log.contains("wal 4096\n") && log.contains("noatime") && !log.contains("never"), "{log}");
-    let coverage = show(&folder.path().join("out/trace.fathom"))?["coverage"].to_string();
+    let coverage = show(&directory.path().join("out/trace.fathom"))?["coverage"].to_string();
     ensure!(coverage.contains("ftrace"), "{coverage}");
     // The disk is kept: ext4's magic number is at 0x438.
     let mut magic = [0; 2];
-    std::fs::File::open(folder.path().join("out/guest/data"))?.read_exact_at(&mut magic, 0x438)?;
+    std::fs::File::open(directory.path().join("out/guest/data"))?.read_exact_at(&mut magic, 0x438)?;
     ensure!(magic == [0x53, 0xef], "{magic:?}");
-    let command = std::fs::read_to_string(folder.path().join("out/guest/command"))?;
+    let command = std::fs::read_to_string(directory.path().join("out/guest/command"))?;
     ensure!(command.starts_with("qemu-system-x86_64 ") && command.contains("/guest/data"), "{command}");
     Ok(())
 }
 
 /// Typed commands run in the guest, and their output is returned.
 pub fn shell() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let typed = "grep /mnt /proc/mounts\nls -l /dev/disk/disk1\ntty\nfathom --version >/share/version\nexit\n";
-    std::fs::write(folder.path().join("typed"), typed)?;
-    let mut command = lab(folder.path(), &["shell", "--disk", "virtio:64M", "--disk", "nvme", "-o", "."]);
-    let output = command.stdin(std::fs::File::open(folder.path().join("typed"))?).output()?;
+    std::fs::write(directory.path().join("typed"), typed)?;
+    let mut command = lab(directory.path(), &["shell", "--disk", "virtio:64M", "--disk", "nvme", "-o", "."]);
+    let output = command.stdin(std::fs::File::open(directory.path().join("typed"))?).output()?;
     let text = messages(&output);
     ensure!(output.status.success(), "{}: {text}", output.status);
     for part in [" /mnt ext4 ", "-> /dev/nvme0n1", "/dev/ttyS2"] {
         ensure!(text.contains(part), "no {part:?} in {text}");
     }
-    ensure!(std::fs::read_to_string(folder.path().join("version"))?.starts_with("fathom "), "{text}");
+    ensure!(std::fs::read_to_string(directory.path().join("version"))?.starts_with("fathom "), "{text}");
     Ok(())
 }
 
 /// A scenario that cannot run is reported with the reason and a remedy; nothing is left behind.
 pub fn errors() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let fails = |words: &[&str], path: Option<&str>, code: i32, parts: &[&str]| -> Result<()> {
-        let mut command = lab(folder.path(), words);
+        let mut command = lab(directory.path(), words);
         if let Some(path) = path {
             command.env("PATH", path);
         }
@@ -267,22 +267,22 @@ pub fn errors() -> Result<()> {
         2,
         &["--set disk.data.bus=usb", "`usb`", "`nvme`"],
     )?;
-    std::fs::write(folder.path().join("my.toml"), "about = \"x\"\ndisks = 1\n")?;
+    std::fs::write(directory.path().join("my.toml"), "about = \"x\"\ndisks = 1\n")?;
     fails(&["run", "my.toml"], None, 2, &["my.toml: ", "line 2", "unknown field `disks`"])?;
     fails(&["run", "scsi-ext4,forward=7100"], None, 2, &["machine.forward", "lab exec"])?;
     fails(&["run", "scsi-ext4,commit=60"], None, 2, &["no setting \"commit\"", "is quoted"])?;
-    // A series: its settings are checked, and its folder is its own.
+    // A series: its settings are checked, and its directory is its own.
     fails(&["run", "paper-004,bus=usb"], None, 2, &["--set bus=usb", "`usb`"])?;
-    std::fs::create_dir(folder.path().join("mine"))?;
-    std::fs::write(folder.path().join("mine/papers"), "mine")?;
+    std::fs::create_dir(directory.path().join("mine"))?;
+    std::fs::write(directory.path().join("mine/papers"), "mine")?;
     fails(&["run", "paper-004", "-o", "mine"], None, 1, &["mine exists and is not a lab result"])?;
-    std::fs::remove_dir_all(folder.path().join("mine"))?;
+    std::fs::remove_dir_all(directory.path().join("mine"))?;
     fails(&["exec", "paper-004", "--", "true"], None, 2, &["a series", "paper-004-linux"])?;
     fails(&["run", "scsi-ext4"], Some("/nowhere"), 1, &["qemu-system-x86_64 is not installed", "apt-get install"])?;
     // A guest as a device: the same message, before anything boots, prefixed with one name only.
     let record = |device: &str, path: Option<&str>| -> Result<(Option<i32>, String)> {
         let mut command = Command::new(fathom());
-        command.current_dir(folder.path()).args(["record", "-o", "t.fathom", "--device", device, "--", "true"]);
+        command.current_dir(directory.path()).args(["record", "-o", "t.fathom", "--device", device, "--", "true"]);
         if let Some(path) = path {
             command.env("PATH", path);
         }
@@ -298,13 +298,13 @@ pub fn errors() -> Result<()> {
         status == Some(1) && text.contains("lab:scsi-ext4: qemu-system-x86_64 is not installed"),
         "{status:?}: {text}"
     );
-    let list = messages(&lab(folder.path(), &["list"]).output()?);
+    let list = messages(&lab(directory.path(), &["list"]).output()?);
     ensure!(list.lines().any(|l| l.starts_with("scsi-ext4 ") && l.contains("SCSI")), "{list}");
     // The printed scenario is valid as a file.
-    let file = messages(&lab(folder.path(), &["list", "nvme-ext4"]).output()?);
-    std::fs::write(folder.path().join("mine.toml"), file)?;
+    let file = messages(&lab(directory.path(), &["list", "nvme-ext4"]).output()?);
+    std::fs::write(directory.path().join("mine.toml"), file)?;
     fails(&["run", "mine.toml"], Some("/nowhere"), 1, &["qemu-system-x86_64 is not installed"])?;
-    let left = folder.path().read_dir()?.flatten().filter(|e| e.path().is_dir()).count();
-    ensure!(left == 0, "{left} folders are left");
+    let left = directory.path().read_dir()?.flatten().filter(|e| e.path().is_dir()).count();
+    ensure!(left == 0, "{left} directories are left");
     Ok(())
 }

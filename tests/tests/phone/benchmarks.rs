@@ -11,22 +11,22 @@ use std::process::{Command, Stdio};
 
 pub fn benchmark() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let output = bench(&phone, &archive).arg("--json").output()?;
     let value = json(&output)?;
     ensure!(value["results"].as_array().is_some_and(|r| !r.is_empty()), "{value}");
     let facts = fathom_tests::rows(&archive, "facts")?;
     ensure!(facts.iter().any(|f| f["name"] == "device.model" && f["value"] == "Example 7"), "{facts:?}");
     ensure!(processes(&archive)? > 0, "no process");
-    ensure!(fs::read_dir(folder.path())?.count() == 1, "something else was left here");
+    ensure!(fs::read_dir(directory.path())?.count() == 1, "something else was left here");
     // It can be compared with one of this machine.
-    let here = folder.path().join("here.fathom");
+    let here = directory.path().join("here.fathom");
     run(Command::new(fathom())
         .args(QUICK)
         .args(["--quick", "--blocks", "2", "--quiet", "-o"])
         .arg(&here)
-        .current_dir(folder.path()))?;
+        .current_dir(directory.path()))?;
     let output = Command::new(fathom()).args(["bench", "compare"]).args([&here, &archive]).output()?;
     ensure!(told(&output).contains("device.model"), "{}", told(&output));
     clean(&phone)
@@ -34,8 +34,8 @@ pub fn benchmark() -> Result<()> {
 
 pub fn two_devices() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archives = folder.path().join("all");
+    let directory = tempfile::tempdir()?;
+    let archives = directory.path().join("all");
     // A device selected both by its name and by `all` is run once.
     let mut command = phone.fathom();
     command
@@ -53,8 +53,8 @@ pub fn two_devices() -> Result<()> {
 
 pub fn bytecode() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let (archive, jar) = (folder.path().join("b.fathom"), folder.path().join("classes.jar"));
+    let directory = tempfile::tempdir()?;
+    let (archive, jar) = (directory.path().join("b.fathom"), directory.path().join("classes.jar"));
     fs::write(&jar, "dexed classes")?;
     let mut command = phone.fathom();
     command.args([
@@ -91,8 +91,8 @@ pub fn under_way(phone: &Phone, archive: &Path, reconnect: &str) -> Result<std::
         .arg(archive);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     until("a measured process", || {
-        let folder = archive.parent().context("a folder")?;
-        let logs = fs::read_dir(folder)?.filter_map(|e| fs::read_to_string(e.ok()?.path().join("runs.jsonl")).ok());
+        let directory = archive.parent().context("a directory")?;
+        let logs = fs::read_dir(directory)?.filter_map(|e| fs::read_to_string(e.ok()?.path().join("runs.jsonl")).ok());
         Ok(logs.into_iter().any(|log| log.matches("\"replicate\"").count() > 3))
     })?;
     Ok(child)
@@ -100,8 +100,8 @@ pub fn under_way(phone: &Phone, archive: &Path, reconnect: &str) -> Result<std::
 
 pub fn interrupted() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let child = under_way(&phone, &archive, "2m")?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let output = child.wait_with_output()?;
@@ -112,8 +112,8 @@ pub fn interrupted() -> Result<()> {
 
 pub fn cut() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let child = under_way(&phone, &archive, "0")?;
     phone.cut()?;
     let output = child.wait_with_output()?;
@@ -125,7 +125,7 @@ pub fn cut() -> Result<()> {
     ensure!(processes(&archive)? > 0, "nothing was kept");
     phone.connect()?;
     phone.ready()?;
-    // The agent exits, with its command and its folder, at the end of its input.
+    // The agent exits, with its command and its directory, at the end of its input.
     clean(&phone)
 }
 
@@ -137,8 +137,8 @@ const CUTS: usize = 4;
 
 pub fn cuts() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let mut command = phone.fathom();
     command.args(QUICK).args(["--blocks", &BLOCKS.to_string(), "--device", &phone.name(), "-o"]).arg(&archive);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
@@ -187,8 +187,8 @@ pub fn cuts() -> Result<()> {
 
 pub fn fetched() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let mut child = under_way(&phone, &archive, "5m")?;
     // Its host is killed, so that nothing is undone.
     child.kill()?;
@@ -202,7 +202,7 @@ pub fn fetched() -> Result<()> {
     // A run that nobody fetched is stopped, and kept.
     let value = list(&[])?;
     ensure!(value["left"][0]["action"] == "kept", "{value}");
-    let fetched = folder.path().join("fetched.fathom");
+    let fetched = directory.path().join("fetched.fathom");
     let mut command = phone.fathom();
     command.args(["device", "fetch", &phone.name(), &name, "-o"]).arg(&fetched);
     let output = command.output()?;
@@ -215,8 +215,8 @@ pub fn fetched() -> Result<()> {
 
 pub fn reboot() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let child = under_way(&phone, &archive, "2m")?;
     phone.reboot()?;
     let output = child.wait_with_output()?;
@@ -233,8 +233,8 @@ pub fn reboot() -> Result<()> {
 
 pub fn fixed_performance() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let told_device = || phone.shell("cat /data/misc/perfetto-traces/cmd 2>/dev/null; true");
     let [on, off] = ["true", "false"].map(|value| format!("power set-fixed-performance-mode-enabled {value}\n"));
     let output = bench(&phone, &archive).arg("--fixed-performance").output()?;

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 
 pub fn compared() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let mut command = phone.fathom();
     command.args([
         "bench",
@@ -26,7 +26,7 @@ pub fn compared() -> Result<()> {
         "-p",
         "rows=10",
     ]);
-    command.args(["-p", "op=insert", "--b-settings", "journal_mode=wal", "--json"]).current_dir(folder.path());
+    command.args(["-p", "op=insert", "--b-settings", "journal_mode=wal", "--json"]).current_dir(directory.path());
     let value = json(&command.output()?)?;
     let settings = &value["settings"];
     ensure!(settings[0]["a"] == "delete" && settings[0]["b"] == "wal", "{settings}");
@@ -38,7 +38,7 @@ pub fn compared() -> Result<()> {
     let steps = number(&part["steps"][0]["ratio"])? * number(&part["steps"][1]["ratio"])?;
     // Medians do not multiply exactly; they are of the same magnitude.
     ensure!((number(&part["ratio"])? / steps).ln().abs() < 2.0, "{part}");
-    ensure!(folder.path().join("compare/local.fathom").is_dir(), "no archive");
+    ensure!(directory.path().join("compare/local.fathom").is_dir(), "no archive");
     for words in [&["host", "host"][..], &["host", "b.fathom"], &["a.fathom", "b.fathom", "--quick"]] {
         let output = phone.fathom().args(["bench", "compare"]).args(words).output()?;
         ensure!(output.status.code() == Some(2), "{words:?}: {}", told(&output));
@@ -49,11 +49,11 @@ pub fn compared() -> Result<()> {
 /// Counts are arithmetic: SQLite writes the same on both, except for what the journal mode adds.
 pub fn compared_traces() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let words = ["bench", "compare", "host", &phone.name(), "--quick", "--blocks", "2", "--no-wait", "-p", "rows=10"];
     let mut command = phone.fathom();
     command.args(words).args(["-p", "op=insert", "--b-settings", "journal_mode=persist", "--trace", "--json"]);
-    let output = command.current_dir(folder.path()).output()?;
+    let output = command.current_dir(directory.path()).output()?;
     let value = json(&output)?;
     hold("bench-compare-trace", &value)?;
     let recordings = value["traced"]["recordings"].as_array().context("no recordings")?;
@@ -83,8 +83,8 @@ pub fn compared_traces() -> Result<()> {
 
 pub fn papers() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
-    let folder = tempfile::tempdir()?;
-    let page = folder.path().join("page.md");
+    let directory = tempfile::tempdir()?;
+    let page = directory.path().join("page.md");
     let run = |figures: &[&str]| -> Result<Output> {
         let mut command = phone.fathom();
         command.args(["papers"]).args(figures).args([
@@ -96,7 +96,7 @@ pub fn papers() -> Result<()> {
             "--no-wait",
         ]);
         command.args(["--called", "stand-in", "-p", "sqlite.rows=10", "--json", "-o"]).arg(&page);
-        Ok(command.current_dir(folder.path()).output()?)
+        Ok(command.current_dir(directory.path()).output()?)
     };
     let value = json(&run(&["000/9-10", "000/12", "004"])?)?;
     hold("papers-device", &value)?;
@@ -117,14 +117,18 @@ pub fn papers() -> Result<()> {
     ensure!(!text.contains("phone") || !text.contains("- **phone**"), "it is no phone: {text}");
     // What is missing is reported before anything is measured.
     let output =
-        Command::new(fathom()).args(["papers", "--device", "adb:nosuch"]).current_dir(folder.path()).output()?;
-    ensure!(output.status.code() == Some(1) && !folder.path().join("papers-adb-nosuch").exists(), "{}", told(&output));
+        Command::new(fathom()).args(["papers", "--device", "adb:nosuch"]).current_dir(directory.path()).output()?;
+    ensure!(
+        output.status.code() == Some(1) && !directory.path().join("papers-adb-nosuch").exists(),
+        "{}",
+        told(&output)
+    );
     clean(&phone)
 }
 
 /// Runs `fathom papers` for these figures; returns its claims and the page that it wrote.
-fn papers_of(phone: &Phone, folder: &Path, words: &[&str]) -> Result<(Value, String)> {
-    let page = folder.join("page.md");
+fn papers_of(phone: &Phone, directory: &Path, words: &[&str]) -> Result<(Value, String)> {
+    let page = directory.join("page.md");
     let mut command = phone.fathom();
     command.arg("papers").args(words).args([
         "--device",
@@ -136,22 +140,24 @@ fn papers_of(phone: &Phone, folder: &Path, words: &[&str]) -> Result<(Value, Str
         "--json",
         "-o",
     ]);
-    let value = json(&command.arg(&page).current_dir(folder).output()?)?;
+    let value = json(&command.arg(&page).current_dir(directory).output()?)?;
     Ok((value, fs::read_to_string(&page)?))
 }
 
 /// The stand-in's runtime is a fake: the test checks which cells are paired, not their results.
 pub fn papers_bytecode() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let jar = folder.path().join("classes.jar");
+    let directory = tempfile::tempdir()?;
+    let jar = directory.path().join("classes.jar");
     fs::write(&jar, "dexed classes")?;
     let jar = jar.to_str().context("a path")?;
     let words = ["000/1", "000/2", "-p", "linpack.size=100", "-p", "himeno.size=XS", "--dex-jar", jar];
-    let (value, page) = papers_of(&phone, folder.path(), &words)?;
+    let (value, page) = papers_of(&phone, directory.path(), &words)?;
     let results = ["local", &format!("adb-{}", phone.serial.replace(':', "-"))].map(|name| {
-        let archive =
-            folder.path().join(format!("papers-adb-{}", phone.serial.replace(':', "-"))).join(format!("{name}.fathom"));
+        let archive = directory
+            .path()
+            .join(format!("papers-adb-{}", phone.serial.replace(':', "-")))
+            .join(format!("{name}.fathom"));
         fathom_tests::rows(&archive, "cells").unwrap_or_default()
     });
     ensure!(results.iter().all(|cells| !cells.is_empty()), "{value}\n{page}");
@@ -168,15 +174,17 @@ pub fn papers_bytecode() -> Result<()> {
     clean(&phone)
 }
 
-pub fn papers_folders() -> Result<()> {
+pub fn papers_directories() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let dirs = ["--dir", "internal=/data/local/tmp", "--dir", "external=/data/local/tmp", "-p", "seq.count=8"];
-    let here = format!("external={}", folder.path().display());
+    let here = format!("external={}", directory.path().display());
     let words = [&["000/6"][..], &dirs, &["--dir-here", &here]].concat();
-    let (value, page) = papers_of(&phone, folder.path(), &words)?;
-    let expected =
-        format!("- folder external: {} on the host, /data/local/tmp on the device", analysis_escaped(folder.path()));
+    let (value, page) = papers_of(&phone, directory.path(), &words)?;
+    let expected = format!(
+        "- directory external: {} on the host, /data/local/tmp on the device",
+        analysis_escaped(directory.path())
+    );
     ensure!(page.contains(&expected), "{expected}: {page}");
     let claims = value["claims"].as_array().context("claims")?;
     let external: Vec<_> =
@@ -184,14 +192,14 @@ pub fn papers_folders() -> Result<()> {
     ensure!(!external.is_empty(), "{value}");
     for claim in external {
         let why = claim["because"].as_str().unwrap_or_default();
-        ensure!(!why.contains("no folder of external storage"), "{claim}");
+        ensure!(!why.contains("no directory of external storage"), "{claim}");
     }
     clean(&phone)
 }
 
-pub fn refused_folders() -> Result<()> {
+pub fn refused_directories() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for (words, why) in [
         (&["--dir", "internal=data"][..], "absolute path"),
         (&["--dir", "a=/data", "--dir-here", "b=/tmp"], "no --dir of the device has that name"),
@@ -200,7 +208,7 @@ pub fn refused_folders() -> Result<()> {
             .fathom()
             .args(["papers", "000/5", "--device", &phone.name()])
             .args(words)
-            .current_dir(folder.path())
+            .current_dir(directory.path())
             .output()?;
         ensure!(output.status.code() == Some(2) && told(&output).contains(why), "{}", told(&output));
     }
@@ -211,7 +219,7 @@ pub fn refused_folders() -> Result<()> {
 /// cells.
 pub fn papers_networks() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let mut words = vec!["001/7-12", "002/ch4", "--interface", "lo", "--interface-here", "lo"];
     let parameters = [
         "cluster.by=cluster",
@@ -233,7 +241,7 @@ pub fn papers_networks() -> Result<()> {
         "net-devices.seconds=1",
     ];
     words.extend(parameters.iter().flat_map(|parameter| ["-p", parameter]));
-    let (value, page) = papers_of(&phone, folder.path(), &words)?;
+    let (value, page) = papers_of(&phone, directory.path(), &words)?;
     let claims = value["claims"].as_array().context("claims")?;
     let why = |figure: &str| -> Vec<&str> {
         let of_figure = claims.iter().filter(|c| c["figure"] == figure);
@@ -257,8 +265,8 @@ pub fn papers_networks() -> Result<()> {
 /// All five papers in one run, with the smallest possible values: each measured figure is on the page.
 pub fn papers_whole() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
-    let folder = tempfile::tempdir()?;
-    let external = folder.path().join("external");
+    let directory = tempfile::tempdir()?;
+    let external = directory.path().join("external");
     fs::create_dir(&external)?;
     let here = format!("external={}", external.display());
     let mut words = vec!["--interface", "lo", "--interface-here", "lo", "--called", "stand-in", "--dir-here", &here];
@@ -284,7 +292,7 @@ pub fn papers_whole() -> Result<()> {
         "net-devices.seconds=1",
     ];
     words.extend(parameters.iter().flat_map(|parameter| ["-p", parameter]));
-    let (value, page) = papers_of(&phone, folder.path(), &words)?;
+    let (value, page) = papers_of(&phone, directory.path(), &words)?;
     if let Some(keep) = std::env::var_os("FATHOM_KEEP_ARCHIVE") {
         fs::write(Path::new(&keep).join("papers.md"), &page)?;
     }

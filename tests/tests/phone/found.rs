@@ -99,7 +99,7 @@ const VERBS: &[Verb] = &[
 const ENDS: [&str; 5] = ["-INT", "-KILL", "-HUP", "cable", "server"];
 
 /// Returns every file with its size and permissions, every process, the ports of adb, and the mode that `cmd` set last. Without the
-/// program's own folder, and the fake `cmd`'s notes.
+/// program's own directory, and the fake `cmd`'s notes.
 fn snapshot(phone: &Phone) -> Result<String> {
     let files = "find / -xdev \\( -path /proc -o -path /sys -o -path /dev -o -path /data/local/tmp/fathom \
                  -o -path /data/misc/perfetto-traces/cmd \\) -prune -o -exec stat -c '%n %A %s %u' {} + | sort";
@@ -113,7 +113,7 @@ fn snapshot(phone: &Phone) -> Result<String> {
     });
     let set = phone.shell("tail -n 1 /data/misc/perfetto-traces/cmd 2>/dev/null; true")?;
     let mode = if set.trim().ends_with("true") { "fixed performance: on" } else { "fixed performance: off" };
-    // A folder's size grows with its contents.
+    // A directory's size grows with its contents.
     let files: Vec<String> =
         phone.shell(files)?.lines().filter(|l| !l.starts_with("/data/misc/perfetto-traces ")).map(Into::into).collect();
     let [forward, reverse] = ports;
@@ -139,12 +139,12 @@ fn start(uid: u32) -> Result<(Phone, String)> {
 }
 
 fn ends(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let out = folder.path().join("x.fathom");
+    let directory = tempfile::tempdir()?;
+    let out = directory.path().join("x.fathom");
     let out = out.to_str().context("a path")?;
     let words = verb.words.split(' ').map(|word| word.replace("DEVICE", &phone.name()).replace("OUT", out));
     let mut command = phone.fathom();
-    command.args(words).current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(words).current_dir(directory.path()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn()?;
     // A short command may be over before it is seen.
     until("a process there", || {

@@ -27,7 +27,7 @@ pub fn no_server() -> Result<()> {
 
 /// A phone that accepts every request and answers none: all that there is of it is adb's server, which says so much.
 pub fn mute() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for silent_from in [Silent::List, Silent::Shell] {
         for words in [
             &["device", "info", "adb:R58", "--json"][..],
@@ -38,7 +38,7 @@ pub fn mute() -> Result<()> {
         ] {
             let server = MuteServer::start(silent_from)?;
             let mut command = Command::new(fathom());
-            command.args(words).env("ANDROID_ADB_SERVER_PORT", &server.port).current_dir(folder.path());
+            command.args(words).env("ANDROID_ADB_SERVER_PORT", &server.port).current_dir(directory.path());
             let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
             server.reached.recv()?;
             run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
@@ -252,18 +252,18 @@ pub fn same_model() -> Result<()> {
         ensure!(output.status.code() == Some(1) && told(&output).contains(&why), "{device}: {}", told(&output));
     }
     run(a.adb().args(["disconnect"]))?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for words in [
         &["bench", "run", "sqlite", "--quick", "--device", "all"][..],
         &["record", "--all", "--duration", "1", "--device", "all"],
     ] {
-        let output = a.fathom().args(words).arg("-o").arg(folder.path().join("x")).output()?;
+        let output = a.fathom().args(words).arg("-o").arg(directory.path().join("x")).output()?;
         ensure!(
             output.status.code() == Some(1) && told(&output).contains("no usable device"),
             "{words:?}: {}",
             told(&output)
         );
-        ensure!(fs::read_dir(folder.path())?.next().is_none(), "{words:?}: something was left here");
+        ensure!(fs::read_dir(directory.path())?.next().is_none(), "{words:?}: something was left here");
     }
     // A port that listens and sends nothing is offline, or is not listed; it is not waited for.
     let silent = std::net::TcpListener::bind("127.0.0.1:0")?;

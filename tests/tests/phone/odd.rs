@@ -25,18 +25,18 @@ fn archive(phone: &Phone) -> String {
 /// Both have this machine's boot ID; with the same serial number they are one phone, on USB and on Wi-Fi.
 pub fn two_names() -> Result<()> {
     let (a, b) = two()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     for phone in [&a, &b] {
         phone.replay("getprop ro.serialno", b"R5CT\n")?;
     }
-    let shelf = folder.path().join("shelf");
+    let shelf = directory.path().join("shelf");
     let both = format!("{},{}", a.name(), b.name());
     let output = a.fathom().args(QUICK).args(["--blocks", "2", "--device", &both, "-o"]).arg(&shelf).output()?;
     ensure!(output.status.success() && told(&output).contains("the same device"), "{}", told(&output));
     ensure!(processes(&shelf.join(archive(&a)))? > 0 && !shelf.join(archive(&b)).exists(), "{}", told(&output));
     // Two serial numbers are two phones.
     b.replay("getprop ro.serialno", b"R5CU\n")?;
-    let shelf = folder.path().join("two");
+    let shelf = directory.path().join("two");
     let output = a.fathom().args(QUICK).args(["--blocks", "2", "--device", "all", "-o"]).arg(&shelf).output()?;
     ensure!(output.status.success() && !told(&output).contains("the same device"), "{}", told(&output));
     ensure!(processes(&shelf.join(archive(&a)))? > 0 && processes(&shelf.join(archive(&b)))? > 0);
@@ -46,8 +46,8 @@ pub fn two_names() -> Result<()> {
 /// Their measurements in turn, by this machine's clock, which they share.
 pub fn in_turn() -> Result<()> {
     let (a, b) = two()?;
-    let folder = tempfile::tempdir()?;
-    let shelf = folder.path().join("shelf");
+    let directory = tempfile::tempdir()?;
+    let shelf = directory.path().join("shelf");
     let mut command = a.fathom();
     command.args(QUICK).args(["--blocks", "2", "--in-turn", "--device", &format!("{},{}", b.name(), a.name()), "-o"]);
     let output = command.arg(&shelf).output()?;
@@ -69,8 +69,8 @@ pub fn in_turn() -> Result<()> {
 /// continues.
 pub fn killed_server() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     let child = under_way(&phone, &archive, "1m")?;
     run(phone.adb().arg("kill-server"))?;
     let lost = "is back after";
@@ -93,8 +93,8 @@ pub fn killed_server() -> Result<()> {
 /// The local disk fills up during a run: what was received is kept, and what still runs on the device is named.
 pub fn full_here() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let small = folder.path().join("small");
+    let directory = tempfile::tempdir()?;
+    let small = directory.path().join("small");
     let _small = fathom_tests::tmpfs::Tmpfs::new(small.clone(), "400k")?;
     let archive = small.join("b.fathom");
     let child = under_way(&phone, &archive, "2m")?;
@@ -108,7 +108,7 @@ pub fn full_here() -> Result<()> {
     // The complete archive can be fetched from the device, once there is room.
     let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--json"]).output()?)?;
     let name = value["left"][0]["name"].as_str().with_context(|| value.to_string())?.to_owned();
-    let whole = folder.path().join("whole.fathom");
+    let whole = directory.path().join("whole.fathom");
     let output = phone.fathom().args(["device", "fetch", &phone.name(), &name, "-o"]).arg(&whole).output()?;
     ensure!(output.status.success() && processes(&whole)? >= processes(&archive)?, "{}", told(&output));
     clean(&phone)
@@ -118,8 +118,8 @@ pub fn full_here() -> Result<()> {
 /// message names the cause, not the operation that failed because of it.
 pub fn refused_early() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let foreign = folder.path().join("foreign");
+    let directory = tempfile::tempdir()?;
+    let foreign = directory.path().join("foreign");
     fs::create_dir(&foreign)?;
     fs::write(foreign.join("mine"), "text")?;
     phone.replay("trace", &super::perfetto::write_requests(2))?;
@@ -136,13 +136,13 @@ pub fn refused_early() -> Result<()> {
             ensure!(value["left"].as_array().is_some_and(Vec::is_empty), "{shown}: it ran: {value}");
         }
     }
-    ensure!(fs::read_dir(&foreign)?.count() == 1 && fs::read_dir(folder.path())?.count() == 1, "something was left");
+    ensure!(fs::read_dir(&foreign)?.count() == 1 && fs::read_dir(directory.path())?.count() == 1, "something was left");
     let output = phone.fathom().args(["device", "stop", &phone.name(), "nosuch"]).output()?;
     let said = told(&output);
     ensure!(output.status.code() == Some(1) && said.contains("no such detached command: `nosuch`"), "{said}");
     ensure!(!said.contains("facts") && said.matches("fathom: ").count() == 1, "{said}");
     // Of several devices, the next command shown names only the archives that were made.
-    let shelf = folder.path().join("shelf");
+    let shelf = directory.path().join("shelf");
     let both = format!("{},adb:R58M1", phone.name());
     let output = phone.fathom().args(QUICK).args(["--blocks", "2", "--device", &both, "-o"]).arg(&shelf).output()?;
     let said = told(&output);
@@ -163,8 +163,8 @@ pub fn cut_phases() -> Result<()> {
     let size = fs::metadata(fathom())?.len();
     // The copy alone takes some seconds.
     let phone = Phone::start(DAEMON, &Shape { rate: Some(size / 4), ..Shape::default() })?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     for phase in 0..12_u32 {
         let reconnect = if phase % 2 == 0 { "0" } else { "1m" };
         let mut command = phone.fathom();
@@ -188,23 +188,26 @@ pub fn cut_phases() -> Result<()> {
         until("a clean device", left)
             .with_context(|| format!("phase {phase}: {:?} {:?}: {said}", phone.left(), phone.processes()))?;
         if !archive.join("meta.json").exists() {
-            ensure!(fs::read_dir(folder.path())?.next().is_none(), "phase {phase}: half an archive: {said}");
+            ensure!(fs::read_dir(directory.path())?.next().is_none(), "phase {phase}: half an archive: {said}");
         }
         let _ = fs::remove_dir_all(&archive);
     }
     Ok(())
 }
 
-/// Two hosts in containers have the same process number; both use the same folder on the device.
+/// Two hosts in containers have the same process number; both use the same directory on the device.
 pub fn same_process_number() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let contained = |blocks: &str, name: &str| {
         let fathom = phone.fathom();
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).arg(fathom.get_program());
         command.envs(fathom.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.args(QUICK).args(["--blocks", blocks, "--device", &phone.name(), "-o"]).arg(folder.path().join(name));
+        command
+            .args(QUICK)
+            .args(["--blocks", blocks, "--device", &phone.name(), "-o"])
+            .arg(directory.path().join(name));
         command.stdin(Stdio::null());
         command
     };
@@ -213,7 +216,7 @@ pub fn same_process_number() -> Result<()> {
     let output = contained("2", "b.fathom").output()?;
     first.kill()?;
     first.wait()?;
-    ensure!(output.status.success() && processes(&folder.path().join("b.fathom"))? > 0, "{}", told(&output));
+    ensure!(output.status.success() && processes(&directory.path().join("b.fathom"))? > 0, "{}", told(&output));
     json(&phone.fathom().args(["device", "stop", &phone.name(), "--discard", "--json"]).output()?)?;
     clean(&phone)
 }
@@ -221,16 +224,16 @@ pub fn same_process_number() -> Result<()> {
 /// Blanks, quotes and dollars are passed literally; a name that is not UTF-8 is refused, not changed.
 pub fn names() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let odd = "/data/local/tmp/a b'c\"d$(id)`é";
     run(phone.adb().args(["-s", &phone.serial, "shell", "mkdir \"/data/local/tmp/a b'c\\\"d\\$(id)\\`é\""]))?;
-    let archive = folder.path().join("b c'd\"é.fathom");
+    let archive = directory.path().join("b c'd\"é.fathom");
     let mut command = phone.fathom();
     command.args(QUICK).args(["--blocks", "2", "--dir", odd, "--device", &phone.name(), "-o"]).arg(&archive);
     let output = command.output()?;
     ensure!(output.status.success() && processes(&archive)? > 0, "{}", told(&output));
     // Local names may contain any bytes.
-    let bytes = folder.path().join(OsStr::from_bytes(b"x\xff.fathom"));
+    let bytes = directory.path().join(OsStr::from_bytes(b"x\xff.fathom"));
     let output =
         phone.fathom().args(QUICK).args(["--blocks", "2", "--device", &phone.name(), "-o"]).arg(&bytes).output()?;
     ensure!(output.status.success() && bytes.join("meta.json").exists(), "{}", told(&output));
@@ -243,7 +246,7 @@ pub fn names() -> Result<()> {
             "record" => command.args(["--", "echo"]).arg(word),
             _ => command.arg("--store").arg(word),
         };
-        let output = command.current_dir(folder.path()).output()?;
+        let output = command.current_dir(directory.path()).output()?;
         ensure!(output.status.code() == Some(2) && told(&output).contains("UTF-8"), "{words:?}: {}", told(&output));
     }
     phone.shell("rmdir /data/local/tmp/a*")?;
@@ -278,8 +281,8 @@ pub fn interrupted_phases() -> Result<()> {
     let size = fs::metadata(fathom())?.len();
     // The copy alone takes some seconds.
     let phone = Phone::start(DAEMON, &Shape { rate: Some(size / 4), ..Shape::default() })?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("b.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("b.fathom");
     for phase in 0..12_u32 {
         let mut command = phone.fathom();
         command.args(QUICK).args(["--blocks", "2", "--reconnect", "0", "--device", &phone.name(), "-o"]).arg(&archive);
@@ -295,7 +298,11 @@ pub fn interrupted_phases() -> Result<()> {
         until("a clean device", || Ok(phone.left()?.is_empty() && phone.processes()?.is_empty()))
             .with_context(|| format!("phase {phase}: {:?} {:?}", phone.left(), phone.processes()))?;
         if !archive.join("meta.json").exists() {
-            ensure!(fs::read_dir(folder.path())?.next().is_none(), "phase {phase}: half an archive: {}", told(&output));
+            ensure!(
+                fs::read_dir(directory.path())?.next().is_none(),
+                "phase {phase}: half an archive: {}",
+                told(&output)
+            );
         }
         let _ = fs::remove_dir_all(&archive);
     }

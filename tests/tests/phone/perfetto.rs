@@ -10,14 +10,14 @@ use std::process::{Command, Output, Stdio};
 
 pub fn via_perfetto() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("t.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("t.fathom");
     let mut command = phone.fathom();
     command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "0.3", "-o"]).arg(&archive);
     let output = command.output()?;
     // The fake's file is not a trace, and is kept for inspection.
     let said = told(&output);
-    let trace = folder.path().join("t.fathom.pftrace");
+    let trace = directory.path().join("t.fathom.pftrace");
     ensure!(output.status.code() == Some(1) && said.contains("was kept as"), "{said}");
     ensure!(fs::read_to_string(&trace)? == "no trace\n", "{said}");
     // A valid trace: a write that was sent to disk 8:0, twice.
@@ -37,7 +37,7 @@ pub fn via_perfetto() -> Result<()> {
         command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "0.3", "-o"]);
         let output = command.arg(&archive).output()?;
         ensure!(output.status.success() && fs::read(&trace)? == bytes, "{name}: {}", told(&output));
-        let direct = folder.path().join("direct.fathom");
+        let direct = directory.path().join("direct.fathom");
         run(Command::new(fathom()).arg("import").arg(&packed).arg("-o").arg(&direct))?;
         let (there, here) = (fathom_tests::show(&archive)?, fathom_tests::show(&direct)?);
         for part in ["operations", "files", "disks", "driver_commands", "syscalls"] {
@@ -58,18 +58,18 @@ pub fn several() -> Result<()> {
     for (phone, events) in [(&a, 2), (&b, 3)] {
         phone.replay("trace", &write_requests(events))?;
     }
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let record = |devices: &str, name: &str| -> Result<Output> {
         let mut command = a.fathom();
         command.args(["record", "--device", devices, "--via", "perfetto", "--duration", "0.3", "-o"]);
-        Ok(command.arg(folder.path().join(name)).output()?)
+        Ok(command.arg(directory.path().join(name)).output()?)
     };
     let output = record("all", "all")?;
     let said = told(&output);
     ensure!(output.status.success() && said.contains("2 events") && said.contains("3 events"), "{said}");
     ensure!(said.matches("clock was").count() == 2, "{said}");
     for phone in [&a, &b] {
-        let archive = folder.path().join("all").join(format!("adb-{}.fathom", phone.serial.replace(':', "-")));
+        let archive = directory.path().join("all").join(format!("adb-{}.fathom", phone.serial.replace(':', "-")));
         ensure!(archive.with_extension("fathom.pftrace").is_file(), "no trace beside {}", archive.display());
         // Both have this machine's clock, so that the offset is known: zero.
         let facts = fathom_tests::rows(&archive, "facts")?;
@@ -89,17 +89,17 @@ pub fn several() -> Result<()> {
     let output = record("all", "some")?;
     let said = told(&output);
     ensure!(output.status.code() == Some(1) && said.contains(&format!("{} has no recording", b.name())), "{said}");
-    ensure!(fs::read_dir(folder.path().join("some"))?.count() == 2, "{said}");
+    ensure!(fs::read_dir(directory.path().join("some"))?.count() == 2, "{said}");
     let output = record(&format!("{},local", a.name()), "none")?;
-    ensure!(output.status.code() == Some(2) && !folder.path().join("none").exists(), "{}", told(&output));
+    ensure!(output.status.code() == Some(2) && !directory.path().join("none").exists(), "{}", told(&output));
     Ok(())
 }
 
 /// The fake fails as Android's does: with its message, and its exit status.
 pub fn perfetto_refused() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("t.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("t.fathom");
     let record = |duration: &str| -> Result<Output> {
         let mut command = phone.fathom();
         command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", duration, "-o"]);
@@ -108,7 +108,7 @@ pub fn perfetto_refused() -> Result<()> {
     let refused = |why: &str| -> Result<()> {
         let output = record("0.3")?;
         ensure!(output.status.code() == Some(1) && told(&output).contains(why), "{why}: {}", told(&output));
-        ensure!(fs::read_dir(folder.path())?.next().is_none(), "{why}: something was left here");
+        ensure!(fs::read_dir(directory.path())?.next().is_none(), "{why}: something was left here");
         ensure!(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty(), "{why}: something was left there");
         Ok(())
     };
@@ -129,7 +129,7 @@ pub fn perfetto_refused() -> Result<()> {
     let output = record("0.3")?;
     ensure!(told(&output).contains("3 events") && told(&output).contains("blind: "), "{}", told(&output));
     // No room here: the recording stays on the device, and the message says how to fetch it.
-    let full = folder.path().join("full");
+    let full = directory.path().join("full");
     let _small = fathom_tests::tmpfs::Tmpfs::new(full.clone(), "4k")?;
     phone.replay("trace", &[0; 64 << 10])?;
     let mut command = phone.fathom();
@@ -150,8 +150,8 @@ pub fn perfetto_refused() -> Result<()> {
 /// Its trace is removed, too: nobody would fetch it. With Ctrl-C it is fetched first.
 pub fn perfetto_left() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("t.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("t.fathom");
     phone.replay("trace", &write_requests(2))?;
     let runs = || Ok(phone.shell("ps -A -o ARGS")?.contains("/system/bin/perfetto"));
     let start = || -> Result<std::process::Child> {
@@ -163,7 +163,7 @@ pub fn perfetto_left() -> Result<()> {
     };
     let nothing = || {
         until("an end of perfetto", || Ok(!runs()?))?;
-        until("a folder without a trace", || Ok(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty()))
+        until("a directory without a trace", || Ok(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty()))
     };
     let mut child = start()?;
     child.kill()?;

@@ -11,21 +11,21 @@ use std::process::{Command, Stdio};
 
 pub fn refused_recording() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("t.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("t.fathom");
     let mut command = phone.fathom();
     command.args(["record", "--device", &phone.name(), "-o"]).arg(&archive).args(["--", "sleep", "0.1"]);
     let output = command.output()?;
     ensure!(!output.status.success() && !archive.exists(), "{}", told(&output));
     ensure!(told(&output).contains("does not permit this user to trace"), "{}", told(&output));
-    ensure!(fs::read_dir(folder.path())?.count() == 0, "something was left here");
+    ensure!(fs::read_dir(directory.path())?.count() == 0, "something was left here");
     clean(&phone)
 }
 
 pub fn recorded() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("t.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("t.fathom");
     let script = "for i in 1 2 3; do echo x >/data/local/tmp/file; done; rm /data/local/tmp/file; exit 3";
     let mut command = phone.fathom();
     command.args(["record", "--all", "--device", &phone.name(), "-o"]).arg(&archive).args(["--", "sh", "-c", script]);
@@ -58,8 +58,8 @@ type Lines = std::io::Lines<BufReader<std::process::ChildStdout>>;
 /// The command continues; its output of the meantime is printed once, and its writes are in the recording.
 pub fn recording_cut() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("t.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("t.fathom");
     let (child, lines) = recording(&phone, &archive, &[])?;
     phone.cut()?;
     let lines: Vec<String> = lines.collect::<std::io::Result<_>>()?;
@@ -79,12 +79,12 @@ pub fn recording_cut() -> Result<()> {
 
 pub fn interrupted_while_gone() -> Result<()> {
     let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("t.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("t.fathom");
     let (mut child, _lines) = recording(&phone, &archive, &[])?;
     // A part of the log must be here before the device disappears.
     until("a piece of the log", || {
-        let all = fs::read_dir(folder.path())?.filter_map(|e| fs::metadata(e.ok()?.path().join("events.log")).ok());
+        let all = fs::read_dir(directory.path())?.filter_map(|e| fs::metadata(e.ok()?.path().join("events.log")).ok());
         Ok(all.into_iter().any(|log| log.len() > 0))
     })?;
     phone.vanish()?;
@@ -107,7 +107,7 @@ pub fn interrupted_while_gone() -> Result<()> {
     })?;
     let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--list", "--json"]).output()?)?;
     let name = value["left"][0]["name"].as_str().with_context(|| value.to_string())?.to_owned();
-    let whole = folder.path().join("whole.fathom");
+    let whole = directory.path().join("whole.fathom");
     let output = phone.fathom().args(["device", "fetch", &phone.name(), &name, "-o"]).arg(&whole).output()?;
     ensure!(output.status.success(), "{}", told(&output));
     ensure!(fathom_tests::show(&whole)?["trace"]["complete"] == true, "{}", told(&output));
@@ -122,8 +122,8 @@ pub fn one_clock() -> Result<()> {
     let (a, b) = (Phone::start(DAEMON, &root)?, Phone::start(DAEMON, &Shape { open: true, ..root })?);
     // Two devices of the same model, at one adb server.
     b.connect_to(&a)?;
-    let folder = tempfile::tempdir()?;
-    let all = folder.path().join("all");
+    let directory = tempfile::tempdir()?;
+    let all = directory.path().join("all");
     let mut command = a.fathom();
     command.args(["record", "--all", "--device", &format!("{},{}", a.name(), b.name()), "--duration", "1", "-o"]);
     let output = command.arg(&all).output()?;

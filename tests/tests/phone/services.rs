@@ -62,8 +62,8 @@ fn stopped(phone: &Phone, kind: &str) -> Result<()> {
 
 pub fn node() -> Result<()> {
     let phone = phone()?;
-    let folder = tempfile::tempdir()?;
-    let key = folder.path().join("key");
+    let directory = tempfile::tempdir()?;
+    let key = directory.path().join("key");
     run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
     let words = ["pool", "node", "--backend", "memory:4M", "--key", key.to_str().context("a path")?];
     let address = service(&phone, &words)?;
@@ -133,8 +133,8 @@ pub fn net_server() -> Result<()> {
 
 pub fn over_ssh() -> Result<()> {
     let ssh = Ssh::start()?;
-    let folder = tempfile::tempdir()?;
-    let key = folder.path().join("key");
+    let directory = tempfile::tempdir()?;
+    let key = directory.path().join("key");
     run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
     let there = |words: &[&str]| -> Result<Output> {
         let mut command = Command::new(fathom());

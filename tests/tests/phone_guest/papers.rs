@@ -9,8 +9,8 @@ use std::path::Path;
 
 pub fn claims() -> Result<()> {
     let phone = phone(0)?;
-    let folder = tempfile::tempdir()?;
-    let page = folder.path().join("page.md");
+    let directory = tempfile::tempdir()?;
+    let page = directory.path().join("page.md");
     let mut command = phone.fathom();
     command.args([
         "papers",
@@ -25,7 +25,7 @@ pub fn claims() -> Result<()> {
         &phone.name(),
     ]);
     command.args(["--called", "guest", "-p", "sqlite.rows=10", "--json", "-o"]).arg(&page);
-    let value = json(&command.current_dir(folder.path()).output()?)?;
+    let value = json(&command.current_dir(directory.path()).output()?)?;
     let claims = value["claims"].as_array().context("claims")?;
     let of = |figure: &str| claims.iter().filter(|c| c["figure"] == figure).collect::<Vec<_>>();
     // Times of its emulated processor decide no claim.
@@ -61,8 +61,8 @@ const SMALL: [&str; 15] = [
 /// The guest is behind NAT: it reaches this machine, but not the other way round.
 fn made(asked: &str, designs: &str, figures: &[&str]) -> Result<Vec<Value>> {
     let phone = phone(0)?;
-    let folder = tempfile::tempdir()?;
-    let (page, external) = (folder.path().join("page.md"), folder.path().join("external"));
+    let directory = tempfile::tempdir()?;
+    let (page, external) = (directory.path().join("page.md"), directory.path().join("external"));
     fs::create_dir(&external)?;
     let here = format!("external={}", external.display());
     let name = phone.name();
@@ -74,7 +74,7 @@ fn made(asked: &str, designs: &str, figures: &[&str]) -> Result<Vec<Value>> {
     let of = |parameter: &&&str| parameter.split_once('.').is_some_and(|(of, _)| designs.split(' ').any(|d| d == of));
     words.extend(SMALL.iter().filter(of).flat_map(|parameter| ["-p", parameter]));
     let mut command = phone.fathom();
-    let output = command.args(&words).arg("-o").arg(&page).current_dir(folder.path()).output()?;
+    let output = command.args(&words).arg("-o").arg(&page).current_dir(directory.path()).output()?;
     let (value, text) = (json(&output)?, fs::read_to_string(&page)?);
     if let Some(keep) = std::env::var_os("FATHOM_KEEP_ARCHIVE") {
         fs::write(Path::new(&keep).join(format!("papers-{}.md", asked.replace(['/', ' '], "-"))), &text)?;

@@ -77,8 +77,8 @@ fn written(archive: &Path, card: &str, least: f64) -> Result<Value> {
 
 pub fn guest() -> Result<()> {
     let Some(phone) = phone()? else { return Ok(()) };
-    let folder = tempfile::tempdir()?;
-    let archive = folder.path().join("t.fathom");
+    let directory = tempfile::tempdir()?;
+    let archive = directory.path().join("t.fathom");
     let load = load(&phone, &phone)?;
     let mut command = phone.fathom();
     command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "60", "-o"]).arg(&archive);
@@ -103,13 +103,13 @@ pub fn guest() -> Result<()> {
     clean(&phone)
 }
 
-/// Two guests at once, in one folder; the page has both on this machine's clock.
+/// Two guests at once, in one directory; the page has both on this machine's clock.
 pub fn several() -> Result<()> {
     let (Some(a), Some(b)) = (phone()?, phone()?) else { return Ok(()) };
     let cards = [card(&a)?, card(&b)?];
     b.connect_to(&a)?;
-    let folder = tempfile::tempdir()?;
-    let all = folder.path().join("all");
+    let directory = tempfile::tempdir()?;
+    let all = directory.path().join("all");
     let loads = [load(&a, &a)?, load(&a, &b)?];
     let mut command = a.fathom();
     let both = format!("{},{}", a.name(), b.name());
@@ -123,7 +123,7 @@ pub fn several() -> Result<()> {
         // Two emulated machines on a busy host write little in that time.
         written(archive, card, 4096.0)?;
     }
-    let page = folder.path().join("page.html");
+    let page = directory.path().join("page.html");
     run(std::process::Command::new(fathom()).arg("report").args(&archives).arg("-o").arg(&page))?;
     let text = fs::read_to_string(&page)?;
     let block = text.split_once("class=\"together\">").and_then(|(_, rest)| rest.split_once("</script>"));

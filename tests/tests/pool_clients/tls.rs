@@ -11,28 +11,28 @@ use std::process::Command;
 
 /// Creates a certificate authority with this name, and certificates that it signs: a server's and a client's, in files with the names
 /// that servers and clients look for.
-fn authority(folder: &Path, name: &str) -> Result<()> {
-    std::fs::create_dir(folder)?;
+fn authority(directory: &Path, name: &str) -> Result<()> {
+    std::fs::create_dir(directory)?;
     let key = rcgen::KeyPair::generate()?;
     let mut authority = rcgen::CertificateParams::default();
     authority.distinguished_name.push(rcgen::DnType::CommonName, name);
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    std::fs::write(folder.join("ca-cert.pem"), authority.self_signed(&key)?.pem())?;
+    std::fs::write(directory.join("ca-cert.pem"), authority.self_signed(&key)?.pem())?;
     let issuer = rcgen::Issuer::new(authority, key);
     for name in ["server", "client"] {
         let key = rcgen::KeyPair::generate()?;
         let names = vec!["localhost".into(), "127.0.0.1".into()];
         let certificate = rcgen::CertificateParams::new(names)?.signed_by(&key, &issuer)?;
-        std::fs::write(folder.join(format!("{name}-cert.pem")), certificate.pem())?;
-        std::fs::write(folder.join(format!("{name}-key.pem")), key.serialize_pem())?;
+        std::fs::write(directory.join(format!("{name}-cert.pem")), certificate.pem())?;
+        std::fs::write(directory.join(format!("{name}-key.pem")), key.serialize_pem())?;
     }
     Ok(())
 }
 
-/// A folder with the files of one authority, except for some of another's.
-fn mixed(folder: &Path, files: &[(&Path, &str)]) -> Result<()> {
-    std::fs::create_dir(folder)?;
-    files.iter().try_for_each(|(from, name)| Ok(std::fs::copy(from.join(name), folder.join(name)).map(drop)?))
+/// A directory with the files of one authority, except for some of another's.
+fn mixed(directory: &Path, files: &[(&Path, &str)]) -> Result<()> {
+    std::fs::create_dir(directory)?;
+    files.iter().try_for_each(|(from, name)| Ok(std::fs::copy(from.join(name), directory.join(name)).map(drop)?))
 }
 
 /// A coordinator, with its terminal output in a log.
@@ -43,8 +43,8 @@ struct Served {
 }
 
 impl Served {
-    fn start(folder: &Path, name: &str, options: &[&str]) -> Result<Self> {
-        let log = folder.join(name);
+    fn start(directory: &Path, name: &str, options: &[&str]) -> Result<Self> {
+        let log = directory.join(name);
         let mut command = pool(&["serve", "--backend", "memory:64M", "--nbd", "tcp:127.0.0.1:0"]);
         let server = Server::started(command.args(options).stderr(File::create(&log)?))?;
         let address = server.says.trim_start_matches("nbds://").trim_end_matches("/pool").to_string();
@@ -72,19 +72,19 @@ fn refused(command: &mut Command) -> Result<String> {
 }
 
 pub fn checked() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let [ours, theirs, false_ours] = ["ours", "theirs", "false"].map(|name| folder.path().join(name));
+    let directory = tempfile::tempdir()?;
+    let [ours, theirs, false_ours] = ["ours", "theirs", "false"].map(|name| directory.path().join(name));
     authority(&ours, "ours")?;
     authority(&theirs, "theirs")?;
     authority(&false_ours, "ours")?;
     let tls = ours.display().to_string();
-    let served = Served::start(folder.path(), "log", &["--tls", &tls, "--verify-clients"])?;
+    let served = Served::start(directory.path(), "log", &["--tls", &tls, "--verify-clients"])?;
     let uri = served.uri(&ours);
 
     // A client with the right certificate is served normally.
     let told = text(Command::new("nbdinfo").arg(&uri))?;
     ensure!(told.contains("with TLS") && told.contains("export-size: 67108864"), "{told}");
-    let (source, back) = (folder.path().join("source"), folder.path().join("back"));
+    let (source, back) = (directory.path().join("source"), directory.path().join("back"));
     super::image(&source, 64 << 20)?;
     run(Command::new("nbdcopy").arg(&source).arg(&uri))?;
     run(Command::new("nbdcopy").arg("--connections=4").arg(&uri).arg(&back))?;
@@ -106,13 +106,13 @@ pub fn checked() -> Result<()> {
         ("forger", &false_ours, "the TLS handshake failed: invalid peer certificate"),
         ("stranger", &theirs, "the TLS handshake failed: peer sent no certificates"),
     ] {
-        let with = folder.path().join(name);
+        let with = directory.path().join(name);
         mixed(&with, &[(&ours, "ca-cert.pem"), (authority, client[0]), (authority, client[1])])?;
         let messages = refused(Command::new("nbdinfo").arg(served.uri(&with)))?;
         println!("{name}: {messages}");
         served.messages(why)?;
     }
-    let bare = folder.path().join("bare");
+    let bare = directory.path().join("bare");
     mixed(&bare, &[(&ours, "ca-cert.pem")])?;
     let messages = refused(Command::new("nbdinfo").arg(served.uri(&bare)))?;
     println!("no certificate: {messages}");
@@ -131,17 +131,17 @@ pub fn checked() -> Result<()> {
     served.server.end()?;
 
     // Without --verify-clients a client needs no certificate, but encryption is still mandatory.
-    let served = Served::start(folder.path(), "log2", &["--tls", &tls, "--insecure"])?;
+    let served = Served::start(directory.path(), "log2", &["--tls", &tls, "--insecure"])?;
     run(Command::new("nbdinfo").arg(served.uri(&bare)))?;
     refused(Command::new("nbdinfo").arg(format!("nbd://{}/pool", served.address)))?;
     served.server.end()
 }
 
 pub fn crowded() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let ours = folder.path().join("ours");
+    let directory = tempfile::tempdir()?;
+    let ours = directory.path().join("ours");
     authority(&ours, "ours")?;
-    let served = Served::start(folder.path(), "log", &["--tls", &ours.display().to_string(), "--verify-clients"])?;
+    let served = Served::start(directory.path(), "log", &["--tls", &ours.display().to_string(), "--verify-clients"])?;
     let uri = served.uri(&ours);
     let before = silent_connections::open(&served.address)?;
     run(Command::new("nbdinfo").arg("--size").arg(&uri))?;

@@ -36,15 +36,15 @@ const NAMES: [(&str, &str); 7] = [
 /// No time is asserted: the recording says about each operation what the program's own clocks say. A sleep shown as CPU time differs by
 /// more than half of all that it slept.
 pub fn of_all_pairs() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let slow = SlowDisk::create(folder.path(), (500, 30_000), None, 1, &Options::default())?;
+    let directory = tempfile::tempdir()?;
+    let slow = SlowDisk::create(directory.path(), (500, 30_000), None, 1, &Options::default())?;
     slow.slow()?;
     let disk = slow.disk.path().display().to_string();
     let mut wrong = Vec::new();
     let pairs =
         [(&["statement", "mark", "inferred", "call"][..], &[][..]), (&["function"], &["--op", "libc.so.6:qsort"])];
     for (kinds, options) in pairs {
-        let (archive, own) = perform(folder.path(), &disk, kinds, options)?;
+        let (archive, own) = perform(directory.path(), &disk, kinds, options)?;
         let shown = Shown::read(&archive)?;
         let operations = own.iter().filter(|own| own.kind != "call" || own.wait == "sync");
         for own in operations {
@@ -71,8 +71,8 @@ struct.pack_into("<QQIIQ32s", area, 64, begin, end, os.getpid(), os.getpid(), 1,
 
 /// Time is CPU time only where a sleep would have been recorded.
 pub fn before_marks_are_mapped() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let archive = record(folder.path(), &[], &["python3", "-c", MARKS_LATE])?;
+    let directory = tempfile::tempdir()?;
+    let archive = record(directory.path(), &[], &["python3", "-c", MARKS_LATE])?;
     let shown = Shown::read(&archive)?;
     let mark = &shown.operations[..];
     ensure!(mark.len() == 1, "{mark:?}");
@@ -82,8 +82,8 @@ pub fn before_marks_are_mapped() -> Result<()> {
     Ok(())
 }
 
-fn perform(folder: &Path, disk: &str, kinds: &[&str], options: &[&str]) -> Result<(PathBuf, Vec<Own>)> {
-    let archive = folder.join(format!("{}.fathom", kinds[0]));
+fn perform(directory: &Path, disk: &str, kinds: &[&str], options: &[&str]) -> Result<(PathBuf, Vec<Own>)> {
+    let archive = directory.join(format!("{}.fathom", kinds[0]));
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "-o"]).arg(&archive).args(options);
     let output = run(command.args(["--", "python3", PROGRAM, disk]).args(kinds))?;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Records a command; returns the archive and the command's stdout.
-pub fn recorded(folder: &Path, ops: &[&str], argv: &[&str]) -> Result<(PathBuf, String)> {
-    let archive = folder.join("t.fathom");
+pub fn recorded(directory: &Path, ops: &[&str], argv: &[&str]) -> Result<(PathBuf, String)> {
+    let archive = directory.join("t.fathom");
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet"]).args(ops.iter().flat_map(|op| ["--op", op]));
     command.arg("-o").arg(&archive).arg("--").args(argv);
@@ -35,11 +35,11 @@ fn is_flushed(count: f64, sum: &impl Fn(&str) -> f64) -> Result<()> {
 /// RocksDB counts its write groups: threads that wrote for themselves and others, threads whose writes another made, and how
 /// often the log was synced.
 pub fn rocksdb() -> Result<()> {
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let database = format!("--db={}", disk.path().join("r").display());
     let argv =
         ["db_bench", "--benchmarks=fillrandom", "--threads=4", "--num=50", "--sync=1", "--statistics", &database];
-    let (archive, said) = recorded(folder.path(), &["rocksdb"], &argv)?;
+    let (archive, said) = recorded(directory.path(), &["rocksdb"], &argv)?;
     let counter = |name: &str| -> Result<f64> {
         let line =
             said.lines().find(|line| line.starts_with(&format!("rocksdb.{name} COUNT"))).context(said.clone())?;
@@ -52,7 +52,7 @@ pub fn rocksdb() -> Result<()> {
     is_flushed(count, &sum)
 }
 
-/// argv: a folder. Eight threads, each with its own keys; they are written in as many groups as the log has records.
+/// argv: a directory. Eight threads, each with its own keys; they are written in as many groups as the log has records.
 const LEVELDB: &str = "
 import plyvel, sys, threading
 db = plyvel.DB(sys.argv[1], create_if_missing=True)
@@ -81,10 +81,10 @@ fn records(log: &[u8]) -> usize {
 /// LevelDB has no counters; its log has a record for each group. Debian's exports only the functions around its own
 /// (`DB::Put`).
 pub fn leveldb() -> Result<()> {
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let database = disk.path().join("l");
     let argv = ["/usr/bin/python3", "-c", LEVELDB, &database.display().to_string()];
-    let (archive, _) = recorded(folder.path(), &["leveldb"], &argv)?;
+    let (archive, _) = recorded(directory.path(), &["leveldb"], &argv)?;
     let summary = show(&archive)?;
     let (count, sum) =
         operation(&summary, "leveldb::DB::Put").or_else(|_| operation(&summary, "leveldb::DBImpl::Write"))?;
@@ -102,7 +102,7 @@ pub fn has_plyvel() -> Result<(), String> {
     has.then_some(()).ok_or_else(|| "python3-plyvel is not installed".into())
 }
 
-/// argv: a folder. Four clients of a MariaDB of its own, each with 25 transactions; prints its counters before and after.
+/// argv: a directory. Four clients of a MariaDB of its own, each with 25 transactions; prints its counters before and after.
 const MARIADB: &str = "
 own() { echo --no-defaults --datadir=$1 --user=root --socket=$1/socket; }
 counters() {
@@ -135,7 +135,7 @@ wait $server
 /// count, which thread committed for which.
 pub fn innodb() -> Result<()> {
     const COMPLETES: &str = "thd_decrement_pending_ops";
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let data = disk.path().join("m").display().to_string();
     run(Command::new("mariadb-install-db").args(["--no-defaults", "--user=root", "--skip-test-db"]).args([
         "--auth-root-authentication-method=normal",
@@ -143,7 +143,7 @@ pub fn innodb() -> Result<()> {
         "--innodb-log-file-size=16M",
     ]))?;
     let completes = format!("mariadbd:{COMPLETES}");
-    let (archive, said) = recorded(folder.path(), &["innodb", &completes], &["sh", "-c", MARIADB, "sh", &data])?;
+    let (archive, said) = recorded(directory.path(), &["innodb", &completes], &["sh", "-c", MARIADB, "sh", &data])?;
     let counters: Vec<f64> = said.lines().filter_map(|line| line.split_once('\t')?.1.parse().ok()).collect();
     let [commits_before, syncs_before, commits, syncs] = counters[..] else { anyhow::bail!("{said}") };
     ensure!(commits - commits_before == 100.0, "{said}");

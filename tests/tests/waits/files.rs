@@ -6,7 +6,7 @@ use fathom_tests::{ext4, record, rows, run, show};
 use serde_json::Value;
 use std::process::Command;
 
-/// argv: a folder on a disk. Everything is done outside operations but the syncs and the synchronous write.
+/// argv: a directory on a disk. Everything is done outside operations but the syncs and the synchronous write.
 const PROGRAM: &str = r#"
 import mmap, os, sys
 os.chdir(sys.argv[1])
@@ -34,7 +34,7 @@ os.ftruncate(target, 9000)
 os.link("target", "linked")
 os.symlink("target", "symbolic")
 os.mkdir("folder")
-os.rename("linked", "folder/linked")
+os.rename("linked", "directory/linked")
 os.unlink("symbolic")
 for i in range(5):
     os.pwrite(source, b"d" * 4096, 4096 * i)
@@ -61,8 +61,8 @@ const TRUTH: [(&str, u64, u64); 14] = [
 ];
 
 pub fn add_up() -> Result<()> {
-    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
-    let archive = record(folder.path(), &[], &["python3", "-c", PROGRAM, &disk.path().display().to_string()])?;
+    let (disk, directory) = (ext4()?, tempfile::tempdir()?);
+    let archive = record(directory.path(), &[], &["python3", "-c", PROGRAM, &disk.path().display().to_string()])?;
     let summary = show(&archive)?;
     let own = disk.path().display().to_string();
     // The interpreter's own files: it opens, reads and maps its modules.

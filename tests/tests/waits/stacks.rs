@@ -13,21 +13,26 @@ use std::process::Command;
 /// Flags common to both.
 const OPTIMISED: [&str; 4] = ["-O2", "-g0", "-Wall", "-pthread"];
 
-fn compiled(folder: &Path, flags: &[&str]) -> Result<PathBuf> {
+fn compiled(directory: &Path, flags: &[&str]) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/sleeper.c");
-    let program = folder.join("sleeper");
+    let program = directory.join("sleeper");
     run(Command::new("cc").args(OPTIMISED).args(flags).arg(source).arg("-o").arg(&program))?;
     Ok(program)
 }
 
 /// Records `work`; returns the rows of the program's functions and those of the kernel's, and the archive. A kernel that does not run the
 /// scheduler's probes (docs/reference/limits.md, "A probe that is not run") hides a sleep: then it is recorded again, at most three times.
-fn stacks(folder: &Path, program: &Path, how: &str, more: &[&str]) -> Result<(Vec<StackRow>, Vec<StackRow>, PathBuf)> {
+fn stacks(
+    directory: &Path,
+    program: &Path,
+    how: &str,
+    more: &[&str],
+) -> Result<(Vec<StackRow>, Vec<StackRow>, PathBuf)> {
     let operation = format!("{}:{}", program.display(), if how == "many" { "nap" } else { "work" });
-    let file = folder.join("written").display().to_string();
+    let file = directory.join("written").display().to_string();
     let options = [&["--op", &operation], more].concat();
     for _ in 0..3 {
-        let archive = record(folder, &options, &[&program.display().to_string(), how, &file])?;
+        let archive = record(directory, &options, &[&program.display().to_string(), how, &file])?;
         let recorded = Archive::open(&archive)?;
         let losses: Vec<LossRow> = recorded.rows()?;
         if losses.iter().all(|loss| loss.source != LossSource::NotRun) {
@@ -52,14 +57,14 @@ pub fn exact() -> Result<()> {
         &["-fomit-frame-pointer"],
         &["-fno-omit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
     ] {
-        let folder = tempfile::tempdir()?;
-        let program = compiled(folder.path(), flags)?;
+        let directory = tempfile::tempdir()?;
+        let program = compiled(directory.path(), flags)?;
         for (how, function, in_kernel) in [
             ("timer", "sleep_by_timer", "nanosleep"),
             ("pipe", "wait_for_pipe", "pipe_read"),
             ("futex", "wait_for_futex", "futex_wait"),
         ] {
-            let (of_program, of_kernel, archive) = stacks(folder.path(), &program, how, &[])?;
+            let (of_program, of_kernel, archive) = stacks(directory.path(), &program, how, &[])?;
             let chain = [function, "middle", "work", "main"];
             let row = of_program.iter().find(|row| holds(row, &chain));
             let seen = || show(&archive).map_or_else(|error| error.to_string(), |summary| summary.to_string());
@@ -77,9 +82,9 @@ pub fn exact() -> Result<()> {
 
 /// The same, inside the process: the object's stubs replace return addresses.
 pub fn exact_inside() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = compiled(folder.path(), &["-fomit-frame-pointer"])?;
-    let (of_program, _, _) = stacks(folder.path(), &program, "timer", &["--probes", "auto"])?;
+    let directory = tempfile::tempdir()?;
+    let program = compiled(directory.path(), &["-fomit-frame-pointer"])?;
+    let (of_program, _, _) = stacks(directory.path(), &program, "timer", &["--probes", "auto"])?;
     let chain = ["sleep_by_timer", "middle", "work", "main"];
     ensure!(of_program.iter().any(|row| holds(row, &chain) && row.ended.is_none()), "{of_program:#?}");
     Ok(())
@@ -90,9 +95,9 @@ pub fn honest() -> Result<()> {
     let none = ["-fomit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
     let truth = ["sleep_by_timer", "sleep_astray", "middle", "work", "main"];
     for how in ["timer", "garbage"] {
-        let folder = tempfile::tempdir()?;
-        let program = compiled(folder.path(), &none)?;
-        let (of_program, _, _) = stacks(folder.path(), &program, how, &[])?;
+        let directory = tempfile::tempdir()?;
+        let program = compiled(directory.path(), &none)?;
+        let (of_program, _, _) = stacks(directory.path(), &program, how, &[])?;
         let own = |row: &&StackRow| row.end_ns - row.start_ns > 1_000_000 && row.operation.is_some();
         let row = of_program.iter().find(own).with_context(|| format!("{how}: no sleep in {of_program:#?}"))?;
         ensure!(row.ended.is_some(), "{how}: {row:?}");
@@ -109,9 +114,9 @@ pub fn honest() -> Result<()> {
 
 /// Sleeps that exceed the budget: in no window are more than a tenth of a second's taken, and all are accounted for.
 pub fn budget() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = compiled(folder.path(), &["-fno-omit-frame-pointer"])?;
-    let (of_program, of_kernel, archive) = stacks(folder.path(), &program, "many", &[])?;
+    let directory = tempfile::tempdir()?;
+    let program = compiled(directory.path(), &["-fno-omit-frame-pointer"])?;
+    let (of_program, of_kernel, archive) = stacks(directory.path(), &program, "many", &[])?;
     let summary = show(&archive)?;
     let fact = |name: &str| -> Result<u64> {
         let value = summary["environment"][name]["value"].as_str().with_context(|| format!("no {name}"))?;
@@ -130,12 +135,12 @@ pub fn budget() -> Result<()> {
 
 /// What `show` prints, and what it omits when no stacks were requested.
 pub fn shown() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = compiled(folder.path(), &["-fomit-frame-pointer"])?;
+    let directory = tempfile::tempdir()?;
+    let program = compiled(directory.path(), &["-fomit-frame-pointer"])?;
     let text = |archive: &Path| -> Result<String> {
         Ok(String::from_utf8(run(Command::new(fathom()).arg("show").arg(archive))?.stdout)?)
     };
-    let (_, _, archive) = stacks(folder.path(), &program, "timer", &[])?;
+    let (_, _, archive) = stacks(directory.path(), &program, "timer", &[])?;
     let said = text(&archive)?;
     let line = said.split_whitespace().collect::<Vec<_>>().join(" ");
     ensure!(
@@ -146,7 +151,7 @@ pub fn shown() -> Result<()> {
     let waits = &summary["operations"].as_array().context("operations[]")?[0]["slow_waits"];
     ensure!(waits[0]["program_ended"].is_null() && waits[0]["times"] == 1, "{waits}");
     std::fs::remove_dir_all(&archive)?;
-    let (of_program, of_kernel, archive) = stacks(folder.path(), &program, "timer", &["--stacks", "off"])?;
+    let (of_program, of_kernel, archive) = stacks(directory.path(), &program, "timer", &["--stacks", "off"])?;
     ensure!(of_program.is_empty() && of_kernel.is_empty() && !text(&archive)?.contains("slow wait"), "--stacks off");
     let summary = show(&archive)?;
     let probe = summary["coverage"].as_array().context("coverage[]")?.iter().find(|p| p["probe"] == "stacks");
@@ -157,15 +162,19 @@ pub fn shown() -> Result<()> {
 
 /// `lodger.c` with a library, in which only `work` has a name once it is stripped.
 struct Lodger {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     program: PathBuf,
     library: PathBuf,
 }
 
 impl Lodger {
     fn new() -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let own = Self { program: folder.path().join("lodger"), library: folder.path().join("liblodger.so"), folder };
+        let directory = tempfile::tempdir()?;
+        let own = Self {
+            program: directory.path().join("lodger"),
+            library: directory.path().join("liblodger.so"),
+            directory,
+        };
         own.compile(&["-fno-omit-frame-pointer"], "lodger.c", &own.program)?;
         own.compile(&["-fomit-frame-pointer", "-shared", "-fPIC", "-Dmain=no_main"], "sleeper.c", &own.library)?;
         Ok(own)
@@ -187,7 +196,7 @@ impl Lodger {
 
     /// Returns the program's functions of the sleeps of more than 20 ms in `run`, in order.
     fn sleeps(&self, argv: &[&str]) -> Result<Vec<StackRow>> {
-        let archive = record(self.folder.path(), &["--op", &format!("{}:run", self.program.display())], argv)?;
+        let archive = record(self.directory.path(), &["--op", &format!("{}:run", self.program.display())], argv)?;
         let mut rows: Vec<StackRow> = Archive::open(&archive)?.rows()?;
         std::fs::remove_dir_all(&archive)?;
         rows.retain(|row| row.kind == "program" && row.operation.is_some() && row.end_ns - row.start_ns > 20_000_000);
@@ -206,8 +215,8 @@ pub fn of_lost_library() -> Result<()> {
     // Only this process sees the file system that the library is on, at a path where others see another file.
     let hidden = "mount -t tmpfs none \"${3%/*}/of-its-own\" && cp \"$3\" \"${3%/*}/of-its-own/lib.so\" && \
                   exec \"$1\" \"$2\" \"${3%/*}/of-its-own/lib.so\"";
-    std::fs::create_dir(lodger.folder.path().join("of-its-own"))?;
-    std::fs::write(lodger.folder.path().join("of-its-own/lib.so"), "another one")?;
+    std::fs::create_dir(lodger.directory.path().join("of-its-own"))?;
+    std::fs::write(lodger.directory.path().join("of-its-own/lib.so"), "another one")?;
     for (by, place) in
         [(&["unshare", "--mount", "sh", "-c", hidden, "sh"][..], "library"), (&[], "replaced"), (&[], "unlinked")]
     {
@@ -231,7 +240,7 @@ pub fn of_closed_library() -> Result<()> {
 /// A program with another root than the recorder, with libraries that exist only there.
 pub fn of_own_root() -> Result<()> {
     let lodger = Lodger::new()?;
-    let root = lodger.folder.path().join("root");
+    let root = lodger.directory.path().join("root");
     let shown = |path: &Path| path.display().to_string();
     let said = run(Command::new("ldd").arg(&lodger.program))?.stdout;
     let said = String::from_utf8(said)?;
@@ -240,7 +249,7 @@ pub fn of_own_root() -> Result<()> {
     files.extend([&*program, &*library]);
     for file in files {
         let to = root.join(file.trim_start_matches('/'));
-        std::fs::create_dir_all(to.parent().context("a folder")?)?;
+        std::fs::create_dir_all(to.parent().context("a directory")?)?;
         std::fs::copy(file, to)?;
     }
     // These names do not exist outside.
@@ -322,12 +331,12 @@ pub fn of_hostile_name() -> Result<()> {
 /// musl's functions have neither unwind information nor frame pointers: with those of the program the function that called them is skipped.
 /// It is still named, from the call instruction of its caller, and a possible gap is marked.
 pub fn of_static_program() -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let directory = tempfile::tempdir()?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/sleeper.c");
-    let program = folder.path().join("sleeper");
+    let program = directory.path().join("sleeper");
     let flags = ["-static", "-fno-omit-frame-pointer"];
     run(Command::new("musl-gcc").args(OPTIMISED).args(flags).arg(source).arg("-o").arg(&program))?;
-    let (of_program, _, _) = stacks(folder.path(), &program, "timer", &[])?;
+    let (of_program, _, _) = stacks(directory.path(), &program, "timer", &[])?;
     let own = |row: &&StackRow| row.end_ns - row.start_ns > 1_000_000 && row.operation.is_some();
     let row = of_program.iter().find(own).with_context(|| format!("no sleep in {of_program:#?}"))?;
     ensure!(holds(row, &["sleep_by_timer", "middle", "work", "main"]), "{row:#?}");

@@ -164,11 +164,11 @@ impl Test {
 /// A file cannot be copied.
 #[cfg(test)]
 pub fn copy_sources(from: &Path, to: &Path) -> Result<()> {
-    let pages = std::fs::read_dir(from.join(results::FOLDER))?.flatten().map(|entry| entry.path());
+    let pages = std::fs::read_dir(from.join(results::DIRECTORY))?.flatten().map(|entry| entry.path());
     let pages = pages.filter(|path| path.extension().is_some_and(|e| e == "md"));
     for path in pages.chain([from.join(SOURCE)]) {
         let copy = to.join(path.strip_prefix(from)?);
-        std::fs::create_dir_all(copy.parent().context("a file is in a folder")?)?;
+        std::fs::create_dir_all(copy.parent().context("a file is in a directory")?)?;
         std::fs::copy(&path, copy)?;
     }
     Ok(())
@@ -179,15 +179,15 @@ mod tests {
     use super::*;
 
     fn made(claims: &str, results: &str) -> Result<String> {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         let write = |path: &str, text: &str| {
-            let path = folder.path().join(path);
+            let path = directory.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
         write(SOURCE, &format!("[[paper]]\nnumber = \"000\"\nabout = \"a device\"\n{claims}"));
         write("docs/results/papers.md", results);
-        page(folder.path())
+        page(directory.path())
     }
 
     const RESULTS: &str = "### 000 figure 2: CPU\n\n| cell | ours | 95 % interval | unit | processes | |\n|---|---:|---:|---|---:|---|\n\

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 
 /// Where the pages are.
-pub const FOLDER: &str = "docs/results";
+pub const DIRECTORY: &str = "docs/results";
 
 /// The pages of results.
 #[derive(Debug)]
@@ -26,23 +26,23 @@ pub struct Value {
 
 impl Results {
     pub fn of(root: &Path) -> Self {
-        Self(root.join(FOLDER))
+        Self(root.join(DIRECTORY))
     }
 
     /// Returns a value of the table below the heading that begins with `table`. `place` has words of the row's first cells, and after a
     /// `|` the column, counted from 1 behind the first one, where that is not the column "ours".
     pub fn value(&self, page: &str, table: &str, place: &str) -> Result<Value> {
         let text =
-            std::fs::read_to_string(self.0.join(page)).with_context(|| format!("cannot read {FOLDER}/{page}"))?;
+            std::fs::read_to_string(self.0.join(page)).with_context(|| format!("cannot read {DIRECTORY}/{page}"))?;
         let rows = rows_below(&text, table);
-        ensure!(!rows.is_empty(), "{FOLDER}/{page} has no table below the heading \"{table}\"");
+        ensure!(!rows.is_empty(), "{DIRECTORY}/{page} has no table below the heading \"{table}\"");
         let (words, column) = match place.split_once('|') {
             Some((words, column)) => {
                 (words.trim(), Some(column.trim().parse::<usize>().context("a column is a number")?))
             }
             None => (place.trim(), None),
         };
-        value_of(&rows, words, column).with_context(|| format!("{FOLDER}/{page}, {table}"))
+        value_of(&rows, words, column).with_context(|| format!("{DIRECTORY}/{page}, {table}"))
     }
 }
 

@@ -47,31 +47,35 @@ pub fn declared(page: &str) -> Result<BTreeMap<String, Room>> {
 /// The packages' violations.
 pub fn offences(rooms: &BTreeMap<String, Room>, packages: &[Package]) -> Vec<String> {
     let mut offences = Vec::new();
-    let ours: BTreeMap<&str, &str> =
-        packages.iter().map(|p| (p.name.as_str(), p.folder.strip_prefix("crates/").unwrap_or(&p.folder))).collect();
+    let ours: BTreeMap<&str, &str> = packages
+        .iter()
+        .map(|p| (p.name.as_str(), p.directory.strip_prefix("crates/").unwrap_or(&p.directory)))
+        .collect();
     for package in packages {
         let name = ours[package.name.as_str()];
         let Some(room) = rooms.get(name) else {
-            offences.push(format!("{}: the room is not in docs/internals/architecture.md", package.folder));
+            offences.push(format!("{}: the room is not in docs/internals/architecture.md", package.directory));
             continue;
         };
         let lower = |used: &str| rooms.get(used).is_some_and(|u| u.floor < room.floor);
         for used in &package.uses {
             let Some(used) = ours.get(used.as_str()) else {
                 if room.only.as_ref().is_some_and(|only| !only.contains(used)) {
-                    offences.push(format!("{}: may not depend on {used}", package.folder));
+                    offences.push(format!("{}: may not depend on {used}", package.directory));
                 }
                 continue;
             };
             let allowed = room.may_use.iter().any(|m| m == used || (m == "*" && lower(used)));
             if !allowed {
-                offences
-                    .push(format!("{}: the arrow to {used} is not in docs/internals/architecture.md", package.folder));
+                offences.push(format!(
+                    "{}: the arrow to {used} is not in docs/internals/architecture.md",
+                    package.directory
+                ));
             }
         }
         for used in package.tests_use.iter().filter_map(|u| ours.get(u.as_str())) {
             if !lower(used) {
-                offences.push(format!("{}: its tests use {used}, which is not on a lower floor", package.folder));
+                offences.push(format!("{}: its tests use {used}, which is not on a lower floor", package.directory));
             }
         }
     }
@@ -91,11 +95,11 @@ mod tests {
 | `cli` | 2 | * | any | prints |
 ";
 
-    fn package(folder: &str, uses: &[&str], tests_use: &[&str]) -> Package {
+    fn package(directory: &str, uses: &[&str], tests_use: &[&str]) -> Package {
         let own = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
-        let name = if folder == "crates/cli" { "fathom" } else { folder.trim_start_matches("crates/") };
+        let name = if directory == "crates/cli" { "fathom" } else { directory.trim_start_matches("crates/") };
         let (uses, tests_use) = (own(uses), own(tests_use));
-        Package { name: name.into(), folder: folder.into(), uses, tests_use, tests: vec![] }
+        Package { name: name.into(), directory: directory.into(), uses, tests_use, tests: vec![] }
     }
 
     fn house(stats: Package) -> Vec<String> {

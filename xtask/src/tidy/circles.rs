@@ -1,7 +1,7 @@
 //! Within a room a file uses files below it: no two files of a room use each other, not even by way of others.
 //!
-//! A module and the files in its folder form a unit, so a file may use items of the file above its folder (`super::X`), and that file
-//! the files in its folder. Every other circle is an offence, unless the page of the architecture names it with a reason.
+//! A module and the files in its directory form a unit, so a file may use items of the file above its directory (`super::X`), and that file
+//! the files in its directory. Every other circle is an offence, unless the page of the architecture names it with a reason.
 //!
 //! **Uncertain.** Paths are read from the text: `use` trees, and paths that begin with `crate`, `self`, `super` or a module's own
 //! child. A name that a file re-exports is followed to its definition. Uses by a macro or a method call are not seen.
@@ -180,7 +180,7 @@ fn resolve(modules: &BTreeMap<Module, Names>, of: &[String], path: &[String], de
     Some(globs.find_map(|glob| resolve(modules, &at, &[glob, rest].concat(), depth - 1)).unwrap_or(at))
 }
 
-/// Modules that use each other, ignoring the file above a folder for those in the folder.
+/// Modules that use each other, ignoring the file above a directory for those in the directory.
 fn circles(modules: &BTreeMap<Module, Names>) -> Vec<BTreeSet<Module>> {
     let mut reaches: BTreeMap<&Module, BTreeSet<Module>> = BTreeMap::new();
     for (module, names) in modules {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn module_and_its_folder_may_use_each_other() {
+    fn module_and_its_directory_may_use_each_other() {
         assert_eq!(
             house(&[("a", "mod b;\nuse b::c;\npub struct A;\n"), ("a/b", "use super::A;\npub fn c() {}\n")]),
             [""; 0]

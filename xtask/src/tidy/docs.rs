@@ -79,7 +79,7 @@ fn split(line: &str) -> Vec<String> {
 /// The command lines that the program refuses.
 pub fn refused(program: &Path, commands: &[Line]) -> Result<Vec<String>> {
     // A program that did not support the variable would really record, or delete: it must refuse nonsense, and accept a
-    // verb on a folder that cannot exist.
+    // verb on a directory that cannot exist.
     let nonsense = parses(program, &["--no-such-option".into()])?;
     let harmless = parses(program, &["show".into(), "/nonexistent/x.fathom".into()])?;
     ensure!(!nonsense && harmless, "{} does not honour FATHOM_PARSE_ONLY", program.display());
@@ -103,14 +103,14 @@ fn parses(program: &Path, arguments: &[String]) -> Result<bool> {
 pub fn broken_links(root: &Path, files: &[File]) -> Vec<String> {
     let mut broken = Vec::new();
     for file in files.iter().filter(|f| f.path.ends_with(".md")) {
-        let folder = Path::new(&file.path).parent().unwrap_or(Path::new(""));
+        let directory = Path::new(&file.path).parent().unwrap_or(Path::new(""));
         for (line, target) in links(&file.text) {
             let target = target.split(' ').next().unwrap_or_default();
             let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
             if path.contains("://") || path.starts_with("mailto:") {
                 continue;
             }
-            let to = if path.is_empty() { root.join(&file.path) } else { root.join(folder).join(path) };
+            let to = if path.is_empty() { root.join(&file.path) } else { root.join(directory).join(path) };
             if !path.is_empty() && !to.exists() {
                 broken.push(format!("{}:{line}: there is no {path}", file.path));
                 continue;
@@ -175,16 +175,16 @@ mod tests {
     }
 
     /// A stand-in for the program that accepts only `show`.
-    fn program(folder: &Path, script: &str) -> Result<std::path::PathBuf> {
-        let path = folder.join("fathom");
+    fn program(directory: &Path, script: &str) -> Result<std::path::PathBuf> {
+        let path = directory.join("fathom");
         lab::script::write(&path, &format!("#!/bin/sh\n{script}\n"))?;
         Ok(path)
     }
 
     #[test]
     fn invalid_command_line_is_reported_with_place() -> Result<()> {
-        let folder = tempfile::tempdir()?;
-        let strict = program(folder.path(), "[ \"$1\" = show ] || exit 2")?;
+        let directory = tempfile::tempdir()?;
+        let strict = program(directory.path(), "[ \"$1\" = show ] || exit 2")?;
         let refused = refused(&strict, &commands(&page("```sh\nfathom show x\nfathom dance\n```\n")))?;
         assert_eq!(refused, ["docs/a.md:3: fathom does not take `dance`"]);
         Ok(())
@@ -192,9 +192,9 @@ mod tests {
 
     #[test]
     fn program_that_ignores_parse_only_is_refused() -> Result<()> {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         for script in ["exit 0", "exit 1"] {
-            assert!(refused(&program(folder.path(), script)?, &[]).is_err(), "{script}");
+            assert!(refused(&program(directory.path(), script)?, &[]).is_err(), "{script}");
         }
         Ok(())
     }
@@ -212,13 +212,13 @@ mod tests {
 
     #[test]
     fn broken_links_are_reported() -> Result<()> {
-        let folder = tempfile::tempdir()?;
-        std::fs::create_dir(folder.path().join("docs"))?;
-        std::fs::write(folder.path().join("docs/b.md"), "# A part\n")?;
+        let directory = tempfile::tempdir()?;
+        std::fs::create_dir(directory.path().join("docs"))?;
+        std::fs::write(directory.path().join("docs/b.md"), "# A part\n")?;
         let files =
             page("# Here\n[b](b.md#a-part) [h](#here) [w](https://example.org/#x) [gone](c.md)\n[p](b.md#q) [q](#q)\n");
         assert_eq!(
-            broken_links(folder.path(), &files),
+            broken_links(directory.path(), &files),
             [
                 "docs/a.md:2: there is no c.md",
                 "docs/a.md:3: no heading makes b.md#q",

@@ -40,7 +40,7 @@ fn shown(line: &str) -> usize {
     line.chars().count() - targets
 }
 
-/// Pages that are missing from the manual's table of contents (and thus from its site), or from the index of their own folder.
+/// Pages that are missing from the manual's table of contents (and thus from its site), or from the index of their own directory.
 pub fn unlisted(files: &[File]) -> Vec<String> {
     let Some(contents) = files.iter().find(|f| f.path == CONTENTS) else {
         return vec![format!("there is no {CONTENTS}")];
@@ -50,12 +50,12 @@ pub fn unlisted(files: &[File]) -> Vec<String> {
     let missing = files.iter().filter(page).filter(|f| !listed.contains(&f.path));
     let mut offences: Vec<String> = missing.map(|f| format!("{}: not in {CONTENTS}", f.path)).collect();
     for index in files.iter().filter(|f| f.path.starts_with(MANUAL) && f.path.ends_with("/README.md")) {
-        let folder = index.path.trim_end_matches("README.md");
-        let named: Vec<String> = links(&index.text).iter().map(|(_, target)| format!("{folder}{target}")).collect();
+        let directory = index.path.trim_end_matches("README.md");
+        let named: Vec<String> = links(&index.text).iter().map(|(_, target)| format!("{directory}{target}")).collect();
         let beside = |f: &&File| {
             page(f)
                 && f.path != index.path
-                && f.path.rsplit_once('/').is_some_and(|(dir, _)| dir == folder.trim_end_matches('/'))
+                && f.path.rsplit_once('/').is_some_and(|(dir, _)| dir == directory.trim_end_matches('/'))
         };
         let missing = files.iter().filter(beside).filter(|f| !named.contains(&f.path));
         offences.extend(missing.map(|f| format!("{}: not in {}", f.path, index.path)));

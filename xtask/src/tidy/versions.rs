@@ -9,7 +9,7 @@ use std::path::Path;
 const WORKSPACE: &str = "Cargo.toml";
 /// Manifests that repeat it.
 const MANIFESTS: [&str; 2] = ["crates/sql/Cargo.toml", "python/pyproject.toml"];
-/// The lock file that repeats it for each of our crates, in the folder of its name below `crates/`.
+/// The lock file that repeats it for each of our crates, in the directory of its name below `crates/`.
 const LOCK: &str = "crates/sql/Cargo.lock";
 
 /// Packages with another version than the workspace.
@@ -23,8 +23,8 @@ pub fn offences(root: &Path) -> Result<Vec<String>> {
     let lock = read(LOCK)?;
     for Package { name, version, dependencies } in own(&lock) {
         found.extend(differs(&format!("{LOCK}: {name}"), Some(version), &expected));
-        let folder = name.strip_prefix("fathom-").unwrap_or(name);
-        let manifest = read(&format!("crates/{folder}/Cargo.toml"))?;
+        let directory = name.strip_prefix("fathom-").unwrap_or(name);
+        let manifest = read(&format!("crates/{directory}/Cargo.toml"))?;
         let missing = needed(&manifest).into_iter().filter(|needed| !dependencies.contains(needed));
         found.extend(missing.map(|missing| {
             format!("{LOCK}: {name} without {missing}; run `cargo metadata --manifest-path crates/sql/Cargo.toml`")

@@ -43,7 +43,7 @@ const EMPTY: Spec = Spec {
     bytes: None,
 };
 
-/// Folder names that indicate a card or stick.
+/// Directory names that indicate a card or stick.
 const EXTERNAL: &[&str] = &["external", "usb", "sd", "card"];
 
 const SPECS: &[Spec] = &[

@@ -66,7 +66,7 @@ pub struct Observed {
     pub caveats: Caveats,
 }
 
-/// Folders of the system, whose files belong to no program.
+/// Directories of the system, whose files belong to no program.
 const SYSTEM: [&str; 14] = [
     "/usr/",
     "/lib",
@@ -83,7 +83,7 @@ const SYSTEM: [&str; 14] = [
     "/var/lib/",
     "/var/cache/",
 ];
-/// Folders of tools and their data, at any place.
+/// Directories of tools and their data, at any place.
 const TOOLS: [&str; 10] = [
     ".pyenv",
     ".cargo",

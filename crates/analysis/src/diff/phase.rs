@@ -119,7 +119,7 @@ impl<'a> Phases<'a> {
 fn kinds(index: &Index) -> Vec<Kind> {
     let rows = index.rows;
     let parents: HashSet<&str> =
-        rows.files.iter().filter_map(|f| f.path.as_deref()?.rsplit_once('/')).map(|(folder, _)| folder).collect();
+        rows.files.iter().filter_map(|f| f.path.as_deref()?.rsplit_once('/')).map(|(directory, _)| directory).collect();
     let mut data: HashSet<u64> = HashSet::new();
     let mut synced: HashSet<u64> = HashSet::new();
     let spans = &rows.spans;

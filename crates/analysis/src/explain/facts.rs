@@ -39,8 +39,8 @@ pub enum Culprit {
     Checkpoint {
         /// f2fs's reason.
         reason: String,
-        /// Whether it was caused by a change to a folder.
-        is_of_folders: bool,
+        /// Whether it was caused by a change to a directory.
+        is_of_directories: bool,
     },
 }
 
@@ -445,8 +445,8 @@ fn who(index: &Index, tgid: u32) -> Culprit {
 
 /// Returns the reason for a checkpoint, from the flags of its span.
 fn checkpoint(reason: &str) -> Culprit {
-    let is_of_folders = CHECKPOINT_REASONS.iter().any(|known| known.name == reason && known.is_of_folders);
-    Culprit::Checkpoint { reason: reason.to_string(), is_of_folders }
+    let is_of_directories = CHECKPOINT_REASONS.iter().any(|known| known.name == reason && known.is_of_directories);
+    Culprit::Checkpoint { reason: reason.to_string(), is_of_directories }
 }
 
 /// Collects facts from the calls.

@@ -544,10 +544,10 @@ impl Case<'_> {
             counted(self.count(), "execution"),
             duration(self.sum(Of::Forced) as f64)
         );
-        let remedy = if let Culprit::Checkpoint { is_of_folders: true, .. } = reason {
+        let remedy = if let Culprit::Checkpoint { is_of_directories: true, .. } = reason {
             self.remedy(
-                "do not create, link or sync folders in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file",
-                "do not create, link or sync folders each time: write into files that stay",
+                "do not create, link or sync directories in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file",
+                "do not create, link or sync directories each time: write into files that stay",
             )
         } else {
             self.remedy(

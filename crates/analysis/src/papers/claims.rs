@@ -177,8 +177,8 @@ const CLAIMS: &[(&str, &str, Test)] = &[
      Test::Longer("5", "time of an INSERT between the file system and the driver", false)),
 ];
 
-/// Whether one of these workloads was to run in a folder with such a name.
-fn has_folder(machine: &Machine, cells: Cells, names: &[&str]) -> bool {
+/// Whether one of these workloads was to run in a directory with such a name.
+fn has_directory(machine: &Machine, cells: Cells, names: &[&str]) -> bool {
     machine.bench.as_ref().is_ok_and(|bench| {
         bench.measured().iter().any(|m| {
             cells.workloads.contains(&m.design.name.as_str())
@@ -318,12 +318,12 @@ impl Both<'_> {
 
     fn nothing(&self, cells: Cells) -> String {
         match cells.only {
-            Some(("dir", names)) if [self.host, self.device].into_iter().all(|machine| has_folder(machine, cells, names)) => {
+            Some(("dir", names)) if [self.host, self.device].into_iter().all(|machine| has_directory(machine, cells, names)) => {
                 "external storage was used on both, but such a cell has no result on one of them".into()
             }
             Some(("dir", _)) => {
-                "no folder of external storage was measured on both: give one with `--dir internal=FOLDER --dir external=FOLDER` (on the \
-                 device), and its counterpart here with `--dir-here external=FOLDER`"
+                "no directory of external storage was measured on both: give one with `--dir internal=DIRECTORY --dir external=DIRECTORY` (on the \
+                 device), and its counterpart here with `--dir-here external=DIRECTORY`"
                     .into()
             }
             _ => both::why_unpaired([self.host, self.device], cells.workloads),
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn external_storage_needs_folder_on_both() {
+    fn external_storage_needs_directory_on_both() {
         let seq = |name: &str, dir: &str, op: &str| {
             let mut b = bench(name, "seq");
             b.add(&[("op", op), ("dir", dir)], 1e6, 100.0, 12);
@@ -550,7 +550,7 @@ mod tests {
         };
         let host = seq("host", "external", "write");
         for because in why(&host, &seq("x", "internal", "write")) {
-            assert!(because.contains("no folder of external storage"), "{because}");
+            assert!(because.contains("no directory of external storage"), "{because}");
         }
         let both = why(&host, &seq("x", "external", "write"));
         assert!(both[0].contains("has no result on one of them"), "reading: {both:?}");

@@ -153,7 +153,7 @@ pub fn notes(figures: &[&Listed]) -> String {
     noted.map(|(k, note)| format!("\n### {} figure {}, notes\n\n{}\n", k.paper, k.number, note.trim())).collect()
 }
 
-/// Returns the name of each recording: `here` if there is one; otherwise its file's name, or its folder's if all
+/// Returns the name of each recording: `here` if there is one; otherwise its file's name, or its directory's if all
 /// files have the same name.
 pub fn names(archives: &[PathBuf]) -> Vec<String> {
     if let [_] = archives {
@@ -161,8 +161,8 @@ pub fn names(archives: &[PathBuf]) -> Vec<String> {
     }
     let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let alike = archives.windows(2).all(|pair| stem(&pair[0]) == stem(&pair[1]));
-    let folder = |path: &Path| path.parent().map(stem).filter(|name| !name.is_empty());
-    archives.iter().map(|path| folder(path).filter(|_| alike).unwrap_or_else(|| stem(path))).collect()
+    let directory = |path: &Path| path.parent().map(stem).filter(|name| !name.is_empty());
+    archives.iter().map(|path| directory(path).filter(|_| alike).unwrap_or_else(|| stem(path))).collect()
 }
 
 fn capital(text: &str) -> String {

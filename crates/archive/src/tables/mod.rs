@@ -63,7 +63,7 @@ pub struct Index {
 impl Index {
     /// Its path in an archive.
     pub fn path(dir: &Path) -> PathBuf {
-        folder(dir).join("index.json")
+        directory(dir).join("index.json")
     }
 
     /// Reads it.
@@ -88,13 +88,13 @@ impl Index {
     }
 }
 
-fn folder(dir: &Path) -> PathBuf {
+fn directory(dir: &Path) -> PathBuf {
     dir.join("tables")
 }
 
 /// The path of a table's file in an archive.
 pub fn file(dir: &Path, table: &str) -> PathBuf {
-    folder(dir).join(format!("{table}.parquet"))
+    directory(dir).join(format!("{table}.parquet"))
 }
 
 /// Removes the tables, and the leftovers of an interrupted writer.

@@ -1,4 +1,4 @@
-//! The log that tables were made from. Log and tables are separate files of a folder that people copy: with half of one and all of the
+//! The log that tables were made from. Log and tables are separate files of a directory that people copy: with half of one and all of the
 //! other, a recording would pass as another, complete one.
 
 use super::Index;
@@ -24,7 +24,7 @@ pub(crate) fn log_of(dir: &Path) -> Option<PathBuf> {
 
 /// The error for a log of the archive `dir` that is not that of its tables.
 pub(crate) fn damaged(dir: &Path, log: PathBuf, why: String) -> Error {
-    let tables = model::shell_word(&super::folder(dir));
+    let tables = model::shell_word(&super::directory(dir));
     let remedy = format!(
         "The tables are complete: copy the archive again; to make tables from what is left of the log instead, move these away first: \
          mv {tables} {tables}.before"

@@ -1,7 +1,7 @@
 //! Writes all tables of an archive at once: into `tables.tmp`, which becomes `tables` only when every file is complete
 //! and on disk.
 
-use super::{GROUP_ROWS, Index, LogState, folder, schema};
+use super::{GROUP_ROWS, Index, LogState, directory, schema};
 use crate::error::{Error, Result, Tried};
 use crate::meta::replace;
 use model::table::{Cell, ColumnInfo, ColumnType, Row, TABLE_VERSION, TABLES, TableInfo};
@@ -32,7 +32,7 @@ pub struct TablesWriter {
 }
 
 impl TablesWriter {
-    /// Lists all files that an unfinished writer may have in the archive `dir`, and last their folder: for a process that is ended
+    /// Lists all files that an unfinished writer may have in the archive `dir`, and last their directory: for a process that is ended
     /// by a signal and drops nothing.
     pub fn litter(dir: &Path) -> Vec<PathBuf> {
         let tmp = unfinished(dir);
@@ -51,7 +51,7 @@ impl TablesWriter {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).tried("remove", &tmp),
             _ => {}
         }
-        fs::create_dir(&tmp).tried("create the folder", &tmp)?;
+        fs::create_dir(&tmp).tried("create the directory", &tmp)?;
         let mut writer = Self { dir: dir.into(), tmp, tables: BTreeMap::new(), log: None, finished: false };
         writer.log = LogState::of(dir)?;
         Ok(writer)
@@ -95,7 +95,7 @@ impl TablesWriter {
         let path = self.tmp.join("index.json");
         let bytes = serde_json::to_vec_pretty(&index).map_err(std::io::Error::from).tried("write", &path)?;
         replace(&path, &bytes)?;
-        let (place, old) = (folder(&self.dir), self.dir.join("tables.old"));
+        let (place, old) = (directory(&self.dir), self.dir.join("tables.old"));
         match fs::remove_dir_all(&old) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).tried("remove", &old),
             _ => {}
@@ -129,7 +129,7 @@ pub(crate) fn rewrite(dir: &Path, table: &TableInfo, path: &Path) -> Result<()> 
 impl Drop for TablesWriter {
     fn drop(&mut self) {
         if !self.finished {
-            // An error cannot be reported here; the next writer removes the folder, too.
+            // An error cannot be reported here; the next writer removes the directory, too.
             let _ = fs::remove_dir_all(&self.tmp);
         }
     }

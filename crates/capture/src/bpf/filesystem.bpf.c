@@ -116,7 +116,7 @@ int PROBE(ext4_sync_enter, struct file *file)
 
 /* The name no longer exists when the call returns, so the inode is read here. */
 SEC("raw_tp/ext4_unlink_enter")
-int PROBE(ext4_unlink, struct inode *folder, struct dentry *dentry)
+int PROBE(ext4_unlink, struct inode *directory, struct dentry *dentry)
 {
 	struct slot *slot = slot_here();
 	struct inode *inode;

@@ -117,8 +117,8 @@ static __always_inline void enter_ring(struct slot *slot)
 	slot->call = FATHOM_CALL_IO_URING_ENTER;
 }
 
-/* Names a folder that is synced: only files are named when they are opened. */
-seldom void name_folder(struct task_struct *task, int fd, u64 now)
+/* Names a directory that is synced: only files are named when they are opened. */
+seldom void name_directory(struct task_struct *task, int fd, u64 now)
 {
 	struct file *file = file_of(task, fd);
 
@@ -225,7 +225,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	if (likely(!awaits_medium(slot, shape.call)))
 		return 0;
 	if (unlikely(fd >= 0 && !(slot->file_flags & FATHOM_REGULAR)))
-		name_folder(task, fd, now);
+		name_directory(task, fd, now);
 	who = who_is(task);
 	r = RESERVE(sync_begin, SYNC_BEGIN, now, who);
 	if (!r)

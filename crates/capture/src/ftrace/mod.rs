@@ -199,7 +199,7 @@ pub struct Recording {
 }
 
 impl Session {
-    /// Creates the instances and enables the events. `spool`: an empty folder for the data from the buffers.
+    /// Creates the instances and enables the events. `spool`: an empty directory for the data from the buffers.
     ///
     /// # Errors
     /// tracefs is missing or refuses.

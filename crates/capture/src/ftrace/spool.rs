@@ -93,8 +93,8 @@ mod tests {
 
     #[test]
     fn pages_come_back_in_order_from_file_and_memory() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut spool = Spool::create(folder.path().join("cpu0.raw")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mut spool = Spool::create(directory.path().join("cpu0.raw")).unwrap();
         let many = IN_MEMORY / PAGE + 1;
         filled(&mut spool, 0..many);
         spool.write().unwrap();
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn full_file_keeps_what_was_taken() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("cpu0.raw");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cpu0.raw");
         let mut spool = Spool::create(path.clone()).unwrap();
         // Every write to this device fails as on a full disk; unlike a disk's file, it cannot be truncated.
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();

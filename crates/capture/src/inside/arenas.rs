@@ -61,7 +61,7 @@ impl Prices {
 
 /// All arenas.
 pub struct Arenas {
-    folder: PathBuf,
+    directory: PathBuf,
     open: BTreeMap<OsString, Arena>,
     /// The final status of libraries in processes that have ended.
     ended: BTreeMap<(u32, usize), Status>,
@@ -91,15 +91,15 @@ struct Ring {
 }
 
 impl Arenas {
-    /// Reads the arenas in a folder, ignoring records from before `from_ns` and of more functions than `--op` names.
-    pub fn new(folder: PathBuf, from_ns: u64, functions: usize) -> Self {
+    /// Reads the arenas in a directory, ignoring records from before `from_ns` and of more functions than `--op` names.
+    pub fn new(directory: PathBuf, from_ns: u64, functions: usize) -> Self {
         let (open, ended, functions) = (BTreeMap::new(), BTreeMap::new(), functions as u64);
-        Self { folder, open, ended, from_ns, functions, last_ns: from_ns, lost: 0, prices: Prices::default() }
+        Self { directory, open, ended, from_ns, functions, last_ns: from_ns, lost: 0, prices: Prices::default() }
     }
 
     /// Opens new arenas.
     pub fn look(&mut self) {
-        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
             if self.open.len() < MOST
                 && !self.open.contains_key(&name)

@@ -2,7 +2,7 @@
 //! or a library that they have loaded. The asking process waits for the answer, so that the file has its probes before its first
 //! instruction.
 //!
-//! Questions arrive on a socket in the object's folder, which is open to whoever can see the folder. The kernel identifies the sender
+//! Questions arrive on a socket in the object's directory, which is open to whoever can see the directory. The kernel identifies the sender
 //! (the socket's peer); only recorded threads are answered. The file that they name is compared with the identity that they report, and
 //! only regular files are opened.
 
@@ -114,8 +114,9 @@ impl Ask {
         let named = &question.path;
         let below =
             |root: &str| Path::new(&format!("/proc/{pid}/{root}")).join(named.strip_prefix("/").unwrap_or(named));
-        let cwd =
-            || fs::read_link(format!("/proc/{pid}/cwd")).ok().map(|folder| folder.join(named).components().collect());
+        let cwd = || {
+            fs::read_link(format!("/proc/{pid}/cwd")).ok().map(|directory| directory.join(named).components().collect())
+        };
         let candidates =
             if named.is_absolute() { [Some(named.clone()), Some(below("root"))] } else { [cwd(), Some(below("cwd"))] };
         let path = candidates.into_iter().flatten().find(is_it)?;
@@ -170,8 +171,8 @@ mod tests {
 
     /// Sends a question in two parts; returns what was received.
     fn ask(bytes: &[u8]) -> Option<Ask> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ask");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ask");
         let mut asks = Asks::listen(&path).unwrap();
         let mut stream = UnixStream::connect(&path).unwrap();
         stream.write_all(&bytes[..9]).unwrap();
@@ -186,8 +187,8 @@ mod tests {
 
     #[test]
     fn question_names_peer_and_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("library.so");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("library.so");
         fs::write(&file, "x").unwrap();
         let about = fs::metadata(&file).unwrap();
         // SAFETY: takes no arguments and has no effect.
@@ -197,8 +198,8 @@ mod tests {
         assert_eq!(asked.what, What::Loaded);
         let other = ask(&question(&file, (about.dev(), about.ino() + 1), own));
         assert!(other.is_none(), "the file is another one: {other:?}");
-        let about = fs::metadata(folder.path()).unwrap();
-        let other = ask(&question(folder.path(), (about.dev(), about.ino()), own));
+        let about = fs::metadata(directory.path()).unwrap();
+        let other = ask(&question(directory.path(), (about.dev(), about.ino()), own));
         assert!(other.is_none(), "it is no regular file: {other:?}");
         let about = fs::metadata(&file).unwrap();
         let other = ask(&question(&file, (about.dev(), about.ino()), 1));

@@ -35,10 +35,10 @@ pub enum InsideError {
     /// No library was found.
     #[error("no library with SQLite in it was found before the command started")]
     NoLibrary,
-    /// There is no tmpfs folder for the object.
+    /// There is no tmpfs directory for the object.
     #[error("none of /dev/shm, /tmp and /run is a writable tmpfs without noexec")]
-    NoFolder,
-    /// A file of the folder could not be created or written.
+    NoDirectory,
+    /// A file of the directory could not be created or written.
     #[error("{}: {}", path.shown(), crate::error::chain(source))]
     File {
         /// The file.

@@ -44,8 +44,8 @@ const ENTRY_AT: u64 = 24;
 /// The reason; the program is then unchanged.
 pub fn implant(pid: u32, object: &Path) -> Result<(), NotImplanted> {
     let image = Image::of(::inside::OBJECT).ok_or(NotImplanted::Object)?;
-    let mut folder = object.parent().map(|f| f.as_os_str().as_bytes().to_vec()).unwrap_or_default();
-    folder.push(b'/');
+    let mut directory = object.parent().map(|f| f.as_os_str().as_bytes().to_vec()).unwrap_or_default();
+    directory.push(b'/');
     let stopped = Stopped::new(pid)?;
     let program = Program::check(&stopped, object, &image)?;
     let before = stopped.registers()?;
@@ -54,7 +54,7 @@ pub fn implant(pid: u32, object: &Path) -> Result<(), NotImplanted> {
         stopped.call_instruction().ok_or(NotImplanted::Unsupported("its vDSO has no system call instruction"))?;
     let mask = stopped.block_signals()?;
     let mut hands = Hands { stopped: &stopped, before, call_at, mapped: Vec::new() };
-    let done = hands.bring(object, &folder, &image, &program);
+    let done = hands.bring(object, &directory, &image, &program);
     if done.is_err() {
         hands.take_back();
     }
@@ -156,7 +156,7 @@ struct Hands<'a> {
 
 impl Hands<'_> {
     /// Returns the address at which the program resumes.
-    fn bring(&mut self, object: &Path, folder: &[u8], image: &Image, program: &Program) -> io::Result<u64> {
+    fn bring(&mut self, object: &Path, directory: &[u8], image: &Image, program: &Program) -> io::Result<u64> {
         let memory = &self.stopped.memory;
         // On its way out of the exec the kernel sets the result's register to 0, which spoils the first call.
         let _ = self.call(processor::FIRST_CALL, [u64::MAX, 0, 0, 0, 0, 0]);
@@ -178,7 +178,7 @@ impl Hands<'_> {
         for (at, word) in image.words(base, tls.offset()) {
             memory.write_all_at(&word.to_le_bytes(), at)?;
         }
-        let (at, bytes) = image.parameters(base, program.entry, program.bias, folder);
+        let (at, bytes) = image.parameters(base, program.entry, program.bias, directory);
         memory.write_all_at(&bytes, at)?;
         // Last: from here on nothing may fail.
         let header = tls.header(initial.wrapping_sub(program.bias));

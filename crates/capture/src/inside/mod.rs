@@ -1,7 +1,7 @@
-//! Probes inside the processes of a command (the crate `inside`): the folder from which they load the object and in which they
+//! Probes inside the processes of a command (the crate `inside`): the directory from which they load the object and in which they
 //! leave their records, the plan for each library, and the outcome.
 //!
-//! The object is a file in a folder in memory, not a descriptor: `/proc/PID/fd` of a recorder running as root is not accessible to
+//! The object is a file in a directory in memory, not a descriptor: `/proc/PID/fd` of a recorder running as root is not accessible to
 //! a program that does not, and an inherited descriptor is closed by programs that start processes properly. A process in another
 //! root does not find it; then, as wherever the object is not active, uprobes are used.
 
@@ -12,8 +12,8 @@ mod attach;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "attach/none.rs"]
 mod attach;
+mod directory;
 pub mod error;
-mod folder;
 mod implant;
 pub(crate) mod pace;
 pub mod planned;
@@ -33,8 +33,8 @@ use asks::{Ask, Asks};
 use attach::{Attached, Stuck};
 use aya::Ebpf;
 use aya::maps::{HashMap, Map, MapData};
+use directory::Directory;
 use error::{InsideError, NotImplanted, NotPlanned};
-use folder::Folder;
 use inside::layout::Status;
 use inside::question::Answer;
 use model::Event;
@@ -60,10 +60,10 @@ const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// What is probed inside.
 pub struct Inside {
-    /// Processes that were already running. Dropped before the folder, which is kept if the object cannot be removed from
+    /// Processes that were already running. Dropped before the directory, which is kept if the object cannot be removed from
     /// one.
     attached: AttachedTo,
-    folder: Folder,
+    directory: Directory,
     libraries: Vec<Planned>,
     /// Files whose functions `--op` names.
     named: Vec<Planned>,
@@ -214,7 +214,7 @@ const PROBES: [(&str, &str); 3] =
     [("inside_thread", ::inside::THREAD), ("inside_hooked", ::inside::HOOKED), ("inside_lost", ::inside::LOST)];
 
 impl Inside {
-    /// Prepares the folder for these libraries and functions; also returns those that cannot be probed inside, and why. Nested
+    /// Prepares the directory for these libraries and functions; also returns those that cannot be probed inside, and why. Nested
     /// functions must be probed the same way: with functions, all or nothing. `whom`: the command's programs or running ones.
     ///
     /// # Errors
@@ -262,14 +262,14 @@ impl Inside {
                 return Err(InsideError::NoLibrary);
             }
         }
-        let folder = Folder::make()?;
-        let asks = Some(Asks::listen(&folder.ask())?);
-        let arenas = Arenas::new(folder.arenas(), boot_ns(), functions.len());
+        let directory = Directory::make()?;
+        let asks = Some(Asks::listen(&directory.ask())?);
+        let arenas = Arenas::new(directory.arenas(), boot_ns(), functions.len());
         let (lingering, threads, hooked) = (Vec::new(), None, None);
         let (implants, follower) = (false, None);
         let inside = Self {
             attached: AttachedTo::expecting(running.unwrap_or_default()),
-            folder,
+            directory,
             libraries,
             named,
             c_libraries,
@@ -296,7 +296,7 @@ impl Inside {
         plans.extend(self.c_libraries.iter().take(C_LIBRARIES).cloned());
         plans.resize(FIRST_UNWINDER, ::inside::plan::Library::default());
         plans.extend(self.unwinders.iter().take(UNWINDERS).cloned());
-        self.folder.write_plan(plans)
+        self.directory.write_plan(plans)
     }
 
     /// Extends the plan by a library that was found later, if it is not in it. Must be called before the library gets its
@@ -341,7 +341,7 @@ impl Inside {
 
     /// Stops answering.
     pub fn stop_answering(&mut self) {
-        let _ = std::fs::remove_file(self.folder.ask());
+        let _ = std::fs::remove_file(self.directory.ask());
         self.asks = None;
         self.follower = None;
         let until = Instant::now() + LET_GO_WITHIN;
@@ -400,7 +400,7 @@ impl Inside {
         };
         let bits = |libraries: &[usize]| libraries.iter().fold(0, |all, library| all | 1u32 << (library & 31));
         let whole = !self.named.is_empty();
-        match attach::attach(pid, &self.folder.object(), whole, stuck, |libraries| tell(bits(libraries))) {
+        match attach::attach(pid, &self.directory.object(), whole, stuck, |libraries| tell(bits(libraries))) {
             Ok(attached) => all.push(attached),
             Err(why) => {
                 tell(0);
@@ -467,12 +467,12 @@ impl Inside {
 
     /// Returns the object's file.
     pub fn object(&self) -> PathBuf {
-        self.folder.object()
+        self.directory.object()
     }
 
     /// Returns the path that the loader is told to load.
     pub fn preloaded(&self) -> PathBuf {
-        self.folder.preloaded()
+        self.directory.preloaded()
     }
 
     /// Returns the planned libraries.
@@ -508,7 +508,7 @@ impl Inside {
         let attached = self.put_probes(ebpf, uprobes);
         if attached.is_err() {
             self.stop_answering();
-            self.folder.write_plan(Vec::new())?;
+            self.directory.write_plan(Vec::new())?;
         }
         attached
     }

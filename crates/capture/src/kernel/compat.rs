@@ -294,8 +294,8 @@ mod tests {
     #[test]
     fn numbers_of_arm_are_those_of_kernel_headers() {
         // Some releases put the common numbers into a file of their own.
-        let folder = "/usr/arm-linux-gnueabihf/include/asm";
-        let read = |file: &str| std::fs::read_to_string(format!("{folder}/{file}")).unwrap_or_default();
+        let directory = "/usr/arm-linux-gnueabihf/include/asm";
+        let read = |file: &str| std::fs::read_to_string(format!("{directory}/{file}")).unwrap_or_default();
         let text = read("unistd-common.h") + &read("unistd-eabi.h");
         if text.is_empty() {
             println!("SKIP numbers_of_arm_are_those_of_kernel_headers: linux-libc-dev-armhf-cross is not installed");
@@ -303,7 +303,7 @@ mod tests {
         }
         let number = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(&format!("#define __NR_{name} ")));
-            let value = line.unwrap_or_else(|| panic!("no {name} in {folder}")).trim();
+            let value = line.unwrap_or_else(|| panic!("no {name} in {directory}")).trim();
             let value = value.trim_start_matches("(__NR_SYSCALL_BASE +").trim_end_matches(')').trim();
             value.parse().unwrap_or_else(|_| panic!("{name} is {value}"))
         };

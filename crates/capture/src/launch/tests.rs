@@ -23,8 +23,8 @@ fn output(prepare: impl FnOnce(Command<'static>) -> Command<'static>, script: &s
 
 #[test]
 fn command_does_not_run_before_release() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("ran");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ran");
     let mut child = shell("echo $$ > \"$OUT\"; exit 7").env("OUT", file.as_os_str()).spawn().unwrap();
     // It is still this program: the command has not run.
     let exe = fs::read_link(format!("/proc/{}/exe", child.pid())).unwrap();
@@ -41,8 +41,8 @@ fn command_does_not_run_before_release() {
 /// keep it open.
 #[test]
 fn command_is_not_run_if_recorder_dies() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("ran");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ran");
     let mut first = shell("touch \"$OUT\"").env("OUT", file.as_os_str()).spawn().unwrap();
     let second = shell("exit 0").spawn().unwrap();
     drop(first.gate.take());
@@ -61,8 +61,8 @@ fn dropped_unreleased_child_is_killed() {
 
 #[test]
 fn running_command_survives_drop() {
-    let folder = tempfile::tempdir().unwrap();
-    let (fifo, file) = (folder.path().join("fifo"), folder.path().join("done"));
+    let directory = tempfile::tempdir().unwrap();
+    let (fifo, file) = (directory.path().join("fifo"), directory.path().join("done"));
     let script = "read line < \"$FIFO\"; echo \"$line\" > \"$OUT\"";
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let mut child = shell(script).env("OUT", file.as_os_str()).env("FIFO", fifo.as_os_str()).spawn().unwrap();
@@ -92,9 +92,9 @@ fn exit_statuses_match_shell() {
 
 #[test]
 fn unrunnable_commands_have_shell_exit_status() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let make = |name: &str, text: &str, mode: u32| {
-        let path = folder.path().join(name);
+        let path = directory.path().join(name);
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         path.into_os_string()
@@ -117,8 +117,8 @@ fn unrunnable_commands_have_shell_exit_status() {
 
 #[test]
 fn script_without_shebang_runs_in_shell() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("plain");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("plain");
     lab::script::write(&path, "exit $1\n").unwrap();
     let mut child = Command::new(&[path.into_os_string(), "9".into()]).unwrap().spawn().unwrap();
     child.release().unwrap();

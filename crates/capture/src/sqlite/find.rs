@@ -191,7 +191,7 @@ impl Finder {
             search.append(self.file(&path));
             let Ok(elf) = Elf::open(&path) else { continue };
             let origin = path.canonicalize().ok().and_then(|p| p.parent().map(Path::to_owned)).unwrap_or_default();
-            let mut first: Vec<PathBuf> = elf.search.iter().map(|folder| expand(folder, &origin)).collect();
+            let mut first: Vec<PathBuf> = elf.search.iter().map(|directory| expand(directory, &origin)).collect();
             first.extend_from_slice(&self.library_path);
             for name in &elf.needed {
                 if let Some(library) = self.libraries.resolve(name, &first)
@@ -205,10 +205,10 @@ impl Finder {
     }
 }
 
-/// Expands a folder of a search path with the location of the file itself.
-fn expand(folder: &str, origin: &Path) -> PathBuf {
+/// Expands a directory of a search path with the location of the file itself.
+fn expand(directory: &str, origin: &Path) -> PathBuf {
     let origin = origin.to_string_lossy();
-    PathBuf::from(folder.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin))
+    PathBuf::from(directory.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin))
 }
 
 /// Returns the program that the kernel executes first for a command, given its resolved path: for a script, the interpreter
@@ -270,8 +270,8 @@ fn python_modules(program: &Path) -> Vec<PathBuf> {
     if !is_python(program) && !is_python(&canonical) {
         return Vec::new();
     }
-    let list = |folder: &Path| -> Vec<PathBuf> {
-        let mut all: Vec<PathBuf> = fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    let list = |directory: &Path| -> Vec<PathBuf> {
+        let mut all: Vec<PathBuf> = fs::read_dir(directory).into_iter().flatten().flatten().map(|e| e.path()).collect();
         all.sort();
         all
     };
@@ -366,9 +366,9 @@ nonsense
 
     #[test]
     fn interpreters_are_resolved_through_env() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let make = |name: &str, text: &str| {
-            let path = folder.path().join(name);
+            let path = directory.path().join(name);
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             path
@@ -377,20 +377,20 @@ nonsense
         let plain = make("plain", &format!("#! {} -x\necho\n", inner.to_string_lossy()));
         assert_eq!(interpreters(&plain, None), [plain.clone(), inner.clone(), "/bin/sh".into()]);
         let by_env = make("by_env", "#!/usr/bin/env -S LANG=C inner\n");
-        let path = Some(folder.path().as_os_str());
+        let path = Some(directory.path().as_os_str());
         assert_eq!(interpreters(&by_env, path), [by_env.clone(), "/usr/bin/env".into(), inner, "/bin/sh".into()]);
         assert_eq!(executed(&plain), Path::new("/bin/sh"));
         assert_eq!(executed(&std::env::current_exe().unwrap()), std::env::current_exe().unwrap());
         assert_eq!(executed(&make("text", "echo\n")), Path::new("/bin/sh"), "a shell's");
-        let circle = make("circle", &format!("#!{}\n", folder.path().join("circle").to_string_lossy()));
+        let circle = make("circle", &format!("#!{}\n", directory.path().join("circle").to_string_lossy()));
         assert_eq!(interpreters(&circle, None).len(), 5);
     }
 
     #[test]
     fn python_modules_are_found_from_virtual_environment() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let make = |path: &str| {
-            let path = folder.path().join(path);
+            let path = directory.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, "").unwrap();
             path
@@ -399,8 +399,8 @@ nonsense
         let own = make("base/lib/python3.11/lib-dynload/_sqlite3.cpython-311-x86_64-linux-gnu.so");
         make("base/lib/python3.11/lib-dynload/_ssl.so");
         let other = make("venv/lib/python3.11/site-packages/apsw/__init__.cpython-311.so");
-        fs::create_dir_all(folder.path().join("venv/bin")).unwrap();
-        let python = folder.path().join("venv/bin/python3");
+        fs::create_dir_all(directory.path().join("venv/bin")).unwrap();
+        let python = directory.path().join("venv/bin/python3");
         symlink(&real, &python).unwrap();
         let (own, other) = (own.canonicalize().unwrap(), other.canonicalize().unwrap());
         let found: Vec<_> = python_modules(&python).iter().map(|p| p.canonicalize().unwrap()).collect();
@@ -425,13 +425,13 @@ nonsense
     #[test]
     fn programs_named_in_words_and_scripts_are_found() {
         let exe = std::env::current_exe().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let script = folder.path().join("run");
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("run");
         fs::write(&script, format!("#!/bin/sh\nexec {} --list\n", exe.to_string_lossy())).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         let line = OsString::from(format!("cd /;X=1 {};true", exe.to_string_lossy()));
         // A shell also executes a script that is not an executable file.
-        let text = folder.path().join("text");
+        let text = directory.path().join("text");
         fs::write(&text, [&fs::read(&script).unwrap(), b"# caf\xe9\n".as_slice()].concat()).unwrap();
         fs::set_permissions(&text, fs::Permissions::from_mode(0o644)).unwrap();
         for command in [
@@ -458,8 +458,8 @@ nonsense
 
     #[test]
     fn deleted_mapped_file_can_be_opened() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("copy of cat");
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("copy of cat");
         fs::copy("/bin/cat", &program).unwrap();
         let inode = fs::metadata(&program).unwrap().ino();
         let piped = std::process::Stdio::piped;

@@ -1,7 +1,7 @@
 //! Determines the file that a library's name denotes: the one that the dynamic loader would open.
 //!
-//! Follows the loader's order as far as it matters here: the folders that the file itself names (RUNPATH, RPATH),
-//! `LD_LIBRARY_PATH`, the loader's cache, the usual folders. A wrong guess costs a probe on a file that is not executed, no
+//! Follows the loader's order as far as it matters here: the directories that the file itself names (RUNPATH, RPATH),
+//! `LD_LIBRARY_PATH`, the loader's cache, the usual directories. A wrong guess costs a probe on a file that is not executed, no
 //! more.
 
 use std::io::Read;
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Default)]
 pub struct Libraries {
     cache: Vec<(String, PathBuf)>,
-    folders: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
 }
 
-/// The default folders of libraries: Debian's multiarch, Fedora's and Arch's, musl's, Android's.
-const FOLDERS: &[&str] = &[
+/// The default directories of libraries: Debian's multiarch, Fedora's and Arch's, musl's, Android's.
+const DIRECTORIES: &[&str] = &[
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
     "/lib/aarch64-linux-gnu",
@@ -37,14 +37,14 @@ impl Libraries {
         Self::under(Path::new("/"))
     }
 
-    /// Finds those of the system below a folder.
+    /// Finds those of the system below a directory.
     pub fn under(root: &Path) -> Self {
         let below = |path: &str| root.join(path.trim_start_matches('/'));
         let cache =
             std::fs::read(below("/etc/ld.so.cache")).map_or_else(|_| Vec::new(), |bytes| Self::parse_cache(&bytes));
         Self {
             cache: cache.into_iter().map(|(name, path)| (name, below(&path))).collect(),
-            folders: FOLDERS.iter().map(|f| below(f)).collect(),
+            directories: DIRECTORIES.iter().map(|f| below(f)).collect(),
         }
     }
 
@@ -74,17 +74,17 @@ impl Libraries {
         }
         let in_first = first.iter().map(|f| f.join(name)).find(|p| is_loaded(p));
         let in_cache = || self.cache.iter().find(|(n, p)| n == name && is_loaded(p)).map(|(_, p)| p.clone());
-        let in_folders = || self.folders.iter().map(|f| f.join(name)).find(|p| is_loaded(p));
-        in_first.or_else(in_cache).or_else(in_folders)
+        let in_directories = || self.directories.iter().map(|f| f.join(name)).find(|p| is_loaded(p));
+        in_first.or_else(in_cache).or_else(in_directories)
     }
 
     /// Returns every file whose name has this prefix, such as `libsqlite3.so`. A file may appear under several names.
     pub fn named(&self, prefix: &str) -> impl Iterator<Item = PathBuf> {
         let in_cache = self.cache.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, path)| path.clone());
-        let in_folders = self.folders.iter().filter_map(|f| std::fs::read_dir(f).ok()).flatten().flatten();
-        let in_folders =
-            in_folders.filter(|e| e.file_name().to_str().is_some_and(|n| n.starts_with(prefix))).map(|e| e.path());
-        in_cache.chain(in_folders).collect::<Vec<_>>().into_iter()
+        let in_directories = self.directories.iter().filter_map(|f| std::fs::read_dir(f).ok()).flatten().flatten();
+        let in_directories =
+            in_directories.filter(|e| e.file_name().to_str().is_some_and(|n| n.starts_with(prefix))).map(|e| e.path());
+        in_cache.chain(in_directories).collect::<Vec<_>>().into_iter()
     }
 }
 

@@ -169,7 +169,7 @@ pub fn find(path: &Path) -> Result<SqliteSymbols, Absent> {
     find_with_debug_files(path, Path::new(DEBUG_FILES))
 }
 
-/// Does the same as [`find`], with the folder in which debug files are searched by build id.
+/// Does the same as [`find`], with the directory in which debug files are searched by build id.
 ///
 /// # Errors
 /// [`Absent`] with the reason why there is nothing to probe.

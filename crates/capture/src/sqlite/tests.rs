@@ -116,8 +116,8 @@ fn system_sqlite_is_found_and_its_sql_read() {
 }
 
 /// Compiles a small program with the compiler that built this program's SQLite.
-fn compile(folder: &Path, source: &str, options: &[&str]) -> PathBuf {
-    let (code, program) = (folder.join("p.c"), folder.join("p"));
+fn compile(directory: &Path, source: &str, options: &[&str]) -> PathBuf {
+    let (code, program) = (directory.join("p.c"), directory.join("p"));
     std::fs::write(&code, source).unwrap();
     assert!(
         std::process::Command::new("cc").args(options).arg("-o").arg(&program).arg(&code).status().unwrap().success()
@@ -134,8 +134,8 @@ const char magic[] = "SQLite format 3";
 int sqlite3_step(void *p);
 int main(void) { return id[0] + magic[0] + sqlite3_step(0); }
 "#;
-    let (folder, user) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let library = compile(folder.path(), "int sqlite3_step(void *p) { return !p; }", &["-shared", "-fPIC"]);
+    let (directory, user) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let library = compile(directory.path(), "int sqlite3_step(void *p) { return !p; }", &["-shared", "-fPIC"]);
     let program = compile(user.path(), USER, &["-s", "-Wl,--no-as-needed", library.to_str().unwrap()]);
     assert_eq!(find(&program), Err(Absent::NoSqlite));
 }
@@ -155,8 +155,8 @@ int main(void) { return id[0] + magic[0] + sqlite3_step(0) + sqlite3Prepare(0) +
 /// A stripped program has only the source id; the debug file with its build id has all symbols.
 #[test]
 fn stripped_program_is_resolved_by_debug_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = compile(folder.path(), STAND_IN, &["-O1", "-Wl,--build-id=sha1"]);
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), STAND_IN, &["-O1", "-Wl,--build-id=sha1"]);
     let whole = find(&program).unwrap();
     assert_eq!((whole.source, whole.sql_offset), (Source::Symtab, Some(0x88)));
     // Without the public functions, only the local function that the other one calls is probed.
@@ -165,7 +165,7 @@ fn stripped_program_is_resolved_by_debug_file() {
     assert_eq!(whole.blind_to().len(), 2, "reset and finalize are missing: {:?}", whole.blind_to());
 
     let id = Elf::open(&program).unwrap().build_id().unwrap();
-    let debug = folder.path().join("debug").join(&id[..2]);
+    let debug = directory.path().join("debug").join(&id[..2]);
     std::fs::create_dir_all(&debug).unwrap();
     let debug_file = debug.join(format!("{}.debug", &id[2..]));
     let run = |tool: &str, arguments: &[&std::ffi::OsStr]| {
@@ -174,9 +174,9 @@ fn stripped_program_is_resolved_by_debug_file() {
     run("objcopy", &["--only-keep-debug".as_ref(), program.as_ref(), debug_file.as_ref()]);
     run("strip", &[program.as_ref()]);
 
-    let stripped = find_with_debug_files(&program, Path::new("/no/such/folder"));
+    let stripped = find_with_debug_files(&program, Path::new("/no/such/directory"));
     assert!(matches!(&stripped, Err(Absent::Stripped { source_id }) if source_id.starts_with("2022-12-28 14:03:47")));
-    let found = find_with_debug_files(&program, &folder.path().join("debug")).unwrap();
+    let found = find_with_debug_files(&program, &directory.path().join("debug")).unwrap();
     assert_eq!(found, SqliteSymbols { source: Source::DebugFile, ..whole });
 }
 
@@ -199,11 +199,11 @@ int main(void) { return plain(0) + chosen(0); }
 #[test]
 fn entry_is_found_for_functions_alone() {
     use super::entry::{NoEntry, entry};
-    let folder = tempfile::tempdir().unwrap();
-    let program = compile(folder.path(), PLACES, &["-O1", "-w"]);
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), PLACES, &["-O1", "-w"]);
     let run = |tool: &str, arguments: &[&std::ffi::OsStr]| {
         assert!(
-            std::process::Command::new(tool).args(arguments).current_dir(folder.path()).status().unwrap().success()
+            std::process::Command::new(tool).args(arguments).current_dir(directory.path()).status().unwrap().success()
         );
     };
     for split in [false, true] {
@@ -239,10 +239,11 @@ fn entry_in_32_bit_program_is_found() {
         println!("SKIP entry_in_32_bit_program_is_found: the compiler here makes no such programs for this kernel");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let source = "int first(void) { return 1; }\nint plain(int n) { return n; }\n\
                   __asm__(\".globl label\\nlabel: nop\");\nvoid _start(void) { first(); plain(0); for (;;); }\n";
-    let program = compile(folder.path(), source, &["-m32", "-O0", "-w", "-nostdlib", "-static", "-fno-pic", "-no-pie"]);
+    let program =
+        compile(directory.path(), source, &["-m32", "-O0", "-w", "-nostdlib", "-static", "-fno-pic", "-no-pie"]);
     let [first, plain] = ["first", "plain"].map(|name| entry(&program, name).unwrap());
     // push %ebp, with or without endbr32 before it.
     for at in [first, plain] {
@@ -259,8 +260,8 @@ fn entry_in_32_bit_program_is_found() {
 #[test]
 fn damaged_elf_headers_do_not_panic() {
     let whole = std::fs::read("/bin/true").unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("damaged");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("damaged");
     for at in (0..64).chain(64..64 + 56 * 4).step_by(3) {
         for value in [0, 0x7f, 0xff] {
             let mut bytes = whole.clone();

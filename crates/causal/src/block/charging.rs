@@ -140,7 +140,7 @@ impl Charging<'_, '_> {
     /// theirs in separate inodes, xfs in none. The thread that writes them within a call is charged, else the waiters.
     fn orphan(&mut self, dev: u32, bio: &mut Bio, weight: f64) {
         let own = bio.flags & bio_flags::META != 0 || bio.op != DiskOp::Write || bio.pages_of.1 < FILES_FROM;
-        let metadata = own || bio.is_block() || self.objects.logs.is_folder(bio.pages_of);
+        let metadata = own || bio.is_block() || self.objects.logs.is_directory(bio.pages_of);
         if metadata && self.issuer.span != 0 && self.issuer.actor != Actor::UNATTRIBUTED {
             return self.thread(bio, weight, "log", Confidence::Interval);
         }

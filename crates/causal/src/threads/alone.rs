@@ -263,14 +263,14 @@ fn name(tid: u32, asked: &Asked, file: (u32, u64), names: &Names) -> String {
     }
 }
 
-/// Maximum number of folders prefixed to a name without letters.
-const FOLDERS: usize = 3;
+/// Maximum number of directories prefixed to a name without letters.
+const DIRECTORIES: usize = 3;
 
 /// Returns a file's name without what distinguishes files of one kind: numbers, including hexadecimal ones, and mkstemp's
-/// suffix. If nothing else is left, its folder's name is prefixed.
+/// suffix. If nothing else is left, its directory's name is prefixed.
 fn normalised(path: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
-    for part in path.trim_end_matches('/').rsplit('/').take(FOLDERS) {
+    for part in path.trim_end_matches('/').rsplit('/').take(DIRECTORIES) {
         let part = base(part);
         let has_letter = part.chars().any(|c| c.is_alphabetic() && c != NUMBER);
         parts.push(part);

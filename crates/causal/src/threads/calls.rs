@@ -169,7 +169,7 @@ impl Threads {
         let file = (record.dev, record.ino);
         let name = CallName::from_number(record.call).unwrap_or(CallName::Fsync);
         if record.ctx & flags::REGULAR == 0 && record.ino != 0 {
-            objects.logs.folder(file);
+            objects.logs.directory(file);
         }
         let mut call = self.enter(header, header.time_ns, record.ctx, (Some(name), file), objects, cx);
         if !self.keeps(header.tid, call.span) {

@@ -1,6 +1,6 @@
 //! Command line of `fathom bench ab`.
 
-use crate::destination::folder_parser;
+use crate::destination::directory_parser;
 use clap::Args;
 use model::quantity::{long_time, percent};
 use runner::quantity::slower;
@@ -57,7 +57,7 @@ pub struct BenchAb {
     #[arg(long, value_name = "slower[:PERCENT]", value_parser = slower)]
     pub fail_on: Option<f64>,
     /// Archive to write; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "B.fathom", default_value = "ab.fathom", value_parser = folder_parser())]
+    #[arg(short, long, value_name = "B.fathom", default_value = "ab.fathom", value_parser = directory_parser())]
     pub output: PathBuf,
     /// Print no progress, only results, warnings and errors
     #[arg(short, long)]

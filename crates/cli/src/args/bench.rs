@@ -2,7 +2,7 @@
 
 use super::ab::BenchAb;
 use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp};
-use crate::destination::folder_parser;
+use crate::destination::directory_parser;
 use clap::{Args, Subcommand};
 use model::quantity::{long_time, percent};
 use runner::quantity::parameter;
@@ -109,14 +109,14 @@ pub struct BenchRun {
     /// Also record one process of each SQLite and storage cell, and show where its time goes (needs root)
     #[arg(long)]
     pub why: bool,
-    /// Folder on the storage under test, optionally named (repeatable)
-    #[arg(long, value_name = "[NAME=]FOLDER")]
+    /// Directory on the storage under test, optionally named (repeatable)
+    #[arg(long, value_name = "[NAME=]DIR")]
     pub dir: Vec<String>,
     /// Like --dir, for this machine if it is one of several devices [default: those of --dir]
-    #[arg(long, value_name = "[NAME=]FOLDER", requires = "device")]
+    #[arg(long, value_name = "[NAME=]DIR", requires = "device")]
     pub dir_here: Vec<String>,
     /// Archive to write; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom", value_parser = folder_parser())]
+    #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom", value_parser = directory_parser())]
     pub output: PathBuf,
     /// Print no progress, only results, warnings and errors
     #[arg(short, long)]

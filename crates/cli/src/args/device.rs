@@ -1,6 +1,6 @@
 //! Command line of `fathom device`, and of every verb that works on a device.
 
-use crate::destination::folder_parser;
+use crate::destination::directory_parser;
 use clap::{Args, Subcommand, ValueEnum};
 use device::remote::{DeviceAddress, DeviceNames, NotADevice, OneOrAll};
 use model::quantity::long_time;
@@ -127,7 +127,7 @@ pub struct DeviceFetch {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// Archive to write; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom", value_parser = folder_parser())]
+    #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom", value_parser = directory_parser())]
     pub output: PathBuf,
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE")]
@@ -165,7 +165,7 @@ pub struct Which {
 pub struct Devices {
     /// Run on this device and bring the archive back: adb:SERIAL (adb if there is only one), ssh:[USER@]HOST[:PORT],
     /// lab:SCENARIO[,KEY=VALUE…], such as lab:scsi-ext4,fs=f2fs (docs/guide/lab.md). Several devices, separated by commas, or `all`
-    /// (every device that adb lists), run at the same time; their archives, named after the devices, are in the folder given by -o
+    /// (every device that adb lists), run at the same time; their archives, named after the devices, are in the directory given by -o
     #[arg(long, value_name = "DEVICE,…", value_parser = devices)]
     pub device: Vec<DeviceNames>,
     /// Fathom's binary for devices of another architecture (repeatable)

@@ -1,7 +1,7 @@
 //! Command line of `fathom fix`.
 
 use super::one_of;
-use crate::destination::folder_parser;
+use crate::destination::directory_parser;
 use clap::Args;
 use experiment::fix::remedies::Durability;
 use model::quantity::{long_time, percent};
@@ -65,7 +65,7 @@ pub struct Fix {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Archive to write; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "B.fathom", default_value = "fix.fathom", value_parser = folder_parser())]
+    #[arg(short, long, value_name = "B.fathom", default_value = "fix.fathom", value_parser = directory_parser())]
     pub output: PathBuf,
     /// Print no progress, only results, warnings and errors
     #[arg(short, long)]

@@ -1,6 +1,6 @@
 //! `fathom import`.
 
-use crate::destination::folder_parser;
+use crate::destination::directory_parser;
 use clap::Args;
 use formats::ftrace::calls::Machine;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub struct Import {
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Archive to write [default: the first FILE's name with .fathom]; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "T.fathom", value_parser = folder_parser())]
+    #[arg(short, long, value_name = "T.fathom", value_parser = directory_parser())]
     pub output: Option<PathBuf>,
     /// Keep literals in stored SQL text; by default they are replaced by ? before anything is stored
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! Command line of `fathom lab`.
 
-use crate::destination::folder_parser;
+use crate::destination::directory_parser;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ pub enum LabVerb {
 /// What a guest is made of.
 #[derive(Debug, Args)]
 pub struct HostArgs {
-    /// Folder for kernels [default: fathom/lab in the user's cache folder]
+    /// Directory for kernels [default: fathom/lab in the user's cache directory]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
     /// Fathom's binary for the guest [default: this one; for another architecture, fathom-ARCH next to it]
@@ -49,8 +49,8 @@ pub struct GuestArgs {
     /// Set a value of the scenario (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Host folder to mount as /share in the guest [default: a temporary one]
-    #[arg(short, long, value_name = "DIR", value_parser = folder_parser())]
+    /// Host directory to mount as /share in the guest [default: a temporary one]
+    #[arg(short, long, value_name = "DIR", value_parser = directory_parser())]
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub host: HostArgs,
@@ -82,7 +82,7 @@ pub struct LabExec {
 
 /// Boot a guest with a scenario's disks, or those of --disk, and open a shell in it.
 ///
-/// The file system is mounted at /mnt, this program is available as `fathom`, and /share is the folder given by -o, which is kept. The
+/// The file system is mounted at /mnt, this program is available as `fathom`, and /share is the directory given by -o, which is kept. The
 /// guest shuts down when the shell exits.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -113,11 +113,11 @@ pub struct LabList {
 
 /// Boot a guest, run a scenario's workload in it under `fathom record`, and copy the recording back.
 ///
-/// The result folder contains trace.fathom, workload.log, console.log and scenario.toml. They are written while the guest runs: if it
+/// The result directory contains trace.fathom, workload.log, console.log and scenario.toml. They are written while the guest runs: if it
 /// crashes, hangs or is stopped by Ctrl-C, everything recorded until then is kept. The first run downloads Debian's kernel (70 MB) with
 /// apt-get; nothing is installed.
 ///
-/// A series (paper-004) runs several scenarios one after the other, each into a folder of its own in the result folder, and compares
+/// A series (paper-004) runs several scenarios one after the other, each into a directory of its own in the result directory, and compares
 /// them in a figure of the papers, papers.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -132,8 +132,8 @@ pub struct LabRun {
     /// A scenario's name, or a file: FILE.toml
     #[arg(value_name = "SCENARIO")]
     pub scenario: String,
-    /// Folder for the result; an existing one is kept as NAME.old [default: SCENARIO.lab]
-    #[arg(short, long, value_name = "DIR", value_parser = folder_parser())]
+    /// Directory for the result; an existing one is kept as NAME.old [default: SCENARIO.lab]
+    #[arg(short, long, value_name = "DIR", value_parser = directory_parser())]
     pub output: Option<PathBuf>,
     /// Set a value of the scenario (repeatable): record.backend=ftrace, disk.data.size=1G
     #[arg(long, value_name = "KEY=VALUE")]

@@ -4,7 +4,7 @@ mod cc;
 mod link;
 mod sweep;
 
-use crate::destination::folder_parser;
+use crate::destination::directory_parser;
 pub use cc::NetCc;
 pub use link::{InOneWord, NetLink};
 pub use sweep::{NetSweep, NetTrial};
@@ -207,7 +207,7 @@ pub struct NetRun {
     #[arg(long, requires = "lines")]
     pub readings: bool,
     /// Archive for all samples; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "RUN.fathom", value_parser = folder_parser())]
+    #[arg(short, long, value_name = "RUN.fathom", value_parser = directory_parser())]
     pub output: Option<PathBuf>,
     /// Run the client on this device
     #[arg(long, value_name = "DEVICE", default_value = "local", value_parser = super::device::device)]

@@ -2,7 +2,7 @@
 
 use super::device::device;
 use super::one_of;
-use crate::destination::folder_parser;
+use crate::destination::directory_parser;
 use ::device::remote::DeviceAddress;
 use ::lab::medium::Kind;
 use clap::{Args, ValueEnum};
@@ -95,7 +95,7 @@ pub struct PaperBench {
     #[arg(long, value_name = "TIME", value_parser = long_time, requires = "paper_figures")]
     pub budget: Option<Duration>,
     /// Archive for the figures; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "P.fathom", default_value = "pool.fathom", requires = "paper_figures", value_parser = folder_parser())]
+    #[arg(short, long, value_name = "P.fathom", default_value = "pool.fathom", requires = "paper_figures", value_parser = directory_parser())]
     pub output: PathBuf,
 }
 

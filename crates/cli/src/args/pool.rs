@@ -180,10 +180,10 @@ pub struct PoolServe {
     /// Address to listen on for NBD clients
     #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", required_unless_present = "config")]
     pub nbd: Option<Endpoint>,
-    /// Require NBD clients to use TLS; the folder contains server-cert.pem and server-key.pem, as for nbdkit
-    #[arg(long, value_name = "FOLDER")]
+    /// Require NBD clients to use TLS; the directory contains server-cert.pem and server-key.pem, as for nbdkit
+    #[arg(long, value_name = "DIR")]
     pub tls: Option<PathBuf>,
-    /// Require client certificates signed by the folder's ca-cert.pem
+    /// Require client certificates signed by the directory's ca-cert.pem
     #[arg(long, requires = "tls")]
     pub verify_clients: bool,
     /// Continue although nodes may have lost acknowledged writes: ID, from `pool status` or the refusal on stderr, stands for exactly the

@@ -1,7 +1,7 @@
 //! Command line of those commands of `fathom bench` that read results, and of the HTTP server.
 
 use super::one_of;
-use crate::destination::folder_parser;
+use crate::destination::directory_parser;
 use analysis::bench::Penalty;
 use clap::Args;
 use model::quantity::percent;
@@ -100,8 +100,8 @@ pub struct MeasureBoth {
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE")]
     pub binary: Vec<PathBuf>,
-    /// Folder for an archive of each device [default: compare]
-    #[arg(short, long, value_name = "FOLDER", value_parser = folder_parser())]
+    /// Directory for an archive of each device [default: compare]
+    #[arg(short, long, value_name = "DIR", value_parser = directory_parser())]
     pub output: Option<PathBuf>,
 }
 
@@ -110,8 +110,8 @@ pub struct MeasureBoth {
 /// Each result is compared with the previous one of the same cell.
 #[derive(Debug, Args)]
 pub struct BenchHistory {
-    /// Archives, or folders of archives
-    #[arg(value_name = "FOLDER|B.fathom", required = true)]
+    /// Archives, or directories of archives
+    #[arg(value_name = "DIR|B.fathom", required = true)]
     pub paths: Vec<PathBuf>,
     /// Include disturbed replicates
     #[arg(long)]

@@ -76,7 +76,7 @@ fn ended(args: &args::BenchAb, outcome: &Outcome, complete: bool) -> Result<Exit
 
 /// The commits in worktrees, built.
 fn checked_out(args: &args::BenchAb, range: &str) -> Result<Worktrees> {
-    let here = std::env::current_dir().context("cannot determine the current folder")?;
+    let here = std::env::current_dir().context("cannot determine the current directory")?;
     let context = model::Context::silent();
     progress::end_on_signal(&context);
     let interrupted = |error: git::Error| match context.cancelled() {

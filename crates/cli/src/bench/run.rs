@@ -22,8 +22,8 @@ fn usage(error: impl Into<anyhow::Error>) -> Usage {
 
 /// Sets Android's fixed-performance mode until the result is dropped.
 fn steady() -> Result<Kept, device::performance::Error> {
-    let folder = std::env::var_os(detached::FOLDER).map_or_else(std::env::temp_dir, PathBuf::from);
-    device::performance::fixed(&detached::undo_notes(&folder))
+    let directory = std::env::var_os(detached::DIRECTORY).map_or_else(std::env::temp_dir, PathBuf::from);
+    device::performance::fixed(&detached::undo_notes(&directory))
 }
 
 pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
@@ -33,10 +33,10 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         Some(dir) => Bench::resume(dir, &notices::remark)?,
         None => {
             // What cannot be run as requested is reported before anything is made.
-            let folders = runner::run::folders(&args.dir).map_err(usage)?;
-            let chosen = chosen(args, &folders).map_err(usage)?;
+            let directories = runner::run::directories(&args.dir).map_err(usage)?;
+            let chosen = chosen(args, &directories).map_err(usage)?;
             notices::keep_old(&args.output, args.quiet)?;
-            Bench::create(&args.output, chosen, &folders, &notices::remark)?
+            Bench::create(&args.output, chosen, &directories, &notices::remark)?
         }
     };
     if args.resume.is_some() && bench.is_finished() {

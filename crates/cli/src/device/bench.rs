@@ -57,7 +57,7 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// The bytecode's name in the folder in which the run takes place.
+/// The bytecode's name in the directory in which the run takes place.
 const DEX_JAR: &str = "fathom-dex.jar";
 
 /// Files that the run reads there, and the arguments after the program's name.

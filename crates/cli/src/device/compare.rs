@@ -22,8 +22,8 @@ use std::process::ExitCode;
 /// INSERTs and full scans that --trace records, and with --quick.
 const LOAD: (u64, u64) = (1000, 10);
 const QUICK: (u64, u64) = (100, 1);
-/// The folder of the archives.
-const FOLDER: &str = "compare";
+/// The directory of the archives.
+const DIRECTORY: &str = "compare";
 
 /// Runs the comparison, if A and B are devices.
 pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
@@ -51,17 +51,17 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
         return Err(Usage("--by compares archives".into()).into());
     }
     let settings = settings(args, [&a, &b])?;
-    let folder = args.measure.output.clone().unwrap_or_else(|| PathBuf::from(FOLDER));
-    let code = measured(&args.measure, &settings, [&a, &b], &folder)?;
+    let directory = args.measure.output.clone().unwrap_or_else(|| PathBuf::from(DIRECTORY));
+    let code = measured(&args.measure, &settings, [&a, &b], &directory)?;
     if code != ExitCode::SUCCESS {
         return Ok(Some(code));
     }
-    let [of_a, of_b] = [&a, &b].map(|device| load(&archive(&folder, device)));
+    let [of_a, of_b] = [&a, &b].map(|device| load(&archive(&directory, device)));
     let (of_a, of_b) = (of_a?, of_b?);
     let parts = apart::apart(&of_a, &of_b, &settings);
     let done = compare::archives(&of_a, &of_b, &Rules { better: None, other_commands: args.other_commands });
     let traced = if args.measure.trace {
-        match traced(&args.measure, [(&a, &settings[0].a), (&b, &settings[0].b)], &folder)? {
+        match traced(&args.measure, [(&a, &settings[0].a), (&b, &settings[0].b)], &directory)? {
             Some(traced) => Some(traced),
             None => return Ok(Some(ExitCode::from(INTERRUPTED))),
         }
@@ -88,11 +88,11 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
 }
 
 /// Records the papers' INSERTs on both, each with its own journal mode; returns `None` if interrupted.
-fn traced(measure: &MeasureBoth, sides: [(&DeviceAddress, &str); 2], folder: &Path) -> Result<Option<Traced>> {
+fn traced(measure: &MeasureBoth, sides: [(&DeviceAddress, &str); 2], directory: &Path) -> Result<Option<Traced>> {
     let load = if measure.quick { QUICK } else { LOAD };
-    let Some(figures) = inserts::record_both(sides, load, folder, &measure.binary)? else { return Ok(None) };
+    let Some(figures) = inserts::record_both(sides, load, directory, &measure.binary)? else { return Ok(None) };
     let names = sides.map(|(place, _)| place.to_string());
-    let open = |place| link::open(&inserts::path(folder, place), &progress::context(true));
+    let open = |place| link::open(&inserts::path(directory, place), &progress::context(true));
     let diff = match &figures {
         [Ok(_), Ok(_)] => Some(diff::diff_archives(&open(sides[0].0)?, &open(sides[1].0)?)?),
         _ => None,
@@ -129,15 +129,15 @@ fn measured(
     measure: &MeasureBoth,
     settings: &[Setting],
     devices: [&DeviceAddress; 2],
-    folder: &Path,
+    directory: &Path,
 ) -> Result<ExitCode> {
     let workloads = if measure.workloads.is_empty() { vec!["sqlite".to_owned()] } else { measure.workloads.clone() };
     let is_sqlite = workloads.iter().any(|w| w == "sqlite");
     let run = both::MeasureBoth {
         devices,
-        folder,
+        directory,
         binaries: &measure.binary,
-        folders: &[],
+        directories: &[],
         blocks: measure.blocks,
         quick: measure.quick,
         no_wait: measure.no_wait,

@@ -6,9 +6,9 @@ use device::remote::{Chosen, DeviceAddress, DeviceNames, OneOrAll, Turns};
 use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 
-/// A device's archive in a folder.
-pub fn archive(folder: &Path, place: &DeviceAddress) -> PathBuf {
-    folder.join(format!("{}.fathom", place.file_name()))
+/// A device's archive in a directory.
+pub fn archive(directory: &Path, place: &DeviceAddress) -> PathBuf {
+    directory.join(format!("{}.fathom", place.file_name()))
 }
 
 /// Returns the named devices, each once; further names of the same device are reported.
@@ -32,17 +32,17 @@ pub fn chosen(names: &[DeviceNames]) -> Result<Chosen> {
     Ok(chosen)
 }
 
-/// Runs `one` for each device, with its own archive in `folder` and a prefix for its lines, and returns the results of those that
+/// Runs `one` for each device, with its own archive in `directory` and a prefix for its lines, and returns the results of those that
 /// did not fail. Reports failures, and the `what` that is missing.
 pub fn each<'a, T: Send>(
     places: &'a [DeviceAddress],
     turns: Turns,
-    folder: &Path,
+    directory: &Path,
     what: &str,
     one: impl Fn(&DeviceAddress, &Path, &str) -> Result<T> + Sync,
 ) -> Result<Vec<(&'a DeviceAddress, Option<T>)>> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.shown()))?;
-    let done = turns.each(places, |place| one(place, &archive(folder, place), &format!("{place}: ")));
+    std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.shown()))?;
+    let done = turns.each(places, |place| one(place, &archive(directory, place), &format!("{place}: ")));
     let reported = |(place, done): (&'a DeviceAddress, Option<Result<T>>)| {
         let done = done.unwrap_or_else(|| Err(anyhow!("the thread of a device failed")));
         let failed = |error: &anyhow::Error| {

@@ -14,9 +14,9 @@ use std::process::ExitCode;
 /// The papers' figures of a recording, or why there is none.
 pub type Figures = Result<Vec<Figure>, String>;
 
-/// The path of a device's recording in the common folder.
-pub fn path(folder: &Path, place: &DeviceAddress) -> PathBuf {
-    folder.join(format!("{}-inserts.fathom", place.file_name()))
+/// The path of a device's recording in the common directory.
+pub fn path(directory: &Path, place: &DeviceAddress) -> PathBuf {
+    directory.join(format!("{}-inserts.fathom", place.file_name()))
 }
 
 /// Records INSERTs and scans on each machine in its own journal mode; `binaries` are this program for other processors. Returns
@@ -24,12 +24,12 @@ pub fn path(folder: &Path, place: &DeviceAddress) -> PathBuf {
 pub fn record_both(
     sides: [(&DeviceAddress, &str); 2],
     (rows, scans): (u64, u64),
-    folder: &Path,
+    directory: &Path,
     binaries: &[PathBuf],
 ) -> Result<Option<[Figures; 2]>> {
     let mut both = Vec::new();
     for (place, journal_mode) in sides {
-        let (path, load) = (path(folder, place), Load { rows, scans, journal_mode, folder: "." });
+        let (path, load) = (path(directory, place), Load { rows, scans, journal_mode, directory: "." });
         let recorded = match place {
             DeviceAddress::Local => here(&load, &path),
             _ => there(place, &load, &path, binaries),

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 use device::remote::DeviceAddress;
 use model::Environment;
 use model::text::ShownPath as _;
-use runner::both::{self, Folder, MeasureBoth};
+use runner::both::{self, Directory, MeasureBoth};
 use runner::papers_beside::{self as beside, Needs, Page, machine};
 use runner::papers_network::{Ends, Networks, is_network};
 use std::path::{Path, PathBuf};
@@ -27,33 +27,36 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
         return Err(Usage("--device local is this machine; `fathom papers` makes its figures".into()).into());
     }
     destination::not_both(args.beside.json, args.output.as_deref())?;
-    let folders = both::folders(&args.beside.dir, &args.beside.dir_here)?;
+    let directories = both::directories(&args.beside.dir, &args.beside.dir_here)?;
     // Queried first: a missing device is reported before anything is measured.
     let facts = info::ask(place, &args.beside.binary)?.facts;
-    let folder = args.beside.folder.clone().unwrap_or_else(|| PathBuf::from(format!("papers-{}", place.file_name())));
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.shown()))?;
+    let directory =
+        args.beside.directory.clone().unwrap_or_else(|| PathBuf::from(format!("papers-{}", place.file_name())));
+    std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.shown()))?;
     let needs = Needs::of(wanted);
     let called = args.beside.called.clone().unwrap_or_else(|| place.to_string());
     let mut host = machine("host".into(), Environment::new());
     let mut device = machine(called, facts);
     if !needs.workloads.is_empty() {
         // Its results are used whatever its status is, unless it was interrupted.
-        if measured(args, place, &folder, &needs, &folders)? == ExitCode::from(INTERRUPTED) {
-            return Ok(without_page(args, &folder));
+        if measured(args, place, &directory, &needs, &directories)? == ExitCode::from(INTERRUPTED) {
+            return Ok(without_page(args, &directory));
         }
-        host.bench = result(&folder, &DeviceAddress::Local);
-        device.bench = result(&folder, place);
+        host.bench = result(&directory, &DeviceAddress::Local);
+        device.bench = result(&directory, place);
     }
     if !needs.networks.is_empty() {
-        let Some([a, b]) = networks(args, place, &folder, &needs)? else { return Ok(without_page(args, &folder)) };
+        let Some([a, b]) = networks(args, place, &directory, &needs)? else {
+            return Ok(without_page(args, &directory));
+        };
         (host.network, device.network) = (a, b);
     }
     let modes = needs.recorded.then(|| both::journal_modes(&device.facts));
     if let Some(modes) = &modes {
         let [(here, _), (there, _)] = modes;
         let sides = [(&DeviceAddress::Local, here.as_str()), (place, there.as_str())];
-        let both = inserts::record_both(sides, beside::load(args.quick), &folder, &args.beside.binary)?;
-        let Some([a, b]) = both else { return Ok(without_page(args, &folder)) };
+        let both = inserts::record_both(sides, beside::load(args.quick), &directory, &args.beside.binary)?;
+        let Some([a, b]) = both else { return Ok(without_page(args, &directory)) };
         (host.recorded, device.recorded) = (a, b);
     }
     for (machine, name) in [(&mut host, DeviceAddress::Local), (&mut device, place.clone())] {
@@ -63,7 +66,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
             machine.facts = info::ask(&name, &[])?.facts;
         }
     }
-    let page = Page { all, wanted, place, host, device, quick: args.quick, modes, folders };
+    let page = Page { all, wanted, place, host, device, quick: args.quick, modes, directories };
     let text = page.markdown(&model::text::date(archive::unix_now_ns()));
     match &args.output {
         Some(path) => destination::text(path, &text)?,
@@ -73,7 +76,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     if args.beside.json {
         output::text(&(serde_json::to_string_pretty(&page.json())? + "\n"));
     }
-    eprintln!("fathom: the archives are in {0}. Draw: fathom report {0}/*.fathom", folder.shown());
+    eprintln!("fathom: the archives are in {0}. Draw: fathom report {0}/*.fathom", directory.shown());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -81,18 +84,18 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
 fn measured(
     args: &Papers,
     place: &DeviceAddress,
-    folder: &Path,
+    directory: &Path,
     needs: &Needs,
-    folders: &[Folder],
+    directories: &[Directory],
 ) -> Result<ExitCode> {
     let options = &args.beside;
     let mut both = options.parameters.clone();
     both.retain(|(name, _)| !name.split_once('.').is_some_and(|(design, _)| is_network(design)));
     let run = needs.measured(MeasureBoth {
         devices: [&DeviceAddress::Local, place],
-        folder,
+        directory,
         binaries: &options.binary,
-        folders,
+        directories,
         blocks: options.blocks,
         quick: args.quick,
         no_wait: options.no_wait,
@@ -109,7 +112,7 @@ fn measured(
 fn networks(
     args: &Papers,
     place: &DeviceAddress,
-    folder: &Path,
+    directory: &Path,
     needs: &Needs,
 ) -> Result<Option<[Result<Bench, String>; 2]>> {
     let options = &args.beside;
@@ -124,7 +127,7 @@ fn networks(
     };
     let server = options.server.as_ref().map(|server| (server, options.server_interface.as_str()));
     let ends = Ends { place, interface: &options.interface, here, server };
-    let file = |name: &str| folder.join(format!("{name}-network.fathom"));
+    let file = |name: &str| directory.join(format!("{name}-network.fathom"));
     let (alone, with) = (file("local"), file(&place.file_name()));
     let mut both = Vec::new();
     for (path, words) in [(&alone, networks.alone(&alone)), (&with, networks.with_device(&with, &ends))] {
@@ -144,8 +147,8 @@ fn networks(
     Ok(both.try_into().ok())
 }
 
-fn result(folder: &Path, place: &DeviceAddress) -> Result<Bench, String> {
-    of_file(&archive(folder, place))
+fn result(directory: &Path, place: &DeviceAddress) -> Result<Bench, String> {
+    of_file(&archive(directory, place))
 }
 
 fn of_file(path: &Path) -> Result<Bench, String> {
@@ -155,9 +158,9 @@ fn of_file(path: &Path) -> Result<Bench, String> {
     load(path).map_err(|error| crate::sentence(&error))
 }
 
-fn without_page(args: &Papers, folder: &Path) -> ExitCode {
+fn without_page(args: &Papers, directory: &Path) -> ExitCode {
     let page = args.output.as_ref().filter(|page| !destination::is_stdout(page));
     let page = page.map_or_else(|| "the page".into(), |page| page.shown().to_string());
-    eprintln!("fathom: interrupted; {page} was not written; what was measured is in {}", folder.shown());
+    eprintln!("fathom: interrupted; {page} was not written; what was measured is in {}", directory.shown());
     ExitCode::from(INTERRUPTED)
 }

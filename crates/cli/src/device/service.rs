@@ -8,12 +8,12 @@ use model::text::ShownPath as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The key's name in the service's folder.
+/// The key's name in the service's directory.
 const KEY: &str = "key";
 /// Whoever started the service on the device stops it.
 const HOSTED: &str = "--hosted";
 
-/// Starts the requested service on the device. `kind` begins its name; `key` is copied into its folder.
+/// Starts the requested service on the device. `kind` begins its name; `key` is copied into its directory.
 pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCode> {
     let Some(place) = &at.device else { return Ok(ExitCode::FAILURE) };
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {

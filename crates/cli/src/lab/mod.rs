@@ -9,7 +9,7 @@ mod shell;
 use crate::Usage;
 use crate::args::{HostArgs, Lab, LabVerb};
 use anyhow::{Context as _, Result};
-use lab::{folder, scenario};
+use lab::{directory, scenario};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -37,8 +37,8 @@ fn explained(error: lab::Error) -> anyhow::Error {
     }
 }
 
-/// Returns the folder of the kernels, and the program that runs in a guest.
+/// Returns the directory of the kernels, and the program that runs in a guest.
 fn host(args: &HostArgs) -> Result<(PathBuf, PathBuf)> {
     let program = args.program.clone().map_or_else(std::env::current_exe, std::path::absolute);
-    Ok((folder::cache(args.cache.as_deref())?, program.context("cannot find the program for the guest")?))
+    Ok((directory::cache(args.cache.as_deref())?, program.context("cannot find the program for the guest")?))
 }

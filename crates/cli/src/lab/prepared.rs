@@ -11,7 +11,7 @@ use model::text::ShownPath as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The folders and the program of a guest.
+/// The directories and the program of a guest.
 pub struct Prepared {
     cache: PathBuf,
     program: PathBuf,
@@ -21,11 +21,11 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Checks the requirements and creates the folders.
+    /// Checks the requirements and creates the directories.
     pub fn new(args: &args::GuestArgs, scenario: &Scenario) -> Result<Self> {
         let (cache, program) = host(&args.host)?;
         lab::guest::available(scenario.machine.arch).map_err(explained)?;
-        let temporary = tempfile::tempdir().context("cannot create a folder")?;
+        let temporary = tempfile::tempdir().context("cannot create a directory")?;
         let share = args.output.clone().unwrap_or_else(|| temporary.path().into());
         std::fs::create_dir_all(&share).with_context(|| format!("cannot create {}", share.shown()))?;
         Ok(Self { cache, program, share, _temporary: temporary })
@@ -35,7 +35,7 @@ impl Prepared {
     pub fn run(&self, boot: impl FnOnce(&Options<'_>, &Context) -> Result<ExitCode, NotStarted>) -> Result<ExitCode> {
         let context = progress::context(false);
         progress::end_on_signal(&context);
-        let options = Options { cache: &self.cache, program: &self.program, folder: &self.share, keep: false };
+        let options = Options { cache: &self.cache, program: &self.program, directory: &self.share, keep: false };
         let ended = boot(&options, &context);
         progress::clear(&context);
         match ended {

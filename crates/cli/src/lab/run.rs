@@ -3,7 +3,7 @@
 use super::{explained, host, usage};
 use crate::{args, destination, link, output, papers, progress};
 use anyhow::{Context as _, Result};
-use lab::folder;
+use lab::directory;
 use lab::run::{Ending, NotStarted, Options};
 use lab::scenario::{self, Scenario, Series};
 use lab::show::{contract, is_well, sentence};
@@ -12,7 +12,7 @@ use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The page of a series, in its folder.
+/// The page of a series, in its directory.
 const PAGE: &str = "papers.md";
 
 /// How a run ended.
@@ -37,10 +37,10 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
         return run_series(args, series, settings);
     }
     let (name, scenario) = scenario::find(&args.scenario, &args.set).map_err(usage)?;
-    let folder = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.lab")));
-    let done = one(args, &name, &scenario, &folder)?;
+    let directory = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.lab")));
+    let done = one(args, &name, &scenario, &directory)?;
     if done.recorded && !args.json {
-        let archive = output::word(&folder.join(lab::run::ARCHIVE));
+        let archive = output::word(&directory.join(lab::run::ARCHIVE));
         eprintln!("next: fathom show {archive}, or fathom report {archive}");
     }
     Ok(status(done.end))
@@ -60,15 +60,15 @@ fn run_series(args: &args::LabRun, series: &Series, mut settings: Vec<String>) -
     // A wrong setting is reported before anything boots.
     let find = |word: &str| scenario::find(word, &settings).map_err(usage);
     let all = series.runs.iter().map(|(name, word)| Ok((*name, find(word)?.1))).collect::<Result<Vec<_>>>()?;
-    let folder = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.lab", series.name)));
+    let directory = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.lab", series.name)));
     for (_, scenario) in &all {
         lab::guest::available(scenario.machine.arch).map_err(explained)?;
     }
-    own(&folder, series)?;
+    own(&directory, series)?;
     let mut end = End::Well;
     let mut archives = Vec::new();
     for (name, scenario) in &all {
-        let own = folder.join(format!("{name}.lab"));
+        let own = directory.join(format!("{name}.lab"));
         let done = one(args, name, scenario, &own)?;
         if done.recorded {
             archives.push(own.join(lab::run::ARCHIVE));
@@ -87,7 +87,7 @@ fn run_series(args: &args::LabRun, series: &Series, mut settings: Vec<String>) -
     }
     let command = format!("fathom lab run {}", output::word(Path::new(&args.scenario)));
     let figure = papers::beside(series.figure, &archives, &command, "made in virtual machines; not run on Android")?;
-    let page = folder.join(PAGE);
+    let page = directory.join(PAGE);
     destination::text(&page, &figure)?;
     if !args.json {
         output::text(&format!("\n{figure}"));
@@ -96,36 +96,36 @@ fn run_series(args: &args::LabRun, series: &Series, mut settings: Vec<String>) -
     Ok(status(end))
 }
 
-/// Creates the folder of a series, unless it is that of an earlier run, whose results are then kept.
-fn own(folder: &Path, series: &Series) -> Result<()> {
+/// Creates the directory of a series, unless it is that of an earlier run, whose results are then kept.
+fn own(directory: &Path, series: &Series) -> Result<()> {
     let known = |name: &str| {
         let run = name.strip_suffix(".old").unwrap_or(name).strip_suffix(".lab").unwrap_or_default();
         name == PAGE || series.runs.iter().any(|(own, _)| *own == run)
     };
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.shown()))?;
-    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.shown()))? {
+    std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.shown()))?;
+    for entry in std::fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.shown()))? {
         if !entry?.file_name().to_str().is_some_and(known) {
-            return Err(folder::FolderError::Foreign(folder.into()).into());
+            return Err(directory::DirectoryError::Foreign(directory.into()).into());
         }
     }
     Ok(())
 }
 
 /// Runs one scenario, and prints the result.
-fn one(args: &args::LabRun, name: &str, scenario: &Scenario, folder: &Path) -> Result<Done> {
+fn one(args: &args::LabRun, name: &str, scenario: &Scenario, directory: &Path) -> Result<Done> {
     let (cache, program) = host(&args.host)?;
     // Before an earlier result is moved.
     lab::guest::available(scenario.machine.arch).map_err(explained)?;
     // No other run may write into it until this one ends.
-    let _own = folder::result(folder)?;
+    let _own = directory::result(directory)?;
     let context = progress::context(args.json);
     progress::end_on_signal(&context);
-    let options = Options { cache: &cache, program: &program, folder, keep: args.keep };
+    let options = Options { cache: &cache, program: &program, directory, keep: args.keep };
     let outcome = lab::run::run(scenario, &options, &context);
     progress::clear(&context);
     if outcome.is_err() {
-        // Removes the folder only if it is empty.
-        let _ = std::fs::remove_dir(folder);
+        // Removes the directory only if it is empty.
+        let _ = std::fs::remove_dir(directory);
     }
     let outcome = match outcome {
         Ok(outcome) => outcome,
@@ -137,13 +137,13 @@ fn one(args: &args::LabRun, name: &str, scenario: &Scenario, folder: &Path) -> R
         Err(NotStarted::Lab(error)) => return Err(explained(error)),
     };
     // A user who interrupted the run gets the partial result, and can interrupt this step as well.
-    let recording = runner::guest::recording(folder, &|path| Ok(link::open(path, &Context::silent())?));
+    let recording = runner::guest::recording(directory, &|path| Ok(link::open(path, &Context::silent())?));
     let well = is_well(scenario, &outcome.ending, recording.as_ref());
     if args.json {
-        let line = contract(name, folder, &outcome, recording.as_ref(), well);
+        let line = contract(name, directory, &outcome, recording.as_ref(), well);
         output::text(&(serde_json::to_string(&line)? + "\n"));
     } else {
-        println!("{}", sentence(name, folder, &outcome, recording.as_ref(), well));
+        println!("{}", sentence(name, directory, &outcome, recording.as_ref(), well));
     }
     let end = match (well, &outcome.ending) {
         (true, _) => End::Well,

@@ -131,7 +131,7 @@ const NAMES: Names = Names { run: RUN, limited_by: LIMITED_BY };
 /// Writes the run next to its destination and moves it there when complete: on failure the destination stays as it was.
 fn keep(kept: &Kept<'_>, output: &Path, quiet: bool) -> Result<()> {
     let staged = Staged::begin(output)?;
-    kept.write(staged.folder())?;
+    kept.write(staged.directory())?;
     notices::keep_old(staged.place(), quiet)?;
     Ok(recorder::output::give_to_caller(&staged.finish()?)?)
 }

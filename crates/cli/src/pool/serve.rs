@@ -26,14 +26,14 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
     let front = args.nbd.as_ref().context("no address for NBD clients; give --nbd")?;
     let key = auth::key(&args.disk.trust, args.node.iter().copied())?;
     let tls = match &args.tls {
-        Some(folder) => {
-            let acceptor = nbd::certificates::from_folder(folder, args.verify_clients);
+        Some(directory) => {
+            let acceptor = nbd::certificates::from_directory(directory, args.verify_clients);
             Tls::Required(acceptor.context("cannot set up TLS for NBD clients")?)
         }
         None => Tls::Off,
     };
     if !args.verify_clients {
-        let way = "use a Unix socket, or --tls FOLDER --verify-clients";
+        let way = "use a Unix socket, or --tls DIRECTORY --verify-clients";
         auth::allow(args.disk.trust.insecure, way, front.address())?;
     }
     super::local(1, async {

@@ -1,5 +1,5 @@
 //! The device side: started on a device by [`super::Link`], it executes the frames on its input, and exits, together with
-//! all its child processes and its folder, when the input ends.
+//! all its child processes and its directory, when the input ends.
 
 use super::detached::{self, Place, Shelf, State, undo_notes};
 use super::follow::Follower;
@@ -20,7 +20,7 @@ const MISSED: u32 = 6;
 /// How long a command may take to exit after SIGTERM.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// How often a followed folder is polled.
+/// How often a followed directory is polled.
 const LOOK: Duration = Duration::from_millis(300);
 /// How long a keeper may take to report that it has started its command.
 const START: Duration = Duration::from_secs(10);
@@ -36,15 +36,15 @@ enum Heard {
     Quiet,
 }
 
-/// Runs the agent until its input ends; its own folder is created in `folder`.
+/// Runs the agent until its input ends; its own directory is created in `directory`.
 ///
 /// # Errors
-/// Its folder cannot be created.
-pub fn run(from: impl Read + Send + 'static, to: impl Write + Send + 'static, folder: &Path) -> io::Result<()> {
+/// Its directory cannot be created.
+pub fn run(from: impl Read + Send + 'static, to: impl Write + Send + 'static, directory: &Path) -> io::Result<()> {
     // Settings left changed by killed processes.
-    let _ = crate::knobs::put_back_left_over(&undo_notes(folder));
-    let within = folder.to_path_buf();
-    let folder = Folder::make(folder)?;
+    let _ = crate::knobs::put_back_left_over(&undo_notes(directory));
+    let within = directory.to_path_buf();
+    let directory = Directory::make(directory)?;
     let to: Voice = Arc::new(Mutex::new(Box::new(to)));
     if let Ok(mut to) = to.lock() {
         to.write_all(GREETING.as_bytes())?;
@@ -55,7 +55,7 @@ pub fn run(from: impl Read + Send + 'static, to: impl Write + Send + 'static, fo
         let hear = hear.clone();
         move || listen(from, &hear)
     });
-    Agent { within, folder, to, hear, command: None, streams: 0, follower: None, attached: None }.serve(&heard);
+    Agent { within, directory, to, hear, command: None, streams: 0, follower: None, attached: None }.serve(&heard);
     Ok(())
 }
 
@@ -75,15 +75,15 @@ fn say(to: &Voice, frame: &Frame) -> bool {
 }
 
 struct Agent {
-    /// The parent of its folder.
+    /// The parent of its directory.
     within: PathBuf,
-    folder: Folder,
+    directory: Directory,
     to: Voice,
     hear: Sender<Heard>,
     command: Option<Child>,
     /// The number of open output streams of the command.
     streams: u32,
-    /// The followed folder; a thread reads it until it is taken.
+    /// The followed directory; a thread reads it until it is taken.
     follower: Option<Following>,
     /// The detached command of this connection, if any.
     attached: Option<Attached>,
@@ -101,7 +101,7 @@ struct Attached {
     processes: Option<(u32, u32)>,
 }
 
-/// A followed folder, shared with the thread that follows it.
+/// A followed directory, shared with the thread that follows it.
 type Following = Arc<Mutex<Option<Follower>>>;
 
 impl Agent {
@@ -181,9 +181,9 @@ impl Agent {
         OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(bytes)
     }
 
-    /// The current folder of the command.
+    /// The current directory of the command.
     fn base(&self) -> PathBuf {
-        self.attached.as_ref().map_or_else(|| self.folder.0.clone(), |attached| attached.place.work())
+        self.attached.as_ref().map_or_else(|| self.directory.0.clone(), |attached| attached.place.work())
     }
 
     /// Answers requests about a detached command; `None` for any other request.
@@ -248,7 +248,7 @@ impl Agent {
             .arg(attached.place.path())
             .args(["--keep", &attached.lease_s.to_string(), "--"])
             .args(argv);
-        command.env(detached::FOLDER, &self.within).current_dir("/");
+        command.env(detached::DIRECTORY, &self.within).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // SAFETY: between fork and exec there is only a system call without pointers.
         unsafe {
@@ -317,9 +317,9 @@ impl Agent {
         }
         let (program, words) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
-        // Android has no /tmp; and the command's temporary files are removed with the folder.
-        command.args(words).current_dir(&self.folder.0).env("TMPDIR", &self.folder.0).process_group(0);
-        command.env(detached::FOLDER, &self.within);
+        // Android has no /tmp; and the command's temporary files are removed with the directory.
+        command.args(words).current_dir(&self.directory.0).env("TMPDIR", &self.directory.0).process_group(0);
+        command.env(detached::DIRECTORY, &self.within);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // SAFETY: between fork and exec there is only a system call without pointers.
         unsafe {
@@ -457,17 +457,17 @@ fn reply(question: &[String]) -> Result<String, String> {
     }
 }
 
-/// The agent's own folder, accessible only to its user, and removed with it. It is locked (flock) like the folders of
-/// benchmarks: a run in the parent folder removes the leftovers of killed runs, which are unlocked folders with such names.
-struct Folder(PathBuf, #[expect(dead_code, reason = "held until the end")] Option<fs::File>);
+/// The agent's own directory, accessible only to its user, and removed with it. It is locked (flock) like the directories of
+/// benchmarks: a run in the parent directory removes the leftovers of killed runs, which are unlocked directories with such names.
+struct Directory(PathBuf, #[expect(dead_code, reason = "held until the end")] Option<fs::File>);
 
-impl Folder {
+impl Directory {
     fn make(within: &Path) -> io::Result<Self> {
         for entry in fs::read_dir(within).into_iter().flatten().flatten() {
             sweep(&entry.path());
         }
         let path = within.join(format!("fathom-run-{}", std::process::id()));
-        // A folder of that name belongs to a process that no longer exists.
+        // A directory of that name belongs to a process that no longer exists.
         let _ = fs::remove_dir_all(&path);
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         // On a file system without such locks it is not locked, but there nothing is removed either.
@@ -476,13 +476,13 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Removes the folder of an agent that was killed.
+/// Removes the directory of an agent that was killed.
 fn sweep(path: &Path) {
     let name = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix("fathom-run-"));
     let Some(id) = name.and_then(|id| id.parse::<u32>().ok()) else { return };
@@ -495,16 +495,16 @@ fn sweep(path: &Path) {
 mod tests {
     use super::*;
 
-    /// Benchmarks remove unlocked folders with such names (`experiment`'s scratch folders), in any folder that they measure.
+    /// Benchmarks remove unlocked directories with such names (`experiment`'s scratch directories), in any directory that they measure.
     #[test]
-    fn agent_folder_is_locked_until_removed() {
+    fn agent_directory_is_locked_until_removed() {
         let within = tempfile::tempdir().unwrap();
         let dead = within.path().join("fathom-run-4194305");
         fs::create_dir(&dead).unwrap();
-        let folder = Folder::make(within.path()).unwrap();
-        let path = folder.0.clone();
+        let directory = Directory::make(within.path()).unwrap();
+        let path = directory.0.clone();
         assert!(fs::File::open(&path).unwrap().try_lock().is_err() && !dead.exists());
-        drop(folder);
+        drop(directory);
         assert!(!path.exists());
     }
 }

@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(chosen.again.len(), 1);
         assert_eq!(names(&[chosen.again[0].0.clone(), chosen.again[0].1.clone()]), "adb:192.0.2.3:5555 adb:R5");
         assert_eq!(chosen.alone(), None);
-        // Two addresses of one device create a folder, as two devices do.
+        // Two addresses of one device create a directory, as two devices do.
         let both = once(all[..3].iter().step_by(2).cloned().collect(), |_| Some("one".into()));
         assert!(both.places.len() == 1 && both.alone().is_none());
     }

@@ -1,4 +1,4 @@
-//! Follows a growing folder on the device: sends the contents of its files as they grow, so that the measurements have
+//! Follows a growing directory on the device: sends the contents of its files as they grow, so that the measurements have
 //! already reached the host when the cable is pulled.
 //!
 //! A file is identified by its inode. One that was replaced, or became shorter, is sent again. Changes in the middle of a
@@ -12,31 +12,31 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Maximum depth of folders.
+/// Maximum depth of directories.
 const DEEPEST: usize = 6;
 /// The maximum part of a file per frame.
 const CHUNK: usize = MOST / 4;
 
-/// A folder, and the parts of it that were sent.
+/// A directory, and the parts of it that were sent.
 pub struct Follower {
     base: PathBuf,
-    folder: String,
+    directory: String,
     leave: Vec<String>,
     sent: BTreeMap<String, (u64, u64)>,
 }
 
 impl Follower {
-    /// `words`: the folder's name below `base`, then prefixes or suffixes of names to skip.
+    /// `words`: the directory's name below `base`, then prefixes or suffixes of names to skip.
     pub fn new(base: &Path, words: &[String]) -> Option<Self> {
-        let (folder, leave) = words.split_first()?;
-        super::frame::below(base, folder)?;
-        Some(Self { base: base.into(), folder: folder.clone(), leave: leave.to_vec(), sent: BTreeMap::new() })
+        let (directory, leave) = words.split_first()?;
+        super::frame::below(base, directory)?;
+        Some(Self { base: base.into(), directory: directory.clone(), leave: leave.to_vec(), sent: BTreeMap::new() })
     }
 
     /// Marks files that the host already has: name, length, SHA-256. They are not sent again, if they are unchanged here.
     pub fn has(&mut self, files: &[(String, u64, String)]) {
         for (name, length, hash) in files {
-            let inside = name.strip_prefix(self.folder.as_str()).is_some_and(|rest| rest.starts_with('/'));
+            let inside = name.strip_prefix(self.directory.as_str()).is_some_and(|rest| rest.starts_with('/'));
             let Some(path) = super::frame::below(&self.base, name).filter(|_| inside) else { continue };
             let Ok(file) = File::open(path) else { continue };
             let Ok(about) = file.metadata() else { continue };
@@ -49,25 +49,25 @@ impl Follower {
     /// Sends new data; false if the connection is closed.
     pub fn look(&mut self, say: &mut dyn FnMut(&Frame) -> bool) -> bool {
         let mut names = Vec::new();
-        self.list(&self.folder.clone(), 0, &mut names);
+        self.list(&self.directory.clone(), 0, &mut names);
         // A file that vanishes or becomes unreadable meanwhile is being replaced; the next call sends the new one.
         names.iter().all(|name| self.file(name, say).unwrap_or(true))
     }
 
-    fn list(&self, folder: &str, depth: usize, names: &mut Vec<String>) {
-        let Ok(entries) = fs::read_dir(self.base.join(folder)) else { return };
+    fn list(&self, directory: &str, depth: usize, names: &mut Vec<String>) {
+        let Ok(entries) = fs::read_dir(self.base.join(directory)) else { return };
         let mut here: Vec<(String, bool)> = entries
             .flatten()
             .filter_map(|entry| {
                 let (name, kind) = (entry.file_name().into_string().ok()?, entry.file_type().ok()?);
                 let left =
                     self.leave.iter().any(|word| name.starts_with(word.as_str()) || name.ends_with(word.as_str()));
-                (!left && (kind.is_dir() || kind.is_file())).then(|| (format!("{folder}/{name}"), kind.is_dir()))
+                (!left && (kind.is_dir() || kind.is_file())).then(|| (format!("{directory}/{name}"), kind.is_dir()))
             })
             .collect();
         here.sort();
-        for (name, is_folder) in here {
-            if !is_folder {
+        for (name, is_directory) in here {
+            if !is_directory {
                 names.push(name);
             } else if depth < DEEPEST {
                 self.list(&name, depth + 1, names);

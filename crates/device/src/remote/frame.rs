@@ -1,6 +1,6 @@
 //! The frames between this program and its agent on a device: a kind, a length (4 bytes, little-endian) and that many
 //! bytes. Data from a device is not trusted: a frame has at most [`MOST`] bytes, and the name of a file cannot lead outside
-//! its folder.
+//! its directory.
 
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
@@ -16,13 +16,13 @@ pub(super) const BEAT: Duration = Duration::from_secs(5);
 /// The message of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// To the agent: further bytes of a file, by its name below the agent's folder. Failures are reported by [`Frame::Done`].
+    /// To the agent: further bytes of a file, by its name below the agent's directory. Failures are reported by [`Frame::Done`].
     Part(String, Vec<u8>),
     /// To the agent: start this command.
     Start(Vec<String>),
     /// To the agent: send this signal to its command and all its child processes.
     Signal(u8),
-    /// To the agent: send the contents of this folder's files, as they grow, as [`Frame::Piece`]s, except files whose names
+    /// To the agent: send the contents of this directory's files, as they grow, as [`Frame::Piece`]s, except files whose names
     /// begin or end with one of the other words. Everything present when the command has ended is sent before
     /// [`Frame::Exit`].
     Follow(Vec<String>),
@@ -30,7 +30,7 @@ pub enum Frame {
     Ping(u64),
     /// To the agent: a request of a [`crate::Reader`], named by the first word.
     Ask(Vec<String>),
-    /// Part of a followed folder: a file, by its name below the agent's folder, has these bytes at this offset. Offset 0 starts over.
+    /// Part of a followed directory: a file, by its name below the agent's directory, has these bytes at this offset. Offset 0 starts over.
     Piece(String, u64, Vec<u8>),
     /// Output of the command.
     Out(Vec<u8>),
@@ -158,11 +158,11 @@ impl Frame {
     }
 }
 
-/// The path of a file with this name below `folder`; `None` if it would be outside.
-pub fn below(folder: &Path, name: &str) -> Option<PathBuf> {
+/// The path of a file with this name below `directory`; `None` if it would be outside.
+pub fn below(directory: &Path, name: &str) -> Option<PathBuf> {
     let path = Path::new(name);
     let plain = path.components().all(|c| matches!(c, Component::Normal(_)));
-    (plain && !name.is_empty() && !name.contains('\0')).then(|| folder.join(path))
+    (plain && !name.is_empty() && !name.contains('\0')).then(|| directory.join(path))
 }
 
 #[cfg(test)]
@@ -204,10 +204,10 @@ mod tests {
 
     #[test]
     fn names_outside_directory_are_refused() {
-        let folder = Path::new("/folder");
-        assert_eq!(below(folder, "run.fathom/meta.json"), Some("/folder/run.fathom/meta.json".into()));
+        let directory = Path::new("/directory");
+        assert_eq!(below(directory, "run.fathom/meta.json"), Some("/directory/run.fathom/meta.json".into()));
         for bad in ["", "/etc/passwd", "..", "a/../../b", "./a", "a\0b"] {
-            assert_eq!(below(folder, bad), None, "{bad:?}");
+            assert_eq!(below(directory, bad), None, "{bad:?}");
         }
     }
 

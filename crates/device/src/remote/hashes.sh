@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Prints the hashes of the programs in the folder $d. They are kept in the file `verified`, below the boot and each program's inode, size and
+# Prints the hashes of the programs in the directory $d. They are kept in the file `verified`, below the boot and each program's inode, size and
 # time of change: any write changes the last, and after a power cut a file may lack what was written.
 # shellcheck disable=SC2154
 state=$({ cat /proc/sys/kernel/random/boot_id && stat -c '%n %i %s %z' "$d"/fathom-*; } 2>/dev/null) || state=

@@ -15,9 +15,9 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoGuest {
-    /// Its shared folder cannot be created.
-    #[error("cannot create a folder: {0}")]
-    Folder(io::Error),
+    /// Its shared directory cannot be created.
+    #[error("cannot create a directory: {0}")]
+    Directory(io::Error),
     /// A file for it cannot be written.
     #[error("cannot write {}: {}", .0.shown(), .1)]
     File(PathBuf, io::Error),
@@ -29,13 +29,13 @@ pub enum NoGuest {
     Wait(io::Error),
 }
 
-/// Boots the guest `name` and runs this program there with `words`, and with `files` in its folder; returns its exit status.
+/// Boots the guest `name` and runs this program there with `words`, and with `files` in its directory; returns its exit status.
 ///
 /// # Errors
 /// It cannot be started.
 pub fn serve(name: &str, files: &[(String, Vec<u8>)], words: &[String], context: &Context) -> Result<u8, NoGuest> {
     // The guest's /share; accessible only to this user.
-    let share = tempfile::tempdir().map_err(NoGuest::Folder)?;
+    let share = tempfile::tempdir().map_err(NoGuest::Directory)?;
     for (name, bytes) in files {
         let file = share.path().join(name);
         std::fs::write(&file, bytes).map_err(|e| NoGuest::File(file, e))?;
@@ -43,7 +43,7 @@ pub fn serve(name: &str, files: &[(String, Vec<u8>)], words: &[String], context:
     let mut guest = Command::new(std::env::current_exe().map_err(NoGuest::Start)?);
     guest.args(["lab", "exec", name, "-o"]).arg(share.path());
     guest.args(["--", "sh", "-c", "cd /share && exec fathom \"$@\"", "fathom"]).args(words);
-    // Signals are forwarded by this process: the folder is removed when the guest has exited.
+    // Signals are forwarded by this process: the directory is removed when the guest has exited.
     guest.process_group(0).stdin(Stdio::null());
     let mut guest = child::end_with_us(&mut guest).spawn().map_err(NoGuest::Start)?;
     let mut stopping = false;

@@ -1,5 +1,5 @@
-//! A command of this program on a device whose result is a folder: it is transferred while it is written, so that the
-//! measurements are here if the device is lost. The caller interprets the folder. A detached command continues there
+//! A command of this program on a device whose result is a directory: it is transferred while it is written, so that the
+//! measurements are here if the device is lost. The caller interprets the directory. A detached command continues there
 //! meanwhile, and is reattached when the device is back: the transfer of a file continues after its bytes that are here, if
 //! they still match the beginning of the file there.
 
@@ -42,13 +42,13 @@ pub struct Job<'a> {
     pub place: &'a DeviceAddress,
     /// This program's binaries for devices of other architectures.
     pub binaries: &'a [PathBuf],
-    /// Its input files, by their names in its folder.
+    /// Its input files, by their names in its directory.
     pub files: &'a [(String, Vec<u8>)],
     /// The words after the program's name.
     pub words: &'a [String],
-    /// Its result folder, inside its own, and prefixes or suffixes of names that are not transferred.
+    /// Its result directory, inside its own, and prefixes or suffixes of names that are not transferred.
     pub brings: Option<(&'a str, &'a [&'a str])>,
-    /// The folder here for its files.
+    /// The directory here for its files.
     pub into: &'a Path,
     /// Set if it outlives the connection, which is then re-established.
     pub detached: Option<Detached<'a>>,
@@ -63,7 +63,7 @@ pub enum Note<'a> {
     Out(&'a [u8]),
     /// Error output of the command.
     Err(&'a [u8]),
-    /// The number of bytes of the folder received so far.
+    /// The number of bytes of the directory received so far.
     Brought(u64),
 }
 
@@ -123,7 +123,7 @@ enum Stopped {
     /// The agent did not respond.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
-    /// Its folder exists, but is empty.
+    /// Its directory exists, but is empty.
     #[error("`{0}` was never started on the device")]
     NeverStarted(String),
     /// The device could not store a file, and why.
@@ -153,7 +153,7 @@ impl From<io::Error> for Stopped {
 /// Why a piece of a file is not accepted from a device.
 #[derive(Debug, thiserror::Error)]
 enum NotTaken {
-    /// Its name leads outside the folder.
+    /// Its name leads outside the directory.
     #[error("the device sent a file with an invalid name")]
     Name,
     /// The data before it is missing.
@@ -179,7 +179,7 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
     if context.cancelled() {
         return Err(Unreachable::new(job.place, "interrupted"));
     }
-    let mut folder = Incoming { into: job.into, lengths: HashMap::new(), all: 0 };
+    let mut directory = Incoming { into: job.into, lengths: HashMap::new(), all: 0 };
     let mut heard = Heard::default();
     match job.detached {
         None => start(&link, job, &deployment).map_err(|e| fail(e.into()))?,
@@ -187,12 +187,12 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
             link.ask(&["attach", name, &lease(patience)]).map_err(|e| fail(e.into()))?;
             start(&link, job, &deployment).map_err(|e| fail(e.into()))?;
         }
-        Some(detached) => drop(reattach(&link, job, &detached, &deployment, &folder, &heard).map_err(fail)?),
+        Some(detached) => drop(reattach(&link, job, &detached, &deployment, &directory, &heard).map_err(fail)?),
     }
     let mut link = Some(link);
     let ended = loop {
         let Some(now) = &link else { break Err(Stopped::Gone) };
-        let ended = follow(now, &events, &mut folder, &mut heard, context, tell);
+        let ended = follow(now, &events, &mut directory, &mut heard, context, tell);
         let (Ok(Ended::Lost(why)), Some(detached)) = (&ended, &job.detached) else { break ended };
         if heard.vanished {
             break ended;
@@ -200,7 +200,7 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
         let why = why.clone();
         // The remains of the old connection are closed first.
         drop(link.take());
-        match reconnected(job, detached, &deployment, &folder, &heard, &why, context, tell) {
+        match reconnected(job, detached, &deployment, &directory, &heard, &why, context, tell) {
             Ok((again, fresh)) => (link, events) = (Some(again), fresh),
             Err(why) => break Ok(Ended::Lost(why)),
         }
@@ -221,7 +221,7 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
     if link.is_some_and(|link| !link.close()) && !lost {
         tell(Note::Said(Remark::NotCleaned(deployment.place.clone())));
     }
-    Ok(Done { place: deployment.place, ended, skew, skew_last, brought: folder.all })
+    Ok(Done { place: deployment.place, ended, skew, skew_last, brought: directory.all })
 }
 
 /// What happens to a detached command that is no longer followed, and what the user can do.
@@ -257,8 +257,8 @@ fn linked(deployment: &Deployment, context: &Context) -> Result<(AgentLink, Rece
 
 fn start(link: &AgentLink, job: &Job<'_>, deployment: &Deployment) -> io::Result<()> {
     job.files.iter().try_for_each(|(name, bytes)| link.put(name, bytes))?;
-    if let Some((folder, leave)) = job.brings {
-        link.follow(folder, leave)?;
+    if let Some((directory, leave)) = job.brings {
+        link.follow(directory, leave)?;
     }
     let own = |word: &String| if word == PROGRAM { deployment.program.clone() } else { word.clone() };
     let argv: Vec<String> = std::iter::once(deployment.program.clone()).chain(job.words.iter().map(own)).collect();
@@ -282,10 +282,10 @@ fn reattach(
     job: &Job<'_>,
     detached: &Detached<'_>,
     deployment: &Deployment,
-    folder: &Incoming<'_>,
+    directory: &Incoming<'_>,
     heard: &Heard,
 ) -> Result<(), Stopped> {
-    let nothing = heard.out == 0 && heard.err == 0 && folder.lengths.is_empty() && detached.begin == Begin::Start;
+    let nothing = heard.out == 0 && heard.err == 0 && directory.lengths.is_empty() && detached.begin == Begin::Start;
     let lease = lease(detached.patience);
     let state = link.ask(&["reattach", detached.name, &lease, &heard.out.to_string(), &heard.err.to_string()]);
     let state = match state {
@@ -300,7 +300,7 @@ fn reattach(
         return Ok(start(link, job, deployment)?);
     }
     let Some((name, leave)) = job.brings else { return Ok(()) };
-    let has = folder.has();
+    let has = directory.has();
     let words: Vec<&str> = std::iter::once("has").chain(has.iter().map(String::as_str)).collect();
     link.ask(&words)?;
     Ok(link.follow(name, leave)?)
@@ -312,7 +312,7 @@ fn reconnected(
     job: &Job<'_>,
     detached: &Detached<'_>,
     before: &Deployment,
-    folder: &Incoming<'_>,
+    directory: &Incoming<'_>,
     heard: &Heard,
     why: &Unreachable,
     context: &Context,
@@ -364,7 +364,7 @@ fn reconnected(
                 continue;
             }
         };
-        return match reattach(&link, job, detached, &deployment, folder, heard) {
+        return match reattach(&link, job, detached, &deployment, directory, heard) {
             Ok(()) => {
                 tell(Note::Said(Remark::Back { place: place.clone(), after: begun.elapsed() }));
                 Ok((link, events))
@@ -382,7 +382,7 @@ fn reconnected(
 fn follow(
     link: &AgentLink,
     events: &Receiver<Event>,
-    folder: &mut Incoming<'_>,
+    directory: &mut Incoming<'_>,
     heard: &mut Heard,
     context: &Context,
     tell: &mut dyn FnMut(Note<'_>),
@@ -408,8 +408,8 @@ fn follow(
                 tell(Note::Err(&bytes));
             }
             Ok(Event::Piece(name, at, bytes)) => {
-                folder.take(&name, at, &bytes)?;
-                tell(Note::Brought(folder.all));
+                directory.take(&name, at, &bytes)?;
+                tell(Note::Brought(directory.all));
             }
             Ok(Event::Exit(VANISHED)) => {
                 heard.vanished = true;
@@ -438,7 +438,7 @@ pub struct Service<'a> {
     pub binaries: &'a [PathBuf],
     /// Its name there.
     pub name: &'a str,
-    /// Its input files, by their names in its folder. They are kept as long as it runs.
+    /// Its input files, by their names in its directory. They are kept as long as it runs.
     pub files: &'a [(String, Vec<u8>)],
     /// The words after the program's name.
     pub words: &'a [String],
@@ -496,7 +496,7 @@ pub fn serve(service: &Service<'_>, context: &Context, tell: &mut dyn FnMut(Note
     Ok(Started { place: deployment.place, ready })
 }
 
-/// A folder received from a device: only below `into`, only contiguous data, and only up to the size limit.
+/// A directory received from a device: only below `into`, only contiguous data, and only up to the size limit.
 struct Incoming<'a> {
     into: &'a Path,
     lengths: HashMap<String, u64>,
@@ -515,7 +515,7 @@ impl Incoming<'_> {
     }
 
     fn take(&mut self, name: &str, at: u64, bytes: &[u8]) -> Result<(), NotTaken> {
-        // Without the name of the folder on the device.
+        // Without the name of the directory on the device.
         let inside = name.split_once('/').map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
         let path = inside.and_then(|rest| below(self.into, rest)).ok_or(NotTaken::Name)?;
         let known = self.lengths.get(name).copied();
@@ -543,17 +543,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_put_together_below_folder_only() {
+    fn pieces_are_put_together_below_directory_only() {
         let outside = tempfile::tempdir().unwrap();
         let into = outside.path().join("into");
         fs::create_dir(&into).unwrap();
-        let mut folder = Incoming { into: &into, lengths: HashMap::new(), all: 0 };
-        folder.take("run/log", 0, b"one").unwrap();
-        folder.take("run/log", 3, b" two").unwrap();
-        folder.take("run/why/a", 0, b"").unwrap();
+        let mut directory = Incoming { into: &into, lengths: HashMap::new(), all: 0 };
+        directory.take("run/log", 0, b"one").unwrap();
+        directory.take("run/log", 3, b" two").unwrap();
+        directory.take("run/why/a", 0, b"").unwrap();
         let read = |name: &str| fs::read(into.join(name)).unwrap();
         assert_eq!((read("log"), read("why/a")), (b"one two".to_vec(), vec![]));
-        folder.take("run/log", 0, b"x").unwrap();
+        directory.take("run/log", 0, b"x").unwrap();
         assert_eq!(read("log"), b"x", "it begins anew");
         for (name, at) in [
             ("run/log", 7),
@@ -564,8 +564,8 @@ mod tests {
             ("x", 0),
             ("run/", 0),
         ] {
-            assert!(folder.take(name, at, b"y").is_err(), "{name} at {at}");
+            assert!(directory.take(name, at, b"y").is_err(), "{name} at {at}");
         }
-        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "nothing is beside the folder");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "nothing is beside the directory");
     }
 }

@@ -34,7 +34,7 @@ pub enum Event {
     Err(Vec<u8>),
     /// The command ended: its exit status, or a negated signal number.
     Exit(i32),
-    /// Part of a followed folder: a file has these bytes at this offset. Offset 0 starts over.
+    /// Part of a followed directory: a file has these bytes at this offset. Offset 0 starts over.
     Piece(String, u64, Vec<u8>),
     /// Why a sent file could not be stored.
     Done(Result<(), String>),
@@ -102,8 +102,11 @@ impl AgentLink {
         on_event: impl Fn(Event) + Send + 'static,
     ) -> Result<Self, Unreachable> {
         let place = &deployment.place;
-        let line =
-            format!("exec {} agent {}", transport::quoted(&deployment.program), transport::quoted(&deployment.folder));
+        let line = format!(
+            "exec {} agent {}",
+            transport::quoted(&deployment.program),
+            transport::quoted(&deployment.directory)
+        );
         let Pipe { to, from, complaints, life } = transport::open(place, &line, context)?;
         let said = Arc::new(Mutex::new(String::new()));
         // Nothing is sent: the channel closes when all error output was read.
@@ -170,7 +173,7 @@ impl AgentLink {
         frame.write(to.as_mut().ok_or(io::ErrorKind::BrokenPipe)?)
     }
 
-    /// Writes a file into the agent's folder. If it cannot be stored, [`Event::Done`] reports it.
+    /// Writes a file into the agent's directory. If it cannot be stored, [`Event::Done`] reports it.
     ///
     /// # Errors
     /// The pipe broke.
@@ -180,7 +183,7 @@ impl AgentLink {
         parts.try_for_each(|part| self.say(&Frame::Part(name.into(), part.to_vec())))
     }
 
-    /// Starts a command in the agent's folder; one at a time.
+    /// Starts a command in the agent's directory; one at a time.
     ///
     /// # Errors
     /// The pipe broke.
@@ -196,13 +199,13 @@ impl AgentLink {
         self.say(&Frame::Signal(number))
     }
 
-    /// Requests the current and future contents of a folder of the agent, as [`Event::Piece`]s; all of them arrive before
+    /// Requests the current and future contents of a directory of the agent, as [`Event::Piece`]s; all of them arrive before
     /// [`Event::Exit`]. Names that begin or end with one of `leave` are skipped.
     ///
     /// # Errors
     /// The pipe broke.
-    pub fn follow(&self, folder: &str, leave: &[&str]) -> io::Result<()> {
-        self.say(&Frame::Follow([&[folder], leave].concat().into_iter().map(Into::into).collect()))
+    pub fn follow(&self, directory: &str, leave: &[&str]) -> io::Result<()> {
+        self.say(&Frame::Follow([&[directory], leave].concat().into_iter().map(Into::into).collect()))
     }
 
     fn wait(&self, ask: &Frame) -> Option<Frame> {
@@ -410,8 +413,8 @@ impl Reader for AgentLink {
         self.fact(&["read", path])
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<String>, String> {
-        self.fact(&["list", folder]).map(|names| names.lines().map(Into::into).collect())
+    fn list(&self, directory: &str) -> Result<Vec<String>, String> {
+        self.fact(&["list", directory]).map(|names| names.lines().map(Into::into).collect())
     }
 
     fn run(&self, words: &[&str]) -> Result<String, String> {

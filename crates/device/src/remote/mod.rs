@@ -2,7 +2,7 @@
 //!
 //! A device has a name ([`DeviceAddress`]): `local`, `netns:NAME`, `ssh:HOST`, `adb:SERIAL`, `lab:SCENARIO`. To work on it,
 //! this program is copied there ([`program`]) and started as an agent ([`agent`]), which starts commands, forwards their
-//! input and output, keeps their files in a folder that is removed with it, and serves a [`crate::Reader`]. It only
+//! input and output, keeps their files in a directory that is removed with it, and serves a [`crate::Reader`]. It only
 //! transports bytes: the measurement is done by the same program, in a separate process. Its transport is one pipe into the
 //! system's own `ssh`, or one stream of the local adb server ([`transport`], [`adb`]); no port is opened.
 //!

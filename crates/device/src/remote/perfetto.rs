@@ -21,8 +21,8 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A folder that the service may write and a shell may read.
-const FOLDER: &str = "/data/misc/perfetto-traces";
+/// A directory that the service may write and a shell may read.
+const DIRECTORY: &str = "/data/misc/perfetto-traces";
 /// The maximum size of a trace, bytes.
 const MOST: u64 = 4 << 30;
 /// Checks whether it can record at all, before waiting for it. Without the service the property is unknown except to init:
@@ -115,7 +115,7 @@ pub fn record(
     let fail = |why: String| Unreachable::new(place, why);
     let DeviceAddress::Adb(Some(serial)) = place else { return Err(fail("it is not an Android device".into())) };
     transport::run(place, ASK, None, context, "tell whether its perfetto can record")?;
-    let there = format!("{FOLDER}/fathom-{}.pftrace", config.name);
+    let there = format!("{DIRECTORY}/fathom-{}.pftrace", config.name);
     // Reported before anything is recorded.
     let part = file.with_extension("pftrace.part");
     let out = File::create(&part).map_err(|e| fail(format!("cannot write {}: {e}", file.shown())))?;
@@ -235,7 +235,7 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
 /// The command line for the device's shell. It first prints the PID of perfetto, so that it can be stopped: a shell's
 /// stream carries no signals. The shell's input is empty, and ends with the connection or with this program: then the trace
 /// will not be fetched, so perfetto is stopped (it treats SIGTERM like Ctrl-C; in the background a shell makes it ignore
-/// SIGINT), and its output file is removed. The configuration is not a here-document, which needs a folder for temporary
+/// SIGINT), and its output file is removed. The configuration is not a here-document, which needs a directory for temporary
 /// files on Android.
 fn line(config: &Config, there: &str) -> String {
     let (config, there, most) = (transport::quoted(&config.text()), transport::quoted(there), BEYOND.as_secs());

@@ -1,4 +1,4 @@
-//! This program on a device: its own static file, under a name that contains its hash, in a folder of the user. It is
+//! This program on a device: its own static file, under a name that contains its hash, in a directory of the user. It is
 //! copied there once, and verified before it is used: one with other content is replaced, those of other versions are
 //! removed. A phone hashes it for a second, so the hash of a file that did not change since is taken from the last time.
 
@@ -22,8 +22,8 @@ pub struct Deployment {
     pub place: DeviceAddress,
     /// The path of the program.
     pub program: String,
-    /// The folder in which agents create theirs.
-    pub folder: String,
+    /// The directory in which agents create theirs.
+    pub directory: String,
 }
 
 /// A program file that could be copied to a device.
@@ -41,7 +41,7 @@ struct Binary {
 const MACHINES: &[(u16, &str)] =
     &[(62, "x86_64"), (183, "aarch64"), (243, "riscv64"), (40, "armv7l"), (3, "i686"), (22, "s390x"), (21, "ppc64le")];
 
-/// A shell's commands that print the hashes of the programs in the folder `$d`.
+/// A shell's commands that print the hashes of the programs in the directory `$d`.
 const HASHES: &str = include_str!("hashes.sh");
 
 /// Why there is no program for a device.
@@ -127,29 +127,29 @@ pub fn put(
     let place = &transport::there(place, context)?;
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         let program = ours.to_string_lossy().into_owned();
-        // The measurement uses this folder's storage, as without a device: /tmp is in memory on many systems.
+        // The measurement uses this directory's storage, as without a device: /tmp is in memory on many systems.
         let here = std::env::current_dir().ok().filter(|d| *place == DeviceAddress::Local && writable(d));
-        let folder = here.unwrap_or_else(std::env::temp_dir).to_string_lossy().into_owned();
-        return Ok(Deployment { place: place.clone(), program, folder });
+        let directory = here.unwrap_or_else(std::env::temp_dir).to_string_lossy().into_owned();
+        return Ok(Deployment { place: place.clone(), program, directory });
     }
     if let DeviceAddress::Lab(_) = place {
-        // The guest's image contains the program; its own folder is in memory, so that the disk only contains the measured data.
+        // The guest's image contains the program; its own directory is in memory, so that the disk only contains the measured data.
         notify(Remark::Booting(place.clone()));
-        return Ok(Deployment { place: place.clone(), program: "/bin/fathom".into(), folder: "/tmp".into() });
+        return Ok(Deployment { place: place.clone(), program: "/bin/fathom".into(), directory: "/tmp".into() });
     }
     let fail = |why: String| Unreachable::new(place, why);
     let all = others.iter().map(PathBuf::as_path).chain([ours]).map(Binary::read).collect::<Result<Vec<_>, _>>();
     let mut all = all.map_err(|e| fail(e.to_string()))?;
-    let home = folder(place);
+    let home = directory(place);
     // A failing tool's message replaces its line.
     let look = format!("echo fathom-look; s=$(uname -sm 2>&1); echo $s; d={home}; echo \"$d\"\n{HASHES}");
-    let seen = transport::run(place, &look, None, context, "tell its system and its folder")?;
+    let seen = transport::run(place, &look, None, context, "tell its system and its directory")?;
     let seen = String::from_utf8_lossy(&seen).replace('\r', "");
     // A login shell may have printed a greeting first.
     let mut lines = seen.split_once("fathom-look\n").map_or("", |(_, answer)| answer).lines();
-    let (system, folder) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let (system, directory) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     let machine = match system.split_once(' ') {
-        Some(("Linux", machine)) if folder.starts_with('/') => machine,
+        Some(("Linux", machine)) if directory.starts_with('/') => machine,
         _ => {
             return Err(fail(format!(
                 "its system is `{}`; Fathom runs on Linux and Android",
@@ -161,17 +161,17 @@ pub fn put(
         all.extend(beside(ours, machine).map_err(|e| fail(e.to_string()))?);
     }
     let binary = choose(&all, machine).map_err(|e| fail(e.to_string()))?;
-    let name = format!("{folder}/fathom-{}", binary.hash.get(..16).unwrap_or(&binary.hash));
+    let name = format!("{directory}/fathom-{}", binary.hash.get(..16).unwrap_or(&binary.hash));
     let there = lines.any(|l| l.split_once(' ').is_some_and(|(hash, file)| hash == binary.hash && file.trim() == name));
     if !there {
         notify(Remark::Copying { place: place.clone(), bytes: binary.bytes });
-        send(place, binary, folder, &name, context)?;
+        send(place, binary, directory, &name, context)?;
     }
-    Ok(Deployment { place: place.clone(), program: name, folder: folder.into() })
+    Ok(Deployment { place: place.clone(), program: name, directory: directory.into() })
 }
 
-fn writable(folder: &Path) -> bool {
-    let name = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes());
+fn writable(directory: &Path) -> bool {
+    let name = std::ffi::CString::new(directory.as_os_str().as_encoded_bytes());
     // SAFETY: the name is a C string, and is only read.
     name.is_ok_and(|name| unsafe { libc::access(name.as_ptr(), libc::W_OK | libc::X_OK) } == 0)
 }
@@ -185,21 +185,21 @@ pub fn remove(place: &DeviceAddress, context: &Context) -> Result<bool, Unreacha
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         return Ok(true);
     }
-    // A folder with other files is kept: it is the user's cache, where the lab also has its kernels.
+    // A directory with other files is kept: it is the user's cache, where the lab also has its kernels.
     let line = format!(
         "d={}; ls -d \"$d\"/detached-*/* \"$d\"/fathom-run-* >/dev/null 2>&1 && exit 0; rm -f \"$d\"/fathom-?* \"$d\"/part-?* \"$d\"/verified*; rmdir \"$d\" 2>/dev/null; \
          ls -d \"$d\"/fathom-?* >/dev/null 2>&1 || echo gone",
-        folder(place)
+        directory(place)
     );
     Ok(String::from_utf8_lossy(&transport::run(place, &line, None, context, "remove the program")?)
         .lines()
         .any(|l| l.trim() == "gone"))
 }
 
-/// The folder on the device, for its shell.
-fn folder(place: &DeviceAddress) -> &'static str {
+/// The directory on the device, for its shell.
+fn directory(place: &DeviceAddress) -> &'static str {
     match place {
-        // A folder that a shell may write to and execute from on Android.
+        // A directory that a shell may write to and execute from on Android.
         DeviceAddress::Adb(_) => "/data/local/tmp/fathom",
         _ => "\"${XDG_CACHE_HOME:-$HOME/.cache}/fathom\"",
     }
@@ -220,16 +220,16 @@ fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, NoBinary> 
 fn send(
     place: &DeviceAddress,
     binary: &Binary,
-    folder: &str,
+    directory: &str,
     name: &str,
     context: &Context,
 ) -> Result<(), Unreachable> {
     let fail = |why: String| Unreachable::new(place, why);
     // A file of another host, in a container with the same process number, has another hash or the same bytes.
     let hash = binary.hash.get(..8).unwrap_or_default();
-    let part = format!("{folder}/part-{hash}-{}", std::process::id());
+    let part = format!("{directory}/part-{hash}-{}", std::process::id());
     let run = |line: &str| transport::run(place, line, None, context, "keep the program");
-    let make = format!("umask 077; mkdir -p {}", quoted(folder));
+    let make = format!("umask 077; mkdir -p {}", quoted(directory));
     let open = || {
         let file = File::open(&binary.path).map_err(|e| fail(format!("{}: {e}", binary.path.shown())))?;
         Ok(Progress { file, sent: 0, of: binary.bytes, place: place.to_string(), context: context.clone() })
@@ -254,10 +254,10 @@ fn send(
     };
     let kept = sent.and_then(|_| {
         // The own file is not deleted as old, though its time is this machine's, and the device's clock may differ.
-        let (part, folder) = (quoted(&part), quoted(folder));
+        let (part, directory) = (quoted(&part), quoted(directory));
         run(
             &format!(
-                "find {folder} -name 'part-?*' ! -path {part} -mmin +60 -exec rm -f {{}} + 2>/dev/null; [ $(wc -c <{part}) -eq {} ] || {{ echo 'incomplete transfer' >&2; exit 1; }}; chmod 700 {part} && {{ ls -d {folder}/detached-*/* >/dev/null 2>&1 || rm -f {folder}/fathom-?* 2>/dev/null; }}; mv -f {part} {}",
+                "find {directory} -name 'part-?*' ! -path {part} -mmin +60 -exec rm -f {{}} + 2>/dev/null; [ $(wc -c <{part}) -eq {} ] || {{ echo 'incomplete transfer' >&2; exit 1; }}; chmod 700 {part} && {{ ls -d {directory}/detached-*/* >/dev/null 2>&1 || rm -f {directory}/fathom-?* 2>/dev/null; }}; mv -f {part} {}",
                 binary.bytes,
                 quoted(name)
             ),
@@ -312,9 +312,9 @@ mod tests {
 
     #[test]
     fn binary_beside_ours_is_found_by_architecture() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let elf = |path: &str, machine: u8| {
-            let path = folder.path().join(path);
+            let path = directory.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             let head = [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 11], &[machine, 0]].concat();
             std::fs::write(&path, head).unwrap();
@@ -343,8 +343,8 @@ mod tests {
         let own = Binary::read(&std::env::current_exe().unwrap()).unwrap();
         assert_eq!(own.machine, std::env::consts::ARCH);
         assert_eq!(own.hash.len(), 64);
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("f");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("f");
         for bytes in [&b""[..], b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02\x01"] {
             std::fs::write(&file, bytes).unwrap();
             assert!(matches!(Binary::read(&file), Err(NoBinary::Foreign(path)) if path == file));

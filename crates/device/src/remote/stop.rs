@@ -26,7 +26,7 @@ pub enum Error {
     /// The device could not be queried.
     #[error(transparent)]
     Ask(#[from] ask::Error),
-    /// This machine's folder is unreadable, or a name does not exist.
+    /// This machine's directory is unreadable, or a name does not exist.
     #[error(transparent)]
     Here(#[from] detached::Error),
     /// The device was lost before the program was removed.

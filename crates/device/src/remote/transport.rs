@@ -327,7 +327,7 @@ const ADVICE: &[(&str, &str)] = &[
     ("No route to host", "check that it is on and in this network"),
     ("timed out", "check that it is on, in this network, and not behind a firewall"),
     ("No space left", "free space on the device, where the program is copied"),
-    ("Read-only file system", "the program's folder on the device is read-only"),
+    ("Read-only file system", "the program's directory on the device is read-only"),
     ("can't execute", "the device refuses to execute the program (SELinux, or a file system mounted noexec)"),
     (
         "Permission denied",

@@ -1,9 +1,9 @@
 //! Comparison of two commits of a repository: each in a worktree of its own, built there, removed afterwards.
 //!
-//! The worktrees are in a folder of the run's own ([`Scratch`]), so that those of a killed run are removed by the next run; git
+//! The worktrees are in a directory of the run's own ([`Scratch`]), so that those of a killed run are removed by the next run; git
 //! forgets them with its next `git worktree prune`, which follows.
 
-use crate::scratch::{NoFolder, Scratch};
+use crate::scratch::{NoDirectory, Scratch};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -32,19 +32,19 @@ pub enum Error {
     /// The user interrupted.
     #[error("interrupted")]
     Cancelled,
-    /// No folder for the worktrees.
+    /// No directory for the worktrees.
     #[error(transparent)]
-    Folder(#[from] NoFolder),
+    Directory(#[from] NoDirectory),
 }
 
 /// Number of lines kept from the output of a failed build.
 const LAST_LINES: usize = 15;
 
-/// Worktrees of commits, each in a folder; removed on drop.
+/// Worktrees of commits, each in a directory; removed on drop.
 #[derive(Debug)]
 pub struct Worktrees {
     repository: PathBuf,
-    /// Commit as given by the user, with its abbreviated hash, and its folder.
+    /// Commit as given by the user, with its abbreviated hash, and its directory.
     pub all: Vec<(String, PathBuf)>,
     _scratch: Scratch,
 }
@@ -70,10 +70,10 @@ impl Worktrees {
             let commit = git(&made.repository, &["rev-parse", "--verify", "--quiet", &format!("{name}^{{commit}}")])
                 .map_err(|_| Error::Git { what: format!("rev-parse {name}"), why: "no such commit".into() })?;
             let short = git(&made.repository, &["rev-parse", "--short", &commit])?;
-            let folder = made._scratch.path.join(["base", "head"][place]);
-            git(&made.repository, &["worktree", "add", "--quiet", "--detach", &folder.to_string_lossy(), &commit])?;
+            let directory = made._scratch.path.join(["base", "head"][place]);
+            git(&made.repository, &["worktree", "add", "--quiet", "--detach", &directory.to_string_lossy(), &commit])?;
             let name = if commit.starts_with(name) { short } else { format!("{name} ({short})") };
-            made.all.push((name, folder));
+            made.all.push((name, directory));
         }
         Ok(made)
     }
@@ -83,10 +83,10 @@ impl Worktrees {
     /// # Errors
     /// The build failed, with the end of its output, or was cancelled.
     pub fn build(&self, at: usize, build: &str, cancelled: &dyn Fn() -> bool) -> Result<(), Error> {
-        let Some((commit, folder)) = self.all.get(at) else { return Ok(()) };
+        let Some((commit, directory)) = self.all.get(at) else { return Ok(()) };
         let failed = |why: String| Error::Build { commit: commit.clone(), why };
         let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", build]).current_dir(folder).stdin(Stdio::null());
+        shell.args(["-c", build]).current_dir(directory).stdin(Stdio::null());
         let done = child::output(&mut shell, cancelled).map_err(|e| failed(e.to_string()))?.ok_or(Error::Cancelled)?;
         if done.status.success() {
             return Ok(());
@@ -101,9 +101,9 @@ impl Worktrees {
 
 impl Drop for Worktrees {
     fn drop(&mut self) {
-        for (_, folder) in &self.all {
-            // Files that git leaves are removed with the folder; the next run prunes the name.
-            let _ = git(&self.repository, &["worktree", "remove", "--force", &folder.to_string_lossy()]);
+        for (_, directory) in &self.all {
+            // Files that git leaves are removed with the directory; the next run prunes the name.
+            let _ = git(&self.repository, &["worktree", "remove", "--force", &directory.to_string_lossy()]);
         }
     }
 }
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn commits_are_checked_out_built_and_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let here = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let here = directory.path();
         let run = |words: &[&str]| {
             let identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
             git(here, &[&identity, words].concat())
@@ -145,7 +145,7 @@ mod tests {
             run(&["add", "f"]).unwrap();
             run(&["commit", "--quiet", "-m", text]).unwrap();
         }
-        // The state that a killed run leaves: the folder's lock is not held.
+        // The state that a killed run leaves: the directory's lock is not held.
         let left = std::env::temp_dir().join(format!("fathom-run-1-{}", std::process::id()));
         std::fs::create_dir(&left).unwrap();
         git(here, &["worktree", "add", "--quiet", "--detach", &left.join("base").to_string_lossy(), "HEAD"]).unwrap();
@@ -158,9 +158,9 @@ mod tests {
         let error = both.build(1, "echo no rule; exit 2", &|| false).unwrap_err().to_string();
         assert!(error.contains("HEAD") && error.contains("no rule"), "{error}");
         assert!(matches!(both.build(1, "sleep 600", &|| true), Err(Error::Cancelled)));
-        let gone: Vec<PathBuf> = both.all.iter().map(|(_, folder)| folder.clone()).collect();
+        let gone: Vec<PathBuf> = both.all.iter().map(|(_, directory)| directory.clone()).collect();
         drop(both);
-        assert!(gone.iter().all(|folder| !folder.exists()));
+        assert!(gone.iter().all(|directory| !directory.exists()));
         assert_eq!(git(here, &["worktree", "list"]).unwrap().lines().count(), 1);
         assert!(Worktrees::new(here, "HEAD").unwrap_err().to_string().contains("BASE..HEAD"));
         assert!(Worktrees::new(here, "nope..HEAD").unwrap_err().to_string().contains("no such commit"));

@@ -36,8 +36,8 @@ pub struct Command {
     pub name: String,
     /// The command line.
     pub line: String,
-    /// The folder in which it runs, if not the current one.
-    pub folder: Option<PathBuf>,
+    /// The directory in which it runs, if not the current one.
+    pub directory: Option<PathBuf>,
     /// Values for the parameters in it.
     pub values: BTreeMap<String, String>,
 }
@@ -80,9 +80,10 @@ pub fn design(asked: &AbRequest) -> Result<Design, Error> {
         name
     };
     let cell = |name: String, command: &Command| {
-        let path = command.folder.as_ref().map_or(String::new(), |folder| folder.to_string_lossy().into_owned());
+        let path =
+            command.directory.as_ref().map_or(String::new(), |directory| directory.to_string_lossy().into_owned());
         let variables = [
-            ("ab_folder", path),
+            ("ab_directory", path),
             ("ab_prepare", filled(asked.prepare.as_deref().unwrap_or_default(), &command.values)),
             ("ab_command", filled(&command.line, &command.values)),
         ];
@@ -94,7 +95,7 @@ pub fn design(asked: &AbRequest) -> Result<Design, Error> {
                 "workload",
                 "command",
                 "--in",
-                "{ab_folder}",
+                "{ab_directory}",
                 "--prepare",
                 "{ab_prepare}",
                 "--",
@@ -142,7 +143,7 @@ pub fn design(asked: &AbRequest) -> Result<Design, Error> {
             sizing: None,
             figures: Vec::new(),
         }),
-        folder: None,
+        directory: None,
     })
 }
 

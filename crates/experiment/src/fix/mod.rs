@@ -107,11 +107,11 @@ impl Variants<'_> {
             words.extend(["--set".into(), format!("{}={value}", file.to_string_lossy())]);
         }
         let own = remedy.and_then(|remedy| remedy.mount.as_ref());
-        for (folder, back) in self.mounts {
-            words.extend(["--remount".into(), format!("{}={back}", folder.to_string_lossy())]);
+        for (directory, back) in self.mounts {
+            words.extend(["--remount".into(), format!("{}={back}", directory.to_string_lossy())]);
         }
-        if let Some((folder, option)) = own {
-            words.extend(["--remount".into(), format!("{}={option}", folder.to_string_lossy())]);
+        if let Some((directory, option)) = own {
+            words.extend(["--remount".into(), format!("{}={option}", directory.to_string_lossy())]);
         }
         let mut line = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         if let Some(prepare) = self.prepare {
@@ -129,7 +129,7 @@ impl Variants<'_> {
         let command = |name: &str, remedy: Option<&Remedy>| Command {
             name: name.into(),
             line: self.line(remedy),
-            folder: None,
+            directory: None,
             values: BTreeMap::from([(VARIANT.to_owned(), self.prepare(remedy))]),
         };
         let mut all = vec![command(AS_IT_IS, None)];
@@ -147,9 +147,9 @@ pub const AS_IT_IS: &str = "as it is";
 
 /// Returns the place of a database's copy: beside it, on the same file system.
 pub fn copy_in(database: &Path, pid: u32) -> Option<(PathBuf, PathBuf)> {
-    let folder = database.parent()?.join(format!(".fathom-fix-{pid}"));
-    let copy = folder.join(database.file_name()?);
-    Some((folder, copy))
+    let directory = database.parent()?.join(format!(".fathom-fix-{pid}"));
+    let copy = directory.join(database.file_name()?);
+    Some((directory, copy))
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ pub struct Remedy {
 pub struct Machine {
     /// Schedulers that the files' disk supports but does not use.
     pub schedulers: Vec<String>,
-    /// The queue folder of that disk, such as /sys/block/vda/queue, if its settings may be changed.
+    /// The queue directory of that disk, such as /sys/block/vda/queue, if its settings may be changed.
     pub queue: Option<PathBuf>,
     /// Files of the CPUs' governors.
     pub governors: Vec<PathBuf>,
@@ -155,9 +155,9 @@ pub fn all(machine: &Machine) -> Vec<Remedy> {
     if let Some(governor) = machine.governors.first() {
         all.push(of_machine("governor-performance".into(), &["G01"], governor.clone(), "performance"));
     }
-    if let Some(folder) = &machine.scratch {
+    if let Some(directory) = &machine.scratch {
         let mount = |name: &str, option: &str, durability, gives_up| Remedy {
-            mount: Some((folder.clone(), option.into())),
+            mount: Some((directory.clone(), option.into())),
             ..sql(name, &["F01", "F02", "F03", "J01", "J03"], (None, None), (durability, gives_up))
         };
         all.push(mount(

@@ -94,6 +94,8 @@ pub fn settings(remedy: &Remedy) -> Vec<String> {
     all.extend(remedy.persistent.iter().map(|sql| format!("once, in the database: {sql}")));
     all.extend(remedy.connection.iter().map(|sql| format!("in the program, after each open: {sql}")));
     all.extend(remedy.machine.iter().map(|(file, value)| format!("echo {value} > {}", file.shown())));
-    all.extend(remedy.mount.iter().map(|(folder, option)| format!("mount -o remount,{option} {}", folder.shown())));
+    all.extend(
+        remedy.mount.iter().map(|(directory, option)| format!("mount -o remount,{option} {}", directory.shown())),
+    );
     all
 }

@@ -1,4 +1,4 @@
-//! Turns a cell into a process that can be started: its folders, its variables, its words.
+//! Turns a cell into a process that can be started: its directories, its variables, its words.
 
 use super::{Purpose, Runner, file_system};
 use crate::design::Fill;
@@ -8,11 +8,11 @@ use model::text::ShownPath as _;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A process that can be started; its folders are removed on drop.
+/// A process that can be started; its directories are removed on drop.
 pub(super) struct Ready {
     pub argv: Vec<String>,
     pub background: Vec<String>,
-    _folders: (Scratch, Option<Scratch>),
+    _directories: (Scratch, Option<Scratch>),
 }
 
 impl Runner<'_, '_> {
@@ -27,7 +27,7 @@ impl Runner<'_, '_> {
         cell.argv.iter().flat_map(list).map(filled).collect()
     }
 
-    /// Makes the folders and the command of a process; the inner error is a reason why this process cannot run.
+    /// Makes the directories and the command of a process; the inner error is a reason why this process cannot run.
     pub(super) fn argv(
         &self,
         at: usize,
@@ -67,17 +67,17 @@ impl Runner<'_, '_> {
         let lists = self.lists(fill, purpose == Purpose::Warmup);
         let expand = |words| template::expand(words, &lists, &variables);
         Ok(match (expand(&cell.argv), expand(&cell.background)) {
-            (Ok(argv), Ok(background)) => Ok(Ready { argv, background, _folders: (scratch, dir) }),
+            (Ok(argv), Ok(background)) => Ok(Ready { argv, background, _directories: (scratch, dir) }),
             (Err(why), _) | (_, Err(why)) => Err(why),
         })
     }
 
-    /// Whether a folder is still on its original file system. When a card or stick is unmounted, an empty folder of another disk
+    /// Whether a directory is still on its original file system. When a card or stick is unmounted, an empty directory of another disk
     /// is left, on which everything could be run, and measured.
     fn is_still_there(&self, dir: &Path) -> Result<(), String> {
         match self.storage.get(dir) {
             Some(before) if *before != file_system(dir)? => Err(format!(
-                "the storage under test is no longer at {}: the folder is on another file system now. Mount the \
+                "the storage under test is no longer at {}: the directory is on another file system now. Mount the \
                  storage there again",
                 dir.shown()
             )),
@@ -109,8 +109,8 @@ impl Runner<'_, '_> {
         variables.extend(fill.variables.clone());
         let mut add = |name: &str, path: &Path| variables.insert(name.into(), path.to_string_lossy().into_owned());
         add("scratch", &scratch.path);
-        if let Some(folder) = &self.design.folder {
-            add("design", folder);
+        if let Some(directory) = &self.design.directory {
+            add("design", directory);
         }
         if let Some(shared) = self.shared.get(&at) {
             add("shared", &shared.path);

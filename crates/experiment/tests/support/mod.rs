@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 /// A scratch parent that must be empty at the end.
-pub struct Folder(pub PathBuf);
+pub struct Directory(pub PathBuf);
 
-impl Folder {
+impl Directory {
     pub fn new(name: &str) -> Self {
         let test = module_path!().split("::").next().unwrap_or_default();
         let path = std::env::temp_dir().join(format!("fathom-{test}-{name}-{}", std::process::id()));
@@ -18,7 +18,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

@@ -26,7 +26,7 @@ const NAME: usize = 100;
 
 /// The rows to show. Tables that are left empty are not shown.
 #[derive(Debug, Clone, Copy, Default)]
-#[allow(missing_docs)] // Each is the table of its name in `model::table`.
+// Each is the table of its name in `model::table`.
 pub struct Tables<'a> {
     pub operations: &'a [Operation],
     pub shapes: &'a [Shape],

@@ -1,6 +1,6 @@
 //! The field numbers of the messages we use, from `protos/perfetto/trace/` of google/perfetto (v58). A protobuf field
 //! never changes its number, so this list does not change either.
-#![allow(missing_docs)] // The names are the documentation: they are those of the .proto files.
+// The names are the documentation: they are those of the .proto files.
 
 pub mod trace {
     pub const PACKET: u32 = 1;

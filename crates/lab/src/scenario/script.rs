@@ -1,7 +1,7 @@
 //! The scripts for the guest's shell (busybox ash): prepare the disks, run the workload, unmount. Only texts, so that tests can
 //! check them.
 
-use super::{Backend, Bus, Disk, FOLDER, Scenario};
+use super::{Backend, Bus, DIRECTORY, Disk, Scenario};
 
 /// The paths of the scripts in the guest.
 pub(crate) const PREPARE: &str = "/lab/prepare";
@@ -9,7 +9,7 @@ pub(crate) const PREPARE: &str = "/lab/prepare";
 pub(crate) const WORKLOAD: &str = "/lab/workload";
 /// Contains the workload's exit status, once it has exited.
 pub(crate) const STATUS: &str = "/run/workload.status";
-/// The recording's name in the shared folder.
+/// The recording's name in the shared directory.
 pub(crate) const ARCHIVE: &str = "trace.fathom";
 /// Output of recording and workload.
 pub(crate) const WORKLOAD_LOG: &str = "workload.log";
@@ -39,7 +39,7 @@ pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)], is_mad
         script += &format!("{program} {words} {disk} >/run/mkfs.log 2>&1 || {{\n");
         script += "    status=$?\n    cat /run/mkfs.log >&2\n    exit $status\n}\n";
     }
-    script += &format!("mount -t {} {options}{disk} {FOLDER}\nsync\n", fs.kind.name());
+    script += &format!("mount -t {} {options}{disk} {DIRECTORY}\nsync\n", fs.kind.name());
     for (name, map) in scenario.disk.iter().filter_map(|(name, disk)| Some((name, disk.map.as_ref()?))) {
         let table = map.table(&format!("/dev/disk/{name}-below"));
         script += &format!("size=$(blockdev --getsz /dev/disk/{name})\ndmsetup suspend --noudevsync {name}\n");
@@ -83,7 +83,7 @@ fn made(i: usize, name: &str, disk: &Disk) -> String {
 /// Runs the workload; its status is stored separately, since the recording has one too.
 pub(crate) fn workload(scenario: &Scenario) -> Result<String, String> {
     // From its first line the recorder finds the programs that it names.
-    let mut script = format!("#!/bin/sh\ntrap 'echo $? >{STATUS}' EXIT\nset -e\ncd {FOLDER}\n");
+    let mut script = format!("#!/bin/sh\ntrap 'echo $? >{STATUS}' EXIT\nset -e\ncd {DIRECTORY}\n");
     for command in &scenario.workload.commands {
         script += scenario.filled(command)?.trim_end();
         script.push('\n');
@@ -91,7 +91,7 @@ pub(crate) fn workload(scenario: &Scenario) -> Result<String, String> {
     Ok(script)
 }
 
-/// Records the workload into the shared folder.
+/// Records the workload into the shared directory.
 pub(crate) fn record(scenario: &Scenario) -> String {
     let words = scenario.record.arguments.iter().map(|w| format!("{} ", quoted(w))).collect::<String>();
     format!(
@@ -103,7 +103,7 @@ pub(crate) fn record(scenario: &Scenario) -> String {
 
 /// Unmounts the file system and keeps the kernel log; prints the workload's status.
 pub(crate) fn put_away() -> String {
-    format!("cat {STATUS} 2>/dev/null\ndmesg >/share/kernel.log\numount {FOLDER}\nsync\n")
+    format!("cat {STATUS} 2>/dev/null\ndmesg >/share/kernel.log\numount {DIRECTORY}\nsync\n")
 }
 
 /// A word quoted for a shell.

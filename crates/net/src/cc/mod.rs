@@ -253,8 +253,8 @@ pub fn choose(socket: &impl AsRawFd, name: &str) -> io::Result<()> {
 /// Congestion controls available on disk as modules of the running kernel.
 fn modules() -> BTreeSet<String> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let folder = format!("/lib/modules/{}/kernel/net/ipv4", release.trim());
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let directory = format!("/lib/modules/{}/kernel/net/ipv4", release.trim());
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let names = files.filter_map(|f| module_name(&f.file_name().to_string_lossy()));
     names.collect()
 }

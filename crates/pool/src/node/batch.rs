@@ -504,8 +504,8 @@ mod tests {
 
     #[test]
     fn inline_writes_are_answered_and_rest_keeps_order() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::format(&folder.path().join("store"), Some(1 << 20), "n".into(), false).expect("a store");
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::format(&directory.path().join("store"), Some(1 << 20), "n".into(), false).expect("a store");
         // The first regions are marked, and the last is not.
         store.write(0, &[1; 1 << 16], false).expect("it has room");
         let write = |tag, offset, length: u32, durable| {
@@ -547,8 +547,8 @@ mod tests {
 
     #[test]
     fn small_inline_reads_carry_data_in_order() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::format(&folder.path().join("store"), Some(1 << 20), "n".into(), false).expect("a store");
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::format(&directory.path().join("store"), Some(1 << 20), "n".into(), false).expect("a store");
         let content: Vec<u8> = (0..1_u32 << 20).map(|at| (at / 500) as u8).collect();
         store.write(0, &content, false).expect("it has room");
         let read = |tag, offset, length, unchecked| {
@@ -584,8 +584,8 @@ mod tests {
 
     #[test]
     fn large_inline_write_in_parts_is_answered_once() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::format(&folder.path().join("store"), Some(1 << 20), "n".into(), false).expect("a store");
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::format(&directory.path().join("store"), Some(1 << 20), "n".into(), false).expect("a store");
         store.write(0, &[1; 1 << 20], false).expect("it has room");
         let offer = crate::shm::Offer::to(&crate::shm::boot()).expect("memory can be had");
         let memory = Attached::find(&offer).expect("it is this process");

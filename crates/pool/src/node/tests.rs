@@ -87,8 +87,8 @@ async fn further_connection_joins_only_current_session() {
 /// A coordinator that joins later may then vouch for what is flushed, though the store still has marks.
 #[test]
 fn welcome_tells_what_is_unflushed_and_not_what_is_marked() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let place = folder.path().join("store");
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("store");
     let store = Store::format(&place, Some(64 << 20), "n".into(), false).expect("a store");
     let node = Node::new(Arc::new(store), false);
     let unflushed = |node: &Node| match node.welcome(0, 0, false) {

@@ -140,8 +140,8 @@ mod tests {
     use super::super::sums::{UNSEEN, either};
     use super::*;
 
-    fn store(folder: &tempfile::TempDir) -> (Store, std::path::PathBuf) {
-        let path = folder.path().join("store");
+    fn store(directory: &tempfile::TempDir) -> (Store, std::path::PathBuf) {
+        let path = directory.path().join("store");
         (Store::format(&path, Some(1 << 20), "n".into(), false).expect("a store"), path)
     }
 
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn direct_read_follows_store() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (store, _) = store(&folder);
+        let directory = tempfile::tempdir().expect("a directory");
+        let (store, _) = store(&directory);
         let direct = attach(&store);
         let check = |offset, length: usize| {
             let (mut here, mut there) = (vec![7; length], Vec::new());
@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn block_that_needs_decision_is_left_to_node() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (store, path) = store(&folder);
+        let directory = tempfile::tempdir().expect("a directory");
+        let (store, path) = store(&directory);
         store.write(0, &[1; 16 << 10], false).expect("it has room");
         let direct = attach(&store);
         let reads = || (0..4).map(|block| direct.read(block * BLOCK_BYTES, &mut [0; 4096])).collect::<Vec<_>>();
@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn block_read_during_write_is_old_or_new() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (store, _) = store(&folder);
+        let directory = tempfile::tempdir().expect("a directory");
+        let (store, _) = store(&directory);
         store.write(0, &[0; 4096], false).expect("it has room");
         let direct = attach(&store);
         let acknowledged = std::sync::atomic::AtomicU64::new(0);
@@ -221,8 +221,8 @@ mod tests {
 
     #[test]
     fn foreign_files_are_refused() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (store, _) = store(&folder);
+        let directory = tempfile::tempdir().expect("a directory");
+        let (store, _) = store(&directory);
         let offer = store.offer().expect("it is in a file");
         let refused = |change: &dyn Fn(&mut Offer)| {
             let mut offer = offer.clone();
@@ -235,7 +235,7 @@ mod tests {
         refused(&|offer| offer.size_bytes = u64::MAX);
         refused(&|offer| offer.file = i32::MAX);
         // Not the table, and no table at all.
-        let other = Store::format(&folder.path().join("other"), Some(1 << 20), "m".into(), false).expect("a store");
+        let other = Store::format(&directory.path().join("other"), Some(1 << 20), "m".into(), false).expect("a store");
         refused(&|offer| offer.table = shm::Offer::of(other.disk.file(), "words"));
         let memory = Store::memory(1 << 20, "n".into()).expect("memory");
         assert!(memory.offer().is_none(), "it is not in a file");

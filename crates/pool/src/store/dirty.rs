@@ -406,16 +406,16 @@ mod tests {
     use std::os::unix::fs::FileExt as _;
 
     fn file(bytes: u64) -> (tempfile::TempDir, File, Dirty) {
-        let folder = tempfile::tempdir().unwrap();
-        let file = File::options().read(true).write(true).create_new(true).open(folder.path().join("f")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let file = File::options().read(true).write(true).create_new(true).open(directory.path().join("f")).unwrap();
         file.set_len(bytes).unwrap();
         let dirty = Dirty::new(Some(file.try_clone().unwrap()), bytes);
-        (folder, file, dirty)
+        (directory, file, dirty)
     }
 
     #[test]
     fn ranges_cover_what_was_written_once() {
-        let (_folder, _, dirty) = file(1 << 30);
+        let (_directory, _, dirty) = file(1 << 30);
         dirty.wrote(0, 1);
         dirty.wrote(REGION_BYTES - 1, 2);
         dirty.wrote(100 * REGION_BYTES, 10 << 20);
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn nothing_is_dirty_after_write_back_and_flush() {
-        let (_folder, file, dirty) = file(64 << 20);
+        let (_directory, file, dirty) = file(64 << 20);
         for nth in 0..40 {
             file.write_all_at(&[1; 1 << 20], nth << 20).unwrap();
             dirty.wrote(nth << 20, 1 << 20);
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn limit_follows_rate_of_medium_within_bounds() {
-        let (_folder, _, dirty) = file(1 << 20);
+        let (_directory, _, dirty) = file(1 << 20);
         let limit = || dirty.limit_bytes.load(Ordering::Relaxed);
         (0..20).for_each(|_| dirty.measured(15 << 20, Duration::from_secs(1)));
         assert_eq!(limit(), LEAST_BYTES);
@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn smaller_limit_wakes_thread_that_writes_back() {
-        let (_folder, _, dirty) = file(1 << 30);
+        let (_directory, _, dirty) = file(1 << 30);
         dirty.limit_bytes.store(1 << 30, Ordering::Relaxed);
         dirty.drains.store(true, Ordering::Release);
         std::thread::scope(|scope| {
@@ -482,7 +482,7 @@ mod tests {
 
     #[test]
     fn writer_waits_while_full_and_no_longer() {
-        let (_folder, _, dirty) = file(1 << 30);
+        let (_directory, _, dirty) = file(1 << 30);
         dirty.wrote(0, 3 * LEAST_BYTES as usize);
         // Without a thread that writes back nobody waits.
         dirty.wait_for_room();

@@ -36,13 +36,13 @@ pub enum Error {
         /// Its path.
         path: PathBuf,
     },
-    /// The path is a folder.
+    /// The path is a directory.
     #[error(
-        "{} is a folder, and a store is a file or a disk; make one with `fathom pool node --init --store {}/FILE --size SIZE`",
+        "{} is a directory, and a store is a file or a disk; make one with `fathom pool node --init --store {}/FILE --size SIZE`",
         path.shown(),
         model::shell_word(path)
     )]
-    Folder {
+    Directory {
         /// Its path.
         path: PathBuf,
     },

@@ -146,7 +146,7 @@ impl Store {
         if self.path.as_os_str().is_empty() {
             return "memory".into();
         }
-        // Where the folder is unknown, the path as given.
+        // Where the directory is unknown, the path as given.
         std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone()).shown().to_string()
     }
 
@@ -231,8 +231,8 @@ mod tests {
     use std::sync::{Arc, mpsc};
 
     fn damaged() -> (tempfile::TempDir, Arc<Store>, mpsc::Receiver<String>) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("store");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("store");
         let store = Store::format(&path, Some(4 << 20), "n".into(), false).expect("a store");
         store.write(0, &vec![7; 1 << 20], false).expect("it has room");
         let file = std::fs::File::options().write(true).open(&path).expect("a file");
@@ -241,12 +241,12 @@ mod tests {
         }
         let (told, lines) = mpsc::channel();
         store.observe_faults(move |line| told.send(line).expect("a receiver"));
-        (folder, Arc::new(store), lines)
+        (directory, Arc::new(store), lines)
     }
 
     #[test]
     fn damage_is_counted_located_and_told_once() {
-        let (_folder, store, lines) = damaged();
+        let (_directory, store, lines) = damaged();
         let (mut out, length) = (Vec::new(), 1 << 20);
         for _ in 0..3 {
             assert_eq!(store.read(5 * BLOCK_BYTES, 512, &mut out), Err(Status::Damaged));
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn repaired_block_is_no_fault_any_more() {
-        let (_folder, store, lines) = damaged();
+        let (_directory, store, lines) = damaged();
         for block in [5, 200] {
             assert_eq!(store.read_shared(block * BLOCK_BYTES, 4096).map(drop), Err(Status::Damaged));
         }
@@ -280,14 +280,14 @@ mod tests {
 
     #[test]
     fn reads_that_cannot_block_leave_counting_to_those_that_may() {
-        let (_folder, store, lines) = damaged();
+        let (_directory, store, lines) = damaged();
         assert!(!store.read_at_hand(5 * BLOCK_BYTES, &mut [0; 4096]));
         assert_eq!((store.faults(Kind::Damaged), lines.try_iter().count()), (0, 0));
     }
 
     #[test]
     fn errors_are_counted_by_kind_and_space_apart() {
-        let (_folder, store, lines) = damaged();
+        let (_directory, store, lines) = damaged();
         let full: io::Error = io::ErrorKind::StorageFull.into();
         assert_eq!(store.failed(Kind::Write, 8192, 8192, &full), Status::Full);
         assert_eq!(store.failed(Kind::Read, 0, 4096, &io::Error::from_raw_os_error(5)), Status::Io);
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn medium_that_is_gone_does_not_fill_memory() {
-        let (_folder, store, _lines) = damaged();
+        let (_directory, store, _lines) = damaged();
         let gone = io::Error::from_raw_os_error(5);
         store.failed(Kind::Read, 0, 1 << 40, &gone);
         assert_eq!(store.faulty_blocks(Kind::Read), BLOCKS_MAX as u64);

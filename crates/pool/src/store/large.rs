@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn read_at_hand_matches_read_or_leaves_output() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("store");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("store");
         let store = Store::format(&path, Some(1 << 20), "n".into(), false).expect("a store");
         let data: Vec<u8> = (0..300_000_u32).map(|at| (at * 7 / 3) as u8).collect();
         store.write(5000, &data, false).expect("it has room");

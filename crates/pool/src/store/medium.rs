@@ -100,7 +100,9 @@ pub(super) fn alone(path: &Path, create: bool) -> Result<(File, bool), Error> {
             File::options().read(true).write(true).create_new(true).open(path)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::Missing { path: path.into() }),
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Err(Error::Folder { path: path.into() }),
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            return Err(Error::Directory { path: path.into() });
+        }
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Err(Error::InUse { path: path.into() }),
         other => other,
     };

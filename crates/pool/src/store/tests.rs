@@ -12,14 +12,14 @@ mod writeback;
 const SIZE: u64 = 64 * BLOCK_BYTES;
 
 struct At {
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
     path: PathBuf,
 }
 
 fn place() -> At {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("store");
-    At { _folder: folder, path }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("store");
+    At { _directory: directory, path }
 }
 
 fn claim(epoch: u64) -> Claim {
@@ -262,12 +262,12 @@ fn invalid_operations_are_refused() {
     std::fs::write(&at.path, b"").expect("a file");
     assert!(matches!(Store::open(&at.path), Err(Error::Unformatted { .. })));
     // The error suggests a command that works: a new file needs a size.
-    let folder = at.path.parent().expect("a folder");
-    for path in [&at.path, folder] {
+    let directory = at.path.parent().expect("a directory");
+    for path in [&at.path, directory] {
         let said = Store::open(path).expect_err("no store").to_string();
         assert!(said.contains("--init --store") && said.contains("--size SIZE"), "{said}");
     }
-    assert!(matches!(Store::format(folder, Some(SIZE), "n1".into(), false), Err(Error::Folder { .. })));
+    assert!(matches!(Store::format(directory, Some(SIZE), "n1".into(), false), Err(Error::Directory { .. })));
     let store = made(&at);
     assert!(matches!(Store::open(&at.path), Err(Error::InUse { .. })));
     assert_eq!(store.write(SIZE - 1, b"xy", false), Err(Status::Range));
@@ -295,9 +295,9 @@ fn invalid_operations_are_refused() {
 #[test]
 #[ignore = "root: mounts a small tmpfs"]
 fn full_medium_keeps_acknowledged_data() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let at = folder.path().join("store");
-    let mounted = Kept::mount("tmpfs", "size=1M", folder.path()).expect("a small tmpfs");
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path().join("store");
+    let mounted = Kept::mount("tmpfs", "size=1M", directory.path()).expect("a small tmpfs");
     // Its table has four pages, so that a write across the border of two may find space for only one of them.
     let size = 2048 * BLOCK_BYTES;
     let store = Store::format(&at, Some(size), "n1".into(), false).expect("a sparse file");
@@ -341,9 +341,9 @@ fn full_medium_keeps_acknowledged_data() {
 #[test]
 #[ignore = "root: attaches a loop disk and mounts it"]
 fn device_in_use_is_refused() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (image, mount) = (folder.path().join("image"), folder.path().join("mount"));
-    std::fs::create_dir(&mount).expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
+    let (image, mount) = (directory.path().join("image"), directory.path().join("mount"));
+    std::fs::create_dir(&mount).expect("a directory");
     File::create(&image).and_then(|f| f.set_len(16 << 20)).expect("a file");
     let made = std::process::Command::new("mkfs.ext4").arg("-q").arg(&image).status().expect("it is installed");
     assert!(made.success());
@@ -496,11 +496,11 @@ fn missing_store_error_names_init() {
 
 #[test]
 fn announced_writes_share_one_mark() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let durable = |announced: bool| {
         let log = std::sync::Arc::new(log::Log::default());
         log::record(Some(log.clone()));
-        let path = folder.path().join(announced.to_string());
+        let path = directory.path().join(announced.to_string());
         let store = Store::format(&path, Some(1 << 20), "n".into(), false).expect("a store");
         log::record(None);
         let count = || log.events().iter().filter(|e| matches!(e.what, log::What::Durable { .. })).count();
@@ -522,8 +522,8 @@ fn announced_writes_share_one_mark() {
 
 #[test]
 fn store_needing_more_memory_than_machine_is_refused() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("store");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("store");
     for size in [1 << 60, u64::MAX] {
         let error = Store::format(&path, Some(size), "n".into(), false).expect_err("it needs petabytes");
         assert!(matches!(error, Error::Memory { .. }), "{error}");

@@ -53,8 +53,8 @@ mod tests {
 
     #[test]
     fn damaged_blocks_are_found_and_no_others() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("store");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("store");
         let store = Store::format(&path, Some(4 << 20), "n".into(), false).expect("a store");
         store.write(4096, &vec![7; 1 << 20], true).expect("it has room");
         let all = |store: &Store| {

@@ -11,7 +11,7 @@ struct Read {
     done: Imported,
     shown: Shown,
     archive: Archive,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl Read {
@@ -20,13 +20,13 @@ impl Read {
     }
 
     fn try_of(trace: &[u8]) -> Result<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let (file, output) = (folder.path().join("t.txt"), folder.path().join("t.fathom"));
+        let directory = tempfile::tempdir().unwrap();
+        let (file, output) = (directory.path().join("t.txt"), directory.path().join("t.fathom"));
         std::fs::write(&file, trace).unwrap();
         let done = import_to(&file, &output)?;
         let archive = Archive::open(&output).unwrap();
         let shown = analysis::summarise_archive(&archive).unwrap();
-        Ok(Self { done, shown, archive, _folder: folder })
+        Ok(Self { done, shown, archive, _directory: directory })
     }
 
     /// Marks that are operations: name and length in us.
@@ -397,10 +397,10 @@ fn other_forms_of_lines_are_read() {
 
 #[test]
 fn failed_import_leaves_what_was_there() {
-    let folder = tempfile::tempdir().unwrap();
-    let (file, output) = (folder.path().join("t.txt"), folder.path().join("t.fathom"));
+    let directory = tempfile::tempdir().unwrap();
+    let (file, output) = (directory.path().join("t.txt"), directory.path().join("t.fathom"));
     let names = || {
-        let mut all: Vec<_> = folder.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+        let mut all: Vec<_> = directory.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
         all.sort();
         all
     };
@@ -415,10 +415,10 @@ fn failed_import_leaves_what_was_there() {
     std::fs::write(&file, "a-1 [000] 1.000001: kmalloc: x\n").unwrap();
     import_to(&file, &output).unwrap_err();
     assert_eq!(names(), ["t.fathom", "t.fathom.old", "t.txt"]);
-    let old = folder.path().join("t.fathom.old");
+    let old = directory.path().join("t.fathom.old");
     assert_eq!([stored(&output), stored(&old)], ["second", "first"]);
-    // What a killed import left does not matter, and a folder of that name that is no archive is not touched.
-    let left = folder.path().join("t.fathom.importing");
+    // What a killed import left does not matter, and a directory of that name that is no archive is not touched.
+    let left = directory.path().join("t.fathom.importing");
     std::fs::write(&file, mark("third")).unwrap();
     std::fs::create_dir(&left).unwrap();
     std::fs::write(left.join("mine"), "x").unwrap();

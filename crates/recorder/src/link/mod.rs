@@ -67,7 +67,7 @@ pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Linked>
     });
     let mut log = LogReader::open(dir)?;
     let writer = TablesWriter::create(dir)?;
-    // Only now does the folder of unfinished tables belong to us.
+    // Only now does the directory of unfinished tables belong to us.
     let _cleanup = SignalCleanup::tables(dir)?;
     let mut tables = Tables::new(writer, &metadata);
     let first_pass::Known { marks_and_losses, with_statements, stacks } = first_pass::read(dir)?;

@@ -4,8 +4,8 @@ use archive::{Archive, Lock, table_maker};
 
 /// Returns the summary of an archive with these event lines and this number of writes counted by the disk.
 fn recorded(lines: &[&str], writes: u64) -> analysis::Summary {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path();
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
     let mut meta = Meta { complete: true, ..Meta::new(ArchiveKind::Trace, 1, Vec::new()) };
     let fields = |writes: u64| {
         let mut fields = vec![0; 17];
@@ -81,8 +81,8 @@ fn loss_weakens_links_however_late_it_is_noticed() {
 
 #[test]
 fn opening_archive_in_use_keeps_its_tables() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path();
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
     Archive::create(dir, &Meta::new(ArchiveKind::Trace, 1, Vec::new()), false).unwrap();
     LogWriter::create(dir, None).unwrap().finish().unwrap();
     let half_made = dir.join("tables.tmp/spans.parquet");

@@ -45,19 +45,19 @@ impl Drop for Borrowed {
 pub struct Shown {
     pub browser: Borrowed,
     pub url: String,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl Shown {
     /// Shows this text as a page at an address that ends with `hash`.
     pub fn page(text: &str, hash: &str) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let file = folder.path().join("page.html");
+        let directory = tempfile::tempdir()?;
+        let file = directory.path().join("page.html");
         std::fs::write(&file, text)?;
         let browser = Borrowed::take()?;
         let url = format!("file://{}", file.display());
         browser.open(&format!("{url}{hash}"))?;
-        Ok(Self { browser, url, _folder: folder })
+        Ok(Self { browser, url, _directory: directory })
     }
 
     /// Asserts that the page wrote nothing to the console and requested nothing but itself.

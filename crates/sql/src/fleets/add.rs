@@ -313,14 +313,14 @@ impl<'a> Keeper<'a> {
 async fn keep_raw(fleet: &Fleet, one: &Waiting) -> Result<()> {
     let root = format!("_raw/{}", one.identity.run);
     let has_log = one.identity.log_bytes > 0;
-    let mut folders = vec![one.dir.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+    let mut directories = vec![one.dir.clone()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))? {
             let entry = entry?;
             let (path, kind) = (entry.path(), entry.file_type()?);
             let inside = path.strip_prefix(&one.dir)?.to_string_lossy().into_owned();
             if kind.is_dir() && !(has_log && inside == "tables") {
-                folders.push(path);
+                directories.push(path);
             } else if kind.is_file() && inside != "lock" {
                 let to = format!("{root}/{inside}");
                 let mut copy = fleet.store.temporary()?;

@@ -30,7 +30,7 @@ pub async fn run(args: &Add) -> Result<bool> {
         complain(&path.display().to_string(), why)?;
     }
     for source in sources {
-        let name = format!("{}:{}", source.device, source.folder);
+        let name = format!("{}:{}", source.device, source.directory);
         match fetch(source, &fleet).await {
             Ok(device) => fetched.push(device),
             // The others are still added.
@@ -48,7 +48,7 @@ pub async fn run(args: &Add) -> Result<bool> {
             complain(name, why)?;
         }
         if device.count > 0 {
-            dirs.extend(open::archives(&[device.folder().to_path_buf()], false)?);
+            dirs.extend(open::archives(&[device.directory().to_path_buf()], false)?);
         }
     }
     let options = add::Options { device: args.device.clone() };

@@ -31,8 +31,8 @@ impl fmt::Display for DamagedStream {
 /// Archives of a device.
 pub struct Fetched {
     source: Source,
-    /// The folder with the archives; removed when this is dropped.
-    folder: Held,
+    /// The directory with the archives; removed when this is dropped.
+    directory: Held,
     /// Archives that the fleet has.
     pub known: usize,
     /// Archives that could not be fetched, and why.
@@ -42,14 +42,14 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// The folder with the archives.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    /// The directory with the archives.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// The name of a fetched archive on the device.
     pub fn name(&self, dir: &Path) -> Option<String> {
-        let path = dir.strip_prefix(self.folder.path()).ok()?;
+        let path = dir.strip_prefix(self.directory.path()).ok()?;
         Some(format!("{}:/{}", self.source.device, path.display()))
     }
 }
@@ -57,31 +57,31 @@ impl Fetched {
 /// Fetches the archives of a device that are not among these runs.
 ///
 /// # Errors
-/// The device cannot be reached, or has no such folder or no archives in it.
+/// The device cannot be reached, or has no such directory or no archives in it.
 pub fn fetch(source: &Source, have: &BTreeSet<String>) -> Result<Fetched> {
     let place: DeviceAddress = source.device.parse()?;
     let place = there(&place)?;
     let mut progress = Progress::default();
     progress.step(&format!("looking for archives on {place}"), 0, 0);
-    let all = listed(&run_shell(&place, &listing(&source.folder, quoted))?);
-    ensure!(!all.is_empty(), "{}:{} has no archives in it", source.device, source.folder);
+    let all = listed(&run_shell(&place, &listing(&source.directory, quoted))?);
+    ensure!(!all.is_empty(), "{}:{} has no archives in it", source.device, source.directory);
     let mut known = BTreeSet::new();
-    for line in hashes(&source.folder, &all, quoted) {
+    for line in hashes(&source.directory, &all, quoted) {
         // A device without sha256sum prints nothing: then all are fetched.
         let output_lines = run_shell(&place, &line).unwrap_or_default();
         known.extend(
             runs(&output_lines).into_iter().filter(|(at, run)| *at < all.len() && have.contains(run)).map(|(at, _)| at),
         );
     }
-    let folder = Held::new(Purpose::Device).context("creating a folder for fetched archives")?;
-    let mut fetched = Fetched { source: source.clone(), folder, known: known.len(), failed: Vec::new(), count: 0 };
+    let directory = Held::new(Purpose::Device).context("creating a directory for fetched archives")?;
+    let mut fetched = Fetched { source: source.clone(), directory, known: known.len(), failed: Vec::new(), count: 0 };
     let new: Vec<&Found> =
         all.iter().enumerate().filter(|(at, _)| !known.contains(at)).map(|(_, found)| found).collect();
     for (at, found) in new.iter().enumerate() {
         progress.step(&format!("fetching archives from {place}"), at, new.len());
         let there = source.path(found);
         let below: PathBuf = there.components().filter(|part| matches!(part, Component::Normal(_))).collect();
-        let into = fetched.folder.path().join(below);
+        let into = fetched.directory.path().join(below);
         match fetch_one(&place, &there, &into) {
             Ok(()) => fetched.count += 1,
             Err(error) => {
@@ -116,7 +116,7 @@ fn fetch_one(place: &DeviceAddress, there: &Path, into: &Path) -> Result<()> {
     }
 }
 
-/// Unpacks regular files and folders, and refuses anything else.
+/// Unpacks regular files and directories, and refuses anything else.
 fn unpack(stream: &mut impl Read, into: &Path) -> Result<()> {
     fs::create_dir_all(into).with_context(|| format!("creating {}", into.display()))?;
     let (mut files, mut bytes) = (0, 0_u64);
@@ -143,7 +143,7 @@ fn unpack(stream: &mut impl Read, into: &Path) -> Result<()> {
             let got = made.with_context(|| format!("writing {}", to.display()))?;
             ensure!(got == entry.size(), "the device's tar is cut short at {}", below.display());
         } else {
-            bail!("{} is neither a file nor a folder", model::text::shown(&below.to_string_lossy()));
+            bail!("{} is neither a file nor a directory", model::text::shown(&below.to_string_lossy()));
         }
     }
     // The rest of the stream is read, so that its writer ends by itself.
@@ -174,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn unpacking_stays_in_folder() {
+    fn unpacking_stays_in_directory() {
         use tar::EntryType as Kind;
-        let folder = tempfile::tempdir().unwrap();
-        let into = folder.path().join("a");
+        let directory = tempfile::tempdir().unwrap();
+        let into = directory.path().join("a");
         let good = packed(&[
             ("./", Kind::Directory, NONE),
             ("./meta.json", Kind::Regular, &b"{}"[..]),
@@ -200,8 +200,8 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            assert!(unpack(&mut &bad[..], &folder.path().join(n.to_string())).is_err(), "{n}");
+            assert!(unpack(&mut &bad[..], &directory.path().join(n.to_string())).is_err(), "{n}");
         }
-        assert!(!folder.path().join("x").exists());
+        assert!(!directory.path().join("x").exists());
     }
 }

@@ -35,12 +35,12 @@ impl Fleet {
     /// There already is a fleet or something else, or the store refuses.
     pub async fn init(word: &str, info: Info) -> Result<Self> {
         let store = Store::open(word)?;
-        if let Some(folder) = store.folder() {
-            let others = std::fs::read_dir(folder).map(|mut entries| entries.next().is_some()).unwrap_or(false);
+        if let Some(directory) = store.directory() {
+            let others = std::fs::read_dir(directory).map(|mut entries| entries.next().is_some()).unwrap_or(false);
             if others && store.read(commits::INFO).await?.is_none() {
-                bail!("{word} is not empty; give a new or empty folder");
+                bail!("{word} is not empty; give a new or empty directory");
             }
-            std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+            std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
         }
         let bytes = serde_json::to_vec_pretty(&info)?;
         if !store.put_new(commits::INFO, bytes.clone()).await? {

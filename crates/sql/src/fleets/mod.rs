@@ -86,7 +86,7 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
         FleetVerb::Report(args) => {
             let to_stdout = crate::output::is_stdout(&args.output);
             if to_stdout && args.pages {
-                bail!("--pages writes to a folder beside the page, and -o - has none: give the page a name");
+                bail!("--pages writes to a directory beside the page, and -o - has none: give the page a name");
             }
             let fleet = Fleet::open(&args.fleet).await?;
             let engine = Engine::over_fleet(&fleet, Settings::default())?;
@@ -128,14 +128,14 @@ async fn pages(fleet: &Fleet, gathered: &crate::report::Gathered, report: &Path)
             "this fleet keeps no archives, so none has a page (`fathom fleet init --keep-raw` keeps them): omit --pages"
         );
     }
-    let folder = report.with_extension("archives");
-    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    let directory = report.with_extension("archives");
+    let name = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    std::fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
     let (mut links, runs) = (BTreeMap::new(), gathered.linked());
     let mut progress = progress::Progress::default();
     for (at, run) in runs.iter().enumerate() {
         progress.step("making pages", at, runs.len());
-        let to = folder.join(format!("{run}.html"));
+        let to = directory.join(format!("{run}.html"));
         let page = crate::archive_page::make(fleet, run).await?;
         let written = crate::output::whole_file(&to, async |out| {
             out.write_all(page.as_bytes()).map_err(|error| crate::output::Failed::Output(error.into()))

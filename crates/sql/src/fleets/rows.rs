@@ -142,7 +142,7 @@ impl Files {
             file.out.close().map_err(|error| failed(table, error))?;
             let bytes = file.file.as_file().metadata()?.len();
             let sum = sum(file.file.as_file_mut())?;
-            let path = format!("{}/part-{}.parquet", commits::folder(table, &self.date), unique());
+            let path = format!("{}/part-{}.parquet", commits::directory(table, &self.date), unique());
             self.store.put_file(file.file, &path).await?;
             whole.push(DataFile {
                 path,

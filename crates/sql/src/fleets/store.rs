@@ -1,6 +1,6 @@
-//! The location of a fleet: a folder, or a bucket of any store that speaks S3.
+//! The location of a fleet: a directory, or a bucket of any store that speaks S3.
 //!
-//! Both must do two things: put a file in place atomically, and create a file only if none of its name exists. In a folder we do it
+//! Both must do two things: put a file in place atomically, and create a file only if none of its name exists. In a directory we do it
 //! ourselves (the crate never syncs to disk): a temporary file, fsync, then rename or link. In a bucket it is a multipart upload,
 //! and a put with `If-None-Match: *`; a store that ignores that header could let two writers commit the same number, so `init`
 //! tests it.
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tempfile::NamedTempFile;
 
-/// Folder for incomplete files.
+/// Directory for incomplete files.
 const TMP: &str = "_tmp";
 
 /// How often a put of a file is tried before the failure is reported, in addition to the retries of each request.
@@ -41,10 +41,10 @@ pub struct Store {
     s3: Option<Arc<AmazonS3>>,
     /// The prefix of every path.
     prefix: Place,
-    /// The folder, if the store is one.
+    /// The directory, if the store is one.
     local: Option<PathBuf>,
     url: String,
-    /// Folder for files on their way into a bucket.
+    /// Directory for files on their way into a bucket.
     scratch: Arc<Mutex<Option<Held>>>,
 }
 
@@ -82,18 +82,18 @@ impl Store {
             });
         }
         if let Some((scheme, _)) = word.split_once("://") {
-            bail!("{scheme}:// is not supported; give a folder, or s3://BUCKET/PATH");
+            bail!("{scheme}:// is not supported; give a directory, or s3://BUCKET/PATH");
         }
-        let folder = std::path::absolute(word).with_context(|| format!("{word} is not a path"))?;
+        let directory = std::path::absolute(word).with_context(|| format!("{word} is not a path"))?;
         // Links and `..` must not affect where the engine looks.
-        let folder = fs::canonicalize(&folder).unwrap_or(folder);
+        let directory = fs::canonicalize(&directory).unwrap_or(directory);
         let prefix =
-            Place::from_absolute_path(&folder).with_context(|| format!("{word} is not a valid path for a fleet"))?;
+            Place::from_absolute_path(&directory).with_context(|| format!("{word} is not a valid path for a fleet"))?;
         Ok(Self {
             inner: Arc::new(LocalFileSystem::new()),
             s3: None,
             prefix,
-            local: Some(folder),
+            local: Some(directory),
             url: "file://".into(),
             scratch: Arc::default(),
         })
@@ -114,13 +114,13 @@ impl Store {
         path.split('/').filter(|part| !part.is_empty()).fold(self.prefix.clone(), |place, part| place.join(part))
     }
 
-    /// The folder, if the store is one.
-    pub fn folder(&self) -> Option<&Path> {
+    /// The directory, if the store is one.
+    pub fn directory(&self) -> Option<&Path> {
         self.local.as_deref()
     }
 
     fn here(&self, path: &str) -> Option<PathBuf> {
-        self.local.as_ref().map(|folder| folder.join(path))
+        self.local.as_ref().map(|directory| directory.join(path))
     }
 
     /// Reads a whole file.
@@ -158,18 +158,18 @@ impl Store {
     /// # Errors
     /// It cannot be created.
     pub fn temporary(&self) -> Result<NamedTempFile> {
-        let Some(folder) = self.here(TMP) else {
+        let Some(directory) = self.here(TMP) else {
             let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
             let held = match scratch.take() {
                 Some(held) => held,
-                None => Held::new(Purpose::Query).context("creating a folder for temporary files")?,
+                None => Held::new(Purpose::Query).context("creating a directory for temporary files")?,
             };
             return NamedTempFile::new_in(scratch.insert(held).path()).context("creating a temporary file");
         };
-        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
         let mut made = tempfile::Builder::new();
         made.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        made.tempfile_in(&folder).with_context(|| format!("creating a file in {}", folder.display()))
+        made.tempfile_in(&directory).with_context(|| format!("creating a file in {}", directory.display()))
     }
 
     /// Puts a complete file in place, where nothing else may be.
@@ -193,11 +193,11 @@ impl Store {
         let to = || format!("writing {path}");
         if let Some(here) = self.here(path) {
             file.as_file().sync_all().with_context(to)?;
-            let folder = here.parent().context("a file has a folder")?;
-            fs::create_dir_all(folder).with_context(to)?;
+            let directory = here.parent().context("a file has a directory")?;
+            fs::create_dir_all(directory).with_context(to)?;
             let brought = if replace { file.persist(&here) } else { file.persist_noclobber(&here) };
             brought.map_err(|error| error.error).with_context(to)?;
-            return sync_folder(folder).with_context(to);
+            return sync_directory(directory).with_context(to);
         }
         let bytes = file.as_file().metadata().with_context(to)?.len();
         let mut tries = 1;
@@ -251,11 +251,11 @@ impl Store {
         if let Some(here) = self.here(path) {
             let mut file = self.temporary()?;
             std::io::Write::write_all(&mut file, &bytes).and_then(|()| file.as_file().sync_all()).with_context(to)?;
-            let folder = here.parent().context("a file has a folder")?;
-            fs::create_dir_all(folder).with_context(to)?;
+            let directory = here.parent().context("a file has a directory")?;
+            fs::create_dir_all(directory).with_context(to)?;
             // A link is only created where nothing exists, also on network file systems.
             return match fs::hard_link(file.path(), &here) {
-                Ok(()) => sync_folder(folder).with_context(to).map(|()| true),
+                Ok(()) => sync_directory(directory).with_context(to).map(|()| true),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
                 Err(error) => Err(error).with_context(to),
             };
@@ -281,21 +281,21 @@ impl Store {
         }
     }
 
-    /// The files below a folder of the fleet.
+    /// The files below a directory of the fleet.
     ///
     /// # Errors
     /// They cannot be listed.
-    pub async fn list(&self, folder: &str) -> Result<Vec<Listed>> {
-        self.list_after(folder, None).await
+    pub async fn list(&self, directory: &str) -> Result<Vec<Listed>> {
+        self.list_after(directory, None).await
     }
 
-    /// The files below a folder whose names come after that of a file, which a store finds without listing earlier
+    /// The files below a directory whose names come after that of a file, which a store finds without listing earlier
     /// ones.
     ///
     /// # Errors
     /// They cannot be listed.
-    pub async fn list_after(&self, folder: &str, after: Option<&str>) -> Result<Vec<Listed>> {
-        let (below, cut) = (self.location(folder), self.prefix.as_ref().len());
+    pub async fn list_after(&self, directory: &str, after: Option<&str>) -> Result<Vec<Listed>> {
+        let (below, cut) = (self.location(directory), self.prefix.as_ref().len());
         let found = match after {
             Some(after) => self.inner.list_with_offset(Some(&below), &self.location(after)),
             None => self.inner.list(Some(&below)),
@@ -308,7 +308,7 @@ impl Store {
                 at_unix_ns: meta.last_modified.timestamp_nanos_opt().and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0),
             }
         });
-        let mut found: Vec<Listed> = found.try_collect().await.with_context(|| format!("listing {folder}"))?;
+        let mut found: Vec<Listed> = found.try_collect().await.with_context(|| format!("listing {directory}"))?;
         found.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(found)
     }
@@ -330,11 +330,11 @@ impl Store {
     /// Removes the leftovers of writers that were killed more than `grace_ns` ago; returns how many files.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// The directory cannot be read.
     pub fn sweep(&self, grace_ns: u64) -> Result<u64> {
-        let Some(folder) = self.here(TMP).filter(|folder| folder.is_dir()) else { return Ok(0) };
+        let Some(directory) = self.here(TMP).filter(|directory| directory.is_dir()) else { return Ok(0) };
         let mut swept = 0;
-        for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+        for entry in fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))? {
             let entry = entry?;
             let age = entry.metadata().ok().and_then(|about| about.modified().ok()).and_then(|at| at.elapsed().ok());
             if age.is_some_and(|age| age.as_nanos() >= u128::from(grace_ns)) && fs::remove_file(entry.path()).is_ok() {
@@ -368,8 +368,8 @@ async fn remove(s3: &AmazonS3, at: &Place) -> Result<()> {
     }
 }
 
-fn sync_folder(folder: &Path) -> std::io::Result<()> {
-    File::open(folder)?.sync_all()
+fn sync_directory(directory: &Path) -> std::io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]
@@ -385,8 +385,8 @@ mod tests {
 
     #[test]
     fn file_of_another_writer_is_replaced_only_where_it_is_same() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path().to_str().unwrap()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path().to_str().unwrap()).unwrap();
         let runtime = crate::ask::runtime(1).unwrap();
         runtime.block_on(async {
             for path in ["spans/date=2026-11-25/part-a.parquet", "_raw/0123456789abcdef/events.log"] {

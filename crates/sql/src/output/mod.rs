@@ -142,13 +142,13 @@ pub async fn whole_file<T>(
         out.flush().map_err(failed)?;
         return Ok(filled);
     }
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = target.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let file = tempfile::Builder::new()
         .prefix(&format!(".{name}."))
         .suffix(".tmp")
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-        .tempfile_in(folder)
+        .tempfile_in(directory)
         .map_err(failed)?;
     let mut out = std::io::BufWriter::new(file);
     let filled = fill(&mut out).await?;

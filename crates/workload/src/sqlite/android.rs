@@ -27,7 +27,7 @@ const CHATTER: usize = 10_000;
 pub(super) enum Framework {
     /// Android's: launcher, or empty for the one in PATH, and the dexed jar.
     Art(String, PathBuf),
-    /// Robolectric's: java, and the folder.
+    /// Robolectric's: java, and the directory.
     Robolectric(String, PathBuf),
 }
 
@@ -64,8 +64,8 @@ impl Android {
                 art::jar_is_there(jar)?;
                 (art::command(&launcher, jar, JIT, 0, &words), launcher.to_string_lossy().into_owned(), None)
             }
-            Framework::Robolectric(java, folder) => {
-                let (command, unpacked) = robolectric::command(java, folder, &words)?;
+            Framework::Robolectric(java, directory) => {
+                let (command, unpacked) = robolectric::command(java, directory, &words)?;
                 (command, java.clone(), Some(unpacked))
             }
         };
@@ -91,7 +91,7 @@ impl Android {
         let path = path.to_str().filter(|path| !path.contains(['\n', '\r']));
         let path = path.ok_or_else(|| {
             Error::Failed(
-                "Java opens only files with names in UTF-8 and without line breaks (choose another folder with --dir)"
+                "Java opens only files with names in UTF-8 and without line breaks (choose another directory with --dir)"
                     .into(),
             )
         })?;

@@ -17,11 +17,11 @@ impl Files {
     pub(super) fn new(dir: &Path) -> Result<Self, Error> {
         let name = format!("fathom-workload-{}-{}.db", std::process::id(), clock::now_ns());
         let database = dir.join(name);
-        // Created here and not by SQLite, so that an unwritable folder gets our error, and so that an existing file of
+        // Created here and not by SQLite, so that an unwritable directory gets our error, and so that an existing file of
         // that name is never taken for ours and removed.
         std::fs::File::create_new(&database).map_err(|e| {
             Error::Failed(format!(
-                "cannot create a database in {}: {e} (choose another folder with --dir)",
+                "cannot create a database in {}: {e} (choose another directory with --dir)",
                 dir.shown()
             ))
         })?;

@@ -65,8 +65,8 @@ const SPECS: &[Spec] = &[
     },
     art::DEX_JAR,
     Spec { name: "java", default: "java", help: "path of java, for robolectric" },
-    robolectric::FOLDER,
-    Spec { name: "dir", default: ".", help: "folder for the database" },
+    robolectric::DIRECTORY,
+    Spec { name: "dir", default: ".", help: "directory for the database" },
 ];
 
 const JOURNAL_MODES: &[&str] = &["delete", "truncate", "persist", "memory", "wal", "off"];
@@ -159,13 +159,13 @@ impl Parameters {
         let name = options.one_of("op", &Op::NAMES.map(|(name, _)| name))?;
         let op = Op::NAMES.iter().find(|(known, _)| *known == name).map_or(Op::Insert, |(_, op)| *op);
         let samples = options.one_of("samples", &["total", "each", "none"])?;
-        let (dex_jar, folder) = (options.text("dex-jar").into(), options.text("robolectric").into());
+        let (dex_jar, directory) = (options.text("dex-jar").into(), options.text("robolectric").into());
         let name = options.one_of("engine", &["bundled", "system", "android", robolectric::MODE])?;
         let engine = match name {
             "bundled" => EngineChoice::Bundled,
             "system" => EngineChoice::System,
             "android" => EngineChoice::Android(Framework::Art(options.text("art").into(), dex_jar)),
-            _ => EngineChoice::Android(Framework::Robolectric(options.text("java").into(), folder)),
+            _ => EngineChoice::Android(Framework::Robolectric(options.text("java").into(), directory)),
         };
         if name != "bundled" && (op == Op::Demo || samples == "each") {
             return Err(Error::Usage(format!(
@@ -214,7 +214,9 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
 fn failed(what: &str) -> impl Fn(rusqlite::Error) -> Error + '_ {
     move |error| {
         let advice = match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DiskFull) => "; free some space, choose another folder (--dir) or fewer --rows",
+            Some(rusqlite::ErrorCode::DiskFull) => {
+                "; free some space, choose another directory (--dir) or fewer --rows"
+            }
             _ => "",
         };
         Error::Failed(format!("cannot {what}: {error}{advice}"))

@@ -29,10 +29,10 @@ const FACTS: &[&str] = &[
     "disk.read_ahead",
 ];
 
-/// A folder and what is below it.
+/// A directory and what is below it.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    folder: PathBuf,
+    directory: PathBuf,
     facts: Environment,
     disk: Option<String>,
     block: u64,
@@ -40,24 +40,30 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Examines a folder.
-    pub(crate) fn new(folder: &Path) -> Result<Self, Error> {
-        let folder = std::fs::canonicalize(folder).map_err(on("use", folder))?;
-        let path = folder.to_str().ok_or_else(|| Error::Failed(format!("{} is not UTF-8", folder.shown())))?;
-        let room = room(&folder).map_err(on("inspect", &folder))?;
+    /// Examines a directory.
+    pub(crate) fn new(directory: &Path) -> Result<Self, Error> {
+        let directory = std::fs::canonicalize(directory).map_err(on("use", directory))?;
+        let path = directory.to_str().ok_or_else(|| Error::Failed(format!("{} is not UTF-8", directory.shown())))?;
+        let room = room(&directory).map_err(on("inspect", &directory))?;
         let facts = device::storage(&Local, path);
         let disk = Disks::read(&Local).ok().and_then(|d| d.under(&Local, path).map(|disk| disk.name.clone()));
-        Ok(Self { facts, disk, block: room.f_frsize as u64, free: room.f_bavail as u64 * room.f_frsize as u64, folder })
+        Ok(Self {
+            facts,
+            disk,
+            block: room.f_frsize as u64,
+            free: room.f_bavail as u64 * room.f_frsize as u64,
+            directory,
+        })
     }
 
     /// Its path, without links.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Fails if `bytes` of data do not fit; `remedy` names the option that reduces the amount.
     pub(crate) fn make_room(&self, bytes: u64, remedy: &str) -> Result<(), Error> {
-        fits(bytes, self.free, &self.folder, remedy)
+        fits(bytes, self.free, &self.directory, remedy)
     }
 
     /// The disk's smallest addressable block in bytes, of which O_DIRECT requires multiples.
@@ -89,13 +95,13 @@ impl Directory {
     }
 }
 
-/// As [`Directory::make_room`], for a folder about which nothing else is needed.
-pub(crate) fn has_room(folder: &Path, bytes: u64, remedy: &str) -> Result<(), Error> {
-    let found = room(folder).map_err(on("use", folder))?;
-    fits(bytes, found.f_bavail as u64 * found.f_frsize as u64, folder, remedy)
+/// As [`Directory::make_room`], for a directory about which nothing else is needed.
+pub(crate) fn has_room(directory: &Path, bytes: u64, remedy: &str) -> Result<(), Error> {
+    let found = room(directory).map_err(on("use", directory))?;
+    fits(bytes, found.f_bavail as u64 * found.f_frsize as u64, directory, remedy)
 }
 
-fn fits(bytes: u64, free: u64, folder: &Path, remedy: &str) -> Result<(), Error> {
+fn fits(bytes: u64, free: u64, directory: &Path, remedy: &str) -> Result<(), Error> {
     // The overhead of the file system: 1/64 for block maps and inodes, and a journal.
     let needed = bytes.saturating_add(bytes / 64).saturating_add(4 << 20);
     if needed <= free {
@@ -103,16 +109,16 @@ fn fits(bytes: u64, free: u64, folder: &Path, remedy: &str) -> Result<(), Error>
     }
     Err(Error::Failed(format!(
         "not enough space for {} in {}: {} are needed with the file system's overhead, {} are available; free some, \
-         choose another folder (--dir) or less data ({remedy})",
+         choose another directory (--dir) or less data ({remedy})",
         model::text::size(bytes),
-        folder.shown(),
+        directory.shown(),
         model::text::size(needed),
         model::text::size(free)
     )))
 }
 
-fn room(folder: &Path) -> std::io::Result<libc::statvfs> {
-    let path = CString::new(folder.as_os_str().as_bytes())?;
+fn room(directory: &Path) -> std::io::Result<libc::statvfs> {
+    let path = CString::new(directory.as_os_str().as_bytes())?;
     // SAFETY: plain data, valid when zeroed.
     let mut room: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: a NUL-terminated path and a struct of ours.
@@ -207,7 +213,7 @@ impl Account {
             lines.sample("requested_bytes", "byte", self.requested as f64);
         }
         if self.unknown {
-            lines.mark("device", "unknown: no disk with counters found for the folder");
+            lines.mark("device", "unknown: no disk with counters found for the directory");
             return;
         }
         let (read, written) = (self.done.read_sectors * 512, self.done.write_sectors * 512);
@@ -245,8 +251,8 @@ mod tests {
 
     #[test]
     fn missing_directory_is_named() {
-        let error = Directory::new(Path::new("/no/such/folder")).unwrap_err().to_string();
-        assert!(error.contains("/no/such/folder") && error.contains("--dir"), "{error}");
+        let error = Directory::new(Path::new("/no/such/directory")).unwrap_err().to_string();
+        assert!(error.contains("/no/such/directory") && error.contains("--dir"), "{error}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ const SPECS: &[Spec] = &[
     Spec { name: "mode", default: "native", help: "native, or in Java: jvm-int, jvm-c1, jvm-c2 or jvm-tiered" },
     Spec { name: "java", default: "java", help: "path of java" },
     iterations::ITERATIONS,
-    Spec { name: "dir", default: ".", help: "folder for the files" },
+    Spec { name: "dir", default: ".", help: "directory for the files" },
 ];
 
 /// Runs the workload with `words` as its options.

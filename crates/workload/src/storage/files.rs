@@ -1,4 +1,4 @@
-//! The run's own folder: it contains everything that the run creates, and is removed when the run ends, fails or is
+//! The run's own directory: it contains everything that the run creates, and is removed when the run ends, fails or is
 //! cancelled.
 //!
 //! Files keep their names while they are used, so that a recording can identify them and a user who wonders what fills
@@ -9,18 +9,18 @@ use crate::{Error, clock};
 use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 
-/// A folder, removed with its content when dropped.
+/// A directory, removed with its content when dropped.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct Directory {
     path: PathBuf,
 }
 
-impl Folder {
-    /// Creates a folder in `dir` for the workload `name`.
+impl Directory {
+    /// Creates a directory in `dir` for the workload `name`.
     pub(crate) fn new(dir: &Path, name: &str) -> Result<Self, Error> {
         // A unique name; create_dir fails if it exists, so that nothing that belongs to others is ever removed.
         let path = dir.join(format!("fathom-{name}-{}-{}", std::process::id(), clock::now_ns()));
-        std::fs::create_dir(&path).map_err(|e| super::io_error::failed("create a folder in", dir, &e))?;
+        std::fs::create_dir(&path).map_err(|e| super::io_error::failed("create a directory in", dir, &e))?;
         Ok(Self { path })
     }
 
@@ -29,14 +29,14 @@ impl Folder {
         &self.path
     }
 
-    /// Creates a folder inside.
+    /// Creates a directory inside.
     pub(crate) fn inner(&self, name: &str) -> Result<Self, Error> {
         let path = self.path.join(name);
         std::fs::create_dir(&path).map_err(on("create", &path))?;
         Ok(Self { path })
     }
 
-    /// Ends the run with `result`: removes the folder, and reports if that fails.
+    /// Ends the run with `result`: removes the directory, and reports if that fails.
     pub(crate) fn end<T>(self, result: Result<T, Error>) -> Result<T, Error> {
         let path = self.path.clone();
         let removed = std::fs::remove_dir_all(&path);
@@ -53,7 +53,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.path);
     }

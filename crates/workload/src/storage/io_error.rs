@@ -7,24 +7,24 @@ use std::path::Path;
 /// The error of `doing` (as in "cannot write") something to `path`.
 pub(crate) fn failed(doing: &str, path: &Path, error: &std::io::Error) -> Error {
     let advice = match error.raw_os_error() {
-        Some(libc::ENOSPC) => "the disk is full: free some space, choose another folder (--dir) or less data",
+        Some(libc::ENOSPC) => "the disk is full: free some space, choose another directory (--dir) or less data",
         Some(libc::EDQUOT) => {
-            "the user's quota is exceeded: free some space, choose another folder (--dir) or less data"
+            "the user's quota is exceeded: free some space, choose another directory (--dir) or less data"
         }
         Some(libc::EROFS) => {
             "the file system is mounted read-only, or became so when its disk failed (see dmesg): choose another \
-             folder (--dir)"
+             directory (--dir)"
         }
         Some(
             libc::EIO | libc::ENODEV | libc::ENXIO | libc::ENOTCONN | libc::ENOMEDIUM | libc::ESTALE | libc::EREMOTEIO,
-        ) => "the storage failed or was removed (see dmesg): attach it again, or choose another folder (--dir)",
+        ) => "the storage failed or was removed (see dmesg): attach it again, or choose another directory (--dir)",
         Some(libc::EFBIG) => {
-            "the file system does not support files this large: choose less data or another folder \
+            "the file system does not support files this large: choose less data or another directory \
             (--dir)"
         }
-        Some(libc::EACCES | libc::EPERM) => "choose a writable folder (--dir)",
+        Some(libc::EACCES | libc::EPERM) => "choose a writable directory (--dir)",
         Some(libc::ENOENT | libc::ENOTDIR) => {
-            "choose an existing folder (--dir); if it existed, its storage was unmounted"
+            "choose an existing directory (--dir); if it existed, its storage was unmounted"
         }
         Some(libc::EMFILE | libc::ENFILE) => "too many open files: raise the limit (ulimit -n) or use fewer threads",
         _ => return Error::Failed(format!("cannot {doing} {}: {error}", path.shown())),
@@ -60,7 +60,7 @@ mod tests {
             (libc::ENOSPC, "full"),
             (libc::EROFS, "read-only"),
             (libc::EIO, "was removed"),
-            (libc::EACCES, "a writable folder"),
+            (libc::EACCES, "a writable directory"),
             (libc::EINVAL, "Invalid"),
         ] {
             let error = failed("write", Path::new("/x/y"), &std::io::Error::from_raw_os_error(errno)).to_string();

@@ -1,7 +1,7 @@
 //! The same files through a JVM: it transfers the bytes and times itself, everything else stays here.
 //!
 //! The state of the cache needs calls that Java does not have, and the files must be removed however the JVM ends. So it is
-//! a process next to this one, with one command per line (`write FOLDER`, `read FOLDER`) and one answer: `done BEGIN NS`,
+//! a process next to this one, with one command per line (`write DIRECTORY`, `read DIRECTORY`) and one answer: `done BEGIN NS`,
 //! `wrong PLACE FILE` or `failed WHY`. When there are no more commands it proves its mode and ends. It receives the signals
 //! of a terminal as well; a second one ends it in any case, since this side drops it.
 
@@ -48,10 +48,10 @@ impl Machine {
         Ok(Self { child, orders: Some(orders), answers: BufReader::new(answers) })
     }
 
-    /// Writes or reads the files of a folder; returns start (CLOCK_BOOTTIME) and duration, ns.
+    /// Writes or reads the files of a directory; returns start (CLOCK_BOOTTIME) and duration, ns.
     pub(super) fn order(&mut self, what: &str, paths: &[PathBuf]) -> Result<(u64, u64), Error> {
-        let folder = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new(""));
-        let sent = self.orders.as_mut().map(|orders| writeln!(orders, "{what} {}", folder.to_string_lossy()));
+        let directory = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new(""));
+        let sent = self.orders.as_mut().map(|orders| writeln!(orders, "{what} {}", directory.to_string_lossy()));
         let answer = match sent {
             Some(Ok(())) => self.answer(),
             _ => String::new(),
@@ -67,7 +67,7 @@ impl Machine {
                 Err(super::io_error::wrong(Path::new(file), place.parse().unwrap_or_default()))
             }
             ("failed", _) => {
-                Err(Error::Failed(format!("Java cannot {what} {rest} (choose another folder with --dir)")))
+                Err(Error::Failed(format!("Java cannot {what} {rest} (choose another directory with --dir)")))
             }
             _ => Err(self.complaint()),
         }

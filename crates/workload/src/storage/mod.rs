@@ -6,7 +6,7 @@
 //! seed ([`pattern`]). Each reports the disk's own counts ([`directory`]), so that a "cold" read that never reached the disk,
 //! or a read of one byte that cost a page, shows in the same lines as the score.
 //!
-//! Files are in a folder of the run's own, which is removed when the run ends, fails or is cancelled ([`files`]).
+//! Files are in a directory of the run's own, which is removed when the run ends, fails or is cancelled ([`files`]).
 
 mod buffer;
 mod directory;

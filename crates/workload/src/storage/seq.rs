@@ -22,7 +22,7 @@ const SPECS: &[Spec] = &[
     Spec { name: "block", default: "1M", help: "block size in bytes" },
     Spec { name: "count", default: "512", help: "number of blocks (the papers: 512, 1024, 192)" },
     iterations::ITERATIONS,
-    Spec { name: "dir", default: ".", help: "folder for the file" },
+    Spec { name: "dir", default: ".", help: "directory for the file" },
 ];
 
 /// Runs the workload with `words` as its options.

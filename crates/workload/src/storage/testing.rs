@@ -1,4 +1,4 @@
-//! A folder for a test, removed with the test.
+//! A directory for a test, removed with the test.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@
 
 use super::buffer::Buffer;
 use super::directory::{Account, Directory};
-use super::files::Folder;
+use super::files::Directory;
 use super::io_error::{self, on};
 use super::lines::Lines;
 use super::machine::{Jvm, Machine};
@@ -60,15 +60,15 @@ impl Transfer {
         }
     }
 
-    /// Runs it in a folder of its own under `dir`.
+    /// Runs it in a directory of its own under `dir`.
     pub(crate) fn run(&self, dir: &Path, context: &Context) -> Result<Lines, Error> {
         let bytes = self.bytes()?;
         let place = Directory::new(dir)?;
         self.state.check_block(self.block as u64, place.logical_block())?;
         place.make_room(bytes, self.remedy)?;
-        let folder = Folder::new(place.folder(), self.name)?;
-        let result = Run { what: self, place: &place, context, pattern: self.pattern() }.go(&folder, bytes);
-        folder.end(result)
+        let directory = Directory::new(place.directory(), self.name)?;
+        let result = Run { what: self, place: &place, context, pattern: self.pattern() }.go(&directory, bytes);
+        directory.end(result)
     }
 
     fn pattern(&self) -> Pattern {
@@ -104,7 +104,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn go(&self, folder: &Folder, bytes: u64) -> Result<Lines, Error> {
+    fn go(&self, directory: &Directory, bytes: u64) -> Result<Lines, Error> {
         let what = self.what;
         let mut lines = Lines::default();
         self.place.marks(&mut lines);
@@ -118,7 +118,7 @@ impl Run<'_> {
         let (mut account, mut cache) = (Account::default(), Cache::default());
         let (mut kept, mut total) = (None, 0);
         if !what.writes {
-            let inner = folder.inner("files")?;
+            let inner = directory.inner("files")?;
             let paths = self.paths(inner.path());
             self.write(&paths, State::Buffered)?;
             self.settle(&paths)?;
@@ -143,7 +143,7 @@ impl Run<'_> {
                 }
                 _ => {
                     drop(kept.take());
-                    let inner = folder.inner(&format!("files-{nth}"))?;
+                    let inner = directory.inner(&format!("files-{nth}"))?;
                     let paths = self.paths(inner.path());
                     before = counters();
                     let result = match &mut machine {
@@ -181,8 +181,8 @@ impl Run<'_> {
         Ok(lines)
     }
 
-    fn paths(&self, folder: &Path) -> Vec<PathBuf> {
-        (0..self.what.files).map(|n| folder.join(format!("{n:06}"))).collect()
+    fn paths(&self, directory: &Path) -> Vec<PathBuf> {
+        (0..self.what.files).map(|n| directory.join(format!("{n:06}"))).collect()
     }
 
     fn write(&self, paths: &[PathBuf], state: State) -> Result<(), Error> {

@@ -13,8 +13,8 @@ import java.io.PrintStream;
 /**
  * Writes and reads whole files, as the papers' program did (000, section 4.5.2): streams and an array, nothing newer.
  *
- * <p>`fathom workload file` creates the folders, sets the state of the cache and counts the disk's I/O; this process
- * receives `write FOLDER` or `read FOLDER`, does that, and responds with start and duration in ns. See
+ * <p>`fathom workload file` creates the directories, sets the state of the cache and counts the disk's I/O; this process
+ * receives `write DIRECTORY` or `read DIRECTORY`, does that, and responds with start and duration in ns. See
  * crates/workload/src/storage/machine.rs.
  */
 public final class Files {
@@ -39,13 +39,13 @@ public final class Files {
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, "UTF-8"));
         for (String order = orders.readLine(); order != null; order = orders.readLine()) {
             int space = order.indexOf(' ');
-            String folder = order.substring(space + 1);
+            String directory = order.substring(space + 1);
             try {
                 long begin = clock.now();
                 if (order.startsWith("write ")) {
-                    all.write(folder);
+                    all.write(directory);
                 } else {
-                    all.read(folder);
+                    all.read(directory);
                 }
                 out.print("done " + begin + " " + (clock.now() - begin) + "\n");
             } catch (Wrong wrong) {
@@ -58,14 +58,14 @@ public final class Files {
         return new String[] {"fathom.storage.Pattern.word"};
     }
 
-    private static File file(String folder, int nth) {
+    private static File file(String directory, int nth) {
         String digits = Integer.toString(nth);
-        return new File(folder, "000000".substring(digits.length()) + digits);
+        return new File(directory, "000000".substring(digits.length()) + digits);
     }
 
-    private void write(String folder) throws IOException {
+    private void write(String directory) throws IOException {
         for (int nth = 0; nth < files; nth++) {
-            FileOutputStream stream = new FileOutputStream(file(folder, nth));
+            FileOutputStream stream = new FileOutputStream(file(directory, nth));
             try {
                 for (long at = 0; at < blocks; at++) {
                     int from = pattern.at((nth * blocks + at) * block.length);
@@ -81,9 +81,9 @@ public final class Files {
         }
     }
 
-    private void read(String folder) throws IOException, Wrong {
+    private void read(String directory) throws IOException, Wrong {
         for (int nth = 0; nth < files; nth++) {
-            File file = file(folder, nth);
+            File file = file(directory, nth);
             FileInputStream stream = new FileInputStream(file);
             try {
                 for (long at = 0; at < blocks; at++) {

@@ -2,12 +2,12 @@
 //! (`adb connect 127.0.0.1:PORT`), and runs commands in a private root. It contains no code of Android; it is written from the
 //! protocol's documentation (protocol.txt, SYNC.TXT, shell_protocol.h).
 //!
-//!     adbd --root FOLDER --port-file FILE [--uid N] [--key FILE] [--data OPTIONS] [--features LIST] [--rate BYTES_PER_S] \
+//!     adbd --root DIRECTORY --port-file FILE [--uid N] [--key FILE] [--data OPTIONS] [--features LIST] [--rate BYTES_PER_S] \
 //!         [--ahead SECONDS]
-//!     adbd --root FOLDER --machine ADDRESS [--uid N] [--key FILE] [--features LIST] [--rate BYTES_PER_S]
+//!     adbd --root DIRECTORY --machine ADDRESS [--uid N] [--key FILE] [--features LIST] [--rate BYTES_PER_S]
 //!
-//! With `--machine` the machine that it runs on is the device: FOLDER is its root, with everything mounted there, the daemon listens there,
-//! and SIGUSR1 cuts the link. Otherwise the device is a process with PID 1 in namespaces of its own, with FOLDER as its root: `/proc` is
+//! With `--machine` the machine that it runs on is the device: DIRECTORY is its root, with everything mounted there, the daemon listens there,
+//! and SIGUSR1 cuts the link. Otherwise the device is a process with PID 1 in namespaces of its own, with DIRECTORY as its root: `/proc` is
 //! its own, `/sys` and `/dev` are this host's, `/data/local/tmp` is a tmpfs with these options. This process acts as its power supply:
 //! SIGUSR1 cuts the link (processes keep running), SIGUSR2 restarts it (processes are gone, `/data` too), and its end is the device's.
 //! Without a key any host may connect.

@@ -19,9 +19,9 @@ macro_rules! say {
 fn program_is_whole_after_rounds() {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let (mut words, rounds) = (variable("FATHOM_PROGRAM"), variable("FATHOM_ROUNDS").parse::<u32>().unwrap_or(200));
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     if words.is_empty() {
-        let program = folder.path().join("running");
+        let program = directory.path().join("running");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/running.c");
         let compiled = Command::new("cc").args(["-w", source, "-lsqlite3", "-lpthread", "-o"]).arg(&program).status();
         if lab::privilege::full().is_err() || !compiled.is_ok_and(|status| status.success()) {
@@ -42,7 +42,7 @@ fn program_is_whole_after_rounds() {
     let (mut attached, mut refused) = (0, std::collections::BTreeMap::<String, u32>::new());
     let mut kept: Option<Inside> = None;
     for round in 0..rounds {
-        // Its folder has the memory of each round.
+        // Its directory has the memory of each round.
         if round % 100 == 0 {
             kept = None;
         }

@@ -117,9 +117,9 @@ impl<'a> StoppedProcess<'a> {
         for (at, word) in image.words(base, 0) {
             self.memory.write(at, &word.to_le_bytes())?;
         }
-        let mut folder = object.parent().map(|f| f.as_os_str().as_bytes().to_vec()).unwrap_or_default();
-        folder.push(b'/');
-        let (at, bytes) = image.parameters(base, 1, 0, &folder);
+        let mut directory = object.parent().map(|f| f.as_os_str().as_bytes().to_vec()).unwrap_or_default();
+        directory.push(b'/');
+        let (at, bytes) = image.parameters(base, 1, 0, &directory);
         Ok(self.memory.write(at, &bytes)?)
     }
 

@@ -2,7 +2,7 @@
 
 use super::link::LinkOptions;
 use crate::args::{BenchRun, ResultFiles, Sweep, one_of};
-use crate::destination::folder_parser;
+use crate::destination::directory_parser;
 use ::net::quantity::{Buffer, Directions, UdpRate};
 use clap::Args;
 use model::quantity::seconds;
@@ -76,7 +76,7 @@ pub struct NetSweep {
     #[command(flatten)]
     pub sweep: Sweep,
     /// Archive to write; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "N.fathom", default_value = "net.fathom", value_parser = folder_parser())]
+    #[arg(short, long, value_name = "N.fathom", default_value = "net.fathom", value_parser = directory_parser())]
     pub output: PathBuf,
     /// Also write the tables as Markdown to this file (`-`: to stdout, instead of the text)
     #[arg(long, value_name = "FILE")]

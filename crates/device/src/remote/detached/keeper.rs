@@ -1,4 +1,4 @@
-//! The process that waits for a detached command: `fathom agent FOLDER --keep LEASE -- COMMAND…`, in its own session, so
+//! The process that waits for a detached command: `fathom agent DIRECTORY --keep LEASE -- COMMAND…`, in its own session, so
 //! that it is independent of the connection that started it.
 //!
 //! **The lease.** A host that follows the command has an agent send SIGUSR1 to the keeper with each beat. A keeper with a
@@ -6,7 +6,7 @@
 //! No file is touched for that: a write per second would be part of what a storage benchmark measures. Beats are counted,
 //! not timed: a suspended device has missed none.
 
-use super::{About, EndedBy, Error, FOLDER, LAST_WORDS, LOOK, Place, Status, signal_group, undo_notes};
+use super::{About, DIRECTORY, EndedBy, Error, LAST_WORDS, LOOK, Place, Status, signal_group, undo_notes};
 use crate::knobs;
 use crate::remote::frame::BEAT;
 use std::fs::{self, File, OpenOptions};
@@ -25,9 +25,9 @@ const MOST: u64 = 16 << 20;
 /// Starts the command, and waits until it has ended. A `lease` of zero: it runs until it is stopped.
 ///
 /// # Errors
-/// Another keeper uses the folder, or it cannot be written.
-pub fn run(folder: &Path, lease: Duration, argv: &[String]) -> Result<(), Error> {
-    let place = Place::at(folder);
+/// Another keeper uses the directory, or it cannot be written.
+pub fn run(directory: &Path, lease: Duration, argv: &[String]) -> Result<(), Error> {
+    let place = Place::at(directory);
     let file = |name: &str| {
         let path = place.file(name);
         move |e| Error::File(path, e)
@@ -78,8 +78,8 @@ pub fn run(folder: &Path, lease: Duration, argv: &[String]) -> Result<(), Error>
         let _ = copy.join();
     }
     // Restore settings of a killed command.
-    if let Some(folder) = std::env::var_os(FOLDER) {
-        let _ = knobs::put_back_left_over(&undo_notes(Path::new(&folder)));
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        let _ = knobs::put_back_left_over(&undo_notes(Path::new(&directory)));
     }
     let by = by.lock().map_or(None, |by| *by);
     replace_file(&place, "status.json", &Status { exit, by }).map_err(file("status.json"))
@@ -187,15 +187,15 @@ mod tests {
     use super::*;
 
     fn kept(line: &str) -> (tempfile::TempDir, Place) {
-        let folder = tempfile::tempdir().unwrap();
-        let place = Shelf::within(folder.path()).make("a").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let place = Shelf::within(directory.path()).make("a").unwrap();
         run(place.path(), Duration::ZERO, &["sh".into(), "-c".into(), line.into()]).unwrap();
-        (folder, place)
+        (directory, place)
     }
 
     #[test]
     fn outputs_and_status_are_kept() {
-        let (_folder, place) = kept("echo out; echo err >&2; pwd >there; exit 3");
+        let (_directory, place) = kept("echo out; echo err >&2; pwd >there; exit 3");
         let read = |name: &str| fs::read_to_string(place.file(name)).unwrap();
         assert_eq!((read("out").as_str(), read("err").as_str()), ("out\n", "err\n"));
         assert_eq!(read("work/there").trim(), place.work().canonicalize().unwrap().to_string_lossy());
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn command_that_cannot_start_ends_with_127() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = Shelf::within(folder.path()).make("a").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let place = Shelf::within(directory.path()).make("a").unwrap();
         run(place.path(), Duration::ZERO, &["/no/such".into()]).unwrap();
         assert_eq!(place.state(), State::Ended(Status { exit: 127, by: None }));
         assert!(fs::read_to_string(place.file("err")).unwrap().contains("/no/such"));
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn signal_death_and_leftovers_end_with_command() {
-        let (_folder, place) = kept("sleep 1000 & kill -9 $$");
+        let (_directory, place) = kept("sleep 1000 & kill -9 $$");
         assert_eq!(place.state(), State::Ended(Status { exit: -9, by: None }));
     }
 }

@@ -1,10 +1,10 @@
 //! Commands on a device that outlive the connection to it: a benchmark that continues while its connection is
 //! re-established, a node that serves until it is stopped.
 //!
-//! Each has its own folder, `detached-UID/NAME`, beside the program: `about.json` (its description, and its processes),
-//! `out` and `err` (its output), `work` (its current folder), `status.json` (its exit status; written last). A [`keeper`],
+//! Each has its own directory, `detached-UID/NAME`, beside the program: `about.json` (its description, and its processes),
+//! `out` and `err` (its output), `work` (its current directory), `status.json` (its exit status; written last). A [`keeper`],
 //! in its own session, waits for the command and writes them. So any later connection, even from another host, learns the
-//! outcome from the folder alone. A process is distinguished from a later one with the same PID by its start time, and by
+//! outcome from the directory alone. A process is distinguished from a later one with the same PID by its start time, and by
 //! the boot.
 //!
 //! Uncertain: whether a vendor's adbd kills more than the shell's own session when a host disconnects; AOSP's does not.
@@ -23,8 +23,8 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The environment variable with the folder of Fathom's files, for a command on a device.
-pub const FOLDER: &str = "FATHOM_FOLDER";
+/// The environment variable with the directory of Fathom's files, for a command on a device.
+pub const DIRECTORY: &str = "FATHOM_DIRECTORY";
 /// The maximum length of a name.
 const LONGEST: usize = 64;
 /// The maximum size of a description, bytes.
@@ -51,7 +51,7 @@ pub enum Error {
     /// The command is running, so it cannot be removed.
     #[error("`{0}` is still running")]
     Running(String),
-    /// The folder belongs to another user.
+    /// The directory belongs to another user.
     #[error("{0} belongs to another user")]
     Foreign(PathBuf),
     /// A file operation failed.
@@ -147,7 +147,7 @@ pub enum EndedBy {
 /// The state of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// Its folder exists, but it was not started.
+    /// Its directory exists, but it was not started.
     Prepared,
     /// It is running.
     Running,
@@ -178,34 +178,34 @@ pub struct Found {
     pub about: Option<About>,
     /// Its state.
     pub state: State,
-    /// Bytes in its `work` folder.
+    /// Bytes in its `work` directory.
     pub bytes: u64,
 }
 
-/// The folder with notes about settings that Fathom has changed on a device, so that a later process can undo the changes
+/// The directory with notes about settings that Fathom has changed on a device, so that a later process can undo the changes
 /// of a killed one ([`crate::knobs`]).
-pub fn undo_notes(folder: &Path) -> PathBuf {
+pub fn undo_notes(directory: &Path) -> PathBuf {
     // SAFETY: it only reads this process's user id.
-    folder.join(format!("undo-{}", unsafe { libc::geteuid() }))
+    directory.join(format!("undo-{}", unsafe { libc::geteuid() }))
 }
 
 /// All detached commands of this user, on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shelf {
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Shelf {
-    /// The commands beside the program in `folder`.
-    pub fn within(folder: &Path) -> Self {
+    /// The commands beside the program in `directory`.
+    pub fn within(directory: &Path) -> Self {
         // SAFETY: it only reads this process's user id.
         let uid = unsafe { libc::geteuid() };
-        Self { folder: folder.join(format!("detached-{uid}")) }
+        Self { directory: directory.join(format!("detached-{uid}")) }
     }
 
-    /// The commands of this machine, in the folder given by the agent that started this process.
+    /// The commands of this machine, in the directory given by the agent that started this process.
     pub fn of_environment() -> Self {
-        Self::within(&std::env::var_os(FOLDER).map_or_else(std::env::temp_dir, PathBuf::from))
+        Self::within(&std::env::var_os(DIRECTORY).map_or_else(std::env::temp_dir, PathBuf::from))
     }
 
     /// The place of the command with this name.
@@ -216,7 +216,7 @@ impl Shelf {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
         let good =
             !name.is_empty() && name.len() <= LONGEST && name.chars().all(plain) && !name.starts_with(['.', '-']);
-        match below(&self.folder, name).filter(|_| good) {
+        match below(&self.directory, name).filter(|_| good) {
             Some(path) => Ok(Place { path, name: name.into() }),
             None => Err(Error::Name(name.chars().filter(|c| !c.is_control()).take(LONGEST).collect())),
         }
@@ -229,34 +229,34 @@ impl Shelf {
     pub fn make(&self, name: &str) -> Result<Place, Error> {
         let place = self.place(name)?;
         let file = |e| Error::File(place.path.clone(), e);
-        let mut folder = fs::DirBuilder::new();
-        folder.mode(0o700);
-        match folder.create(&self.folder) {
+        let mut directory = fs::DirBuilder::new();
+        directory.mode(0o700);
+        match directory.create(&self.directory) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             made => made.map_err(file)?,
         }
         // In /tmp any user may have created it.
-        let owner = fs::symlink_metadata(&self.folder).map_err(file)?;
+        let owner = fs::symlink_metadata(&self.directory).map_err(file)?;
         // SAFETY: it only reads this process's user id.
         if !owner.is_dir() || owner.uid() != unsafe { libc::geteuid() } {
-            return Err(Error::Foreign(self.folder.clone()));
+            return Err(Error::Foreign(self.directory.clone()));
         }
-        match folder.create(&place.path) {
+        match directory.create(&place.path) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(Error::Exists(name.into())),
             made => made.map_err(file)?,
         }
-        folder.create(place.work()).map_err(file)?;
+        directory.create(place.work()).map_err(file)?;
         Ok(place)
     }
 
     /// All commands, by name.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// The directory cannot be read.
     pub fn list(&self) -> Result<Vec<Found>, Error> {
-        let entries = match fs::read_dir(&self.folder) {
+        let entries = match fs::read_dir(&self.directory) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(|e| Error::File(self.folder.clone(), e))?,
+            entries => entries.map_err(|e| Error::File(self.directory.clone(), e))?,
         };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut all: Vec<Found> = names.filter_map(|name| self.place(&name).ok()).map(|place| place.found()).collect();
@@ -300,8 +300,8 @@ impl Shelf {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Error::Missing(name.into())),
             gone => gone.map_err(|e| Error::File(place.path.clone(), e))?,
         }
-        // The last one also removes the folder.
-        let _ = fs::remove_dir(&self.folder);
+        // The last one also removes the directory.
+        let _ = fs::remove_dir(&self.directory);
         Ok(())
     }
 }
@@ -314,23 +314,23 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of a command, from its folder; used by its keeper.
+    /// The place of a command, from its directory; used by its keeper.
     pub fn at(path: &Path) -> Self {
         let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
         Self { path: path.into(), name }
     }
 
-    /// Its folder.
+    /// Its directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The current folder of the command.
+    /// The current directory of the command.
     pub fn work(&self) -> PathBuf {
         self.path.join("work")
     }
 
-    /// The path of a file in its folder.
+    /// The path of a file in its directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -380,9 +380,9 @@ impl Place {
     }
 }
 
-/// The total bytes below a folder, as far as it is readable.
-fn bytes(folder: &Path, depth: usize) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+/// The total bytes below a directory, as far as it is readable.
+fn bytes(directory: &Path, depth: usize) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(about) if about.is_dir() && depth < 8 => bytes(&entry.path(), depth + 1),
         Ok(about) if about.is_file() => about.len(),
@@ -416,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_below_folder() {
+    fn names_stay_below_directory() {
         let shelf = Shelf::within(Path::new("/x"));
         assert!(shelf.place("run-7.a_b").is_ok());
         for bad in ["", ".", "..", "a/b", "/etc", ".hidden", "-x", "a b", "a\0b", "a\nb", &"x".repeat(65)] {
@@ -426,8 +426,8 @@ mod tests {
 
     #[test]
     fn state_follows_files_and_processes() {
-        let folder = tempfile::tempdir().unwrap();
-        let shelf = Shelf::within(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let shelf = Shelf::within(directory.path());
         assert_eq!(shelf.list().unwrap(), []);
         let place = shelf.make("a").unwrap();
         assert!(matches!(shelf.make("a"), Err(Error::Exists(_))));
@@ -459,7 +459,7 @@ mod tests {
         assert_eq!(shelf.list().unwrap()[0].bytes, 10);
         shelf.remove("a").unwrap();
         assert!(matches!(shelf.remove("a"), Err(Error::Missing(_))));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "the last takes the folder along");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "the last takes the directory along");
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct Left {
     pub state: String,
     /// When it was started, in seconds since 1970 by the device's clock.
     pub since_s: Option<u64>,
-    /// Bytes that it wrote to its folder.
+    /// Bytes that it wrote to its directory.
     pub bytes: u64,
     /// The action taken.
     pub action: Action,
@@ -65,7 +65,7 @@ impl Shelf {
     /// Lists the commands, and stops the requested ones.
     ///
     /// # Errors
-    /// The folder cannot be read, or a named command does not exist.
+    /// The directory cannot be read, or a named command does not exist.
     pub fn stop_all(&self, wanted: &Wanted<'_>) -> Result<Vec<Left>, Error> {
         let mut all = self.list()?;
         if let Some(missing) = wanted.names.iter().find(|name| !all.iter().any(|found| found.name == **name)) {

@@ -21,7 +21,7 @@ type Opened = (u32, i32, u32);
 #[derive(Debug, Clone, Default)]
 pub struct Learned {
     pub files: HashMap<Opened, File>,
-    /// Files that have pages and thus are not folders.
+    /// Files that have pages and thus are not directories.
     pub regular: HashSet<File>,
     /// Calls without a descriptor that are about a file: thread, start.
     pub about_files: HashSet<(u32, u64)>,

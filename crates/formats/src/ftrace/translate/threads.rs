@@ -110,7 +110,7 @@ impl Translator {
                 // The opened file may be learnt later.
                 self.pending_opens.insert(opened, (s.tid, call.start_ns));
             }
-            // Folders and devices are opened too; a journal handle shows that a file was created or truncated.
+            // Directories and devices are opened too; a journal handle shows that a file was created or truncated.
             call.emitted = call.txn.is_some() || call.file.is_some_and(|f| self.known.regular.contains(&f));
         }
         let file = call.file;

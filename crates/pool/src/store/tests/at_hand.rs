@@ -104,10 +104,10 @@ fn mark_stays_until_flush_covers_inline_write() {
 #[test]
 #[ignore = "root: mounts a small tmpfs"]
 fn full_medium_fails_only_writes_without_space() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mounted = Kept::mount("tmpfs", "size=1M", folder.path()).expect("a small tmpfs");
+    let directory = tempfile::tempdir().expect("a directory");
+    let mounted = Kept::mount("tmpfs", "size=1M", directory.path()).expect("a small tmpfs");
     let size = 2048 * BLOCK_BYTES;
-    let store = Store::format(&folder.path().join("store"), Some(size), "n1".into(), false).expect("a sparse file");
+    let store = Store::format(&directory.path().join("store"), Some(size), "n1".into(), false).expect("a sparse file");
     store.claim("p", &Claim { size_bytes: size, ..claim(1) }).expect("it is free");
     // All regions are marked, and no space is allocated yet.
     store.announce([(0, size)].into_iter());

@@ -12,7 +12,7 @@ mod queue;
 mod worker;
 
 use super::directory::{Account, Directory};
-use super::files::Folder;
+use super::files::Directory;
 use super::io_error::{self, on};
 use super::iterations::{self, INNER, SHORTEST};
 use super::lines::Lines;
@@ -70,7 +70,7 @@ const SPECS: &[Spec] = &[
         help: "for reads: a file to lay out, or reuse if it exists, and keep [a temporary one in --dir]",
     },
     Spec { name: "seed", default: "2014", help: "seed of the random offsets" },
-    Spec { name: "dir", default: ".", help: "folder for the file" },
+    Spec { name: "dir", default: ".", help: "directory for the file" },
 ];
 
 /// The parameters of a run.
@@ -174,12 +174,12 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
             let place = Directory::new(&parameters.dir)?;
             parameters.state.check_block(parameters.align.min(parameters.block as u64), place.logical_block())?;
             place.make_room(parameters.file_size, "--file-size")?;
-            let folder = Folder::new(place.folder(), "random")?;
-            let path = folder.path().join("file");
+            let directory = Directory::new(place.directory(), "random")?;
+            let path = directory.path().join("file");
             let result = file::lay_out(&path, parameters.file_size, context).and_then(|()| {
                 Run { p: &parameters, options: &options, path: &path, place: &place, context }.go(inner)
             });
-            folder.end(result)?
+            directory.end(result)?
         }
     };
     out.write_all(lines.bytes())?;

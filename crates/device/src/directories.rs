@@ -1,4 +1,4 @@
-//! The folders of an Android device in which its storage can be measured, each with the storage below it: internal flash,
+//! The directories of an Android device in which its storage can be measured, each with the storage below it: internal flash,
 //! shared storage, which is the same flash behind FUSE, and each card or stick, of which there may be several.
 //!
 //! vold mounts a volume at /mnt/media_rw/NAME, NAME being the file system's serial number, and a FUSE view for apps at
@@ -9,7 +9,7 @@ use crate::disks::Disks;
 use crate::facts::{Sheet, Varies};
 use crate::mounts::{Mount, mounts};
 
-/// The folder of the shell user.
+/// The directory of the shell user.
 const INTERNAL: &str = "/data/local/tmp";
 /// Where volumes are mounted for apps, and by vold.
 const APPS: &str = "/storage/";
@@ -17,7 +17,7 @@ const VOLD: &str = "/mnt/media_rw/";
 /// The maximum number of volumes.
 const MOST: usize = 16;
 
-/// Records the folders.
+/// Records the directories.
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     const SOURCE: &str = "/proc/self/mountinfo";
     let all = match mounts(sheet.reader) {
@@ -25,12 +25,12 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
         Err(why) => return sheet.put("folder", Varies::Boot, "", SOURCE, Err(why)),
     };
     let disks = Disks::read(sheet.reader).unwrap_or_default();
-    for (name, text) in folders(sheet, &all, &disks) {
-        sheet.put(&format!("folder.{name}"), Varies::Boot, "", SOURCE, Ok(text));
+    for (name, text) in directories(sheet, &all, &disks) {
+        sheet.put(&format!("directory.{name}"), Varies::Boot, "", SOURCE, Ok(text));
     }
 }
 
-fn folders(sheet: &Sheet<'_>, all: &[Mount], disks: &Disks) -> Vec<(String, String)> {
+fn directories(sheet: &Sheet<'_>, all: &[Mount], disks: &Disks) -> Vec<(String, String)> {
     // The last mount at a point hides the others.
     let at = |point: &str| all.iter().rev().find(|m| m.point == point);
     let mut found = Vec::new();
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn two_cards_are_told_apart_by_volume_and_disk() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
-            let path = folder.path().join(path);
+            let path = directory.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
@@ -111,7 +111,7 @@ mod tests {
         put("sys/block/sda/removable", "1\n");
         put("sys/block/sda/sda1/partition", "1");
         put("sys/block/sda/sda1/dev", "8:1");
-        let fixture = Fixture::new(folder.path());
+        let fixture = Fixture::new(directory.path());
         let mut sheet = Sheet::new(&fixture);
         facts(&mut sheet);
         let all: Vec<String> =
@@ -119,11 +119,11 @@ mod tests {
         assert_eq!(
             all,
             [
-                "folder.3234-3432 = /storage/3234-3432: removable, vfat on mmcblk1 (SD card), behind fuse",
-                "folder.A1B2-C3D4 = /storage/A1B2-C3D4: removable, exfat on mmcblk2 (SD card), behind fuse",
-                "folder.USB1 = /storage/USB1: removable, vfat on sda (USB)",
-                "folder.internal = /data/local/tmp: internal, f2fs",
-                "folder.shared = /sdcard: shared, fuse before the internal storage",
+                "directory.3234-3432 = /storage/3234-3432: removable, vfat on mmcblk1 (SD card), behind fuse",
+                "directory.A1B2-C3D4 = /storage/A1B2-C3D4: removable, exfat on mmcblk2 (SD card), behind fuse",
+                "directory.USB1 = /storage/USB1: removable, vfat on sda (USB)",
+                "directory.internal = /data/local/tmp: internal, f2fs",
+                "directory.shared = /sdcard: shared, fuse before the internal storage",
             ]
         );
     }

@@ -1,6 +1,6 @@
-//! The folder from which recorded programs load the object and in which they create their arenas.
+//! The directory from which recorded programs load the object and in which they create their arenas.
 //!
-//! It is in memory, so that records cause no I/O. Everyone may write to the arenas' folder, since the recorded programs may belong to
+//! It is in memory, so that records cause no I/O. Everyone may write to the arenas' directory, since the recorded programs may belong to
 //! any user, but they can neither list nor clear it (sticky). Only the object's file outlives the recording, and only while a process
 //! exists that has its path in its environment, since otherwise the loader would complain in the programs that it starts.
 
@@ -24,34 +24,34 @@ const TMPFS: u64 = 0x0102_1994;
 /// The inode of the machine's initial time namespace (`PROC_TIME_INIT_INO`).
 const FIRST_TIME_NAMESPACE: u64 = 0xEFFF_FFFA;
 
-/// The folder, removed when this is dropped.
+/// The directory, removed when this is dropped.
 #[derive(Debug)]
-pub struct Folder {
+pub struct Directory {
     path: PathBuf,
 }
 
-impl Folder {
+impl Directory {
     /// Creates it, with the object in it. Removes those of recorders that no longer exist.
     ///
     /// # Errors
-    /// [`InsideError::NoFolder`] or [`InsideError::File`].
+    /// [`InsideError::NoDirectory`] or [`InsideError::File`].
     pub fn make() -> Result<Self, InsideError> {
         let place = PLACES.map(Path::new).into_iter().find(|place| loads_from(place));
-        let place = place.ok_or(InsideError::NoFolder)?;
+        let place = place.ok_or(InsideError::NoDirectory)?;
         remove_abandoned(place);
         let failed = |path: &Path, source: std::io::Error| InsideError::File { path: path.into(), source };
         let path = place.join(format!("{PREFIX}{}-{:x}", std::process::id(), crate::boot_ns()));
         DirBuilder::new().mode(0o755).create(&path).map_err(|e| failed(&path, e))?;
-        let folder = Self { path };
-        let arenas = folder.arenas();
+        let directory = Self { path };
+        let arenas = directory.arenas();
         DirBuilder::new().create(&arenas).map_err(|e| failed(&arenas, e))?;
         // Not by the mode at creation, from which the umask removes bits.
-        for (path, mode) in [(&folder.path, 0o755), (&arenas, 0o1733)] {
+        for (path, mode) in [(&directory.path, 0o755), (&arenas, 0o1733)] {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| failed(path, e))?;
         }
-        folder.write(OBJECT, ::inside::OBJECT).map_err(|e| failed(&folder.object(), e))?;
-        symlink(OBJECT, folder.preloaded()).map_err(|e| failed(&folder.preloaded(), e))?;
-        Ok(folder)
+        directory.write(OBJECT, ::inside::OBJECT).map_err(|e| failed(&directory.object(), e))?;
+        symlink(OBJECT, directory.preloaded()).map_err(|e| failed(&directory.preloaded(), e))?;
+        Ok(directory)
     }
 
     /// Writes the plan that the object reads.
@@ -91,13 +91,13 @@ impl Folder {
         self.path.join("ask")
     }
 
-    /// Returns the folder in which processes create their arenas.
+    /// Returns the directory in which processes create their arenas.
     pub fn arenas(&self) -> PathBuf {
         self.path.join("arenas")
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _ = fs::remove_file(self.path.join("plan"));
         let _ = fs::remove_file(self.ask());
@@ -108,7 +108,7 @@ impl Drop for Folder {
     }
 }
 
-/// Whether a folder is in memory and programs can be loaded from it.
+/// Whether a directory is in memory and programs can be loaded from it.
 fn loads_from(place: &Path) -> bool {
     let Ok(path) = std::ffi::CString::new(place.as_os_str().as_encoded_bytes()) else { return false };
     // SAFETY: structures of numbers, for which zero is valid.
@@ -126,8 +126,8 @@ fn writable(place: &Path) -> bool {
 }
 
 /// Whether a process has the object in its memory, or in its environment.
-fn is_used(folder: &Path) -> bool {
-    let wanted = folder.as_os_str().as_encoded_bytes();
+fn is_used(directory: &Path) -> bool {
+    let wanted = directory.as_os_str().as_encoded_bytes();
     let holds = |file: PathBuf| fs::read(file).is_ok_and(|text| text.windows(wanted.len()).any(|w| w == wanted));
     let own = std::process::id().to_string();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -136,7 +136,7 @@ fn is_used(folder: &Path) -> bool {
     processes.filter(is_process).any(|p| holds(p.join("maps")) || holds(p.join("environ")))
 }
 
-/// Removes the folders of recorders that ended without doing so, and of those whose programs have ended since.
+/// Removes the directories of recorders that ended without doing so, and of those whose programs have ended since.
 fn remove_abandoned(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();
