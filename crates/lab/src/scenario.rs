@@ -200,7 +200,6 @@ impl Default for Sqlite {
 /// SQLite's journal modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "SQLite's own words")]
 pub enum JournalMode {
     Delete,
     Truncate,
@@ -213,7 +212,6 @@ pub enum JournalMode {
 /// How SQLite waits for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "SQLite's own words")]
 pub enum Synchronous {
     Off,
     Normal,

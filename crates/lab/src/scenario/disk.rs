@@ -74,7 +74,6 @@ impl Bus {
 /// The schedulers of the block layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[expect(missing_docs, reason = "the kernel's own words")]
 pub enum Scheduler {
     None,
     MqDeadline,
