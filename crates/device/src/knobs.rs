@@ -20,6 +20,7 @@ pub enum Knob {
     /// A mount and the option that restores it.
     Mount(PathBuf, String),
     /// A directory that was created; removed with all its contents.
+    #[serde(rename = "Folder")] // Notes of a killed run may be those of an older version.
     Directory(PathBuf),
     /// A command that resets a setting without a file: its words.
     Command(Vec<String>),

@@ -542,7 +542,7 @@ mod tests {
         name = "dir"
         about = "where"
         default = "."
-        directory = true
+        folder = true
 
         [[skip]]
         when = { mode = "b", size = [1, 2] }

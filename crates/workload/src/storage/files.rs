@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 /// A directory, removed with its content when dropped.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub(crate) struct RunDirectory {
     path: PathBuf,
 }
 
-impl Directory {
+impl RunDirectory {
     /// Creates a directory in `dir` for the workload `name`.
     pub(crate) fn new(dir: &Path, name: &str) -> Result<Self, Error> {
         // A unique name; create_dir fails if it exists, so that nothing that belongs to others is ever removed.
@@ -53,7 +53,7 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for RunDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.path);
     }

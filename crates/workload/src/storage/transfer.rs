@@ -9,7 +9,7 @@
 
 use super::buffer::Buffer;
 use super::directory::{Account, Directory};
-use super::files::Directory;
+use super::files::RunDirectory;
 use super::io_error::{self, on};
 use super::lines::Lines;
 use super::machine::{Jvm, Machine};
@@ -66,7 +66,7 @@ impl Transfer {
         let place = Directory::new(dir)?;
         self.state.check_block(self.block as u64, place.logical_block())?;
         place.make_room(bytes, self.remedy)?;
-        let directory = Directory::new(place.directory(), self.name)?;
+        let directory = RunDirectory::new(place.directory(), self.name)?;
         let result = Run { what: self, place: &place, context, pattern: self.pattern() }.go(&directory, bytes);
         directory.end(result)
     }
@@ -104,7 +104,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn go(&self, directory: &Directory, bytes: u64) -> Result<Lines, Error> {
+    fn go(&self, directory: &RunDirectory, bytes: u64) -> Result<Lines, Error> {
         let what = self.what;
         let mut lines = Lines::default();
         self.place.marks(&mut lines);

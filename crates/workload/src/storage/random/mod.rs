@@ -12,7 +12,7 @@ mod queue;
 mod worker;
 
 use super::directory::{Account, Directory};
-use super::files::Directory;
+use super::files::RunDirectory;
 use super::io_error::{self, on};
 use super::iterations::{self, INNER, SHORTEST};
 use super::lines::Lines;
@@ -174,7 +174,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
             let place = Directory::new(&parameters.dir)?;
             parameters.state.check_block(parameters.align.min(parameters.block as u64), place.logical_block())?;
             place.make_room(parameters.file_size, "--file-size")?;
-            let directory = Directory::new(place.directory(), "random")?;
+            let directory = RunDirectory::new(place.directory(), "random")?;
             let path = directory.path().join("file");
             let result = file::lay_out(&path, parameters.file_size, context).and_then(|()| {
                 Run { p: &parameters, options: &options, path: &path, place: &place, context }.go(inner)
