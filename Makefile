@@ -172,8 +172,9 @@ dist: build
 	@cargo xtask dist
 
 .PHONY: install
-install: build
-	@scripts/install $(FATHOM)
+install: setup
+	@scripts/build --dist
+	@SQL=target/release/fathom-sql scripts/install target/$$(scripts/toolchain target)/dist/fathom
 
 .PHONY: clean
 clean:

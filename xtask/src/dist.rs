@@ -23,9 +23,9 @@ pub fn all(root: &Path) -> Result<()> {
     let dist = root.join("target/dist");
     std::fs::create_dir_all(&dist).with_context(|| format!("cannot create {}", dist.display()))?;
 
-    run(&mut Command::new(root.join("scripts/build")))?;
+    run(Command::new(root.join("scripts/build")).arg("--dist"))?;
     let own = output(Command::new(root.join("scripts/toolchain")).arg("target"))?.trim().to_string();
-    let runs = root.join("target/release/fathom");
+    let runs = root.join("target").join(&own).join("dist/fathom");
     run(&mut Command::new(root.join("scripts/build-sql")))?;
     let sql = root.join("target/release/fathom-sql");
     pack(root, &dist, &own, &runs, &runs, Some(&sql))?;
@@ -38,8 +38,9 @@ pub fn all(root: &Path) -> Result<()> {
         println!("SKIP dist {AARCH64}: this Rust has no such target (rustup target add {AARCH64})");
         return Ok(());
     }
-    let built = build_aarch64(root)?;
-    let sql = cross(root, &["--manifest-path", "crates/sql/Cargo.toml", "--target-dir", "target/sql"]);
+    cross(root, &["--profile", "dist", "--package", "fathom"])?;
+    let built = root.join("target").join(AARCH64).join("dist/fathom");
+    let sql = cross(root, &["--release", "--manifest-path", "crates/sql/Cargo.toml", "--target-dir", "target/sql"]);
     if let Err(why) = &sql {
         println!("SKIP dist fathom-sql for {AARCH64}: {why:#}; `make build-sql` builds it on such a machine");
     }
@@ -49,17 +50,17 @@ pub fn all(root: &Path) -> Result<()> {
 
 /// Builds the program for aarch64, on any machine; returns its path.
 pub fn build_aarch64(root: &Path) -> Result<PathBuf> {
-    cross(root, &["--package", "fathom"])?;
+    cross(root, &["--release", "--package", "fathom"])?;
     Ok(root.join("target").join(AARCH64).join("release/fathom"))
 }
 
 /// Builds the program, and the device daemon of the tests.
 pub fn build_adbd_aarch64(root: &Path) -> Result<()> {
     build_aarch64(root)?;
-    cross(root, &["--package", "fathom-tests", "--bin", "adbd"])
+    cross(root, &["--release", "--package", "fathom-tests", "--bin", "adbd"])
 }
 
-/// Builds a release for aarch64 with clang and musl's headers.
+/// Builds for aarch64 with clang and musl's headers.
 fn cross(root: &Path, words: &[&str]) -> Result<()> {
     let cache = root.join("target/lab");
     let headers = Packages::new(&cache, "arm64")?.unpacked("musl-dev")?.join("usr/include/aarch64-linux-musl");
@@ -68,7 +69,7 @@ fn cross(root: &Path, words: &[&str]) -> Result<()> {
     // -nostdlibinc keeps this machine's own headers out, and keeps clang's own (stddef.h etc.).
     let flags = format!("--target=aarch64-linux-musl -nostdlibinc -isystem {}", headers.display());
     let mut build = cargo(root);
-    build.args(["build", "--release", "--locked", "--target", AARCH64]).args(words);
+    build.args(["build", "--locked", "--target", AARCH64]).args(words);
     build.env("CC_aarch64_unknown_linux_musl", "clang").env("CFLAGS_aarch64_unknown_linux_musl", &flags);
     // The archiver needs to support only ELF; the host's does.
     build.env("AR_aarch64_unknown_linux_musl", "ar");
