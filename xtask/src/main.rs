@@ -12,6 +12,7 @@ mod long;
 mod markdown;
 mod metadata;
 mod programs;
+mod results;
 mod run;
 mod source;
 mod tally;
@@ -33,6 +34,7 @@ usage: cargo xtask CHORE
                    them, so that one build lints and makes them
   long [NAME…]     run the long tests, with `--minutes N` as many as fit; what was left out is named; `--linted` as above
   licences         what the program is linked with, and the texts of its licences, as `dist` ships them
+  results          how many commits changed what each page of docs/results measures since it was made
   dist             a .tar.gz for each target under target/dist
   aarch64 [adbd]   the program for aarch64 alone, which arm64 guests of the lab record with; and the tests' device daemon,
                    which makes a phone of such a guest
@@ -60,6 +62,7 @@ fn chore(words: &[String]) -> Result<()> {
         Some("test") => test::run(&root, rest),
         Some("long") => long::run(&root, rest),
         Some("licences") => licences::print(&root),
+        Some("results") => results::print(&root),
         Some("dist") => dist::all(&root),
         Some("aarch64") if rest == ["adbd"] => dist::build_adbd_aarch64(&root),
         Some("aarch64") => dist::build_aarch64(&root).map(|built| println!("{}", built.display())),

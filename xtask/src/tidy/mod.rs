@@ -4,6 +4,7 @@
 mod arrows;
 mod circles;
 mod code;
+mod commits;
 mod docs;
 mod manual;
 mod testing;
@@ -30,6 +31,7 @@ pub fn run(root: &Path) -> Result<()> {
     offences.extend(arrows::offences(&arrows::declared(&architecture)?, &all_packages(root)?));
     offences.extend(circles::offences(&architecture, &files));
     offences.extend(versions::offences(root)?);
+    offences.extend(commits::offences(root)?);
 
     for file in &files {
         offences.extend(code::offences(file));
