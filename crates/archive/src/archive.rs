@@ -49,9 +49,6 @@ impl Archive {
     }
 
     /// Checks that [`Archive::create`] would succeed, before work whose result could not be stored. Changes nothing.
-    ///
-    /// # Errors
-    /// As [`Archive::create`].
     pub fn has_room(dir: &Path, overwrite: bool) -> Result<()> {
         Self::place(dir, overwrite).map(|_| ())
     }
@@ -92,18 +89,14 @@ impl Archive {
         Ok(Self { dir: dir.into(), meta: Meta::read(dir)? })
     }
 
-    /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Its metadata.
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// Its log.
-    ///
     /// # Errors
     /// Those of [`LogReader::open`].
     pub fn log(&self) -> Result<LogReader> {
@@ -158,9 +151,6 @@ impl Archive {
     }
 
     /// Hands each row of a table to `each` as cells in the order of its columns, whatever version wrote it.
-    ///
-    /// # Errors
-    /// As [`Archive::for_each`].
     pub fn for_each_cells(&self, table: &TableInfo, each: &mut dyn FnMut(&[Cell])) -> Result<()> {
         tables::read(&self.dir, table, each)
     }

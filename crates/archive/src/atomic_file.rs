@@ -8,9 +8,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Writes `output` with `fill`, and returns what that returns. An existing file stays until all is written.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> Result<T> {
     // A symbolic link stays one, and its target is replaced.
     let target = fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());
@@ -47,9 +44,6 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T
 }
 
 /// Writes a text as [`write`] does.
-///
-/// # Errors
-/// As [`write`].
 pub fn text(output: &Path, text: &str) -> Result<()> {
     write(output, |out| out.write_all(text.as_bytes()))
 }

@@ -12,31 +12,18 @@ pub enum Error {
     Io {
         /// The failed operation, such as `read`.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
     /// The directory in which a file is to be created does not exist.
     #[error("there is no directory {}; make it first: mkdir -p {}", directory.shown(), model::shell_word(directory))]
-    NoDirectory {
-        /// The directory.
-        directory: PathBuf,
-    },
+    NoDirectory { directory: PathBuf },
     /// A directory is something else, and is left alone.
     #[error("{} is not a Fathom archive: {why}", path.shown())]
-    NotAnArchive {
-        /// The directory.
-        path: PathBuf,
-        /// Why it is not an archive.
-        why: String,
-    },
+    NotAnArchive { path: PathBuf, why: String },
     /// An archive is there already.
     #[error("{} exists already; choose another name with -o, or remove it first", path.shown())]
-    Exists {
-        /// The archive.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// There is no space for it.
     #[error(
         "not enough space for {} (about {:.1} MiB): free some, or choose another path with -o; nothing was measured: \
@@ -44,7 +31,6 @@ pub enum Error {
         path.shown(), *bytes as f64 / 1048576.0
     )]
     NoSpace {
-        /// The archive.
         path: PathBuf,
         /// How large it will be at least.
         bytes: u64,
@@ -57,7 +43,6 @@ pub enum Error {
         path.shown(), pid.map_or(String::new(), |pid| format!(" by process {pid}"))
     )]
     Busy {
-        /// The archive.
         path: PathBuf,
         /// The writer, if it is known.
         pid: Option<u32>,
@@ -69,7 +54,6 @@ pub enum Error {
         path.shown(), env!("CARGO_PKG_VERSION")
     )]
     Newer {
-        /// The file.
         path: PathBuf,
         /// The part whose version is too new.
         what: &'static str,
@@ -87,7 +71,6 @@ pub enum Error {
         path.shown(), env!("CARGO_PKG_VERSION")
     )]
     UnknownKind {
-        /// The archive.
         path: PathBuf,
         /// The kind in its `meta.json`.
         kind: String,
@@ -97,23 +80,17 @@ pub enum Error {
     /// A file's content is wrong.
     #[error("{} is damaged: {why}. {remedy}", path.shown())]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// The defect.
         why: String,
         /// What to do.
         remedy: String,
     },
     /// The archive has a log but no tables yet.
     #[error("{} has no tables yet; `fathom reindex` builds them from its log", path.shown())]
-    NotLinked {
-        /// The archive.
-        path: PathBuf,
-    },
+    NotLinked { path: PathBuf },
     /// There is no space for more events. What was written before stays valid.
     #[error("{} is full ({why}): {kept_events} events were stored, {lost_events} were lost", path.shown())]
     Full {
-        /// The log.
         path: PathBuf,
         /// Whether the limit or the disk is the reason.
         why: NoRoom,
@@ -124,30 +101,21 @@ pub enum Error {
     },
     /// The user interrupted.
     #[error("interrupted: {} was incomplete and has been removed", path.shown())]
-    Interrupted {
-        /// The incomplete file.
-        path: PathBuf,
-    },
+    Interrupted { path: PathBuf },
     /// A record that no probe can have made was handed to the log.
     #[error(
         "cannot log a record of {bytes} bytes; records have {} to {} bytes",
         model::event::Header::SIZE,
         crate::layout::MAX_RECORD
     )]
-    BadRecord {
-        /// Its size.
-        bytes: usize,
-    },
+    BadRecord { bytes: usize },
 }
 
 /// Why a log takes no more. Reaching a requested limit is not a failure; a full disk always is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoRoom {
     /// The requested limit.
-    Limit {
-        /// The limit.
-        bytes: u64,
-    },
+    Limit { bytes: u64 },
     /// The disk, with the system's message.
     Disk(String),
 }

@@ -17,7 +17,6 @@ pub enum ArchiveKind {
 }
 
 impl ArchiveKind {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Trace, Self::Bench, Self::Net];
 
     /// The kind of this word in `meta.json`.

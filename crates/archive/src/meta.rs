@@ -159,9 +159,6 @@ impl Meta {
     }
 
     /// Replaces `meta.json`: the old one stays until the new one is on disk.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn write(&self, dir: &Path) -> Result<()> {
         // A structure of strings, numbers and JSON values always has a JSON form; only a failing writer could fail here.
         let mut bytes =

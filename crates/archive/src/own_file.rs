@@ -9,7 +9,7 @@ use std::path::Path;
 /// never end. A directory is left to the caller.
 ///
 /// # Errors
-/// It cannot be opened, or is no file.
+/// Those of the system; [`ErrorKind::InvalidInput`] for a pipe or a device.
 pub fn open(path: &Path) -> Result<File> {
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     let kind = file.metadata()?.file_type();
@@ -19,10 +19,7 @@ pub fn open(path: &Path) -> Result<File> {
     Err(Error::new(ErrorKind::InvalidInput, "it is a pipe or a device, not a file"))
 }
 
-/// Reads all of it.
-///
-/// # Errors
-/// As [`open`], or it cannot be read.
+/// Reads all of a file that [`open`] accepts.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut open(path)?, &mut bytes)?;

@@ -10,9 +10,6 @@ use std::path::PathBuf;
 
 impl Archive {
     /// All rows of a table, packed. A table without rows is empty.
-    ///
-    /// # Errors
-    /// As [`Archive::rows`].
     pub fn packed<T: Row>(&self) -> Result<PackedTable<T>> {
         let mut packing = Packing::<T>::new(self, None);
         tables::read_columns(self.dir(), &T::TABLE, &mut packing)?;

@@ -47,7 +47,6 @@ pub enum Entry {
     Cell(DesignCell),
     /// A cell has no, or no further, replicates.
     Absent {
-        /// The cell.
         cell: u64,
         /// Why.
         why: String,
@@ -58,7 +57,6 @@ pub enum Entry {
     Mark(MarkRow),
     /// A design has ended.
     Stopped {
-        /// The design.
         design: u64,
         /// Why no further block was run.
         why: String,
@@ -86,9 +84,7 @@ pub struct Runs {
     pub machines: Vec<Environment>,
     /// How many cells each design has, if that is known.
     planned: Option<Vec<u64>>,
-    /// The designs.
     pub designs: Vec<DesignRow>,
-    /// Their cells.
     pub cells: Vec<DesignCell>,
     /// The replicates in the order in which they ran.
     pub runs: Vec<Run>,
@@ -150,9 +146,6 @@ impl Runs {
     }
 
     /// Reads a log; `path` is for messages.
-    ///
-    /// # Errors
-    /// As [`Runs::salvage`].
     pub fn parse(from: &mut dyn BufRead, path: &Path) -> Result<(Self, Damage)> {
         read::parse(from, path)
     }

@@ -16,9 +16,6 @@ pub struct Staged {
 impl Staged {
     /// Checks, before anything is measured, that an archive of `bytes` could be written: `place` is suitable, and has space. Leaves
     /// nothing there.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn possible(place: &Path, bytes: u64) -> Result<()> {
         Archive::has_room(&plain(place), true)?;
         let staged = Self::begin(place)?;
@@ -26,9 +23,6 @@ impl Staged {
     }
 
     /// Creates a directory next to `place`.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn begin(place: &Path) -> Result<Self> {
         let place = plain(place);
         let mut name = place.clone().into_os_string();
@@ -67,9 +61,6 @@ impl Staged {
     }
 
     /// Moves it to its destination, from which anything older has been moved away.
-    ///
-    /// # Errors
-    /// It cannot be renamed.
     pub fn finish(self) -> Result<PathBuf> {
         fs::rename(&self.directory, &self.place).tried("write the archive to", &self.place)?;
         Ok(self.place.clone())

@@ -28,13 +28,10 @@ pub trait TableMaker {
     /// Makes the tables. The caller holds the archive's lock, unless the archive is live.
     ///
     /// # Errors
-    /// Those of its room.
+    /// Those of the crate that implements it.
     fn make(&self, dir: &Path, context: &Context) -> Result<TableCounts, Failure>;
 
     /// The same from the log alone, where `meta.json` cannot be read; `why` is the reason.
-    ///
-    /// # Errors
-    /// As [`TableMaker::make`].
     fn make_without_meta(&self, dir: &Path, why: Error, context: &Context) -> Result<TableCounts, Failure>;
 }
 
@@ -111,9 +108,6 @@ pub fn open(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result
 
 /// Rebuilds the tables of the archive at `dir`. If `meta.json` is missing or damaged, the log that exists selects the table
 /// maker.
-///
-/// # Errors
-/// As [`open`].
 pub fn remake(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result<TableCounts, OpenError> {
     let logged = makers.iter().find(|maker| maker.log(dir).is_file());
     // Nothing is created in a directory that is not an archive, not even a lock.

@@ -14,7 +14,6 @@ use std::path::Path;
 /// One version of a part.
 #[derive(Debug, Clone, Copy)]
 pub struct Version {
-    /// Its number.
     pub number: u32,
     /// The change it introduced.
     pub what: &'static str,

@@ -49,7 +49,6 @@ type Counts = [u64; WHAT.len()];
 /// One sample of a disk's statistics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// Disk.
     pub disk: u32,
     /// Time before the sample was taken, CLOCK_BOOTTIME.
     pub from_ns: u64,
@@ -97,7 +96,6 @@ pub struct Accounts {
 /// The result of a disk's account.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Audit {
-    /// Disk.
     pub disk: u32,
     /// Start and end.
     pub window_ns: (u64, u64),

@@ -56,7 +56,6 @@ pub(crate) struct Waiter {
     pub confidence: Confidence,
 }
 
-/// A transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
     /// The commit's span; 0: it has not begun.
@@ -89,7 +88,6 @@ pub(crate) struct Sync {
     pub confidence: Confidence,
 }
 
-/// All journals.
 #[derive(Default)]
 pub(crate) struct Journal {
     transactions: FastMap<TxnKey, Transaction>,

@@ -110,7 +110,6 @@ pub enum Below {
 pub struct Stacked {
     /// The disk (major << 20 | minor).
     pub disk: u32,
-    /// Its backing.
     pub below: Below,
 }
 
@@ -214,7 +213,6 @@ pub trait Sink {
     fn context(&mut self, _row: table::TraceContext) {}
     /// A span; when it ends, or at the end of the trace.
     fn span(&mut self, row: table::Span);
-    /// A link.
     fn link(&mut self, row: table::Link);
     /// A cause; those of one command come together, one horizon or more after its completion.
     fn cause(&mut self, row: table::Cause);
@@ -226,7 +224,6 @@ pub trait Sink {
     fn file(&mut self, row: table::File);
     /// A process; when it ends, or at the end.
     fn process(&mut self, row: table::Process);
-    /// A loss.
     fn loss(&mut self, row: table::LossRow);
 }
 

@@ -30,7 +30,6 @@ struct Known {
 /// Missed completions this close together are one loss.
 const TOGETHER_NS: u64 = 100_000_000;
 
-/// The losses seen.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     count: u64,

@@ -23,7 +23,6 @@ pub enum ColumnType {
 pub struct ColumnInfo {
     /// Name; a unit comes last in it.
     pub name: &'static str,
-    /// Type.
     pub kind: ColumnType,
     /// Whether a row may leave it empty.
     pub optional: bool,
@@ -31,7 +30,6 @@ pub struct ColumnInfo {
     pub doc: &'static str,
 }
 
-/// A table.
 #[derive(Debug, Clone, Copy)]
 pub struct TableInfo {
     /// Name; the file is `NAME.parquet`.
@@ -265,7 +263,6 @@ named_columns!(Absence, Layer, Relation, Confidence, Origin, Reason, LossSource,
 
 /// A row of a table.
 pub trait Row: Sized {
-    /// The table.
     const TABLE: TableInfo;
     /// The lowest and the highest number of each column.
     const RANGES: &'static [(i64, i64)];

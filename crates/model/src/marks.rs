@@ -72,16 +72,13 @@ pub fn name(text: &str) -> [u8; NAME] {
     bytes
 }
 
-/// A record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Slot {
     /// Begin of the span, CLOCK_BOOTTIME.
     pub start_ns: u64,
     /// Its end; 0: has not ended, or is incomplete.
     pub end_ns: u64,
-    /// Process.
     pub tgid: u32,
-    /// Thread.
     pub tid: u32,
     /// Ordinal among the marks of that name.
     pub nth: u64,

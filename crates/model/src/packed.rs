@@ -193,14 +193,12 @@ impl<T: Row> fmt::Debug for PackedTable<T> {
 }
 
 impl<T: Row> PackedTable<T> {
-    /// Number of rows.
     #[inline]
     pub fn len(&self) -> usize {
         let first = &self.columns[0];
         first.blocks.len() * BLOCK_ROWS + first.last.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -224,7 +222,6 @@ impl<T: Row> PackedTable<T> {
         (row < self.len()).then(|| self.at(row))
     }
 
-    /// The last row.
     pub fn last(&self) -> Option<T> {
         self.get(self.len().checked_sub(1)?)
     }
@@ -241,7 +238,6 @@ impl<T: Row> PackedTable<T> {
         &self.texts[column]
     }
 
-    /// All rows in order.
     pub fn iter(&self) -> Iter<'_, T> {
         Iter { table: self, rows: self.in_order(), next: 0, end: self.len() }
     }
@@ -251,7 +247,6 @@ impl<T: Row> PackedTable<T> {
         InOrder::new(self)
     }
 
-    /// Adds a row.
     pub fn push(&mut self, row: T) {
         let mut columns = self.columns.iter_mut();
         row.numbers(&mut self.texts, &mut |number| {

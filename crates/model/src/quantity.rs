@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The values of an option with few choices: the name of each, its line of help, and its meaning.
 pub type Choices<T, const N: usize> = [(&'static str, &'static str, T); N];
 
-/// Why a text is not such a quantity.
+/// Why a text is not such a quantity; as text, the expected form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuantityError {
     /// Not a size in bytes.
@@ -55,9 +55,6 @@ type Result<T> = std::result::Result<T, QuantityError>;
 
 /// Parses the size in bytes of a file to be created, with suffixes K, M, G and T for powers of 1024. Less than 64K cannot
 /// hold any event.
-///
-/// # Errors
-/// The expected form.
 pub fn bytes(text: &str) -> Result<u64> {
     /// No file is larger, including a store's checksums.
     const MOST: u64 = 1 << 62;
@@ -80,26 +77,17 @@ pub fn bytes(text: &str) -> Result<u64> {
 }
 
 /// Parses seconds, more than zero.
-///
-/// # Errors
-/// The expected form.
 pub fn seconds(text: &str) -> Result<Duration> {
     time(text, 1.0).ok_or(QuantityError::NoSeconds)?
 }
 
 /// Parses seconds from a begin, including zero.
-///
-/// # Errors
-/// The expected form.
 pub fn moment(text: &str) -> Result<Duration> {
     let seconds = text.trim_end_matches('s').parse().ok();
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or(QuantityError::NoMoment)
 }
 
 /// Parses a time with a suffix s, m or h; without one, in seconds.
-///
-/// # Errors
-/// The expected form.
 pub fn long_time(text: &str) -> Result<Duration> {
     let size = match text.chars().last() {
         Some('m') => 60.0,
@@ -123,9 +111,6 @@ fn positive(value: f64) -> Result<Duration> {
 }
 
 /// Parses percent, as a fraction.
-///
-/// # Errors
-/// The expected form.
 pub fn percent(text: &str) -> Result<f64> {
     let value: f64 = text.trim_end_matches('%').parse().map_err(|_| QuantityError::NoPercent)?;
     if value > 0.0 && value < 100.0 { Ok(value / 100.0) } else { Err(QuantityError::PercentRange) }

@@ -491,12 +491,10 @@ impl Dev {
         Self(major << 20 | minor)
     }
 
-    /// The first number.
     pub fn major(self) -> u32 {
         self.0 >> 20
     }
 
-    /// The second.
     pub fn minor(self) -> u32 {
         self.0 & 0xf_ffff
     }

@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 pub struct LogSummary {
     /// Events in the log.
     pub events: u64,
-    /// Its bytes.
     pub bytes: u64,
     /// Events for which there was no space.
     pub lost_events: u64,
@@ -62,9 +61,6 @@ pub struct LogWriter {
 
 impl LogWriter {
     /// Begins the log of the archive `dir`, which must exist. `max_bytes` limits the file.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if it cannot be made.
     pub fn create(dir: &Path, max_bytes: Option<u64>) -> Result<Self> {
         let path = super::path(dir);
         let file = File::create(&path).tried("create", &path)?;

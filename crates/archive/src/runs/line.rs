@@ -9,9 +9,6 @@ const NUMBER: &str = ",\"n\":";
 const SUM: &str = ",\"crc32\":\"";
 
 /// Line `number` (the first is 1), with its end.
-///
-/// # Errors
-/// The entry cannot be written as JSON.
 pub fn encode(number: u64, entry: &Entry) -> serde_json::Result<Vec<u8>> {
     let mut text = serde_json::to_string(entry)?;
     // The closing brace moves after the added fields.

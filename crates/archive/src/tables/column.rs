@@ -55,9 +55,6 @@ impl<'a> Column<'a> {
     }
 
     /// Hands all values of these rows to `sink`, as those of its column of this number.
-    ///
-    /// # Errors
-    /// Those of [`Column::next`].
     pub fn drain(&mut self, rows: usize, number: usize, sink: &mut dyn Sink) -> Result<(), ParquetError> {
         let whole = |x: &i64| self.nothing.is_none_or(|nothing| *nothing != Cell::I64(*x)).then_some(*x);
         self.numbers.clear();

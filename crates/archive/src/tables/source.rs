@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 /// A log at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogState {
-    /// Its size.
     pub bytes: u64,
     /// CRC-32 of all of it.
     pub sum: u32,
@@ -34,9 +33,6 @@ pub(crate) fn damaged(dir: &Path, log: PathBuf, why: String) -> Error {
 
 impl LogState {
     /// That of the log of the archive `dir`; `None` if it has none.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn of(dir: &Path) -> Result<Option<Self>> {
         let Some(path) = log_of(dir) else { return Ok(None) };
         let mut file = crate::own_file::open(&path).tried("open", &path)?;

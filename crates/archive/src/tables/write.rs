@@ -42,9 +42,6 @@ impl TablesWriter {
     }
 
     /// Begins new tables in the archive `dir`, of its log as it is now.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn create(dir: &Path) -> Result<Self> {
         let tmp = unfinished(dir);
         match fs::remove_dir_all(&tmp) {

@@ -61,7 +61,6 @@ const EXT_CSD: [(u32, &str); 8] = [
     (185, "HS_TIMING"),
 ];
 
-/// A command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Command {
     pub name: Cow<'static, str>,

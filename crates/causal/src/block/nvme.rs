@@ -45,7 +45,6 @@ const ADMIN: [(u16, &str); 15] = [
 /// Size of a range of Dataset Management, in bytes.
 const RANGE: u64 = 16;
 
-/// A command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Command {
     pub name: Cow<'static, str>,

@@ -58,7 +58,6 @@ const NAMES: [(u8, &str); 47] = [
     (0xaf, "VERIFY(12)"),
 ];
 
-/// A command block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub name: Cow<'static, str>,

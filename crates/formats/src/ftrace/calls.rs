@@ -5,13 +5,10 @@ use model::Call;
 /// Which arguments of a call are what: the index of each, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// The call.
     pub call: Call,
-    /// The file.
     pub fd: Option<u8>,
     /// The position in it; for an open, its flags.
     pub pos: Option<u8>,
-    /// The length.
     pub bytes: Option<u8>,
     /// The flags of this read or write (RWF_…).
     pub how: Option<u8>,
@@ -30,7 +27,6 @@ pub enum DescriptorChange {
     Seek,
 }
 
-/// An architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
     /// amd64.

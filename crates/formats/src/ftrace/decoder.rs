@@ -167,16 +167,13 @@ impl Kind {
     }
 }
 
-/// An event that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedEvent {
     /// Time on the trace's clock, in ns.
     pub time_ns: u64,
-    /// CPU.
     pub cpu: u16,
     /// The thread that ran.
     pub tid: u32,
-    /// The kind.
     pub kind: Kind,
     /// Its numbers, in the order of [`Kind::numbers`]. For the entry of a system call, its further arguments follow.
     numbers: [u64; NUMBERS],

@@ -44,7 +44,6 @@ pub enum Location {
 pub struct Format {
     /// Its subsystem, such as `block`; empty if unknown.
     pub system: String,
-    /// Its name.
     pub name: String,
     /// The number at the start of each such event (`common_type`).
     pub id: u16,

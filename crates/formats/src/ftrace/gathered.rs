@@ -73,9 +73,6 @@ pub struct Gathered {
 
 impl Gathered {
     /// Adds an event.
-    ///
-    /// # Errors
-    /// There are too many.
     pub fn put(&mut self, next: Next) -> Result<(), Refused> {
         if self.events.len() >= MOST {
             return Err(Refused::TooLarge);
@@ -85,9 +82,6 @@ impl Gathered {
     }
 
     /// Adds a gap of one CPU.
-    ///
-    /// # Errors
-    /// There are too many.
     pub fn miss(&mut self, cpu: u16, since: u64, until: u64, events: Option<u64>) -> Result<(), Refused> {
         self.put(Next::Missed(cpu, Missed { since: since.min(until), until, events }))
     }

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Stream<'a> {
     /// CPU.
     pub cpu: u16,
-    /// Its pages.
     pub pages: Pages<'a>,
     /// The decoder of the trace's events: those of a second buffer may be of another kernel.
     pub decoder: &'a Decoder,
@@ -20,11 +19,8 @@ pub struct Stream<'a> {
 /// Converts the times of a trace to ns of one clock: `ns = ((t * mult) >> shift) + offset`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clock {
-    /// Multiplier.
     pub mult: u64,
-    /// Bits.
     pub shift: u32,
-    /// Added.
     pub offset: i64,
 }
 
@@ -42,7 +38,6 @@ impl Clock {
 /// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// An event.
     DecodedEvent(DecodedEvent),
     /// Events of a CPU that are missing, in ns.
     Missed(u16, Missed),

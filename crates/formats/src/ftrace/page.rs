@@ -91,7 +91,6 @@ pub struct Missed {
 /// An item of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// An event.
     Record(Record<'a>),
     /// A gap.
     Missed(Missed),

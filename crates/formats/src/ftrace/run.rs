@@ -14,7 +14,6 @@ use std::fmt;
 /// One buffer of a trace.
 #[derive(Debug)]
 pub struct Part<'a> {
-    /// Its events.
     pub decoder: Decoder,
     /// The layout of its pages.
     pub layout: Layout,
@@ -77,9 +76,6 @@ impl fmt::Display for NoClock {
 impl std::error::Error for NoClock {}
 
 /// Returns the conversion of a clock's times to ns.
-///
-/// # Errors
-/// They cannot be converted.
 pub fn clock(name: &str, tsc: Option<Clock>) -> Result<Clock, NoClock> {
     match name {
         "local" | "global" | "perf" | "mono" | "mono_raw" | "boot" | "tai" | "" => Ok(Clock::NS),

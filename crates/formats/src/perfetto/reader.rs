@@ -25,7 +25,6 @@ pub enum Body<'a> {
     /// Nothing known.
     #[default]
     None,
-    /// A track.
     Track(TrackDescriptor),
     /// Something on a track.
     Event(TrackEvent),
@@ -69,7 +68,6 @@ pub struct TrackEvent {
 pub enum Annotation {
     /// A number, a boolean, or the bits of a floating-point or negative number.
     Number(u64),
-    /// A text.
     Text(String),
     /// The number of a previously interned text.
     Interned(u64),

@@ -34,13 +34,9 @@ pub struct Clocks {
 /// The value of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Note<'a> {
-    /// A number.
     Unsigned(u64),
-    /// A number that may be negative.
     Signed(i64),
-    /// A fraction.
     Double(f64),
-    /// A boolean.
     Bool(bool),
     /// A text that occurs once.
     Text(&'a str),
@@ -60,13 +56,11 @@ pub enum Flow {
 /// The content of a slice (or an instant).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Slice<'a> {
-    /// Its name.
     pub name: &'a str,
     /// A class to filter by.
     pub category: &'a str,
     /// Slices with the same number are shown as belonging together.
     pub correlation: Option<u64>,
-    /// Arrows.
     pub flows: &'a [Flow],
     /// Annotations.
     pub notes: &'a [(&'a str, Note<'a>)],
@@ -185,7 +179,6 @@ impl<W: Write> Writer<W> {
         self.track(parent, Some(rank), |d| d.bytes(track_descriptor::NAME, name.as_bytes()))
     }
 
-    /// A counter track.
     pub fn counter(&mut self, parent: Option<Track>, name: &str, rank: u32) -> io::Result<Track> {
         self.track(parent, Some(rank), |d| {
             d.bytes(track_descriptor::NAME, name.as_bytes());

@@ -88,7 +88,6 @@ pub struct TraceDat<'a> {
     pub clock: Option<String>,
     /// The conversion of times of the clock `x86-tsc` to ns, if there is one.
     pub tsc: Option<Clock>,
-    /// The buffers.
     pub buffers: Vec<Buffer<'a>>,
 }
 

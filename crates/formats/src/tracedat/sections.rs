@@ -11,7 +11,6 @@ use std::borrow::Cow;
 /// Uncompressed bytes of one chunk; trace-cmd makes chunks of ten pages.
 const CHUNK: u32 = 256 << 20;
 
-/// The compression algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     None,

@@ -21,19 +21,12 @@ pub enum ParseError {
     /// A word after the name is not a field with a value.
     NotAField(String),
     /// The record has no such field.
-    UnknownField {
-        /// The record.
-        record: String,
-        /// The field.
-        field: String,
-    },
+    UnknownField { record: String, field: String },
     /// A field's value is not of the field's type.
     Value {
-        /// The field.
         field: String,
         /// What was given.
         value: String,
-        /// The type.
         expected: &'static str,
     },
     /// A quoted text does not end.

@@ -113,7 +113,6 @@ impl Request {
 /// A driver's command, as it describes its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// Its operation.
     pub op: DiskOp,
     /// First block and number of blocks, if it has them.
     pub place: Option<(u64, u64)>,
@@ -152,7 +151,6 @@ pub struct Issued {
     pub waiters: Vec<(u64, u8)>,
 }
 
-/// A completion.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Completion {
     pub rq: u64,

@@ -91,7 +91,6 @@ pub struct Open {
     pub dev: u32,
     /// Inode.
     pub ino: u64,
-    /// Its path.
     pub path: String,
 }
 

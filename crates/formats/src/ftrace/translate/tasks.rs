@@ -95,7 +95,6 @@ impl Tasks {
         self.processes.get(&tid).copied().unwrap_or(tid)
     }
 
-    /// Its name.
     pub fn name(&self, tid: u32) -> Option<&str> {
         self.names.get(&tid).map(String::as_str)
     }
