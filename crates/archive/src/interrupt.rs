@@ -44,7 +44,7 @@ pub fn end_on_signal(context: &Context) {
 }
 
 /// Makes a write beyond the limit on a file's size (RLIMIT_FSIZE) fail, as on a full disk; by default, SIGXFSZ ends the program without
-/// a word. A handler that does nothing, since an ignored signal would stay ignored in the programs that this one starts.
+/// a message. A handler that does nothing, since an ignored signal would stay ignored in the programs that this one starts.
 pub fn size_limit_is_error() {
     extern "C" fn nothing(_: libc::c_int) {}
     handle(libc::SIGXFSZ, nothing);

@@ -11,7 +11,7 @@
 //!     index.json     which tables there are, and their rows
 //! ```
 //!
-//! A room of its own because every instrument writes this and every reader reads it, and because it alone needs
+//! A crate of its own because every instrument writes this and every reader reads it, and because it alone needs
 //! Parquet.
 //!
 //! The log is authoritative; the tables can always be made again from it. Hence the two are written in opposite ways:

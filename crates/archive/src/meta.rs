@@ -254,7 +254,7 @@ mod tests {
         assert!(MetaRoom::is_held(dir.path()) && names() == 1);
         sample().write(dir.path()).unwrap();
         assert!(!MetaRoom::is_held(dir.path()));
-        assert_eq!(Meta::read(dir.path()).unwrap(), sample(), "nothing of the room is left behind it");
+        assert_eq!(Meta::read(dir.path()).unwrap(), sample(), "nothing of the reserved space is left behind it");
         drop(room);
         assert_eq!(names(), 1);
         drop(MetaRoom::reserve(dir.path()));

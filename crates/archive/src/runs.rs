@@ -174,9 +174,12 @@ impl Runs {
 
     /// Adds an entry.
     fn take(&mut self, entry: Entry) -> Result<(), Misplaced> {
-        let next = |what, found: u64, expected: usize| match found == expected as u64 {
-            true => Ok(()),
-            false => Err(Misplaced::OutOfOrder { what, found, expected: expected as u64 }),
+        let next = |what, found: u64, expected: usize| {
+            if found == expected as u64 {
+                Ok(())
+            } else {
+                Err(Misplaced::OutOfOrder { what, found, expected: expected as u64 })
+            }
         };
         match entry {
             Entry::Machine(facts) => self.machines.push(facts),

@@ -1,11 +1,11 @@
-//! Makes the tables of an archive of any kind: the rooms that write a log implement [`TableMaker`], and a program that opens
+//! Makes the tables of an archive of any kind: the crates that write a log implement [`TableMaker`], and a program that opens
 //! archives passes all of them. So no caller needs to know an archive's kind to open it.
 
 use crate::{Archive, ArchiveKind, Error, Lock, tables};
 use model::Context;
 use std::path::{Path, PathBuf};
 
-/// The error with which a [`TableMaker`] failed: one of its own room.
+/// The error with which a [`TableMaker`] failed: one of its own crate.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Makes the tables of some kinds of archives from their log.

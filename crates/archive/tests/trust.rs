@@ -140,7 +140,7 @@ fn rows_that_file_cannot_hold_are_refused_unread() {
     assert!(error.to_string().contains("10000000 rows"), "{error}");
 }
 
-/// A text of a dictionary takes its room once in the file, and once for each row in memory.
+/// A text of a dictionary takes its space once in the file, and once for each row in memory.
 #[test]
 fn text_in_every_row_is_bounded() {
     let directory = tempfile::tempdir().unwrap();

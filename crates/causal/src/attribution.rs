@@ -63,7 +63,7 @@ pub(crate) struct Attribution {
     waits: Vec<(u64, Confidence)>,
 }
 
-/// A part of a command.
+/// A part of a command, as a fraction of it once all its parts are known.
 #[derive(Debug, Clone, Copy)]
 struct Share {
     actor: Actor,

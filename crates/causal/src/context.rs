@@ -36,7 +36,7 @@ impl Shared {
     }
 }
 
-/// What a tracker is given besides its event.
+/// What a tracker is given in addition to its event.
 pub(crate) struct Context<'a> {
     pub config: &'a Config,
     /// The time of the latest event.

@@ -10,7 +10,7 @@
 //! | WAL | with its first write | with the sync after a frame, or with its last write if no sync follows |
 //! | neither is written | with the first write to the database; if it has a WAL, that is a checkpoint | with the database's sync, or with its last write |
 //!
-//! A database is recognised by a journal or WAL beside it, or by a read of its header ([`sqlite::reads_database_header`]), not by its
+//! A database is recognised by a journal or WAL next to it, or by a read of its header ([`sqlite::reads_database_header`]), not by its
 //! name alone.
 //!
 //! A transaction belongs to one thread and one database, and has only the calls on that database's files: what the thread

@@ -278,7 +278,7 @@ impl Journal {
     pub(crate) fn disk_of(&self, txn: u32) -> Option<u32> {
         let mut near = self.newest.iter().filter(|(_, n)| n.abs_diff(txn) <= 2).map(|(d, _)| *d);
         let first = near.next();
-        // Two journals at the same count cannot be told apart.
+        // Two journals at the same count cannot be distinguished.
         if near.next().is_some() { None } else { first }
     }
 

@@ -124,7 +124,7 @@ pub enum Sleeps {
     All,
 }
 
-/// What the linker needs besides the events.
+/// What the linker needs in addition to the events.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The tracer's process.

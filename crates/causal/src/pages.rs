@@ -21,7 +21,7 @@ use crate::hash::FastMap;
 use model::Confidence;
 use std::collections::BTreeMap;
 
-/// A page cache page.
+/// Size of a page of the page cache, in bytes.
 pub(crate) const PAGE: u64 = 4096;
 
 /// Maximum number of writers kept per page. A page that many operations rewrote before its writeback is shared by the last
@@ -181,9 +181,10 @@ impl Pages {
             return;
         }
         // A guess takes next to nothing from the certain writers of the page.
-        let writer = match end.exact {
-            true => Writer { bytes: rest, ..writer },
-            false => Writer { bytes: 1, confidence: Confidence::Guess, ..writer },
+        let writer = if end.exact {
+            Writer { bytes: rest, ..writer }
+        } else {
+            Writer { bytes: 1, confidence: Confidence::Guess, ..writer }
         };
         self.add_writer(file, end.bytes / PAGE, 1, writer);
     }

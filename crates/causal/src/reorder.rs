@@ -71,7 +71,7 @@ impl Reorder {
         self.waiting.pop_if(|(time_ns, ..)| all || time_ns.saturating_add(horizon_ns) <= newest_ns)
     }
 
-    /// When the newest event was recorded, besides marks, losses and what the recorder adds.
+    /// When the newest event was recorded, except marks, losses and what the recorder adds.
     pub(crate) fn newest_ns(&self) -> u64 {
         self.newest_ns
     }

@@ -12,7 +12,7 @@ struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: passes everything on to the system's allocator; besides that, only a counter changes.
+// SAFETY: passes everything on to the system's allocator; apart from that, only a counter changes.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size(), Relaxed);

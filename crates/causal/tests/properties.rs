@@ -35,7 +35,7 @@ fn check(rows: &Rows) {
     let drivers: BTreeSet<u64> = rows.spans.iter().filter(|s| s.layer == Layer::Driver).map(|s| s.id).collect();
     assert!(shares.keys().all(|c| drivers.contains(c)), "a cause of no command");
     for l in &rows.links {
-        assert!(ids.contains(&l.parent) && ids.contains(&l.child), "{l:?} hangs in the air");
+        assert!(ids.contains(&l.parent) && ids.contains(&l.child), "{l:?} names a span that has no row");
     }
     let operations: BTreeSet<u64> = rows.operations.iter().map(|o| o.id).collect();
     assert!(rows.causes.iter().all(|c| c.operation.is_none_or(|o| operations.contains(&o))));

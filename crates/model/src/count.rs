@@ -2,10 +2,12 @@
 
 /// Returns `count` with the noun whose singular is `one`.
 pub fn counted(count: usize, one: &str) -> String {
-    let ending = match () {
-        () if count == 1 => "",
-        () if one.ends_with(['s', 'x']) || one.ends_with("ch") => "es",
-        () => "s",
+    let ending = if count == 1 {
+        ""
+    } else if one.ends_with(['s', 'x']) || one.ends_with("ch") {
+        "es"
+    } else {
+        "s"
     };
     format!("{count} {one}{ending}")
 }

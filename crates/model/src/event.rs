@@ -628,7 +628,7 @@ impl Event {
     }
 }
 
-/// The constants that C needs besides the records.
+/// The constants that C needs in addition to the records.
 pub fn c_constants() -> Vec<(&'static str, u64)> {
     let mut all: Vec<(&'static str, u64)> = vec![
         ("VERSION", u64::from(EVENT_VERSION)),

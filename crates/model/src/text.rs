@@ -154,10 +154,11 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     while let Some(c) = chars.next() {
         // Lines of CSV end with both.
         let ends_line = c == '\r' && chars.peek() == Some(&'\n');
-        match steers(c) && !ends_line {
+        if steers(c) && !ends_line {
             // Writing to a string cannot fail.
-            true => drop(write!(out, "\\u{:04x}", u32::from(c))),
-            false => out.push(c),
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
         }
     }
     out.into()
@@ -167,10 +168,14 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
 /// an untrusted archive, and must not control a terminal.
 pub fn error(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
-    let whole = causes.fold(String::new(), |said, cause| match said.is_empty() {
-        true => cause,
-        false if said.contains(&cause) => said,
-        false => format!("{said}: {cause}"),
+    let whole = causes.fold(String::new(), |said, cause| {
+        if said.is_empty() {
+            cause
+        } else if said.contains(&cause) {
+            said
+        } else {
+            format!("{said}: {cause}")
+        }
     });
     whole.lines().map(shown).collect::<Vec<_>>().join("\n")
 }

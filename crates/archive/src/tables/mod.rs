@@ -1,6 +1,6 @@
 //! `tables/`: the rows, one Parquet file per table, so that DuckDB, pandas or Spark read them without Fathom.
 //!
-//! The schema of each file is that of [`model::table`], and nothing in this room refers to a table by name: a new column
+//! The schema of each file is that of [`model::table`], and nothing in this crate refers to a table by name: a new column
 //! takes one line there and none here. Integers are INT64, texts are UTF-8, all files are compressed with ZSTD and divided
 //! into row groups of 64 Ki rows, which is also what a writer holds in memory. Tables of versions 1 and 2 were compressed
 //! with Snappy and declared their numbers unsigned; they can be read as well.

@@ -16,8 +16,8 @@ use model::event::{BioQueue, Header, bio_flags, flags, header_flags};
 use model::{BioEnd, Call, Confidence, DiskOp, Origin, Relation};
 use std::collections::VecDeque;
 
-/// Lower inodes are internal to a file system: the nodes (1) and the checkpoint area (2) of f2fs, the trees of btrfs (1). 0 is
-/// none.
+/// The lowest inode number of a file. Lower ones are internal to a file system: the nodes (1) and the checkpoint area (2) of f2fs, the
+/// trees of btrfs (1). 0 is none.
 pub(super) const FILES_FROM: u64 = 3;
 
 /// Determines the charges of one bio.

@@ -23,7 +23,7 @@ use driver::Sent;
 use requests::Request;
 use std::collections::VecDeque;
 
-/// What block I/O queries and changes besides its own tracker: who was doing what, and to which objects.
+/// What block I/O queries and changes apart from its own state: who was doing what, and to which objects.
 pub(crate) struct Env<'a, 'c> {
     pub tasks: &'a mut Tasks,
     pub objects: &'a mut Objects,

@@ -6,7 +6,7 @@
 //! request now.
 //!
 //! *Uncertainty*: a command counts as completed when its completion was seen; one whose completion is missing is charged all the same,
-//! and the loss is reported. An earlier try of the same request (the driver had no room for it) has neither end nor causes. A completion
+//! and the loss is reported. An earlier try of the same request (the driver could not accept it) has neither end nor causes. A completion
 //! whose issue was not seen is a command of unknown origin. A write with PREFLUSH or FUA completes twice (its data, then the whole
 //! sequence); the second completion is not a command. A flush without data is a request that is never issued, and completes with 0 bytes.
 
@@ -53,8 +53,8 @@ pub(crate) struct Request {
     pub done_bytes: u64,
 }
 
-/// The first of its disk's sectors. Flushes and commands of a driver or a program have none: the kernel stores -1 for them, and its events
-/// print 0 (`blk_rq_trace_sector`). Ftrace does not tell those commands from others that are not known by name.
+/// Returns the first sector on its disk. Flushes and commands of a driver or a program have none: the kernel stores -1 for them, and its
+/// events print 0 (`blk_rq_trace_sector`). Ftrace does not distinguish those commands from others that are not known by name.
 fn first_sector(op: DiskOp, sector: u64) -> Option<u64> {
     (!matches!(op, DiskOp::Flush | DiskOp::DriverCommand | DiskOp::Other)).then_some(sector)
 }

@@ -227,7 +227,7 @@ impl Threads {
         self.map.len()
     }
 
-    /// Returns the commits that a flush made durable besides that of the operation that requested it.
+    /// Returns the commits that a flush made durable in addition to that of the operation that requested it.
     pub(crate) fn covered(&mut self, leader: u64, done_ns: u64, names: &Names) -> Vec<group::Commit> {
         self.groups.covered(leader, done_ns, names)
     }

@@ -243,12 +243,16 @@ impl Record<'_> {
         // A flush alone is an operation; with another operation it is a flag.
         let alone = self.has(category::FLUSH) && !self.has(category::WRITE) && !data;
         put(self.has(category::FLUSH), 'F');
-        let operation = match () {
-            () if alone => 'F',
-            () if self.has(category::DISCARD) => 'D',
-            () if self.has(category::WRITE) => 'W',
-            () if data => 'R',
-            () => 'N',
+        let operation = if alone {
+            'F'
+        } else if self.has(category::DISCARD) {
+            'D'
+        } else if self.has(category::WRITE) {
+            'W'
+        } else if data {
+            'R'
+        } else {
+            'N'
         };
         put(true, operation);
         put(self.has(category::FUA), 'F');

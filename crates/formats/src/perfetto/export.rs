@@ -263,7 +263,7 @@ impl<'a, W: Write> Exporter<'a, W> {
         Ok(())
     }
 
-    /// Commands that drivers sent besides those of the recorded requests, under the disk.
+    /// Commands that drivers sent without a recorded request, under the disk.
     fn own_commands(&mut self, rows: &Tables<'a>) -> io::Result<()> {
         let mut bars: BTreeMap<TrackOwner, Vec<Bar<'a>>> = BTreeMap::new();
         for command in rows.driver_commands.iter().filter(|c| c.command.is_none()) {

@@ -526,7 +526,7 @@ mod tests {
         let issued = block.issue(7, 1, (100, 24 * 512), "WS", 0);
         assert_eq!((issued.bios.as_slice(), issued.made_ns), (&[bios[0], bios[2], bios[1]][..], 55));
         let again = block.issue(7, 1, (100, 24 * 512), "WS", 0);
-        assert_eq!((again.rq, &again.bios), (issued.rq, &issued.bios), "the driver had no room for it");
+        assert_eq!((again.rq, &again.bios), (issued.rq, &issued.bios), "the driver could not accept it");
         assert_eq!(block.issue(7, 1, (100, 8 * 512), "R", 0).bios, [read]);
         assert!(!block.complete(7, 100, 8, "WS").0.last);
         let (done, _) = block.complete(7, 108, 16, "WS");
