@@ -23,7 +23,7 @@ const GIVE: &str = "give an archive made by `fathom record` or `fathom bench run
 pub struct Meta {
     /// Always `fathom-archive`.
     pub format: String,
-    /// Version of the directory ([`versions::DIRECTORY`]).
+    /// Version of the directory ([`versions::DIRECTORY_VERSIONS`]).
     pub version: u32,
     /// Who made it, such as `Fathom 0.2.0`.
     #[serde(default)]

@@ -39,7 +39,7 @@ impl SignalCleanup {
     }
 
     /// The `files` of a directory, and last the directory itself. A handler that catches the signals already stays in place, and calls
-    /// [`remove`] before it ends the program.
+    /// [`remove_files`] before it ends the program.
     ///
     /// # Errors
     /// A path contains a NUL byte.

@@ -2,7 +2,7 @@
 //! brought up to date.
 //!
 //! There are three, because they change independently: the directory, the records of the log, the tables. Raising one
-//! means: add a line here, define in `ADDED` the value of a new column in an old file, and keep an archive of the
+//! means: add a line here, define in `ADDED_COLUMNS` the value of a new column in an old file, and keep an archive of the
 //! previous version in `tests/archives/`, where a test opens every one of them.
 //!
 //! A column that is optional, or that no reader requests, needs no new version: readers match columns by name.

@@ -10,7 +10,7 @@
 //! held for others that are in the transaction themselves: it is a *proxy* (Yang et al., SOSP'15) and is not charged.
 //!
 //! *Uncertainty*: a proxy may have worked for only some of those that are charged; a commit with only proxies stays
-//! unattributed. A commit whose end was lost would keep commands open forever; after [`PATIENCE_NS`] they are settled with
+//! unattributed. A commit whose end was lost would keep commands open forever; after [`LOST_TIMEOUT_NS`] they are settled with
 //! what is known. The confidence of a share is that of the weakest link of its chain.
 
 use crate::actor::{Actor, Charge, Source};

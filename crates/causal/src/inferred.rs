@@ -24,7 +24,7 @@
 //! statements is inferred in any process: the copy by its backup API, a checkpoint as the last connection closes.
 //!
 //! *Uncertainty*: names may mislead. Read transactions leave no trace in files. Commits that are not synced (WAL with
-//! `synchronous=NORMAL`, any mode with `OFF`) and are less than [`PAUSE_NS`] apart look like one. A transaction that one
+//! `synchronous=NORMAL`, any mode with `OFF`) and are less than [`COMMIT_PAUSE_NS`] apart look like one. A transaction that one
 //! thread begins and another ends is two, one on each. Work outside any call (a page fault in a mapped database) is not
 //! part of the transaction. Where the sleeps of a thread between its calls are not recorded ([`crate::Sleeps`]), its time there is shown
 //! as `other`.

@@ -14,7 +14,7 @@
 //!
 //! *Uncertainty*: only the start and end of a write are known, not when it dirtied the page. A bio queued between the two
 //! may or may not carry the bytes; it is charged, and the writer also stays for the next bio (unless the write itself sent
-//! the bio, as O_SYNC does). Of a page rewritten many times, only the last [`MAX_WRITERS`] writers stay.
+//! the bio, as O_SYNC does). Of a page rewritten many times, only the last [`WRITERS_MAX`] writers stay.
 
 use crate::actor::Source;
 use crate::hash::FastMap;

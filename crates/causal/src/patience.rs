@@ -9,7 +9,7 @@
 //! A log of many CPUs delivers a block of each in turn, so each needs its own piles. The last items descend from pile to
 //! pile, so an item's pile is found by binary search; a small heap, with one entry per pile, finds the smallest.
 //!
-//! *Uncertainty*: none in the result, only in the cost. An item that fits on none of [`PILES`] piles goes into a tree, so
+//! *Uncertainty*: none in the result, only in the cost. An item that fits on none of [`PILES_MAX`] piles goes into a tree, so
 //! even the worst order costs no more than a tree.
 
 use std::cmp::Reverse;

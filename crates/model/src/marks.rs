@@ -2,7 +2,7 @@
 //!
 //! A mark costs the program a few stores and no system call, so that marking does not disturb the measurement; a probe on
 //! one of the program's functions would cost a trap each time (about 1 us). The recorder (`capture`) creates a memfd and
-//! passes its number in [`VARIABLE`]; the program (`workload`, or one in any other language) maps it and fills in records.
+//! passes its number in [`FD_VARIABLE`]; the program (`workload`, or one in any other language) maps it and fills in records.
 //!
 //! Little-endian: a header, then the number of records that it states, 64 bytes each.
 //!
@@ -11,7 +11,7 @@
 //! | 0 | `FTHMMARK` | u64 begin, CLOCK_BOOTTIME in ns |
 //! | 8 | u32 version 1, u32 bytes of a record 64 | u64 end; 0 until the record is whole |
 //! | 16 | u64 capacity in records | u32 process, u32 thread |
-//! | 24 | u64 records asked for, may exceed the capacity | u64 ordinal among the marks of that name |
+//! | 24 | u64 records requested, may exceed the capacity | u64 ordinal among the marks of that name |
 //! | 32 | zeros | name, UTF-8, cut at 32 bytes, padded with zeros |
 //!
 //! A writer reserves a place by adding 1 to the count, so that threads and processes need no lock, fills in the record
@@ -64,7 +64,7 @@ pub fn offset(place: u64) -> u64 {
     place.saturating_add(1).saturating_mul(RECORD as u64)
 }
 
-/// Returns a name as stored in a record: cut at [`NAME`] bytes, at a character boundary.
+/// Returns a name as stored in a record: cut at [`NAME_BYTES`] bytes, at a character boundary.
 pub fn name(text: &str) -> [u8; NAME] {
     let text = &text[..text.floor_char_boundary(NAME)];
     let mut bytes = [0; NAME];

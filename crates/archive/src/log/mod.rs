@@ -8,7 +8,7 @@
 //! | at | bytes | |
 //! |---|---|---|
 //! | 0 | 8 | magic `F5 46 54 48 4D 4C 4F 47` (`õFTHMLOG`) |
-//! | 8 | 2 | version of the log ([`crate::versions::LOG`]) |
+//! | 8 | 2 | version of the log ([`crate::versions::LOG_VERSIONS`]) |
 //! | 10 | 2 | flags; 1: the payload is an LZ4 block |
 //! | 12 | 4 | bytes of the payload in the file |
 //! | 16 | 4 | bytes of the payload, unpacked |
@@ -21,7 +21,7 @@
 //! | 60 | 4 | CRC-32 of the 60 bytes before |
 //!
 //! The payload consists of records, each preceded by its length in 4 bytes. Magic, version, the header's size and its
-//! last CRC stay the same in every later version, so that an old reader can tell *newer* from *damaged*.
+//! last CRC stay the same in every later version, so that an old reader can distinguish *newer* from *damaged*.
 //!
 //! # Damage
 //!

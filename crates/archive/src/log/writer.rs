@@ -241,7 +241,7 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// The first records that take at most `most` bytes, but at least one. `records` are whole records, each preceded by
+    /// The first records that take at most `bytes_max` bytes, but at least one. `records` are whole records, each preceded by
     /// its length.
     fn of(records: &[u8], most: usize) -> Self {
         let mut part = Self { bytes: 0, events: 0, first_ns: u64::MAX, last_ns: 0 };

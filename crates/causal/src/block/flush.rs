@@ -22,7 +22,6 @@ const BARE: u8 = 7;
 
 /// A bio that waits for a flush.
 struct Waiter {
-    /// Its address.
     at: u64,
     /// It needs nothing else.
     bare: bool,

@@ -256,7 +256,7 @@ impl Threads {
         });
         let start_ns = record.start_ns.min(end_ns);
         let mut frame = frame.unwrap_or_else(|| {
-            // Its activity is not known, only its interval: `finish` writes one slice with that reason.
+            // Its activity is not known, only its interval: `finish_slices` writes one slice with that reason.
             let kind = if record.kind == op_kind::STATEMENT { Kind::Statement } else { Kind::Function };
             Frame { depth: 1, key: record.key, end_ns, cpu: header.cpu, ..Frame::new(kind, id, span_id, start_ns) }
         });

@@ -56,7 +56,7 @@ impl Threads {
         });
         if self.inferred.of(tid, &path).is_none() {
             self.settle_marks(tid, start_ns, objects, cx);
-            // Recorded operations, including those that the user asked for, need no guess.
+            // Recorded operations, including those that the user requested, need no guess.
             if self.get(tid).is_some_and(|t| t.tgid == header.tgid && t.recorded_operation().is_some()) {
                 return;
             }

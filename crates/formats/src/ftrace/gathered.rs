@@ -1,7 +1,7 @@
 //! The content of a trace file that has no pages of the ring buffer: texts, Perfetto's messages, blktrace's records.
 //!
-//! Their readers produce the same [`Next`]s that [`super::merge`] produces from pages. All of them are held in memory, since these
-//! files are not in time order; their number is limited ([`MOST`]).
+//! Their readers produce the same [`TraceItem`]s that [`super::merge`] produces from pages. All of them are held in memory, since these
+//! files are not in time order; their number is limited ([`EVENTS_MAX`]).
 
 use super::calls::Machine;
 use super::decoder::Kind;

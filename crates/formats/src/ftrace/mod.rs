@@ -6,7 +6,7 @@
 //! - [`calls`]: the numbers of system calls, by architecture.
 //! - [`merge`]: merges the CPUs' streams in time order.
 //! - [`text`]: traces as text.
-//! - [`gathered`]: the content of such a trace.
+//! - [`content`]: the content of such a trace.
 //! - [`translate`]: the same as events of the eBPF backend.
 
 pub mod calls;

@@ -1,6 +1,6 @@
 //! A trace as text: tracefs's `trace` file, or the output of `trace-cmd report` and `perf script`.
 //!
-//! A text contains less than the pages it was made from: times in microseconds, unless the tool was asked for more, no machine, and
+//! A text contains less than the pages it was made from: times in microseconds, unless more was requested, no machine, and
 //! of losses before its first line only the count in its header. Lines are parsed in the kernel's own format ([`fields`], [`driver`]), or
 //! as lists of fields ([`named`]); a line in another format is counted by its kind. The trace may be within a web page ([`html`]).
 //!

@@ -2,7 +2,7 @@
 //!
 //! ftrace records descriptor numbers and, from within the file system, inodes. The inode of a descriptor is learnt from any
 //! call with it that caused an event of the file system, even a later one: the trace is read twice, and the first pass only
-//! learns ([`Learned`]). A descriptor keeps its identity from open to close.
+//! learns ([`FirstPassFacts`]). A descriptor keeps its identity from open to close.
 //!
 //! *Uncertainty*: nothing is known of a descriptor that never reached a file system whose events were recorded, and its
 //! calls are left out, like those on pipes and sockets. The offset of a read or write without a position is known if the

@@ -81,7 +81,7 @@ impl Translator {
             pad: 0,
         };
         self.put(self.header(s), record);
-        // What this transaction logs; the log's own blocks do not tell.
+        // What this transaction logs; the log's own blocks do not say it.
         if let Some(key) = self.threads.get(&s.tid).and_then(|t| t.commits)
             && op == DiskOp::Write
             && carried.ino == u64::from(dev)

@@ -1,13 +1,13 @@
 //! Commands that drivers send to their devices: those of SCSI, MMC, NVMe and UFS.
 //!
 //! Their events identify a device in their own way (host, channel and target; a controller's number; a host's pointer) and no request. The
-//! request is the one in flight with the same blocks and operation ([`Block::of_command`]): a driver sends a command from the thread that
-//! issued its request, right after it, so that among several the latest of that thread is meant. The disk of a SCSI device or of a
-//! controller's queue is learnt from the first command that fits only one disk.
+//! request is the one in flight with the same blocks and operation ([`Block::request_for_command`]): a driver sends a command from the
+//! thread that issued its request, right after it, so that among several the latest of that thread is meant. The disk of a SCSI device or
+//! of a controller's queue is learnt from the first command that fits only one disk.
 //!
 //! An NVMe command is set up just before its request is issued: it is kept until then. Its event names the disk, whose number is learnt from
-//! the requests; a disk without requests in the trace has a number of its own ([`Dev::of_name`]). A UFS host's commands are SCSI's; they are told
-//! apart by the host's own event where SCSI's are not recorded.
+//! the requests; a disk without requests in the trace has a number of its own ([`Dev::placeholder`]). A UFS host's commands are SCSI's;
+//! where SCSI's events are not recorded, the host's own event gives them.
 //!
 //! *Uncertainty*: that a UFS device's blocks have 4096 bytes is JEDEC's usual value; the event does not contain it. A bare tag identifies
 //! the command on the device, not on the disk: a command whose end was lost is found again when its tag is reused.

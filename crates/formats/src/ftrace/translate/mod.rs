@@ -262,7 +262,7 @@ impl Translator {
         self.put(Header { time_ns, cpu: ANY_CPU, ..Header::default() }, record);
     }
 
-    /// Records that events of a kind are in the trace, but could not be read: what they tell is missing, at an unknown time.
+    /// Records that events of a kind are in the trace, but could not be read: their content is missing, at an unknown time.
     pub fn not_readable(&mut self, kind: Kind, events: u64) {
         let (start_ns, time_ns) = self.window_ns();
         let (source, text) = (LossSource::Unreadable.number(), kind.name().to_owned());

@@ -2,7 +2,7 @@
 //! fields.
 //!
 //! It omits the thread that a switch takes the CPU from, and the waker: that is the thread that the last switch of that CPU gave it to,
-//! which is only known once all bundles are read ([`UNKNOWN`], `super::running`).
+//! which is only known once all bundles are read ([`UNKNOWN_TID`], `super::fill_running_threads`).
 
 use super::known::each_number;
 use crate::ftrace::decoder::{DecodedEvent, Kind};
