@@ -6,7 +6,7 @@
 //! linker takes this into account (`causal::Config::by_place`), and calls the one kind of link `address` and the other
 //! `interval`; none is `exact`.
 //!
-//! A trace is read twice; the first pass only learns ([`Translator::learn`]).
+//! A trace is read twice; the first pass only learns ([`Translator::first_pass`]).
 //!
 //! | file | what |
 //! |---|---|
