@@ -77,9 +77,7 @@ pub struct Charges {
     pub commands: Arc<Shared>,
     /// Bios that each command carries, in the same order.
     pub carried: Vec<u32>,
-    /// Bios.
     pub bios: Shared,
-    /// Commits.
     pub commits: Shared,
 }
 

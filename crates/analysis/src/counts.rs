@@ -13,7 +13,6 @@ pub struct Counts {
     pub statements: Vec<StatementCounts>,
 }
 
-/// The counts of one statement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StatementCounts {
     /// Text.
@@ -24,14 +23,11 @@ pub struct StatementCounts {
     pub rows: Vec<CountRow>,
 }
 
-/// One count.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CountRow {
-    /// Layer.
     pub layer: &'static str,
     /// What is counted.
     pub name: String,
-    /// Class of file.
     pub class: Option<FileClass>,
     /// Mean per execution.
     pub count: f64,

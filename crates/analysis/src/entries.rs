@@ -21,7 +21,6 @@ pub struct Entries {
 pub struct Use {
     /// Whether it enters the file system other than by a call that reads or writes.
     pub enters: bool,
-    /// Class of its file.
     pub class: Option<FileClass>,
     /// The class if it writes the file.
     pub wrote: Option<FileClass>,

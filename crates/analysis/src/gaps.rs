@@ -18,9 +18,7 @@ use std::collections::BTreeMap;
 pub struct Act {
     /// Position of the operation.
     pub operation: u32,
-    /// Start.
     pub start_ns: u64,
-    /// End.
     pub end_ns: u64,
     /// The class written; `None` for a sync.
     pub wrote: Option<FileClass>,

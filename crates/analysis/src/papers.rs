@@ -43,7 +43,6 @@ pub struct Row {
     pub what: &'static str,
     /// `count`, `bytes` or `ns`.
     pub unit: &'static str,
-    /// What the paper states.
     pub paper: Vec<Stated>,
     /// The value of our trace.
     pub ours: Option<f64>,
@@ -54,7 +53,6 @@ pub struct Row {
 /// A paper's statement about one system.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Stated {
-    /// System.
     pub system: &'static str,
     /// Number, in the row's unit; absent if the paper gives words only.
     pub value: Option<f64>,

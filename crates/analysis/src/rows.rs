@@ -26,31 +26,20 @@ pub struct Rows {
     pub operations: PackedTable<Operation>,
     /// Statements, functions, marks.
     pub shapes: Vec<Shape>,
-    /// Spans.
     pub spans: PackedTable<Span>,
-    /// Links.
     pub links: PackedTable<Link>,
-    /// Causes.
     pub causes: PackedTable<Cause>,
-    /// Commands of drivers.
     pub driver_commands: PackedTable<DriverCommand>,
-    /// Slices.
     pub slices: PackedTable<Slice>,
     /// Where threads slept longest.
     pub stacks: PackedTable<StackRow>,
-    /// Files.
     pub files: Vec<File>,
-    /// Processes.
     pub processes: Vec<Process>,
-    /// Disks.
     pub disks: Vec<Disk>,
-    /// Losses.
     pub losses: Vec<LossRow>,
     /// The disks' own statistics.
     pub checks: Vec<CheckRow>,
-    /// Coverage.
     pub coverage: Vec<Coverage>,
-    /// Facts.
     pub facts: Vec<FactRow>,
 }
 
@@ -126,13 +115,10 @@ impl Rows {
 /// The effect of a span on a disk or a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IoAction {
-    /// Reads.
     Read,
-    /// Writes.
     Write,
     /// Flushes the disk's cache; carries no data.
     Flush,
-    /// Discards.
     Discard,
     /// Anything else, or not known.
     Other,
@@ -169,7 +155,6 @@ impl IoAction {
 /// Index of the rows. Positions are `u32`: a table of four thousand million rows does not fit into memory.
 #[derive(Debug)]
 pub struct Index<'a> {
-    /// The rows.
     pub rows: &'a Rows,
     span: Places,
     operation: Places,
@@ -178,7 +163,6 @@ pub struct Index<'a> {
     /// Position of each operation's shape.
     shapes: Vec<Option<u32>>,
     file: Places,
-    /// Class of each file.
     pub classes: Vec<FileClass>,
     /// Disks whose commands are counted: those that hold the files.
     pub counted: BTreeSet<u32>,
@@ -265,7 +249,6 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Role of a disk.
     pub fn role(&self, dev: u32) -> DiskRole {
         if self.counted.contains(&dev) {
             DiskRole::HoldsFiles
@@ -276,7 +259,6 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Name of a process.
     pub fn process_name(&self, tgid: u32) -> Option<&'a str> {
         self.process.get(&tgid).map(|&i| self.rows.processes[i as usize].name.as_str())
     }

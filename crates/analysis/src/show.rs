@@ -53,7 +53,6 @@ Writes and reads are calls that enter the file system, not pages. Quantiles inte
 of one run of writes to the start of the next; a sync or another class of file ends a run.
 ";
 
-/// Formats the summary.
 pub fn text(summary: &Summary) -> String {
     let mut out = String::new();
     header(&mut out, summary);

@@ -81,7 +81,6 @@ impl<'a> Summarising<'a> {
         Self(tallies)
     }
 
-    /// Adds a slice.
     pub fn slice(&mut self, slice: &Slice) {
         self.0.slice(slice);
     }
@@ -164,7 +163,6 @@ struct Tally {
 
 struct Tallies<'a> {
     index: &'a Index<'a>,
-    /// A tally for each shape.
     shapes: Vec<Tally>,
     /// Position of each finished operation's shape.
     of: Vec<Option<usize>>,

@@ -62,7 +62,6 @@ impl Waited {
         index.shape(operation).is_some_and(|shape| index.rows.shapes[shape].is(ShapeKind::Call))
     }
 
-    /// Adds a slice.
     pub fn add(&mut self, index: &Index, operation: usize, slice: &Slice) {
         let waits = matches!(slice.reason, Reason::Device | Reason::Flush | Reason::Queue | Reason::Journal);
         if let Some(span) = slice.span.and_then(|id| index.span(id)).filter(|_| waits && Self::counts(index, operation))

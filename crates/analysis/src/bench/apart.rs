@@ -29,7 +29,6 @@ pub struct Setting {
     pub source: String,
 }
 
-/// One step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
     /// The factor; `None` for the rest.
@@ -116,7 +115,6 @@ fn step(factor: Option<String>, values: Option<[String; 2]>, comparison: Option<
     Step { factor, values, ratio: ratio.map(|r| r.value), ci95: ratio.map(|r| [r.low, r.high]), share: None }
 }
 
-/// Formats the result for people.
 pub fn text(all: &[Apart], settings: &[Setting]) -> String {
     let mut text = String::from("Settings: A's and B's\n");
     for s in settings {

@@ -31,7 +31,6 @@ static VALUES: LazyLock<Vec<PaperFigure>> = LazyLock::new(|| {
         .unwrap_or_default()
 });
 
-/// A figure of the paper.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PaperFigure {

@@ -39,7 +39,6 @@ pub struct Side {
     pub estimate: Option<f64>,
     /// Bounds of its confidence interval.
     pub ci95: Option<[f64; 2]>,
-    /// Processes.
     pub processes: usize,
     /// Behaviour of the processes over their iterations.
     pub class: Option<Consistency>,
@@ -140,7 +139,6 @@ pub struct Overall {
 /// The comparison: the contract of `fathom bench compare --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
-    /// Version of this contract.
     pub version: u32,
     /// Name of the first archive.
     pub a: String,

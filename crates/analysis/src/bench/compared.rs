@@ -7,7 +7,6 @@ use model::counted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Formats the table for people.
 pub fn text(c: &Compared) -> String {
     let mut text = match &c.by {
         Some(by) => format!("{}, by {by}\n\n", shown(&c.a)),

@@ -11,7 +11,6 @@ pub enum Error {
     Directions {
         /// `higher` or `lower`.
         a: &'static str,
-        /// The other.
         b: &'static str,
     },
     /// The direction of a score is not recorded.
@@ -22,58 +21,26 @@ pub enum Error {
     NoDirection {
         /// Which of the two lacks it.
         silent: Silent,
-        /// The score.
         metric: String,
     },
     /// No cell has the factor to be compared.
     #[error("no cell has a factor {factor:?}; {}", has(there, "it has no factors"))]
-    NoFactor {
-        /// Its name.
-        factor: String,
-        /// The existing factors.
-        there: Vec<String>,
-    },
+    NoFactor { factor: String, there: Vec<String> },
     /// No cell of an archive has the value.
     #[error("no cell of {archive} has {factor}={value}; {}", has(there, "none has this factor"))]
-    NoCell {
-        /// The archive's name.
-        archive: String,
-        /// The factor.
-        factor: String,
-        /// Its value.
-        value: String,
-        /// The existing values.
-        there: Vec<String>,
-    },
+    NoCell { archive: String, factor: String, value: String, there: Vec<String> },
     /// No cell has the base value of the comparison.
     #[error("no cell has {factor}={value}; it has {}", there.join(", "))]
-    NoBase {
-        /// The factor.
-        factor: String,
-        /// Its value.
-        value: String,
-        /// The existing values.
-        there: Vec<String>,
-    },
+    NoBase { factor: String, value: String, there: Vec<String> },
     /// A factor has one value only.
     #[error(
         "every cell has {factor}={value}, so there is no other value to compare with; run more values (`fathom \
          bench run WORKLOAD -p {factor}=A,B`), or give a second archive"
     )]
-    OneValue {
-        /// The factor.
-        factor: String,
-        /// Its value.
-        value: String,
-    },
+    OneValue { factor: String, value: String },
     /// Cells with other values also differ in other factors.
     #[error("no two cells differ in {factor} alone, which has the values {}", values.join(", "))]
-    NotAlone {
-        /// The factor.
-        factor: String,
-        /// Its values.
-        values: Vec<String>,
-    },
+    NotAlone { factor: String, values: Vec<String> },
     /// There is nothing to show.
     #[error("no archive contains a network run")]
     NoRun,
@@ -82,37 +49,23 @@ pub enum Error {
         "these runs were not made at the same time, so {recording} cannot be placed on their time axis: make a page \
          with only the run that was measured during the recording"
     )]
-    SeveralTimes {
-        /// Its name.
-        recording: String,
-    },
+    SeveralTimes { recording: String },
     /// Their clocks differ.
     #[error(
         "{run} and {recording} have different clocks: they are from different machines, or the machine restarted in \
          between"
     )]
-    Clocks {
-        /// The run's name.
-        run: String,
-        /// The recording's.
-        recording: String,
-    },
+    Clocks { run: String, recording: String },
     /// The recording was made at another time.
     #[error("{recording} does not overlap in time with the others")]
-    Apart {
-        /// Its name.
-        recording: String,
-    },
+    Apart { recording: String },
 }
 
 /// Which of two archives lacks the direction of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Silent {
-    /// The first.
     A,
-    /// The second.
     B,
-    /// Both.
     Both,
 }
 

@@ -28,11 +28,9 @@ pub struct Figure {
 /// One of our values.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bar {
-    /// The cell.
     pub cell: u64,
     /// Its factors in words.
     pub label: String,
-    /// The workload.
     pub workload: String,
     /// The value on the x axis, for figures of lines.
     pub x: Option<String>,
@@ -44,7 +42,6 @@ pub struct Bar {
     pub ci95: Option<[f64; 2]>,
     /// Each process's score.
     pub values: Vec<f64>,
-    /// Unit.
     pub unit: String,
     /// Notes beside it: its class, failures.
     pub notes: Vec<String>,

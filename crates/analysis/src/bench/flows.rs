@@ -50,7 +50,6 @@ pub struct Flows {
     pub end: f64,
 }
 
-/// A flow.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Flow {
     /// The factor's value, and the stream, if there are several.

@@ -16,7 +16,6 @@ use std::fmt::Write as _;
 /// The contract of `fathom bench history --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct History {
-    /// Version of this contract.
     pub version: u32,
     /// The archives, oldest first.
     pub archives: Vec<Entry>,
@@ -27,7 +26,6 @@ pub struct History {
 /// An archive.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Entry {
-    /// Its name.
     pub archive: String,
     /// When it was started, ns since 1970.
     pub created_unix_ns: u64,
@@ -61,7 +59,6 @@ pub struct Point {
     pub estimate: Option<f64>,
     /// Bounds of its confidence interval.
     pub ci95: Option<[f64; 2]>,
-    /// Processes.
     pub processes: usize,
     /// Score / previous score of this cell.
     pub ratio: Option<f64>,
@@ -130,7 +127,6 @@ pub fn history(mut benches: Vec<Bench>) -> History {
     History { version: 1, archives: entries, cells: lines.into_values().collect() }
 }
 
-/// Formats the history for people.
 pub fn text(history: &History) -> String {
     let mut text = String::new();
     for (at, e) in history.archives.iter().enumerate() {

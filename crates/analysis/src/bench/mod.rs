@@ -79,7 +79,6 @@ impl Of {
         }
     }
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rate => "rate",
@@ -100,7 +99,6 @@ impl Of {
 pub struct Score {
     /// What it is computed from.
     pub of: Of,
-    /// The metric.
     pub metric: String,
     /// Unit of the score; empty if it follows from the samples.
     pub unit: Option<String>,
@@ -125,10 +123,8 @@ impl Score {
     }
 }
 
-/// One process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Process {
-    /// The replicate.
     pub replicate: u64,
     /// Its behaviour over its iterations; `None` if it has too few, or prints scores instead of times.
     pub class: Option<Class>,
@@ -136,7 +132,6 @@ pub struct Process {
     pub steady_from: Option<usize>,
     /// The values of which it is the mean: steady iterations, in the metric's unit.
     pub values: Vec<f64>,
-    /// All its iterations.
     pub iterations: usize,
     /// The first iteration: the cost of a cold start.
     pub first: f64,
@@ -192,7 +187,6 @@ pub fn half_width(processes: &[&Process]) -> Option<f64> {
 /// The combined result of a cell's processes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CellEstimate {
-    /// The cell.
     pub cell: u64,
     /// Unit of the estimate.
     pub unit: String,

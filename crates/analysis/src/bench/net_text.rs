@@ -7,7 +7,6 @@ use super::run_score::DirectionLimits;
 use model::text::{rate, shown};
 use std::fmt::Write as _;
 
-/// Formats a run and its page.
 pub fn text(run: &Bench, page: &Page) -> String {
     let mut text = String::new();
     for bar in page.figures.iter().flat_map(|figure| &figure.bars) {

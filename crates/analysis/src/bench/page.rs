@@ -44,13 +44,10 @@ pub struct Page {
 /// A metric besides the score.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Metric {
-    /// The cell.
     pub cell: u64,
     /// Its workload and factors in words.
     pub title: String,
-    /// Its name.
     pub metric: String,
-    /// Its unit.
     pub unit: String,
     /// The mean over processes of what each printed (the mean, if it printed it more than once).
     pub mean: f64,
@@ -58,10 +55,8 @@ pub struct Metric {
     pub range: [f64; 2],
 }
 
-/// A design.
 #[derive(Debug, Clone, Serialize)]
 pub struct Design {
-    /// Name.
     pub name: String,
     /// The question that it answers.
     pub question: String,
@@ -72,7 +67,6 @@ pub struct Design {
 /// A cell's processes over their iterations.
 #[derive(Debug, Clone, Serialize)]
 pub struct Curves {
-    /// The cell.
     pub cell: u64,
     /// Its workload and factors in words.
     pub title: String,
@@ -85,9 +79,7 @@ pub struct Curves {
 /// A process.
 #[derive(Debug, Clone, Serialize)]
 pub struct Curve {
-    /// Its block.
     pub block: u64,
-    /// Its class.
     pub class: Option<&'static str>,
     /// The first steady iteration.
     pub steady_from: Option<usize>,
@@ -97,7 +89,6 @@ pub struct Curve {
     pub segments: Vec<(usize, usize, f64)>,
     /// Numbers of its flagged outliers.
     pub outliers: Vec<usize>,
-    /// Its iterations in all.
     pub iterations: usize,
     /// Its score, in words.
     pub score: String,

@@ -23,11 +23,9 @@ const POWER: f64 = 0.9;
 /// A cell and the plan for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Planned {
-    /// The workload.
     pub workload: String,
     /// The cell's factors.
     pub parameters: BTreeMap<String, String>,
-    /// Its name.
     pub name: String,
     /// Processes that it has.
     pub processes: usize,
@@ -108,7 +106,6 @@ fn costs(m: &Measured) -> Option<[f64; 2]> {
     Some([mean(&times), mean(&starts).max(1e-3)])
 }
 
-/// Formats the plan.
 pub fn text(all: &[Planned], precision: f64, difference: f64) -> String {
     let percent = |x: f64| format!("{} %", digits(x * 100.0));
     let count = |n: Option<usize>| n.map_or_else(|| format!("> {MOST}"), |n| n.to_string());

@@ -27,7 +27,6 @@ pub struct Bench {
     pub command: Vec<String>,
     /// Boot ID of the clock of its times, if it was stored.
     pub boot: Option<String>,
-    /// Its tables.
     pub tables: Tables,
     /// Penalty for a change of level when its processes are classified.
     pub penalty: Penalty,
@@ -36,11 +35,9 @@ pub struct Bench {
 /// A cell.
 #[derive(Debug, Clone)]
 pub struct Measured<'a> {
-    /// Its design.
     pub design: &'a DesignRow,
     /// Its row.
     pub cell: &'a DesignCell,
-    /// Its factors.
     pub factors: BTreeMap<String, String>,
     /// The score.
     pub estimate: CellEstimate,
@@ -59,7 +56,6 @@ pub struct Measured<'a> {
 /// A further score of a design's cells: another metric that processes print, such as a latency percentile.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ExtraScore {
-    /// The metric.
     pub metric: String,
     /// Unit of the score; by default the metric's own.
     pub unit: Option<String>,
@@ -100,7 +96,6 @@ impl Scores {
 /// A valid process.
 #[derive(Debug, Clone)]
 pub struct CountedProcess<'a> {
-    /// Its row.
     pub row: &'a Replicate,
     /// Its evaluation in the estimate.
     pub process: Process,

@@ -36,7 +36,6 @@ pub struct Limit {
     pub cause: String,
     /// Its share of the run's time, 0 to 1.
     pub share: f64,
-    /// The evidence for it.
     pub evidence: String,
     /// What would remove it.
     pub remedy: Option<String>,

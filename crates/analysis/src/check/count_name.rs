@@ -6,18 +6,14 @@ use model::Call;
 use sqlite::FileClass;
 use std::fmt;
 
-/// A kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
-    /// One of SQLite's files.
     Sqlite(FileClass),
     /// Another file of the program.
     File,
-    /// A directory.
     Directory,
 }
 
-/// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountName {
     /// How often a statement ran.
@@ -38,7 +34,6 @@ pub enum CountName {
     BytesWritten(Option<FileKind>),
     /// All calls that read (`/proc/PID/io`).
     ReadCalls,
-    /// All calls that write.
     WriteCalls,
     /// A name unknown to this version.
     Other,
@@ -84,7 +79,6 @@ const BYTES_READ: &str = "bytes read";
 const BYTES_WRITTEN: &str = "bytes written";
 
 impl CountName {
-    /// Parses a name.
     pub fn parse(name: &str) -> Self {
         if let Some((fixed, _)) = FIXED.iter().find(|(_, known)| *known == name) {
             return *fixed;

@@ -48,7 +48,6 @@ fn caveat(out: &mut String, outcome: &Outcome) {
     }
 }
 
-/// Formats the outcome.
 pub fn text(outcome: &Outcome) -> String {
     let mut out = String::new();
     let runs = counted(outcome.runs as usize, "run");

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 pub struct Shape {
     /// `statement`, `function`, `mark` or `transaction`.
     pub kind: String,
-    /// Its text.
     pub text: String,
     /// Matched executions, by their positions in each recording, in order.
     pub pairs: Vec<[u32; 2]>,

@@ -55,7 +55,6 @@ impl Basis {
         self.0.as_ref().map_or(of_times, |why| (Verdict::Inconclusive, why.clone()))
     }
 
-    /// The verdict on these times.
     pub fn allows(&self, of_times: Verdict) -> Verdict {
         if self.is_withheld() { Verdict::Inconclusive } else { of_times }
     }

@@ -50,19 +50,15 @@ pub struct Both<'a> {
 /// The result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// The verdict.
     pub verdict: Verdict,
     /// The reason for it.
     pub why: String,
-    /// The times.
     pub times: Times,
     /// The difference of phases that did different work.
     pub different_work: Option<Delta>,
     /// The difference by phase and layer; with shares only if the verdict is faster or slower.
     pub contributions: Vec<Contribution>,
-    /// By phase.
     pub phases: Vec<Contribution>,
-    /// By layer.
     pub layers: Vec<Contribution>,
 }
 

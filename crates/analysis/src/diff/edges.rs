@@ -149,7 +149,6 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
 /// An edge that only one recording has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OneSided {
-    /// The statement.
     pub statement: String,
     /// The edge: `second flush`, `fdatasync directory`, `WAL checkpoint`.
     pub edge: String,

@@ -16,7 +16,6 @@ use std::fmt;
 pub enum Kind {
     /// One of SQLite's files, or another file.
     Of(FileClass),
-    /// A directory.
     Directory,
     /// The call had no file, or it is not known.
     Unknown,

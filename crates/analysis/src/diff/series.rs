@@ -28,7 +28,6 @@ pub struct Place {
 /// Something counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Counted {
-    /// Layer.
     pub layer: Layer,
     /// What is counted.
     pub name: &'static str,
@@ -55,15 +54,12 @@ pub enum Work {
 /// The sums of some executions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// Executions.
     pub executions: Sums,
-    /// Their latency.
     pub latency_ns: Sums,
     /// Where the latency went. Without the tracer's part, which is a phase of its own; all of it adds up to the latency.
     pub times: BTreeMap<Place, Sums>,
     /// Counts of the executions.
     pub counts: BTreeMap<Counted, Sums>,
-    /// The work of their phases.
     pub work: BTreeMap<(Phase, Work), Sums>,
 }
 
@@ -80,7 +76,6 @@ impl Default for Part {
     }
 }
 
-/// Adds to one stretch of a sum.
 pub fn add<K: Ord>(sums: &mut BTreeMap<K, Sums>, key: K, stretch: usize, value: f64) {
     sums.entry(key).or_insert_with(|| vec![0.0; STRETCHES])[stretch] += value;
 }
@@ -90,7 +85,6 @@ pub fn add<K: Ord>(sums: &mut BTreeMap<K, Sums>, key: K, stretch: usize, value: 
 pub struct Statement {
     /// Latencies of the aligned executions, in order.
     pub latencies: Vec<u64>,
-    /// Their sums.
     pub sums: Part,
 }
 
@@ -106,9 +100,7 @@ pub struct Series {
 /// The sums to which an execution belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// Its statement.
     pub statement: u32,
-    /// Its stretch.
     pub stretch: u32,
     /// Whether it is not nested in another one that counts.
     pub outermost: bool,

@@ -18,7 +18,6 @@ const SMALL: f64 = 0.01;
 /// Facts that differ between any two recordings, and are not informative.
 const ALWAYS: [&str; 7] = ["trace.", "tracer.", "load.", "memory.", "clock.", "temperature.", "stacks."];
 
-/// Formats the comparison.
 pub fn text(diff: &Diff) -> String {
     let mut out = String::new();
     for (name, side) in [("A", &diff.a), ("B", &diff.b)] {

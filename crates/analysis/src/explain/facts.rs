@@ -267,7 +267,6 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Adds a slice.
     pub fn slice(&mut self, slice: &Slice) {
         let index = self.index;
         // The slices of an inner operation duplicate those of the operations around it: each slice counts for its own operation only.

@@ -131,9 +131,7 @@ pub struct Held {
 pub struct HeldRows {
     /// Of spans, by start time.
     pub spans: Positions,
-    /// Of links.
     pub links: Positions,
-    /// Of causes.
     pub causes: Positions,
 }
 
@@ -148,7 +146,6 @@ pub struct Tabling<'a> {
     pub operation_at: HashMap<u64, u32>,
     /// Texts.
     pub strings: Strings,
-    /// Disks.
     pub disks: Disks,
     carried: CarriedFiles,
     /// Positions of the drivers' commands.

@@ -19,10 +19,8 @@ const BRIEF: u64 = 8;
 /// Up to this many short-lived threads have rows of their own.
 const FEW: usize = 6;
 
-/// A layer and its lanes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayerLanes {
-    /// Name.
     pub name: &'static str,
     /// Lanes from top to bottom.
     pub lanes: Vec<Lane>,
@@ -44,7 +42,6 @@ enum Group {
     Thread(u32, u32),
     /// Threads that lived one after the other.
     ShortLived(u32),
-    /// A disk.
     Disk(u32),
 }
 

@@ -28,12 +28,10 @@ columns! {
     }
 }
 
-/// One level.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Level {
     /// Length of a part, ns.
     pub part_ns: u64,
-    /// Its cells.
     pub cells: CellColumns,
 }
 

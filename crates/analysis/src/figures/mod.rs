@@ -119,10 +119,8 @@ macro_rules! columns {
 
 use columns;
 
-/// A disk.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DiskAxis {
-    /// Name.
     pub name: String,
     /// `holds the files`, `below`, `other`.
     pub role: DiskRole,
@@ -135,15 +133,10 @@ pub struct DiskAxis {
 /// What a figure does not show.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LeftOut {
-    /// Operations.
     pub operations: usize,
-    /// Spans.
     pub spans: usize,
-    /// Links.
     pub links: usize,
-    /// Slices.
     pub slices: usize,
-    /// Causes.
     pub causes: usize,
     /// The time from which on rows are left out; `None` if nothing is left out.
     pub after_ns: Option<u64>,

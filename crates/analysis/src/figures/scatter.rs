@@ -48,18 +48,14 @@ pub struct Scatter {
     pub strings: Vec<String>,
     /// Shapes with the time in which they were active.
     pub shapes: Vec<ScatterShape>,
-    /// Disks.
     pub disks: Vec<DiskAxis>,
     /// Commands by time.
     pub points: PointColumns,
-    /// What is left out.
     pub left_out: LeftOut,
 }
 
-/// A shape in a scatter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScatterShape {
-    /// Text.
     pub text: String,
     /// `statement`, `function`, `mark`.
     pub kind: String,

@@ -41,7 +41,6 @@ columns! {
 /// A statement, function or mark.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShapeInfo {
-    /// Text.
     pub text: String,
     /// `statement`, `function`, `mark`.
     pub kind: String,
@@ -51,34 +50,26 @@ pub struct ShapeInfo {
     pub charged: f64,
 }
 
-/// A process.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProcessName {
     /// Process ID.
     pub tgid: u32,
-    /// Its name.
     pub name: String,
 }
 
-/// A file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FileInfo {
     /// Path, or a substitute if it is unknown.
     pub path: String,
-    /// Class.
     pub class: FileClass,
 }
 
-/// A loss.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LossMark {
     /// What lost records.
     pub source: &'static str,
-    /// CPU.
     pub cpu: Option<u32>,
-    /// Start.
     pub start: u64,
-    /// End.
     pub end: u64,
     /// How many.
     pub events: Option<u64>,
@@ -105,25 +96,17 @@ pub struct Timeline {
     pub levels: Vec<Level>,
     /// Spans by start time; empty if the timeline is in parts.
     pub spans: SpanColumns,
-    /// Links.
     pub links: LinkColumns,
     /// Operations by start time.
     pub operations: OperationColumns,
-    /// Shapes.
     pub shapes: Vec<ShapeInfo>,
-    /// Slices.
     pub slices: SliceColumns,
-    /// Causes.
     pub causes: CauseColumns,
     /// The parts, if the timeline is too large for one table.
     pub parts: Vec<Part>,
-    /// Files.
     pub files: Vec<FileInfo>,
-    /// Disks.
     pub disks: Vec<DiskAxis>,
-    /// Losses.
     pub losses: Vec<LossMark>,
-    /// What is left out.
     pub left_out: LeftOut,
 }
 

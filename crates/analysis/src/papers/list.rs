@@ -14,9 +14,7 @@ const LIST: &str = include_str!("../../../../experiments/papers/figures.toml");
 /// Papers and figures.
 #[derive(Debug, Deserialize)]
 pub struct List {
-    /// The papers.
     pub paper: Vec<Paper>,
-    /// Their figures.
     pub figure: Vec<Listed>,
 }
 

@@ -7,7 +7,6 @@ use model::Reason;
 /// A piece of an operation's time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Piece {
-    /// Start.
     pub start_ns: u64,
     /// Length.
     pub ns: u64,

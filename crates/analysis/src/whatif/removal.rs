@@ -28,7 +28,6 @@ pub enum Removal {
     SecondSync,
     /// Calls that create and delete rollback journals, and syncs of directories.
     JournalDelete,
-    /// Syncs of directories.
     DirectorySync,
     /// WAL checkpoints.
     Checkpoint,

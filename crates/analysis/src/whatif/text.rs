@@ -5,7 +5,6 @@ use crate::lines::{capital, line, wrapped};
 use crate::text::{digits, duration, shown};
 use model::counted;
 
-/// Formats the prediction.
 pub fn text(prediction: &Prediction) -> String {
     let mut out = String::new();
     if let Some(caveat) = prediction.caveats.against_times() {
