@@ -41,10 +41,12 @@ impl Sums {
         let file = span.file.and_then(|id| index.file(id)).map(|at| &mut self.files[at]);
         if span.layer == Layer::FileSystem {
             let Some(file) = file else { return };
-            let sum = match () {
-                () if span.is(SpanKind::MappedWrite) => &mut file.mapped_bytes_written,
-                () if span.is(SpanKind::MappedRead) => &mut file.mapped_bytes_read,
-                () => return,
+            let sum = if span.is(SpanKind::MappedWrite) {
+                &mut file.mapped_bytes_written
+            } else if span.is(SpanKind::MappedRead) {
+                &mut file.mapped_bytes_read
+            } else {
+                return;
             };
             *sum = sum.saturating_add(span.bytes);
             return;

@@ -501,9 +501,10 @@ fn losses(out: &mut String, summary: &Summary) {
     }
     if loss.intervals.is_empty() {
         out.push('\n');
-        let (none, none_seen) = match unattributed > 0.0 {
-            true => ("No record was lost", "No lost record was detected"),
-            false => ("No losses", "No losses were detected"),
+        let (none, none_seen) = if unattributed > 0.0 {
+            ("No record was lost", "No lost record was detected")
+        } else {
+            ("No losses", "No losses were detected")
         };
         let text = match check.state.as_str() {
             CHECKED => format!("{none}: the recording matches each disk's own statistics."),

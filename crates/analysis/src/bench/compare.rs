@@ -470,10 +470,7 @@ fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, 
         p: ratio.map(|r| r.p),
         p_adjusted,
         margin,
-        verdict: match m.a.estimate.is_disturbed() || m.b.estimate.is_disturbed() {
-            true => Verdict::Disturbed,
-            false => verdict,
-        },
+        verdict: if m.a.estimate.is_disturbed() || m.b.estimate.is_disturbed() { Verdict::Disturbed } else { verdict },
         second,
     }
 }
@@ -555,13 +552,14 @@ fn notes(
     notes.extend_from_slice(gates);
     // The proof of a mode, the state of a cache: what the processes report must be what is compared. Free space always differs.
     for (name, texts) in m.a.marks.iter().filter(|(name, _)| !["inner", "fs.free"].contains(&name.as_str())) {
-        let differ = |other: &BTreeMap<String, u64>| match name == MODE {
-            true => {
+        let differ = |other: &BTreeMap<String, u64>| {
+            if name == MODE {
                 let a: Vec<&str> = texts.keys().map(String::as_str).collect();
                 let b: Vec<&str> = other.keys().map(String::as_str).collect();
                 merged_marks::contradict(&a, &b)
+            } else {
+                !other.keys().eq(texts.keys())
             }
-            false => !other.keys().eq(texts.keys()),
         };
         if m.levels.is_none() && m.b.marks.get(name).is_some_and(differ) {
             notes.push(format!("the processes report different values of {name}"));

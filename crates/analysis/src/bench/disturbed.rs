@@ -83,9 +83,10 @@ impl CellEstimate {
         if disturbed > 0 {
             let by = self.gates.keys().filter_map(|name| Some((name.strip_prefix(DURING)?, failed(name)?)));
             let by: Vec<String> = by.map(|(what, n)| format!("{} {n}", crate::text::shown(what))).collect();
-            let done = match self.is_disturbed() {
-                true => "too many to exclude, so no verdict is possible; measure again on a quiet machine",
-                false => "excluded",
+            let done = if self.is_disturbed() {
+                "too many to exclude, so no verdict is possible; measure again on a quiet machine"
+            } else {
+                "excluded"
             };
             let all = model::counted(all, "process");
             notes.push(format!("{disturbed} of {all} disturbed while measured ({}), {done}", by.join(", ")));

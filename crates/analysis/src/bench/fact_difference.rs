@@ -65,14 +65,15 @@ pub fn scope(a: &Environment, b: &Environment) -> String {
         let parts: Vec<String> = ["device.model", "cpu.model"].iter().filter_map(|n| value(n)).collect();
         if parts.is_empty() { "an unknown machine".into() } else { parts.join(", ") }
     };
-    match facts(a, b).iter().any(|d| UNIT.contains(&d.fact.as_str())) {
-        true => format!(
+    if facts(a, b).iter().any(|d| UNIT.contains(&d.fact.as_str())) {
+        format!(
             "The result holds for these two units only: one {} (A) and one {} (B). Units of the same model differ \
              too.",
             name(a),
             name(b)
-        ),
-        false => format!("The result holds for this unit only: one {}.", name(a)),
+        )
+    } else {
+        format!("The result holds for this unit only: one {}.", name(a))
     }
 }
 

@@ -15,12 +15,11 @@ fn taken_apart(part: &str) -> (String, Vec<&str>) {
         let alone =
             before.is_none_or(|c| " ={,".contains(c)) && rest[end..].chars().next().is_none_or(|c| " ,}".contains(c));
         skeleton.push_str(&rest[..at]);
-        match alone {
-            true => {
-                skeleton.push('\u{0}');
-                numbers.push(&rest[at..end]);
-            }
-            false => skeleton.push_str(&rest[at..end]),
+        if alone {
+            skeleton.push('\u{0}');
+            numbers.push(&rest[at..end]);
+        } else {
+            skeleton.push_str(&rest[at..end]);
         }
         rest = &rest[end..];
     }

@@ -151,9 +151,10 @@ pub struct Process {
 /// metric, or no work where work is needed.
 pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Sample]) -> Option<Process> {
     let own: Vec<&&Sample> = samples.iter().filter(|s| s.metric == score.metric).collect();
-    let times: Vec<f64> = match run_score::is_per_run(score) {
-        true => vec![run_score::run_score(&score.metric, samples, |_| true)?.value],
-        false => own.iter().map(|s| s.value).collect(),
+    let times: Vec<f64> = if run_score::is_per_run(score) {
+        vec![run_score::run_score(&score.metric, samples, |_| true)?.value]
+    } else {
+        own.iter().map(|s| s.value).collect()
     };
     let unit = own.first()?.unit.clone();
     let work = samples.iter().find(|s| s.metric == "work").map(|s| (s.value, s.unit.clone()));

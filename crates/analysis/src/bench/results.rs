@@ -226,9 +226,10 @@ fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Samp
     };
     let costs: Vec<f64> = process.values.iter().filter_map(cost).collect();
     // The two directions of a run are not a series.
-    let series = match super::run_score::is_per_run(score) {
-        true => process.values.clone(),
-        false => samples.iter().filter(|s| s.metric == score.metric).map(|s| s.value).collect(),
+    let series = if super::run_score::is_per_run(score) {
+        process.values.clone()
+    } else {
+        samples.iter().filter(|s| s.metric == score.metric).map(|s| s.value).collect()
     };
     (costs.len() == process.values.len()).then_some(CountedProcess { row, process, costs, series })
 }

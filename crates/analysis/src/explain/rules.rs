@@ -60,9 +60,12 @@ pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> 
         case.m01(),
     ];
     let across = spans_databases(index.rows);
-    let whole = |found: Found| match across && found.remedy.contains("WAL") {
-        true => Found { remedy: format!("{}; {ACROSS}", found.remedy), ..found },
-        false => found,
+    let whole = |found: Found| {
+        if across && found.remedy.contains("WAL") {
+            Found { remedy: format!("{}; {ACROSS}", found.remedy), ..found }
+        } else {
+            found
+        }
     };
     found.into_iter().flatten().map(whole).collect()
 }
@@ -429,9 +432,10 @@ impl Case<'_> {
         }
         let others = self.statement.executions.iter().filter(|at| !self.facts.checkpoints.contains(at));
         let others: Vec<u64> = others.map(|&at| latency(self.index.rows, at as usize)).collect();
-        let beside = match others.is_empty() {
-            true => String::new(),
-            false => format!("; the others' median is {}", duration(median(&others) as f64)),
+        let beside = if others.is_empty() {
+            String::new()
+        } else {
+            format!("; the others' median is {}", duration(median(&others) as f64))
         };
         let most = self.each(|at| self.facts.ns(at, Of::Checkpoint)).into_iter().max().unwrap_or(0);
         let claim = format!(

@@ -249,9 +249,10 @@ fn is_serial(commands: &[Command]) -> bool {
     };
     let actions: BTreeSet<IoAction> = commands.iter().map(|c| c.action).collect();
     let told: Vec<(f64, f64)> = actions.into_iter().filter_map(of_action).collect();
-    match told.is_empty() {
-        false => told.iter().all(|(alone, behind)| *alone <= ALONE * behind),
-        true => scatters_by_ends(&commands),
+    if told.is_empty() {
+        scatters_by_ends(&commands)
+    } else {
+        told.iter().all(|(alone, behind)| *alone <= ALONE * behind)
     }
 }
 

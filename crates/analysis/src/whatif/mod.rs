@@ -157,9 +157,10 @@ fn has(index: &Index, phases: &Phases) -> String {
     let calls: BTreeSet<String> = crate::checkpoints::calls(index, phases)
         .map(|(_, _, call, kind)| Removal::Calls(0, call, Some(kind)).to_string().trim().to_owned())
         .collect();
-    match calls.is_empty() {
-        true => "they make no system call that is recorded".into(),
-        false => format!("their calls: {}", calls.into_iter().collect::<Vec<_>>().join(", ")),
+    if calls.is_empty() {
+        "they make no system call that is recorded".into()
+    } else {
+        format!("their calls: {}", calls.into_iter().collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -260,9 +261,10 @@ fn unknown(
         }
     }
     if let Some(delays) = change.delays {
-        said.push(match delays.serial == delays.commands {
-            true => "the device serves one command after the other, as the order and the distances of their ends tell: so it is taken to do at any depth; the scheduler's order and the driver's own limit are not replayed".into(),
-            false => "how a command's time depends on the number at the device is a straight line through the recorded ones; the scheduler's order and the driver's own limit are not replayed".into(),
+        said.push(if delays.serial == delays.commands {
+            "the device serves one command after the other, as the order and the distances of their ends tell: so it is taken to do at any depth; the scheduler's order and the driver's own limit are not replayed".into()
+        } else {
+            "how a command's time depends on the number at the device is a straight line through the recorded ones; the scheduler's order and the driver's own limit are not replayed".into()
         });
         // One in a hundred has little effect.
         if delays.extrapolated * 100 > delays.commands {
