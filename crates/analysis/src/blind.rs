@@ -46,7 +46,7 @@ const SINGLE: [(&str, &str); 13] = [
     ("sys_exit", "system calls are not recorded: no call, read or write is counted."),
     (
         "compat_calls",
-        "a 32-bit program ran; ftrace does not tell its system calls from those of 64-bit programs: they are missing or misread.",
+        "a 32-bit program ran; ftrace does not distinguish its system calls from those of 64-bit programs: they are missing or misread.",
     ),
     ("bio_queue", "bios are not recorded: none is counted, and device commands cannot be linked to pages and calls."),
     ("rq_issue", "the issue of device commands is not recorded: none is counted."),

@@ -90,7 +90,7 @@ fn alone(all: f64, own: f64) -> String {
 
 fn touched(touched: f64, all: f64, own: f64) -> String {
     match alone(all, own) {
-        own if own.is_empty() => format!("part of {touched:.2}"),
-        own => format!("{own}, part of {touched:.2}"),
+        own if own.is_empty() => format!("touches {touched:.2}"),
+        own => format!("{own}, touches {touched:.2}"),
     }
 }

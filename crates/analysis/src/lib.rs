@@ -1,10 +1,12 @@
 //! Archives to summaries: what operations, files and gaps mean.
 //!
 //! The crates that produce the archive turn events into rows and know neither statistics nor SQLite; this crate turns
-//! rows into what people read, and knows nothing of the kernel. [`rows::Rows`] holds the tables; from it come
-//! [`summary`] (the contract of `show --json`, see [`contract`]), [`show`] (the same for people), [`figures`] (what the
-//! report draws) and [`papers`] (our values beside the papers'). The meaning of SQL texts and of SQLite's files is in
-//! `sqlite`.
+//! rows into what people read, and knows nothing of the kernel. [`rows::Rows`] holds the tables of a recording; from it
+//! come [`summary`] (the contract of `show --json`, see [`contract`]), [`show`] (the same for people), [`figures`] (what
+//! the report draws), [`explain`] (findings, and where the time went), [`diff`] (two recordings, or two sides of
+//! several), [`check`] (a program's requests as a contract), [`whatif`] (predictions) and [`papers`] (our values next to
+//! the papers'). [`bench`] does the same for archives of benchmarks and network runs. The meaning of SQL texts and of
+//! SQLite's files is in `sqlite`.
 
 mod account;
 pub mod bench;

@@ -293,7 +293,7 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
     ]
 }
 
-/// Removes the times of a recording made on an emulated processor: beside the papers' they would be read as speed.
+/// Removes the times of a recording made on an emulated processor: next to the papers' they would be read as speed.
 pub fn without_emulated_times(summary: &Summary, figures: &mut [Figure]) {
     if summary.caveats.against_times().is_none() {
         return;

@@ -47,7 +47,7 @@ const HEADER: [(&str, &[&str]); 10] = [
 const NOTES: &str = "\
 Layer times are exclusive: each ns belongs to the deepest layer that was waited on; they add up to the latency.
 Counts are means per finished execution. What several share (a flush, a merged request, a commit) is counted by
-share: by bytes for data, equal among the waiters of a flush, by joining calls for a commit. \"part of\" counts
+share: by bytes for data, equal among the waiters of a flush, by joining calls for a commit. \"touches\" counts
 it as one. Nested operations count for the outer one too; \"own\" excludes them, and own counts add up to the totals.
 Writes and reads are calls that enter the file system, not pages. Quantiles interpolate (type 7). Gaps go from the end
 of one run of writes to the start of the next; a sync or another class of file ends a run.

@@ -10,7 +10,7 @@
 //! A verdict needs more than an interval without 1: the ratio must lie beyond a **margin**, 2 % or the noise that the machine
 //! shows for a cell compared with itself, if that is larger; and among many cells it must be in a list of which at most one in
 //! twenty is false ([`stats::fdr`]), since of twenty equal cells one is "significant" by chance. Equivalent means shown to be
-//! within the margin; everything else is reported as inconclusive. Mann-Whitney's test of the scores is shown beside the verdict,
+//! within the margin; everything else is reported as inconclusive. Mann-Whitney's test of the scores is shown with the verdict,
 //! also where the verdict comes from blocks.
 
 use super::LEVEL;
@@ -278,7 +278,7 @@ fn compared(
 /// Separates the pairs that are the same quantity from the others.
 fn sound<'a>(matches: Vec<Match<'a>>, rules: &Rules) -> (Vec<Match<'a>>, Vec<Incomparable>) {
     let (mut can, mut cannot) = (Vec::new(), Vec::new());
-    // An open loop sends at the rate it was given: that is neither a gain nor a loss, and is reported beside its latencies.
+    // An open loop sends at the rate it was given: that is neither a gain nor a loss, and is reported with its latencies.
     for m in matches.into_iter().filter(|m| !(m.a.is_offered() && m.b.is_offered())) {
         let why = comparable::why_not(m.a, m.b, m.levels.is_some(), rules);
         if why.is_empty() {

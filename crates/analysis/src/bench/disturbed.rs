@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(
             compare::archives(&calm, &b, &Rules::default()).results[0].verdict.name(),
             "slower",
-            "who asks for it has it"
+            "disturbances are ignored on request"
         );
         assert!(b.tables.replicates[0].gates.as_ref().unwrap().contains("overlooked"));
     }

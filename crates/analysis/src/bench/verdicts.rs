@@ -144,7 +144,7 @@ fn modes_of_different_machines_are_compared() {
     assert_eq!(c.results[0].title(), "w shape=rect: jvm-tiered -> art-jit");
     assert!((c.overall.as_ref().unwrap().speed / 0.25 - 1.0).abs() < 0.01 && c.by.is_none());
     let alone: Vec<(&str, &str)> = c.unmatched.iter().map(|u| (u.of, u.parameters["shape"].as_str())).collect();
-    assert_eq!(alone, [("b", "circle")], "other modes were not asked for");
+    assert_eq!(alone, [("b", "circle")], "other modes were not requested");
     let wrong = across(&pc, &phone, "mode", ["jvm-tiered", "art-aot"], &Rules::default()).unwrap_err().to_string();
     assert!(wrong.contains("phone has mode=art-aot; it has art-jit"), "{wrong}");
     assert!(

@@ -1,5 +1,5 @@
-//! What a verdict is made from besides the times: what the compared recordings saw, lost, and cannot carry. Every verdict passes through
-//! [`Basis::verdict`] or [`Basis::allows`].
+//! What a verdict is made from in addition to the times: what the compared recordings saw, lost, and cannot carry.
+//! Every verdict passes through [`Basis::verdict`] or [`Basis::allows`].
 
 use super::contract::{Lost, Side};
 use super::side;

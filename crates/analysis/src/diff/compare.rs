@@ -200,7 +200,7 @@ impl<'a> Both<'a> {
         match verdict {
             Verdict::Equivalent => return (verdict, "the times differ by no more than the margin".into()),
             Verdict::Inconclusive | Verdict::Disturbed => {
-                return inconclusive("the times vary too much to tell the difference from chance");
+                return inconclusive("the times vary too much to distinguish the difference from chance");
             }
             Verdict::Faster | Verdict::Slower => {}
         }
@@ -216,7 +216,7 @@ impl<'a> Both<'a> {
             }
             None => inconclusive(
                 "the times differ, but not in phases that did different work: with one recording of each, a slower device or program \
-                 cannot be told from a busier machine",
+                 cannot be distinguished from a busier machine",
             ),
         }
     }

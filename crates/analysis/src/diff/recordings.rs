@@ -204,7 +204,7 @@ pub fn why(one: &Compared) -> String {
             )
         }
         Verdict::Inconclusive | Verdict::Disturbed => {
-            format!("{sides}: those of a side differ too much to tell the difference from chance")
+            format!("{sides}: those of a side differ too much to distinguish the difference from chance")
         }
         Verdict::Slower | Verdict::Faster => {
             format!("{sides}: the difference is more than those of a side differ among themselves")

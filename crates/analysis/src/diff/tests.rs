@@ -106,7 +106,7 @@ fn few_executions_have_no_verdict() {
     let diff = diff(&recording(&vec![insert(); 5]), &recording(&vec![more; 5]));
     assert_eq!((diff.verdict.name(), diff.latency_ns.interval), ("inconclusive", None));
     assert!(diff.why.contains("too few"), "{}", diff.why);
-    assert_eq!(count(&diff, "flushes", None), (2.0, 4.0, false), "told, but not judged");
+    assert_eq!(count(&diff, "flushes", None), (2.0, 4.0, false), "reported, but not judged");
 }
 
 #[test]

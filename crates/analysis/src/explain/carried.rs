@@ -8,7 +8,7 @@ use model::{Layer, Relation, SpanFlag};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Maximum number of writers that are told apart.
+/// Maximum number of writers that are distinguished.
 const WRITERS: usize = 8;
 
 /// What spans of the layers below the file system carry.

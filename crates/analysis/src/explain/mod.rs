@@ -131,7 +131,7 @@ fn both<E>(
         });
         let mut summary = Summarising::new(index);
         let read = slices(&mut |group| {
-            // It waits for groups until there is no more; should it have panicked, that is told below.
+            // It waits for groups until there is no more; should it have panicked, that is reported below.
             let _ = send.send(group.clone());
             group.iter().for_each(|slice| summary.slice(&slice));
         });
@@ -315,7 +315,7 @@ fn finding(index: &Index, statement: &Statement, found: Found, all: u64) -> Opti
     let saving = found.saving_ns.map(|ns| ns.min(time));
     let of_time = |end: f64| saving.map(|ns| (ns as f64 * end / share) as u64);
     let saving_interval_ns = interval.as_ref().and_then(|e| Some([of_time(e.low)?, of_time(e.high)?]));
-    // A time beside the executions is saved whole: without a saving, its length is unknown, too.
+    // A time outside the executions is saved whole: without a saving, its length is unknown, too.
     let known = found.beside.is_none() || saving.is_some();
     Some(Finding {
         code: found.code.into(),

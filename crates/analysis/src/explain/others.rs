@@ -141,7 +141,7 @@ impl Others {
     }
 }
 
-/// Returns the last of some commands that was in flight on the same disk.
+/// Returns the last of some commands that was in flight at a time on the same disk.
 fn before<'a>(all: &HashMap<u32, Vec<&'a Command>>, command: &Command, at: u64) -> Option<&'a Command> {
     let all = all.get(&command.disk)?;
     let next = all.partition_point(|other| other.start_ns <= at);

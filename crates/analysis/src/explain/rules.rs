@@ -173,7 +173,7 @@ impl Case<'_> {
             return None;
         }
         let claim = format!(
-            "beside {} of the database's journal, {} of the {} that the device writes are the file system's own journal and metadata",
+            "in addition to {} of the database's journal, {} of the {} that the device writes are the file system's own journal and metadata",
             bytes(journal),
             bytes(own),
             bytes(device)
@@ -237,7 +237,7 @@ impl Case<'_> {
                 code: "F01",
                 title: "two or more flushes a commit",
                 claim: format!(
-                    "{} flushes and {} syncs an execution, of which one makes a transaction durable; the time is that of all but the longest",
+                    "{} flushes and {} syncs an execution, where one would suffice; counted: all but the longest",
                     count(self.mean(|at| flushes(at).into())),
                     count(self.mean(|at| self.facts.syncs.get(&at).map_or(0.0, |(n, _)| (*n).into())))
                 ),
@@ -471,7 +471,7 @@ impl Case<'_> {
             code: "S03",
             title: "statement prepared for every execution",
             claim: format!(
-                "{having} of {} come right after a prepare on their thread, which {takes}, beside their own time",
+                "{having} of {} come right after a prepare on their thread, which {takes}, in addition to their own time",
                 counted(self.count(), "execution"),
             ),
             executions: having as u64,

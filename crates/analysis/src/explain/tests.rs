@@ -272,7 +272,7 @@ fn prepare_before_every_execution_is_found() {
     let s03 = the(&done, "S03");
     assert_eq!((s03.executions, s03.time_ns), (30, Some(30 * 400)));
     for share in [s03.share, s03.share_of_all] {
-        assert!((share.unwrap() - 0.4).abs() < 1e-9, "beside 600 ns of its own: {s03:?}");
+        assert!((share.unwrap() - 0.4).abs() < 1e-9, "in addition to 600 ns of its own: {s03:?}");
     }
     // The cost of a trap after it read the clock is not part of the prepare.
     let price = [("", "500"), (".low", "450"), (".high", "600"), (".inside", "150")];

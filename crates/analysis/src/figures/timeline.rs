@@ -246,7 +246,7 @@ fn not_held(all: usize, left: usize, listed: usize, operations: usize, window: b
     if left == 0 && listed == 0 {
         return String::new();
     }
-    let first = if window { "the time that was asked for and then " } else { "" };
+    let first = if window { "the requested time and then " } else { "" };
     let spans = format!(
         "Of {all} recorded spans, this page has room for {}: those of {first}the parts with the slowest operations. The others are drawn \
          as how busy each row was. ",

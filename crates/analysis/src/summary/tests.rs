@@ -119,7 +119,7 @@ fn exclusive_times_add_up_to_latency() {
 #[test]
 fn every_command_is_accounted_for() {
     let account = summarise(&case::rows()).device_commands;
-    assert_eq!(account.total, 5, "the disk below is told apart");
+    assert_eq!(account.total, 5, "the disk below is counted separately");
     let sum = account.attributed + account.other_processes + account.unattributed + account.tracer;
     assert!(near(sum, 5.0));
     assert!(near(account.by_operations, 2.5) && near(account.other_processes, 0.5));

@@ -157,7 +157,7 @@ fn absent_removal_names_calls_that_there_are() {
         "{error}"
     );
     assert_eq!(whatif(&recording(&[]), &asked("flush")), Err(Error::Nothing));
-    // Beside another one, too; but what the other one already removed is not absent.
+    // In addition to another one, too; but what the other one already removed is not absent.
     for names in [["sync", "checkpoint"], ["checkpoint", "sync"], ["checkpoint", "unlink"]] {
         let without = names.iter().map(|name| name.parse().unwrap()).collect();
         let error = whatif(&rows, &Asked { without, ..Asked::default() }).unwrap_err().to_string();
