@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Maximum number of distinct sleeps kept for a statement; the longest are kept.
 const KEPT: usize = 16;
-/// Maximum number that `show` prints, and the smallest share of the statement's total time of a single sleep for which it is printed.
+/// Maximum number of sleeps that `show` prints for a statement.
 const PRINTED: usize = 3;
 /// Maximum number of functions of either side in a line.
 const FUNCTIONS: usize = 6;
@@ -122,7 +122,7 @@ fn system_call(kernel: &str) -> Option<&str> {
     kernel.lines().rev().find_map(|name| call(name).map(|from| &name[from..]))
 }
 
-/// Adds the sleeps that `show` prints.
+/// Adds the sleeps that `show` prints: the longest ones, each at least a thousandth of the statement's time `sum_ns`.
 pub fn text(out: &mut String, waits: &[SlowWait], sum_ns: u64) {
     for wait in waits.iter().filter(|w| w.longest_ns.saturating_mul(1000) >= sum_ns).take(PRINTED) {
         wrapped(out, "  slow wait    ", &line(wait));

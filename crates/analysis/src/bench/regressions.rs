@@ -5,7 +5,7 @@ use super::compare::{Compared, Pair};
 use crate::text::shown;
 use model::counted;
 
-/// The result.
+/// Whether the build passes, and why not.
 #[derive(Debug)]
 pub struct Verdict {
     /// Nothing is slower, and nothing could hide a slowdown.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use stats::cells::{self, Cell, Pairing};
 use stats::verdict::{self, Better, Verdict};
 
-/// The result.
+/// How often the same command under two names seemed to differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SelfTest {
     /// Number of comparisons.

@@ -47,7 +47,7 @@ pub struct Both<'a> {
     draws: Option<&'a Draws>,
 }
 
-/// The result.
+/// The verdict on the times of two parts, with the difference broken down.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     pub verdict: Verdict,

@@ -30,7 +30,7 @@ const AMPLIFICATION: f64 = 4.0;
 /// The file system's own share of the device's writes from which on it is reported.
 const OWN_PART: f64 = 0.2;
 
-/// The quota's share of the time waiting for a CPU from which on it is reported as the cause.
+/// The quota's share of the time waiting for a CPU from which on it is reported, and from which on it is the cause.
 const TOLD: f64 = 0.1;
 const THROTTLED: f64 = 0.5;
 
