@@ -3,7 +3,7 @@
 //! beside those of our trace.
 //!
 //! The papers print their figures as plots without tables; only what the text states is here, with its system. A paper's
-//! number is only in [`Stated`]; ours is in [`Row::ours`], absent if the trace does not contain it. Nothing is averaged,
+//! number is only in [`PaperStatement`]; ours is in [`Row::ours`], absent if the trace does not contain it. Nothing is averaged,
 //! scaled or compared between the two: their disks, kernels and SQLite are of 2009 to 2012.
 
 pub mod both;
@@ -374,7 +374,7 @@ fn gap(
 }
 
 /// Formats the figures of one or several recordings as Markdown tables: the papers' numbers, a column for each named recording,
-/// and how the values were obtained. All recordings have the figures of [`compare`], or the same subset of them.
+/// and how the values were obtained. All recordings have the figures of [`measured_figures`], or the same subset of them.
 pub fn markdown(recordings: &[(String, Vec<Figure>)]) -> String {
     let mut out = String::new();
     let Some((_, first)) = recordings.first() else { return out };

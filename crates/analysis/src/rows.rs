@@ -280,7 +280,7 @@ impl<'a> Index<'a> {
 /// Positions of consecutively assigned numbers, such as the span numbers assigned by the linker.
 #[derive(Debug)]
 enum Places {
-    /// By number; missing ones are [`ABSENT`].
+    /// By number; missing ones are [`NO_POSITION`].
     Dense(Vec<u32>),
     /// For archives not written by Fathom.
     Sparse(HashMap<u64, u32>),

@@ -87,7 +87,7 @@ impl Prices {
 /// Time that the recording took from an execution, in ns.
 #[derive(Debug, Clone, Copy, Default)]
 struct TracerTime {
-    /// By [`LAYERS`].
+    /// By [`DEDUCTED_LAYERS`].
     layers: [f64; 4],
     low: f64,
     high: f64,
@@ -203,7 +203,7 @@ pub fn taken(index: &Index, prices: Prices, running: &Times) -> Vec<[(Layer, u64
     parts(index, prices).into_iter().enumerate().map(fitted).collect()
 }
 
-/// Returns the recording's part of one execution by [`LAYERS`], limited to the time it was running there.
+/// Returns the recording's part of one execution by [`DEDUCTED_LAYERS`], limited to the time it was running there.
 fn fitted(at: usize, part: TracerTime, running: &Times) -> [u64; 4] {
     let room = LAYERS.map(|layer| running.of(at, layer));
     let mut taken: [u64; 4] = std::array::from_fn(|i| (part.layers[i].round() as u64).min(room[i]));

@@ -60,7 +60,7 @@ impl Incomparable {
 /// Returns the direction of both scores, or an error if it is unknown, or not the same.
 ///
 /// # Errors
-/// [`Error::Directions`], [`Error::NoDirection`].
+/// [`Error::OppositeDirections`], [`Error::NoDirection`].
 pub fn better(a: &Measured, b: &Measured, rules: &Rules) -> Result<Better, Error> {
     let of = |m: &Measured| m.better().or(rules.better);
     match (of(a), of(b)) {

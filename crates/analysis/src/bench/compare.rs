@@ -3,9 +3,9 @@
 //! Cells match if their design's name and all their factors are equal; cells without a counterpart are listed. The ratio is
 //! that of the scores, B to A: A is the old state and B the new one. Its interval comes from the differences between processes
 //! ([`stats::cells`]); two cells of one archive are compared within blocks, cells of two archives are not, since nothing links
-//! their blocks. One factor may differ on purpose ([`across`]): a host and a phone name their modes differently.
+//! their blocks. One factor may differ on purpose ([`compare_across`]): a host and a phone name their modes differently.
 //!
-//! Cells that are different quantities ([`super::comparable`]: another command, unit or direction) are listed as such and not compared.
+//! Cells that are different quantities ([`super::comparability`]: another command, unit or direction) are listed as such and not compared.
 //!
 //! A verdict needs more than an interval without 1: the ratio must lie beyond a **margin**, 2 % or the noise that the machine
 //! shows for a cell compared with itself, if that is larger; and among many cells it must be in a list of which at most one in

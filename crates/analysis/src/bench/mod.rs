@@ -3,9 +3,9 @@
 //! An archive holds what each process printed. This module turns that into one number per cell, in three steps that
 //! never use other cells:
 //!
-//! 1. **A process** ([`process`]): its iterations are classified ([`stats::steady`]), and the steady ones are kept, with their
+//! 1. **A process** ([`evaluate_process`]): its iterations are classified ([`stats::steady`]), and the steady ones are kept, with their
 //!    outliers. A process without a steady state contributes all its iterations, and is classified accordingly.
-//! 2. **A cell** ([`estimate`]): the median of the processes' means, with an interval from the differences between processes
+//! 2. **A cell** ([`estimate_cells`]): the median of the processes' means, with an interval from the differences between processes
 //!    ([`stats::cells`]).
 //! 3. **The score**: for a rate, work divided by that time, and likewise the bounds of the interval. Times of iterations are
 //!    averaged and then inverted, since the mean of rates is not the rate of the mean time.
@@ -202,7 +202,7 @@ pub struct CellEstimate {
     pub class: Option<Consistency>,
     /// Number of processes in the estimate.
     pub processes: usize,
-    /// Number of processes with a result that are excluded, since others disturbed them ([`disturbed`]).
+    /// Number of processes with a result that are excluded, since others disturbed them ([`disturbance`]).
     pub left_out: usize,
     /// Number of processes without a result.
     pub failed: usize,
@@ -217,7 +217,7 @@ pub struct CellEstimate {
     /// The largest share of a process's time that was spent in outliers.
     pub outlier_share: f64,
     /// How many processes each gate passed, marked, or could not evaluate: gate, state, number. Includes those for the time in
-    /// which they ran ([`disturbed`]).
+    /// which they ran ([`disturbance`]).
     pub gates: BTreeMap<String, BTreeMap<String, u64>>,
     /// Whether all of these processes checked their results; `None` if none reports it.
     pub verified: Option<bool>,

@@ -1,6 +1,6 @@
 //! What a recording (`fathom record`) captured while network runs were in progress, as time series on the runs' axis: latencies
 //! of its operations and calls on files, and the throughput of its disks. Both archives have CLOCK_BOOTTIME, so no alignment is
-//! needed: times are used as they are, if they are from the same clock (required by [`crate::bench::flows::flows_of`]).
+//! needed: times are used as they are, if they are from the same clock (required by [`crate::bench::flows::flows_of_runs`]).
 
 use crate::host_clock::HostClock;
 use crate::rows::{IoAction, Rows};

@@ -160,7 +160,7 @@ pub fn judge(contract: &Contract, runs: &[Vec<Difference>], last: Option<&Observ
 const CONFIRM: usize = 3;
 
 /// Compares traced runs with the contract: runs again until one run matches the contract, or a difference has occurred in
-/// [`CONFIRM`] of them. `next` runs the command; its inner error is the reason why it cannot be traced, and is passed on.
+/// [`CONFIRMING_RUNS`] of them. `next` runs the command; its inner error is the reason why it cannot be traced, and is passed on.
 ///
 /// # Errors
 /// That of `next`.

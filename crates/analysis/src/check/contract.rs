@@ -163,7 +163,7 @@ impl Contract {
     /// Parses the file's text.
     ///
     /// # Errors
-    /// See [`Unreadable`].
+    /// See [`ContractError`].
     pub fn parse(text: &str) -> Result<Self, Unreadable> {
         #[derive(Deserialize)]
         struct Version {

@@ -45,7 +45,7 @@ impl Difference {
 /// The result of a check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// [`VERSION`].
+    /// [`OUTCOME_VERSION`].
     pub version: u32,
     /// Whether the run matches the contract.
     pub passed: bool,

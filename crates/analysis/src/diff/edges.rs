@@ -5,7 +5,7 @@
 //! hide such things: one more flush in every hundredth execution is 4.01 instead of 4.00.
 //!
 //! An edge in only one recording may be chance, such as a single page-cache miss. If it were chance, each of its occurrences
-//! would be in either recording with equal probability: from [`SURE`] on, it is not chance that all are in one (p < 0.01).
+//! would be in either recording with equal probability: from [`SURE_OCCURRENCES_MIN`] on, it is not chance that all are in one (p < 0.01).
 //! Requests of a program are counted by executions. Effects in the system below come in clusters, for as long as a machine is
 //! busy: these are counted by stretches.
 

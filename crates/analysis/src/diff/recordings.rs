@@ -10,7 +10,7 @@
 //! % of those reported are false ([`stats::fdr`]).
 //!
 //! **Uncertainty.** The test detects that the sides differ, not why: if all of A were made before all of B, whatever changed on
-//! the machine in between counts as a difference. [`apart`] detects this, and the text reports it.
+//! the machine in between counts as a difference. [`sides_are_apart`] detects this, and the text reports it.
 
 use super::basis::Basis;
 use super::contract::{Compared, Recordings};

@@ -26,7 +26,7 @@ const NAMED: usize = 5;
 const STACKS: usize = 3;
 /// Leaves from this share on are listed, however many there are.
 const LARGE: f64 = 0.1;
-/// Of the largest, so many are in any case, if they have [`NOTICEABLE`].
+/// Of the largest, so many are in any case, if they have [`NOTICEABLE_SHARE_MIN`].
 const FEWEST: usize = 3;
 const NOTICEABLE: f64 = 0.02;
 
@@ -72,7 +72,7 @@ struct Sums {
 /// Collects the account in one pass over the slices.
 pub struct Accounting<'a> {
     index: &'a Index<'a>,
-    /// The place of each outermost finished operation among them, in order of their starts; [`NONE`] for others.
+    /// The place of each outermost finished operation among them, in order of their starts; [`NO_PLACE`] for others.
     places: Vec<u32>,
     executions: usize,
     leaves: HashMap<Key<'a>, Sums>,

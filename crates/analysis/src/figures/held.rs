@@ -313,7 +313,7 @@ impl<'a> Tabling<'a> {
 
 /// File and first byte of requests and commands: those of the bios they carry, if all are of one file.
 struct CarriedFiles {
-    /// The number of each span's entry, by position; [`NONE`] if it has none.
+    /// The number of each span's entry, by position; [`NO_ENTRY`] if it has none.
     number: Vec<u32>,
     found: Vec<(Option<u64>, Option<u64>)>,
 }

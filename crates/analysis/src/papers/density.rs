@@ -1,9 +1,9 @@
 //! Figure 5 of paper 004: over a longer time INSERTs are dense in some regions and sparse in others. This module finds the sparse
 //! ones and lists them, with the device's activity in them.
 //!
-//! An INSERT's period is the time from the end of the previous one to its own end. A period of more than [`SPARSE`] times the
-//! median is sparse; a region may include up to [`BRIDGED`] dense ones. The paper's regions were drawn by eye, without a
-//! threshold: this one is ours.
+//! An INSERT's period is the time from the end of the previous one to its own end. A period of more than
+//! [`SPARSE_PERIOD_RATIO_MIN`] times the median is sparse; a region may include up to [`BRIDGED_INSERTS_MAX`] dense ones. The
+//! paper's regions were drawn by eye, without a threshold: this one is ours.
 
 use super::{find_shape, shown};
 use crate::Rows;

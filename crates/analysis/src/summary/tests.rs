@@ -1,4 +1,4 @@
-//! Every number of [`crate::case`]'s small trace, checked by hand.
+//! Every number of [`crate::small_trace`]'s small trace, checked by hand.
 
 use super::*;
 use crate::case;

@@ -6,7 +6,7 @@
 //! the effect of a change on *others* is not included, as [`Prediction::unknown`](contract::Prediction) states.
 //!
 //! The error of such predictions was measured: each was made, then the change was made, on real programs (docs/results/whatif.md,
-//! by `make truth`). [`MODEL`] summarises such a table, and widens the interval.
+//! by `make truth`). [`MODEL_ERROR`] summarises such a table, and widens the interval.
 
 pub mod contract;
 mod depth;
