@@ -9,24 +9,10 @@ use std::path::Path;
 pub enum Error {
     /// There is no such workload or sweep.
     #[error("unknown {what} {word:?}; expected one of {names}, or a file: DESIGN.toml")]
-    Unknown {
-        /// The expected kind.
-        what: &'static str,
-        /// The word.
-        word: String,
-        /// The existing names.
-        names: String,
-    },
+    Unknown { what: &'static str, word: String, names: String },
     /// The file cannot be read.
     #[error("{tried} {word}: {error}")]
-    Io {
-        /// The operation.
-        tried: &'static str,
-        /// The file.
-        word: String,
-        /// The reason.
-        error: io::Error,
-    },
+    Io { tried: &'static str, word: String, error: io::Error },
     /// The design is invalid.
     #[error(transparent)]
     Design(#[from] crate::Error),
@@ -84,17 +70,11 @@ pub fn names() -> Result<Vec<String>> {
 }
 
 /// Returns the workload that `bench selftest` compares with itself.
-///
-/// # Errors
-/// It is invalid, which the tests would detect.
 pub fn selftest() -> Result<Workload> {
     Ok(Workload::parse(SELFTEST.0, SELFTEST.1)?)
 }
 
 /// Finds the sweep of a network of that name, or the design in that file.
-///
-/// # Errors
-/// There is none.
 pub fn find_sweep(word: &str) -> Result<Runnable> {
     let all = sweeps()?;
     if is_file(word) || all.iter().any(|w| w.name == word) {
@@ -109,9 +89,6 @@ fn is_file(word: &str) -> bool {
 }
 
 /// Finds the workload of that name, or the design in that file.
-///
-/// # Errors
-/// There is none.
 pub fn find(word: &str) -> Result<Runnable> {
     if !is_file(word) {
         let (cluster, devices) = (word == "cluster", word == "cluster-devices");

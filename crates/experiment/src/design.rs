@@ -38,7 +38,6 @@ pub struct Design {
     pub words: BTreeMap<String, Vec<String>>,
     /// The disk to which `{disk}` and `{device}` refer.
     pub disk: Option<DiskWanted>,
-    /// The cells to compare.
     #[serde(rename = "cell")]
     pub cells: Vec<Cell>,
     /// For a workload of the suite: what is estimated, and when to stop.
@@ -54,7 +53,6 @@ pub struct Design {
 pub struct Plan {
     /// What is estimated.
     pub score: Score,
-    /// Further scores of the same processes.
     #[serde(default)]
     pub also: Vec<ExtraScore>,
     /// Half-width of every cell's interval at which the run ends, as a fraction of the estimate.
@@ -94,7 +92,6 @@ fn two_minutes() -> u64 {
 pub struct DiskWanted {
     /// Its kind as known to the maker, such as `loop-ram-ext4`.
     pub kind: String,
-    /// Its size.
     pub size_mib: u64,
     /// How often it is recreated.
     #[serde(default)]
@@ -115,7 +112,6 @@ pub enum Fresh {
 }
 
 impl Fresh {
-    /// Its name in a design.
     pub fn name(self) -> &'static str {
         match self {
             Self::Replicate => "replicate",

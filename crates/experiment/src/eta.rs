@@ -16,7 +16,6 @@ const BOUNDLESS: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// What is known about a design before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Its estimated time.
     pub budget: Duration,
     /// How that limits the design.
     pub limit: Limit,

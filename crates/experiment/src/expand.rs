@@ -137,9 +137,6 @@ fn stand_in<'a>(factor: &'a Factor, value: &str, choices: &Choices) -> Option<(&
 }
 
 /// The workload's first cell, twice: the design of `bench selftest`.
-///
-/// # Errors
-/// Same as [`expand`].
 pub fn against_itself(workload: &Workload, blocks: u64, seed: u64) -> Result<Design, Error> {
     let choices = Choices { blocks: Some(blocks), seed, ..Choices::default() };
     let mut design = expand(workload, &choices)?;

@@ -45,7 +45,6 @@ pub struct Mark {
     /// The reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
-    /// Its unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     /// The required value, the reason for a missing one, or the battery's status.

@@ -86,9 +86,6 @@ fn pipe() -> io::Result<[OwnedFd; 2]> {
 
 /// Makes `command`, when it is spawned, run under a guard, in a process group of its own that the guard leads. Its `Child` is the
 /// guard, which ends as the command ends: with its status, or by its signal.
-///
-/// # Errors
-/// No pipe can be created.
 pub fn guard(command: &mut Command) -> io::Result<GuardHandle> {
     let [read, write] = pipe()?;
     let [hears, tells] = pipe()?;

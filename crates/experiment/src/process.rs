@@ -35,7 +35,6 @@ const JUMP_NS: f64 = 100e6;
 pub struct Line {
     /// Name of the metric.
     pub metric: String,
-    /// Its unit.
     #[serde(default)]
     pub unit: String,
     /// Time, CLOCK_BOOTTIME in ns.
@@ -70,7 +69,6 @@ pub struct Outcome {
     pub failure: Option<String>,
     /// Whether that is because it was interrupted.
     pub interrupted: bool,
-    /// Its resource usage.
     pub own: ResourceUse,
 }
 

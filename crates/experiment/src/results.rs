@@ -14,13 +14,10 @@ const LEVEL: f64 = 0.95;
 /// A cell that has no (further) results here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absent {
-    /// Its name.
     pub cell: String,
-    /// The reason.
     pub why: String,
 }
 
-/// All results.
 #[derive(Debug, Clone)]
 pub struct Results {
     /// The design as it was run.
@@ -29,9 +26,7 @@ pub struct Results {
     pub cells: Vec<DesignCell>,
     /// The replicates in the order in which they ran.
     pub replicates: Vec<Replicate>,
-    /// Their samples.
     pub samples: Vec<Sample>,
-    /// Their marks.
     pub marks: Vec<MarkRow>,
     /// The cells that could not run, with the reasons.
     pub absent: Vec<Absent>,
@@ -65,7 +60,6 @@ impl Stopped {
         }
     }
 
-    /// Parses a name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Blocks, Self::Precision, Self::Budget, Self::Nothing].into_iter().find(|s| s.name() == name)
     }
@@ -74,7 +68,6 @@ impl Stopped {
 /// A cell compared with the baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// The cell.
     pub cell: String,
     /// Median of the metric over its replicates; `None` if it has none.
     pub median: Option<f64>,

@@ -15,12 +15,7 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// The archive is not a benchmark.
     #[error("{} is {kind}, not a benchmark: nothing to resume", dir.shown())]
-    NoBenchmark {
-        /// The archive.
-        dir: PathBuf,
-        /// Its kind.
-        kind: ArchiveKind,
-    },
+    NoBenchmark { dir: PathBuf, kind: ArchiveKind },
     /// It ended before its designs were stored.
     #[error("{} was interrupted before its designs were stored; start a new run", .0.shown())]
     NoDesigns(PathBuf),
@@ -30,16 +25,9 @@ pub enum Error {
          resume, or start a new run",
         dir.shown()
     )]
-    OtherStorage {
-        /// The archive.
-        dir: PathBuf,
-        /// The difference.
-        other: String,
-    },
-    /// The log.
+    OtherStorage { dir: PathBuf, other: String },
     #[error(transparent)]
     Store(#[from] store::Error),
-    /// The archive.
     #[error(transparent)]
     Archive(#[from] archive::Error),
 }

@@ -19,9 +19,7 @@ const PREFIX: &str = "fathom-run-";
 #[derive(Debug, thiserror::Error)]
 #[error("cannot create a directory in {}: {source}", parent.shown())]
 pub struct NoDirectory {
-    /// The parent directory.
     pub parent: PathBuf,
-    /// The reason.
     #[source]
     pub source: io::Error,
 }
@@ -29,7 +27,6 @@ pub struct NoDirectory {
 /// A directory that is removed with its contents.
 #[derive(Debug)]
 pub struct Scratch {
-    /// The directory.
     pub path: PathBuf,
     /// Its lock, unless the file system has none.
     _lock: Option<File>,
@@ -37,9 +34,6 @@ pub struct Scratch {
 
 impl Scratch {
     /// Makes a new directory in `parent`.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn new(parent: &Path) -> Result<Self, NoDirectory> {
         let failed = |source| NoDirectory { parent: parent.into(), source };
         loop {

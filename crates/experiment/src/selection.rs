@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The selection.
 #[derive(Default)]
 pub struct Selection {
     /// Workloads and designs, in the order in which they are run.
@@ -40,7 +39,6 @@ pub enum Error {
     Parameter {
         /// The parameter as given.
         name: String,
-        /// The selected workloads.
         workloads: Vec<String>,
     },
     /// None of them uses files on storage under test.

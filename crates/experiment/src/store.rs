@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 /// Why a log cannot be written, or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The archive.
     #[error(transparent)]
     Archive(#[from] archive::Error),
     /// A stored design is damaged.
@@ -21,7 +20,6 @@ pub enum Error {
     Damaged {
         /// The design's name.
         name: String,
-        /// The reason.
         why: serde_json::Error,
     },
     /// A design cannot be serialised.
@@ -38,7 +36,6 @@ pub enum Error {
         shell_word(&dir.join("tables")),
     )]
     Cut {
-        /// The archive.
         dir: PathBuf,
         /// Processes in the log.
         logged: u64,
@@ -57,17 +54,11 @@ pub struct Store {
 
 impl Store {
     /// Creates a log.
-    ///
-    /// # Errors
-    /// The archive's.
     pub fn create(dir: &Path) -> Result<Self, Error> {
         Ok(Self { log: RunsWriter::create(dir)?, design: 0, cells: 0 })
     }
 
     /// Resumes a log; a damaged one from its intact lines: then the second value describes what is missing.
-    ///
-    /// # Errors
-    /// The archive's.
     pub fn resume(dir: &Path) -> Result<(Self, Option<String>), Error> {
         let (log, mended) = RunsWriter::resume(dir)?;
         let mut store = Self { log, design: 0, cells: 0 };
@@ -81,31 +72,21 @@ impl Store {
         Ok((store, Some(warning)))
     }
 
-    /// Returns its contents.
     pub fn runs(&self) -> &Runs {
         self.log.runs()
     }
 
     /// Writes an entry.
-    ///
-    /// # Errors
-    /// The archive's.
     pub fn push(&mut self, entry: Entry) -> Result<(), Error> {
         Ok(self.log.push(entry)?)
     }
 
     /// Returns the designs of the log, as they were run.
-    ///
-    /// # Errors
-    /// One is damaged.
     pub fn designs(&self) -> Result<Vec<Design>, Error> {
         designs(self.runs())
     }
 
     /// Stores the designs to be run.
-    ///
-    /// # Errors
-    /// The archive's.
     pub fn plan(&mut self, designs: &[Design]) -> Result<(), Error> {
         self.log.push(Entry::Planned { cells: designs.iter().map(|d| d.cells.len() as u64).collect() })?;
         for (id, design) in (0..).zip(designs) {
@@ -130,9 +111,6 @@ impl Store {
     }
 
     /// Marks design `at` as finished.
-    ///
-    /// # Errors
-    /// The archive's.
     pub fn end(&mut self, at: usize, why: Stopped) -> Result<(), Error> {
         let replicates = Some(self.runs().replicates_of(at as u64));
         self.push(Entry::Stopped { design: at as u64, why: why.name().into(), replicates })
@@ -148,9 +126,6 @@ fn designs(runs: &Runs) -> Result<Vec<Design>, Error> {
 }
 
 /// Returns the comparisons of a log: the designs with a baseline.
-///
-/// # Errors
-/// A design is damaged.
 pub fn comparisons(runs: &Runs) -> Result<Vec<Results>, Error> {
     let all = designs(runs)?;
     Ok((0..).zip(&all).filter(|(_, d)| d.baseline.is_some()).map(|(at, d)| results(runs, at, d)).collect())
@@ -248,9 +223,6 @@ impl Sink for Store {
 
 /// Reads the log of an archive; of a damaged one, its intact lines. Its designs are then not finished. The second value describes
 /// what is missing.
-///
-/// # Errors
-/// The archive's.
 pub fn read(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
     let mut warnings = Vec::new();
     let (mut runs, damage) = Runs::salvage(dir)?;

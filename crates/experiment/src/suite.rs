@@ -39,7 +39,6 @@ pub struct Workload {
     /// What is estimated; by default a rate.
     #[serde(default)]
     pub score: Score,
-    /// Further scores of the same processes.
     #[serde(default)]
     pub also: Vec<ExtraScore>,
     /// How long it is run.
@@ -91,7 +90,6 @@ pub struct Score {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExtraScore {
-    /// The metric.
     pub metric: String,
     /// Unit of the score; by default the metric's own.
     #[serde(default)]
@@ -248,7 +246,6 @@ pub struct Skip {
     /// Values by factor.
     #[serde(deserialize_with = "lists")]
     pub when: BTreeMap<String, Vec<String>>,
-    /// The reason.
     pub because: String,
 }
 
@@ -309,7 +306,6 @@ fn maybe_words<'de, D: Deserializer<'de>>(from: D) -> Result<Option<BTreeMap<Str
 pub struct NotAllowed {
     /// The factor's name.
     pub factor: String,
-    /// The given value.
     pub value: String,
     /// The allowed values, for people.
     pub allowed: String,
@@ -324,9 +320,6 @@ impl From<NotAllowed> for String {
 
 impl Factor {
     /// Checks that `value` is allowed.
-    ///
-    /// # Errors
-    /// The allowed values.
     pub fn check(&self, value: &str) -> Result<(), NotAllowed> {
         let allowed = self.free
             || self.directory
@@ -381,7 +374,6 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Returns the factor of that name.
     pub fn factor(&self, name: &str) -> Option<&Factor> {
         self.factors.iter().find(|f| f.name == name)
     }

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 pub enum Notice {
     /// An archive is being opened whose tables must be made first.
     Building {
-        /// The archive.
         archive: PathBuf,
         /// Why.
         why: Occasion,
@@ -104,9 +103,6 @@ pub fn make(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
 }
 
 /// The same if `meta.json` is missing or damaged: uses what the log contains.
-///
-/// # Errors
-/// Same as [`make`].
 fn make_without_meta(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
     let (runs, _) = Runs::salvage(dir)?;
     let began = runs.runs.first().and_then(|run| run.replicate.start_unix_ns).unwrap_or(0);

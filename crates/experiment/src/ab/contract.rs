@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 /// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// The result.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// [`VERSION`].
@@ -39,12 +38,9 @@ pub struct Outcome {
     pub sources: BTreeMap<String, String>,
 }
 
-/// One command.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
-    /// Its name.
     pub name: String,
-    /// The command line.
     pub command: String,
     /// Whether it is a repetition of the first.
     pub control: bool,
@@ -60,23 +56,17 @@ pub struct Measured {
     pub metrics: BTreeMap<String, Metric>,
 }
 
-/// A metric's values over processes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Metric {
-    /// Median.
     pub median: f64,
-    /// Mean.
     pub mean: f64,
-    /// Minimum.
     pub min: f64,
-    /// Maximum.
     pub max: f64,
 }
 
 /// A command compared with the first.
 #[derive(Debug, Clone, Serialize)]
 pub struct Compared {
-    /// The command's name.
     pub name: String,
     /// The name of the first command.
     pub baseline: String,

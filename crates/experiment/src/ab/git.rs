@@ -15,21 +15,14 @@ pub enum Error {
     Range(String),
     /// git is not installed, or failed.
     #[error("git {what}: {why}")]
-    Git {
-        /// Its arguments.
-        what: String,
-        /// Its message.
-        why: String,
-    },
+    Git { what: String, why: String },
     /// A commit cannot be built.
     #[error("building {commit} failed: {why}")]
     Build {
-        /// The commit.
         commit: String,
         /// The end of the build's output.
         why: String,
     },
-    /// The user interrupted.
     #[error("interrupted")]
     Cancelled,
     /// No directory for the worktrees.
@@ -51,9 +44,6 @@ pub struct Worktrees {
 
 impl Worktrees {
     /// Checks out both ends of `range` in the repository that contains `here`.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub fn new(here: &Path, range: &str) -> Result<Self, Error> {
         let (base, head) = range
             .split_once("..")

@@ -26,7 +26,6 @@ pub const NAME: &str = "ab";
 pub const LEAST_BLOCKS: u64 = 10;
 /// A command that runs longer than a day is killed.
 const TIMEOUT_S: u64 = 86_400;
-/// An unlimited time.
 const FOR_EVER: Duration = Duration::from_secs(1 << 40);
 
 /// A command to be compared.
@@ -34,7 +33,6 @@ const FOR_EVER: Duration = Duration::from_secs(1 << 40);
 pub struct Command {
     /// Its name; if empty, the command line.
     pub name: String,
-    /// The command line.
     pub line: String,
     /// The directory in which it runs, if not the current one.
     pub directory: Option<PathBuf>,
@@ -213,9 +211,6 @@ pub fn values(text: &str) -> Result<Vec<String>, ParameterError> {
 const MOST_VALUES: usize = 1000;
 
 /// Returns the commands with every combination of values of the parameters that they use. A command that uses none is unchanged.
-///
-/// # Errors
-/// No command uses a parameter.
 pub fn combined(commands: &[Command], parameters: &[(String, Vec<String>)]) -> Result<Vec<Command>, ParameterError> {
     for (name, _) in parameters {
         if !commands.iter().any(|c| c.line.contains(&format!("{{{name}}}"))) {

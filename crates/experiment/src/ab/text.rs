@@ -6,7 +6,6 @@ use model::counted;
 use model::text::{bytes, count, digits, duration};
 use std::fmt::Write as _;
 
-/// Formats the comparison.
 pub fn text(outcome: &Outcome) -> String {
     let mut out = String::new();
     let letters: Vec<String> = (0..outcome.commands.len()).map(letter).collect();

@@ -43,7 +43,6 @@ pub struct Fixed {
 /// A remedy that was tried.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tried {
-    /// The remedy.
     pub remedy: Remedy,
     /// Its time divided by that of the unchanged command.
     pub ratio: Option<f64>,
@@ -60,9 +59,7 @@ pub struct Tried {
 /// A remedy that was not tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NotTried {
-    /// Its name.
     pub name: String,
-    /// The reason.
     pub why: String,
 }
 
@@ -133,7 +130,6 @@ impl Fixed {
         }
     }
 
-    /// The best remedy.
     pub fn best(&self) -> Option<&Remedy> {
         self.tried.iter().map(|t| &t.remedy).find(|remedy| Some(&remedy.name) == self.best.as_ref())
     }

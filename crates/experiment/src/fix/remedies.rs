@@ -41,7 +41,6 @@ impl Durability {
 /// A remedy that can be tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Remedy {
-    /// Its name.
     pub name: String,
     /// Findings that have this remedy.
     #[serde(skip)]

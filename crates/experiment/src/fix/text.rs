@@ -5,7 +5,6 @@ use super::remedies::{Durability, Remedy};
 use model::text::ShownPath as _;
 use model::text::shown;
 
-/// Formats the result.
 pub fn text(fixed: &Fixed) -> String {
     let mut out = String::new();
     let mut line = |text: &str| {

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 pub struct Completed {
     /// The replicates in order.
     pub replicates: Vec<Replicate>,
-    /// Their samples.
     pub samples: Vec<Sample>,
-    /// Their marks.
     pub marks: Vec<MarkRow>,
     /// The cells that were given up, by number, with the reason.
     pub absent: BTreeMap<u64, String>,
