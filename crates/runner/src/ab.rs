@@ -14,9 +14,6 @@ use model::{Context, Environment};
 use std::path::{Path, PathBuf};
 
 /// Parses pairs of `NAME VALUES`.
-///
-/// # Errors
-/// The values cannot be parsed.
 pub fn parameters(words: &[String]) -> Result<Vec<(String, Vec<String>)>> {
     let pair = |pair: &[String]| -> Result<(String, Vec<String>)> {
         let [name, values] = pair else { return Err(Error::Usage("--param: expected NAME VALUES".into())) };
@@ -27,9 +24,6 @@ pub fn parameters(words: &[String]) -> Result<Vec<(String, Vec<String>)>> {
 }
 
 /// Refuses a command whose program does not exist.
-///
-/// # Errors
-/// The program does not exist.
 pub fn found(command: &Command) -> Result<()> {
     let line = ab::filled(&command.line, &command.values);
     let words = workload::command::words(&line).map_err(|error| Error::Usage(error.to_string()))?;

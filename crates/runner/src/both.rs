@@ -20,9 +20,6 @@ pub fn device(name: &Path) -> Option<DeviceAddress> {
 }
 
 /// Checks that each of `asked` is a setting whose effect can be separated.
-///
-/// # Errors
-/// One is not.
 pub fn known(asked: &[(String, String)]) -> Result<()> {
     match asked.iter().find(|(name, _)| !FACTORS.contains(&name.as_str())) {
         Some((wrong, _)) => {
@@ -68,7 +65,6 @@ pub fn journal_modes(device: &Environment) -> [(String, String); 2] {
 /// A directory on each of two devices, under one name: cells are compared by it.
 #[derive(Debug)]
 pub struct Directory {
-    /// The name.
     pub name: String,
     /// Its path on the host.
     pub here: String,
@@ -101,7 +97,6 @@ pub fn directories(dir: &[String], dir_here: &[String]) -> Result<Vec<Directory>
 /// `fathom bench run` of two devices at the same time.
 #[derive(Debug)]
 pub struct MeasureBoth<'a> {
-    /// The two devices.
     pub devices: [&'a DeviceAddress; 2],
     /// The directory for their archives.
     pub directory: &'a Path,

@@ -43,7 +43,6 @@ pub struct Runs<'a> {
 /// The result of a traced run.
 #[derive(Debug)]
 pub enum Traced {
-    /// Its counts.
     Counted(Observed),
     /// Tracing is not possible here, with the reason.
     Impossible(Blind),
@@ -84,9 +83,6 @@ pub struct Learned {
 
 impl<'a> Runs<'a> {
     /// Prepares runs of this command; `prepare` runs before each of them. Cancelling `context` ends the current run.
-    ///
-    /// # Errors
-    /// No directory for recordings can be made.
     pub fn new(command: &'a [String], prepare: Option<&'a str>, context: &'a Context, open: Open<'a>) -> Result<Self> {
         let directory =
             tempfile::Builder::new().prefix("fathom-check-").tempdir().doing("making a directory for recordings")?;

@@ -17,13 +17,11 @@ pub enum Error {
     /// The design's file.
     #[error(transparent)]
     Catalog(#[from] experiment::catalog::Error),
-    /// The log.
     #[error(transparent)]
     Store(#[from] experiment::store::Error),
     /// The state left by an interrupted run.
     #[error(transparent)]
     Resume(#[from] experiment::resume::Error),
-    /// The archive.
     #[error(transparent)]
     Archive(#[from] archive::Error),
     /// An archive cannot be opened.
@@ -32,7 +30,6 @@ pub enum Error {
     /// A system call or I/O operation failed.
     #[error("{doing}")]
     Io {
-        /// The operation.
         doing: String,
         /// Why it failed.
         source: io::Error,
@@ -40,7 +37,6 @@ pub enum Error {
     /// A repeatedly run command failed.
     #[error("{what} failed: {how}")]
     Command {
-        /// The command.
         what: String,
         /// Its status, and its output.
         how: String,
@@ -69,12 +65,7 @@ pub enum Error {
     NoContract(PathBuf),
     /// The file is not a contract.
     #[error("{} is not a contract", .file.shown())]
-    Contract {
-        /// The file.
-        file: PathBuf,
-        /// The reason.
-        source: analysis::check::contract::Unreadable,
-    },
+    Contract { file: PathBuf, source: analysis::check::contract::Unreadable },
     /// Neither tracing nor /proc counts anything.
     #[error(
         "nothing can be counted here: no tracing, and the kernel has no /proc/PID/io, or lets only root read that of the command"
@@ -82,12 +73,7 @@ pub enum Error {
     NothingCounted,
     /// The output of a process is malformed.
     #[error("cannot read the output of {what}")]
-    Printed {
-        /// The process.
-        what: &'static str,
-        /// The reason.
-        source: serde_json::Error,
-    },
+    Printed { what: &'static str, source: serde_json::Error },
     /// A workload that is compared with itself failed, or cannot run.
     #[error("{0}")]
     Workload(String),
@@ -106,27 +92,17 @@ pub enum Error {
     /// An archive of another kind.
     #[error("{} is {kind}, not a benchmark; {instead}", .archive.shown())]
     OtherKind {
-        /// The archive.
         archive: PathBuf,
-        /// Its kind.
         kind: archive::ArchiveKind,
         /// The command that shows it.
         instead: &'static str,
     },
     /// An archive of another kind than a recording.
     #[error("{} is {kind}, not a recording; {instead}", .archive.shown())]
-    NoRecording {
-        /// The archive.
-        archive: PathBuf,
-        /// Its kind.
-        kind: archive::ArchiveKind,
-        /// The equivalent command.
-        instead: &'static str,
-    },
+    NoRecording { archive: PathBuf, kind: archive::ArchiveKind, instead: &'static str },
     /// A benchmark without the figures.
     #[error("{archive} contains no {what}")]
     NoFigure {
-        /// Its name.
         archive: String,
         /// What it would need to contain.
         what: &'static str,

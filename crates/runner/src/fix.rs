@@ -30,7 +30,6 @@ const NO_REMEDY: &str = "T01";
 pub struct Request<'a> {
     /// The command's arguments; `{db}` is the copy of the database.
     pub command: &'a [String],
-    /// The database.
     pub database: Option<&'a Path>,
     /// Command to run before each arm.
     pub prepare: Option<&'a str>,
@@ -73,9 +72,6 @@ fn notes() -> PathBuf {
 }
 
 /// Restores what a killed run left.
-///
-/// # Errors
-/// Its notes cannot be read.
 pub fn put_back_left_over(notify: Notify<'_>) -> Result<()> {
     let (done, failed) = knobs::put_back_left_over(&notes()).doing(notes().shown().to_string())?;
     if !done.is_empty() {
@@ -86,9 +82,6 @@ pub fn put_back_left_over(notify: Notify<'_>) -> Result<()> {
 }
 
 /// Returns all remedies, those of the machine with placeholders for its parts.
-///
-/// # Errors
-/// Same as [`prepare`].
 pub fn list(request: &Request<'_>) -> Result<Vec<Remedy>> {
     Ok(remedies::all(&Machine {
         scratch: Some("MOUNT".into()),
@@ -196,9 +189,6 @@ pub fn prepare(request: &Request<'_>, context: &Context, open: Open<'_>) -> Resu
 
 impl Trial {
     /// Restores everything.
-    ///
-    /// # Errors
-    /// What could not be restored.
     pub fn end(self) -> Result<()> {
         self.kept.put_back().map_err(Error::NotPutBack)
     }
@@ -368,9 +358,6 @@ fn settings(tried: &[Remedy]) -> Result<(Settings, Settings)> {
 }
 
 /// Applies the best remedy permanently; returns what was set, in sentences.
-///
-/// # Errors
-/// It cannot be set.
 pub fn apply(best: &Remedy, database: Option<&Path>) -> Result<Vec<String>> {
     let mut done = Vec::new();
     if let (Some(sql), Some(database)) = (&best.persistent, database) {

@@ -5,14 +5,12 @@ use model::text::ShownPath as _;
 use std::fmt;
 use std::path::PathBuf;
 
-/// A notice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// Directories left by a killed run were removed.
     Removed {
         /// Number of directories.
         directories: usize,
-        /// Their parent directory.
         parent: PathBuf,
     },
     /// A value was replaced by another since it cannot run here.

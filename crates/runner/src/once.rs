@@ -35,7 +35,6 @@ impl Load<'_> {
     }
 }
 
-/// The measured latencies.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Latencies {
     /// Latencies of each statement, in ns, ascending.

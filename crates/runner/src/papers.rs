@@ -29,9 +29,6 @@ pub fn scores(benchmark: &Bench, wanted: &[&Listed]) -> Result<String> {
 }
 
 /// Formats the figures made from recordings, one column each.
-///
-/// # Errors
-/// A recording cannot be read.
 pub fn values(archives: &[PathBuf], wanted: &[&Listed], open: Open<'_>) -> Result<String> {
     let (mut text, mut columns, mut regions) = (String::from("\n"), Vec::new(), String::new());
     for (archive, name) in archives.iter().zip(names(archives)) {

@@ -71,9 +71,7 @@ pub fn load(quick: bool) -> (u64, u64) {
 pub struct Page<'a> {
     /// All existing figures.
     pub all: &'a List,
-    /// The figures shown.
     pub wanted: &'a [&'a Listed],
-    /// The device.
     pub place: &'a DeviceAddress,
     /// Measurements of the host.
     pub host: Machine,

@@ -19,7 +19,6 @@ pub fn is_network(design: &str) -> bool {
     NETWORKS.iter().any(|(alone, with)| *alone == design || *with == Some(design))
 }
 
-/// The requested measurements.
 #[derive(Debug)]
 pub struct Networks<'a> {
     /// The workloads of the requested figures, as this machine runs them.
@@ -37,9 +36,7 @@ pub struct Networks<'a> {
 /// Location of the device, and what it can reach.
 #[derive(Debug)]
 pub struct Ends<'a> {
-    /// The device.
     pub place: &'a DeviceAddress,
-    /// Its network interface.
     pub interface: &'a str,
     /// This machine's interface, if it has one.
     pub here: Option<&'a str>,

@@ -19,9 +19,6 @@ pub enum QuantityError {
 }
 
 /// Parses `NAME=VALUE,VALUE`.
-///
-/// # Errors
-/// The expected syntax.
 pub fn parameter(text: &str) -> Result<(String, Vec<String>), QuantityError> {
     let (name, values) = text.split_once('=').ok_or(QuantityError::Parameter)?;
     let values: Vec<String> = values.split(',').map(ToString::to_string).collect();
@@ -32,9 +29,6 @@ pub fn parameter(text: &str) -> Result<(String, Vec<String>), QuantityError> {
 }
 
 /// Parses `NAME=VALUE`.
-///
-/// # Errors
-/// The expected syntax.
 pub fn setting(text: &str) -> Result<(String, String), QuantityError> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.into(), value.into())),
@@ -43,9 +37,6 @@ pub fn setting(text: &str) -> Result<(String, String), QuantityError> {
 }
 
 /// Parses `slower` or `slower:5`: percent.
-///
-/// # Errors
-/// The expected syntax.
 pub fn slower(text: &str) -> Result<f64, QuantityError> {
     let percent = match text.strip_prefix("slower") {
         Some("") => Some(0.0),

@@ -55,9 +55,6 @@ pub fn failures(benchmark: &Benchmark, all: &[Results]) -> Vec<String> {
 }
 
 /// Formats the results as JSON: docs/reference/json.md.
-///
-/// # Errors
-/// A number cannot be represented.
 pub fn json(benchmark: &Benchmark, all: &[Results], dir: &Path) -> serde_json::Result<String> {
     let mut value = serde_json::to_value(benchmark)?;
     value["archive"] = json!(dir);

@@ -21,7 +21,6 @@ use std::time::Instant;
 
 /// Designs, and the archive for their results.
 pub struct Bench {
-    /// The archive.
     pub dir: PathBuf,
     designs: Vec<Design>,
     store: Store,
@@ -85,9 +84,6 @@ pub fn directories(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
 
 impl Bench {
     /// Creates a new archive at `dir` for these designs on these directories; an older one has already been moved away.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub fn create(
         dir: &Path,
         (designs, instead): (Vec<Design>, Vec<String>),
@@ -118,9 +114,6 @@ impl Bench {
     }
 
     /// Enables recording of one process of each cell, into the archive.
-    ///
-    /// # Errors
-    /// The directory for recordings cannot be made.
     pub fn record_why(&mut self) -> Result<()> {
         let path = self.dir.join(results::WHY);
         // Left by the previous archive at this place.
@@ -137,21 +130,16 @@ impl Bench {
         Eta::new(self.designs.iter().map(Part::of).collect())
     }
 
-    /// Returns its log.
     pub fn runs(&self) -> &archive::Runs {
         self.store.runs()
     }
 
     /// Adds a remark on the whole run.
-    ///
-    /// # Errors
-    /// The archive cannot be written.
     pub fn mark(&mut self, name: &str, text: &str) -> Result<()> {
         self.store.push(Entry::Mark(MarkRow { replicate: None, name: name.into(), text: text.into() }))?;
         Ok(())
     }
 
-    /// Whether nothing is left to run.
     pub fn is_finished(&self) -> bool {
         self.designs.iter().enumerate().all(|(at, design)| self.store.finished(at, design).is_some())
     }

@@ -28,7 +28,6 @@ pub struct Request<'a> {
     pub margin: f64,
 }
 
-/// The result.
 #[derive(Debug)]
 pub struct SelfTest {
     design: Design,
@@ -68,9 +67,6 @@ impl SelfTest {
     }
 
     /// Formats the result as JSON: docs/reference/json.md.
-    ///
-    /// # Errors
-    /// A number cannot be represented.
     pub fn json(&self, request: &Request<'_>) -> serde_json::Result<Value> {
         let mut value = serde_json::to_value(&self.result)?;
         for (name, part) in [

@@ -5,10 +5,8 @@ use analysis::papers::{self, Figure};
 use model::text::shown;
 use serde_json::{Value, json};
 
-/// The two recordings.
 #[derive(Debug)]
 pub struct Traced {
-    /// The devices.
     pub names: [String; 2],
     /// The papers' figures of each recording, or why there is none.
     pub figures: [Result<Vec<Figure>, String>; 2],
