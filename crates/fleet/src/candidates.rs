@@ -12,7 +12,6 @@ use std::path::PathBuf;
 pub struct Candidate {
     /// Where it is.
     pub dir: PathBuf,
-    /// Its identity.
     pub identity: Identity,
 }
 

@@ -54,9 +54,6 @@ pub struct Info {
 
 impl Info {
     /// Reads it.
-    ///
-    /// # Errors
-    /// See [`Unreadable`].
     pub fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
         // Format and version first: a newer one may have changed everything else.
         let value: serde_json::Value =
@@ -82,7 +79,6 @@ pub enum Unreadable {
     /// A newer program's.
     #[error("its layout has version {0}; this program reads versions up to {VERSION}")]
     Newer(u64),
-    /// Damaged.
     #[error("it is damaged: {0}")]
     Damaged(String),
 }
@@ -92,13 +88,10 @@ pub enum Unreadable {
 pub struct DataFile {
     /// Relative to the fleet's root.
     pub path: String,
-    /// Its table.
     pub table: String,
     /// Its day, as in the directory's name.
     pub date: String,
-    /// Its rows.
     pub rows: u64,
-    /// Its size.
     pub bytes: u64,
     /// [`model::table::TABLE_VERSION`] of its columns.
     pub table_version: u32,
@@ -156,7 +149,6 @@ pub struct State {
     pub last: u64,
     /// Its files by path.
     pub files: BTreeMap<String, DataFile>,
-    /// Its archives.
     pub runs: BTreeSet<String>,
     /// The run of each recording.
     pub recordings: BTreeMap<String, String>,
@@ -221,9 +213,6 @@ impl State {
     }
 
     /// Whether a commit may follow this state.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn allows(&self, commit: &Commit) -> Result<(), Conflict> {
         let known: Vec<String> = commit.runs.iter().filter(|run| self.runs.contains(*run)).cloned().collect();
         if !known.is_empty() {

@@ -10,11 +10,8 @@ use std::collections::BTreeMap;
 /// Files to merge into one, in the order of their rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merge {
-    /// Their table.
     pub table: String,
-    /// Their day.
     pub date: String,
-    /// Their paths.
     pub files: Vec<DataFile>,
 }
 

@@ -76,12 +76,9 @@ pub fn class(table: &str, column: &str) -> Class {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Treatment {
-    /// Kept.
     #[default]
     Keep,
-    /// Replaced by a hash.
     Hash,
-    /// Dropped.
     Drop,
 }
 

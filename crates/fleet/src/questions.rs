@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 
-/// A question.
 #[derive(Debug, Clone, Copy)]
 pub struct Question {
     /// Its number and name, such as `01-slowest-statements`.
