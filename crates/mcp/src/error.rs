@@ -10,12 +10,7 @@ use std::time::Duration;
 pub enum Error {
     /// An argument is missing or has another type.
     #[error("the argument {name} is missing or is not a {wanted}")]
-    Argument {
-        /// Its name.
-        name: &'static str,
-        /// The expected type.
-        wanted: &'static str,
-    },
+    Argument { name: &'static str, wanted: &'static str },
     /// A tool that is not offered.
     #[error("unknown tool: {0}")]
     NoTool(String),
@@ -42,7 +37,6 @@ pub enum Error {
     /// A verb cannot be run.
     #[error("cannot run {}: {source}", program.shown())]
     Run {
-        /// The program.
         program: PathBuf,
         /// Why not.
         source: io::Error,

@@ -23,7 +23,6 @@ impl Open {
         what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether a request was cancelled.
     pub fn is_cancelled(&self, id: &Value) -> bool {
         self.with(|open| open.iter().any(|(known, cancelled)| *cancelled && known == id))
     }
@@ -77,7 +76,6 @@ pub struct Inbox<W> {
 }
 
 impl<W: Write + Send + 'static> Inbox<W> {
-    /// Starts reading.
     pub fn new(from: impl BufRead + Send + 'static, to: W, tools: Value, instructions: &'static str) -> Self {
         let (tell, calls) = sync_channel(WAITING);
         let (open, out) = (Open::default(), Arc::new(Outbox(Mutex::new(to))));

@@ -12,12 +12,9 @@ const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-
 /// Longest line that is read: a query, and paths.
 pub const LONGEST_LINE: usize = 1 << 20;
 
-/// A tool call.
 #[derive(Debug, PartialEq)]
 pub struct Call {
-    /// The tool.
     pub tool: String,
-    /// Its arguments.
     pub arguments: Value,
 }
 

@@ -37,9 +37,6 @@ pub struct Server {
 
 impl Server {
     /// Answers about archives below `roots` by verbs of `program`, each answer within `tokens`.
-    ///
-    /// # Errors
-    /// A directory does not exist.
     pub fn new(program: PathBuf, roots: &[PathBuf], tokens: u64) -> Result<Self> {
         let canonical = |root: &PathBuf| {
             std::fs::canonicalize(root).map_err(|source| Error::NoPath { path: root.shown().to_string(), source })
