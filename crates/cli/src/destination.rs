@@ -18,9 +18,6 @@ pub fn is_stdout(output: &Path) -> bool {
 }
 
 /// Writes what `fill` writes; returns nothing if the reader of standard output left early.
-///
-/// # Errors
-/// The output cannot be written.
 pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> Result<Option<T>> {
     if !is_stdout(output) {
         return Ok(Some(atomic_file::write(output, fill)?));
@@ -33,9 +30,6 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T
 }
 
 /// Writes a text. On a terminal it is escaped; a pipe gets the same bytes as a file.
-///
-/// # Errors
-/// The output cannot be written.
 pub fn text(output: &Path, text: &str) -> Result<()> {
     if is_stdout(output) && io::stdout().is_terminal() {
         output::text(text);
@@ -45,9 +39,6 @@ pub fn text(output: &Path, text: &str) -> Result<()> {
 }
 
 /// Refuses `--json` beside a page that takes standard output for itself.
-///
-/// # Errors
-/// Both are requested.
 pub fn not_both(json: bool, output: Option<&Path>) -> Result<()> {
     match json && output.is_some_and(is_stdout) {
         true => Err(Usage("--json and -o - both ask for standard output; give the page a name".into()).into()),
@@ -56,9 +47,6 @@ pub fn not_both(json: bool, output: Option<&Path>) -> Result<()> {
 }
 
 /// Accepts the name of an archive or another directory to be created.
-///
-/// # Errors
-/// The name stands for standard output.
 pub fn directory(output: PathBuf) -> Result<PathBuf, String> {
     match is_stdout(&output) {
         true => {

@@ -9,7 +9,6 @@ use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Opens a recording.
 pub fn recording(path: &Path, of_bench: &'static str, json: bool) -> Result<Archive> {
     Ok(runner::archives::recording(path, of_bench, &|path| Ok(link::open(path, &progress::context(json))?))?)
 }

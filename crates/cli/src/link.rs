@@ -24,7 +24,6 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
     })
 }
 
-/// `fathom reindex`.
 pub fn run(args: &crate::args::Reindex) -> Result<()> {
     let made = table_maker::remake(&args.archive, &TABLE_MAKERS, &crate::progress::context(false))?;
     let count = |(n, what): (u64, &str)| counted(n as usize, what);

@@ -6,7 +6,6 @@ use recorder::Notice;
 use std::fmt::Display;
 use std::path::Path;
 
-/// Prints a notice.
 pub fn say(what: &dyn Display) {
     what.to_string().lines().for_each(|line| eprintln!("fathom: {line}"));
 }
@@ -34,7 +33,6 @@ pub fn warn(notice: Notice) {
     }
 }
 
-/// Prints a notice of the recorder.
 pub fn print(notice: Notice) {
     say(&notice);
 }

@@ -80,7 +80,6 @@ impl Write for Stdout {
     }
 }
 
-/// Prints a text on stdout.
 pub fn text(text: &str) {
     out(format_args!("{text}"));
 }

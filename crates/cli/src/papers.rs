@@ -91,7 +91,6 @@ fn without_page(args: &args::Papers, archive: &Path, code: ExitCode) -> ExitCode
 
 /// The outcome of measuring.
 enum Made {
-    /// The figures.
     Text(String),
     /// No figures; the program ends with this status.
     Not(ExitCode),

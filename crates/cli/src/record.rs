@@ -10,7 +10,6 @@ use recorder::{Backend, Error, Recorded, Request, Target};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// `fathom record`.
 pub fn run(args: &args::Record) -> Result<ExitCode> {
     if args.list_ops {
         return Ok(list_operations());

@@ -10,7 +10,6 @@ use model::Context;
 use runner::results::{self, markdown, workloads};
 use std::path::{Path, PathBuf};
 
-/// The results in the log of the archive `dir`.
 pub fn of(runs: &Runs, dir: &Path) -> Benchmark {
     results::of(runs, dir, &|path| Ok(link::open(path, &Context::silent())?))
 }

@@ -24,7 +24,6 @@ use crate::args::{Device, DeviceVerb};
 use anyhow::Result;
 use std::process::ExitCode;
 
-/// `fathom device`.
 pub fn run(args: &Device) -> Result<ExitCode> {
     match &args.verb {
         DeviceVerb::List(args) => list::run(args),

@@ -19,9 +19,6 @@ use std::time::Duration;
 const DURATION: Duration = Duration::from_secs(10);
 
 /// Checks that these devices can record this way at all.
-///
-/// # Errors
-/// Why not.
 pub fn possible(args: &Record, places: &[DeviceAddress]) -> Result<(), crate::Usage> {
     if let Some(place) = places.iter().find(|place| !matches!(place, DeviceAddress::Adb(_))) {
         return Err(crate::Usage(format!("--via perfetto needs an Android device (adb:SERIAL), not {place}")));

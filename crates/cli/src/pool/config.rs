@@ -7,9 +7,6 @@ use pool::listener::Endpoint;
 use pool::quantity::{memory, node_timeout, node_wait};
 
 /// For a coordinator.
-///
-/// # Errors
-/// Describes what is wrong with the file.
 pub fn serve(args: &PoolServe) -> Result<PoolServe> {
     let mut args = args.clone();
     let Some(path) = &args.config else { return Ok(args) };
@@ -40,9 +37,6 @@ pub fn serve(args: &PoolServe) -> Result<PoolServe> {
 }
 
 /// For a node.
-///
-/// # Errors
-/// What is wrong with the file.
 pub fn node(args: &PoolNode) -> Result<PoolNode> {
     let mut args = args.clone();
     let Some(path) = &args.config else { return Ok(args) };
