@@ -107,15 +107,13 @@ pub fn find(word: &str) -> Result<Runnable> {
     let text = std::fs::read_to_string(Path::new(word)).map_err(refused("cannot read the design"))?;
     // The kind is determined before anything is checked, so that errors name the right kind.
     let is_comparison = text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("cell"));
-    Ok(match is_comparison {
-        true => {
-            // Files beside the design's file are found from any directory, even when the run is resumed.
-            let whole = Path::new(word).canonicalize().map_err(refused("looking for"))?;
-            let directory = whole.parent().map(Path::to_path_buf);
-            Runnable::Comparison(Design { directory, ..Design::parse(word, &text)? })
-        }
-        false => Runnable::Workload(Workload::parse(word, &text)?),
-    })
+    if !is_comparison {
+        return Ok(Runnable::Workload(Workload::parse(word, &text)?));
+    }
+    // Files next to the design's file are found from any directory, even when the run is resumed.
+    let whole = Path::new(word).canonicalize().map_err(refused("looking for"))?;
+    let directory = whole.parent().map(Path::to_path_buf);
+    Ok(Runnable::Comparison(Design { directory, ..Design::parse(word, &text)? }))
 }
 
 #[cfg(test)]

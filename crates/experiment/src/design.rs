@@ -225,10 +225,7 @@ impl Design {
         match &self.baseline {
             None => return Err("it has no baseline".into()),
             Some(baseline) if !names.contains(baseline) => {
-                return Err(format!(
-                    "the baseline {baseline:?} is not a \
-                cell"
-                ));
+                return Err(format!("the baseline {baseline:?} is not a cell"));
             }
             Some(_) => {}
         }

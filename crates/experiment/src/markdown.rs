@@ -63,9 +63,10 @@ pub fn markdown(results: &Results) -> String {
             format!(" (beside it: `{}`)", code(&cell.background))
         };
         let line = format!("- {}: `{}`{beside}", escape(&row.name), code(&words));
-        match line.chars().count() <= WIDTH {
-            true => page.extend([line.as_str(), "\n"]),
-            false => left.push(escape(&row.name)),
+        if line.chars().count() <= WIDTH {
+            page.extend([line.as_str(), "\n"]);
+        } else {
+            left.push(escape(&row.name));
         }
     }
     if !left.is_empty() {
@@ -110,10 +111,9 @@ fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> S
         notes.push(match (is_baseline, c.too_disturbed) {
             (true, _) => format!("{which} disturbed by others"),
             (false, false) => format!("{which} disturbed, excluded"),
-            (false, true) => format!(
-                "disturbed: other processes disturbed {which}; measure again on a quiet \
-                machine"
-            ),
+            (false, true) => {
+                format!("disturbed: other processes disturbed {which}; measure again on a quiet machine")
+            }
         });
     }
     if c.failed > 0 {

@@ -347,10 +347,7 @@ impl Runner<'_, '_> {
                 let elapsed = self.elapsed_ns();
                 u128::from(elapsed + elapsed / counted) > plan.budget.as_nanos()
             });
-            return match counted >= design.blocks {
-                true => Some(Stopped::Blocks),
-                false => spent.then_some(Stopped::Budget),
-            };
+            return if counted >= design.blocks { Some(Stopped::Blocks) } else { spent.then_some(Stopped::Budget) };
         };
         let budget_ns = u64::try_from(plan.budget.as_nanos()).unwrap_or(u64::MAX);
         let rule = Rule {

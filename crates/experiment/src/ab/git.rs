@@ -108,9 +108,10 @@ fn git(here: &Path, words: &[&str]) -> Result<String, Error> {
         .stdin(Stdio::null())
         .output()
         .map_err(|e| failed(e.to_string()))?;
-    match done.status.success() {
-        true => Ok(String::from_utf8_lossy(&done.stdout).trim().to_string()),
-        false => Err(failed(String::from_utf8_lossy(&done.stderr).trim().to_string())),
+    if done.status.success() {
+        Ok(String::from_utf8_lossy(&done.stdout).trim().to_string())
+    } else {
+        Err(failed(String::from_utf8_lossy(&done.stderr).trim().to_string()))
     }
 }
 

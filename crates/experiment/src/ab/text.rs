@@ -9,9 +9,8 @@ use std::fmt::Write as _;
 pub fn text(outcome: &Outcome) -> String {
     let mut out = String::new();
     let letters: Vec<String> = (0..outcome.commands.len()).map(letter).collect();
-    let label = |at: usize, command: &Measured| match command.control {
-        true => format!("{} again", letters[0]),
-        false => letters[at].clone(),
+    let label = |at: usize, command: &Measured| {
+        if command.control { format!("{} again", letters[0]) } else { letters[at].clone() }
     };
     for (at, command) in outcome.commands.iter().enumerate().filter(|(_, c)| !c.control) {
         let _ = writeln!(out, "{}  {}", letters[at], command.name);
