@@ -144,24 +144,18 @@ pub fn prepare(request: &Request<'_>, context: &Context, open: Open<'_>) -> Resu
         ..Variants::default()
     };
     let mut known = Known { wal: database.as_deref().is_some_and(has_wal), spans: false };
-    let findings = match request.names.is_empty() {
-        true => {
-            let (findings, spans) = diagnosed(&variants, scratch.path(), &mut machine, request.system, context, open)?;
-            known.spans = spans;
-            findings
+    let findings = if request.names.is_empty() {
+        let (findings, spans) = diagnosed(&variants, scratch.path(), &mut machine, request.system, context, open)?;
+        known.spans = spans;
+        findings
+    } else {
+        if request.system {
+            queue_of(&mut machine, None, database.as_deref());
         }
-        false => {
-            if request.system {
-                queue_of(&mut machine, None, database.as_deref());
-            }
-            Vec::new()
-        }
+        Vec::new()
     };
     let all = remedies::suited(remedies::all(&machine), known);
-    let wanted = match request.names.is_empty() {
-        true => remedies::named(all, &findings),
-        false => chosen(all, request.names)?,
-    };
+    let wanted = if request.names.is_empty() { remedies::named(all, &findings) } else { chosen(all, request.names)? };
     let (tried, not_tried) = possible(wanted, &variants, scratch.path(), context)?;
     let mut design = None;
     if !tried.is_empty() {
@@ -297,9 +291,10 @@ fn possible(
     directory: &Path,
     context: &Context,
 ) -> Result<(Vec<Remedy>, Vec<NotTried>)> {
-    let unreached = match wanted.iter().any(|remedy| remedy.connection.is_some()) {
-        true => unreached(variants, directory, context)?,
-        false => None,
+    let unreached = if wanted.iter().any(|remedy| remedy.connection.is_some()) {
+        unreached(variants, directory, context)?
+    } else {
+        None
     };
     let (mut tried, mut not_tried) = (Vec::new(), Vec::new());
     for remedy in wanted {
