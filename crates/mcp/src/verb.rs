@@ -78,9 +78,10 @@ fn run_within(
         let messages = complaint.join().unwrap_or_default();
         let lines: Vec<String> =
             messages.trim().lines().map(|line| model::text::shown(line.trim_start_matches("fathom: "))).collect();
-        return Err(Error::Refused(match lines.is_empty() {
-            true => format!("it ended with {status}"),
-            false => lines.join("\n"),
+        return Err(Error::Refused(if lines.is_empty() {
+            format!("it ended with {status}")
+        } else {
+            lines.join("\n")
         }));
     }
     Ok(serde_json::from_slice(&bytes)?)
