@@ -458,9 +458,10 @@ fn comm(text: &str) -> Result<String, String> {
 
 fn kernel_probe(text: &str) -> Result<String, String> {
     let known: Vec<&str> = capture::probe_names().collect();
-    match known.contains(&text) {
-        true => Ok(text.into()),
-        false => Err(format!("expected a probe of the kernel: {}", known.join(", "))),
+    if known.contains(&text) {
+        Ok(text.into())
+    } else {
+        Err(format!("expected a probe of the kernel: {}", known.join(", ")))
     }
 }
 

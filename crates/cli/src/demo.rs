@@ -71,8 +71,7 @@ fn untraced(args: &args::Demo, load: &Load<'_>, refusal: &capture::Error, contex
     progress::clear(context);
     println!("Cannot record here: {refusal}\n");
     println!(
-        "Showing a sample recording from another machine instead, then a measurement of this one without \
-        tracing.\n"
+        "Showing a sample recording from another machine instead, then a measurement of this one without tracing.\n"
     );
     let archive = args.directory.join("sample.fathom");
     sample::unpack(&archive)?;

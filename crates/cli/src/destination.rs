@@ -40,20 +40,20 @@ pub fn text(output: &Path, text: &str) -> Result<()> {
 
 /// Refuses `--json` beside a page that takes standard output for itself.
 pub fn not_both(json: bool, output: Option<&Path>) -> Result<()> {
-    match json && output.is_some_and(is_stdout) {
-        true => Err(Usage("--json and -o - both ask for standard output; give the page a name".into()).into()),
-        false => Ok(()),
+    if json && output.is_some_and(is_stdout) {
+        return Err(Usage("--json and -o - both ask for standard output; give the page a name".into()).into());
     }
+    Ok(())
 }
 
 /// Accepts the name of an archive or another directory to be created.
 pub fn directory(output: PathBuf) -> Result<PathBuf, String> {
-    match is_stdout(&output) {
-        true => {
-            Err("the result is a directory, which cannot go to standard output; a directory of that name is ./-".into())
-        }
-        false => Ok(output),
+    if is_stdout(&output) {
+        return Err(
+            "the result is a directory, which cannot go to standard output; a directory of that name is ./-".into()
+        );
     }
+    Ok(output)
 }
 
 /// Parses such a name from the command line.

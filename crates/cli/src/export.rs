@@ -43,9 +43,10 @@ pub fn run(args: &args::Export) -> Result<()> {
     let output = destination::directory(output).map_err(|why| Usage(format!("--output: {why}")))?;
     // After an interruption an incomplete set of tables is removed.
     progress::end_on_signal(&context);
-    let tables = match args.parquet {
-        true => archive::export::parquet(&archive, &output, &context)?,
-        false => archive::export::csv(&archive, &output, &context)?,
+    let tables = if args.parquet {
+        archive::export::parquet(&archive, &output, &context)?
+    } else {
+        archive::export::csv(&archive, &output, &context)?
     };
     println!("{}: {} tables: {}", output.shown(), tables.len(), tables.join(", "));
     Ok(())

@@ -63,12 +63,12 @@ fn main() -> ExitCode {
         Ok(code) => output::end(code),
         Err(error) => {
             eprintln!("fathom: {}", sentence(&error));
-            ExitCode::from(match () {
-                () if error.is::<Usage>() => 2,
-                () if matches!(error.downcast_ref(), Some(runner::Error::Usage(_))) => 2,
-                () if error.is::<Interrupted>() => output::INTERRUPTED,
-                () if matches!(error.downcast_ref(), Some(runner::Error::Cancelled)) => output::INTERRUPTED,
-                () => 1,
+            ExitCode::from(match error.downcast_ref() {
+                Some(runner::Error::Usage(_)) => 2,
+                Some(runner::Error::Cancelled) => output::INTERRUPTED,
+                _ if error.is::<Usage>() => 2,
+                _ if error.is::<Interrupted>() => output::INTERRUPTED,
+                _ => 1,
             })
         }
     }

@@ -79,10 +79,9 @@ fn checked_out(args: &args::BenchAb, range: &str) -> Result<Worktrees> {
     let here = std::env::current_dir().context("cannot determine the current directory")?;
     let context = model::Context::silent();
     progress::end_on_signal(&context);
-    let interrupted = |error: git::Error| match context.cancelled() {
-        // git, too, may have ended because of the signal.
-        true => runner::Error::Cancelled.into(),
-        false => anyhow::Error::from(error),
+    // git, too, may have ended because of the signal.
+    let interrupted = |error: git::Error| {
+        if context.cancelled() { runner::Error::Cancelled.into() } else { anyhow::Error::from(error) }
     };
     let worktrees = Worktrees::new(&here, range).map_err(interrupted)?;
     if let Some(build) = &args.build {

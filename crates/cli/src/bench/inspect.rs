@@ -76,10 +76,8 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     if let Some(path) = &args.markdown {
         destination::text(path, &compared::markdown(&done))?;
     }
-    ResultFiles { markdown: args.markdown.clone(), ..ResultFiles::default() }.print(&match args.json {
-        true => serde_json::to_string_pretty(&done)? + "\n",
-        false => compared::text(&done),
-    });
+    let text = if args.json { serde_json::to_string_pretty(&done)? + "\n" } else { compared::text(&done) };
+    ResultFiles { markdown: args.markdown.clone(), ..ResultFiles::default() }.print(&text);
     let shown = analysis::text::shown;
     // A build without a comparison, or without one of the cell that became slower, must not pass for one that is no
     // slower.

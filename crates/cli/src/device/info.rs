@@ -31,9 +31,10 @@ pub fn info(args: &DeviceInfo) -> Result<ExitCode> {
 pub fn check(args: &DeviceCheck) -> Result<ExitCode> {
     each(&args.which, args.json, |Document { device, facts, .. }, _| {
         let table = abilities(facts);
-        Ok(match args.json {
-            true => format!("{}\n", show::abilities_json(device, &table)),
-            false => show::abilities(device, facts, &table),
+        Ok(if args.json {
+            format!("{}\n", show::abilities_json(device, &table))
+        } else {
+            show::abilities(device, facts, &table)
         })
     })
 }

@@ -75,9 +75,10 @@ pub fn host_clock(first: Option<Skew>, last: Option<Skew>) -> Option<HostClock> 
 pub fn lost(done: &Done, kept: bool, output: &Path) -> bool {
     let Ended::Lost(why) = &done.ended else { return false };
     eprintln!("fathom: {why}");
-    match kept {
-        true => eprintln!("fathom: what was measured until then is in {}", crate::output::word(output)),
-        false => eprintln!("fathom: nothing was measured until then"),
+    if kept {
+        eprintln!("fathom: what was measured until then is in {}", crate::output::word(output));
+    } else {
+        eprintln!("fathom: nothing was measured until then");
     }
     true
 }

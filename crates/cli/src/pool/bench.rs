@@ -26,10 +26,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
         return Err(crate::Usage("--at starts the paper's nodes; use it with --paper, not --paper=load".into()).into());
     }
     let (figures, by) = if paper.paper == Some(Paper::Cluster) {
-        let measured = match paper.at.is_empty() {
-            true => super::paper::bench(args)?,
-            false => super::at::bench(args)?,
-        };
+        let measured = if paper.at.is_empty() { super::paper::bench(args)? } else { super::at::bench(args)? };
         let checked = measured.checked;
         (measured.figures, format!("{checked} answers verified"))
     } else {

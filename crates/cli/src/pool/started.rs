@@ -16,9 +16,10 @@ fn start(paper: &PaperBench, count: u32) -> Result<Cluster> {
         count,
         bytes: paper.size,
         // Only the paper's node can read nothing; today's then reads from memory.
-        paper: (paper.paper == Some(Paper::Cluster)).then_some(match paper.no_io {
-            true => PaperNodes::WithoutIo,
-            false => PaperNodes::Reading,
+        paper: (paper.paper == Some(Paper::Cluster)).then_some(if paper.no_io {
+            PaperNodes::WithoutIo
+        } else {
+            PaperNodes::Reading
         }),
         flash: paper.flash,
         medium: paper.link.map(|kind| (kind, rate)),
@@ -43,9 +44,10 @@ pub fn compute(args: &PoolBench, count: u32) -> Result<ExitCode> {
     let mut words = forwarded(args, count);
     words.extend((!args.load.json).then(|| "--json".into()));
     let measured = compute::measure(&cluster, &words, args.load.duration)?;
-    match args.load.json {
-        true => println!("{}", slowdown_json(&measured)),
-        false => println!("{}", slowdown(&measured)),
+    if args.load.json {
+        println!("{}", slowdown_json(&measured));
+    } else {
+        println!("{}", slowdown(&measured));
     }
     Ok(ExitCode::SUCCESS)
 }
