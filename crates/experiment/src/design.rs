@@ -144,7 +144,7 @@ pub struct Cell {
     /// Commands run once before the first block; if one fails, the cell is absent.
     #[serde(default)]
     pub setup: Vec<Vec<String>>,
-    /// A command that runs beside each replicate: started before it, ended by SIGINT after it.
+    /// A command that runs alongside each replicate: started before it, ended by SIGINT after it.
     #[serde(default)]
     pub background: Vec<String>,
     /// How long the background command needs until it takes effect.

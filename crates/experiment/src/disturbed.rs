@@ -39,7 +39,8 @@ const FREQUENCY: f64 = 0.01;
 /// Maximum share of disturbed processes that are excluded from an estimate: if most are disturbed, the rest is not representative.
 pub const MOST: f64 = 0.25;
 
-/// Returns the marks of a process that lasted `wall_s`. `beside`: something else of this run ran at the same time.
+/// Returns the marks of a process that lasted `wall_s`. `has_background`: something else of this run ran at the same
+/// time.
 pub fn judge(wall_s: f64, during: &During, own: &ResourceUse, beside: bool) -> Marks {
     let mut marks = Marks::new();
     let mut wrong = Vec::new();
@@ -173,7 +174,7 @@ mod tests {
             (marks["during.others"].state, marks["during.queue"].state),
             (State::Unavailable, State::Unavailable)
         );
-        assert_eq!(marks[UNDISTURBED].state, State::Passed, "of what can be told");
+        assert_eq!(marks[UNDISTURBED].state, State::Passed, "of what can be determined");
         let inside = judge(2.0, &During { inside: true, ..calm() }, &own(1.0, 1.0, 0.0), false);
         assert!(inside["during.others"].state == State::Unavailable && inside["during.others"].value.is_some());
         let loaded = During { inside: true, others_s: Ok(1.0), ..calm() };

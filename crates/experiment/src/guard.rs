@@ -6,7 +6,7 @@
 //! adopts all orphans below (PR_SET_CHILD_SUBREAPER), including daemons. The guard holds the read end of a pipe whose write end
 //! the runner holds; it waits for the command or the closing of that pipe, whichever comes first, then ends all remaining
 //! processes, generation by generation, and ends as the command ended. Processes still in the command's group are killed at once.
-//! Those that left it get SIGTERM, and are killed after [`GRACE_MS`]: a process that holds a disk or a namespace ignores that
+//! Those that left it get SIGTERM, and are killed after [`TERM_TIMEOUT_MS`]: a process that holds a disk or a namespace ignores that
 //! signal and needs the time to take it down. While the command runs, the guard sleeps: it causes no wakeups and no cost.
 //!
 //! The guard is forked but not executed: a replicate does not start later because of it, and it works in any program. So it makes
@@ -14,7 +14,7 @@
 //! name does not kill it too; if it is killed nevertheless, PR_SET_PDEATHSIG still kills the command.
 //!
 //! Not covered: processes in another PID namespace follow its rules (the end of its first process ends them), and a process that
-//! SIGKILL does not end, because it waits in a driver, is left after [`PATIENCE_MS`].
+//! SIGKILL does not end, because it waits in a driver, is left after [`GUARD_TIMEOUT_MS`].
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -91,7 +91,7 @@ pub fn guard(command: &mut Command) -> io::Result<GuardHandle> {
     let [hears, tells] = pipe()?;
     let words = *words();
     command.process_group(0);
-    // SAFETY: between fork and exec only async-signal-safe calls are made (see `between`). The guard's ends live as long as the closure,
+    // SAFETY: between fork and exec only async-signal-safe calls are made (see `fork_command`). The guard's ends live as long as the closure,
     // hence as the command.
     unsafe {
         command.pre_exec(move || between([read.as_raw_fd(), tells.as_raw_fd()], words));

@@ -285,7 +285,7 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
     outcome
 }
 
-/// A command that runs beside a replicate, ended on drop.
+/// A command that runs alongside a replicate, ended on drop.
 #[derive(Debug)]
 pub struct Background {
     child: Child,
@@ -505,7 +505,7 @@ mod tests {
         let outcome = run(&["/bin/sh".into(), "-c".into(), script], LONG, &|| ready.exists());
         std::fs::remove_file(&ready).unwrap();
         assert_eq!(outcome.failure.as_deref(), Some("interrupted"));
-        assert_eq!(outcome.lines.len(), 1, "it was let finish");
+        assert_eq!(outcome.lines.len(), 1, "it was allowed to finish");
     }
 
     #[test]

@@ -626,7 +626,7 @@ impl Runner<'_, '_> {
 }
 
 /// Returns the directories in which a run of `design` makes directories of its own: those left there by killed runs may be
-/// [cleaned](crate::clean).
+/// [cleaned](crate::remove_leftovers).
 pub fn parents(design: &Design, setting: &Setting<'_>) -> BTreeSet<PathBuf> {
     design.cells.iter().filter_map(|cell| cell.dir.clone()).chain([setting.scratch.clone()]).collect()
 }

@@ -255,7 +255,7 @@ pub fn read(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
 /// Checks that tables made from the log would hold everything that the existing tables do.
 ///
 /// # Errors
-/// [`Error::Cut`]: they would not.
+/// [`Error::LogCut`]: they would not.
 pub fn keeps_tables(dir: &Path, runs: &Runs) -> Result<(), Error> {
     let rows = |index: Index| index.rows.get(Replicate::TABLE.name).copied().unwrap_or(0);
     let tabled = Index::read(dir).map_or(0, rows);

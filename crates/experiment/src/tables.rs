@@ -97,7 +97,7 @@ impl TableMaker for FromRuns<'_> {
 /// Makes a benchmark's tables from its log, and marks them as made in `meta.json`. The second value describes what is missing.
 ///
 /// # Errors
-/// Those of the archive, or [`Error::Cut`].
+/// Those of the archive, or [`Error::LogCut`].
 pub fn make(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
     make_with(dir, Archive::open(dir)?.meta().clone())
 }

@@ -23,7 +23,7 @@ pub(crate) fn expected(declared: &str, scale: f64) -> Option<&'static str> {
     ["ns", "us", "ms", "s"].iter().find(is).copied()
 }
 
-/// Converts the values of `metric` to the unit `wanted`; to the first printed one, if that is `None`.
+/// Converts the values of `metric` to the unit `wanted_unit`; to the first printed one, if that is `None`.
 ///
 /// # Errors
 /// The unit that cannot be converted, as a sentence about the process.

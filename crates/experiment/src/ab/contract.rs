@@ -1,4 +1,4 @@
-//! The result of a comparison of commands, as printed by `--json`. A change of a field's meaning or type changes [`VERSION`].
+//! The result of a comparison of commands, as printed by `--json`. A change of a field's meaning or type changes [`FORMAT_VERSION`].
 
 use super::{METRIC, line};
 use crate::{Cell, Comparison, Results, Stopped};
@@ -14,7 +14,7 @@ pub const VERSION: u32 = 1;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// [`VERSION`].
+    /// [`FORMAT_VERSION`].
     pub version: u32,
     /// The commands in their order; the first is the baseline, the last the control.
     pub commands: Vec<Measured>,

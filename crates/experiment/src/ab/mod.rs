@@ -113,7 +113,7 @@ pub fn design(asked: &AbRequest) -> Result<Design, Error> {
     cells.push(Cell { same_as: Some(baseline.clone()), ..cell(name(first, " again"), first) });
     Ok(Design {
         name: NAME.into(),
-        question: format!("How long does each command run, beside {baseline}?"),
+        question: format!("How long does each command run, compared with {baseline}?"),
         metric: METRIC.into(),
         better: Some(Better::Lower),
         baseline: Some(baseline),

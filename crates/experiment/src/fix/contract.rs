@@ -1,4 +1,4 @@
-//! The output of `fathom fix --json`. A change of a field's meaning or type changes [`VERSION`].
+//! The output of `fathom fix --json`. A change of a field's meaning or type changes [`FORMAT_VERSION`].
 
 use super::AS_IT_IS;
 use super::remedies::{Durability, Remedy};
@@ -14,7 +14,7 @@ pub const VERSION: u32 = 1;
 /// The remedies tried, and the results.
 #[derive(Debug, Clone, Serialize)]
 pub struct Fixed {
-    /// [`VERSION`].
+    /// [`FORMAT_VERSION`].
     pub version: u32,
     /// Codes of the findings that have remedies; empty if the user named the remedies.
     pub findings: Vec<String>,

@@ -124,7 +124,7 @@ impl Variants<'_> {
         line
     }
 
-    /// Returns the commands of [`crate::ab::AbRequest`]: unchanged, then with each remedy. The variable [`VARIANT`] prepares a variant.
+    /// Returns the commands of [`crate::ab::AbRequest`]: unchanged, then with each remedy. The variable [`PREPARE_VARIABLE`] prepares a variant.
     pub fn commands(&self, remedies: &[Remedy]) -> Vec<Command> {
         let command = |name: &str, remedy: Option<&Remedy>| Command {
             name: name.into(),
@@ -145,7 +145,7 @@ pub const VARIANT: &str = "fathom_variant";
 /// The baseline's name.
 pub const AS_IT_IS: &str = "as it is";
 
-/// Returns the place of a database's copy: beside it, on the same file system.
+/// Returns the directory and the path of a database's copy: next to it, on the same file system.
 pub fn copy_in(database: &Path, pid: u32) -> Option<(PathBuf, PathBuf)> {
     let directory = database.parent()?.join(format!(".fathom-fix-{pid}"));
     let copy = directory.join(database.file_name()?);
