@@ -19,7 +19,7 @@ pub fn device(name: &Path) -> Option<DeviceAddress> {
     }
 }
 
-/// Checks that each of `asked` is a setting whose effect can be separated.
+/// Checks that each of `requested` is a setting whose effect can be separated.
 pub fn known(asked: &[(String, String)]) -> Result<()> {
     match asked.iter().find(|(name, _)| !FACTORS.contains(&name.as_str())) {
         Some((wrong, _)) => {
@@ -41,7 +41,7 @@ pub fn settings(asked: [&[(String, String)]; 2], facts: [&Environment; 2]) -> Ve
 /// Returns a factor's value on a device, and its source.
 fn value(factor: &str, asked: &[(String, String)], facts: &Environment) -> (String, String) {
     if let Some((_, value)) = asked.iter().find(|(name, _)| name == factor) {
-        return (value.clone(), "as asked for".into());
+        return (value.clone(), "as requested".into());
     }
     let fact = facts.get(&format!("sqlite.{factor}"));
     if let Some(value) = fact.and_then(|f| f.value.as_deref()).filter(|v| !v.is_empty()) {
@@ -179,7 +179,7 @@ mod tests {
         };
         let [(mode, pc_mode, _), (sync, pc_sync, why)] = &of(&phone)[..] else { panic!("two settings") };
         assert_eq!([mode, pc_mode, sync, pc_sync], ["truncate", "delete", "full", "off"]);
-        assert!(why.contains("A: assumed") && why.contains("B: as asked for"), "{why}");
+        assert!(why.contains("A: assumed") && why.contains("B: as requested"), "{why}");
         phone.insert("sqlite.journal_mode".into(), fact("WAL"));
         assert_eq!(of(&phone)[0].0, "wal");
         assert!(known(&asked).is_ok() && known(&[("page_size".into(), "1".into())]).is_err());
