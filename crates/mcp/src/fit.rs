@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// Shorter lists and texts are not cut.
 const LIST: usize = 1;
 const TEXT: usize = 200;
-/// Number of cuts that are listed, and the part of the budget for that list (at least [`TEXT`] characters).
+/// Number of cuts that are listed, and the part of the budget for that list (at least [`TEXT_CHARACTERS_MIN`] characters).
 const PLACES: usize = 12;
 const PLACES_PART: usize = 6;
 /// Maximum number of rounds: a hostile answer of many small parts is given up on.
