@@ -36,7 +36,7 @@ pub const CHECKPOINT_EVERY: u64 = 64;
 pub struct Info {
     /// Always `fathom-fleet`.
     pub format: String,
-    /// [`VERSION`].
+    /// [`FORMAT_VERSION`].
     pub version: u32,
     /// Who made it.
     pub made_by: String,
@@ -46,7 +46,7 @@ pub struct Info {
     pub private: Rules,
     /// The salt of its hashes.
     pub salt: String,
-    /// Whether it keeps the archives themselves beside their tables.
+    /// Whether it keeps the archives themselves in addition to their tables.
     pub keep_raw: bool,
     /// Target size of its files.
     pub file_bytes: u64,
@@ -102,7 +102,7 @@ pub struct DataFile {
 /// One step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Commit {
-    /// [`VERSION`].
+    /// [`FORMAT_VERSION`].
     pub version: u32,
     /// Identifies the writer and its commit: if a put succeeds and its response is lost, the next attempt recognises its own
     /// commit.
@@ -126,7 +126,7 @@ pub struct Commit {
 /// All commits up to one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Checkpoint {
-    /// [`VERSION`].
+    /// [`FORMAT_VERSION`].
     pub version: u32,
     /// The last commit in it.
     pub upto: u64,
@@ -244,7 +244,7 @@ impl State {
     /// The state after a commit.
     ///
     /// # Errors
-    /// As [`State::allows`]; the state is as it was then.
+    /// As [`State::check_commit`]; the state is as it was then.
     pub fn apply(&mut self, number: u64, commit: &Commit) -> Result<(), Conflict> {
         self.allows(commit)?;
         for path in &commit.remove {
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(state.allows(&commit(&[B], &[A], &["2"])), Ok(()));
     }
 
-    /// Another state of a recording is another run, whose rows would count beside it.
+    /// Another state of a recording is another run, whose rows would count in addition to its own.
     #[test]
     fn second_state_of_recording_conflicts() {
         let of = |run: &str| {

@@ -110,7 +110,7 @@ pub fn hashes(directory: &str, found: &[Found], quoted: impl Fn(&str) -> String)
                     out
                 });
                 let log = quoted(&format!("./{}/{}", one.path, one.log));
-                // As in `Identity::of`: the time first, since two empty recordings must differ.
+                // As in `Identity::from_archive`: the time first, since two empty recordings must differ.
                 let _ = write!(line, "echo {at} $( {{ printf '{octal}'; cat {log}; }} | sha256sum ); ");
             }
             line.push('}');

@@ -185,7 +185,7 @@ mod tests {
         assert_eq!((a.date().as_str(), a.device.as_str()), ("1970-01-02", "Pad 3"));
     }
 
-    /// Copied in part, as by an interrupted `cp`: the tables are whole, and would count twice beside the whole one's.
+    /// Copied in part, as by an interrupted `cp`: the tables are whole, and would count in addition to those of the whole one.
     #[test]
     fn log_that_is_not_that_of_tables_is_refused() {
         let directory = tempfile::tempdir().unwrap();

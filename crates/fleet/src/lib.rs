@@ -2,7 +2,7 @@
 //! of archives ([`row`]), which texts are private ([`privacy`]), which files belong to the fleet ([`commits`], [`plan`]), archives on
 //! devices ([`devices`]), and the command line ([`args`]).
 //!
-//! A room of its own because it needs neither a store nor an engine: `sql`, which has both, is compiled only on request, and this is
+//! A crate of its own because it needs neither a store nor an engine: `sql`, which has both, is compiled only on request, and this is
 //! always tested.
 
 pub mod args;

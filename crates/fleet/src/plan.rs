@@ -15,7 +15,7 @@ pub struct Merge {
     pub files: Vec<DataFile>,
 }
 
-/// Merges that give files of about `file_bytes`; groups of fewer than `at_least` small files are left alone.
+/// Merges that give files of about `file_bytes`; groups of fewer than `files_min` small files are left alone.
 pub fn merges(state: &State, file_bytes: u64, at_least: usize) -> Vec<Merge> {
     let mut groups: BTreeMap<(&str, &str), Vec<&DataFile>> = BTreeMap::new();
     for file in state.files.values() {

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use model::table::ColumnType;
 
-    /// Text columns whose words are those of Fathom, the kernel or the device. A new text column belongs here or into `PRIVATE`.
+    /// Text columns whose words are those of Fathom, the kernel or the device. A new text column belongs here or into `PRIVATE_COLUMNS`.
     const PUBLIC: &[(&str, &[&str])] = &[
         ("shapes", &["kind"]),
         ("spans", &["layer", "kind", "flags"]),

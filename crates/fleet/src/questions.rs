@@ -1,7 +1,7 @@
 //! Twenty example queries, to run as they are or to start from.
 //!
 //! The same text runs on every engine: embedded DataFusion, DuckDB, Spark, Ballista. [`offences`] checks that a query uses only what all of
-//! these understand alike; the lane `engines` compares the rows.
+//! these understand alike; the suite `engines` compares the rows.
 
 use std::collections::BTreeSet;
 
