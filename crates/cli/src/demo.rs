@@ -48,7 +48,7 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints an archive's summary, and leaves its page and its Perfetto trace beside it.
+/// Prints an archive's summary, and leaves its page and its Perfetto trace next to it.
 fn show(archive: &Path, context: &Context) -> Result<()> {
     let linked = link::open(archive, context)?;
     output::text(&analysis::show::text(&analysis::summarise_archive(&linked)?));

@@ -38,7 +38,7 @@ pub fn text(output: &Path, text: &str) -> Result<()> {
     write(output, |out| out.write_all(text.as_bytes())).map(drop)
 }
 
-/// Refuses `--json` beside a page that takes standard output for itself.
+/// Refuses `--json` together with a page that takes standard output for itself.
 pub fn not_both(json: bool, output: Option<&Path>) -> Result<()> {
     if json && output.is_some_and(is_stdout) {
         return Err(Usage("--json and -o - both ask for standard output; give the page a name".into()).into());

@@ -29,7 +29,7 @@ pub fn is_fleet(place: &Path) -> bool {
 /// Becomes `fathom-sql` with the arguments of `fathom fleet report`.
 ///
 /// # Errors
-/// As [`sql`].
+/// As [`exec_sql`].
 pub fn fleet_report(fleet: &Path, output: Option<&Path>) -> Result<Infallible> {
     let mut words: Vec<OsString> = ["fleet", "report"].map(OsString::from).to_vec();
     if let Some(output) = output {

@@ -1,4 +1,4 @@
-//! `fathom reindex`, and opening an archive that may have no tables yet. Which rooms make tables is listed here, and nowhere else.
+//! `fathom reindex`, and opening an archive that may have no tables yet. Which crates make tables is listed here, and nowhere else.
 
 use crate::notices;
 use anyhow::Result;

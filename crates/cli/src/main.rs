@@ -1,4 +1,4 @@
-//! The program: one file per verb, which parses, composes and prints. The rooms below measure, link and compute.
+//! The program: one file per verb, which parses, composes and prints. The crates below measure, link and compute.
 
 #[macro_use]
 mod output;

@@ -1,4 +1,4 @@
-//! Prints the rooms' notices on stderr, one per line, prefixed with the program's name.
+//! Prints the crates' notices on stderr, one per line, prefixed with the program's name.
 
 use anyhow::Result;
 use archive::Runs;

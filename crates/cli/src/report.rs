@@ -43,7 +43,7 @@ pub fn run(args: &args::Report) -> Result<()> {
     Ok(())
 }
 
-/// The page of a benchmark, or of two: the second is shown, with the first beside it.
+/// The page of a benchmark, or of two: the second is shown, with the first next to it.
 fn benchmarks(archives: &[PathBuf]) -> Result<String> {
     let context = progress::context(true);
     let (a, shown) = match archives {

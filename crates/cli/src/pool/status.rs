@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The place of a coordinator's status: beside its NBD socket, or as given.
+/// The place of a coordinator's status: next to its NBD socket, or as given.
 pub fn place(given: &str) -> String {
     let given = given.strip_prefix("unix:").unwrap_or(given);
     let beside = socket(Path::new(given));
