@@ -11,7 +11,7 @@ use model::Dev;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The devices of the room's own tests, and the line that names a file of theirs.
+/// The devices of the crate's own tests, and the line that names a file of theirs.
 const FIXTURES: &str = "../crates/device/tests/fixtures";
 const NEXT: &str = "@@ ";
 

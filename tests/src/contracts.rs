@@ -2,8 +2,8 @@
 //! added, removed or renamed fails until the file agrees: then check whether `version` must be raised, and describe the field in
 //! docs/reference/json.md. FATHOM_ACCEPT=1 rewrites the files.
 //!
-//! Only names: other lanes compare the numbers with the truth. Names that are data (a disk's, a fact's) count as `*`. The lane `json`
-//! checks most verbs; those that need a device, a guest, a link or `fathom-sql` are checked by the lane that has one.
+//! Only names: other suites compare the numbers with the truth. Names that are data (a disk's, a fact's) count as `*`. The suite `json`
+//! checks most verbs; those that need a device, a guest, a link or `fathom-sql` are checked by the suite that has one.
 //!
 //! A null, an empty list or an empty object does not show its possible content, and on another machine there is some: an event is lost, a
 //! fact differs. So a contract describes it nevertheless: accepting keeps what the file has about such a field, and marks a field about

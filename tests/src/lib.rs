@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// A test, or why it cannot run here.
 pub type Case = (&'static str, Result<(), String>, fn() -> Result<()>);
 
-/// Runs a lane. A test that cannot run is counted as ignored, and its reason printed as `SKIP name: reason`. A case
+/// Runs a suite. A test that cannot run is counted as ignored, and its reason printed as `SKIP name: reason`. A case
 /// whose name begins with `long::` runs only on request (`cargo xtask long`).
 pub fn lane(cases: Vec<Case>) -> ExitCode {
     // Recordings see the whole machine's device commands; one at a time keeps them apart.

@@ -170,7 +170,7 @@ fn interrupted() -> Result<()> {
     ensure!(output.status.code() == Some(130) && messages.contains("--resume"), "{:?} {messages}", output.status);
     let outcome: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(outcome["stopped"].is_null() && number(&outcome, "/commands/0/runs")? >= 1.0, "{outcome}");
-    // Without waiting for a quiet machine: other lanes run in parallel.
+    // Without waiting for a quiet machine: other suites run in parallel.
     let resume = ["bench", "run", "--quiet", "--no-wait", "--resume"];
     run(Command::new(fathom()).args(resume).arg(&archive).current_dir(directory.path()))?;
     let shown = run(Command::new(fathom()).args(["bench", "show", "--json"]).arg(&archive))?;

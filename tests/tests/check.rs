@@ -91,7 +91,7 @@ fn record(directory: &Path, options: &[&str], command: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Checks again: no difference. `long::check_never_fails_*` of the lane `fix` show that there never is one.
+/// Checks again: no difference. `long::check_never_fails_*` of the suite `fix` show that there never is one.
 fn passes(directory: &Path) -> Result<()> {
     let output = check(directory, &[], &[])?;
     let messages = [&output.stdout[..], &output.stderr].concat();

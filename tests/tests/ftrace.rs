@@ -65,19 +65,19 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// If tracefs is not mounted, as in a system without systemd, the lane runs again in a mount namespace that has it, and leaves the
+/// If tracefs is not mounted, as in a system without systemd, the suite runs again in a mount namespace that has it, and leaves the
 /// machine unchanged.
 fn with_tracefs() {
     const AGAIN: &str = "FATHOM_TEST_TRACEFS";
     if root().is_err() || tracefs().is_ok() || std::env::var_os(AGAIN).is_some() {
         return;
     }
-    let Ok(lane) = std::env::current_exe() else { return };
+    let Ok(program) = std::env::current_exe() else { return };
     let script = format!("mount -t tracefs none {TRACEFS}; exec \"$0\" \"$@\"");
     let mut again = Command::new("unshare");
     again
         .args(["--mount", "--propagation", "private", "sh", "-c", &script])
-        .arg(lane)
+        .arg(program)
         .args(std::env::args_os().skip(1));
     // This returns only if there is no unshare; the tests are then skipped, with their reason.
     let error = again.env(AGAIN, "1").exec();

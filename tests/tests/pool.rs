@@ -506,7 +506,7 @@ fn dead_node() -> Result<()> {
         other => anyhow::bail!("a dead node: {other:?}"),
     };
     refused(client.now(Verb::Read, 5 << 20, 4096, &[]))?;
-    // A hundred of these would take minutes if each waited for its timeout, and the lane would not end.
+    // A hundred of these would take minutes if each waited for its timeout, and the suite would not end.
     for _ in 0..100 {
         refused(client.now(Verb::Write, 5 << 20, 4096, &[8; 4096]))?;
         refused(client.now(Verb::Flush, 0, 0, &[]))?;

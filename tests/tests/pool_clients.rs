@@ -237,7 +237,7 @@ fn whole(kind: &str) -> Result<()> {
             fstrim "$2"
             umount "$2"
         "#;
-        // In a mount namespace of its own: a namespace that another process creates meanwhile (a container, another lane) gets a
+        // In a mount namespace of its own: a namespace that another process creates meanwhile (a container, another suite) gets a
         // copy of every existing mount, and the file system would stay in use there after our umount.
         let apart = ["--mount", "sh", "-c", script, "use", attached.answer()];
         run(Command::new("unshare").args(apart).arg(mount.path()).arg(kind))?;

@@ -9,25 +9,25 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-const PAGE: &str = "docs/reference/cli.md";
+const PAGE_PATH: &str = "docs/reference/cli.md";
 /// Writes the page, if the program exists and the page is stale.
 pub fn write(root: &Path) -> Result<()> {
     let binary = root.join("target/release/fathom");
     if !binary.exists() {
-        println!("{PAGE} is left as it is: {} is not there; run `make build` first", binary.display());
+        println!("{PAGE_PATH} is left as it is: {} is not there; run `make build` first", binary.display());
         return Ok(());
     }
     if !stale(root, &binary)?.is_empty() {
-        std::fs::write(root.join(PAGE), page(&binary)?).with_context(|| format!("cannot write {PAGE}"))?;
-        println!("wrote {PAGE}");
+        std::fs::write(root.join(PAGE_PATH), page(&binary)?).with_context(|| format!("cannot write {PAGE_PATH}"))?;
+        println!("wrote {PAGE_PATH}");
     }
     Ok(())
 }
 
 /// The offence of a page that differs from the program's output.
 pub fn stale(root: &Path, binary: &Path) -> Result<Vec<String>> {
-    let fresh = std::fs::read_to_string(root.join(PAGE)).is_ok_and(|old| page(binary).is_ok_and(|new| new == old));
-    Ok(if fresh { vec![] } else { vec![format!("{PAGE}: stale; run `cargo xtask gen` after a build and commit")] })
+    let fresh = std::fs::read_to_string(root.join(PAGE_PATH)).is_ok_and(|old| page(binary).is_ok_and(|new| new == old));
+    Ok(if fresh { vec![] } else { vec![format!("{PAGE_PATH}: stale; run `cargo xtask gen` after a build and commit")] })
 }
 
 fn page(binary: &Path) -> Result<String> {
@@ -70,26 +70,26 @@ mod tests {
     use super::*;
 
     /// A stand-in for the program with a command in a command.
-    const PROGRAM: &str = "case \"$*\" in\n\
+    const FAKE_PROGRAM: &str = "case \"$*\" in\n\
         --help) printf 'Top\\n\\nCommands:\\n  one   Does\\n        much\\n  help  Helps\\n\\nOptions:\\n  -h\\n' ;;\n\
         'one --help') printf 'One\\n\\nCommands:\\n  two  Does\\n' ;;\n\
         'one two --help') echo Two ;;\n\
         *) exit 2 ;;\nesac";
 
     #[test]
-    fn every_command_has_section_and_old_page_is_stale() -> Result<()> {
+    fn every_command_has_a_section_and_an_old_page_is_stale() -> Result<()> {
         let directory = tempfile::tempdir()?;
         let binary = directory.path().join("target/release/fathom");
         std::fs::create_dir_all(binary.parent().context("a directory")?)?;
         std::fs::create_dir_all(directory.path().join("docs/reference"))?;
-        lab::script::write(&binary, &format!("#!/bin/sh\n{PROGRAM}\n"))?;
+        lab::script::write(&binary, &format!("#!/bin/sh\n{FAKE_PROGRAM}\n"))?;
         assert_eq!(stale(directory.path(), &binary)?.len(), 1);
         write(directory.path())?;
         assert_eq!(stale(directory.path(), &binary)?.len(), 0);
-        let page = std::fs::read_to_string(directory.path().join(PAGE))?;
+        let page = std::fs::read_to_string(directory.path().join(PAGE_PATH))?;
         let headings: Vec<&str> = page.lines().filter(|l| l.starts_with('#')).collect();
         assert_eq!(headings, ["# Command line", "## fathom", "## fathom one", "### fathom one two"]);
-        lab::script::write(&binary, &format!("#!/bin/sh\n{}\n", PROGRAM.replace("Two", "Three")))?;
+        lab::script::write(&binary, &format!("#!/bin/sh\n{}\n", FAKE_PROGRAM.replace("Two", "Three")))?;
         assert_eq!(stale(directory.path(), &binary)?.len(), 1);
         Ok(())
     }

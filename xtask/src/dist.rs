@@ -16,7 +16,7 @@ use lab::debian::Packages;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const AARCH64: &str = "aarch64-unknown-linux-musl";
+const AARCH64_TARGET: &str = "aarch64-unknown-linux-musl";
 
 /// Builds and packs every target that can be built here.
 pub fn all(root: &Path) -> Result<()> {
@@ -30,28 +30,28 @@ pub fn all(root: &Path) -> Result<()> {
     let sql = root.join("target/release/fathom-sql");
     pack(root, &dist, &own, &runs, &runs, Some(&sql))?;
 
-    if own == AARCH64 {
+    if own == AARCH64_TARGET {
         return Ok(());
     }
     let installed = output(Command::new("rustup").args(["target", "list", "--installed"])).unwrap_or_default();
-    if !installed.lines().any(|t| t == AARCH64) {
-        println!("SKIP dist {AARCH64}: this Rust has no such target (rustup target add {AARCH64})");
+    if !installed.lines().any(|t| t == AARCH64_TARGET) {
+        println!("SKIP dist {AARCH64_TARGET}: this Rust has no such target (rustup target add {AARCH64_TARGET})");
         return Ok(());
     }
     cross(root, &["--profile", "dist", "--package", "fathom"])?;
-    let built = root.join("target").join(AARCH64).join("dist/fathom");
+    let built = root.join("target").join(AARCH64_TARGET).join("dist/fathom");
     let sql = cross(root, &["--release", "--manifest-path", "crates/sql/Cargo.toml", "--target-dir", "target/sql"]);
     if let Err(why) = &sql {
-        println!("SKIP dist fathom-sql for {AARCH64}: {why:#}; `make build-sql` builds it on such a machine");
+        println!("SKIP dist fathom-sql for {AARCH64_TARGET}: {why:#}; `make build-sql` builds it on such a machine");
     }
-    let sql = sql.is_ok().then(|| root.join("target/sql").join(AARCH64).join("release/fathom-sql"));
-    pack(root, &dist, AARCH64, &built, &runs, sql.as_deref())
+    let sql = sql.is_ok().then(|| root.join("target/sql").join(AARCH64_TARGET).join("release/fathom-sql"));
+    pack(root, &dist, AARCH64_TARGET, &built, &runs, sql.as_deref())
 }
 
 /// Builds the program for aarch64, on any machine; returns its path.
 pub fn build_aarch64(root: &Path) -> Result<PathBuf> {
     cross(root, &["--release", "--package", "fathom"])?;
-    Ok(root.join("target").join(AARCH64).join("release/fathom"))
+    Ok(root.join("target").join(AARCH64_TARGET).join("release/fathom"))
 }
 
 /// Builds the program, and the device daemon of the tests.
@@ -69,7 +69,7 @@ fn cross(root: &Path, words: &[&str]) -> Result<()> {
     // -nostdlibinc keeps this machine's own headers out, and keeps clang's own (stddef.h etc.).
     let flags = format!("--target=aarch64-linux-musl -nostdlibinc -isystem {}", headers.display());
     let mut build = cargo(root);
-    build.args(["build", "--locked", "--target", AARCH64]).args(words);
+    build.args(["build", "--locked", "--target", AARCH64_TARGET]).args(words);
     build.env("CC_aarch64_unknown_linux_musl", "clang").env("CFLAGS_aarch64_unknown_linux_musl", &flags);
     // The archiver needs to support only ELF; the host's does.
     build.env("AR_aarch64_unknown_linux_musl", "ar");

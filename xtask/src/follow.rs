@@ -1,5 +1,5 @@
 //! Follows a running test program: its output is passed on and counted, and neither it nor a process that it leaves behind can
-//! block its lane.
+//! block its suite.
 
 use crate::run::show;
 use crate::tally::Tally;
@@ -13,12 +13,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// A process that still has the tests' output open this long after their end was left behind by one of them.
-const LEFT_BEHIND: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+const LEFT_BEHIND_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// A program that prints nothing for this long hangs: no single test may take more than 15 minutes.
-const SILENT: Duration = if cfg!(test) { Duration::from_secs(3) } else { Duration::from_secs(60 * 20) };
+const SILENCE_TIMEOUT: Duration = if cfg!(test) { Duration::from_secs(3) } else { Duration::from_secs(60 * 20) };
 
-/// Runs a lane's command, passes on the output of both streams, and counts. Returns true if it succeeded. It is killed when `stop` is
+/// Runs a suite's command, passes on the output of both streams, and counts. Returns true if it succeeded. It is killed when `stop` is
 /// set.
 pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, stop: &AtomicBool) -> Result<bool> {
     let (lines, to) = std::io::pipe()?;
@@ -45,16 +45,17 @@ pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, 
                 if ended.is_none() && child.try_wait()?.is_some() {
                     ended = Some(Instant::now());
                 }
-                if ended.is_some_and(|ended| ended.elapsed() > LEFT_BEHIND) {
+                if ended.is_some_and(|ended| ended.elapsed() > LEFT_BEHIND_TIMEOUT) {
                     let left =
                         format!("FAILED: a test left processes behind, which hold its output: {}", holders(&pipe));
                     tally.read(&left);
                     writeln!(output, "{left}")?;
                     return Ok(false);
                 }
-                if ended.is_none() && heard.elapsed() > SILENT {
+                if ended.is_none() && heard.elapsed() > SILENCE_TIMEOUT {
                     child.kill().and_then(|()| child.wait()).context("the tests' end")?;
-                    let hung = format!("FAILED: it printed nothing for {} s, so it was killed", SILENT.as_secs());
+                    let hung =
+                        format!("FAILED: it printed nothing for {} s, so it was killed", SILENCE_TIMEOUT.as_secs());
                     tally.read(&hung);
                     writeln!(output, "{hung}")?;
                     return Ok(false);
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leftover_process_fails_lane_without_blocking() {
+    fn leftover_process_fails_suite_without_blocking() {
         let follow = |script: &str| {
             let (mut tally, mut output) = (Tally::default(), Vec::new());
             follow(Command::new("sh").args(["-c", script]), &mut tally, &mut output, &AtomicBool::new(false)).unwrap()
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn stdout_and_stderr_of_lane_are_kept() {
+    fn stdout_and_stderr_of_suite_are_kept() {
         let (mut tally, mut output) = (Tally::default(), Vec::new());
         let mut command = Command::new("sh");
         command.args(["-c", "echo one; echo two >&2; exit 3"]);
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn stopped_lane_is_killed_and_reaped() {
+    fn stopped_suite_is_killed_and_reaped() {
         let (stop, mut tally) = (AtomicBool::new(true), Tally::default());
         let mut command = Command::new("sleep");
         assert!(!follow(command.arg("1000"), &mut tally, &mut Vec::new(), &stop).unwrap());

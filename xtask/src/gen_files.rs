@@ -16,7 +16,7 @@ fn files(root: &Path) -> Result<Vec<(&'static str, String)>> {
         ("docs/reference/events.md", events()),
         ("docs/reference/tables.md", tables()),
         ("python/fathom/tables.json", tables_for_python()),
-        (claims::PAGE, claims::page(root)?),
+        (claims::PAGE_PATH, claims::page(root)?),
     ])
 }
 
@@ -40,7 +40,7 @@ pub fn run(root: &Path, check: bool) -> Result<()> {
     Ok(())
 }
 
-const NOTICE: &str = "<!-- Generated from crates/model by `cargo xtask gen`. Do not edit. -->\n";
+const GENERATED_NOTICE: &str = "<!-- Generated from crates/model by `cargo xtask gen`. Do not edit. -->\n";
 
 /// The tables' definitions for the Python package.
 fn tables_for_python() -> String {
@@ -69,7 +69,7 @@ fn events() -> String {
         "What the probes record, and what `events.log` holds: a header, the fields in this order (little-endian, without \
          gaps), for some kinds a text of `len` bytes, and padding to a multiple of 8 bytes. Version {EVENT_VERSION}."
     ));
-    let mut out = format!("# Events\n\n{NOTICE}\n{about}\n\n## Header\n\n");
+    let mut out = format!("# Events\n\n{GENERATED_NOTICE}\n{about}\n\n## Header\n\n");
     fields(&mut out, Header::FIELDS);
     for kind in Record::KINDS {
         let _ = write!(out, "\n## {} ({})\n\n{}\n\n", kind.name, kind.kind, prose(kind.doc));
@@ -94,7 +94,7 @@ fn fields(out: &mut String, fields: &[FieldInfo]) {
 
 fn tables() -> String {
     let mut out = format!(
-        "# Tables\n\n{NOTICE}\nThe Parquet files of an archive, one a table: `NAME.fathom/tables/TABLE.parquet`. \
+        "# Tables\n\n{GENERATED_NOTICE}\nThe Parquet files of an archive, one a table: `NAME.fathom/tables/TABLE.parquet`. \
          Version {TABLE_VERSION}.\n"
     );
     for table in TABLES {
@@ -122,7 +122,7 @@ fn prose(doc: &str) -> String {
         let length = word.chars().count();
         // A line that begins with this would be a list.
         let bullet = ["-", "*", "+"].contains(&word);
-        if width > 0 && width + 1 + length > WIDTH && !bullet {
+        if width > 0 && width + 1 + length > PROSE_CHARS_MAX && !bullet {
             out.push('\n');
             width = 0;
         } else if width > 0 {
@@ -136,7 +136,7 @@ fn prose(doc: &str) -> String {
 }
 
 /// Where lines of prose are broken.
-const WIDTH: usize = 120;
+const PROSE_CHARS_MAX: usize = 120;
 
 /// A doc comment for use in a table.
 fn cell(doc: &str) -> String {
@@ -177,12 +177,12 @@ mod tests {
     #[test]
     fn prose_is_wrapped_and_cells_are_not() {
         let long = "word ".repeat(60);
-        assert!(prose(&long).lines().count() == 3 && prose(&long).lines().all(|l| l.len() <= WIDTH));
+        assert!(prose(&long).lines().count() == 3 && prose(&long).lines().all(|l| l.len() <= PROSE_CHARS_MAX));
         assert_eq!(cell(&long).lines().count(), 1);
     }
 
     #[test]
-    fn every_kind_and_table_has_section() {
+    fn every_kind_and_table_has_a_section() {
         let (events, tables) = (events(), tables());
         for kind in Record::KINDS {
             assert!(events.contains(&format!("\n## {} ({})\n", kind.name, kind.kind)), "{}", kind.name);

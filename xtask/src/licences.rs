@@ -4,7 +4,7 @@
 //! cargo-deny does the former and more, but takes longer to build than Fathom. So that every machine checks, the two lists are
 //! read here; if cargo-deny is installed, it is run as well. Advisories are left to the caller, as they need a network.
 
-use crate::metadata::APART;
+use crate::metadata::SQL_WORKSPACE;
 use crate::run::{cargo, output, run};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The introduction to the texts: parts of the program that are not crates.
-const BESIDES: &str = "\
+const INTRODUCTION: &str = "\
 The binary is linked with these crates and holds no other library, but for
 - SQLite, which its authors have put into the public domain (https://sqlite.org/copyright.html),
 - Rust's standard library (MIT OR Apache-2.0; https://github.com/rust-lang/rust, with the notices in its COPYRIGHT-library.html),
@@ -24,14 +24,14 @@ Fathom's own.
 ";
 
 /// Texts for crates that ship none, from their repositories.
-const SHIPPED: [(&str, &str); 3] = [
+const LICENCE_TEXTS: [(&str, &str); 3] = [
     ("alloc-stdlib", include_str!("../licences/alloc-stdlib.txt")),
     ("flatbuffers", include_str!("../../LICENSE-APACHE")),
     ("iced-x86", include_str!("../licences/iced-x86.txt")),
 ];
 
 /// Prefixes of a crate's files that hold a licence.
-const TEXTS: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
+const LICENCE_FILE_PREFIXES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
 /// Fails on a crate with another licence, or from another source, than `deny.toml` allows, and on one whose licence has no text here.
 pub fn check(root: &Path) -> Result<()> {
@@ -40,11 +40,11 @@ pub fn check(root: &Path) -> Result<()> {
     let target = output(Command::new(root.join("scripts/toolchain")).arg("target"))?;
     let mut all = vec![metadata(root, target.trim(), "Cargo.toml", "--locked")?];
     // A machine that never builds the SQL engine does not download its crates for this, and cargo's error about that is of no use.
-    let apart = metadata_command(root, target.trim(), &format!("{APART}/Cargo.toml"), "--offline").output()?;
+    let apart = metadata_command(root, target.trim(), &format!("{SQL_WORKSPACE}/Cargo.toml"), "--offline").output()?;
     if apart.status.success() {
         all.push(serde_json::from_slice(&apart.stdout).context("cargo metadata's output")?);
     } else {
-        println!("SKIP lint licences of {APART}: its crates are not here (`make build-sql` brings them)");
+        println!("SKIP lint licences of {SQL_WORKSPACE}: its crates are not here (`make build-sql` brings them)");
     }
     let packages = all.iter().flat_map(|metadata| array(&metadata["packages"]));
     let offences: Vec<String> = packages.filter_map(|package| offence(package, &licences, &sources)).collect();
@@ -74,7 +74,7 @@ pub fn third_party(root: &Path, target: &str) -> Result<String> {
 
 /// The same for `fathom-sql`.
 pub fn third_party_of_sql(root: &Path, target: &str) -> Result<String> {
-    texts(&metadata(root, target, &format!("{APART}/Cargo.toml"), "--locked")?, target, "fathom-sql")
+    texts(&metadata(root, target, &format!("{SQL_WORKSPACE}/Cargo.toml"), "--locked")?, target, "fathom-sql")
 }
 
 fn metadata(root: &Path, target: &str, manifest: &str, option: &str) -> Result<Value> {
@@ -153,7 +153,7 @@ fn texts(metadata: &Value, target: &str, program: &str) -> Result<String> {
         packages_held(metadata, program).into_iter().filter(|p| p["source"].is_string()).collect();
     packages_held.sort_by_key(|p| (text(&p["name"]), text(&p["version"])));
     let mut all =
-        format!("Third-party software in {program} {} for {target}\n\n{BESIDES}\n", env!("CARGO_PKG_VERSION"));
+        format!("Third-party software in {program} {} for {target}\n\n{INTRODUCTION}\n", env!("CARGO_PKG_VERSION"));
     // Many crates have the same text: it is printed once.
     let mut by_text: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
     for package in packages_held {
@@ -204,7 +204,9 @@ fn licence_files(package: &Value) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if TEXTS.iter().any(|begin| name.to_uppercase().starts_with(begin)) && directory.join(&name).is_file() {
+        if LICENCE_FILE_PREFIXES.iter().any(|begin| name.to_uppercase().starts_with(begin))
+            && directory.join(&name).is_file()
+        {
             names.push(name);
         }
     }
@@ -213,11 +215,11 @@ fn licence_files(package: &Value) -> Result<Vec<String>> {
     if names.iter().any(|name| is(name, "MIT")) && allowed(text(&package["license"]), &["MIT".to_string()].into()) {
         names.retain(|name| !is(name, "APACHE") && !is(name, "UNLICENSE"));
     }
-    let shipped = SHIPPED.iter().find(|(name, _)| *name == text(&package["name"]));
+    let shipped = LICENCE_TEXTS.iter().find(|(name, _)| *name == text(&package["name"]));
     if let (true, Some((_, licence))) = (names.is_empty(), shipped) {
         return Ok(vec![(*licence).into()]);
     }
-    ensure!(!names.is_empty(), "it brings no text of its licence: add one to SHIPPED in xtask/src/licences.rs");
+    ensure!(!names.is_empty(), "it brings no text of its licence: add one to LICENCE_TEXTS in xtask/src/licences.rs");
     let read = |name: &String| {
         let file = directory.join(name);
         std::fs::read(&file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).context(name.clone())
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn licence_expression_is_checked_against_list() {
+    fn licence_expression_is_checked_against_the_list() {
         for kept in ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR (MIT AND ISC)", "Apache-2.0 WITH LLVM-exception", "(MIT)"] {
             assert!(allowed(kept, &licences()), "{kept}");
         }
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn unlisted_licence_or_source_is_offence() {
+    fn unlisted_licence_or_source_is_an_offence() {
         let sources = list("allow-registry = [\"https://a\", \"https://b\"]\n", "allow-registry").unwrap();
         let of = |licence: &str, source: Value| {
             offence(&json!({"name": "x", "version": "1", "license": licence, "source": source}), &licences(), &sources)

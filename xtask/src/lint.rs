@@ -14,7 +14,7 @@ fn steps() -> [(&'static str, Step); 10] {
     [
         ("generated files", |root| gen_files::run(root, true)),
         ("formatting", |root| component(root, "rustfmt", &["fmt", "--all", "--check"])),
-        ("formatting of the SQL engine's room", |root| {
+        ("formatting of the SQL engine's crate", |root| {
             component(root, "rustfmt", &["fmt", "--manifest-path", "crates/sql/Cargo.toml", "--check"])
         }),
         ("clippy", |root| {

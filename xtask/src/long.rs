@@ -1,8 +1,8 @@
 //! Tests that are inherently long: simulations with many seeds, soaks, other engines.
 //!
-//! Such a test is in a module `long` (a case of a lane: its name begins with `long::`) and is marked as ignored, so that
+//! Such a test is in a module `long` (a case of a suite: its name begins with `long::`) and is marked as ignored, so that
 //! `make test` skips it and runs only its small sibling. `cargo xtask long` runs them one at a time, and with `--minutes N`
-//! only as many as fit: those of rooms changed by the last commits come first, the others in an order that rotates with the
+//! only as many as fit: those of crates changed by the last commits come first, the others in an order that rotates with the
 //! commit, so that each has its turn. Those that did not fit are counted as skipped and named.
 
 use crate::follow::follow;
@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 /// The limit of one test, in seconds.
 const LIMIT_S: u64 = 15 * 60;
 
-/// Commits whose rooms come first.
-const RECENT: &str = "-20";
+/// Commits whose crates come first.
+const RECENT_COMMITS: &str = "-20";
 
 /// A long test.
 #[derive(Debug, Clone)]
@@ -42,18 +42,18 @@ impl Test {
 /// Runs the long tests whose program is named by one of the words, or whose name contains one (all if none is given), within the given
 /// minutes, if any.
 pub fn run(root: &Path, words: &[String]) -> Result<()> {
-    let (compiler, words) = Compiler::of(root, words);
+    let (compiler, words) = Compiler::from_words(root, words);
     let (minutes, filters) = arguments(&words)?;
     let deadline = minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let binary = root.join("target/release/fathom");
     ensure!(binary.exists(), "{} is not there; run `make build` first", binary.display());
-    let tests: Vec<Test> = listed(root, compiler)?.into_iter().filter(|test| test.is_wanted(&filters)).collect();
+    let tests: Vec<Test> = list_tests(root, compiler)?.into_iter().filter(|test| test.is_wanted(&filters)).collect();
     let of = tests.len();
 
     let begin = Instant::now();
     let mut total = Count::default();
     let mut lines = Vec::new();
-    for test in in_order(tests, &changed(root), commit(root)) {
+    for test in in_order(tests, &changed_directories(root), commit_number(root)) {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             total.skip(test.label(), "no time was left");
@@ -112,10 +112,10 @@ fn arguments(words: &[String]) -> Result<(Option<u64>, Vec<String>)> {
 }
 
 /// Lists the long tests of every test program.
-fn listed(root: &Path, compiler: Compiler) -> Result<Vec<Test>> {
+fn list_tests(root: &Path, compiler: Compiler) -> Result<Vec<Test>> {
     let mut tests = Vec::new();
     for program in programs::build(root, FUZZ_PACKAGE, compiler)?.into_iter().filter(|program| program.is_test) {
-        for name in names(&output(program.command(root).args(["--list", "--ignored"]))?) {
+        for name in long_tests(&output(program.command(root).args(["--list", "--ignored"]))?) {
             tests.push(Test { program: program.clone(), name });
         }
     }
@@ -124,12 +124,12 @@ fn listed(root: &Path, compiler: Compiler) -> Result<Vec<Test>> {
 }
 
 /// The long tests in a test program's own list.
-fn names(list: &str) -> Vec<String> {
+fn long_tests(list: &str) -> Vec<String> {
     let name = |line: &str| line.trim().strip_suffix(": test").map(str::to_string);
     list.lines().filter_map(name).filter(|name| is_long(name)).collect()
 }
 
-/// Orders the tests of changed rooms first; the start of both parts is determined by the commit.
+/// Orders the tests of changed crates first; the start of both parts is determined by the commit.
 fn in_order(tests: Vec<Test>, changed: &BTreeSet<String>, commit: usize) -> Vec<Test> {
     let (mut first, mut rest): (Vec<_>, Vec<_>) =
         tests.into_iter().partition(|t| changed.contains(&t.program.directory));
@@ -142,10 +142,10 @@ fn in_order(tests: Vec<Test>, changed: &BTreeSet<String>, commit: usize) -> Vec<
 }
 
 /// The directories of packages that the last commits changed; none without git.
-fn changed(root: &Path) -> BTreeSet<String> {
-    let log = git(root, &["log", RECENT, "--name-only", "--format="]);
+fn changed_directories(root: &Path) -> BTreeSet<String> {
+    let log = git(root, &["log", RECENT_COMMITS, "--name-only", "--format="]);
     let directory = |path: &str| match path.split('/').collect::<Vec<_>>().as_slice() {
-        ["crates", room, ..] => Some(format!("crates/{room}")),
+        ["crates", name, ..] => Some(format!("crates/{name}")),
         ["tests", ..] => Some("tests".to_string()),
         _ => None,
     };
@@ -153,7 +153,7 @@ fn changed(root: &Path) -> BTreeSet<String> {
 }
 
 /// A number that differs from commit to commit.
-fn commit(root: &Path) -> usize {
+fn commit_number(root: &Path) -> usize {
     let head = git(root, &["rev-parse", "HEAD"]);
     usize::from_str_radix(head.get(..8).unwrap_or_default(), 16).unwrap_or(0)
 }
@@ -172,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn only_tests_in_module_long_are_long() {
+    fn only_tests_in_a_module_long_are_long() {
         let list = "store::long::cuts: test\nlong::spark: test\nbelong::to: test\nlong: test\n3 tests, 0 benchmarks\n";
-        assert_eq!(names(list), ["store::long::cuts", "long::spark"]);
+        assert_eq!(long_tests(list), ["store::long::cuts", "long::spark"]);
     }
 
     #[test]
-    fn changed_rooms_come_first_and_rest_rotate() {
+    fn changed_crates_come_first_and_the_rest_rotate() {
         let all = vec![test("crates/a", "long::1"), test("crates/b", "long::2"), test("crates/c", "long::3")];
         let changed = BTreeSet::from(["crates/c".to_string()]);
         let order =
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn word_names_program_or_part_of_test() {
+    fn word_names_a_program_or_part_of_a_test() {
         let mut test = test("tests", "long::on_spark");
         test.program.name = "engines".into();
         let is_wanted = |text: &str| test.is_wanted(&text.split_whitespace().map(str::to_string).collect::<Vec<_>>());
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn minutes_must_be_number() {
+    fn minutes_must_be_a_number() {
         let words = |text: &str| arguments(&text.split(' ').map(str::to_string).collect::<Vec<_>>());
         assert_eq!(words("--minutes 5 cuts").ok(), Some((Some(5), vec!["cuts".to_string()])));
         assert!(words("--minutes soon").is_err() && words("--hours 1").is_err());

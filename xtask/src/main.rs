@@ -1,4 +1,4 @@
-//! Maintenance commands of the repository, written in the language that everyone here reads: `cargo xtask CHORE`.
+//! Housekeeping commands of the repository, written in the language that everyone here reads: `cargo xtask COMMAND`.
 
 mod claims;
 mod cli_page;
@@ -24,14 +24,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cargo xtask CHORE
+usage: cargo xtask COMMAND
 
   gen [--check]    write the files that come from crates/model (and, once built, from the program), or tell which are stale
-  tidy             check the rules of the house
+  tidy             check the repository rules
   lint             formatting and linters of every language, tidy, generated files, and that a second build does nothing;
                    `--no-clippy` leaves clippy to `test --linted`
-  test [LANE…]     run the lanes of tests and count them; `cargo xtask test --list` names the lanes; `--linted` has clippy compile
-                   them, so that one build lints and makes them
+  test [NAME…]     run the test suites (all if none is named) and count their tests; `cargo xtask test --list` names the suites;
+                   `--linted` has clippy compile them, so that one build lints and makes them
   long [NAME…]     run the long tests, with `--minutes N` as many as fit; what was left out is named; `--linted` as above
   licences         what the program is linked with, and the texts of its licences, as `dist` ships them
   results          how many commits changed what each page of docs/results measures since it was made
@@ -42,7 +42,7 @@ usage: cargo xtask CHORE
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    match chore(&words) {
+    match run_command(&words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error:#}");
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn chore(words: &[String]) -> Result<()> {
+fn run_command(words: &[String]) -> Result<()> {
     let root = root();
     let rest = words.get(1..).unwrap_or_default();
     match words.first().map(String::as_str) {

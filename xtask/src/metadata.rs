@@ -8,7 +8,7 @@ use std::path::Path;
 /// A package of the workspace.
 #[derive(Debug, Default)]
 pub struct Package {
-    /// The package's name; `room` is the name of its directory.
+    /// The package's name; may differ from that of its directory.
     pub name: String,
     /// Its directory from the repository's root, such as `crates/model`.
     pub directory: String,
@@ -20,22 +20,22 @@ pub struct Package {
     pub tests: Vec<String>,
 }
 
-/// The room that is a workspace of its own, so that nothing else ends up compiling its engine.
-pub const APART: &str = "crates/sql";
+/// The crate that is a workspace of its own, so that nothing else ends up compiling its engine.
+pub const SQL_WORKSPACE: &str = "crates/sql";
 
 /// The workspace's packages.
 pub fn packages(root: &Path) -> Result<Vec<Package>> {
-    of_workspace(root, root)
+    workspace_packages(root, root)
 }
 
 /// The packages of every workspace of this repository.
 pub fn all_packages(root: &Path) -> Result<Vec<Package>> {
     let mut all = packages(root)?;
-    all.extend(of_workspace(root, &root.join(APART))?);
+    all.extend(workspace_packages(root, &root.join(SQL_WORKSPACE))?);
     Ok(all)
 }
 
-fn of_workspace(root: &Path, workspace: &Path) -> Result<Vec<Package>> {
+fn workspace_packages(root: &Path, workspace: &Path) -> Result<Vec<Package>> {
     let mut command = cargo(root);
     command.args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--manifest-path"]);
     command.arg(workspace.join("Cargo.toml"));
@@ -43,7 +43,7 @@ fn of_workspace(root: &Path, workspace: &Path) -> Result<Vec<Package>> {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_string();
     let list = |v: &Value| v.as_array().cloned().unwrap_or_default();
     let own = text(&metadata["workspace_root"]);
-    let apart = if workspace == root { "" } else { APART };
+    let apart = if workspace == root { "" } else { SQL_WORKSPACE };
     let root = own.strip_suffix(apart).unwrap_or(&own).to_string();
     let mut packages = Vec::new();
     for package in list(&metadata["packages"]) {

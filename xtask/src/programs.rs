@@ -1,4 +1,4 @@
-//! The workspace's test programs, built once and used several times: by the lanes, the lane `privileged`, the long tests. Cargo chooses a
+//! The workspace's test programs, built once and used several times: by the suites, the suite `privileged`, the long tests. Cargo chooses a
 //! dependency's features by the packages that it is requested to build, and would rebuild half of them for each other choice. `make test`
 //! lints them in the same build.
 
@@ -64,13 +64,13 @@ pub enum Compiler {
 }
 
 impl Compiler {
-    /// The argument with which a chore requests a build for a run of everything, linted.
-    pub const LINTED: &'static str = "--linted";
+    /// The argument with which a command requests a build for a run of everything, linted.
+    pub const LINTED_OPTION: &'static str = "--linted";
 
-    /// Returns the compiler that the words of a chore request, and the other words. A Rust without clippy compiles
+    /// Returns the compiler that the words of a command request, and the other words. A Rust without clippy compiles
     /// without it.
-    pub fn of(root: &Path, words: &[String]) -> (Self, Vec<String>) {
-        let rest: Vec<String> = words.iter().filter(|word| *word != Self::LINTED).cloned().collect();
+    pub fn from_words(root: &Path, words: &[String]) -> (Self, Vec<String>) {
+        let rest: Vec<String> = words.iter().filter(|word| *word != Self::LINTED_OPTION).cloned().collect();
         if rest.len() == words.len() {
             return (Self::Shared, rest);
         }

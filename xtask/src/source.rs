@@ -37,11 +37,11 @@ impl File {
         self.path.ends_with(".rs")
     }
 
-    /// The room that a file is compiled into: `crates/ROOM/src/…`, except for its test files.
-    pub fn room(&self) -> Option<&str> {
-        let (room, inside) = self.path.strip_prefix("crates/")?.split_once('/')?;
+    /// The crate that a file is compiled into: `crates/NAME/src/…`, except for its test files.
+    pub fn crate_name(&self) -> Option<&str> {
+        let (name, inside) = self.path.strip_prefix("crates/")?.split_once('/')?;
         let test = inside.ends_with("/tests.rs") || inside.contains("/tests/");
-        (inside.starts_with("src/") && self.is_rust() && !test).then_some(room)
+        (inside.starts_with("src/") && self.is_rust() && !test).then_some(name)
     }
 
     /// The lines, counted from 1, that are compiled outside tests, without comments. By convention a file's tests are
@@ -68,13 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn only_compiled_sources_belong_to_room() {
-        let room = |path: &str| File { path: path.into(), text: String::new() }.room().map(str::to_string);
-        assert_eq!(room("crates/model/src/a/b.rs").as_deref(), Some("model"));
+    fn only_compiled_sources_belong_to_a_crate() {
+        let crate_name = |path: &str| File { path: path.into(), text: String::new() }.crate_name().map(str::to_string);
+        assert_eq!(crate_name("crates/model/src/a/b.rs").as_deref(), Some("model"));
         for other in
             ["crates/model/tests/a.rs", "crates/model/src/a/tests.rs", "crates/model/build.rs", "xtask/src/x.rs"]
         {
-            assert_eq!(room(other), None, "{other}");
+            assert_eq!(crate_name(other), None, "{other}");
         }
     }
 }

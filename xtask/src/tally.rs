@@ -3,28 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Lines kept of a failed test's message, and of a lane that failed without one: the last ones have the reason.
-const KEPT: usize = 40;
+/// Lines kept of a failed test's message, and of a suite that failed without one: the last ones have the reason.
+const LAST_LINES_MAX: usize = 40;
 
 /// How many of the longest tests are named.
-const LONGEST: usize = 20;
+const LONGEST_TESTS_MAX: usize = 20;
 
 /// The part of a test's path that marks it as long (`cargo xtask long`).
-pub const LONG: &str = "long::";
+pub const LONG_MODULE: &str = "long::";
 
 /// Whether a test's path marks it as long.
 pub fn is_long(name: &str) -> bool {
-    name.starts_with(LONG) || name.contains(&format!("::{LONG}"))
+    name.starts_with(LONG_MODULE) || name.contains(&format!("::{LONG_MODULE}"))
 }
 
-/// The state while reading a lane's output.
+/// The state while reading a suite's output.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Sums over the harnesses' own result lines.
     passed: u64,
     failed: u64,
     ignored: u64,
-    /// The lane `privileged` runs what needs root: then such tests are not counted as skipped here, but separately.
+    /// The suite `privileged` runs what needs root: then such tests are not counted as skipped here, but separately.
     root_follows: bool,
     following: u64,
     /// Long tests, which another command runs.
@@ -32,7 +32,7 @@ pub struct Tally {
     /// Tests that a harness listed as ignored, with its reason; those that will follow as root are left out.
     listed: BTreeMap<String, String>,
     /// Tests that printed SKIP themselves, with their reason.
-    said: BTreeMap<String, String>,
+    printed_skips: BTreeMap<String, String>,
     failures: Vec<Failure>,
     part: OutputSection,
     /// The last lines of any kind.
@@ -61,7 +61,7 @@ enum OutputSection {
     Names,
 }
 
-/// The result of a lane.
+/// The result of a suite.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Tests that ran and passed.
@@ -75,7 +75,7 @@ pub struct Count {
     /// Long tests that were left out; the command that runs them counts them.
     long: BTreeSet<String>,
     failures: Vec<Failure>,
-    /// Tests that failed beside others and passed alone: counted as passed, and named with their messages.
+    /// Tests that failed next to others and passed alone: counted as passed, and named with their messages.
     flaky: Vec<Failure>,
     /// The times of tests or of whole programs.
     times: Vec<(Duration, String)>,
@@ -83,16 +83,16 @@ pub struct Count {
 
 /// The test that prints SKIP, and the reason: on a line of its own, or after its name, if a harness prints that before it runs the
 /// test.
-fn skip(line: &str) -> Option<(&str, &str)> {
-    let said = line
+fn parse_skip(line: &str) -> Option<(&str, &str)> {
+    let skip = line
         .strip_prefix("SKIP ")
-        .or_else(|| line.strip_prefix("test ")?.split_once(" ... SKIP ").map(|(_, said)| said));
-    said?.split_once(": ")
+        .or_else(|| line.strip_prefix("test ")?.split_once(" ... SKIP ").map(|(_, skip)| skip));
+    skip?.split_once(": ")
 }
 
 impl Tally {
-    /// Creates one for a program; `root_follows` is whether another lane follows, which runs what needs root.
-    pub fn of(program: &str, root_follows: bool) -> Self {
+    /// Creates one for a program; `root_follows` is whether another suite follows, which runs what needs root.
+    pub fn for_program(program: &str, root_follows: bool) -> Self {
         Self { root_follows, program: program.into(), ..Self::default() }
     }
 
@@ -101,14 +101,14 @@ impl Tally {
         self.failed
     }
 
-    /// Whether one test ran, this one, and passed. Other cases of a lane may have printed SKIP before any ran.
+    /// Whether one test ran, this one, and passed. Other cases of a suite may have printed SKIP before any ran.
     pub fn passed_only(&self, test: &str) -> bool {
-        self.passed == 1 && self.failed == 0 && !self.said.contains_key(test)
+        self.passed == 1 && self.failed == 0 && !self.printed_skips.contains_key(test)
     }
 
     /// Reads one line of a test program's output.
     pub fn read(&mut self, line: &str) {
-        keep(&mut self.last, line);
+        push_last_line(&mut self.last, line);
         self.read_failure(line);
         self.read_time(line, Instant::now());
         let line = line.trim();
@@ -120,8 +120,8 @@ impl Tally {
             self.passed += number("passed");
             self.failed += number("failed");
             self.ignored += number("ignored");
-        } else if let Some((test, reason)) = skip(line) {
-            self.said.insert(test.into(), reason.into());
+        } else if let Some((test, reason)) = parse_skip(line) {
+            self.printed_skips.insert(test.into(), reason.into());
         } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored")) {
             // Names are padded to one length.
             let (test, reason) = (test.trim_end(), reason.trim_start_matches([',', ' ']));
@@ -164,7 +164,7 @@ impl Tally {
                     let test = test.strip_suffix(" stdout").unwrap_or(test).into();
                     self.failures.push(Failure { test, message: VecDeque::new() });
                 } else if let Some(failure) = self.failures.last_mut() {
-                    keep(&mut failure.message, line);
+                    push_last_line(&mut failure.message, line);
                 }
             }
             (OutputSection::Names, line) => {
@@ -177,16 +177,16 @@ impl Tally {
         }
     }
 
-    /// The result of a lane that failed (`why`, if no test's failure explains it) or not. A test that printed SKIP and is not listed as
+    /// The result of a suite that failed (`why`, if no test's failure explains it) or not. A test that printed SKIP and is not listed as
     /// ignored was counted as passed by its harness.
     pub fn count(mut self, why: Option<&str>) -> Count {
         if let Some(why) = why.filter(|_| self.failed == 0) {
             self.failed = 1;
             self.failures.push(Failure { test: why.into(), message: self.last });
         }
-        let mistaken = self.said.keys().filter(|test| !self.listed.contains_key(*test)).count() as u64;
+        let mistaken = self.printed_skips.keys().filter(|test| !self.listed.contains_key(*test)).count() as u64;
         let mut reasons = self.listed;
-        reasons.extend(self.said);
+        reasons.extend(self.printed_skips);
         let line = |(test, reason): (String, String)| match reason.as_str() {
             "" => format!("{test}: no reason given"),
             reason => format!("{test}: {reason}"),
@@ -211,7 +211,7 @@ impl Count {
         self.failures.push(Failure { test: why.into(), message: VecDeque::new() });
     }
 
-    /// Adds the result of a lane or a program: its printed lines are prefixed with the label, if there is one.
+    /// Adds the result of a suite or a program: its printed lines are prefixed with the label, if there is one.
     pub fn add(&mut self, label: &str, other: Self) {
         let labelled = |test: String| match (label, test.as_str()) {
             ("", _) => test,
@@ -234,7 +234,7 @@ impl Count {
         self.failures.iter().map(|failure| failure.test.clone()).collect()
     }
 
-    /// Counts a failed test as passed: it failed beside others and passed alone.
+    /// Counts a failed test as passed: it failed next to others and passed alone.
     pub fn passed_alone(&mut self, test: &str) {
         if let Some(at) = self.failures.iter().position(|failure| failure.test == test) {
             self.flaky.push(self.failures.remove(at));
@@ -252,7 +252,7 @@ impl Count {
     /// The messages of tests that failed, and of those that are flaky; nothing if there are none.
     fn why(&self) -> String {
         let mut why = String::new();
-        let parts = [("failed", &self.failures), ("flaky: failed beside others, passed alone", &self.flaky)];
+        let parts = [("failed", &self.failures), ("flaky: failed next to others, passed alone", &self.flaky)];
         for (title, failures) in parts.iter().filter(|(_, failures)| !failures.is_empty()) {
             why.push_str(&format!("\n==== {title} ====\n"));
             for Failure { test, message } in *failures {
@@ -266,14 +266,14 @@ impl Count {
         why
     }
 
-    /// Prints a line for each lane, the skips with their reasons, the sums, and last the reasons of failures: of a long log, often only
+    /// Prints a line for each suite, the skips with their reasons, the sums, and last the reasons of failures: of a long log, often only
     /// the end is kept.
     pub fn print(&self, lines: &[String]) {
-        println!("\n==== lanes ====\n{}", lines.join("\n"));
+        println!("\n==== suites ====\n{}", lines.join("\n"));
         let mut times: Vec<_> = self.times.iter().collect();
         times.sort_by(|a, b| b.cmp(a));
         println!("\n==== longest ====");
-        times.iter().take(LONGEST).for_each(|(time, test)| println!("{:6.1} s  {test}", time.as_secs_f64()));
+        times.iter().take(LONGEST_TESTS_MAX).for_each(|(time, test)| println!("{:6.1} s  {test}", time.as_secs_f64()));
         if !self.reasons.is_empty() {
             println!("\n==== skipped ====");
             self.reasons.iter().for_each(|reason| println!("{reason}"));
@@ -288,12 +288,12 @@ impl Count {
 }
 
 /// Adds a line to the last ones.
-fn keep(lines: &mut VecDeque<String>, line: &str) {
+fn push_last_line(lines: &mut VecDeque<String>, line: &str) {
     // A message does not begin with an empty line.
     if lines.is_empty() && line.trim().is_empty() {
         return;
     }
-    if lines.len() == KEPT {
+    if lines.len() == LAST_LINES_MAX {
         lines.pop_front();
     }
     lines.push_back(line.into());
@@ -310,7 +310,7 @@ mod tests {
     }
 
     fn count(root_follows: bool, text: &str) -> Count {
-        let mut tally = Tally::of("", root_follows);
+        let mut tally = Tally::for_program("", root_follows);
         text.lines().for_each(|line| tally.read(line));
         tally.count(None)
     }
@@ -375,14 +375,14 @@ mod tests {
         let times =
             |tally: Tally| tally.times.into_iter().map(|(time, test)| (time.as_secs(), test)).collect::<Vec<_>>();
         assert_eq!(times(tally), [(3, "a".to_string()), (6, "b".to_string())]);
-        let mut tally = Tally::of("crates/pool links", false);
+        let mut tally = Tally::for_program("crates/pool links", false);
         tally.read_time("test a ... ok", start);
         tally.read_time("test result: ok. 1 passed; 0 failed; finished in 56.18s", start);
         assert_eq!(times(tally), [(56, String::new())]);
     }
 
     #[test]
-    fn crashed_lane_fails_with_its_last_lines() {
+    fn crashed_suite_fails_with_its_last_lines() {
         let found = tally("running 3 tests\ntest a ... no memory\n").count(Some("signal: 6"));
         assert_eq!(found.failed, 1);
         let why = found.why();
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_of_privileged_lane_are_not_skipped() {
+    fn tests_of_privileged_suite_are_not_skipped() {
         let text = "test disk ... ignored, root: makes a loop device\ntest phone ... ignored, no phone\n\
                     test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
         let (as_root, not) = (count(true, text), count(false, text));

@@ -1,4 +1,4 @@
-//! Compares what the probes of XFS and btrfs record of their logs with the file systems' own counts. f2fs is in the lane
+//! Compares what the probes of XFS and btrfs record of their logs with the file systems' own counts. f2fs is in the suite
 //! `lab`: few kernels have it built in.
 
 mod common;

@@ -1,6 +1,6 @@
 //! SQL over archives and fleets, by an engine in this process.
 //!
-//! A room, and a workspace, of its own because it alone needs an SQL engine and an object store, which take longer to compile
+//! A workspace of its own because it alone needs an SQL engine and an object store, which take longer to compile
 //! than everything else together; a build without SQL never compiles them. `fathom sql` and `fathom fleet` start its program,
 //! `fathom-sql`.
 //!

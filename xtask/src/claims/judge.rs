@@ -1,4 +1,4 @@
-//! What decides a claim: values of a run beside each other, or beside a paper's count.
+//! What decides a claim: values of a run compared with each other, or with a paper's count.
 
 use super::results::{Results, Value};
 use anyhow::{Result, ensure};
@@ -39,7 +39,7 @@ impl Outcome {
 
 /// A verdict, and the values on which it is based.
 #[derive(Debug, PartialEq)]
-pub struct Decided {
+pub struct Verdict {
     pub outcome: Outcome,
     pub because: String,
 }
@@ -67,51 +67,53 @@ pub struct Rule {
 }
 
 /// Smallest relevant ratio between rates or times.
-const QUARTER: f64 = 1.25;
+const RATIO_MIN: f64 = 1.25;
 
 /// Smallest relevant difference between counts.
-const HALF: f64 = 0.5;
+const COUNT_DIFFERENCE_MIN: f64 = 0.5;
 
 impl Rule {
-    pub fn decided(&self, results: &Results) -> Result<Decided> {
+    pub fn judge(&self, results: &Results) -> Result<Verdict> {
         let value = |place: &String| {
             let (table, place) = place.split_once('>').unwrap_or((&self.table, place));
             results.value(&self.page, table.trim(), place)
         };
         let values = |places: &[String]| places.iter().map(value).collect::<Result<Vec<Value>>>();
         let rules = [
-            self.some.as_ref().map(|places| values(places).map(|v| counts(&v, |n| n >= HALF))),
+            self.some.as_ref().map(|places| values(places).map(|v| counts(&v, |n| n >= COUNT_DIFFERENCE_MIN))),
             self.higher.as_ref().map(|places| values(places).map(|v| pairwise(&v, is_higher))),
             self.alike.as_ref().map(|places| values(places).map(|v| pairwise(&v, |a, b| is_times(1.0, a, b)))),
             self.times.as_ref().map(|(n, a, b)| Ok(pairwise(&[value(a)?, value(b)?], |a, b| is_times(*n, a, b)))),
             self.about.as_ref().map(|(n, place)| Ok(about(*n, value(place)?))),
-            self.count.as_ref().map(|(n, places)| values(places).map(|v| counts(&v, |have| (have - n).abs() < HALF))),
+            self.count
+                .as_ref()
+                .map(|(n, places)| values(places).map(|v| counts(&v, |have| (have - n).abs() < COUNT_DIFFERENCE_MIN))),
         ];
         let mut rules = rules.into_iter().flatten();
-        let decided = rules.next();
+        let verdict = rules.next();
         ensure!(rules.next().is_none(), "a test has several rules");
-        let Some(decided) = decided else {
+        let Some(verdict) = verdict else {
             anyhow::bail!("a test has no rule (some, higher, alike, times, about, count)")
         };
-        let Decided { outcome, because } = decided?;
-        Ok(Decided { outcome, because: format!("{because} ([run](../results/{}))", self.page) })
+        let Verdict { outcome, because } = verdict?;
+        Ok(Verdict { outcome, because: format!("{because} ([run](../results/{}))", self.page) })
     }
 }
 
 /// Judges each two neighbours: one contradiction decides, then one doubt.
-fn pairwise(values: &[Value], judge: impl Fn(&Value, &Value) -> Outcome) -> Decided {
+fn pairwise(values: &[Value], judge: impl Fn(&Value, &Value) -> Outcome) -> Verdict {
     let shown: Vec<String> = values.iter().map(|value| format!("{}: {}", value.name, value.shown)).collect();
     let shown = shown.join("; ");
     if values.iter().any(|value| value.is_inconsistent) {
-        return Decided { outcome: Outcome::Undecided, because: format!("processes of the run disagree: {shown}") };
+        return Verdict { outcome: Outcome::Undecided, because: format!("processes of the run disagree: {shown}") };
     }
     let all: Vec<Outcome> = values.windows(2).map(|pair| judge(&pair[0], &pair[1])).collect();
     if all.contains(&Outcome::NotConfirmed) {
-        Decided { outcome: Outcome::NotConfirmed, because: shown }
+        Verdict { outcome: Outcome::NotConfirmed, because: shown }
     } else if all.contains(&Outcome::Undecided) {
-        Decided { outcome: Outcome::Undecided, because: format!("the intervals overlap: {shown}") }
+        Verdict { outcome: Outcome::Undecided, because: format!("the intervals overlap: {shown}") }
     } else {
-        Decided { outcome: Outcome::Confirmed, because: shown }
+        Verdict { outcome: Outcome::Confirmed, because: shown }
     }
 }
 
@@ -120,7 +122,7 @@ fn is_higher(a: &Value, b: &Value) -> Outcome {
         (Some([low, _]), Some([_, high])) if low > high => Outcome::Confirmed,
         (Some([_, high]), Some([low, _])) if high <= low => Outcome::NotConfirmed,
         (Some(_), Some(_)) => Outcome::Undecided,
-        _ if a.number >= b.number * QUARTER => Outcome::Confirmed,
+        _ if a.number >= b.number * RATIO_MIN => Outcome::Confirmed,
         _ => Outcome::NotConfirmed,
     }
 }
@@ -132,26 +134,26 @@ fn is_times(n: f64, a: &Value, b: &Value) -> Outcome {
         _ => [a.number / b.number; 2],
     };
     let [low, high] = ratio.map(|ratio| ratio / n);
-    if low >= 1.0 / QUARTER && high <= QUARTER {
+    if low >= 1.0 / RATIO_MIN && high <= RATIO_MIN {
         Outcome::Confirmed
-    } else if high < 1.0 / QUARTER || low > QUARTER {
+    } else if high < 1.0 / RATIO_MIN || low > RATIO_MIN {
         Outcome::NotConfirmed
     } else {
         Outcome::Undecided
     }
 }
 
-fn about(n: f64, value: Value) -> Decided {
+fn about(n: f64, value: Value) -> Verdict {
     let exact =
         Value { name: String::new(), shown: String::new(), number: n, interval: Some([n, n]), is_inconsistent: false };
     let because = format!("{}: {}", value.name, value.shown);
-    Decided { because, ..pairwise(&[value, exact], |a, b| is_times(1.0, a, b)) }
+    Verdict { because, ..pairwise(&[value, exact], |a, b| is_times(1.0, a, b)) }
 }
 
-fn counts(values: &[Value], holds: impl Fn(f64) -> bool) -> Decided {
+fn counts(values: &[Value], holds: impl Fn(f64) -> bool) -> Verdict {
     let shown: Vec<String> = values.iter().map(|value| format!("{}: {}", value.name, value.shown)).collect();
     let holds = values.iter().all(|value| holds(value.number));
-    Decided { outcome: if holds { Outcome::Confirmed } else { Outcome::NotConfirmed }, because: shown.join("; ") }
+    Verdict { outcome: if holds { Outcome::Confirmed } else { Outcome::NotConfirmed }, because: shown.join("; ") }
 }
 
 #[cfg(test)]
@@ -196,8 +198,8 @@ mod tests {
         for (number, expected) in
             [(10.12, Outcome::NotConfirmed), (3.12, Outcome::Confirmed), (2.4, Outcome::NotConfirmed)]
         {
-            let decided = counts(&[value(number, None)], |have| (have - 3.0_f64).abs() < HALF);
-            assert_eq!(decided.outcome, expected, "{number}");
+            let verdict = counts(&[value(number, None)], |have| (have - 3.0_f64).abs() < COUNT_DIFFERENCE_MIN);
+            assert_eq!(verdict.outcome, expected, "{number}");
         }
         assert_eq!(about(16_000.0, value(17_067.0, None)).outcome, Outcome::Confirmed);
         assert_eq!(about(16_000.0, value(27_067.0, None)).outcome, Outcome::NotConfirmed);

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 
 /// Where the pages are.
-pub const DIRECTORY: &str = "docs/results";
+pub const RESULTS_DIRECTORY: &str = "docs/results";
 
 /// The pages of results.
 #[derive(Debug)]
@@ -25,24 +25,24 @@ pub struct Value {
 }
 
 impl Results {
-    pub fn of(root: &Path) -> Self {
-        Self(root.join(DIRECTORY))
+    pub fn in_repository(root: &Path) -> Self {
+        Self(root.join(RESULTS_DIRECTORY))
     }
 
     /// Returns a value of the table below the heading that begins with `table`. `place` has words of the row's first cells, and after a
     /// `|` the column, counted from 1 behind the first one, where that is not the column "ours".
     pub fn value(&self, page: &str, table: &str, place: &str) -> Result<Value> {
-        let text =
-            std::fs::read_to_string(self.0.join(page)).with_context(|| format!("cannot read {DIRECTORY}/{page}"))?;
+        let text = std::fs::read_to_string(self.0.join(page))
+            .with_context(|| format!("cannot read {RESULTS_DIRECTORY}/{page}"))?;
         let rows = rows_below(&text, table);
-        ensure!(!rows.is_empty(), "{DIRECTORY}/{page} has no table below the heading \"{table}\"");
+        ensure!(!rows.is_empty(), "{RESULTS_DIRECTORY}/{page} has no table below the heading \"{table}\"");
         let (words, column) = match place.split_once('|') {
             Some((words, column)) => {
                 (words.trim(), Some(column.trim().parse::<usize>().context("a column is a number")?))
             }
             None => (place.trim(), None),
         };
-        value_of(&rows, words, column).with_context(|| format!("{DIRECTORY}/{page}, {table}"))
+        value_of(&rows, words, column).with_context(|| format!("{RESULTS_DIRECTORY}/{page}, {table}"))
     }
 }
 
@@ -124,12 +124,12 @@ fn interval(text: &str) -> Option<[f64; 2]> {
 mod tests {
     use super::*;
 
-    const PAGE: &str = "# A\n\n## Figures 7\n\nText.\n\n| | one: 1 | 8 nodes |\n|---|---:|---:|\n| batch 1, 4 threads | 1,999 | 5,114 / 3 |\n\
+    const RESULTS_PAGE: &str = "# A\n\n## Figures 7\n\nText.\n\n| | one: 1 | 8 nodes |\n|---|---:|---:|\n| batch 1, 4 threads | 1,999 | 5,114 / 3 |\n\
                         | batch 10, 4 threads | 2,053 | x |\n\n## Next\n\n| cell | ours | 95 % interval | unit | |\n|---|---|---|---|---|\n\
                         | op=a page\\_size=1 | 9.6 | 9 to 10 | Mb/s | inconsistent; quick run |\n";
 
     fn value(table: &str, words: &str, column: Option<usize>) -> Result<Value> {
-        value_of(&rows_below(PAGE, table), words, column)
+        value_of(&rows_below(RESULTS_PAGE, table), words, column)
     }
 
     #[test]
@@ -153,6 +153,6 @@ mod tests {
             let error = value(table, words, column).unwrap_err().to_string();
             assert!(error.contains(why), "{words}: {error}");
         }
-        assert!(rows_below(PAGE, "Elsewhere").is_empty());
+        assert!(rows_below(RESULTS_PAGE, "Elsewhere").is_empty());
     }
 }

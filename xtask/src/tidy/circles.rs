@@ -1,4 +1,4 @@
-//! Within a room a file uses files below it: no two files of a room use each other, not even by way of others.
+//! Within a crate a file uses files below it: no two files of a crate use each other, not even by way of others.
 //!
 //! A module and the files in its directory form a unit, so a file may use items of the file above its directory (`super::X`), and that file
 //! the files in its directory. Every other circle is an offence, unless the page of the architecture names it with a reason.
@@ -10,7 +10,7 @@ use crate::markdown::table;
 use crate::source::File;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A module's place in its room: `["log", "reader"]`.
+/// A module's place in its crate: `["log", "reader"]`.
 type Module = Vec<String>;
 
 /// What a file uses, and what it re-exports.
@@ -25,25 +25,25 @@ struct Names {
     text: String,
 }
 
-/// The rooms' circles that the page does not name, and those that it names but that no longer exist.
+/// The crates' circles that the page does not name, and those that it names but that no longer exist.
 pub fn offences(page: &str, files: &[File]) -> Vec<String> {
     let header = ["circle", "why it stays"];
     let rows = table(page, &header).unwrap_or_default();
     let named = |cell: &&str| cell.split(',').map(|name| name.trim().trim_matches('`').to_string()).collect();
     let mut allowed: BTreeSet<BTreeSet<String>> = rows.iter().filter_map(|row| row.first()).map(named).collect();
-    let mut rooms: BTreeMap<&str, BTreeMap<Module, Names>> = BTreeMap::new();
+    let mut crates: BTreeMap<&str, BTreeMap<Module, Names>> = BTreeMap::new();
     let mut paths: BTreeMap<(&str, Module), &str> = BTreeMap::new();
     for file in files {
-        let Some(room) = file.room() else { continue };
-        let module = module(&file.path);
-        paths.insert((room, module.clone()), &file.path);
-        rooms.entry(room).or_default().insert(module, names(file));
+        let Some(name) = file.crate_name() else { continue };
+        let module = module_of(&file.path);
+        paths.insert((name, module.clone()), &file.path);
+        crates.entry(name).or_default().insert(module, read_names(file));
     }
     let mut found = Vec::new();
-    for (room, modules) in &rooms {
-        for circle in circles(modules) {
+    for (name, modules) in &crates {
+        for circle in find_circles(modules) {
             let files: BTreeSet<String> =
-                circle.iter().filter_map(|m| paths.get(&(*room, m.clone()))).map(|path| path.to_string()).collect();
+                circle.iter().filter_map(|m| paths.get(&(*name, m.clone()))).map(|path| path.to_string()).collect();
             if !allowed.remove(&files) {
                 let list: Vec<String> = files.into_iter().collect();
                 found.push(format!("{}: files use each other", list.join(", ")));
@@ -58,7 +58,7 @@ pub fn offences(page: &str, files: &[File]) -> Vec<String> {
 }
 
 /// `crates/a/src/log/reader.rs` is `log::reader`.
-fn module(path: &str) -> Module {
+fn module_of(path: &str) -> Module {
     let inside = path.split_once("/src/").map_or(path, |(_, inside)| inside).trim_end_matches(".rs");
     let mut parts: Module = inside.split('/').map(str::to_string).collect();
     if parts.last().is_some_and(|last| last == "mod") || ["lib", "main"].contains(&inside) {
@@ -67,7 +67,7 @@ fn module(path: &str) -> Module {
     parts
 }
 
-fn names(file: &File) -> Names {
+fn read_names(file: &File) -> Names {
     let code: Vec<&str> = file.code().map(|(_, line)| line).collect();
     let mut names = Names { text: code.join("\n"), ..Names::default() };
     let mut rest = String::new();
@@ -93,7 +93,7 @@ fn names(file: &File) -> Names {
             tree.push_str(more);
         }
         let exported = bare.len() != trimmed.len();
-        for (path, name) in leaves(&[], tree.trim_end().trim_end_matches(';')) {
+        for (path, name) in use_paths(&[], tree.trim_end().trim_end_matches(';')) {
             match (exported, path.last().is_some_and(|last| last == "*")) {
                 (true, true) => names.globs.push(path[..path.len() - 1].to_vec()),
                 (true, false) => drop(names.exports.insert(name, path.clone())),
@@ -102,13 +102,13 @@ fn names(file: &File) -> Names {
             names.paths.push(path);
         }
     }
-    let inline = inline(&rest, &names.children);
+    let inline = inline_paths(&rest, &names.children);
     names.paths.extend(inline);
     names
 }
 
 /// The paths of a `use` tree, each with its local name.
-fn leaves(prefix: &[String], tree: &str) -> Vec<(Module, String)> {
+fn use_paths(prefix: &[String], tree: &str) -> Vec<(Module, String)> {
     let segments = |text: &str| text.split("::").map(|s| s.trim().to_string()).filter(|s| !s.is_empty()).collect();
     let tree = tree.trim();
     let Some((head, body)) = tree.split_once('{') else {
@@ -126,7 +126,7 @@ fn leaves(prefix: &[String], tree: &str) -> Vec<(Module, String)> {
     let (mut depth, mut part, mut found) = (0, String::new(), Vec::new());
     for c in body.trim_end().strip_suffix('}').unwrap_or(body).chars() {
         match c {
-            ',' if depth == 0 => found.extend(leaves(&prefix, &std::mem::take(&mut part))),
+            ',' if depth == 0 => found.extend(use_paths(&prefix, &std::mem::take(&mut part))),
             _ => {
                 depth += i32::from(c == '{') - i32::from(c == '}');
                 part.push(c);
@@ -134,13 +134,13 @@ fn leaves(prefix: &[String], tree: &str) -> Vec<(Module, String)> {
         }
     }
     if !part.trim().is_empty() {
-        found.extend(leaves(&prefix, &part));
+        found.extend(use_paths(&prefix, &part));
     }
     found
 }
 
 /// Paths used in the code itself.
-fn inline(code: &str, children: &BTreeSet<String>) -> Vec<Module> {
+fn inline_paths(code: &str, children: &BTreeSet<String>) -> Vec<Module> {
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let begins = |path: &&str| {
         let first = path.split("::").next().unwrap_or_default();
@@ -181,7 +181,7 @@ fn resolve(modules: &BTreeMap<Module, Names>, of: &[String], path: &[String], de
 }
 
 /// Modules that use each other, ignoring the file above a directory for those in the directory.
-fn circles(modules: &BTreeMap<Module, Names>) -> Vec<BTreeSet<Module>> {
+fn find_circles(modules: &BTreeMap<Module, Names>) -> Vec<BTreeSet<Module>> {
     let mut reaches: BTreeMap<&Module, BTreeSet<Module>> = BTreeMap::new();
     for (module, names) in modules {
         let targets = names.paths.iter().filter_map(|path| resolve(modules, module, path, 8));
@@ -218,7 +218,7 @@ fn circles(modules: &BTreeMap<Module, Names>) -> Vec<BTreeSet<Module>> {
 mod tests {
     use super::*;
 
-    fn house(files: &[(&str, &str)]) -> Vec<String> {
+    fn offences_of(files: &[(&str, &str)]) -> Vec<String> {
         offences("", &read(files))
     }
 
@@ -228,15 +228,15 @@ mod tests {
     }
 
     #[test]
-    fn files_that_use_each_other_are_offence() {
+    fn files_that_use_each_other_are_an_offence() {
         let (lib, down) = (("lib", "mod a;\nmod b;\npub use a::A;\n"), ("b", "fn b(_: crate::c::C) {}\n"));
-        assert_eq!(house(&[lib, ("a", "use crate::b::{self, b};\n"), down]), [""; 0]);
-        let found = house(&[lib, ("a", "use crate::{b::b};\npub struct A;\n"), ("b", "use super::A;\n")]);
+        assert_eq!(offences_of(&[lib, ("a", "use crate::b::{self, b};\n"), down]), [""; 0]);
+        let found = offences_of(&[lib, ("a", "use crate::{b::b};\npub struct A;\n"), ("b", "use super::A;\n")]);
         assert_eq!(found, ["crates/x/src/a.rs, crates/x/src/b.rs: files use each other"]);
         let round =
             [("a", "use crate::b;\n"), ("b", "fn f() { crate::c::g(); }\n"), ("c/mod", "use crate::a::h as k;\n")];
         assert_eq!(
-            house(&round),
+            offences_of(&round),
             ["crates/x/src/a.rs, crates/x/src/b.rs, crates/x/src/c/mod.rs: files use each other"]
         );
     }
@@ -244,19 +244,19 @@ mod tests {
     #[test]
     fn module_and_its_directory_may_use_each_other() {
         assert_eq!(
-            house(&[("a", "mod b;\nuse b::c;\npub struct A;\n"), ("a/b", "use super::A;\npub fn c() {}\n")]),
+            offences_of(&[("a", "mod b;\nuse b::c;\npub struct A;\n"), ("a/b", "use super::A;\npub fn c() {}\n")]),
             [""; 0]
         );
     }
 
     #[test]
-    fn comments_tests_and_other_crates_are_no_use() {
+    fn comments_tests_and_other_crates_do_not_count() {
         let tests = "// crate::b::x\nuse b::Other;\n#[cfg(test)]\nmod tests {\n use crate::b;\n}\n";
-        assert_eq!(house(&[("a", tests), ("b", "use crate::a::x;\n")]), [""; 0]);
+        assert_eq!(offences_of(&[("a", tests), ("b", "use crate::a::x;\n")]), [""; 0]);
     }
 
     #[test]
-    fn circle_on_page_is_allowed_and_must_exist() {
+    fn circle_on_the_page_is_allowed_and_must_exist() {
         let page = "| circle | why it stays |\n|---|---|\n| `crates/x/src/a.rs`, `crates/x/src/b.rs` | halves |\n";
         let both = [("a", "use crate::b;\n"), ("b", "use crate::a;\n")];
         assert_eq!(offences(page, &read(&both)), [""; 0]);

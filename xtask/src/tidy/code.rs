@@ -2,24 +2,24 @@
 
 use crate::source::File;
 
-/// Rooms that compute: no clock, no files, so that they run on stored events, anywhere, always the same.
-const PURE: [&str; 5] = ["model", "sqlite", "stats", "causal", "formats"];
+/// Crates that compute: no clock, no files, so that they run on stored events, anywhere, always the same.
+const PURE_CRATES: [&str; 5] = ["model", "sqlite", "stats", "causal", "formats"];
 
-/// What a pure room may not use.
-const IMPURE: [&str; 6] = ["Instant::now", "SystemTime", "std::fs", "File::open", "File::create", "std::net"];
+/// What a pure crate may not use.
+const IMPURE_PATHS: [&str; 6] = ["Instant::now", "SystemTime", "std::fs", "File::open", "File::create", "std::net"];
 
 /// Longer files hold more than one idea.
-const LINES: usize = 800;
+const LINES_MAX: usize = 800;
 
 /// Tests and generated files may be longer.
-const LINES_OF_TESTS: usize = 1_500;
+const TEST_LINES_MAX: usize = 1_500;
 
 /// Everyone who clones the repository has every file forever, even a removed one: nothing made from its sources has to be this large.
-const BYTES: u64 = 1 << 20;
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Words that must not be published: unfinished work, and paths that exist on one machine only. Written in two halves,
 /// so that this file may be checked like any other.
-const BANNED: [(&str, &str); 7] = [
+const BANNED_WORDS: [(&str, &str); 7] = [
     ("TO", "DO"),
     ("FIX", "ME"),
     ("to", "do!("),
@@ -35,25 +35,26 @@ pub fn offences(file: &File) -> Vec<String> {
     if file.path.starts_with("LICENSE") || file.path == "Cargo.lock" || file.path.ends_with("package-lock.json") {
         return found;
     }
-    if let Some(room) = file.room() {
-        found.extend(prints(file, room));
-        found.extend(impure(file, room));
-        found.extend(unescaped(file, room));
+    if let Some(name) = file.crate_name() {
+        found.extend(check_prints(file, name));
+        found.extend(check_purity(file, name));
+        found.extend(check_paths(file, name));
     }
-    found.extend(too_long(file));
-    found.extend(banned(file));
-    found.extend(unreasoned(file));
+    found.extend(check_length(file));
+    found.extend(check_words(file));
+    found.extend(check_ignores(file));
     found
 }
 
 /// A file's violation of the size limit, text or not.
 pub fn too_large(path: &str, bytes: u64) -> Option<String> {
-    (bytes > BYTES).then(|| format!("{path}: {bytes} bytes, more than {BYTES}: a picture, a store or a recording?"))
+    (bytes > FILE_BYTES_MAX)
+        .then(|| format!("{path}: {bytes} bytes, more than {FILE_BYTES_MAX}: a picture, a store or a recording?"))
 }
 
 /// Only the cli prints: a library returns its messages. cargo reads the output of a build script.
-fn prints(file: &File, room: &str) -> Vec<String> {
-    if ["cli", "bpf-build"].contains(&room) {
+fn check_prints(file: &File, name: &str) -> Vec<String> {
+    if ["cli", "bpf-build"].contains(&name) {
         return Vec::new();
     }
     let macros = ["print!(", "println!(", "eprint!(", "eprintln!("];
@@ -65,17 +66,19 @@ fn prints(file: &File, room: &str) -> Vec<String> {
     })
 }
 
-fn impure(file: &File, room: &str) -> Vec<String> {
-    if !PURE.contains(&room) {
+fn check_purity(file: &File, name: &str) -> Vec<String> {
+    if !PURE_CRATES.contains(&name) {
         return Vec::new();
     }
-    at_lines(file, |code| IMPURE.iter().find(|i| code.contains(*i)).map(|i| format!("{i} in the pure room {room}")))
+    at_lines(file, |code| {
+        IMPURE_PATHS.iter().find(|i| code.contains(*i)).map(|i| format!("{i} in the pure crate {name}"))
+    })
 }
 
 /// A path in a message may contain line breaks and terminal control sequences; `to_string_lossy` marks it as data. `model` has the helper,
 /// and the output of a build script is only for developers.
-fn unescaped(file: &File, room: &str) -> Vec<String> {
-    if ["bpf-build", "sql"].contains(&room) || file.path.ends_with("/build.rs") {
+fn check_paths(file: &File, name: &str) -> Vec<String> {
+    if ["bpf-build", "sql"].contains(&name) || file.path.ends_with("/build.rs") {
         return Vec::new();
     }
     let helper = "a path by .display(): use model::text::ShownPath in a message, to_string_lossy elsewhere";
@@ -86,17 +89,17 @@ fn at_lines(file: &File, rule: impl Fn(&str) -> Option<String>) -> Vec<String> {
     file.code().filter_map(|(line, code)| rule(code).map(|what| format!("{}:{line}: {what}", file.path))).collect()
 }
 
-fn too_long(file: &File) -> Option<String> {
+fn check_length(file: &File) -> Option<String> {
     let code = [".rs", ".c", ".h", ".js", ".css", ".sh", ".py"].iter().any(|e| file.path.ends_with(e));
     let generated = file.text.lines().next().is_some_and(|l| l.contains("Generated"));
     let tests = file.path.split('/').any(|part| part == "tests" || part == "tests.rs");
-    let limit = if generated || tests { LINES_OF_TESTS } else { LINES };
+    let limit = if generated || tests { TEST_LINES_MAX } else { LINES_MAX };
     let lines = file.text.lines().count();
     (code && lines > limit).then(|| format!("{}: {lines} lines, more than {limit}", file.path))
 }
 
-fn banned(file: &File) -> Vec<String> {
-    let words: Vec<String> = BANNED.iter().map(|(a, b)| format!("{a}{b}")).collect();
+fn check_words(file: &File) -> Vec<String> {
+    let words: Vec<String> = BANNED_WORDS.iter().map(|(a, b)| format!("{a}{b}")).collect();
     let mut found = Vec::new();
     for (i, line) in file.text.lines().enumerate() {
         for word in words.iter().filter(|w| line.contains(w.as_str())) {
@@ -106,9 +109,9 @@ fn banned(file: &File) -> Vec<String> {
     found
 }
 
-/// A test that is not run by default needs root, and states for what (the lane `privileged` runs those), or is long, and states
+/// A test that is not run by default needs root, and states for what (the suite `privileged` runs those), or is long, and states
 /// why (`cargo xtask long`). A test detects other missing requirements itself, and prints `SKIP name: reason`.
-fn unreasoned(file: &File) -> Vec<String> {
+fn check_ignores(file: &File) -> Vec<String> {
     let marked = |line: &str| line.trim_start().starts_with(concat!("#[ig", "nore"));
     let reasoned = |line: &str| line.contains("= \"root: ") || line.contains("= \"long: ");
     let lines = file.text.lines().enumerate().filter(|(_, line)| file.is_rust() && marked(line) && !reasoned(line));
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn only_cli_and_tests_may_print() {
+    fn only_the_cli_and_tests_may_print() {
         let text = "fn f() { println!(\"x\"); }\n";
         assert_eq!(check("crates/stats/src/a.rs", text), ["crates/stats/src/a.rs:1: println!(…) outside crates/cli"]);
         assert_eq!(check("crates/cli/src/a.rs", text).len(), 0);
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_rooms_use_no_clock_or_files() {
+    fn pure_crates_use_no_clock_or_files() {
         for line in ["let t = Instant::now();", "use std::fs;", "let f = File::open(p)?;"] {
             assert_eq!(check("crates/causal/src/a.rs", line).len(), 1, "{line}");
             assert_eq!(check("crates/archive/src/a.rs", line).len(), 0, "{line}");
@@ -170,14 +173,14 @@ mod tests {
 
     #[test]
     fn banned_words_are_offences_in_every_file() {
-        for (a, b) in BANNED {
+        for (a, b) in BANNED_WORDS {
             assert_eq!(check("docs/a.md", &format!("see {a}{b} here\n")).len(), 1, "{a}{b}");
         }
         assert_eq!(check("docs/a.md", "to do it, work/ around a mastodon\n").len(), 0);
     }
 
     #[test]
-    fn ignore_needs_reason() {
+    fn ignore_needs_a_reason() {
         let bare = concat!("#[ig", "nore]\nfn a() {}\n");
         assert_eq!(check("crates/x/tests/a.rs", bare).len(), 1);
         assert_eq!(check("crates/x/tests/a.rs", "#[ignore = \"later\"]\nfn a() {}\n").len(), 1);

@@ -5,11 +5,11 @@ use crate::markdown::{blocks, links};
 use crate::source::File;
 
 /// The manual, from which mdBook makes a site, and its table of contents.
-const MANUAL: &str = "docs/";
-const CONTENTS: &str = "docs/SUMMARY.md";
+const MANUAL_DIRECTORY: &str = "docs/";
+const CONTENTS_PATH: &str = "docs/SUMMARY.md";
 
 /// Longer lines are cut off by a terminal and unreadable in a diff.
-const WIDTH: usize = 140;
+const LINE_CHARS_MAX: usize = 140;
 
 /// Lines of a page that are too long, as `path:line: what`. A table's row cannot be broken, nor can a link's target, which does not
 /// count.
@@ -18,8 +18,8 @@ pub fn long_lines(file: &File) -> Vec<String> {
         return Vec::new();
     }
     let lines = file.text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('|'));
-    let long = lines.map(|(i, line)| (i + 1, shown(line))).filter(|(_, width)| *width > WIDTH);
-    long.map(|(line, width)| format!("{}:{line}: {width} characters, more than {WIDTH}", file.path)).collect()
+    let long = lines.map(|(i, line)| (i + 1, visible_chars(line))).filter(|(_, width)| *width > LINE_CHARS_MAX);
+    long.map(|(line, width)| format!("{}:{line}: {width} characters, more than {LINE_CHARS_MAX}", file.path)).collect()
 }
 
 /// Blocks whose fence is followed by more than a language: the lines of the block have been joined like those of a paragraph, and none of
@@ -35,21 +35,22 @@ pub fn joined_blocks(file: &File) -> Vec<String> {
 }
 
 /// The characters of a line without the targets of its links.
-fn shown(line: &str) -> usize {
+fn visible_chars(line: &str) -> usize {
     let targets: usize = links(line).iter().map(|(_, target)| target.chars().count()).sum();
     line.chars().count() - targets
 }
 
 /// Pages that are missing from the manual's table of contents (and thus from its site), or from the index of their own directory.
 pub fn unlisted(files: &[File]) -> Vec<String> {
-    let Some(contents) = files.iter().find(|f| f.path == CONTENTS) else {
-        return vec![format!("there is no {CONTENTS}")];
+    let Some(contents) = files.iter().find(|f| f.path == CONTENTS_PATH) else {
+        return vec![format!("there is no {CONTENTS_PATH}")];
     };
-    let listed: Vec<String> = links(&contents.text).iter().map(|(_, target)| format!("{MANUAL}{target}")).collect();
-    let page = |f: &&File| f.path.starts_with(MANUAL) && f.path.ends_with(".md") && f.path != CONTENTS;
+    let listed: Vec<String> =
+        links(&contents.text).iter().map(|(_, target)| format!("{MANUAL_DIRECTORY}{target}")).collect();
+    let page = |f: &&File| f.path.starts_with(MANUAL_DIRECTORY) && f.path.ends_with(".md") && f.path != CONTENTS_PATH;
     let missing = files.iter().filter(page).filter(|f| !listed.contains(&f.path));
-    let mut offences: Vec<String> = missing.map(|f| format!("{}: not in {CONTENTS}", f.path)).collect();
-    for index in files.iter().filter(|f| f.path.starts_with(MANUAL) && f.path.ends_with("/README.md")) {
+    let mut offences: Vec<String> = missing.map(|f| format!("{}: not in {CONTENTS_PATH}", f.path)).collect();
+    for index in files.iter().filter(|f| f.path.starts_with(MANUAL_DIRECTORY) && f.path.ends_with("/README.md")) {
         let directory = index.path.trim_end_matches("README.md");
         let named: Vec<String> = links(&index.text).iter().map(|(_, target)| format!("{directory}{target}")).collect();
         let beside = |f: &&File| {
@@ -99,8 +100,8 @@ mod tests {
     }
 
     #[test]
-    fn page_missing_from_contents_is_offence() {
-        let contents = file(CONTENTS, "# Summary\n\n[Start](README.md)\n\n- [A](guide/a.md)\n");
+    fn page_missing_from_the_contents_is_an_offence() {
+        let contents = file(CONTENTS_PATH, "# Summary\n\n[Start](README.md)\n\n- [A](guide/a.md)\n");
         let pages = |names: &[&str]| names.iter().map(|n| file(n, "")).collect::<Vec<_>>();
         let mut files = pages(&["docs/README.md", "docs/guide/a.md", "docs/b.md", "README.md", "docs/b.png"]);
         assert_eq!(unlisted(&files), ["there is no docs/SUMMARY.md"]);

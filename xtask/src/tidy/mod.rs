@@ -15,8 +15,8 @@ use crate::source::{files, paths};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
-/// The page that declares which rooms may use which.
-const ARCHITECTURE: &str = "docs/internals/architecture.md";
+/// The page that declares which crates may use which.
+const ARCHITECTURE_PAGE: &str = "docs/internals/architecture.md";
 
 /// Checks every rule and prints the offences.
 pub fn run(root: &Path) -> Result<()> {
@@ -26,9 +26,9 @@ pub fn run(root: &Path) -> Result<()> {
     let mut offences: Vec<String> = paths.iter().filter_map(large).collect();
     let files = files(root, &paths);
 
-    let architecture =
-        std::fs::read_to_string(root.join(ARCHITECTURE)).with_context(|| format!("cannot read {ARCHITECTURE}"))?;
-    offences.extend(arrows::offences(&arrows::declared(&architecture)?, &all_packages(root)?));
+    let architecture = std::fs::read_to_string(root.join(ARCHITECTURE_PAGE))
+        .with_context(|| format!("cannot read {ARCHITECTURE_PAGE}"))?;
+    offences.extend(arrows::offences(&arrows::parse_rules(&architecture)?, &all_packages(root)?));
     offences.extend(circles::offences(&architecture, &files));
     offences.extend(versions::offences(root)?);
     offences.extend(commits::offences(root)?);

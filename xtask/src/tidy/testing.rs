@@ -7,22 +7,19 @@
 use crate::source::File;
 
 /// Longer names are hard to read.
-const NAME: usize = 60;
-
-/// Words that add nothing to a name.
-const ARTICLES: [&str; 3] = ["a", "an", "the"];
+const NAME_CHARS_MAX: usize = 60;
 
 /// Where time is simulated: a sleep takes no time.
-const SIMULATED: &str = "crates/pool/tests/simulated/";
+const SIMULATED_TESTS: &str = "crates/pool/tests/simulated/";
 
 /// Where mounts and loop devices are made so that they are removed with their owner.
-const LAB: &str = "crates/lab/";
+const LAB_DIRECTORY: &str = "crates/lab/";
 
 /// What the comment above a sleep that does not poll must contain, with either case of the first letter.
-const REASON: [&str; 2] = ["ixed wait: ", "ixed waits: "];
+const REASON_PHRASES: [&str; 2] = ["ixed wait: ", "ixed waits: "];
 
 /// How many lines above the sleep the comment may be.
-const ABOVE: usize = 5;
+const REASON_DISTANCE_MAX: usize = 5;
 
 /// A file's tests' violations of the rules, as `path:line: what`.
 pub fn offences(file: &File) -> Vec<String> {
@@ -31,24 +28,24 @@ pub fn offences(file: &File) -> Vec<String> {
     }
     let lines: Vec<&str> = file.text.lines().collect();
     let mut found = Vec::new();
-    for (line, name) in names(&lines, file.path.starts_with("tests/tests/")) {
-        if let Some(what) = misnamed(name) {
+    for (line, name) in test_names(&lines, file.path.starts_with("tests/tests/")) {
+        if let Some(what) = check_name(name) {
             found.push(format!("{}:{}: the test {name} {what}", file.path, line + 1));
         }
     }
-    if file.path.starts_with(SIMULATED) {
+    if file.path.starts_with(SIMULATED_TESTS) {
         return found;
     }
     let from = if is_test(&file.path) { Some(0) } else { lines.iter().position(|l| *l == "mod tests {") };
     for at in from.into_iter().flat_map(|from| from..lines.len()) {
-        if mounts(&lines, at) && !file.path.starts_with(LAB) {
+        if mounts(&lines, at) && !file.path.starts_with(LAB_DIRECTORY) {
             found.push(format!(
                 "{}:{}: a mount or a loop device that a kill leaves; lab::kept and lab::loopdisk make them",
                 file.path,
                 at + 1
             ));
         }
-        if sleeps(lines[at]) && !polls(&lines, at) && !reasoned(&lines, at) && !paused(&lines, at) {
+        if sleeps(lines[at]) && !polls(&lines, at) && !has_reason(&lines, at) && !has_paused_clock(&lines, at) {
             found.push(format!("{}:{}: a sleep that polls nothing, without \"A fixed wait: why\"", file.path, at + 1));
         }
     }
@@ -60,8 +57,8 @@ fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "tests.rs")
 }
 
-/// The tests, with their lines from 0: functions with the attribute, and a lane's cases.
-fn names<'a>(lines: &[&'a str], lane: bool) -> Vec<(usize, &'a str)> {
+/// The tests, with their lines from 0: functions with the attribute, and a suite's cases.
+fn test_names<'a>(lines: &[&'a str], suite: bool) -> Vec<(usize, &'a str)> {
     let mut found = Vec::new();
     for (at, line) in lines.iter().map(|l| l.trim_start()).enumerate() {
         if ["#[test]", "#[tokio::test"].iter().any(|a| line.starts_with(a)) {
@@ -74,7 +71,7 @@ fn names<'a>(lines: &[&'a str], lane: bool) -> Vec<(usize, &'a str)> {
         }
         let opened = at > 0 && lines[at - 1].trim() == "(";
         let case = line.strip_prefix("(\"").or_else(|| line.strip_prefix('"').filter(|_| opened));
-        if let Some((name, _)) = case.filter(|_| lane).and_then(|rest| rest.split_once("\",")) {
+        if let Some((name, _)) = case.filter(|_| suite).and_then(|rest| rest.split_once("\",")) {
             let letters = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:".contains(c));
             found.extend((letters && name.contains('_')).then_some((at, name)));
         }
@@ -83,14 +80,10 @@ fn names<'a>(lines: &[&'a str], lane: bool) -> Vec<(usize, &'a str)> {
 }
 
 /// Returns what is wrong with a name.
-fn misnamed(name: &str) -> Option<String> {
+fn check_name(name: &str) -> Option<String> {
     let name = name.strip_prefix("long::").unwrap_or(name);
     let length = name.chars().count();
-    if length > NAME {
-        return Some(format!("has {length} characters, more than {NAME}"));
-    }
-    let article = name.split('_').find(|word| ARTICLES.contains(word))?;
-    Some(format!("has the article {article:?}"))
+    (length > NAME_CHARS_MAX).then(|| format!("has {length} characters, more than {NAME_CHARS_MAX}"))
 }
 
 /// Whether this line sleeps; programs in other languages that a test contains as text do not count.
@@ -133,12 +126,12 @@ fn polls(lines: &[&str], at: usize) -> bool {
     false
 }
 
-fn reasoned(lines: &[&str], at: usize) -> bool {
-    lines[at.saturating_sub(ABOVE)..=at].iter().any(|l| REASON.iter().any(|r| l.contains(r)))
+fn has_reason(lines: &[&str], at: usize) -> bool {
+    lines[at.saturating_sub(REASON_DISTANCE_MAX)..=at].iter().any(|l| REASON_PHRASES.iter().any(|r| l.contains(r)))
 }
 
 /// Whether the test's clock is paused.
-fn paused(lines: &[&str], at: usize) -> bool {
+fn has_paused_clock(lines: &[&str], at: usize) -> bool {
     lines[..at].iter().rev().find(|l| l.contains("#[tokio::test")).is_some_and(|l| l.contains("start_paused"))
 }
 
@@ -151,22 +144,19 @@ mod tests {
     }
 
     #[test]
-    fn names_with_articles_or_too_long_are_offences() {
+    fn names_that_are_too_long_are_offences() {
         let long = "x_".repeat(30) + "x";
         let test = |name: &str| check("crates/x/src/y.rs", &format!("#[test]\nfn {name}() {{}}\n"));
-        assert_eq!(test("log_is_read"), [""; 0]);
-        assert_eq!(
-            test("log_is_read_by_the_linker"),
-            ["crates/x/src/y.rs:2: the test log_is_read_by_the_linker has the article \"the\""]
-        );
-        assert_eq!(test(&long).len(), 1);
-        let lane = "    (\"a_log_is_read\", root(), read),\n    (\n        \"long::log_of_a_node\",\n        root(),\n    ),\n";
-        assert_eq!(check("tests/tests/x.rs", lane).len(), 2);
-        assert_eq!(check("crates/x/tests/x.rs", lane), [""; 0]);
+        assert_eq!(test("log_is_read_by_the_linker"), [""; 0]);
+        assert_eq!(test(&long), [format!("crates/x/src/y.rs:2: the test {long} has 61 characters, more than 60")]);
+        let suite =
+            format!("    (\"{long}\", root(), read),\n    (\n        \"long::{long}\",\n        root(),\n    ),\n");
+        assert_eq!(check("tests/tests/x.rs", &suite).len(), 2);
+        assert_eq!(check("crates/x/tests/x.rs", &suite), [""; 0]);
     }
 
     #[test]
-    fn mounts_that_kill_would_leave_are_offences() {
+    fn mounts_that_a_kill_would_leave_are_offences() {
         let of = |path: &str, body: &str| check(path, &format!("fn f() {{\n    {body}\n}}\n")).len();
         for (body, offences) in [
             ("run(Command::new(\"mount\").arg(at));", 1),
@@ -181,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn sleeps_without_loop_or_reason_are_offences() {
+    fn sleeps_without_a_loop_or_reason_are_offences() {
         let of = |body: &str| check("crates/x/tests/y.rs", &format!("fn f() {{\n{body}\n}}\n")).len();
         for (body, offences) in [
             ("    thread::sleep(X);", 1),

@@ -6,34 +6,35 @@ use anyhow::{Context, Result};
 use std::path::Path;
 
 /// The manifest that has the version.
-const WORKSPACE: &str = "Cargo.toml";
+const WORKSPACE_MANIFEST: &str = "Cargo.toml";
 /// Manifests that repeat it.
-const MANIFESTS: [&str; 2] = ["crates/sql/Cargo.toml", "python/pyproject.toml"];
+const REPEATING_MANIFESTS: [&str; 2] = ["crates/sql/Cargo.toml", "python/pyproject.toml"];
 /// The lock file that repeats it for each of our crates, in the directory of its name below `crates/`.
-const LOCK: &str = "crates/sql/Cargo.lock";
+const LOCK_PATH: &str = "crates/sql/Cargo.lock";
 
 /// Packages with another version than the workspace.
 pub fn offences(root: &Path) -> Result<Vec<String>> {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"));
-    let expected = version(&read(WORKSPACE)?).with_context(|| format!("{WORKSPACE} has no version"))?.to_owned();
+    let expected =
+        version(&read(WORKSPACE_MANIFEST)?).with_context(|| format!("{WORKSPACE_MANIFEST} has no version"))?.to_owned();
     let mut found = Vec::new();
-    for path in MANIFESTS {
-        found.extend(differs(path, version(&read(path)?), &expected));
+    for path in REPEATING_MANIFESTS {
+        found.extend(check_version(path, version(&read(path)?), &expected));
     }
-    let lock = read(LOCK)?;
-    for Package { name, version, dependencies } in own(&lock) {
-        found.extend(differs(&format!("{LOCK}: {name}"), Some(version), &expected));
+    let lock = read(LOCK_PATH)?;
+    for Package { name, version, dependencies } in own_crates(&lock) {
+        found.extend(check_version(&format!("{LOCK_PATH}: {name}"), Some(version), &expected));
         let directory = name.strip_prefix("fathom-").unwrap_or(name);
         let manifest = read(&format!("crates/{directory}/Cargo.toml"))?;
-        let missing = needed(&manifest).into_iter().filter(|needed| !dependencies.contains(needed));
+        let missing = declared_dependencies(&manifest).into_iter().filter(|needed| !dependencies.contains(needed));
         found.extend(missing.map(|missing| {
-            format!("{LOCK}: {name} without {missing}; run `cargo metadata --manifest-path crates/sql/Cargo.toml`")
+            format!("{LOCK_PATH}: {name} without {missing}; run `cargo metadata --manifest-path crates/sql/Cargo.toml`")
         }));
     }
     Ok(found)
 }
 
-fn differs(place: &str, found: Option<&str>, expected: &str) -> Option<String> {
+fn check_version(place: &str, found: Option<&str>, expected: &str) -> Option<String> {
     let found = found.unwrap_or("none");
     (found != expected).then(|| format!("{place}: version {found}, but the workspace has {expected}"))
 }
@@ -53,7 +54,7 @@ struct Package<'a> {
 }
 
 /// The crates of a lock file that do not come from a registry.
-fn own(lock: &str) -> Vec<Package<'_>> {
+fn own_crates(lock: &str) -> Vec<Package<'_>> {
     fn value<'a>(package: &'a str, name: &str) -> Option<&'a str> {
         package.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = \"")?.strip_suffix('"'))
     }
@@ -68,7 +69,7 @@ fn own(lock: &str) -> Vec<Package<'_>> {
 }
 
 /// The dependencies of a crate in its manifest, except those of its tests and optional ones.
-fn needed(manifest: &str) -> Vec<&str> {
+fn declared_dependencies(manifest: &str) -> Vec<&str> {
     let mut section = "";
     let mut names = Vec::new();
     for line in manifest.lines() {
@@ -98,18 +99,21 @@ mod tests {
         let lock = "version = 4\n\n[[package]]\nname = \"ours\"\nversion = \"0.3.0\"\n\n\
                     dependencies = [\n \"object 0.39.1\",\n \"serde\",\n]\n\n\
                     [[package]]\nname = \"serde\"\nversion = \"1.0.0\"\nsource = \"registry\"\n";
-        assert_eq!(own(lock), [Package { name: "ours", version: "0.3.0", dependencies: vec!["object", "serde"] }]);
         assert_eq!(
-            differs("a", Some("0.2.0"), "0.3.0").as_deref(),
+            own_crates(lock),
+            [Package { name: "ours", version: "0.3.0", dependencies: vec!["object", "serde"] }]
+        );
+        assert_eq!(
+            check_version("a", Some("0.2.0"), "0.3.0").as_deref(),
             Some("a: version 0.2.0, but the workspace has 0.3.0")
         );
-        assert_eq!(differs("a", Some("0.3.0"), "0.3.0"), None);
+        assert_eq!(check_version("a", Some("0.3.0"), "0.3.0"), None);
     }
 
     #[test]
     fn crates_of_tests_and_features_need_no_lock() {
         let manifest = "[package]\nname = \"a\"\n[dependencies]\n# why\nb = { version = \"1\", features = [\n    \"x\",\n] }\nc = { version = \"2\", optional = true }\n\
                         [target.'cfg(unix)'.dependencies]\nd = \"1\"\n[dev-dependencies]\ne = \"1\"\n";
-        assert_eq!(needed(manifest), ["b", "d"]);
+        assert_eq!(declared_dependencies(manifest), ["b", "d"]);
     }
 }

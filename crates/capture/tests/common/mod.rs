@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Prints that the test of this thread was skipped, and why, in the format that the lanes' runner counts.
+/// Prints that the test of this thread was skipped, and why, in the format that the suites' runner counts.
 pub fn skip(why: &str) {
     println!("SKIP {}: {why}", std::thread::current().name().unwrap_or("a test"));
 }
