@@ -2,7 +2,7 @@
 //! which alone can draw pages, makes its page.
 
 use crate::fleets::log::Fleet;
-use crate::scratch::{Held, Purpose};
+use crate::scratch::{HeldDirectory, Purpose};
 use anyhow::{Context as _, Result, bail};
 use std::path::{Component, Path};
 use std::process::Stdio;
@@ -26,7 +26,7 @@ pub fn possible(fleet: &Fleet, run: &str) -> std::result::Result<(), String> {
 /// # Errors
 /// The archive is not there, or is damaged; `fathom` cannot be started.
 pub async fn make(fleet: &Fleet, run: &str) -> Result<String> {
-    let directory = Held::new(Purpose::Page).context("creating a directory for an archive")?;
+    let directory = HeldDirectory::new(Purpose::Page).context("creating a directory for an archive")?;
     let name = format!("{run}.fathom");
     let dir = directory.path().join(&name);
     let root = format!("_raw/{run}");
@@ -51,7 +51,12 @@ pub async fn make(fleet: &Fleet, run: &str) -> Result<String> {
     }
     let mut command = tokio::process::Command::new(&program);
     // The archive's name is the page's title, which must not contain a temporary directory.
-    command.args(["report", &name, "-o"]).arg(&page).current_dir(directory.path()).stdin(Stdio::null()).kill_on_drop(true);
+    command
+        .args(["report", &name, "-o"])
+        .arg(&page)
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
     let made = command.output().await.with_context(|| format!("{} cannot be started", program.display()))?;
     if !made.status.success() {
         bail!("the page of {run}: {}", String::from_utf8_lossy(&made.stderr).trim().trim_start_matches("fathom: "));

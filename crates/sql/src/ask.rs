@@ -4,7 +4,7 @@ use crate::engine::{Engine, Settings};
 use crate::errors;
 use crate::fleets::log::Fleet;
 use crate::open::{self, Archives};
-use crate::output::{self, Failed, Format, print};
+use crate::output::{self, Format, OutputError, print};
 use crate::shell;
 use crate::stop::{Scratch, until_stopped};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -21,7 +21,7 @@ struct Request {
 }
 
 /// Words that a statement begins with.
-const BEGINNINGS: [&str; 8] = ["select", "with", "explain", "show", "describe", "values", "table", "desc"];
+const FIRST_WORDS: [&str; 8] = ["select", "with", "explain", "show", "describe", "values", "table", "desc"];
 
 /// Whether a word is a statement and not a path: nothing of that name exists, and it looks like one.
 fn is_sql(word: &str) -> bool {
@@ -30,13 +30,13 @@ fn is_sql(word: &str) -> bool {
     }
     let first =
         word.trim_start_matches(|c: char| c.is_whitespace() || c == '(').split(|c: char| !c.is_alphabetic()).next();
-    let known = first.is_some_and(|first| BEGINNINGS.contains(&first.to_lowercase().as_str()));
+    let known = first.is_some_and(|first| FIRST_WORDS.contains(&first.to_lowercase().as_str()));
     // A recording's name may contain spaces, and be misspelt.
     let named = word.ends_with(".fathom") || word.ends_with(".fathom/");
     known || word.contains(char::is_whitespace) && !named || word.starts_with("--")
 }
 
-fn request(args: &Sql) -> Result<Request> {
+fn parse_request(args: &Sql) -> Result<Request> {
     let mut places = args.words.clone();
     let mut sql = args.query.clone();
     if sql.is_none() && places.last().is_some_and(|last| is_sql(last)) {
@@ -59,7 +59,7 @@ fn request(args: &Sql) -> Result<Request> {
     Ok(Request { places, sql })
 }
 
-fn format(args: &Sql) -> Result<Format> {
+fn output_format(args: &Sql) -> Result<Format> {
     let by_name = args.output.as_ref().and_then(|path| match path.extension()?.to_str()? {
         "csv" => Some(Format::Csv),
         "json" => Some(Format::Json),
@@ -78,10 +78,10 @@ fn format(args: &Sql) -> Result<Format> {
 /// # Errors
 /// With a message for people.
 pub fn run(args: &Sql) -> Result<()> {
-    let request = request(args)?;
-    let format = format(args)?;
+    let request = parse_request(args)?;
+    let format = output_format(args)?;
     if args.examples && request.places.is_empty() {
-        return list();
+        return print_list();
     }
     if request.places.is_empty() {
         bail!("no archive given: `fathom sql T.fathom \"SELECT …\"`");
@@ -89,14 +89,14 @@ pub fn run(args: &Sql) -> Result<()> {
     let threads = args.threads.map_or(0, usize::from);
     let settings = Settings { memory_bytes: usize::try_from(args.memory).unwrap_or(usize::MAX), threads };
     let (runtime, scratch) = (runtime(threads)?, Scratch::default());
-    let done = answers(args, request, format, settings, &runtime, &scratch);
+    let done = run_statements(args, request, format, settings, &runtime, &scratch);
     scratch.remove();
     // Work that does not notice the stop is not waited for.
     runtime.shutdown_background();
     done
 }
 
-fn answers(
+fn run_statements(
     args: &Sql,
     request: Request,
     format: Format,
@@ -111,7 +111,7 @@ fn answers(
     if args.examples {
         return QUESTIONS.iter().try_for_each(|question| {
             print(&format!("{} {}\n", question.name, question.words()))?;
-            answer(engine, runtime, &question.statement(), format, None)?;
+            write_answer(engine, runtime, &question.statement(), format, None)?;
             print("\n")
         });
     }
@@ -139,14 +139,14 @@ fn answers(
         );
     }
     statements.iter().try_for_each(|statement| {
-        let planned = if args.explain { explained(statement) } else { statement.clone() };
-        answer(engine, runtime, &planned, format, args.output.as_deref())
+        let planned = if args.explain { explain_statement(statement) } else { statement.clone() };
+        write_answer(engine, runtime, &planned, format, args.output.as_deref())
     })
 }
 
 /// The statement that shows how a statement would be run: EXPLAIN has a line of its own, so that positions in the statement's
 /// own lines do not change.
-fn explained(statement: &str) -> String {
+fn explain_statement(statement: &str) -> String {
     format!("{EXPLAIN}{statement}")
 }
 
@@ -166,7 +166,7 @@ pub fn runtime(threads: usize) -> Result<Runtime> {
 }
 
 /// An engine over the named archives or fleet, and a line that describes them.
-pub struct Over {
+pub struct OpenedEngine {
     /// The engine.
     pub engine: Engine,
     /// Describes the archives or the fleet.
@@ -177,13 +177,13 @@ pub struct Over {
 ///
 /// # Errors
 /// With a message for people.
-pub async fn open(places: &[String], read_only: bool, settings: Settings, scratch: &Scratch) -> Result<Over> {
+pub async fn open(places: &[String], read_only: bool, settings: Settings, scratch: &Scratch) -> Result<OpenedEngine> {
     if let [place] = places
         && (place.contains("://") || open::is_fleet(Path::new(place)))
     {
         let fleet = Fleet::open(place).await?;
         let greeting = format!("A fleet of {}.", model::counted(fleet.state.runs.len(), "archive"));
-        return Ok(Over { engine: Engine::over_fleet(&fleet, settings)?, greeting });
+        return Ok(OpenedEngine { engine: Engine::over_fleet(&fleet, settings)?, greeting });
     }
     if let Some(place) = places.iter().find(|place| place.contains("://") || open::is_fleet(Path::new(place))) {
         bail!("{place} is a fleet: give one fleet, or archives");
@@ -191,20 +191,20 @@ pub async fn open(places: &[String], read_only: bool, settings: Settings, scratc
     let dirs: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
     let archives = Archives::open(&open::archives(&dirs, !read_only)?, read_only, scratch)?;
     let greeting = format!("{}.", model::counted(archives.all().len(), "archive"));
-    Ok(Over { engine: Engine::over(&archives, settings)?, greeting })
+    Ok(OpenedEngine { engine: Engine::over(&archives, settings)?, greeting })
 }
 
-fn list() -> Result<()> {
+fn print_list() -> Result<()> {
     QUESTIONS.iter().try_for_each(|question| print(&format!("-- {}\n{}\n", question.name, question.sql)))
 }
 
 /// Writes the result of one statement.
-fn answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output: Option<&Path>) -> Result<()> {
+fn write_answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output: Option<&Path>) -> Result<()> {
     let output = output.filter(|path| !output::is_stdout(path));
     let (engine, statement, path) = (engine.clone(), sql.to_string(), output.map(Path::to_path_buf));
     let place = output.map_or_else(|| "standard output".into(), |path| path.display().to_string());
     let answered = until_stopped(runtime, move || async move {
-        let (_, rows) = engine.run(&statement).await.map_err(Failed::Query)?;
+        let (_, rows) = engine.run(&statement).await.map_err(OutputError::Query)?;
         match path {
             Some(path) => output::whole_file(&path, async |out| output::write(rows, format, out).await).await,
             None => output::write(rows, format, &mut std::io::BufWriter::new(std::io::stdout())).await,
@@ -212,8 +212,8 @@ fn answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output:
     });
     match answered? {
         Some(Ok(_)) => Ok(()),
-        Some(Err(Failed::Query(error))) => Err(anyhow!("{}", errors::explain(&error, sql))),
-        Some(Err(Failed::Output(error))) => Err(error.context(format!("cannot write the result to {place}"))),
+        Some(Err(OutputError::Query(error))) => Err(anyhow!("{}", errors::explain(&error, sql))),
+        Some(Err(OutputError::Output(error))) => Err(error.context(format!("cannot write the result to {place}"))),
         None => Err(anyhow!("stopped before the result was complete")),
     }
 }
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statement_is_distinguished_from_path() {
+    fn statement_is_distinguished_from_a_path() {
         for sql in [
             "SELECT 1",
             "select",

@@ -6,9 +6,9 @@
 //! interrupted, and its memory is limited.
 
 use crate::fleets::log::Fleet;
-use crate::open::{ATTACHED, Archives};
+use crate::open::{ATTACHED_COLUMNS, Archives};
 use crate::ordinals;
-use crate::scratch::{Held, Purpose};
+use crate::scratch::{HeldDirectory, Purpose};
 use crate::tables::{FilesTable, schema};
 use anyhow::{Context as _, Result};
 use datafusion::arrow::array::{ArrayRef, Date32Array, RecordBatch, StringViewArray};
@@ -43,11 +43,11 @@ impl Default for Settings {
 
 /// Bytes of the longest statement: its syntax tree is dropped recursively, and may be half as deep as the statement is
 /// long.
-const LONGEST: usize = 256 << 10;
+const STATEMENT_BYTES_MAX: usize = 256 << 10;
 
 /// The deepest nesting of expressions: in a chain such as `1 + 1 + …` each is nested in the next. Planning time grows with the third
 /// power of the depth, a second or two at this one.
-const DEEPEST: usize = 1000;
+const EXPRESSION_DEPTH_MAX: usize = 1000;
 
 /// Measures the nesting depth of expressions.
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl Visitor for Depth {
 
     fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
         self.0 += 1;
-        if self.0 > DEEPEST { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.0 > EXPRESSION_DEPTH_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
@@ -92,7 +92,7 @@ fn writes(statement: &Statement) -> Option<&'static str> {
 pub struct Engine {
     context: SessionContext,
     /// Where queries spill.
-    _spill: Option<Arc<Held>>,
+    _spill: Option<Arc<HeldDirectory>>,
 }
 
 impl Engine {
@@ -111,7 +111,7 @@ impl Engine {
         let mut runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
         // If this directory cannot be created, the engine makes its own when a query spills, and then reports why it
         // cannot.
-        let spill = Held::new(Purpose::Query).ok().map(Arc::new);
+        let spill = HeldDirectory::new(Purpose::Query).ok().map(Arc::new);
         if let Some(spill) = &spill {
             runtime = runtime.with_temp_file_path(spill.path());
         }
@@ -134,7 +134,7 @@ impl Engine {
         let engine = Self::new(settings)?;
         for table in TABLES {
             let store = ObjectStoreUrl::local_filesystem();
-            let files = FilesTable::new(table, &ATTACHED, store, archives.table(table.name));
+            let files = FilesTable::new(table, &ATTACHED_COLUMNS, store, archives.table(table.name));
             engine.context.register_table(table.name, Arc::new(files))?;
         }
         let batch = archives_table(archives)?;
@@ -165,9 +165,9 @@ impl Engine {
     /// # Errors
     /// It is not SQL, names something that does not exist, or would do more than read.
     pub async fn plan(&self, sql: &str) -> Result<DataFrame, DataFusionError> {
-        if sql.len() > LONGEST {
+        if sql.len() > STATEMENT_BYTES_MAX {
             return Err(DataFusionError::Plan(format!(
-                "the statement has {} bytes, but {LONGEST} is the limit: one that is as deep as it is long would exhaust the stack",
+                "the statement has {} bytes, but {STATEMENT_BYTES_MAX} is the limit: one that is as deep as it is long would exhaust the stack",
                 sql.len()
             )));
         }
@@ -178,7 +178,7 @@ impl Engine {
         }
         if too_deep(&statement) {
             return Err(DataFusionError::Plan(format!(
-                "an expression has more than {DEEPEST} others nested in it: for many alternatives use a list (`x IN (…)`), for many \
+                "an expression has more than {EXPRESSION_DEPTH_MAX} others nested in it: for many alternatives use a list (`x IN (…)`), for many \
                  terms a table (`VALUES`)"
             )));
         }
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn deep_expression_is_refused_before_planning() {
-        std::thread::Builder::new().stack_size(crate::stop::STACK).spawn(deep).unwrap().join().unwrap();
+        std::thread::Builder::new().stack_size(crate::stop::STACK_BYTES).spawn(deep).unwrap().join().unwrap();
     }
 
     fn deep() {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn statement_that_writes_is_refused_for_that() {
+    fn statement_that_writes_is_refused_as_such() {
         let runtime = crate::ask::runtime(1).unwrap();
         for sql in [
             "COPY (SELECT 1) TO '/tmp/x'",

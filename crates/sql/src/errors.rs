@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use model::text::shown;
 
 /// An error and its causes, some of which already contain the text of the next.
-pub fn whole(error: &anyhow::Error) -> String {
+pub fn full_text(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.is_empty() {
         true => cause,
         false if said.contains(&cause) => said,
@@ -21,7 +21,7 @@ type Position = (usize, usize);
 pub fn explain(error: &DataFusionError, sql: &str) -> String {
     let (message, position) = message_at(error);
     let mut text = shown_lines(&message);
-    if let Some((line, from, to)) = position.and_then(|(start, end)| marked(sql, start, end)) {
+    if let Some((line, from, to)) = position.and_then(|(start, end)| marked_line(sql, start, end)) {
         let before: String = line.chars().take(from).collect();
         let mark = "^".repeat(to.saturating_sub(from).max(1));
         text += &format!("\n  {}\n  {}{mark}", shown(&line), " ".repeat(shown(&before).chars().count()));
@@ -30,7 +30,7 @@ pub fn explain(error: &DataFusionError, sql: &str) -> String {
 }
 
 /// The line of a position, and its first and last character.
-fn marked(sql: &str, start: Position, end: Option<Position>) -> Option<(String, usize, usize)> {
+fn marked_line(sql: &str, start: Position, end: Option<Position>) -> Option<(String, usize, usize)> {
     let line = sql.lines().nth(start.0.checked_sub(1)?)?.to_string();
     let from = start.1.saturating_sub(1).min(line.chars().count());
     let to = match end {
@@ -42,7 +42,7 @@ fn marked(sql: &str, start: Position, end: Option<Position>) -> Option<(String, 
 }
 
 /// How the standard library ends its text of ENOSPC; the engine passes on only the text.
-const FULL: &str = "(os error 28)";
+const DISK_FULL_TEXT: &str = "(os error 28)";
 
 type MessageAt = (String, Option<(Position, Option<Position>)>);
 
@@ -63,20 +63,20 @@ fn message_at(error: &DataFusionError) -> MessageAt {
     }
     let root = error.find_root();
     let message = match root {
-        lacking if missing(&lacking.strip_backtrace()).is_some() => {
+        lacking if missing_file(&lacking.strip_backtrace()).is_some() => {
             let text = lacking.strip_backtrace();
             format!(
                 "{} is missing: if `fathom fleet gc` removed it during the query, run the query again (a longer --grace avoids it); \
                  otherwise restore it from a copy",
-                missing(&text).unwrap_or_default()
+                missing_file(&text).unwrap_or_default()
             )
         }
         DataFusionError::SQL(parser, _) => match &**parser {
             ParserError::TokenizerError(text) | ParserError::ParserError(text) => text.clone(),
             ParserError::RecursionLimitExceeded => "the statement is nested too deeply".into(),
         },
-        DataFusionError::Plan(text) => refused(text),
-        full if full.strip_backtrace().contains(FULL) => format!(
+        DataFusionError::Plan(text) => refusal_text(text),
+        full if full.strip_backtrace().contains(DISK_FULL_TEXT) => format!(
             "No space left in {} for the query's temporary files: raise --memory, set TMPDIR to a directory with more room, or \
              ask for less",
             std::env::temp_dir().display()
@@ -93,19 +93,19 @@ fn message_at(error: &DataFusionError) -> MessageAt {
         DataFusionError::External(inner) => inner.to_string(),
         other => other.strip_backtrace(),
     };
-    let position = located(&message).map(|position| (position, None));
+    let position = parse_position(&message).map(|position| (position, None));
     let message = message.split(" at Line: ").next().unwrap_or_default().to_string();
     (message, position)
 }
 
 /// The missing file, if a store reports one; the engine passes on only the text.
-fn missing(text: &str) -> Option<&str> {
+fn missing_file(text: &str) -> Option<&str> {
     let (_, at) = text.split_once("Object at location ")?;
     Some(at.split_once(" not found")?.0)
 }
 
 /// Rewords the engine's message about a statement that is not allowed.
-fn refused(text: &str) -> String {
+fn refusal_text(text: &str) -> String {
     if ["DDL not supported", "DML not supported", "Statement not supported"].iter().any(|words| text.contains(words)) {
         let what = text.rsplit(": ").next().unwrap_or_default();
         return format!("only queries can be run, and this is {what}");
@@ -125,7 +125,7 @@ fn too_large(text: &str) -> String {
 }
 
 /// Parses `… at Line: 1, Column: 8`, as the parser reports it.
-fn located(message: &str) -> Option<Position> {
+fn parse_position(message: &str) -> Option<Position> {
     let (_, position) = message.rsplit_once("Line: ")?;
     let (line, column) = position.split_once(", Column: ")?;
     let digits: String = column.chars().take_while(char::is_ascii_digit).collect();
@@ -142,9 +142,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn place_is_taken_from_parser_message() {
-        assert_eq!(located("Expected: an expression, found: FROM at Line: 2, Column: 8"), Some((2, 8)));
-        assert_eq!(located("nothing"), None);
+    fn position_is_taken_from_the_parsers_message() {
+        assert_eq!(parse_position("Expected: an expression, found: FROM at Line: 2, Column: 8"), Some((2, 8)));
+        assert_eq!(parse_position("nothing"), None);
     }
 
     #[test]
@@ -160,8 +160,8 @@ mod tests {
         use anyhow::Context as _;
         let io = || std::io::Error::from_raw_os_error(28);
         let action = archive::Error::Io { action: "read", path: "a".into(), source: io() };
-        assert_eq!(whole(&action.into()).matches("(os error 28)").count(), 1);
-        assert!(whole(&Err::<(), _>(io()).context("adding").unwrap_err()).starts_with("adding: No space left"));
+        assert_eq!(full_text(&action.into()).matches("(os error 28)").count(), 1);
+        assert!(full_text(&Err::<(), _>(io()).context("adding").unwrap_err()).starts_with("adding: No space left"));
     }
 
     #[test]
@@ -183,10 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn place_outside_statement_is_not_marked() {
-        assert_eq!(marked("SELECT", (2, 1), None), None);
-        assert_eq!(marked("SELECT", (0, 0), None), None);
-        assert_eq!(marked("SELECT x", (1, 8), Some((1, 9))), Some(("SELECT x".into(), 7, 8)));
-        assert_eq!(marked("ä", (1, 99), None).map(|(_, from, _)| from), Some(1));
+    fn position_outside_the_statement_is_not_marked() {
+        assert_eq!(marked_line("SELECT", (2, 1), None), None);
+        assert_eq!(marked_line("SELECT", (0, 0), None), None);
+        assert_eq!(marked_line("SELECT x", (1, 8), Some((1, 9))), Some(("SELECT x".into(), 7, 8)));
+        assert_eq!(marked_line("ä", (1, 99), None).map(|(_, from, _)| from), Some(1));
     }
 }

@@ -119,7 +119,7 @@ impl ExprPlanner for Planner {
             BinaryOperator::Multiply => Operation::Multiply,
             _ => return Ok(PlannerResult::Original(expr)),
         };
-        let (Some(left), Some(right)) = (integer(&expr.left, schema), integer(&expr.right, schema)) else {
+        let (Some(left), Some(right)) = (integer_type(&expr.left, schema), integer_type(&expr.right, schema)) else {
             return Ok(PlannerResult::Original(expr));
         };
         let signed = |side: Expr, kind: DataType| match kind {
@@ -141,7 +141,7 @@ impl ExprPlanner for Planner {
 }
 
 /// The type of an expression, if it is one of integers. Only the last operator of a chain is examined, since a statement may be long.
-fn integer(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
+fn integer_type(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     let kind = match expr {
         Expr::ScalarFunction(call) if call.func.inner().as_ref().is::<Checked>() => DataType::Int64,
         Expr::Literal(value, _) => value.data_type(),
@@ -151,7 +151,7 @@ fn integer(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
 }
 
 /// The type in which integers are added up.
-const WIDE: DataType = DataType::Decimal128(38, 0);
+const WIDE_TYPE: DataType = DataType::Decimal128(38, 0);
 
 /// The engine's `sum`, but with 128 bits for integers.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
@@ -159,16 +159,16 @@ struct Total {
     engine: Sum,
 }
 
-fn wide(field: &FieldRef) -> FieldRef {
-    Arc::new(Field::new(field.name(), WIDE, true))
+fn wide_field(field: &FieldRef) -> FieldRef {
+    Arc::new(Field::new(field.name(), WIDE_TYPE, true))
 }
 
 fn of_integers(field: &FieldRef) -> bool {
     field.data_type() == &DataType::Int64
 }
 
-fn widened<'a>(args: &AccumulatorArgs<'a>) -> AccumulatorArgs<'a> {
-    AccumulatorArgs { return_field: wide(&args.return_field), ..args.clone() }
+fn widened_args<'a>(args: &AccumulatorArgs<'a>) -> AccumulatorArgs<'a> {
+    AccumulatorArgs { return_field: wide_field(&args.return_field), ..args.clone() }
 }
 
 impl AggregateUDFImpl for Total {
@@ -186,14 +186,14 @@ impl AggregateUDFImpl for Total {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Answer<Box<dyn Accumulator>> {
         match of_integers(&args.return_field) {
-            true => Ok(Box::new(One(self.engine.accumulator(widened(&args))?))),
+            true => Ok(Box::new(One(self.engine.accumulator(widened_args(&args))?))),
             false => self.engine.accumulator(args),
         }
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Answer<Vec<FieldRef>> {
         match of_integers(&args.return_field) {
-            true => self.engine.state_fields(StateFieldsArgs { return_field: wide(&args.return_field), ..args }),
+            true => self.engine.state_fields(StateFieldsArgs { return_field: wide_field(&args.return_field), ..args }),
             false => self.engine.state_fields(args),
         }
     }
@@ -204,14 +204,14 @@ impl AggregateUDFImpl for Total {
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Answer<Box<dyn GroupsAccumulator>> {
         match of_integers(&args.return_field) {
-            true => Ok(Box::new(Many(self.engine.create_groups_accumulator(widened(&args))?))),
+            true => Ok(Box::new(Many(self.engine.create_groups_accumulator(widened_args(&args))?))),
             false => self.engine.create_groups_accumulator(args),
         }
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Answer<Box<dyn Accumulator>> {
         match of_integers(&args.return_field) && !args.is_distinct {
-            true => Ok(Box::new(One(self.engine.create_sliding_accumulator(widened(&args))?))),
+            true => Ok(Box::new(One(self.engine.create_sliding_accumulator(widened_args(&args))?))),
             false => self.engine.create_sliding_accumulator(args),
         }
     }
@@ -226,13 +226,13 @@ impl AggregateUDFImpl for Total {
 }
 
 /// Converts integers to 128 bits.
-fn widen(values: &[ArrayRef]) -> Answer<Vec<ArrayRef>> {
+fn widen_values(values: &[ArrayRef]) -> Answer<Vec<ArrayRef>> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
-    values.iter().map(|one| Ok(cast_with_options(one, &WIDE, &strict)?)).collect()
+    values.iter().map(|one| Ok(cast_with_options(one, &WIDE_TYPE, &strict)?)).collect()
 }
 
 /// A total as a 64-bit integer, if it fits.
-fn narrowed(total: i128) -> Answer<i64> {
+fn narrow_total(total: i128) -> Answer<i64> {
     i64::try_from(total).map_err(|_| {
         DataFusionError::from(ArrowError::ArithmeticOverflow(format!("Overflow happened on: a sum of {total}")))
     })
@@ -244,12 +244,12 @@ struct One(Box<dyn Accumulator>);
 
 impl Accumulator for One {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Answer<()> {
-        self.0.update_batch(&widen(values)?)
+        self.0.update_batch(&widen_values(values)?)
     }
 
     fn evaluate(&mut self) -> Answer<ScalarValue> {
         match self.0.evaluate()? {
-            ScalarValue::Decimal128(total, ..) => Ok(ScalarValue::Int64(total.map(narrowed).transpose()?)),
+            ScalarValue::Decimal128(total, ..) => Ok(ScalarValue::Int64(total.map(narrow_total).transpose()?)),
             other => Err(DataFusionError::Internal(format!("a sum of integers is {other:?}"))),
         }
     }
@@ -267,7 +267,7 @@ impl Accumulator for One {
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Answer<()> {
-        self.0.retract_batch(&widen(values)?)
+        self.0.retract_batch(&widen_values(values)?)
     }
 
     fn supports_retract_batch(&self) -> bool {
@@ -286,7 +286,7 @@ impl GroupsAccumulator for Many {
         filter: Option<&BooleanArray>,
         count: usize,
     ) -> Answer<()> {
-        self.0.update_batch(&widen(values)?, groups, filter, count)
+        self.0.update_batch(&widen_values(values)?, groups, filter, count)
     }
 
     fn evaluate(&mut self, emit: EmitTo) -> Answer<ArrayRef> {
@@ -294,7 +294,8 @@ impl GroupsAccumulator for Many {
         let Some(totals) = totals.as_primitive_opt::<Decimal128Type>() else {
             return Err(DataFusionError::Internal(format!("sums of integers are {}", totals.data_type())));
         };
-        let narrow: Int64Array = totals.iter().map(|total| total.map(narrowed).transpose()).collect::<Answer<_>>()?;
+        let narrow: Int64Array =
+            totals.iter().map(|total| total.map(narrow_total).transpose()).collect::<Answer<_>>()?;
         Ok(Arc::new(narrow))
     }
 
@@ -307,7 +308,7 @@ impl GroupsAccumulator for Many {
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Answer<Vec<ArrayRef>> {
-        self.0.convert_to_state(&widen(values)?, filter)
+        self.0.convert_to_state(&widen_values(values)?, filter)
     }
 
     fn size(&self) -> usize {
@@ -334,7 +335,7 @@ mod tests {
         Ok(datafusion::arrow::util::display::array_value_to_string(first.column(0), 0).unwrap())
     }
 
-    const LARGEST: &str = "(VALUES (9223372036854775807, 'a'), (1, 'a'), (5, 'b')) AS t(x, g)";
+    const LARGEST_VALUES: &str = "(VALUES (9223372036854775807, 'a'), (1, 'a'), (5, 'b')) AS t(x, g)";
 
     #[test]
     fn integer_that_is_too_large_is_refused() {
@@ -342,13 +343,13 @@ mod tests {
             "SELECT 9223372036854775807 + 1".into(),
             "SELECT -9223372036854775807 - 2".into(),
             "SELECT 4611686018427387904 * 2".into(),
-            format!("SELECT max(x) + 9223372036854775807 FROM {LARGEST}"),
-            format!("SELECT x * 3 FROM {LARGEST}"),
-            format!("SELECT sum(x) FROM {LARGEST}"),
-            format!("SELECT sum(x) FROM {LARGEST} GROUP BY g ORDER BY g"),
-            format!("SELECT sum(DISTINCT x) FROM {LARGEST}"),
+            format!("SELECT max(x) + 9223372036854775807 FROM {LARGEST_VALUES}"),
+            format!("SELECT x * 3 FROM {LARGEST_VALUES}"),
+            format!("SELECT sum(x) FROM {LARGEST_VALUES}"),
+            format!("SELECT sum(x) FROM {LARGEST_VALUES} GROUP BY g ORDER BY g"),
+            format!("SELECT sum(DISTINCT x) FROM {LARGEST_VALUES}"),
             format!(
-                "SELECT sum(x) OVER (ORDER BY x DESC ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM {LARGEST} ORDER BY s"
+                "SELECT sum(x) OVER (ORDER BY x DESC ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM {LARGEST_VALUES} ORDER BY s"
             ),
         ] {
             let message = result_of(&sql).unwrap_err();
@@ -363,10 +364,10 @@ mod tests {
             ("SELECT 2 - 3 * 4".into(), "-10"),
             ("SELECT 10 - 3 - 2 + 1 * 2 - (4 - 1)".into(), "4"),
             (format!("SELECT {}", vec!["1"; 900].join(" + ")), "900"),
-            (format!("SELECT sum(x) FROM {LARGEST} WHERE g = 'b' GROUP BY g"), "5"),
-            (format!("SELECT sum(x) FROM {LARGEST} WHERE x < 0"), ""),
-            (format!("SELECT sum(x) - 1 AS s FROM {LARGEST} WHERE x < 9 GROUP BY g HAVING sum(x) + 1 > 2 ORDER BY g DESC"), "4"),
-            (format!("SELECT x + 1 FROM {LARGEST} WHERE x < 9 GROUP BY x + 1 ORDER BY x + 1 DESC"), "6"),
+            (format!("SELECT sum(x) FROM {LARGEST_VALUES} WHERE g = 'b' GROUP BY g"), "5"),
+            (format!("SELECT sum(x) FROM {LARGEST_VALUES} WHERE x < 0"), ""),
+            (format!("SELECT sum(x) - 1 AS s FROM {LARGEST_VALUES} WHERE x < 9 GROUP BY g HAVING sum(x) + 1 > 2 ORDER BY g DESC"), "4"),
+            (format!("SELECT x + 1 FROM {LARGEST_VALUES} WHERE x < 9 GROUP BY x + 1 ORDER BY x + 1 DESC"), "6"),
             // The partial sum is too large, but not the final one.
             ("SELECT sum(x) FROM (VALUES (9223372036854775807), (1), (-2)) AS t(x)".into(), "9223372036854775806"),
             ("SELECT a - b FROM (SELECT row_number() OVER (ORDER BY x) AS a, row_number() OVER (ORDER BY x DESC) AS b FROM (VALUES (1), (2), (3)) AS t(x)) ORDER BY 1".into(), "-2"),

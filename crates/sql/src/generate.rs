@@ -39,7 +39,7 @@ const FIRST_DAY: u64 = 20_790;
 const DAY_NS: u64 = 86_400_000_000_000;
 
 /// SplitMix64: always the same numbers.
-fn mixed(seed: u64) -> u64 {
+fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -69,21 +69,21 @@ pub fn run(args: &Generate) -> Result<()> {
     let sources = args.sources.iter().map(|dir| Ok(Archive::open(dir)?)).collect::<Result<Vec<_>>>()?;
     for n in 0..args.count {
         let source = &sources[(n % sources.len() as u64) as usize];
-        let random = mixed(args.seed ^ mixed(n));
-        let (device, day) = (mixed(random) % args.devices, mixed(random ^ 1) % args.days);
+        let random = mix(args.seed ^ mix(n));
+        let (device, day) = (mix(random) % args.devices, mix(random ^ 1) % args.days);
         let directory = args.directory.join(format!("device=shelf-{device:03}"));
         std::fs::create_dir_all(&directory)?;
         // A device has a speed; from some day on half of them are slower by a third.
         let worse = day >= args.worse_from.unwrap_or(args.days - 1) && device % 2 == 0;
-        let stretch = (800 + mixed(args.seed ^ device) % 400 + random % 50) * if worse { 4 } else { 3 } / 3;
+        let stretch = (800 + mix(args.seed ^ device) % 400 + random % 50) * if worse { 4 } else { 3 } / 3;
         let change = Change { stretch, setting: device % 3 };
         let at = (FIRST_DAY + day) * DAY_NS + random % DAY_NS;
-        make(source, &directory.join(format!("{n:06}.fathom")), at, &change)?;
+        make_archive(source, &directory.join(format!("{n:06}.fathom")), at, &change)?;
     }
     Ok(())
 }
 
-fn make(source: &Archive, to: &Path, at: u64, change: &Change) -> Result<()> {
+fn make_archive(source: &Archive, to: &Path, at: u64, change: &Change) -> Result<()> {
     let mut meta = Meta::new(source.meta().kind, at, source.meta().command.clone());
     (meta.complete, meta.linked, meta.boot) = (true, true, source.meta().boot.clone());
     Archive::create(to, &meta, false)?;
@@ -94,46 +94,46 @@ fn make(source: &Archive, to: &Path, at: u64, change: &Change) -> Result<()> {
     }
     let mut tables = TablesWriter::create(to)?;
     let out = &mut tables;
-    copy(source, out, |row: &mut Operation| {
+    copy_rows(source, out, |row: &mut Operation| {
         row.start_ns = change.time(row.start_ns);
         row.end_ns = row.end_ns.map(|end| change.time(end));
         row.inside_ns = change.time(row.inside_ns);
     })?;
-    copy(source, out, |row: &mut Span| {
+    copy_rows(source, out, |row: &mut Span| {
         row.start_ns = change.time(row.start_ns);
         row.end_ns = row.end_ns.map(|end| change.time(end));
     })?;
-    copy(source, out, |row: &mut Slice| {
+    copy_rows(source, out, |row: &mut Slice| {
         (row.start_ns, row.end_ns) = (change.time(row.start_ns), change.time(row.end_ns));
     })?;
-    copy(source, out, |row: &mut DriverCommand| {
+    copy_rows(source, out, |row: &mut DriverCommand| {
         row.start_ns = change.time(row.start_ns);
         row.end_ns = row.end_ns.map(|end| change.time(end));
     })?;
-    copy(source, out, |row: &mut FactRow| {
+    copy_rows(source, out, |row: &mut FactRow| {
         if row.name == "fs.ext4.commit_interval" {
             row.value = Some((5 * (1 + change.setting)).to_string());
         }
     })?;
-    copy(source, out, |row: &mut Sample| row.value = row.value * change.stretch as f64 / 1000.0)?;
-    copy(source, out, |_: &mut Shape| {})?;
-    copy(source, out, |_: &mut Link| {})?;
-    copy(source, out, |_: &mut TraceContext| {})?;
-    copy(source, out, |_: &mut Cause| {})?;
-    copy(source, out, |_: &mut File| {})?;
-    copy(source, out, |_: &mut Process| {})?;
-    copy(source, out, |_: &mut Disk| {})?;
-    copy(source, out, |_: &mut LossRow| {})?;
-    copy(source, out, |_: &mut CheckRow| {})?;
-    copy(source, out, |_: &mut Coverage| {})?;
-    copy(source, out, |_: &mut DesignRow| {})?;
-    copy(source, out, |_: &mut DesignCell| {})?;
-    copy(source, out, |_: &mut Replicate| {})?;
-    copy(source, out, |_: &mut MarkRow| {})?;
+    copy_rows(source, out, |row: &mut Sample| row.value = row.value * change.stretch as f64 / 1000.0)?;
+    copy_rows(source, out, |_: &mut Shape| {})?;
+    copy_rows(source, out, |_: &mut Link| {})?;
+    copy_rows(source, out, |_: &mut TraceContext| {})?;
+    copy_rows(source, out, |_: &mut Cause| {})?;
+    copy_rows(source, out, |_: &mut File| {})?;
+    copy_rows(source, out, |_: &mut Process| {})?;
+    copy_rows(source, out, |_: &mut Disk| {})?;
+    copy_rows(source, out, |_: &mut LossRow| {})?;
+    copy_rows(source, out, |_: &mut CheckRow| {})?;
+    copy_rows(source, out, |_: &mut Coverage| {})?;
+    copy_rows(source, out, |_: &mut DesignRow| {})?;
+    copy_rows(source, out, |_: &mut DesignCell| {})?;
+    copy_rows(source, out, |_: &mut Replicate| {})?;
+    copy_rows(source, out, |_: &mut MarkRow| {})?;
     Ok(tables.finish()?)
 }
 
-fn copy<T: Row>(source: &Archive, out: &mut TablesWriter, change: impl Fn(&mut T)) -> Result<()> {
+fn copy_rows<T: Row>(source: &Archive, out: &mut TablesWriter, change: impl Fn(&mut T)) -> Result<()> {
     for mut row in source.rows::<T>()? {
         change(&mut row);
         out.push(&row)?;

@@ -6,18 +6,18 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let code = match std::thread::Builder::new().stack_size(sql::stop::STACK).spawn(work) {
+    let code = match std::thread::Builder::new().stack_size(sql::stop::STACK_BYTES).spawn(run_program) {
         // A panic has printed its message already.
         Ok(working) => working.join().unwrap_or(ExitCode::FAILURE),
         // If that much address space is not available, with the default.
-        Err(_) => work(),
+        Err(_) => run_program(),
     };
     // Scratch directories of queries that were cancelled and did not end.
     sql::scratch::remove_ours();
     code
 }
 
-fn work() -> ExitCode {
+fn run_program() -> ExitCode {
     let program = Program::parse();
     if std::env::var_os("FATHOM_PARSE_ONLY").is_some() {
         return ExitCode::SUCCESS;
@@ -34,9 +34,9 @@ fn work() -> ExitCode {
         // Skipped archives have been reported.
         Ok(false) => ExitCode::FAILURE,
         // The reader has enough: `| head`.
-        Err(error) if gone(&error) => ExitCode::SUCCESS,
+        Err(error) if is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let whole = sql::errors::whole(&error);
+            let whole = sql::errors::full_text(&error);
             let lines: Vec<String> = whole.lines().map(model::text::shown).collect();
             // If stderr is closed, the error is dropped.
             let _ = writeln!(std::io::stderr(), "fathom: {}", lines.join("\n"));
@@ -45,7 +45,7 @@ fn work() -> ExitCode {
     }
 }
 
-fn gone(error: &anyhow::Error) -> bool {
+fn is_reader_gone(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
     })

@@ -16,7 +16,7 @@ use crate::stop::Scratch;
 use crate::tables::{Part, Parts};
 
 /// An archive whose tables an engine may read.
-pub struct Opened {
+pub struct OpenedArchive {
     /// The archive as it was given.
     pub archive: Archive,
     /// Its identity.
@@ -32,7 +32,7 @@ pub(crate) fn fathom() -> PathBuf {
 }
 
 /// Builds the tables of an archive.
-fn link(dir: &Path) -> Result<()> {
+fn build_tables(dir: &Path) -> Result<()> {
     let program = fathom();
     let made = Command::new(&program).arg("reindex").arg(dir).stdin(Stdio::null()).stdout(Stdio::null()).output();
     let made = made.with_context(|| {
@@ -55,12 +55,12 @@ fn link(dir: &Path) -> Result<()> {
 ///
 /// # Errors
 /// It is not an archive, is damaged or newer, or its tables cannot be built.
-pub fn linked(dir: &Path) -> Result<Archive> {
+pub fn open_linked(dir: &Path) -> Result<Archive> {
     let archive = Archive::open(dir)?;
     if archive.has_current_tables() {
         return Ok(archive);
     }
-    link(dir)?;
+    build_tables(dir)?;
     Ok(Archive::open(dir)?)
 }
 
@@ -74,7 +74,7 @@ fn as_it_is(dir: &Path) -> Result<Archive> {
 }
 
 /// Returns an archive's tables in the current version, if its own are older.
-fn rewritten(archive: &Archive, identity: &Identity, scratch: &Scratch) -> Result<Option<PathBuf>> {
+fn rewrite_tables(archive: &Archive, identity: &Identity, scratch: &Scratch) -> Result<Option<PathBuf>> {
     if archive::tables::Index::read(archive.dir())?.table_version >= TABLE_VERSION {
         return Ok(None);
     }
@@ -85,7 +85,7 @@ fn rewritten(archive: &Archive, identity: &Identity, scratch: &Scratch) -> Resul
 
 /// The result of a search for archives.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct FoundArchives {
     /// Archives, in order of their paths.
     pub archives: Vec<PathBuf>,
     /// Paths that could not be searched, and why.
@@ -98,8 +98,8 @@ fn is_archive(dir: &Path) -> bool {
 
 /// Finds the archives in a directory, at any depth; archives within archives belong to the outer one, and those that a fleet in it keeps to
 /// the fleet. A link is followed only if it points to an archive: others may form cycles.
-fn find(directory: &Path, links: bool) -> Found {
-    let mut found = Found::default();
+fn find_archives(directory: &Path, links: bool) -> FoundArchives {
+    let mut found = FoundArchives::default();
     let mut open = vec![directory.to_path_buf()];
     while let Some(dir) = open.pop() {
         if is_archive(&dir) {
@@ -130,8 +130,8 @@ pub fn is_fleet(dir: &Path) -> bool {
 
 /// Finds the archives that these words name, each once, and the words, or directories below them, that name none; `links` is whether to
 /// follow links in a directory.
-pub fn search(words: &[PathBuf], links: bool) -> Found {
-    let mut all = Found::default();
+pub fn search(words: &[PathBuf], links: bool) -> FoundArchives {
+    let mut all = FoundArchives::default();
     for word in words {
         if !word.is_dir() {
             // The archive's own message states what was expected.
@@ -140,7 +140,7 @@ pub fn search(words: &[PathBuf], links: bool) -> Found {
             }
             continue;
         }
-        let found = find(word, links);
+        let found = find_archives(word, links);
         if found.archives.is_empty() && found.unread.is_empty() {
             all.unread.push((word.clone(), "it is not an archive, and contains none".into()));
         }
@@ -172,7 +172,7 @@ pub fn named(what: &str, why: &str) -> String {
 
 /// Several archives, opened.
 #[derive(Clone)]
-pub struct Archives(Arc<Vec<Opened>>);
+pub struct Archives(Arc<Vec<OpenedArchive>>);
 
 impl Archives {
     /// Opens them all. An archive given twice under different names is opened once.
@@ -180,10 +180,10 @@ impl Archives {
     /// # Errors
     /// One cannot be opened: a result without it would answer another question.
     pub fn open(dirs: &[PathBuf], read_only: bool, scratch: &Scratch) -> Result<Self> {
-        let mut opened: Vec<Opened> = Vec::new();
+        let mut opened: Vec<OpenedArchive> = Vec::new();
         let mut runs = std::collections::HashMap::new();
         for dir in dirs {
-            let archive = if read_only { as_it_is(dir)? } else { linked(dir)? };
+            let archive = if read_only { as_it_is(dir)? } else { open_linked(dir)? };
             let identity = Identity::of(&archive, None)?;
             let recording = identity.recording.clone().unwrap_or_else(|| identity.run.clone());
             if let Some(first) = runs.insert(recording, dir.clone()) {
@@ -193,14 +193,14 @@ impl Archives {
                     dir.display()
                 );
             }
-            let rewritten = rewritten(&archive, &identity, scratch)?;
-            opened.push(Opened { archive, identity, rewritten });
+            let rewritten = rewrite_tables(&archive, &identity, scratch)?;
+            opened.push(OpenedArchive { archive, identity, rewritten });
         }
         Ok(Self(Arc::new(opened)))
     }
 
     /// The archives.
-    pub fn all(&self) -> &[Opened] {
+    pub fn all(&self) -> &[OpenedArchive] {
         &self.0
     }
 
@@ -211,7 +211,7 @@ impl Archives {
 }
 
 /// The columns that are not in an archive's files.
-pub const ATTACHED: [&str; 4] = ["device", "run", "date", "archive"];
+pub const ATTACHED_COLUMNS: [&str; 4] = ["device", "run", "date", "archive"];
 
 struct TableOf {
     archives: Archives,
@@ -229,14 +229,14 @@ impl Parts for TableOf {
             let whole = std::path::absolute(&path).with_context(|| path.display().to_string())?;
             let bytes = std::fs::metadata(&whole).with_context(|| format!("reading {}", whole.display()))?.len();
             let location = object_store::path::Path::from_absolute_path(&whole)?;
-            parts.push(Part { location, bytes, rows, values: values(&one.identity) });
+            parts.push(Part { location, bytes, rows, values: attached_values(&one.identity) });
         }
         Ok(parts)
     }
 }
 
-/// The values of [`ATTACHED`].
-fn values(identity: &Identity) -> Vec<ScalarValue> {
+/// The values of [`ATTACHED_COLUMNS`].
+fn attached_values(identity: &Identity) -> Vec<ScalarValue> {
     let text = |text: &str| ScalarValue::Utf8View(Some(text.into()));
     vec![text(&identity.device), text(&identity.run), ScalarValue::Date32(Some(identity.day)), text(&identity.archive)]
 }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_that_fleet_keeps_are_its_own() {
+    fn archives_kept_by_the_fleet_are_its_own() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         for archive in ["a.fathom", "fleet/_raw/0123456789abcdef"] {

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn number_stands_for_expression_of_aggregates() {
+    fn number_stands_for_an_expression_of_aggregates() {
         let t = "(VALUES ('a', 1), ('b', 9), ('c', 5), ('b', 1)) AS t(g, x)";
         for (sql, expected) in [
             (format!("SELECT g, sum(x) / 2 FROM {t} GROUP BY g ORDER BY 2"), ["a", "c", "b"]),

@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Days that a series needs to be tested for changes.
-const DAYS: usize = stats::changes::SHORTEST;
+const TESTED_DAYS_MIN: usize = stats::changes::SHORTEST;
 /// Statements that are drawn, those with the most total time first.
-const STATEMENTS: usize = 12;
+const STATEMENTS_MAX: usize = 12;
 /// Devices that are drawn per statement.
-const DEVICES: usize = 8;
+const DEVICES_MAX: usize = 8;
 
-const DAILY: &str = r#"
+const DAILY_QUERY: &str = r#"
 WITH timed AS (
     SELECT o."device", o."date", s."text", o."end_ns" - o."start_ns" AS "latency_ns"
     FROM operations o JOIN shapes s ON s."run" = o."run" AND s."id" = o."shape"
@@ -40,7 +40,7 @@ SELECT "text", "device", "date", max("executions") AS "executions", CAST(sum("la
     min(CASE WHEN 100 * "place_in_order" >= 99 * "executions" THEN "latency_ns" END) AS "p99_ns"
 FROM ranked GROUP BY "text", "device", "date" ORDER BY "text", "device", "date""#;
 
-const ARCHIVES: &str =
+const ARCHIVES_QUERY: &str =
     r#"SELECT "device", "date", "archive", "run" FROM archives ORDER BY "device", "date", "archive""#;
 
 /// A statement's latencies on a device and a day, in ns.
@@ -93,7 +93,7 @@ impl Series {
 
 /// The outcome of the search for changes.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
-struct Looked {
+struct FoundChanges {
     /// Series with enough days.
     at: usize,
     /// Those whose change would be listed if it were the only series.
@@ -103,33 +103,33 @@ struct Looked {
 }
 
 /// Looks for changes in every series, and keeps those that chance does not explain.
-fn look(all: &mut All) -> Looked {
+fn find_changes(all: &mut All) -> FoundChanges {
     let logs: Vec<Vec<f64>> = all.values().flat_map(BTreeMap::values).map(Series::logs).collect();
     let changes = stats::changes::look(&logs);
-    let looked = Looked { at: changes.looked_at, found: changes.found, listed: changes.taken() };
+    let looked = FoundChanges { at: changes.looked_at, found: changes.found, listed: changes.taken() };
     for (series, places) in all.values_mut().flat_map(BTreeMap::values_mut).zip(changes.places) {
         series.changes = places;
     }
     looked
 }
 
-async fn rows(engine: &Engine, sql: &str) -> Result<Vec<RecordBatch>> {
+async fn query_rows(engine: &Engine, sql: &str) -> Result<Vec<RecordBatch>> {
     let (_, rows) = engine.run(sql).await?;
     Ok(rows.try_collect().await?)
 }
 
-fn text(batch: &RecordBatch, column: usize, row: usize) -> String {
+fn cell_text(batch: &RecordBatch, column: usize, row: usize) -> String {
     datafusion::arrow::util::display::array_value_to_string(batch.column(column), row).unwrap_or_default()
 }
 
 /// The data of a page.
-pub struct Gathered {
+pub struct ReportData {
     all: All,
     archives: Sources,
-    looked: Looked,
+    looked: FoundChanges,
 }
 
-impl Gathered {
+impl ReportData {
     /// The archives that are linked: those of a change's first day and of the day before, and some of each drawn device's last day.
     pub fn linked(&self) -> Vec<String> {
         let of = |device: &String, day: i32, most: usize| {
@@ -139,11 +139,13 @@ impl Gathered {
         let mut runs = Vec::new();
         for (device, series) in self.all.values().flatten() {
             for &at in &series.changes {
-                runs.extend([at - 1, at].into_iter().flat_map(|at| of(device, series.days[at].day, LINKED)));
+                runs.extend(
+                    [at - 1, at].into_iter().flat_map(|at| of(device, series.days[at].day, LINKED_ARCHIVES_MAX)),
+                );
             }
         }
-        for (_, devices) in statements(&self.all).into_iter().take(STATEMENTS) {
-            for (device, series) in shown(devices) {
+        for (_, devices) in statements_by_time(&self.all).into_iter().take(STATEMENTS_MAX) {
+            for (device, series) in shown_devices(devices) {
                 runs.extend(series.days.last().into_iter().flat_map(|last| of(device, last.day, LINKED_OF_LAST)));
             }
         }
@@ -154,7 +156,7 @@ impl Gathered {
 }
 
 /// The statements, those with the most time first.
-fn statements(all: &All) -> Vec<(&String, &BTreeMap<String, Series>)> {
+fn statements_by_time(all: &All) -> Vec<(&String, &BTreeMap<String, Series>)> {
     let time = |devices: &BTreeMap<String, Series>| devices.values().map(|series| series.time_ns).sum::<f64>();
     let mut statements: Vec<_> = all.iter().collect();
     statements.sort_by(|a, b| time(b.1).total_cmp(&time(a.1)));
@@ -162,10 +164,10 @@ fn statements(all: &All) -> Vec<(&String, &BTreeMap<String, Series>)> {
 }
 
 /// The devices that are drawn for a statement: those with the most executions.
-fn shown(devices: &BTreeMap<String, Series>) -> Vec<(&String, &Series)> {
+fn shown_devices(devices: &BTreeMap<String, Series>) -> Vec<(&String, &Series)> {
     let mut shown: Vec<_> = devices.iter().collect();
     shown.sort_by_key(|(_, series)| std::cmp::Reverse(series.executions));
-    shown.truncate(DEVICES);
+    shown.truncate(DEVICES_MAX);
     shown
 }
 
@@ -173,14 +175,15 @@ fn shown(devices: &BTreeMap<String, Series>) -> Vec<(&String, &Series)> {
 ///
 /// # Errors
 /// A query fails.
-pub async fn gather(engine: &Engine) -> Result<Gathered> {
+pub async fn gather_data(engine: &Engine) -> Result<ReportData> {
     let mut all = All::new();
-    for batch in rows(engine, DAILY).await? {
+    for batch in query_rows(engine, DAILY_QUERY).await? {
         let days = batch.column(2).as_primitive::<Date32Type>();
         let times = batch.column(4).as_primitive::<Float64Type>();
         let whole = |column: usize, row: usize| batch.column(column).as_primitive::<Int64Type>().value(row);
         for row in 0..batch.num_rows() {
-            let series = all.entry(text(&batch, 0, row)).or_default().entry(text(&batch, 1, row)).or_default();
+            let series =
+                all.entry(cell_text(&batch, 0, row)).or_default().entry(cell_text(&batch, 1, row)).or_default();
             let executions = whole(3, row);
             series.days.push(Day {
                 day: days.value(row),
@@ -195,62 +198,72 @@ pub async fn gather(engine: &Engine) -> Result<Gathered> {
         }
     }
     let mut archives = Sources::new();
-    for batch in rows(engine, ARCHIVES).await? {
+    for batch in query_rows(engine, ARCHIVES_QUERY).await? {
         let days = batch.column(1).as_primitive::<Date32Type>();
         for row in 0..batch.num_rows() {
-            let day = archives.entry((text(&batch, 0, row), days.value(row))).or_default();
-            day.push(Source { name: text(&batch, 2, row), run: text(&batch, 3, row) });
+            let day = archives.entry((cell_text(&batch, 0, row), days.value(row))).or_default();
+            day.push(Source { name: cell_text(&batch, 2, row), run: cell_text(&batch, 3, row) });
         }
     }
-    let looked = look(&mut all);
-    Ok(Gathered { all, archives, looked })
+    let looked = find_changes(&mut all);
+    Ok(ReportData { all, archives, looked })
 }
 
 /// Draws the page. `link` returns the URL of an archive's own page, by its run.
-pub fn drawn(name: &str, gathered: &Gathered, link: &dyn Fn(&str) -> Option<String>) -> String {
-    let Gathered { all, archives, looked } = gathered;
+pub fn draw_page(name: &str, gathered: &ReportData, link: &dyn Fn(&str) -> Option<String>) -> String {
+    let ReportData { all, archives, looked } = gathered;
     let count = archives.values().map(Vec::len).sum();
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <link rel=\"icon\" href=\"data:,\"><title>{0}</title>\n<style>{STYLE}</style>\n<h1>{0}</h1>\n<p>{1}. Latencies of statements by device and day: the median, in the band from the 10th to the 90th percentile.</p>\n",
-        html(name),
-        html(&model::counted(count, "archive")),
+         <link rel=\"icon\" href=\"data:,\"><title>{0}</title>\n<style>{PAGE_STYLE}</style>\n<h1>{0}</h1>\n<p>{1}. Latencies of statements by device and day: the median, in the band from the 10th to the 90th percentile.</p>\n",
+        escape_html(name),
+        escape_html(&model::counted(count, "archive")),
     );
-    changes(&mut page, all, archives, *looked, link);
-    let statements = statements(all);
-    for (statement, devices) in statements.iter().take(STATEMENTS) {
-        chart(&mut page, statement, devices);
+    push_changes(&mut page, all, archives, *looked, link);
+    let statements = statements_by_time(all);
+    for (statement, devices) in statements.iter().take(STATEMENTS_MAX) {
+        push_chart(&mut page, statement, devices);
         by_device(&mut page, devices, archives, link);
     }
-    if statements.len() > STATEMENTS {
-        let left = statements.len() - STATEMENTS;
+    if statements.len() > STATEMENTS_MAX {
+        let left = statements.len() - STATEMENTS_MAX;
         let _ = writeln!(
             page,
             "<p>{} with less time in all: <code>fathom sql</code> has them.</p>",
-            html(&model::counted(left, "more statement"))
+            escape_html(&model::counted(left, "more statement"))
         );
     }
     page
 }
 
 /// Archives that are named per day.
-const LINKED: usize = 20;
+const LINKED_ARCHIVES_MAX: usize = 20;
 /// Archives of a device's last day whose pages `--pages` makes.
 const LINKED_OF_LAST: usize = 3;
 
 /// The archives of a day, with links to their own pages.
-fn sources(of_day: &[Source], link: &dyn Fn(&str) -> Option<String>) -> String {
+fn source_links(of_day: &[Source], link: &dyn Fn(&str) -> Option<String>) -> String {
     let one = |source: &Source| {
-        let name = format!("{} ({})", html(&source.name), html(&source.run));
-        link(&source.run).map_or(name.clone(), |to| format!("<a href=\"{}\">{name}</a>", html(&to)))
+        let name = format!("{} ({})", escape_html(&source.name), escape_html(&source.run));
+        link(&source.run).map_or(name.clone(), |to| format!("<a href=\"{}\">{name}</a>", escape_html(&to)))
     };
-    let names: Vec<String> = of_day.iter().take(LINKED).map(one).collect();
-    let more = if of_day.len() > LINKED { format!("<br>and {} more", of_day.len() - LINKED) } else { String::new() };
+    let names: Vec<String> = of_day.iter().take(LINKED_ARCHIVES_MAX).map(one).collect();
+    let more = if of_day.len() > LINKED_ARCHIVES_MAX {
+        format!("<br>and {} more", of_day.len() - LINKED_ARCHIVES_MAX)
+    } else {
+        String::new()
+    };
     format!("<details><summary>{}</summary>{}{more}</details>", of_day.len(), names.join("<br>"))
 }
 
 /// The table of changes, the largest first, each with the archives of its first day and of the day before.
-fn changes(page: &mut String, all: &All, archives: &Sources, looked: Looked, link: &dyn Fn(&str) -> Option<String>) {
+fn push_changes(
+    page: &mut String,
+    all: &All,
+    archives: &Sources,
+    looked: FoundChanges,
+    link: &dyn Fn(&str) -> Option<String>,
+) {
     let mut found = Vec::new();
     for (statement, devices) in all {
         for (device, series) in devices {
@@ -268,7 +281,7 @@ fn changes(page: &mut String, all: &All, archives: &Sources, looked: Looked, lin
     let _ = writeln!(
         page,
         "<h2>Changes</h2>\n<p>A change is a day from which on the median is another, which explains the days better than that each depends \
-         on the day before, and which the same noise in another order does not show. {} series had enough days (at least {DAYS}); {} showed a \
+         on the day before, and which the same noise in another order does not show. {} series had enough days (at least {TESTED_DAYS_MIN}); {} showed a \
          change, {} of them one that stands out among all series. Of those that are listed, one in twenty may be chance, also where days \
          depend on the day before. The exception are series that jump now and then and then take longer than three days to come halfway \
          back: most changes that they have here may be such jumps.</p>",
@@ -288,13 +301,13 @@ fn changes(page: &mut String, all: &All, archives: &Sources, looked: Looked, lin
             page,
             "<tr><td>{}<td>{}<td><code>{}</code><td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{:.2}<td>{}<td>{}</tr>",
             fleet::identity::date(day),
-            html(device),
-            html(statement),
-            html(&model::text::duration(before)),
-            html(&model::text::duration(after)),
+            escape_html(device),
+            escape_html(statement),
+            escape_html(&model::text::duration(before)),
+            escape_html(&model::text::duration(after)),
             after / before,
-            sources(of(last), link),
-            sources(of(day), link),
+            source_links(of(last), link),
+            source_links(of(day), link),
         );
     }
     page.push_str("</table></div>\n");
@@ -313,63 +326,64 @@ fn by_device(
     );
     for (device, series) in devices {
         let Some(last) = series.days.last() else { continue };
-        let time = |ns: i64| html(&model::text::duration(ns as f64));
+        let time = |ns: i64| escape_html(&model::text::duration(ns as f64));
         let of_day = archives.get(&(device.clone(), last.day)).map(Vec::as_slice).unwrap_or_default();
         let _ = writeln!(
             page,
             "<tr><td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>{}</tr>",
-            html(device),
+            escape_html(device),
             fleet::identity::date(last.day),
             last.executions,
             time(last.p10),
             time(last.p50),
             time(last.p90),
             time(last.p99),
-            sources(of_day, link),
+            source_links(of_day, link),
         );
     }
     page.push_str("</table></div></details>\n");
 }
 
-const WIDE: f64 = 720.0;
-const HIGH: f64 = 230.0;
+const CHART_WIDTH: f64 = 720.0;
+const CHART_HEIGHT: f64 = 230.0;
 /// Most marks of the time axis.
-const MARKS: usize = 6;
+const AXIS_MARKS_MAX: usize = 6;
 
 /// Round times (1, 2, 5, 10, …) from `least` to `most`, given as decimal logarithms; the ends if they are too close for two
 /// marks.
-fn marks(least: f64, most: f64) -> Vec<f64> {
+fn axis_marks(least: f64, most: f64) -> Vec<f64> {
     let of = |steps: &[f64]| -> Vec<f64> {
         let decades =
             (least.floor() as i32..=most.ceil() as i32).flat_map(|n| steps.iter().map(move |s| s * 10_f64.powi(n)));
         decades.filter(|ns| (least..=most).contains(&ns.log10())).collect()
     };
-    let found = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]].map(of).into_iter().find(|marks| marks.len() <= MARKS);
+    let found =
+        [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]].map(of).into_iter().find(|marks| marks.len() <= AXIS_MARKS_MAX);
     found.filter(|marks| marks.len() > 1).unwrap_or_else(|| vec![10_f64.powf(least), 10_f64.powf(most)])
 }
 
 /// One statement: one line per device, on a logarithmic axis.
-fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>) {
-    let shown = shown(devices);
+fn push_chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>) {
+    let shown = shown_devices(devices);
     let days = || shown.iter().flat_map(|(_, series)| series.days.iter());
     let (first, last) = (days().map(|day| day.day).min().unwrap_or(0), days().map(|day| day.day).max().unwrap_or(0));
     let log = |ns: i64| (ns.max(1) as f64).log10();
     let least = days().map(|day| log(day.p10)).fold(f64::INFINITY, f64::min) - 0.05;
     let most = days().map(|day| log(day.p90)).fold(f64::NEG_INFINITY, f64::max) + 0.05;
-    let x = |day: i32| 70.0 + (WIDE - 90.0) * f64::from(day - first) / f64::from((last - first).max(1));
-    let y = |ns: i64| 10.0 + (HIGH - 40.0) * (most - log(ns)) / (most - least).max(1e-9);
+    let x = |day: i32| 70.0 + (CHART_WIDTH - 90.0) * f64::from(day - first) / f64::from((last - first).max(1));
+    let y = |ns: i64| 10.0 + (CHART_HEIGHT - 40.0) * (most - log(ns)) / (most - least).max(1e-9);
     let _ = writeln!(
         page,
-        "<h2><code>{}</code></h2>\n<div class=\"wide\"><svg viewBox=\"0 0 {WIDE} {HIGH}\" role=\"img\">",
-        html(statement)
+        "<h2><code>{}</code></h2>\n<div class=\"wide\"><svg viewBox=\"0 0 {CHART_WIDTH} {CHART_HEIGHT}\" role=\"img\">",
+        escape_html(statement)
     );
-    for ns in marks(least + 0.05, most - 0.05) {
+    for ns in axis_marks(least + 0.05, most - 0.05) {
         let at = y(ns.round() as i64);
         let _ = writeln!(
             page,
-            "<line class=\"axis\" x1=\"70\" x2=\"{WIDE}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/><text text-anchor=\"end\" x=\"64\" y=\"{:.1}\">{}</text>",
+            "<line class=\"axis\" x1=\"70\" x2=\"{CHART_WIDTH}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/><text text-anchor=\"end\" x=\"64\" y=\"{:.1}\">{}</text>",
             at + 4.0,
-            html(&model::text::duration(ns))
+            escape_html(&model::text::duration(ns))
         );
     }
     // On a single day, the two labels would overlap.
@@ -378,7 +392,7 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
             page,
             "<text text-anchor=\"{anchor}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             x(day),
-            HIGH - 8.0,
+            CHART_HEIGHT - 8.0,
             fleet::identity::date(day)
         );
     }
@@ -390,18 +404,18 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
         let _ = writeln!(
             page,
             "<g class=\"d{n}\"><title>{}</title><polygon points=\"{}\"/><polyline points=\"{}\"/>",
-            html(device),
+            escape_html(device),
             band.join(" "),
             points.join(" ")
         );
         for day in &series.days {
-            let time = |ns: i64| html(&model::text::duration(ns as f64));
+            let time = |ns: i64| escape_html(&model::text::duration(ns as f64));
             let _ = write!(
                 page,
                 "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.5\"><title>{}, {}: {} ({} to {})</title></circle>",
                 x(day.day),
                 y(day.p50),
-                html(device),
+                escape_html(device),
                 fleet::identity::date(day.day),
                 time(day.p50),
                 time(day.p10),
@@ -416,15 +430,19 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
     }
     page.push_str("</svg></div>\n<p class=\"key\">");
     for (n, (device, _)) in shown.iter().enumerate() {
-        let _ = write!(page, "<span class=\"d{n}\">■</span> {} ", html(device));
+        let _ = write!(page, "<span class=\"d{n}\">■</span> {} ", escape_html(device));
     }
-    if devices.len() > DEVICES {
-        let _ = write!(page, "and {} with fewer executions", html(&model::counted(devices.len() - DEVICES, "device")));
+    if devices.len() > DEVICES_MAX {
+        let _ = write!(
+            page,
+            "and {} with fewer executions",
+            escape_html(&model::counted(devices.len() - DEVICES_MAX, "device"))
+        );
     }
     page.push_str("</p>\n");
 }
 
-const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222;\
+const PAGE_STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222;\
 background:#fff}h1,h2{overflow-wrap:anywhere;line-height:1.25}h2{margin-top:2em;font-size:1.2em}a{color:#06c}code{white-space:pre-wrap;\
 overflow-wrap:anywhere}.wide{overflow-x:auto}table{border-collapse:collapse}td,th{padding:.2em .7em;text-align:left;vertical-align:top;\
 border-bottom:1px solid #ddd}td code{display:inline-block;min-width:14em}.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\
@@ -435,7 +453,7 @@ stroke-width:2}.axis{stroke:#ddd}.d0{color:#1f77b4}.d1{color:#d95f02}.d2{color:#
 .axis{stroke:#444}svg text{fill:#aaa}.change{stroke:#f55}.d0{color:#5fa8dc}.d3{color:#b795dd}.d4{color:#c08b7f}}";
 
 /// An untrusted text, escaped for a page.
-fn html(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in model::text::shown(text).chars() {
         match c {
@@ -459,14 +477,14 @@ mod tests {
         Series { days: (0..).zip(medians).map(day).collect(), executions: 1, time_ns: 1.0, changes: Vec::new() }
     }
 
-    fn gathered(all: All, archives: Sources) -> Gathered {
+    fn gathered(all: All, archives: Sources) -> ReportData {
         let mut all = all;
-        let looked = look(&mut all);
-        Gathered { all, archives, looked }
+        let looked = find_changes(&mut all);
+        ReportData { all, archives, looked }
     }
 
     #[test]
-    fn hostile_text_stays_text_on_page() {
+    fn hostile_text_stays_text_on_the_page() {
         let name = "<script>alert(1)</script>\u{1b}[2J\" onload='x'";
         let step: Vec<i64> = (0..20).map(|n| if n < 10 { 1000 + n } else { 9000 + n }).collect();
         let all = BTreeMap::from([(name.to_string(), BTreeMap::from([(name.to_string(), series(&step))]))]);
@@ -474,7 +492,7 @@ mod tests {
         let archives = BTreeMap::from([((name.to_string(), 10), sources)]);
         let gathered = gathered(all, archives);
         assert_eq!(gathered.linked(), [name]);
-        let page = drawn(name, &gathered, &|run| Some(format!("/archive/{run}")));
+        let page = draw_page(name, &gathered, &|run| Some(format!("/archive/{run}")));
         assert!(!page.contains("<script") && !page.contains('\u{1b}') && !page.contains("onload='"), "{page}");
         assert!(
             page.contains("&lt;script&gt;")
@@ -485,8 +503,9 @@ mod tests {
 
     #[test]
     fn axis_has_few_round_marks() {
-        let shown =
-            |least: f64, most: f64| marks(least.log10(), most.log10()).iter().map(|ns| ns.round()).collect::<Vec<_>>();
+        let shown = |least: f64, most: f64| {
+            axis_marks(least.log10(), most.log10()).iter().map(|ns| ns.round()).collect::<Vec<_>>()
+        };
         assert_eq!(shown(900.0, 5_500.0), [1000.0, 2000.0, 5000.0]);
         assert_eq!(shown(1e3, 1e9), [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9].iter().copied().step_by(6).collect::<Vec<_>>());
         assert_eq!(shown(2_100.0, 4_900.0), [2100.0, 4900.0]);
@@ -494,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_of_last_day_are_linked_without_any_change() {
+    fn archives_of_the_last_day_are_linked_without_any_change() {
         let all = BTreeMap::from([("INSERT".to_string(), BTreeMap::from([("a".to_string(), series(&[1000; 3]))]))]);
         let of_day =
             |names: &[&str]| names.iter().map(|name| Source { name: (*name).into(), run: (*name).into() }).collect();
@@ -504,12 +523,12 @@ mod tests {
         ]);
         let gathered = gathered(all, archives);
         assert_eq!(gathered.linked(), ["p", "q", "r"]);
-        let page = drawn("x", &gathered, &|run| Some(format!("/archive/{run}")));
+        let page = draw_page("x", &gathered, &|run| Some(format!("/archive/{run}")));
         assert!(page.contains("<a href=\"/archive/s\">") && !page.contains("/archive/x"), "{page}");
     }
 
     #[test]
-    fn empty_fleet_has_page() {
-        assert!(drawn("x", &gathered(BTreeMap::new(), BTreeMap::new()), &|_| None).contains("None."));
+    fn empty_fleet_has_a_page() {
+        assert!(draw_page("x", &gathered(BTreeMap::new(), BTreeMap::new()), &|_| None).contains("None."));
     }
 }

@@ -14,10 +14,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The prefixes of the names of our directories.
-const PREFIXES: [&str; 3] = ["fathom-sql.", "fathom-fleet.", "fathom-page."];
+const DIRECTORY_PREFIXES: [&str; 3] = ["fathom-sql.", "fathom-fleet.", "fathom-page."];
 
 /// Those of this process.
-static OURS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static OWN_DIRECTORIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// What a directory is for.
 #[derive(Debug, Clone, Copy)]
@@ -32,12 +32,12 @@ pub enum Purpose {
 
 /// A directory that is removed when this is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldDirectory {
     path: PathBuf,
     _lock: File,
 }
 
-impl Held {
+impl HeldDirectory {
     /// Creates a directory in TMPDIR; first removes those left by killed processes.
     ///
     /// # Errors
@@ -47,17 +47,17 @@ impl Held {
     }
 
     fn new_in(parent: &Path, purpose: Purpose) -> io::Result<Self> {
-        sweep(parent);
+        sweep_leftovers(parent);
         loop {
-            let path = tempfile::Builder::new().prefix(PREFIXES[purpose as usize]).tempdir_in(parent)?.keep();
+            let path = tempfile::Builder::new().prefix(DIRECTORY_PREFIXES[purpose as usize]).tempdir_in(parent)?.keep();
             let opened = File::open(&path).map(|lock| (lock.try_lock(), lock));
             match opened {
                 // Another process that swept before it was locked has removed it, or is about to.
                 Ok((Err(fs::TryLockError::WouldBlock), _)) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 // Without locks it is never swept.
-                Ok((_, lock)) if is(&path, &lock) => {
-                    OURS.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
+                Ok((_, lock)) if is_file_at(&path, &lock) => {
+                    OWN_DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
                     return Ok(Self { path, _lock: lock });
                 }
                 Ok(_) => {}
@@ -75,21 +75,21 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldDirectory {
     fn drop(&mut self) {
-        remove(&self.path);
-        OURS.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| *path != self.path);
+        remove_directory(&self.path);
+        OWN_DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| *path != self.path);
     }
 }
 
 /// Removes the remaining directories of this process, even if they are still written to: the process is about to end.
 pub fn remove_ours() {
-    let ours = std::mem::take(&mut *OURS.lock().unwrap_or_else(PoisonError::into_inner));
-    ours.iter().for_each(|path| remove(path));
+    let ours = std::mem::take(&mut *OWN_DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner));
+    ours.iter().for_each(|path| remove_directory(path));
 }
 
 /// Removes a directory. A thread that still writes to it may have to be waited for.
-fn remove(path: &Path) {
+fn remove_directory(path: &Path) {
     for _ in 0..100 {
         if fs::remove_dir_all(path).is_ok() || !path.exists() {
             return;
@@ -100,23 +100,23 @@ fn remove(path: &Path) {
 }
 
 /// Whether an open file is the one at this path.
-fn is(path: &Path, file: &File) -> bool {
+fn is_file_at(path: &Path, file: &File) -> bool {
     let (there, opened) = (fs::symlink_metadata(path), file.metadata());
     matches!((there, opened), (Ok(a), Ok(b)) if (a.dev(), a.ino()) == (b.dev(), b.ino()))
 }
 
 /// Removes the directories left by killed processes of this user.
-fn sweep(parent: &Path) {
+fn sweep_leftovers(parent: &Path) {
     let Ok(own) = fs::metadata("/proc/self").map(|about| about.uid()) else { return };
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
-        let ours = PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
+        let ours = DIRECTORY_PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
         // A link, or another user's directory, may point anywhere.
         if !ours || !fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir() && about.uid() == own) {
             continue;
         }
         let Ok(directory) = File::open(&path) else { continue };
-        if directory.try_lock().is_ok() && is(&path, &directory) {
+        if directory.try_lock().is_ok() && is_file_at(&path, &directory) {
             // A directory that cannot be removed is left to the next process.
             let _ = fs::remove_dir_all(&path);
         }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directory_nobody_lives_in_is_swept_and_others_stay() {
+    fn directory_without_an_owner_is_removed_and_others_stay() {
         let tmp = tempfile::tempdir().unwrap();
         let at = |name: &str| tmp.path().join(name);
         for directory in ["fathom-sql.left/deep", "fathom-fleet.left", "fathom-sqlx.left", "elsewhere"] {
@@ -138,9 +138,9 @@ mod tests {
         fs::write(at("fathom-sql.file"), "x").unwrap();
         fs::write(at("elsewhere/kept"), "x").unwrap();
         std::os::unix::fs::symlink(at("elsewhere"), at("fathom-sql.link")).unwrap();
-        let first = Held::new_in(tmp.path(), Purpose::Query).unwrap();
+        let first = HeldDirectory::new_in(tmp.path(), Purpose::Query).unwrap();
         fs::write(first.path().join("a"), "x").unwrap();
-        let second = Held::new_in(tmp.path(), Purpose::Page).unwrap();
+        let second = HeldDirectory::new_in(tmp.path(), Purpose::Page).unwrap();
         assert!(first.path().join("a").is_file() && second.path().is_dir(), "a directory that is lived in is swept");
         assert!(!at("fathom-sql.left").exists() && !at("fathom-fleet.left").exists());
         assert!(at("fathom-sqlx.left").exists() && at("fathom-sql.file").exists() && at("elsewhere/kept").exists());
@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn many_make_directories_at_once_and_lose_none() {
+    fn directories_made_at_once_are_all_kept() {
         let tmp = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        let held = Held::new_in(tmp.path(), Purpose::Query).unwrap();
+                        let held = HeldDirectory::new_in(tmp.path(), Purpose::Query).unwrap();
                         fs::write(held.path().join("a"), "x").unwrap();
                         std::thread::yield_now();
                         assert!(held.path().join("a").is_file());

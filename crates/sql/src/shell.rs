@@ -3,7 +3,7 @@
 
 use crate::engine::Engine;
 use crate::errors;
-use crate::output::{self, Failed, Format, print};
+use crate::output::{self, Format, OutputError, print};
 use crate::stop::until_stopped;
 use anyhow::Result;
 use fleet::questions::{QUESTIONS, Question};
@@ -16,14 +16,14 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use std::path::PathBuf;
 
-const HELP: &str = "\
+const HELP_TEXT: &str = "\
   \\d          the tables          \\d TABLE   its columns and what they mean
   \\e          the examples        \\e N       ask one of them
   \\q          leave (Ctrl-D)      Ctrl-C     stop a query
 A statement ends with `;`. Tab completes tables and columns.";
 
 /// Words that a statement may begin or continue with.
-const WORDS: [&str; 30] = [
+const SQL_WORDS: [&str; 30] = [
     "SELECT", "FROM", "WHERE", "GROUP", "ORDER", "BY", "HAVING", "LIMIT", "JOIN", "LEFT", "ON", "AND", "OR", "NOT",
     "NULL", "IS", "IN", "LIKE", "AS", "WITH", "CASE", "WHEN", "THEN", "ELSE", "END", "DESC", "DISTINCT", "CAST",
     "EXPLAIN", "OVER",
@@ -50,7 +50,7 @@ impl Names {
         let columns_of = |table: &str| self.tables.iter().find(|(name, _)| name == table).map(|(_, columns)| columns);
         let mut found: Vec<String> = Vec::new();
         if let Some(owner) = owner {
-            let table = aliased(line, &owner).unwrap_or(owner);
+            let table = aliased_table(line, &owner).unwrap_or(owner);
             found.extend(columns_of(&table).into_iter().flatten().cloned());
         } else {
             let words = || line.split(|c: char| !(c.is_alphanumeric() || c == '_'));
@@ -64,7 +64,7 @@ impl Names {
                 }
             }
             if !quoted {
-                found.extend(WORDS.iter().map(|word| (*word).to_string()));
+                found.extend(SQL_WORDS.iter().map(|word| (*word).to_string()));
             }
         }
         found.retain(|name| name.to_lowercase().starts_with(&begun));
@@ -75,7 +75,7 @@ impl Names {
 }
 
 /// The table that `alias` stands for: the word before it, after FROM or JOIN.
-fn aliased(line: &str, alias: &str) -> Option<String> {
+fn aliased_table(line: &str, alias: &str) -> Option<String> {
     let words: Vec<&str> =
         line.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty()).collect();
     words.windows(2).find_map(|pair| {
@@ -97,13 +97,13 @@ impl Completer for Names {
 impl Validator for Names {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let text = context.input().trim();
-        let is_complete = text.is_empty() || text.starts_with('\\') || ends(text);
+        let is_complete = text.is_empty() || text.starts_with('\\') || ends_statement(text);
         Ok(if is_complete { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
     }
 }
 
 /// Whether a statement ends here, outside texts and comments.
-fn ends(text: &str) -> bool {
+fn ends_statement(text: &str) -> bool {
     statements(text).1.trim().is_empty()
 }
 
@@ -121,7 +121,7 @@ pub fn statements(text: &str) -> (Vec<String>, String) {
         let rest = &text[at..];
         at += match c {
             '-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
-            '/' if rest.starts_with("/*") => comment(rest).unwrap_or_else(|| {
+            '/' if rest.starts_with("/*") => comment_length(rest).unwrap_or_else(|| {
                 // The engine's error names what is missing.
                 says = true;
                 rest.len()
@@ -135,7 +135,7 @@ pub fn statements(text: &str) -> (Vec<String>, String) {
             }
             _ => {
                 says |= !c.is_whitespace();
-                quoted(&text[begin..at], rest).unwrap_or(c.len_utf8())
+                quoted_length(&text[begin..at], rest).unwrap_or(c.len_utf8())
             }
         };
     }
@@ -143,7 +143,7 @@ pub fn statements(text: &str) -> (Vec<String>, String) {
 }
 
 /// The length of the text or quoted name that `rest` begins with, if it does: `'…'`, `E'…\'…'`, `"…"`, `$$…$$` or `$tag$…$tag$`.
-fn quoted(before: &str, rest: &str) -> Option<usize> {
+fn quoted_length(before: &str, rest: &str) -> Option<usize> {
     let in_word = |text: &str| text.ends_with(|c: char| c.is_alphanumeric() || c == '_');
     let c = rest.chars().next()?;
     match c {
@@ -168,7 +168,7 @@ fn quoted(before: &str, rest: &str) -> Option<usize> {
 }
 
 /// The length of the comment that a text begins with, if it ends; they nest, as in the engine.
-fn comment(text: &str) -> Option<usize> {
+fn comment_length(text: &str) -> Option<usize> {
     let (mut depth, mut at) = (0_usize, 0);
     loop {
         let rest = text.get(at..)?;
@@ -190,7 +190,7 @@ fn comment(text: &str) -> Option<usize> {
     }
 }
 
-fn history() -> Option<PathBuf> {
+fn history_path() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
     let directory = state.join("fathom");
@@ -206,12 +206,12 @@ pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -
     let config = Config::builder().completion_type(CompletionType::List).auto_add_history(true).build();
     let mut editor: Editor<Names, DefaultHistory> = Editor::with_config(config)?;
     editor.set_helper(Some(Names { tables: runtime.block_on(engine.names()) }));
-    let history = history();
+    let history = history_path();
     if let Some(path) = &history {
         // There is no history the first time.
         let _ = editor.load_history(path);
     }
-    print(&format!("{greeting}\n{HELP}\n"))?;
+    print(&format!("{greeting}\n{HELP_TEXT}\n"))?;
     loop {
         match editor.readline("fathom> ") {
             Ok(line) => {
@@ -219,8 +219,11 @@ pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -
                 if line == "\\q" {
                     break;
                 }
-                let result =
-                    if line.starts_with('\\') { command(engine, runtime, line) } else { ask(engine, runtime, line) };
+                let result = if line.starts_with('\\') {
+                    run_command(engine, runtime, line)
+                } else {
+                    run_line(engine, runtime, line)
+                };
                 result?;
             }
             Err(ReadlineError::Interrupted) => print("(Ctrl-D or \\q to leave)\n")?,
@@ -235,7 +238,7 @@ pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -
     Ok(())
 }
 
-fn command(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Result<()> {
+fn run_command(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Result<()> {
     let mut words = line.split_whitespace();
     match (words.next(), words.next()) {
         (Some("\\d"), None) => {
@@ -263,16 +266,16 @@ fn command(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Re
         (Some("\\e"), Some(wanted)) => match Question::find(wanted) {
             Some(question) => {
                 print(&format!("{}\n", question.sql))?;
-                ask(engine, runtime, &question.statement())
+                run_line(engine, runtime, &question.statement())
             }
             None => print("there is no such example; \\e lists them\n"),
         },
-        _ => print(&format!("{HELP}\n")),
+        _ => print(&format!("{HELP_TEXT}\n")),
     }
 }
 
 /// Runs each statement of a line; errors are printed, and the shell continues.
-fn ask(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Result<()> {
+fn run_line(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Result<()> {
     let (mut all, rest) = statements(line);
     if !rest.is_empty() {
         all.push(rest);
@@ -280,14 +283,14 @@ fn ask(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Result
     for statement in all {
         let (engine, asked) = (engine.clone(), statement.clone());
         let answered = until_stopped(runtime, move || async move {
-            let (_, rows) = engine.run(&asked).await.map_err(Failed::Query)?;
+            let (_, rows) = engine.run(&asked).await.map_err(OutputError::Query)?;
             output::write(rows, Format::Table, &mut std::io::stdout()).await
         });
         match answered? {
             None => print("stopped\n")?,
             Some(Ok(_)) => {}
-            Some(Err(Failed::Query(error))) => print(&format!("{}\n", errors::explain(&error, &statement)))?,
-            Some(Err(Failed::Output(error))) => return Err(error),
+            Some(Err(OutputError::Query(error))) => print(&format!("{}\n", errors::explain(&error, &statement)))?,
+            Some(Err(OutputError::Output(error))) => return Err(error),
         }
     }
     Ok(())
@@ -328,8 +331,8 @@ mod tests {
         assert_eq!(whole.len(), 2);
         assert!(rest.is_empty(), "{rest}");
         assert_eq!(statements("SELECT 1").1, "SELECT 1");
-        assert!(!ends("SELECT ';"));
-        assert!(ends("SELECT 1;"));
+        assert!(!ends_statement("SELECT ';"));
+        assert!(ends_statement("SELECT 1;"));
         for (text, expected) in [
             ("SELECT /* a;b */ 1; SELECT 2", vec!["SELECT /* a;b */ 1", " SELECT 2"]),
             ("/* /* ; */ ; */ SELECT 'ä' /*/;*/;", vec!["/* /* ; */ ; */ SELECT 'ä' /*/;*/"]),

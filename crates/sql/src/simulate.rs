@@ -62,21 +62,21 @@ pub fn run(args: &Simulate) -> Result<()> {
             let files = bytes.div_ceil(sample.info.file_bytes.max(1)).max(1);
             for n in 0..files {
                 let part = |whole: u64| whole * (n + 1) / files - whole * n / files;
-                add(&args.directory, &mut state, table, &date, (day, n), part(rows), part(bytes))?;
+                add_archive(&args.directory, &mut state, table, &date, (day, n), part(rows), part(bytes))?;
             }
         }
     }
     let files = state.files.len();
-    write(&args.directory, commits::INFO, &serde_json::to_vec(&sample.info)?)?;
+    write_file(&args.directory, commits::INFO, &serde_json::to_vec(&sample.info)?)?;
     let checkpoint = serde_json::to_vec(&state.to_checkpoint())?;
-    write(&args.directory, &commits::checkpoint_path(state.last), &checkpoint)?;
+    write_file(&args.directory, &commits::checkpoint_path(state.last), &checkpoint)?;
     let summary = serde_json::json!({"archives": args.archives, "files": files, "checkpoint_bytes": checkpoint.len(),
         "rows": state.files.values().map(|file| file.rows).sum::<u64>(),
         "bytes": state.files.values().map(|file| file.bytes).sum::<u64>()});
     Ok(std::io::Write::write_all(&mut std::io::stdout(), format!("{summary}\n").as_bytes())?)
 }
 
-fn add(
+fn add_archive(
     directory: &Path,
     state: &mut State,
     table: &str,
@@ -97,7 +97,7 @@ fn add(
     Ok(())
 }
 
-fn write(directory: &Path, path: &str, bytes: &[u8]) -> Result<()> {
+fn write_file(directory: &Path, path: &str, bytes: &[u8]) -> Result<()> {
     let to = directory.join(path);
     fs::create_dir_all(to.parent().unwrap_or(directory))?;
     fs::write(&to, bytes).with_context(|| format!("writing {}", to.display()))

@@ -3,7 +3,7 @@
 //! So the query runs on a thread of its own, which is told to stop and given a moment to release its files. A thread that does not
 //! notice ends with the process; the directory of older tables ([`Scratch`]) is removed, even if it is still written to.
 
-use crate::scratch::{Held, Purpose};
+use crate::scratch::{HeldDirectory, Purpose};
 use anyhow::{Context as _, Result, anyhow, bail};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -13,16 +13,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 /// Stack size of a thread that plans. Plans are as deep as their statement, which is untrusted; untouched pages cost nothing.
-pub const STACK: usize = 1 << 30;
+pub const STACK_BYTES: usize = 1 << 30;
 
 /// How long a cancelled query may take to end.
-const MOMENT: Duration = Duration::from_secs(1);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Waits for Ctrl-C, SIGTERM, or the end of the terminal, unless the parent process had it ignored (nohup).
-pub async fn stopped() {
+pub async fn wait_for_stop() {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
     let hangup = async {
-        match (ignored(SignalKind::hangup()), signal(SignalKind::hangup())) {
+        match (is_ignored(SignalKind::hangup()), signal(SignalKind::hangup())) {
             (false, Ok(mut hangup)) => hangup.recv().await,
             _ => std::future::pending().await,
         }
@@ -35,13 +35,13 @@ pub async fn stopped() {
 }
 
 /// Whether a signal was ignored when this process began.
-fn ignored(kind: SignalKind) -> bool {
-    static MASK: LazyLock<u64> = LazyLock::new(|| {
+fn is_ignored(kind: SignalKind) -> bool {
+    static IGNORED_SIGNALS: LazyLock<u64> = LazyLock::new(|| {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
         mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
     });
-    *MASK >> (kind.as_raw_value() - 1) & 1 == 1
+    *IGNORED_SIGNALS >> (kind.as_raw_value() - 1) & 1 == 1
 }
 
 /// Runs something on a thread of its own; `None` if it was stopped before it was done.
@@ -64,15 +64,15 @@ pub fn until_stopped<T: Send + 'static, F: Future<Output = T>>(
         // The receiver may have stopped waiting.
         let _ = tell.send(done);
     };
-    let started = std::thread::Builder::new().stack_size(STACK).spawn(work);
+    let started = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work);
     started.context("starting a thread with a stack of 1 GB (is there a limit on address space?)")?;
     runtime.block_on(async {
         tokio::select! {
             done = &mut told => done.map_err(|_| anyhow!("the engine failed; please report this statement")),
-            () = stopped() => {
+            () = wait_for_stop() => {
                 drop(stop);
                 // It may have finished just then.
-                Ok(tokio::time::timeout(MOMENT, told).await.ok().and_then(Result::ok).flatten())
+                Ok(tokio::time::timeout(CANCEL_TIMEOUT, told).await.ok().and_then(Result::ok).flatten())
             }
         }
     })
@@ -86,7 +86,7 @@ pub struct Scratch(Arc<Mutex<State>>);
 enum State {
     #[default]
     None,
-    Made(Held),
+    Made(HeldDirectory),
     Removed,
 }
 
@@ -98,7 +98,7 @@ impl Scratch {
     pub fn directory(&self, name: &str) -> Result<PathBuf> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::None = *state {
-            *state = State::Made(Held::new(Purpose::Query).context("creating a directory for older tables")?);
+            *state = State::Made(HeldDirectory::new(Purpose::Query).context("creating a directory for older tables")?);
         }
         let State::Made(whole) = &*state else { bail!("stopped") };
         let directory = whole.path().join(name);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn result_comes_back_from_thread() {
+    fn result_is_returned_from_the_thread() {
         let runtime = crate::ask::runtime(1).unwrap();
         assert_eq!(until_stopped(&runtime, || async { 7 }).unwrap(), Some(7));
         let failed = until_stopped(&runtime, || async { panic!("on purpose") });

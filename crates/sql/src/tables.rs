@@ -39,7 +39,7 @@ fn field(column: &ColumnInfo) -> Field {
 }
 
 /// Fields of the columns that identify rows, in the order in which users see them: device, run, date, archive.
-fn leading() -> Vec<Field> {
+fn leading_fields() -> Vec<Field> {
     let mut fields: Vec<Field> = fleet::LEADING.iter().map(field).collect();
     fields.insert(2, Field::new(fleet::DATE, DataType::Date32, false));
     fields
@@ -47,7 +47,7 @@ fn leading() -> Vec<Field> {
 
 /// The schema of a table as users see it.
 pub fn schema(table: &TableInfo) -> Schema {
-    Schema::new(leading().into_iter().chain(table.columns.iter().map(field)).collect::<Vec<_>>())
+    Schema::new(leading_fields().into_iter().chain(table.columns.iter().map(field)).collect::<Vec<_>>())
 }
 
 /// One file with rows of a table.
@@ -133,7 +133,7 @@ impl TableProvider for FilesTable {
         statistics.num_rows = Precision::Inexact(usize::try_from(rows).unwrap_or(usize::MAX));
         statistics.total_byte_size = Precision::Inexact(parts.iter().map(|part| part.bytes as usize).sum());
         let config = FileScanConfigBuilder::new(self.store.clone(), Arc::new(source))
-            .with_file_groups(groups(parts, state.config().target_partitions()))
+            .with_file_groups(file_groups(parts, state.config().target_partitions()))
             .with_statistics(statistics)
             .with_projection_indices(Some(wanted.iter().map(|&i| self.places[i]).collect()))?
             .with_limit(limit)
@@ -144,7 +144,7 @@ impl TableProvider for FilesTable {
 
 /// Distributes files to this many readers, with about as many bytes each; the order of the files is kept within a
 /// group.
-fn groups(parts: Vec<Part>, readers: usize) -> Vec<FileGroup> {
+fn file_groups(parts: Vec<Part>, readers: usize) -> Vec<FileGroup> {
     let whole: u64 = parts.iter().map(|part| part.bytes.max(1)).sum();
     let share = whole.div_ceil(readers.max(1) as u64).max(1);
     let mut groups: Vec<Vec<PartitionedFile>> = vec![Vec::new()];
@@ -172,14 +172,14 @@ mod tests {
     #[test]
     fn files_are_divided_evenly_and_in_order() {
         let part = |n: u64| Part { location: Path::from(n.to_string()), bytes: 10, rows: 1, values: vec![] };
-        let shared = groups((0..10).map(part).collect(), 3);
+        let shared = file_groups((0..10).map(part).collect(), 3);
         let sizes: Vec<usize> = shared.iter().map(FileGroup::len).collect();
         assert_eq!(sizes, [4, 4, 2]);
-        assert_eq!(groups(vec![part(1)], 8).len(), 1);
+        assert_eq!(file_groups(vec![part(1)], 8).len(), 1);
     }
 
     #[test]
-    fn every_table_begins_with_same_four_columns() {
+    fn every_table_begins_with_the_same_four_columns() {
         for table in fleet::tables() {
             let schema = schema(table);
             let names: Vec<&str> = schema.fields().iter().take(4).map(|field| field.name().as_str()).collect();

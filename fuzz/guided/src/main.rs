@@ -10,20 +10,20 @@ mod ftrace;
 #[path = "../../src/memory.rs"]
 mod memory;
 
-use memory::Limited;
+use memory::LimitedAllocator;
 use std::sync::LazyLock;
 
 #[global_allocator]
-static MEMORY: Limited = Limited;
+static ALLOCATOR: LimitedAllocator = LimitedAllocator;
 
 static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
     let name = std::env::var("FATHOM_FUZZ_TARGET").unwrap_or_default();
     match name.as_str() {
-        "ftrace" => ftrace::ftrace,
-        "trace_dat" => ftrace::trace_dat,
-        "ftrace_text" => ftrace::text,
-        "blktrace" => ftrace::blktrace,
-        "perfetto_ftrace" => ftrace::bundle,
+        "ftrace" => ftrace::check_pages,
+        "trace_dat" => ftrace::check_trace_dat,
+        "ftrace_text" => ftrace::check_text,
+        "blktrace" => ftrace::check_blktrace,
+        "perfetto_ftrace" => ftrace::check_bundle,
         _ => panic!("FATHOM_FUZZ_TARGET={name} is none of ftrace, trace_dat, ftrace_text, blktrace, perfetto_ftrace"),
     }
 });

@@ -8,7 +8,7 @@
 //! already has (by its run) is skipped. So an `add` that was killed at any point can simply be repeated.
 
 use super::collect;
-use super::log::{Fleet, NotCommitted};
+use super::log::{CommitError, Fleet};
 use super::progress::Progress;
 use super::rows::Files;
 use crate::{errors, open};
@@ -33,7 +33,7 @@ pub struct Options {
 
 /// The outcome of adding.
 #[derive(Debug, Default)]
-pub struct Added {
+pub struct AddResult {
     /// Archives added.
     pub added: usize,
     /// Archives that the fleet had already, or that were given twice.
@@ -48,16 +48,16 @@ pub struct Added {
     pub files: usize,
 }
 
-struct Waiting {
+struct WaitingArchive {
     dir: PathBuf,
     identity: Identity,
     /// Other archives of its recording, in case that this one cannot be read; the next best last.
     spare: Vec<Candidate>,
 }
 
-impl Waiting {
+impl WaitingArchive {
     /// The best of a recording's archives, which are in order; `None` if there is none.
-    fn of(mut group: Vec<Candidate>) -> Option<Self> {
+    fn best_of(mut group: Vec<Candidate>) -> Option<Self> {
         group.reverse();
         group.pop().map(|Candidate { dir, identity }| Self { dir, identity, spare: group })
     }
@@ -71,7 +71,7 @@ impl Waiting {
 }
 
 /// Notes that the archive at this position cannot be read for the given reason; whether another is in its place.
-fn fails(waiting: &mut Vec<Waiting>, at: usize, why: String, added: &mut Added) -> bool {
+fn note_failure(waiting: &mut Vec<WaitingArchive>, at: usize, why: String, added: &mut AddResult) -> bool {
     let next = waiting[at].replace();
     let is_replaced = next.is_some();
     added.skipped.push((next.unwrap_or_else(|| waiting.remove(at).dir), why));
@@ -82,14 +82,14 @@ fn fails(waiting: &mut Vec<Waiting>, at: usize, why: String, added: &mut Added) 
 ///
 /// # Errors
 /// The fleet's store fails; earlier commits stay.
-pub async fn add(fleet: &mut Fleet, dirs: &[PathBuf], options: &Options) -> Result<Added> {
-    let mut added = Added::default();
+pub async fn add(fleet: &mut Fleet, dirs: &[PathBuf], options: &Options) -> Result<AddResult> {
+    let mut added = AddResult::default();
     let mut waiting = known_and_new(fleet, dirs, options, &mut added).await;
     let mut progress = Progress::default();
     let total = waiting.len();
     while !waiting.is_empty() {
         progress.step("adding archives", total - waiting.len(), total);
-        let taken = batch(fleet, &mut waiting, &mut added, &mut progress, total).await?;
+        let taken = add_batch(fleet, &mut waiting, &mut added, &mut progress, total).await?;
         waiting.drain(..taken);
     }
     drop(progress);
@@ -100,16 +100,21 @@ pub async fn add(fleet: &mut Fleet, dirs: &[PathBuf], options: &Options) -> Resu
 }
 
 /// The archives that are new to the fleet, in order.
-async fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, added: &mut Added) -> Vec<Waiting> {
+async fn known_and_new(
+    fleet: &Fleet,
+    dirs: &[PathBuf],
+    options: &Options,
+    added: &mut AddResult,
+) -> Vec<WaitingArchive> {
     let mut progress = Progress::default();
     let mut new = Vec::new();
     for (at, dir) in dirs.iter().enumerate() {
         progress.step("reading archives", at, dirs.len());
-        interruptible().await;
-        let identity = match identity(dir, options.device.as_deref()) {
+        yield_to_interrupt().await;
+        let identity = match read_identity(dir, options.device.as_deref()) {
             Ok(identity) => identity,
             Err(error) => {
-                added.skipped.push((dir.clone(), errors::whole(&error)));
+                added.skipped.push((dir.clone(), errors::full_text(&error)));
                 continue;
             }
         };
@@ -119,21 +124,21 @@ async fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, added
             Some(Known::OtherState(run)) => added.skipped.push((dir.clone(), other_state(&run))),
         }
     }
-    let mut new: Vec<Waiting> = grouped(new).into_iter().filter_map(Waiting::of).collect();
+    let mut new: Vec<WaitingArchive> = grouped(new).into_iter().filter_map(WaitingArchive::best_of).collect();
     new.sort_by(|a, b| {
-        let key = |one: &Waiting| (one.identity.day, one.identity.device.clone(), one.identity.run.clone());
+        let key = |one: &WaitingArchive| (one.identity.day, one.identity.device.clone(), one.identity.run.clone());
         key(a).cmp(&key(b))
     });
     new
 }
 
 /// Gives Ctrl-C a chance: reading an archive never yields, and making its tables may take minutes.
-async fn interruptible() {
+async fn yield_to_interrupt() {
     tokio::task::yield_now().await;
 }
 
-fn identity(dir: &Path, device: Option<&str>) -> Result<Identity> {
-    Ok(Identity::of(&open::linked(dir)?, device)?)
+fn read_identity(dir: &Path, device: Option<&str>) -> Result<Identity> {
+    Ok(Identity::of(&open::open_linked(dir)?, device)?)
 }
 
 /// Why an archive is not added whose recording the fleet has.
@@ -142,10 +147,10 @@ fn other_state(run: &str) -> String {
 }
 
 /// Adds the first of the waiting archives, as many as make a batch; returns how many of them are done.
-async fn batch(
+async fn add_batch(
     fleet: &mut Fleet,
-    waiting: &mut Vec<Waiting>,
-    added: &mut Added,
+    waiting: &mut Vec<WaitingArchive>,
+    added: &mut AddResult,
     progress: &mut Progress,
     total: usize,
 ) -> Result<usize> {
@@ -156,23 +161,23 @@ async fn batch(
         let (mut taken, mut rows) = (0, 0);
         for one in waiting.iter().take_while(|one| one.identity.day == day) {
             progress.step("adding archives", total.saturating_sub(waiting.len()) + taken, total);
-            interruptible().await;
+            yield_to_interrupt().await;
             match rows_of(fleet, one, &mut files) {
                 Ok(count) => rows += count,
-                Err(Stopped::Archive(why)) => {
-                    fails(waiting, taken, why, added);
+                Err(StopReason::Archive(why)) => {
+                    note_failure(waiting, taken, why, added);
                     // If one is damaged, others may be. All are found before the batch restarts, since each restart costs a pass.
                     let mut at = taken;
                     while waiting.get(at).is_some_and(|one| one.identity.day == day) {
-                        interruptible().await;
-                        match read(fleet, &waiting[at], &mut |_, _| Ok(())) {
-                            Err(Stopped::Archive(why)) => drop(fails(waiting, at, why, added)),
+                        yield_to_interrupt().await;
+                        match read_rows(fleet, &waiting[at], &mut |_, _| Ok(())) {
+                            Err(StopReason::Archive(why)) => drop(note_failure(waiting, at, why, added)),
                             _ => at += 1,
                         }
                     }
                     continue 'anew;
                 }
-                Err(Stopped::Store(error)) => return Err(error),
+                Err(StopReason::Store(error)) => return Err(error),
             }
             taken += 1;
             if files.largest() >= fleet.info.file_bytes {
@@ -186,7 +191,7 @@ async fn batch(
         }
         let add = files.finish().await?;
         let runs = waiting[..taken].iter().map(|one| one.identity.run.clone()).collect();
-        let recording = |one: &Waiting| Some((one.identity.run.clone(), one.identity.recording.clone()?));
+        let recording = |one: &WaitingArchive| Some((one.identity.run.clone(), one.identity.recording.clone()?));
         let recordings = waiting[..taken].iter().filter_map(recording).collect();
         let made = add.len();
         match fleet.commit(Commit { add: add.clone(), runs, recordings, ..Commit::default() }).await {
@@ -208,27 +213,27 @@ async fn batch(
                 }
                 return Ok(taken);
             }
-            Err(NotCommitted::Conflict(Conflict::Runs(known))) => {
+            Err(CommitError::Conflict(Conflict::Runs(known))) => {
                 fleet.discard(&add).await?;
                 waiting.retain(|one| !known.contains(&one.identity.run));
                 added.known += known.len();
             }
-            Err(NotCommitted::Conflict(Conflict::Recordings(others))) => {
+            Err(CommitError::Conflict(Conflict::Recordings(others))) => {
                 fleet.discard(&add).await?;
-                let of = |one: &Waiting| known(&fleet.state, &one.identity);
+                let of = |one: &WaitingArchive| known(&fleet.state, &one.identity);
                 for one in waiting.extract_if(.., |one| others.contains(&one.identity.run)) {
                     if let Some(Known::OtherState(run)) = of(&one) {
                         added.skipped.push((one.dir, other_state(&run)));
                     }
                 }
             }
-            Err(NotCommitted::Conflict(other)) => return Err(other.into()),
-            Err(NotCommitted::Store(error)) => return Err(error),
+            Err(CommitError::Conflict(other)) => return Err(other.into()),
+            Err(CommitError::Store(error)) => return Err(error),
         }
     }
 }
 
-enum Stopped {
+enum StopReason {
     /// The archive is at fault.
     Archive(String),
     /// The fleet's store is at fault.
@@ -236,21 +241,21 @@ enum Stopped {
 }
 
 /// Passes an archive's rows to the files; returns how many there are.
-fn rows_of(fleet: &Fleet, one: &Waiting, files: &mut Files) -> Result<u64, Stopped> {
-    read(fleet, one, &mut |table, row| files.push(table, row))
+fn rows_of(fleet: &Fleet, one: &WaitingArchive, files: &mut Files) -> Result<u64, StopReason> {
+    read_rows(fleet, one, &mut |table, row| files.push(table, row))
 }
 
 /// Reads an archive's rows, as they are in the fleet; returns how many there are.
-fn read(
+fn read_rows(
     fleet: &Fleet,
-    one: &Waiting,
+    one: &WaitingArchive,
     take: &mut dyn FnMut(&'static TableInfo, Vec<Cell>) -> Result<()>,
-) -> Result<u64, Stopped> {
-    let of_archive = |error: archive::Error| Stopped::Archive(error.to_string());
+) -> Result<u64, StopReason> {
+    let of_archive = |error: archive::Error| StopReason::Archive(error.to_string());
     let archive = Archive::open(&one.dir).map_err(of_archive)?;
     let mut rows = 0;
     for table in TABLES {
-        let keeper = Keeper::new(fleet, table);
+        let keeper = RowConverter::new(fleet, table);
         let mut failed = None;
         archive
             .for_each_cells(table, &mut |cells| {
@@ -262,17 +267,17 @@ fn read(
             })
             .map_err(of_archive)?;
         if let Some(error) = failed {
-            return Err(Stopped::Store(error));
+            return Err(StopReason::Store(error));
         }
     }
-    let keeper = Keeper::new(fleet, &ARCHIVES);
+    let keeper = RowConverter::new(fleet, &ARCHIVES);
     let cells = fleet::row::archives_row(archive.meta(), &one.identity);
-    take(&ARCHIVES, keeper.row(&one.identity, cells)).map_err(Stopped::Store)?;
+    take(&ARCHIVES, keeper.row(&one.identity, cells)).map_err(StopReason::Store)?;
     Ok(rows + 1)
 }
 
 /// Converts a table's rows to their form in the fleet.
-struct Keeper<'a> {
+struct RowConverter<'a> {
     fleet: &'a Fleet,
     /// The private columns: index, class, and whether they may be empty.
     private: Vec<(usize, Class, bool)>,
@@ -280,7 +285,7 @@ struct Keeper<'a> {
     name: Option<usize>,
 }
 
-impl<'a> Keeper<'a> {
+impl<'a> RowConverter<'a> {
     fn new(fleet: &'a Fleet, table: &TableInfo) -> Self {
         let columns = table.columns.iter().enumerate().filter(|(_, column)| column.kind == ColumnType::Text);
         let private = columns.map(|(at, column)| (at, privacy::class(table.name, column.name), column.optional));
@@ -310,7 +315,7 @@ impl<'a> Keeper<'a> {
 
 /// Copies an archive's own files, but not its tables, which are made from its log; an archive without a log has nothing but
 /// tables.
-async fn keep_raw(fleet: &Fleet, one: &Waiting) -> Result<()> {
+async fn keep_raw(fleet: &Fleet, one: &WaitingArchive) -> Result<()> {
     let root = format!("_raw/{}", one.identity.run);
     let has_log = one.identity.log_bytes > 0;
     let mut directories = vec![one.dir.clone()];

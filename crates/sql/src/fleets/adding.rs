@@ -1,7 +1,7 @@
 //! `fathom fleet add`: adds archives of this machine and of devices, and reports what was skipped.
 
 use super::add;
-use super::devices::{self, Fetched};
+use super::devices::{self, FetchedArchives};
 use super::log::Fleet;
 use crate::output::print;
 use crate::{errors, open};
@@ -36,7 +36,7 @@ pub async fn run(args: &Add) -> Result<bool> {
             // The others are still added.
             Err(error) => {
                 skipped += 1;
-                complain(&name, &errors::whole(&error))?;
+                complain(&name, &errors::full_text(&error))?;
             }
         }
     }
@@ -54,10 +54,10 @@ pub async fn run(args: &Add) -> Result<bool> {
     let options = add::Options { device: args.device.clone() };
     let added = add::add(&mut fleet, &dirs, &options).await?;
     for (dir, why) in &added.skipped {
-        complain(&name(dir, &fetched), why)?;
+        complain(&source_name(dir, &fetched), why)?;
     }
     for dir in &added.damaged {
-        let name = name(dir, &fetched);
+        let name = source_name(dir, &fetched);
         let note =
             format!("fathom: {name}: a part of its log is missing; the rest was added, and its table losses says so");
         writeln!(std::io::stderr(), "{}", model::text::shown(&note))?;
@@ -80,12 +80,12 @@ fn complain(what: &str, why: &str) -> Result<()> {
 }
 
 /// The name of an archive at its source.
-fn name(dir: &Path, fetched: &[Fetched]) -> String {
+fn source_name(dir: &Path, fetched: &[FetchedArchives]) -> String {
     fetched.iter().find_map(|device| device.name(dir)).unwrap_or_else(|| dir.display().to_string())
 }
 
 /// Runs in a thread, since ssh and adb block: so Ctrl-C is handled meanwhile. It ends with the process.
-async fn fetch(source: Source, fleet: &Fleet) -> Result<Fetched> {
+async fn fetch(source: Source, fleet: &Fleet) -> Result<FetchedArchives> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let have = fleet.state.runs.clone();
     std::thread::spawn(move || drop(sender.send(devices::fetch(&source, &have))));

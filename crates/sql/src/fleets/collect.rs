@@ -3,7 +3,7 @@
 //! A file that a merge has replaced, or that no commit names, is removed only after a grace period: a query that began before the
 //! merge may still read the former, and a writer may be about to commit the latter.
 
-use super::log::{Fleet, NotCommitted};
+use super::log::{CommitError, Fleet};
 use super::progress::Progress;
 use super::rows::{Files, in_fleet};
 use anyhow::{Context as _, Result, anyhow};
@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// The outcome of a collection.
 #[derive(Debug, Default)]
-pub struct Collected {
+pub struct CollectResult {
     /// Files merged.
     pub merged: usize,
     /// Number of files they were merged into.
@@ -54,7 +54,7 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
         // Ctrl-C is handled here.
         tokio::task::yield_now().await;
         let mut source = fleet.store.fetch(&file.path).await?;
-        if super::rows::sum(&mut source)? != file.sum {
+        if super::rows::checksum(&mut source)? != file.sum {
             return Err(anyhow!("{} is damaged (checksum mismatch): restore it from a copy of the fleet", file.path));
         }
         let mut failed = None;
@@ -76,12 +76,12 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
     match fleet.commit(Commit { add: add.clone(), remove, ..Commit::default() }).await {
         Ok(()) => Ok(true),
         // Another writer merged some of these; its merge remains.
-        Err(NotCommitted::Conflict(Conflict::Gone(_))) => {
+        Err(CommitError::Conflict(Conflict::Gone(_))) => {
             fleet.discard(&add).await?;
             Ok(false)
         }
-        Err(NotCommitted::Conflict(other)) => Err(other.into()),
-        Err(NotCommitted::Store(error)) => Err(error),
+        Err(CommitError::Conflict(other)) => Err(other.into()),
+        Err(CommitError::Store(error)) => Err(error),
     }
 }
 
@@ -89,11 +89,11 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
 ///
 /// # Errors
 /// The store fails.
-pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
+pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<CollectResult> {
     // A store that is too full to merge has space again once unneeded files are removed; then the error is reported.
     let merged = merge(fleet, 2).await;
     let (files, into) = *merged.as_ref().unwrap_or(&(0, 0));
-    let mut collected = Collected { merged: files, into, ..Collected::default() };
+    let mut collected = CollectResult { merged: files, into, ..CollectResult::default() };
     let now = archive::unix_now_ns();
     let due = |at: u64| at.saturating_add(grace_ns) <= now;
     let listed = fleet.store.list("").await?;

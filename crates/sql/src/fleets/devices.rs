@@ -2,7 +2,7 @@
 //! tar stream, which is untrusted input here. Fetched archives are kept only until they are added.
 
 use super::progress::Progress;
-use crate::scratch::{Held, Purpose};
+use crate::scratch::{HeldDirectory, Purpose};
 use anyhow::{Context as _, Result, bail, ensure};
 use device::remote::DeviceAddress;
 use device::remote::output::{quoted, stream, there};
@@ -14,10 +14,10 @@ use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 /// Limit of a list, in bytes: more than a million archives need.
-const LIST: u64 = 256 << 20;
+const LIST_BYTES_MAX: u64 = 256 << 20;
 /// Limits of an archive, in bytes and files.
-const MOST: u64 = 64 << 30;
-const MOST_FILES: usize = 10_000;
+const ARCHIVE_BYTES_MAX: u64 = 64 << 30;
+const ARCHIVE_FILES_MAX: usize = 10_000;
 /// A stream that is not a tar archive, or is truncated.
 #[derive(Debug, Clone, Copy)]
 struct DamagedStream;
@@ -29,10 +29,10 @@ impl fmt::Display for DamagedStream {
 }
 
 /// Archives of a device.
-pub struct Fetched {
+pub struct FetchedArchives {
     source: Source,
     /// The directory with the archives; removed when this is dropped.
-    directory: Held,
+    directory: HeldDirectory,
     /// Archives that the fleet has.
     pub known: usize,
     /// Archives that could not be fetched, and why.
@@ -41,7 +41,7 @@ pub struct Fetched {
     pub count: usize,
 }
 
-impl Fetched {
+impl FetchedArchives {
     /// The directory with the archives.
     pub fn directory(&self) -> &Path {
         self.directory.path()
@@ -58,7 +58,7 @@ impl Fetched {
 ///
 /// # Errors
 /// The device cannot be reached, or has no such directory or no archives in it.
-pub fn fetch(source: &Source, have: &BTreeSet<String>) -> Result<Fetched> {
+pub fn fetch(source: &Source, have: &BTreeSet<String>) -> Result<FetchedArchives> {
     let place: DeviceAddress = source.device.parse()?;
     let place = there(&place)?;
     let mut progress = Progress::default();
@@ -73,8 +73,9 @@ pub fn fetch(source: &Source, have: &BTreeSet<String>) -> Result<Fetched> {
             runs(&output_lines).into_iter().filter(|(at, run)| *at < all.len() && have.contains(run)).map(|(at, _)| at),
         );
     }
-    let directory = Held::new(Purpose::Device).context("creating a directory for fetched archives")?;
-    let mut fetched = Fetched { source: source.clone(), directory, known: known.len(), failed: Vec::new(), count: 0 };
+    let directory = HeldDirectory::new(Purpose::Device).context("creating a directory for fetched archives")?;
+    let mut fetched =
+        FetchedArchives { source: source.clone(), directory, known: known.len(), failed: Vec::new(), count: 0 };
     let new: Vec<&Found> =
         all.iter().enumerate().filter(|(at, _)| !known.contains(at)).map(|(_, found)| found).collect();
     for (at, found) in new.iter().enumerate() {
@@ -97,8 +98,8 @@ pub fn fetch(source: &Source, have: &BTreeSet<String>) -> Result<Fetched> {
 fn run_shell(place: &DeviceAddress, line: &str) -> Result<String> {
     let mut output = stream(place, line)?;
     let mut text = Vec::new();
-    output.by_ref().take(LIST + 1).read_to_end(&mut text).with_context(|| format!("reading from {place}"))?;
-    ensure!(text.len() as u64 <= LIST, "{place} lists more than {LIST} bytes of archives");
+    output.by_ref().take(LIST_BYTES_MAX + 1).read_to_end(&mut text).with_context(|| format!("reading from {place}"))?;
+    ensure!(text.len() as u64 <= LIST_BYTES_MAX, "{place} lists more than {LIST_BYTES_MAX} bytes of archives");
     output.finish()?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
@@ -106,7 +107,7 @@ fn run_shell(place: &DeviceAddress, line: &str) -> Result<String> {
 fn fetch_one(place: &DeviceAddress, there: &Path, into: &Path) -> Result<()> {
     let line = format!("cd {} && tar -c -f - .", quoted(&there.to_string_lossy()));
     let mut output = stream(place, &line)?;
-    let unpacked = unpack(&mut output, into);
+    let unpacked = unpack_archive(&mut output, into);
     let ended = output.finish();
     match unpacked {
         Ok(()) => Ok(ended?),
@@ -117,7 +118,7 @@ fn fetch_one(place: &DeviceAddress, there: &Path, into: &Path) -> Result<()> {
 }
 
 /// Unpacks regular files and directories, and refuses anything else.
-fn unpack(stream: &mut impl Read, into: &Path) -> Result<()> {
+fn unpack_archive(stream: &mut impl Read, into: &Path) -> Result<()> {
     fs::create_dir_all(into).with_context(|| format!("creating {}", into.display()))?;
     let (mut files, mut bytes) = (0, 0_u64);
     let mut archive = tar::Archive::new(&mut *stream);
@@ -133,7 +134,10 @@ fn unpack(stream: &mut impl Read, into: &Path) -> Result<()> {
         let (kind, to) = (entry.header().entry_type(), into.join(&below));
         files += 1;
         bytes = bytes.saturating_add(entry.size());
-        ensure!(files <= MOST_FILES && bytes <= MOST, "it is larger than any archive: {files} files, {bytes} bytes");
+        ensure!(
+            files <= ARCHIVE_FILES_MAX && bytes <= ARCHIVE_BYTES_MAX,
+            "it is larger than any archive: {files} files, {bytes} bytes"
+        );
         if kind.is_dir() {
             fs::create_dir_all(&to).with_context(|| format!("creating {}", to.display()))?;
         } else if kind.is_file() && below == Path::new("lock") {
@@ -155,8 +159,8 @@ fn unpack(stream: &mut impl Read, into: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    const NONE: &[u8] = b"";
-    const ONE: &[u8] = b"1";
+    const NO_BYTES: &[u8] = b"";
+    const ONE_BYTE: &[u8] = b"1";
 
     fn packed(entries: &[(&str, tar::EntryType, &[u8])]) -> Vec<u8> {
         let mut out = tar::Builder::new(Vec::new());
@@ -179,28 +183,28 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let into = directory.path().join("a");
         let good = packed(&[
-            ("./", Kind::Directory, NONE),
+            ("./", Kind::Directory, NO_BYTES),
             ("./meta.json", Kind::Regular, &b"{}"[..]),
-            ("./tables/", Kind::Directory, NONE),
-            ("./tables/x", Kind::Regular, ONE),
-            ("./lock", Kind::Regular, ONE),
+            ("./tables/", Kind::Directory, NO_BYTES),
+            ("./tables/x", Kind::Regular, ONE_BYTE),
+            ("./lock", Kind::Regular, ONE_BYTE),
         ]);
-        unpack(&mut &good[..], &into).unwrap();
+        unpack_archive(&mut &good[..], &into).unwrap();
         assert_eq!(fs::read(into.join("tables/x")).unwrap(), b"1");
         assert!(!into.join("lock").exists());
         for (n, bad) in [
-            packed(&[("../x", Kind::Regular, ONE)]),
-            packed(&[("/tmp/fathom-fleet-x", Kind::Regular, ONE)]),
-            packed(&[("x", Kind::Symlink, NONE)]),
-            packed(&[("x", Kind::Fifo, NONE)]),
-            packed(&[("x", Kind::Regular, ONE), ("x", Kind::Regular, ONE)]),
+            packed(&[("../x", Kind::Regular, ONE_BYTE)]),
+            packed(&[("/tmp/fathom-fleet-x", Kind::Regular, ONE_BYTE)]),
+            packed(&[("x", Kind::Symlink, NO_BYTES)]),
+            packed(&[("x", Kind::Fifo, NO_BYTES)]),
+            packed(&[("x", Kind::Regular, ONE_BYTE), ("x", Kind::Regular, ONE_BYTE)]),
             good[..good.len() - 1800].to_vec(),
             vec![7; 600],
         ]
         .into_iter()
         .enumerate()
         {
-            assert!(unpack(&mut &bad[..], &directory.path().join(n.to_string())).is_err(), "{n}");
+            assert!(unpack_archive(&mut &bad[..], &directory.path().join(n.to_string())).is_err(), "{n}");
         }
         assert!(!directory.path().join("x").exists());
     }

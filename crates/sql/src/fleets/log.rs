@@ -21,7 +21,7 @@ pub struct Fleet {
 
 /// Why a commit was not made.
 #[derive(Debug)]
-pub enum NotCommitted {
+pub enum CommitError {
     /// Another writer was first, and this commit no longer applies.
     Conflict(Conflict),
     /// The store failed.
@@ -130,25 +130,25 @@ impl Fleet {
     /// Makes a commit the next one, after those of other writers, if it may still follow them.
     ///
     /// # Errors
-    /// As [`NotCommitted`]; the state is then the newest.
-    pub async fn commit(&mut self, mut commit: Commit) -> Result<(), NotCommitted> {
+    /// As [`CommitError`]; the state is then the newest.
+    pub async fn commit(&mut self, mut commit: Commit) -> Result<(), CommitError> {
         commit.version = commits::VERSION;
-        commit.id = super::rows::unique();
+        commit.id = super::rows::unique_name();
         commit.made_by = super::rows::made_by();
         commit.at_unix_ns = unix_now_ns();
         loop {
-            self.state.allows(&commit).map_err(NotCommitted::Conflict)?;
+            self.state.allows(&commit).map_err(CommitError::Conflict)?;
             let next = self.state.last + 1;
-            let bytes = serde_json::to_vec(&commit).map_err(|error| NotCommitted::Store(error.into()))?;
-            let first = self.store.put_new(&commits::commit_path(next), bytes).await.map_err(NotCommitted::Store)?;
-            if first || self.is_ours(next, &commit.id).await.map_err(NotCommitted::Store)? {
-                self.state.apply(next, &commit).map_err(NotCommitted::Conflict)?;
+            let bytes = serde_json::to_vec(&commit).map_err(|error| CommitError::Store(error.into()))?;
+            let first = self.store.put_new(&commits::commit_path(next), bytes).await.map_err(CommitError::Store)?;
+            if first || self.is_ours(next, &commit.id).await.map_err(CommitError::Store)? {
+                self.state.apply(next, &commit).map_err(CommitError::Conflict)?;
                 if next.is_multiple_of(commits::CHECKPOINT_EVERY) {
-                    self.checkpoint().await.map_err(NotCommitted::Store)?;
+                    self.checkpoint().await.map_err(CommitError::Store)?;
                 }
                 return Ok(());
             }
-            self.refresh().await.map_err(NotCommitted::Store)?;
+            self.refresh().await.map_err(CommitError::Store)?;
         }
     }
 
@@ -180,7 +180,7 @@ impl Fleet {
         let mut damaged = Vec::new();
         for file in self.state.files.values() {
             let sum = match self.store.fetch(&file.path).await {
-                Ok(mut source) => super::rows::sum(&mut source)?,
+                Ok(mut source) => super::rows::checksum(&mut source)?,
                 Err(error) => {
                     damaged.push(format!("{}: {error:#}", file.path));
                     continue;
@@ -210,7 +210,7 @@ impl Fleet {
             location: self.store.location(&file.path),
             bytes: file.bytes,
             rows: file.rows,
-            values: vec![ScalarValue::Date32(day(&file.date))],
+            values: vec![ScalarValue::Date32(day_number(&file.date))],
         });
         Box::new(Listed(parts.collect()))
     }
@@ -225,7 +225,7 @@ impl Parts for Listed {
 }
 
 /// Days since 1970 of `2026-11-25`.
-fn day(date: &str) -> Option<i32> {
+fn day_number(date: &str) -> Option<i32> {
     let mut parts = date.split('-').map(|part| part.parse::<i64>().ok());
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
@@ -245,10 +245,10 @@ mod tests {
     #[test]
     fn day_is_inverse_of_date() {
         for known in [0, 1, 59, 60, 365, 11_016, 20_782, 40_000] {
-            assert_eq!(day(&fleet::identity::date(known)), Some(known));
+            assert_eq!(day_number(&fleet::identity::date(known)), Some(known));
         }
         for odd in ["2026-13-01", "x", "2026-11", ""] {
-            assert_eq!(day(odd), None, "{odd}");
+            assert_eq!(day_number(odd), None, "{odd}");
         }
     }
 }

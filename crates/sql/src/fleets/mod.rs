@@ -28,9 +28,9 @@ use std::path::Path;
 pub fn run(args: &Arguments) -> Result<bool> {
     crate::ask::runtime(0)?.block_on(async {
         tokio::select! {
-            done = verb(&args.verb) => done,
+            done = run_verb(&args.verb) => done,
             // Incomplete files are removed on exit.
-            () = crate::stop::stopped() => bail!("stopped; committed archives stay, and the same command continues from there"),
+            () = crate::stop::wait_for_stop() => bail!("stopped; committed archives stay, and the same command continues from there"),
         }
     })
 }
@@ -43,15 +43,15 @@ pub fn serve(args: &fleet::args::Serve) -> Result<bool> {
     crate::ask::runtime(0)?.block_on(async {
         tokio::select! {
             done = crate::serve::run(args, print) => done.map(|()| true),
-            () = crate::stop::stopped() => Ok(true),
+            () = crate::stop::wait_for_stop() => Ok(true),
         }
     })
 }
 
-async fn verb(verb: &FleetVerb) -> Result<bool> {
+async fn run_verb(verb: &FleetVerb) -> Result<bool> {
     match verb {
         FleetVerb::Init(args) => {
-            Fleet::init(&args.fleet, info(args)?).await?;
+            Fleet::init(&args.fleet, fleet_info(args)?).await?;
             print(&format!("{}: an empty fleet; `fathom fleet add` adds archives\n", args.fleet))?;
         }
         FleetVerb::Add(args) => {
@@ -90,12 +90,12 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
             }
             let fleet = Fleet::open(&args.fleet).await?;
             let engine = Engine::over_fleet(&fleet, Settings::default())?;
-            let gathered = crate::report::gather(&engine).await?;
-            let pages = if args.pages { pages(&fleet, &gathered, &args.output).await? } else { BTreeMap::new() };
+            let gathered = crate::report::gather_data(&engine).await?;
+            let pages = if args.pages { write_pages(&fleet, &gathered, &args.output).await? } else { BTreeMap::new() };
             let name = format!("Fleet {}", args.fleet);
-            let page = crate::report::drawn(&name, &gathered, &|run| pages.get(run).cloned());
+            let page = crate::report::draw_page(&name, &gathered, &|run| pages.get(run).cloned());
             let written = crate::output::whole_file(&args.output, async |out| {
-                out.write_all(page.as_bytes()).map_err(|error| crate::output::Failed::Output(error.into()))
+                out.write_all(page.as_bytes()).map_err(|error| crate::output::OutputError::Output(error.into()))
             });
             written.await.map_err(anyhow::Error::from)?;
             if !to_stdout {
@@ -122,7 +122,11 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
 }
 
 /// Writes the pages of the archives at changes next to a report; returns their relative paths, by run.
-async fn pages(fleet: &Fleet, gathered: &crate::report::Gathered, report: &Path) -> Result<BTreeMap<String, String>> {
+async fn write_pages(
+    fleet: &Fleet,
+    gathered: &crate::report::ReportData,
+    report: &Path,
+) -> Result<BTreeMap<String, String>> {
     if !fleet.info.keep_raw {
         bail!(
             "this fleet keeps no archives, so none has a page (`fathom fleet init --keep-raw` keeps them): omit --pages"
@@ -138,16 +142,16 @@ async fn pages(fleet: &Fleet, gathered: &crate::report::Gathered, report: &Path)
         let to = directory.join(format!("{run}.html"));
         let page = crate::archive_page::make(fleet, run).await?;
         let written = crate::output::whole_file(&to, async |out| {
-            out.write_all(page.as_bytes()).map_err(|error| crate::output::Failed::Output(error.into()))
+            out.write_all(page.as_bytes()).map_err(|error| crate::output::OutputError::Output(error.into()))
         });
         written.await.map_err(anyhow::Error::from)?;
-        links.insert(run.clone(), format!("{}/{run}.html", percent(&name)));
+        links.insert(run.clone(), format!("{}/{run}.html", percent_encoded(&name)));
     }
     Ok(links)
 }
 
 /// A name percent-encoded for a link.
-fn percent(name: &str) -> String {
+fn percent_encoded(name: &str) -> String {
     name.bytes().fold(String::new(), |mut out, c| {
         match c {
             c if c.is_ascii_alphanumeric() || b"-._~".contains(&c) => out.push(char::from(c)),
@@ -157,7 +161,7 @@ fn percent(name: &str) -> String {
     })
 }
 
-fn info(args: &Init) -> Result<Info> {
+fn fleet_info(args: &Init) -> Result<Info> {
     let private = Rules { commands: args.commands.into(), paths: args.paths.into(), sql: args.sql.into() };
     if args.keep_raw && !private.keep_all() {
         bail!("--keep-raw would keep what the rules for commands, paths and SQL remove; give one or the other");
@@ -168,7 +172,7 @@ fn info(args: &Init) -> Result<Info> {
         made_by: rows::made_by(),
         created_unix_ns: archive::unix_now_ns(),
         private,
-        salt: rows::unique(),
+        salt: rows::unique_name(),
         keep_raw: args.keep_raw,
         file_bytes: args.file_size,
     })

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tempfile::NamedTempFile;
 
 /// Rows buffered as cells.
-const BUFFERED: usize = 8192;
+const BUFFERED_ROWS_MAX: usize = 8192;
 
 /// Rows of a row group.
 const GROUP_ROWS: usize = 128 << 10;
@@ -30,8 +30,8 @@ const GROUP_ROWS: usize = 128 << 10;
 /// path.
 pub fn in_fleet(table: &TableInfo) -> TableInfo {
     use std::sync::{Mutex, PoisonError};
-    static KNOWN: Mutex<BTreeMap<&str, &[ColumnInfo]>> = Mutex::new(BTreeMap::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    static KNOWN_COLUMNS: Mutex<BTreeMap<&str, &[ColumnInfo]>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN_COLUMNS.lock().unwrap_or_else(PoisonError::into_inner);
     // Each of a few tables once, so that nothing is leaked twice.
     let columns = *known
         .entry(table.name)
@@ -65,14 +65,14 @@ impl File {
         // Without Arrow's own schema: texts are plain UTF-8 to every engine, and views only to this one.
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
         let out = ArrowWriter::try_new_with_options(file.reopen()?, schema.clone(), options);
-        let out = out.map_err(|error| failed(info.name, error))?;
+        let out = out.map_err(|error| write_error(info.name, error))?;
         Ok(Self { info, schema, out, file, buffered: Vec::new(), rows: 0 })
     }
 
     fn push(&mut self, row: Vec<Cell>) -> Result<()> {
         self.buffered.push(row);
         self.rows += 1;
-        if self.buffered.len() >= BUFFERED { self.flush() } else { Ok(()) }
+        if self.buffered.len() >= BUFFERED_ROWS_MAX { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -81,7 +81,7 @@ impl File {
             |(at, column): (usize, &ColumnInfo)| -> ArrayRef { array(column.kind, rows.iter().map(|row| &row[at])) };
         let columns = self.info.columns.iter().enumerate().map(column).collect();
         let batch = RecordBatch::try_new(self.schema.clone(), columns)?;
-        self.out.write(&batch).map_err(|error| failed(self.info.name, error))
+        self.out.write(&batch).map_err(|error| write_error(self.info.name, error))
     }
 
     /// Bytes written, and those pending.
@@ -91,7 +91,7 @@ impl File {
 }
 
 /// The error that rows of a table cannot be written, with the message of the cause.
-fn failed(table: &str, error: ParquetError) -> anyhow::Error {
+fn write_error(table: &str, error: ParquetError) -> anyhow::Error {
     let why = match error {
         ParquetError::External(why) => anyhow!(why),
         other => other.into(),
@@ -139,10 +139,10 @@ impl Files {
         let mut whole = Vec::new();
         for (table, mut file) in self.open {
             file.flush()?;
-            file.out.close().map_err(|error| failed(table, error))?;
+            file.out.close().map_err(|error| write_error(table, error))?;
             let bytes = file.file.as_file().metadata()?.len();
-            let sum = sum(file.file.as_file_mut())?;
-            let path = format!("{}/part-{}.parquet", commits::directory(table, &self.date), unique());
+            let sum = checksum(file.file.as_file_mut())?;
+            let path = format!("{}/part-{}.parquet", commits::directory(table, &self.date), unique_name());
             self.store.put_file(file.file, &path).await?;
             whole.push(DataFile {
                 path,
@@ -162,7 +162,7 @@ impl Files {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn sum(file: &mut std::fs::File) -> Result<u32> {
+pub fn checksum(file: &mut std::fs::File) -> Result<u32> {
     file.rewind()?;
     let (mut sum, mut bytes) = (crc32fast::Hasher::new(), vec![0; 1 << 20]);
     loop {
@@ -176,7 +176,7 @@ pub fn sum(file: &mut std::fs::File) -> Result<u32> {
 }
 
 /// A unique name: 128 random bits.
-pub fn unique() -> String {
+pub fn unique_name() -> String {
     let mut bytes = [0; 16];
     let read =
         std::fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));

@@ -5,7 +5,7 @@
 //! and a put with `If-None-Match: *`; a store that ignores that header could let two writers commit the same number, so `init`
 //! tests it.
 
-use crate::scratch::{Held, Purpose};
+use crate::scratch::{HeldDirectory, Purpose};
 use anyhow::{Context as _, Result, anyhow, bail};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use futures_util::TryStreamExt;
@@ -22,16 +22,16 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 
 /// Directory for incomplete files.
-const TMP: &str = "_tmp";
+const TEMPORARY_DIRECTORY: &str = "_tmp";
 
 /// How often a put of a file is tried before the failure is reported, in addition to the retries of each request.
-const TRIES: u32 = 4;
+const PUT_TRIES_MAX: u32 = 4;
 /// How often a file's removal is tried.
-const REMOVALS: u32 = 8;
+const REMOVAL_TRIES_MAX: u32 = 8;
 /// The first pause between two tries; later ones are longer.
-const PAUSE: Duration = Duration::from_millis(300);
+const RETRY_INTERVAL: Duration = Duration::from_millis(300);
 /// Files up to this size are one request; larger ones are split into parts of this size.
-const PART: u64 = 8 << 20;
+const PART_BYTES: u64 = 8 << 20;
 
 /// A fleet's location.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ pub struct Store {
     local: Option<PathBuf>,
     url: String,
     /// Directory for files on their way into a bucket.
-    scratch: Arc<Mutex<Option<Held>>>,
+    scratch: Arc<Mutex<Option<HeldDirectory>>>,
 }
 
 /// A file of a fleet as its store lists it.
@@ -119,7 +119,7 @@ impl Store {
         self.local.as_deref()
     }
 
-    fn here(&self, path: &str) -> Option<PathBuf> {
+    fn local_path(&self, path: &str) -> Option<PathBuf> {
         self.local.as_ref().map(|directory| directory.join(path))
     }
 
@@ -140,7 +140,7 @@ impl Store {
     /// # Errors
     /// It cannot be read.
     pub async fn fetch(&self, path: &str) -> Result<File> {
-        if let Some(here) = self.here(path) {
+        if let Some(here) = self.local_path(path) {
             return File::open(&here).with_context(|| format!("reading {}", here.display()));
         }
         let found = self.inner.get(&self.location(path)).await.with_context(|| format!("reading {path}"))?;
@@ -158,11 +158,11 @@ impl Store {
     /// # Errors
     /// It cannot be created.
     pub fn temporary(&self) -> Result<NamedTempFile> {
-        let Some(directory) = self.here(TMP) else {
+        let Some(directory) = self.local_path(TEMPORARY_DIRECTORY) else {
             let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
             let held = match scratch.take() {
                 Some(held) => held,
-                None => Held::new(Purpose::Query).context("creating a directory for temporary files")?,
+                None => HeldDirectory::new(Purpose::Query).context("creating a directory for temporary files")?,
             };
             return NamedTempFile::new_in(scratch.insert(held).path()).context("creating a temporary file");
         };
@@ -191,7 +191,7 @@ impl Store {
 
     async fn bring(&self, file: NamedTempFile, path: &str, replace: bool) -> Result<()> {
         let to = || format!("writing {path}");
-        if let Some(here) = self.here(path) {
+        if let Some(here) = self.local_path(path) {
             file.as_file().sync_all().with_context(to)?;
             let directory = here.parent().context("a file has a directory")?;
             fs::create_dir_all(directory).with_context(to)?;
@@ -210,10 +210,10 @@ impl Store {
             if self.inner.head(&self.location(path)).await.is_ok_and(|there| there.size == bytes) {
                 return Ok(());
             }
-            if tries == TRIES {
+            if tries == PUT_TRIES_MAX {
                 return Err(failed).with_context(to);
             }
-            tokio::time::sleep(PAUSE * tries).await;
+            tokio::time::sleep(RETRY_INTERVAL * tries).await;
             tries += 1;
         }
     }
@@ -221,14 +221,14 @@ impl Store {
     /// Uploads a file to a store: as one request, which is retried automatically, or in parts.
     async fn upload(&self, file: &NamedTempFile, bytes: u64, path: &str) -> Result<()> {
         let mut source = file.reopen()?;
-        if bytes <= PART {
+        if bytes <= PART_BYTES {
             let mut whole = Vec::new();
             source.read_to_end(&mut whole)?;
             self.inner.put(&self.location(path), PutPayload::from(whole)).await?;
             return Ok(());
         }
         let upload = self.inner.put_multipart(&self.location(path)).await?;
-        let mut upload = WriteMultipart::new_with_chunk_size(upload, PART as usize);
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES as usize);
         let mut some = vec![0; 1 << 20];
         loop {
             let read = source.read(&mut some)?;
@@ -248,7 +248,7 @@ impl Store {
     /// It cannot be written.
     pub async fn put_new(&self, path: &str, bytes: Vec<u8>) -> Result<bool> {
         let to = || format!("writing {path}");
-        if let Some(here) = self.here(path) {
+        if let Some(here) = self.local_path(path) {
             let mut file = self.temporary()?;
             std::io::Write::write_all(&mut file, &bytes).and_then(|()| file.as_file().sync_all()).with_context(to)?;
             let directory = here.parent().context("a file has a directory")?;
@@ -273,10 +273,10 @@ impl Store {
                 Err(error) => error,
             };
             // Refusals are final; failures of the network or the store may be temporary.
-            if tries == TRIES || !matches!(error, object_store::Error::Generic { .. }) {
+            if tries == PUT_TRIES_MAX || !matches!(error, object_store::Error::Generic { .. }) {
                 return Err(error).with_context(to);
             }
-            tokio::time::sleep(PAUSE * tries).await;
+            tokio::time::sleep(RETRY_INTERVAL * tries).await;
             tries += 1;
         }
     }
@@ -319,7 +319,7 @@ impl Store {
     /// It cannot be removed.
     pub async fn delete(&self, path: &str) -> Result<()> {
         if let Some(s3) = &self.s3 {
-            return remove(s3, &self.location(path)).await.with_context(|| format!("removing {path}"));
+            return remove_object(s3, &self.location(path)).await.with_context(|| format!("removing {path}"));
         }
         match self.inner.delete(&self.location(path)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -332,7 +332,9 @@ impl Store {
     /// # Errors
     /// The directory cannot be read.
     pub fn sweep(&self, grace_ns: u64) -> Result<u64> {
-        let Some(directory) = self.here(TMP).filter(|directory| directory.is_dir()) else { return Ok(0) };
+        let Some(directory) = self.local_path(TEMPORARY_DIRECTORY).filter(|directory| directory.is_dir()) else {
+            return Ok(0);
+        };
         let mut swept = 0;
         for entry in fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))? {
             let entry = entry?;
@@ -347,7 +349,7 @@ impl Store {
 
 /// Removes a file of a bucket with a request of its own. The crate's request is for several files, and has a checksum that some stores
 /// refuse (S3Proxy 3.1).
-async fn remove(s3: &AmazonS3, at: &Place) -> Result<()> {
+async fn remove_object(s3: &AmazonS3, at: &Place) -> Result<()> {
     let client = reqwest::Client::builder().timeout(Duration::from_secs(30)).build()?;
     let mut tries = 1;
     loop {
@@ -360,10 +362,10 @@ async fn remove(s3: &AmazonS3, at: &Place) -> Result<()> {
             // Its URL contains a signature.
             Err(error) => error.without_url().into(),
         };
-        if tries == REMOVALS {
+        if tries == REMOVAL_TRIES_MAX {
             return Err(failed);
         }
-        tokio::time::sleep(PAUSE * tries).await;
+        tokio::time::sleep(RETRY_INTERVAL * tries).await;
         tries += 1;
     }
 }
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn file_of_another_writer_is_replaced_only_where_it_is_same() {
+    fn file_of_another_writer_is_replaced_only_if_it_is_the_same() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path().to_str().unwrap()).unwrap();
         let runtime = crate::ask::runtime(1).unwrap();

@@ -19,21 +19,21 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 /// How often the fleet is polled.
-const LOOK: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// The longest back-off.
-const LONGEST: Duration = Duration::from_secs(300);
+const BACKOFF_MAX: Duration = Duration::from_secs(300);
 /// Timeout of a request to the collector.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Archives that are read at a time.
-const RUNS: usize = 50;
+const BATCH_ARCHIVES_MAX: usize = 50;
 /// Bytes that are read of a collector's response.
-const ANSWER: usize = 64 << 10;
+const RESPONSE_BYTES_MAX: usize = 64 << 10;
 /// Spans per request.
-const SPANS: usize = 512;
+const REQUEST_SPANS_MAX: usize = 512;
 
 /// Counts of what was sent so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sent {
+pub struct SentCounts {
     /// Spans that the collector accepted.
     pub spans: u64,
     /// Spans that it rejected.
@@ -46,30 +46,30 @@ pub struct Sent {
 pub struct Exporter {
     url: String,
     client: reqwest::Client,
-    sent: Mutex<Sent>,
+    sent: Mutex<SentCounts>,
 }
 
 /// Parses headers in a text such as `api-key=x,authorization=Basic%20YTpi`, whose values are percent-encoded, as specified for
 /// OpenTelemetry's exporters. A `%` that encodes nothing stands for itself.
-fn pairs(text: &str) -> Result<Vec<(&str, Vec<u8>)>> {
+fn parse_headers(text: &str) -> Result<Vec<(&str, Vec<u8>)>> {
     let mut found = Vec::new();
     for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
         let (name, value) = pair.split_once('=').context("OTEL_EXPORTER_OTLP_HEADERS is not name=value,…")?;
-        found.push((name.trim(), decoded(value.trim().as_bytes())));
+        found.push((name.trim(), percent_decoded(value.trim().as_bytes())));
     }
     Ok(found)
 }
 
 /// The URL for spans of a collector: `/v1/traces` below its address, as specified for OpenTelemetry's exporters. An address that
 /// already ends so is left as it is.
-fn traces(address: &str) -> Result<String> {
-    const PATH: &str = "/v1/traces";
+fn traces_url(address: &str) -> Result<String> {
+    const TRACES_PATH: &str = "/v1/traces";
     reqwest::Url::parse(address).with_context(|| format!("{address} is not a collector's URL"))?;
     let below = address.trim_end_matches('/');
-    Ok(if below.ends_with(PATH) { below.into() } else { format!("{below}{PATH}") })
+    Ok(if below.ends_with(TRACES_PATH) { below.into() } else { format!("{below}{TRACES_PATH}") })
 }
 
-fn decoded(mut text: &[u8]) -> Vec<u8> {
+fn percent_decoded(mut text: &[u8]) -> Vec<u8> {
     let digit = |c: u8| char::from(c).to_digit(16).map(|digit| digit as u8);
     let mut bytes = Vec::new();
     while let [c, rest @ ..] = text {
@@ -84,7 +84,7 @@ fn decoded(mut text: &[u8]) -> Vec<u8> {
 }
 
 /// A collector's response.
-enum Said {
+enum CollectorResponse {
     /// It accepted all but this many.
     Took(u64),
     /// It will never accept them, and why.
@@ -100,9 +100,9 @@ impl Exporter {
     /// # Errors
     /// The address or the headers are invalid.
     pub fn new(url: &str) -> Result<Self> {
-        let url = traces(url)?;
+        let url = traces_url(url)?;
         let mut headers = reqwest::header::HeaderMap::new();
-        for (name, value) in pairs(&std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default())? {
+        for (name, value) in parse_headers(&std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default())? {
             let name: reqwest::header::HeaderName = name.parse().context("OTEL_EXPORTER_OTLP_HEADERS")?;
             let mut value = reqwest::header::HeaderValue::from_bytes(&value).context("OTEL_EXPORTER_OTLP_HEADERS")?;
             value.set_sensitive(true);
@@ -110,7 +110,7 @@ impl Exporter {
         }
         let client = reqwest::Client::builder()
             .default_headers(headers)
-            .timeout(PATIENCE)
+            .timeout(REQUEST_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .context("creating an HTTP client")?;
@@ -118,11 +118,11 @@ impl Exporter {
     }
 
     /// Counts of what was sent so far.
-    pub fn sent(&self) -> Sent {
+    pub fn sent(&self) -> SentCounts {
         self.sent.lock().map(|sent| *sent).unwrap_or_default()
     }
 
-    fn count(&self, add: impl Fn(&mut Sent)) {
+    fn count(&self, add: impl Fn(&mut SentCounts)) {
         if let Ok(mut sent) = self.sent.lock() {
             add(&mut sent);
         }
@@ -131,13 +131,13 @@ impl Exporter {
     /// Sends until cancelled.
     pub async fn run(&self, place: &str, print: fn(&str) -> Result<()>) {
         let mut done = BTreeSet::new();
-        let mut distance = LOOK;
+        let mut distance = POLL_INTERVAL;
         loop {
             match self.look(place, &mut done, print).await {
-                Ok(()) => distance = LOOK,
+                Ok(()) => distance = POLL_INTERVAL,
                 Err((error, after)) => {
                     self.count(|sent| sent.failures += 1);
-                    let next = after.unwrap_or(distance * 2).clamp(LOOK, LONGEST);
+                    let next = after.unwrap_or(distance * 2).clamp(POLL_INTERVAL, BACKOFF_MAX);
                     distance = next;
                     let text = model::text::shown(&format!("{error:#}"));
                     let _ = print(&format!("{text}; retrying in {} s\n", next.as_secs()));
@@ -160,25 +160,25 @@ impl Exporter {
             return Ok(());
         }
         let engine = Engine::over_fleet(&fleet, Settings::default()).map_err(plain)?;
-        let with: Vec<String> = runs(&engine).await.map_err(plain)?;
+        let with: Vec<String> = runs_with_contexts(&engine).await.map_err(plain)?;
         let new: Vec<&String> = with.iter().filter(|run| !done.contains(*run)).collect();
-        for some in new.chunks(RUNS) {
+        for some in new.chunks(BATCH_ARCHIVES_MAX) {
             let all = executions(&engine, some).await.map_err(plain)?;
-            for some in all.chunks(SPANS) {
+            for some in all.chunks(REQUEST_SPANS_MAX) {
                 let (request, count) = spans::request(some);
                 if count == 0 {
                     continue;
                 }
                 match self.post(&request).await {
-                    Said::Took(rejected) => self.count(|sent| {
+                    CollectorResponse::Took(rejected) => self.count(|sent| {
                         sent.rejected += rejected;
                         sent.spans += (count as u64).saturating_sub(rejected);
                     }),
-                    Said::Never(why) => {
+                    CollectorResponse::Never(why) => {
                         self.count(|sent| sent.rejected += count as u64);
                         let _ = print(&format!("{} rejected {count} spans: {}\n", self.url, model::text::shown(&why)));
                     }
-                    Said::Later(why, after) => {
+                    CollectorResponse::Later(why, after) => {
                         return Err((
                             anyhow::anyhow!("{} does not accept spans at the moment: {why}", self.url),
                             after,
@@ -192,17 +192,17 @@ impl Exporter {
         Ok(())
     }
 
-    async fn post(&self, request: &serde_json::Value) -> Said {
+    async fn post(&self, request: &serde_json::Value) -> CollectorResponse {
         let body = request.to_string();
         let sent = self.client.post(&self.url).header("content-type", "application/json").body(body).send().await;
         let mut answer = match sent {
             Ok(answer) => answer,
-            Err(error) => return Said::Later(causes(&error), None),
+            Err(error) => return CollectorResponse::Later(error_chain(&error), None),
         };
         let status = answer.status();
         let after = answer.headers().get("retry-after").and_then(|after| after.to_str().ok()?.parse().ok());
         let mut body = Vec::new();
-        while body.len() < ANSWER
+        while body.len() < RESPONSE_BYTES_MAX
             && let Ok(Some(some)) = answer.chunk().await
         {
             body.extend_from_slice(&some);
@@ -213,17 +213,17 @@ impl Exporter {
             let parsed: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
             let rejected = &parsed["partialSuccess"]["rejectedSpans"];
             let rejected = rejected.as_u64().or_else(|| rejected.as_str()?.parse().ok()).unwrap_or(0);
-            return Said::Took(rejected);
+            return CollectorResponse::Took(rejected);
         }
         let why = format!("{status} {}", body.chars().take(200).collect::<String>().trim());
         match status.as_u16() {
-            429 | 502 | 503 | 504 => Said::Later(why, after.map(Duration::from_secs)),
-            _ => Said::Never(why),
+            429 | 502 | 503 | 504 => CollectorResponse::Later(why, after.map(Duration::from_secs)),
+            _ => CollectorResponse::Never(why),
         }
     }
 }
 
-fn causes(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -233,24 +233,24 @@ fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-async fn rows(engine: &Engine, sql: &str) -> Result<Vec<RecordBatch>> {
+async fn query_rows(engine: &Engine, sql: &str) -> Result<Vec<RecordBatch>> {
     let (_, rows) = engine.run(sql).await?;
     Ok(rows.try_collect().await?)
 }
 
-fn cell(batch: &RecordBatch, column: usize, row: usize) -> String {
+fn cell_text(batch: &RecordBatch, column: usize, row: usize) -> String {
     datafusion::arrow::util::display::array_value_to_string(batch.column(column), row).unwrap_or_default()
 }
 
-fn integer(batch: &RecordBatch, column: usize, row: usize) -> Option<i64> {
+fn cell_integer(batch: &RecordBatch, column: usize, row: usize) -> Option<i64> {
     let column = batch.column(column).as_primitive_opt::<Int64Type>()?;
     column.is_valid(row).then(|| column.value(row))
 }
 
 /// The archives that have contexts.
-async fn runs(engine: &Engine) -> Result<Vec<String>> {
-    let batches = rows(engine, r#"SELECT DISTINCT "run" FROM contexts ORDER BY "run""#).await?;
-    Ok(batches.iter().flat_map(|batch| (0..batch.num_rows()).map(|row| cell(batch, 0, row))).collect())
+async fn runs_with_contexts(engine: &Engine) -> Result<Vec<String>> {
+    let batches = query_rows(engine, r#"SELECT DISTINCT "run" FROM contexts ORDER BY "run""#).await?;
+    Ok(batches.iter().flat_map(|batch| (0..batch.num_rows()).map(|row| cell_text(batch, 0, row))).collect())
 }
 
 /// The executions with a context in some archives. Unfinished ones are left out.
@@ -268,13 +268,13 @@ async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>>
         r#"SELECT a."run", a."created_unix_ns", f."name", TRY_CAST(f."value" AS BIGINT) FROM archives a LEFT JOIN facts f
         ON f."run" = a."run" AND f."name" IN ('trace.start', 'trace.start_unix') WHERE a."run" IN ({these})"#
     );
-    for batch in rows(engine, &facts).await? {
+    for batch in query_rows(engine, &facts).await? {
         for row in 0..batch.num_rows() {
-            let clock = clocks.entry(cell(&batch, 0, row)).or_default();
-            clock.2 = integer(&batch, 1, row).unwrap_or(0);
-            match cell(&batch, 2, row).as_str() {
-                "trace.start" => clock.0 = integer(&batch, 3, row),
-                "trace.start_unix" => clock.1 = integer(&batch, 3, row),
+            let clock = clocks.entry(cell_text(&batch, 0, row)).or_default();
+            clock.2 = cell_integer(&batch, 1, row).unwrap_or(0);
+            match cell_text(&batch, 2, row).as_str() {
+                "trace.start" => clock.0 = cell_integer(&batch, 3, row),
+                "trace.start_unix" => clock.1 = cell_integer(&batch, 3, row),
                 _ => {}
             }
         }
@@ -285,10 +285,10 @@ async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>>
         FROM slices s JOIN contexts c ON c."run" = s."run" AND c."operation" = s."operation"
         WHERE c."run" IN ({these}) GROUP BY s."run", s."operation", s."layer""#
     );
-    for batch in rows(engine, &slices).await? {
+    for batch in query_rows(engine, &slices).await? {
         for row in 0..batch.num_rows() {
-            let of = (cell(&batch, 0, row), integer(&batch, 1, row).unwrap_or(0));
-            layers.entry(of).or_default().insert(cell(&batch, 2, row), integer(&batch, 3, row).unwrap_or(0));
+            let of = (cell_text(&batch, 0, row), cell_integer(&batch, 1, row).unwrap_or(0));
+            layers.entry(of).or_default().insert(cell_text(&batch, 2, row), cell_integer(&batch, 3, row).unwrap_or(0));
         }
     }
     let operations = format!(
@@ -298,27 +298,28 @@ async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>>
         WHERE c."run" IN ({these}) AND o."end_ns" IS NOT NULL ORDER BY c."run", o."id""#
     );
     let mut found = Vec::new();
-    for batch in rows(engine, &operations).await? {
+    for batch in query_rows(engine, &operations).await? {
         for row in 0..batch.num_rows() {
-            let run = cell(&batch, 0, row);
+            let run = cell_text(&batch, 0, row);
             let (start, unix, created) = clocks.get(&run).copied().unwrap_or_default();
             // Times of the archive begin with its trace, or at the latest when it was made.
             let Some(start) = start else { continue };
             let (base, clock) = unix.map_or((created, Clock::Estimated), |unix| (unix, Clock::Read));
-            let id = integer(&batch, 4, row).unwrap_or(0);
-            let at =
-                |column: usize| integer(&batch, column, row).unwrap_or(0).saturating_sub(start).saturating_add(base);
+            let id = cell_integer(&batch, 4, row).unwrap_or(0);
+            let at = |column: usize| {
+                cell_integer(&batch, column, row).unwrap_or(0).saturating_sub(start).saturating_add(base)
+            };
             found.push(Execution {
-                device: cell(&batch, 1, row),
-                archive: cell(&batch, 2, row),
-                traceparent: cell(&batch, 3, row),
+                device: cell_text(&batch, 1, row),
+                archive: cell_text(&batch, 2, row),
+                traceparent: cell_text(&batch, 3, row),
                 id,
                 start_unix_ns: at(5),
                 end_unix_ns: at(6),
                 clock,
-                text: cell(&batch, 9, row),
-                result: integer(&batch, 8, row),
-                rows: integer(&batch, 7, row).unwrap_or(0),
+                text: cell_text(&batch, 9, row),
+                result: cell_integer(&batch, 8, row),
+                rows: cell_integer(&batch, 7, row).unwrap_or(0),
                 layers: layers.remove(&(run.clone(), id)).unwrap_or_default(),
                 run,
             });
@@ -340,20 +341,20 @@ mod tests {
             ("http://host/v1/traces", "http://host/v1/traces"),
             ("http://host/v1/traces/", "http://host/v1/traces"),
         ] {
-            assert_eq!(traces(word).unwrap(), expected, "{word}");
+            assert_eq!(traces_url(word).unwrap(), expected, "{word}");
         }
         for none in ["", "127.0.0.1:4318", "http://", "http://host:99999", "http://:4318"] {
-            assert!(traces(none).is_err(), "{none}");
+            assert!(traces_url(none).is_err(), "{none}");
         }
     }
 
     #[test]
     fn header_values_are_percent_decoded() {
-        let found = pairs("api-key=a=b, authorization=Basic%20eDp5%3d ,x=100%,y=%zz%2,").unwrap();
+        let found = parse_headers("api-key=a=b, authorization=Basic%20eDp5%3d ,x=100%,y=%zz%2,").unwrap();
         let shown: Vec<(&str, String)> =
             found.into_iter().map(|(name, value)| (name, String::from_utf8(value).unwrap())).collect();
         let expected = [("api-key", "a=b"), ("authorization", "Basic eDp5="), ("x", "100%"), ("y", "%zz%2")];
         assert_eq!(shown, expected.map(|(name, value)| (name, value.to_string())));
-        assert!(pairs("").unwrap().is_empty() && pairs("token").is_err());
+        assert!(parse_headers("").unwrap().is_empty() && parse_headers("token").is_err());
     }
 }

@@ -9,9 +9,9 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// `SPAN_KIND_INTERNAL`: work below the application's own client span of the statement.
-const INTERNAL: u32 = 1;
+const SPAN_KIND_INTERNAL: u32 = 1;
 /// `STATUS_CODE_ERROR`.
-const ERROR: u32 = 2;
+const STATUS_CODE_ERROR: u32 = 2;
 
 /// Where times of an archive come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct Execution {
 }
 
 /// The parts of a context: trace and parent, if the trace is sampled at all.
-fn parts(traceparent: &str) -> Option<(&str, &str)> {
+fn parse_traceparent(traceparent: &str) -> Option<(&str, &str)> {
     if !is_traceparent(traceparent) {
         return None;
     }
@@ -80,41 +80,41 @@ pub fn span_id(run: &str, id: i64) -> String {
     if hex.bytes().all(|c| c == b'0') { "0000000000000001".into() } else { hex }
 }
 
-fn text(key: &str, value: &str) -> Value {
+fn text_attribute(key: &str, value: &str) -> Value {
     json!({"key": key, "value": {"stringValue": value}})
 }
 
-fn number(key: &str, value: i64) -> Value {
+fn number_attribute(key: &str, value: i64) -> Value {
     json!({"key": key, "value": {"intValue": value.to_string()}})
 }
 
-fn span(one: &Execution) -> Option<Value> {
-    let (trace, parent) = parts(&one.traceparent)?;
+fn span_json(one: &Execution) -> Option<Value> {
+    let (trace, parent) = parse_traceparent(&one.traceparent)?;
     let first: String = one.text.split_whitespace().next().unwrap_or_default().chars().take(40).collect();
     let mut attributes = vec![
-        text("db.system.name", "sqlite"),
-        text("db.query.text", &one.text),
-        number("db.response.returned_rows", one.rows),
-        number("fathom.operation", one.id),
+        text_attribute("db.system.name", "sqlite"),
+        text_attribute("db.query.text", &one.text),
+        number_attribute("db.response.returned_rows", one.rows),
+        number_attribute("fathom.operation", one.id),
     ];
     if one.clock == Clock::Estimated {
-        attributes.push(text("fathom.clock", "estimated"));
+        attributes.push(text_attribute("fathom.clock", "estimated"));
     }
-    attributes.extend(one.layers.iter().map(|(layer, ns)| number(&format!("fathom.layer.{layer}_ns"), *ns)));
+    attributes.extend(one.layers.iter().map(|(layer, ns)| number_attribute(&format!("fathom.layer.{layer}_ns"), *ns)));
     let mut span = json!({
         "traceId": trace,
         "spanId": span_id(&one.run, one.id),
         "parentSpanId": parent,
         "flags": 1,
         "name": if first.is_empty() { "statement".into() } else { first },
-        "kind": INTERNAL,
+        "kind": SPAN_KIND_INTERNAL,
         "startTimeUnixNano": one.start_unix_ns.max(0).to_string(),
         "endTimeUnixNano": one.end_unix_ns.max(one.start_unix_ns).max(0).to_string(),
         "attributes": attributes,
     });
     // SQLITE_OK, SQLITE_ROW and SQLITE_DONE.
     if let Some(result) = one.result.filter(|result| ![0, 100, 101].contains(result)) {
-        span["status"] = json!({"code": ERROR, "message": format!("SQLite returned {result}")});
+        span["status"] = json!({"code": STATUS_CODE_ERROR, "message": format!("SQLite returned {result}")});
     }
     Some(span)
 }
@@ -124,7 +124,7 @@ pub fn request(executions: &[Execution]) -> (Value, usize) {
     let mut resources: BTreeMap<&str, (&Execution, Vec<Value>)> = BTreeMap::new();
     let mut count = 0;
     for one in executions {
-        if let Some(span) = span(one) {
+        if let Some(span) = span_json(one) {
             resources.entry(&one.run).or_insert_with(|| (one, Vec::new())).1.push(span);
             count += 1;
         }
@@ -133,10 +133,10 @@ pub fn request(executions: &[Execution]) -> (Value, usize) {
         .into_values()
         .map(|(of, spans)| {
             let attributes = [
-                text("service.name", "fathom"),
-                text("fathom.device", &of.device),
-                text("fathom.run", &of.run),
-                text("fathom.archive", &of.archive),
+                text_attribute("service.name", "fathom"),
+                text_attribute("fathom.device", &of.device),
+                text_attribute("fathom.run", &of.run),
+                text_attribute("fathom.archive", &of.archive),
             ];
             let scope = json!({"name": "fathom", "version": env!("CARGO_PKG_VERSION")});
             json!({"resource": {"attributes": attributes}, "scopeSpans": [{"scope": scope, "spans": spans}]})
@@ -149,7 +149,7 @@ pub fn request(executions: &[Execution]) -> (Value, usize) {
 mod tests {
     use super::*;
 
-    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     fn execution(traceparent: &str) -> Execution {
         Execution {
@@ -169,8 +169,8 @@ mod tests {
     }
 
     #[test]
-    fn execution_is_span_below_application_span() {
-        let (request, count) = request(&[execution(PARENT)]);
+    fn execution_is_a_span_below_the_applications_span() {
+        let (request, count) = request(&[execution(TRACEPARENT)]);
         assert_eq!(count, 1);
         let span = &request["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
         assert_eq!(span["traceId"], "4bf92f3577b34da6a3ce929d0e0e4736");
@@ -179,19 +179,19 @@ mod tests {
         // 64-bit numbers are texts, since a reader that has only doubles would round them.
         assert_eq!(span["startTimeUnixNano"], "1795456989402286832");
         assert_eq!((&span["name"], &span["status"]), (&json!("INSERT"), &Value::Null));
-        assert!(span["attributes"].as_array().unwrap().contains(&number("fathom.layer.Driver_ns", 60_000)));
+        assert!(span["attributes"].as_array().unwrap().contains(&number_attribute("fathom.layer.Driver_ns", 60_000)));
     }
 
     #[test]
-    fn unsampled_hashed_or_broken_context_is_not_span() {
+    fn unsampled_hashed_or_broken_context_is_not_a_span() {
         for none in [
-            PARENT.replace("-01", "-00"),
+            TRACEPARENT.replace("-01", "-00"),
             "hash:0123456789abcdef".into(),
             "(dropped)".into(),
-            PARENT.replace("4bf9", "4BF9"),
-            PARENT.replacen("00-", "01-", 1),
+            TRACEPARENT.replace("4bf9", "4BF9"),
+            TRACEPARENT.replacen("00-", "01-", 1),
             format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)),
-            format!("{PARENT}é").chars().skip(1).collect(),
+            format!("{TRACEPARENT}é").chars().skip(1).collect(),
             String::new(),
         ] {
             assert_eq!(request(&[execution(&none)]).1, 0, "{none}");
@@ -199,9 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn failed_statement_is_error_and_end_is_never_before_begin() {
-        let one = Execution { result: Some(5), end_unix_ns: 0, ..execution(PARENT) };
-        let span = span(&one).unwrap();
+    fn failed_statement_is_an_error_and_ends_after_its_begin() {
+        let one = Execution { result: Some(5), end_unix_ns: 0, ..execution(TRACEPARENT) };
+        let span = span_json(&one).unwrap();
         assert_eq!(span["status"]["code"], 2);
         assert_eq!(span["endTimeUnixNano"], span["startTimeUnixNano"]);
         assert_ne!(span_id("a", 1), span_id("a", 2));

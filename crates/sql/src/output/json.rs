@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 /// Version of the object.
-pub const VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 1;
 
 pub struct Json<'a> {
     out: &'a mut (dyn Write + Send),
@@ -23,7 +23,7 @@ pub struct Json<'a> {
 
 impl<'a> Json<'a> {
     pub fn new(schema: SchemaRef, out: &'a mut (dyn Write + Send)) -> Result<Self> {
-        let keys = keys(schema.fields().iter().map(|field| field.name().as_str()));
+        let keys = unique_keys(schema.fields().iter().map(|field| field.name().as_str()));
         let columns: Vec<Value> = schema
             .fields()
             .iter()
@@ -32,7 +32,7 @@ impl<'a> Json<'a> {
             .collect();
         write!(
             out,
-            "{{\"format\":\"fathom.sql\",\"version\":{VERSION},\"columns\":{},\"rows\":[",
+            "{{\"format\":\"fathom.sql\",\"version\":{FORMAT_VERSION},\"columns\":{},\"rows\":[",
             Value::from(columns)
         )?;
         Ok(Self { out, keys, any: false })
@@ -40,7 +40,7 @@ impl<'a> Json<'a> {
 }
 
 /// Makes names unique. A name that is a column's original one stays with that column.
-fn keys<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
+fn unique_keys<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let own: HashSet<&str> = names.clone().collect();
     let (mut taken, mut next) = (HashSet::new(), HashMap::new());
     names
@@ -70,7 +70,7 @@ fn type_name(kind: &DataType) -> String {
     }
 }
 
-fn float(value: f64) -> Value {
+fn float_value(value: f64) -> Value {
     match value {
         finite if finite.is_finite() => finite.into(),
         f64::INFINITY => "Infinity".into(),
@@ -80,36 +80,40 @@ fn float(value: f64) -> Value {
 }
 
 /// All values of an array.
-fn values(column: &ArrayRef) -> Result<Value> {
-    (0..column.len()).map(|row| value(column, row)).collect::<Result<Vec<_>>>().map(Value::from)
+fn column_values(column: &ArrayRef) -> Result<Value> {
+    (0..column.len()).map(|row| cell_value(column, row)).collect::<Result<Vec<_>>>().map(Value::from)
 }
 
-fn value(column: &ArrayRef, row: usize) -> Result<Value> {
+fn cell_value(column: &ArrayRef, row: usize) -> Result<Value> {
     // A column that is entirely NULL has no validity mask.
     if column.is_null(row) || column.data_type() == &DataType::Null {
         return Ok(Value::Null);
     }
     Ok(match column.data_type() {
         DataType::Boolean => column.as_boolean().value(row).into(),
-        DataType::Float64 => float(column.as_primitive::<Float64Type>().value(row)),
+        DataType::Float64 => float_value(column.as_primitive::<Float64Type>().value(row)),
         DataType::Float16 | DataType::Float32 => {
             let text = text(column, row)?;
             // Its own digits: those of the same number in 64 bits are more.
-            serde_json::from_str(&text).or_else(|_| text.parse().map(float)).unwrap_or_else(|_| text.into())
+            serde_json::from_str(&text).or_else(|_| text.parse().map(float_value)).unwrap_or_else(|_| text.into())
         }
         kind if kind.is_integer() => serde_json::from_str(&text(column, row)?).unwrap_or(Value::Null),
-        DataType::List(_) => values(&column.as_list::<i32>().value(row))?,
-        DataType::LargeList(_) => values(&column.as_list::<i64>().value(row))?,
-        DataType::FixedSizeList(..) => values(&column.as_fixed_size_list().value(row))?,
+        DataType::List(_) => column_values(&column.as_list::<i32>().value(row))?,
+        DataType::LargeList(_) => column_values(&column.as_list::<i64>().value(row))?,
+        DataType::FixedSizeList(..) => column_values(&column.as_fixed_size_list().value(row))?,
         DataType::Struct(fields) => {
             let parts = column.as_struct().columns();
-            let names = keys(fields.iter().map(|field| field.name().as_str()));
-            names.into_iter().zip(parts).map(|(name, part)| Ok((name, value(part, row)?))).collect::<Result<_>>()?
+            let names = unique_keys(fields.iter().map(|field| field.name().as_str()));
+            names
+                .into_iter()
+                .zip(parts)
+                .map(|(name, part)| Ok((name, cell_value(part, row)?)))
+                .collect::<Result<_>>()?
         }
         DataType::Map(..) => {
             let entries = column.as_map().value(row);
             let [names, parts] = [entries.column(0), entries.column(1)];
-            let pairs = (0..entries.len()).map(|at| Ok(json!([value(names, at)?, value(parts, at)?])));
+            let pairs = (0..entries.len()).map(|at| Ok(json!([cell_value(names, at)?, cell_value(parts, at)?])));
             pairs.collect::<Result<Vec<_>>>()?.into()
         }
         _ => text(column, row)?.into(),
@@ -125,7 +129,7 @@ impl Sink for Json<'_> {
             self.out.write_all(b"{")?;
             for (at, (key, column)) in self.keys.iter().zip(rows.columns()).enumerate() {
                 let comma = if at > 0 { "," } else { "" };
-                write!(self.out, "{comma}{}:{}", Value::from(key.as_str()), value(column, row)?)?;
+                write!(self.out, "{comma}{}:{}", Value::from(key.as_str()), cell_value(column, row)?)?;
             }
             self.out.write_all(b"}")?;
         }
@@ -140,7 +144,7 @@ impl Sink for Json<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Value, json, keys, value};
+    use super::{Value, cell_value, json, unique_keys};
     use datafusion::arrow::array::builder::{Int64Builder, MapBuilder, StringBuilder};
     use datafusion::arrow::array::{
         ArrayRef, Float32Array, Float64Array, Int64Array, ListArray, NullArray, StructArray,
@@ -151,7 +155,7 @@ mod tests {
     #[test]
     fn column_of_nulls_has_no_texts() {
         let column: ArrayRef = Arc::new(NullArray::new(2));
-        assert_eq!(value(&column, 1).unwrap(), Value::Null);
+        assert_eq!(cell_value(&column, 1).unwrap(), Value::Null);
     }
 
     #[test]
@@ -161,30 +165,33 @@ mod tests {
         let narrow: ArrayRef = Arc::new(Float32Array::from(values.map(|one| one as f32).to_vec()));
         let column: ArrayRef = Arc::new(Float64Array::from(values.to_vec()));
         for (row, wanted) in wanted.into_iter().enumerate() {
-            assert_eq!((value(&column, row).unwrap(), value(&narrow, row).unwrap()), (wanted.clone(), wanted));
+            assert_eq!(
+                (cell_value(&column, row).unwrap(), cell_value(&narrow, row).unwrap()),
+                (wanted.clone(), wanted)
+            );
         }
     }
 
     #[test]
     fn nested_values_keep_their_types() {
         let list: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([Some([Some(1), None])]));
-        assert_eq!(value(&list, 0).unwrap(), json!([1, null]));
+        assert_eq!(cell_value(&list, 0).unwrap(), json!([1, null]));
         let field = |name: &str| Arc::new(Field::new(name, DataType::Int64, true));
         let part = |n: i64| -> ArrayRef { Arc::new(Int64Array::from(vec![n])) };
         let structure: ArrayRef =
             Arc::new(StructArray::from(vec![(field("a"), part(1)), (field("b"), part(2)), (field("a"), part(3))]));
-        assert_eq!(value(&structure, 0).unwrap(), json!({"a": 1, "b": 2, "a_2": 3}));
+        assert_eq!(cell_value(&structure, 0).unwrap(), json!({"a": 1, "b": 2, "a_2": 3}));
         let mut map = MapBuilder::new(None, Int64Builder::new(), StringBuilder::new());
         map.keys().append_value(7);
         map.values().append_value("x");
         map.append(true).unwrap();
         let map: ArrayRef = Arc::new(map.finish());
-        assert_eq!(value(&map, 0).unwrap(), json!([[7, "x"]]));
+        assert_eq!(cell_value(&map, 0).unwrap(), json!([[7, "x"]]));
     }
 
     #[test]
     fn columns_of_one_name_get_different_keys() {
-        assert_eq!(keys(["a", "b", "a", "a"].into_iter()), ["a", "b", "a_2", "a_3"]);
-        assert_eq!(keys(["a", "a", "a_2", "a_2"].into_iter()), ["a", "a_3", "a_2", "a_2_2"]);
+        assert_eq!(unique_keys(["a", "b", "a", "a"].into_iter()), ["a", "b", "a_2", "a_3"]);
+        assert_eq!(unique_keys(["a", "a", "a_2", "a_2"].into_iter()), ["a", "a_3", "a_2", "a_2_2"]);
     }
 }

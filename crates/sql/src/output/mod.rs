@@ -61,18 +61,18 @@ impl<W: Write + Send> Sink for ParquetFile<W> {
 
 /// Why there is no result.
 #[derive(Debug)]
-pub enum Failed {
+pub enum OutputError {
     /// The query failed.
     Query(DataFusionError),
     /// Its rows could not be written.
     Output(anyhow::Error),
 }
 
-impl From<Failed> for anyhow::Error {
-    fn from(failed: Failed) -> Self {
+impl From<OutputError> for anyhow::Error {
+    fn from(failed: OutputError) -> Self {
         match failed {
-            Failed::Query(error) => error.into(),
-            Failed::Output(error) => error,
+            OutputError::Query(error) => error.into(),
+            OutputError::Output(error) => error,
         }
     }
 }
@@ -85,20 +85,20 @@ pub async fn write(
     mut rows: SendableRecordBatchStream,
     format: Format,
     out: &mut (dyn Write + Send),
-) -> Result<u64, Failed> {
+) -> Result<u64, OutputError> {
     let schema = rows.schema();
-    let mut sink = sink(schema, format, out).map_err(Failed::Output)?;
+    let mut sink = make_sink(schema, format, out).map_err(OutputError::Output)?;
     let mut count = 0;
     while let Some(batch) = rows.next().await {
-        let batch = batch.map_err(Failed::Query)?;
+        let batch = batch.map_err(OutputError::Query)?;
         count += batch.num_rows() as u64;
-        sink.rows(&batch).map_err(Failed::Output)?;
+        sink.rows(&batch).map_err(OutputError::Output)?;
     }
-    sink.finish().map_err(Failed::Output)?;
+    sink.finish().map_err(OutputError::Output)?;
     Ok(count)
 }
 
-fn sink<'a>(schema: SchemaRef, format: Format, out: &'a mut (dyn Write + Send)) -> Result<Box<dyn Sink + 'a>> {
+fn make_sink<'a>(schema: SchemaRef, format: Format, out: &'a mut (dyn Write + Send)) -> Result<Box<dyn Sink + 'a>> {
     Ok(match format {
         Format::Table if plan::Plan::is(&schema) => Box::new(plan::Plan::new(out)),
         Format::Table => Box::new(table::Table::new(schema, out)),
@@ -124,10 +124,10 @@ pub fn is_stdout(path: &Path) -> bool {
 /// Those of `fill`, and the file cannot be written; an existing file stays then.
 pub async fn whole_file<T>(
     path: &Path,
-    fill: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<T, Failed>,
-) -> Result<T, Failed> {
+    fill: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<T, OutputError>,
+) -> Result<T, OutputError> {
     let failed = |error: std::io::Error| {
-        Failed::Output(anyhow::Error::new(error).context(format!("writing {}", path.display())))
+        OutputError::Output(anyhow::Error::new(error).context(format!("writing {}", path.display())))
     };
     if is_stdout(path) {
         let mut out = std::io::BufWriter::new(std::io::stdout());
@@ -197,7 +197,7 @@ mod tests {
     use datafusion::arrow::array::TimestampSecondArray;
 
     #[test]
-    fn value_without_text_is_error() {
+    fn value_without_text_is_an_error() {
         let column: ArrayRef = Arc::new(TimestampSecondArray::from(vec![0, i64::MAX]));
         assert_eq!(text(&column, 0).unwrap(), "1970-01-01T00:00:00");
         assert!(text(&column, 1).is_err());

@@ -10,7 +10,7 @@ use std::io::Write;
 use unicode_width::UnicodeWidthStr;
 
 /// Rows that determine the widths.
-const MEASURED: usize = 1000;
+const MEASURED_ROWS: usize = 1000;
 
 pub struct Table<'a> {
     out: &'a mut (dyn Write + Send),
@@ -68,7 +68,7 @@ impl Sink for Table<'_> {
                 rows.columns().iter().map(|column| Ok(shown(&text(column, row)?))).collect::<Result<_>>()?;
             self.rows += 1;
             match &mut self.waiting {
-                Some(waiting) if waiting.len() < MEASURED => waiting.push(cells),
+                Some(waiting) if waiting.len() < MEASURED_ROWS => waiting.push(cells),
                 _ => {
                     self.begin()?;
                     self.line(&cells)?;

@@ -1,12 +1,12 @@
 //! A fleet's numbers in Prometheus' text format.
 
 use crate::fleets::log::Fleet;
-use crate::otlp::Sent;
+use crate::otlp::SentCounts;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// All of the metrics.
-pub fn text(fleet: &Fleet, sent: Option<Sent>) -> String {
+pub fn text(fleet: &Fleet, sent: Option<SentCounts>) -> String {
     let mut out = String::new();
     let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");

@@ -19,24 +19,24 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 
 /// Longest request head.
-const HEAD: usize = 8 << 10;
+const HEAD_BYTES_MAX: usize = 8 << 10;
 /// How long a client may take to send a request, and to accept a piece of the response.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A page younger than this is reused.
-const FRESH: Duration = Duration::from_secs(30);
+const PAGE_FRESH_DURATION: Duration = Duration::from_secs(30);
 /// Clients at once; more wait.
-const CLIENTS: usize = 64;
+const CLIENTS_MAX: usize = 64;
 /// Archives' pages that are cached.
-const PAGES: usize = 16;
+const CACHED_PAGES_MAX: usize = 16;
 
 /// A fleet's page may have its own style and an empty icon, and nothing else.
-const STRICT: &str =
+const FLEET_PAGE_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 /// An archive's page is drawn by its own script, and loads nothing.
-const DRAWN: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
+const ARCHIVE_PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
                      base-uri 'none'; form-action 'none'";
 
-struct Shared {
+struct SharedState {
     place: String,
     key: Option<Key>,
     page: Mutex<Option<(Instant, Arc<String>)>>,
@@ -69,9 +69,14 @@ pub async fn run(args: &fleet::args::Serve, print: fn(&str) -> Result<()>) -> Re
         let place = place.clone();
         tokio::spawn(async move { exporter.run(&place, print).await });
     }
-    let shared =
-        Arc::new(Shared { place: place.clone(), key, page: Mutex::default(), archives: Mutex::default(), exporter });
-    let room = Arc::new(Semaphore::new(CLIENTS));
+    let shared = Arc::new(SharedState {
+        place: place.clone(),
+        key,
+        page: Mutex::default(),
+        archives: Mutex::default(),
+        exporter,
+    });
+    let room = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
         let place = room.clone().acquire_owned().await.context("waiting for a place")?;
         let client = match listener.accept().await {
@@ -85,7 +90,7 @@ pub async fn run(args: &fleet::args::Serve, print: fn(&str) -> Result<()>) -> Re
         };
         let shared = shared.clone();
         tokio::spawn(async move {
-            if let Err(error) = serve(client, &shared).await {
+            if let Err(error) = serve_client(client, &shared).await {
                 let _ = print(&format!("{}\n", model::text::shown(&format!("{error:#}"))));
             }
             drop(place);
@@ -103,14 +108,14 @@ struct Answer {
 
 impl Answer {
     fn text(status: &'static str, body: String) -> Self {
-        Self { status, kind: "text/plain; charset=utf-8", policy: STRICT, body: Arc::new(body) }
+        Self { status, kind: "text/plain; charset=utf-8", policy: FLEET_PAGE_POLICY, body: Arc::new(body) }
     }
 }
 
-async fn serve(mut client: TcpStream, shared: &Shared) -> Result<()> {
+async fn serve_client(mut client: TcpStream, shared: &SharedState) -> Result<()> {
     let mut head = Vec::new();
-    let read = tokio::time::timeout(PATIENCE, async {
-        while head.len() < HEAD && !head.windows(4).any(|end| end == b"\r\n\r\n") {
+    let read = tokio::time::timeout(CLIENT_TIMEOUT, async {
+        while head.len() < HEAD_BYTES_MAX && !head.windows(4).any(|end| end == b"\r\n\r\n") {
             if client.read_buf(&mut head).await? == 0 {
                 break;
             }
@@ -121,7 +126,7 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> Result<()> {
         return Ok(());
     }
     let request = request::parse(&String::from_utf8_lossy(&head), shared.key.as_ref());
-    let (answer, failed) = match answer(request, shared).await {
+    let (answer, failed) = match make_answer(request, shared).await {
         Ok(answer) => (answer, None),
         // The reason is printed here, and not sent to the client.
         Err(error) => {
@@ -137,7 +142,7 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> Result<()> {
     );
     // A client that has gone or reads nothing is dropped.
     for piece in [head.as_bytes()].into_iter().chain(body.as_bytes().chunks(1 << 16)) {
-        if !matches!(tokio::time::timeout(PATIENCE, client.write_all(piece)).await, Ok(Ok(()))) {
+        if !matches!(tokio::time::timeout(CLIENT_TIMEOUT, client.write_all(piece)).await, Ok(Ok(()))) {
             return failed.map_or(Ok(()), Err);
         }
     }
@@ -145,7 +150,7 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> Result<()> {
     failed.map_or(Ok(()), Err)
 }
 
-async fn answer(request: Request, shared: &Shared) -> Result<Answer> {
+async fn make_answer(request: Request, shared: &SharedState) -> Result<Answer> {
     let html = "text/html; charset=utf-8";
     Ok(match request {
         Request::Refused(status) => Answer::text(status, format!("{status}\n")),
@@ -157,20 +162,21 @@ async fn answer(request: Request, shared: &Shared) -> Result<Answer> {
         Request::Page => {
             // Locked while it is made: a page takes one scan of the fleet, and all waiting clients get the same one.
             let mut page = shared.page.lock().await;
-            let fresh = page.as_ref().filter(|(made, _)| made.elapsed() < FRESH).map(|(_, page)| page.clone());
+            let fresh =
+                page.as_ref().filter(|(made, _)| made.elapsed() < PAGE_FRESH_DURATION).map(|(_, page)| page.clone());
             let body = match fresh {
                 Some(body) => body,
                 None => {
                     let fleet = Fleet::open(&shared.place).await?;
                     let engine = Engine::over_fleet(&fleet, Settings::default())?;
-                    let gathered = crate::report::gather(&engine).await?;
+                    let gathered = crate::report::gather_data(&engine).await?;
                     let link = |run: &str| fleet.info.keep_raw.then(|| format!("/archive/{run}"));
-                    let made = Arc::new(crate::report::drawn(&format!("Fleet {}", shared.place), &gathered, &link));
+                    let made = Arc::new(crate::report::draw_page(&format!("Fleet {}", shared.place), &gathered, &link));
                     *page = Some((Instant::now(), made.clone()));
                     made
                 }
             };
-            Answer { status: "200 OK", kind: html, policy: STRICT, body }
+            Answer { status: "200 OK", kind: html, policy: FLEET_PAGE_POLICY, body }
         }
         Request::Archive(run) => {
             let mut pages = shared.archives.lock().await;
@@ -182,7 +188,7 @@ async fn answer(request: Request, shared: &Shared) -> Result<Answer> {
                         return Ok(Answer::text("404 Not Found", format!("{why}\n")));
                     }
                     let made = Arc::new(archive_page::make(&fleet, &run).await?);
-                    if pages.len() >= PAGES
+                    if pages.len() >= CACHED_PAGES_MAX
                         && let Some(oldest) = pages.iter().min_by_key(|one| one.1.0).map(|one| one.0.clone())
                     {
                         pages.remove(&oldest);
@@ -191,7 +197,7 @@ async fn answer(request: Request, shared: &Shared) -> Result<Answer> {
                     made
                 }
             };
-            Answer { status: "200 OK", kind: html, policy: DRAWN, body }
+            Answer { status: "200 OK", kind: html, policy: ARCHIVE_PAGE_POLICY, body }
         }
     })
 }

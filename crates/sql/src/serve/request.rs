@@ -23,7 +23,7 @@ pub enum Request {
 pub struct Key([u8; 32]);
 
 /// Minimum length of a key.
-pub const SHORTEST: usize = 16;
+pub const KEY_CHARS_MIN: usize = 16;
 
 impl Key {
     /// The key in a file: its first line.
@@ -32,21 +32,21 @@ impl Key {
     /// It is too short to be one.
     pub fn parse(file: &str) -> Result<Self, String> {
         let key = file.lines().next().unwrap_or_default().trim();
-        if key.len() < SHORTEST {
+        if key.len() < KEY_CHARS_MIN {
             return Err(format!(
-                "its first line, the key, has {} characters; at least {SHORTEST} are needed",
+                "its first line, the key, has {} characters; at least {KEY_CHARS_MIN} are needed",
                 key.len()
             ));
         }
-        Ok(Self(hash(key.as_bytes())))
+        Ok(Self(sha256(key.as_bytes())))
     }
 
     fn is(&self, sent: &[u8]) -> bool {
-        hash(sent).iter().zip(self.0).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+        sha256(sent).iter().zip(self.0).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }
 }
 
-fn hash(bytes: &[u8]) -> [u8; 32] {
+fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
@@ -61,7 +61,7 @@ pub fn parse(head: &str, key: Option<&Key>) -> Request {
         headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|one| one.1).collect()
     };
     match key {
-        Some(key) if !headers_of("authorization").first().is_some_and(|sent| authorized(sent, key)) => {
+        Some(key) if !headers_of("authorization").first().is_some_and(|sent| is_authorized(sent, key)) => {
             return Request::Refused("401 Unauthorized");
         }
         // A second one could be forged (RFC 9112: a request has one).
@@ -97,23 +97,23 @@ fn own_name(host: &str) -> bool {
     ["localhost", "127.0.0.1", "[::1]"].contains(&name)
 }
 
-fn authorized(sent: &str, key: &Key) -> bool {
+fn is_authorized(sent: &str, key: &Key) -> bool {
     let (scheme, rest) = sent.split_once(' ').unwrap_or((sent, ""));
     let rest = rest.trim();
     if scheme.eq_ignore_ascii_case("bearer") {
         return key.is(rest.as_bytes());
     }
     // From a browser: the key is the password, the user name is ignored.
-    let Some(pair) = scheme.eq_ignore_ascii_case("basic").then(|| decoded(rest)).flatten() else { return false };
+    let Some(pair) = scheme.eq_ignore_ascii_case("basic").then(|| base64_decoded(rest)).flatten() else { return false };
     pair.iter().position(|&c| c == b':').is_some_and(|at| key.is(&pair[at + 1..]))
 }
 
 /// Base64 (RFC 4648), with or without its padding.
-fn decoded(text: &str) -> Option<Vec<u8>> {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+fn base64_decoded(text: &str) -> Option<Vec<u8>> {
+    const BASE64_ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut bits, mut have, mut out) = (0_u32, 0, Vec::new());
     for c in text.trim_end_matches('=').bytes() {
-        let value = ALPHABET.iter().position(|&known| known == c)?;
+        let value = BASE64_ALPHABET.iter().position(|&known| known == c)?;
         bits = bits << 6 | value as u32;
         have += 6;
         if have >= 8 {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn only_clients_with_key_are_answered() {
+    fn only_clients_with_the_key_are_answered() {
         let key = Key::parse("correct horse battery\nrest\n").unwrap();
         let with = |authorization: &str| parse(&head("GET /", authorization), Some(&key));
         assert_eq!(with("authorization: Bearer correct horse battery"), Request::Page);
