@@ -20,9 +20,6 @@ pub fn directory(target: &str) -> PathBuf {
 }
 
 /// A target's inputs, each with its name.
-///
-/// # Errors
-/// A file cannot be read, or is no packed one.
 pub fn kept(target: &str) -> io::Result<Vec<Kept>> {
     let directory = directory(target);
     let mut all = Vec::new();
@@ -42,9 +39,6 @@ pub fn kept(target: &str) -> io::Result<Vec<Kept>> {
 }
 
 /// Packs the files of a directory, in place of what was packed before; how many inputs and bytes it made.
-///
-/// # Errors
-/// A file cannot be read or written.
 pub fn pack(target: &str, from: &Path) -> io::Result<(usize, usize)> {
     let inputs: BTreeSet<Vec<u8>> = files(from)?.into_iter().map(std::fs::read).collect::<io::Result<_>>()?;
     let bytes = packed(&inputs);

@@ -40,7 +40,6 @@ pub struct Target {
     pub name: &'static str,
     /// Valid inputs, made by our own writers, from which others are made.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Tries one input.
     pub run: fn(&[u8]),
 }
 

@@ -55,9 +55,6 @@ values = [0, 0.05, 0.4]
 "#;
 
 /// A directory with the design in it, as `fake.toml`.
-///
-/// # Errors
-/// It cannot be made.
 pub fn directory() -> Result<TempDir> {
     let directory = tempfile::tempdir()?;
     std::fs::write(directory.path().join("fake.toml"), DESIGN)?;
@@ -69,14 +66,10 @@ pub struct Directory(TempDir);
 
 impl Directory {
     /// Creates one.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn new() -> Result<Self> {
         Ok(Self(directory()?))
     }
 
-    /// The directory.
     pub fn here(&self) -> &Path {
         self.0.path()
     }
@@ -97,9 +90,6 @@ impl Directory {
     }
 
     /// Runs the command and returns its exit status, stdout and stderr.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub fn messages(&self, words: &[&str]) -> Result<(Option<i32>, String, String)> {
         let Output { status, stdout, stderr } = self.command(words).output()?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -107,9 +97,6 @@ impl Directory {
     }
 
     /// Runs the command and returns its stdout.
-    ///
-    /// # Errors
-    /// It failed.
     pub fn run(&self, words: &[&str]) -> Result<String> {
         Ok(String::from_utf8(run(&mut self.command(words))?.stdout)?)
     }

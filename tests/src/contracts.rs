@@ -199,9 +199,6 @@ pub fn hold(name: &str, value: &Value) -> Result<()> {
 }
 
 /// Refuses a contract with fields whose content is unknown.
-///
-/// # Errors
-/// Lists these fields.
 pub fn complete(name: &str, contract: &str) -> Result<()> {
     match Contract::parse(contract).incomplete() {
         None => Ok(()),

@@ -45,7 +45,6 @@ pub fn archives(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(copies)
 }
 
-/// Copies a directory.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     run(Command::new("cp").arg("-r").arg(from).arg(to)).map(drop)
 }
@@ -85,7 +84,6 @@ pub fn text(path: &Path) -> &str {
     path.to_str().unwrap_or_default()
 }
 
-/// The rows of a result.
 pub fn answer(place: &str, statement: &str) -> Result<Vec<Value>> {
     let output = run(&mut sql(&[place, "--format", "json", statement]))?;
     let whole: Value = serde_json::from_slice(&output.stdout)?;
@@ -161,7 +159,6 @@ fn free_port() -> Result<u16> {
 }
 
 impl S3 {
-    /// Starts it.
     pub fn start() -> Result<Self> {
         let (port, directory) = (free_port()?, tempfile::tempdir()?);
         let mut command = Command::new(python());

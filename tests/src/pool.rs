@@ -18,7 +18,6 @@ pub fn pool(words: &[&str]) -> Command {
 /// A process whose first line is its address.
 pub struct Server {
     child: Child,
-    /// That line.
     pub says: String,
 }
 
@@ -179,13 +178,9 @@ pub fn status(socket: &Path) -> Result<(serde_json::Value, Option<i32>)> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Verb {
-    /// Read.
     Read = 0,
-    /// Write.
     Write = 1,
-    /// Flush.
     Flush = 3,
-    /// Trim.
     Trim = 4,
 }
 

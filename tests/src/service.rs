@@ -16,9 +16,6 @@ pub struct Service {
 
 impl Service {
     /// Starts it. Its output goes to `log`, which no other service may use: opening it empties it.
-    ///
-    /// # Errors
-    /// There is no such program.
     pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
         let file = fs::File::create(log).with_context(|| format!("creating {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -42,29 +39,21 @@ impl Service {
     }
 
     /// Whether it has ended.
-    ///
-    /// # Errors
-    /// The system does not report it.
     pub fn ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
 
     /// Requests its end, and waits for it.
-    ///
-    /// # Errors
-    /// It has ended already.
     pub fn end(&mut self) -> Result<()> {
         run(Command::new("kill").args(["-TERM", &self.child.id().to_string()]))?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Its output.
     pub fn printed(&self) -> String {
         fs::read(&self.log).map_or_else(|e| format!("({e})"), |bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Its process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

@@ -31,9 +31,6 @@ pub struct Ssh {
 
 impl Ssh {
     /// Starts it.
-    ///
-    /// # Errors
-    /// It does not listen.
     pub fn start() -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let at = |name: &str| directory.path().join(name).display().to_string();

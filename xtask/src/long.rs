@@ -22,7 +22,6 @@ const LIMIT_S: u64 = 15 * 60;
 /// Commits whose crates come first.
 const RECENT_COMMITS: &str = "-20";
 
-/// A long test.
 #[derive(Debug, Clone)]
 struct Test {
     program: Program,

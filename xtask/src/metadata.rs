@@ -5,7 +5,6 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
 
-/// A package of the workspace.
 #[derive(Debug, Default)]
 pub struct Package {
     /// The package's name; may differ from that of its directory.

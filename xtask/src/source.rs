@@ -10,7 +10,6 @@ use std::process::Command;
 pub struct File {
     /// Relative to the repository's root, with `/`.
     pub path: String,
-    /// Content.
     pub text: String,
 }
 
@@ -32,7 +31,6 @@ pub fn files(root: &Path, paths: &[String]) -> Vec<File> {
 }
 
 impl File {
-    /// Whether it is Rust.
     pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
     }

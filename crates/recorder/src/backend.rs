@@ -42,9 +42,6 @@ impl Backend {
 }
 
 /// Records through this backend; one that [writes](Backend::writes) nothing runs the command in the same way.
-///
-/// # Errors
-/// As [`record`].
 pub fn record_by(backend: Backend, request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
     match backend {
         Backend::None => run_untraced(request, context, notify),

@@ -16,7 +16,6 @@ const STORAGES: usize = 4;
 
 /// Started before the command runs, completed after it.
 pub struct Collector {
-    /// What goes into the archive.
     pub metadata: Metadata,
     counted: CountedDisks,
 }
@@ -185,7 +184,6 @@ fn on_no_disk(others: Vec<Environment>) -> Environment {
     facts
 }
 
-/// A fact of this run.
 pub fn fact(value: &str, unit: Option<&str>, source: &str) -> Fact {
     Fact {
         value: Some(value.into()),

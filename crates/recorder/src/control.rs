@@ -22,9 +22,7 @@ const LONGEST: usize = 256;
 /// Where commands come from and where answers go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Open descriptors.
     Descriptors(i32, Option<i32>),
-    /// FIFOs.
     Fifos(PathBuf, Option<PathBuf>),
 }
 

@@ -35,21 +35,16 @@ pub enum Error {
     NoFile {
         /// Its file and name.
         function: String,
-        /// Why not.
         source: crate::functions::NoFile,
     },
     /// Probes inside the command were requested and are not possible.
     #[error("the command cannot be probed inside: {why}; omit --probes inside to use uprobes")]
-    NotInside {
-        /// Why not.
-        why: String,
-    },
+    NotInside { why: String },
     /// A function that is to be an operation cannot be probed.
     #[error("--op {function}: {why}")]
     Function {
         /// Its file and name.
         function: String,
-        /// Why not.
         why: String,
     },
     /// The system refused something.
@@ -69,33 +64,21 @@ pub enum Error {
     /// The archive does not exist any more.
     #[error("{} was removed while it was being written; the recording is lost", archive.shown())]
     Removed {
-        /// The archive.
         archive: PathBuf,
         /// What could not be written.
         source: archive::Error,
     },
     /// The tables cannot be written.
     #[error("writing the tables of {}", dir.shown())]
-    Tables {
-        /// The archive.
-        dir: PathBuf,
-        /// Why not.
-        source: archive::Error,
-    },
+    Tables { dir: PathBuf, source: archive::Error },
     /// A file cannot be imported.
     #[error("{}: {why}", file.shown())]
-    Foreign {
-        /// The file.
-        file: PathBuf,
-        /// Why not.
-        why: String,
-    },
+    Foreign { file: PathBuf, why: String },
     /// The metadata in `meta.json` cannot be read or written.
     #[error("meta.json: the metadata of the recording is damaged: {0}")]
     Metadata(#[from] serde_json::Error),
 }
 
-/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 pub struct Import {
     /// The file; for blktrace one per disk.
     pub files: Vec<PathBuf>,
-    /// The archive to make.
     pub output: PathBuf,
     /// Stores SQL with its literals.
     pub keep_sql: bool,
@@ -33,7 +32,6 @@ pub struct Import {
     pub facts: Environment,
 }
 
-/// The result of an import.
 #[derive(Debug, Clone, Default)]
 pub struct Imported {
     /// The kind of file.
@@ -52,7 +50,6 @@ pub struct Imported {
     pub damaged: u64,
     /// What the user should know about how it was read.
     pub notes: Vec<String>,
-    /// Operations found.
     pub operations: u64,
     /// Layers without any events in the trace.
     pub blind: Vec<Layer>,

@@ -19,7 +19,6 @@ const LEFT: &[&str] = &["tables", ".tmp", "lock"];
 /// What is run on the device.
 #[derive(Debug, Clone, Copy)]
 pub struct Incoming<'a> {
-    /// The device.
     pub place: &'a DeviceAddress,
     /// This program for devices of other processors.
     pub binaries: &'a [PathBuf],
@@ -27,7 +26,6 @@ pub struct Incoming<'a> {
     pub files: &'a [(String, Vec<u8>)],
     /// The words after the program's name; its archive is [`THERE`].
     pub words: &'a [String],
-    /// The archive's place here.
     pub output: &'a Path,
     /// Whether it outlives the connection.
     pub detached: Option<Detached<'a>>,
@@ -45,28 +43,18 @@ pub enum NotBrought {
     Unreachable(#[from] Unreachable),
     /// The directory for it cannot be created.
     #[error("cannot create {}: {source}", .here.shown())]
-    NoPlace {
-        /// The path of that directory.
-        here: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    NoPlace { here: PathBuf, source: std::io::Error },
     /// The archive was received, but cannot be moved to its place.
     #[error("the archive received from {from} is in {}", .here.shown())]
     Aside {
-        /// The device.
         from: DeviceAddress,
         /// Where it is.
         here: PathBuf,
-        /// Why.
         source: Box<crate::Error>,
     },
 }
 
 /// Runs it until it ends; returns how it ended, and whether an archive was received.
-///
-/// # Errors
-/// See [`NotBrought`].
 pub fn bring(
     incoming: &Incoming<'_>,
     context: &Context,
@@ -105,9 +93,6 @@ pub fn bring(
 }
 
 /// Writes facts that this side knows into the received archive, next to those from the device itself.
-///
-/// # Errors
-/// The archive cannot be read or written.
 pub fn keep_facts(archive: &Path, facts: impl IntoIterator<Item = (String, Fact)>) -> crate::Result<()> {
     let mut meta = Meta::read(archive)?;
     if meta.kind == ArchiveKind::Trace {

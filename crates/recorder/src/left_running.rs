@@ -13,7 +13,6 @@ const NAMED: usize = 5;
 pub struct Process {
     /// Its number in `/proc`.
     pub pid: u32,
-    /// Its name.
     pub name: String,
 }
 

@@ -64,9 +64,6 @@ impl Libraries {
     }
 
     /// Returns those that a recording without a [`Session`] can probe when it begins.
-    ///
-    /// # Errors
-    /// There is no such command.
     pub fn find(request: &Request) -> Result<(Self, Vec<Found>), LaunchError> {
         let finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
         let inside = Watch::none(&"the ftrace backend has uprobes only".into());

@@ -62,18 +62,12 @@ pub type DiskCounters = (u32, u64, u64, Vec<u64>);
 
 impl Metadata {
     /// Loads the metadata of an archive; empty if its recorder was killed before it was written.
-    ///
-    /// # Errors
-    /// It exists and cannot be read.
     pub fn load(meta: &Meta) -> Result<Self> {
         let value = meta.extra.get(KEY).cloned();
         Ok(value.map_or_else(|| Ok(Self::default()), serde_json::from_value)?)
     }
 
     /// Stores it in `meta`, which the caller writes.
-    ///
-    /// # Errors
-    /// It has no JSON form.
     pub fn store(&self, meta: &mut Meta) -> Result<()> {
         meta.extra.insert(KEY.into(), serde_json::to_value(self)?);
         Ok(())

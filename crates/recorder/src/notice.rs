@@ -9,7 +9,6 @@ use model::text::ShownPath as _;
 use std::fmt;
 use std::path::PathBuf;
 
-/// A single notice.
 #[derive(Debug)]
 pub enum Notice {
     /// A file with a function that is to be an operation may throw exceptions or panic. One that leaves the function ends the
@@ -17,23 +16,17 @@ pub enum Notice {
     MayThrow {
         /// The program or library.
         path: PathBuf,
-        /// The function.
         function: String,
     },
     /// The kernel has what these probes attach to, but refused them.
     ProbesRefused {
-        /// Number of probes.
         count: usize,
-        /// The first of them.
         probe: String,
         /// Why the first was refused.
         how: String,
     },
     /// The probes are attached, and record nothing.
-    AttachedOnly {
-        /// Number of probes.
-        probes: usize,
-    },
+    AttachedOnly { probes: usize },
     /// The recording uses ftrace.
     ByFtrace {
         /// Why not through eBPF.
@@ -42,54 +35,25 @@ pub enum Notice {
     /// An archive existed at the place of the new one.
     KeptOld(MovedArchive),
     /// The process to record is a kernel thread, which makes no calls and runs no statements.
-    KernelThread {
-        /// Its number.
-        pid: u32,
-        /// Its name, if it has one.
-        name: Option<String>,
-    },
+    KernelThread { pid: u32, name: Option<String> },
     /// The command does not end, but the recording does.
     CommandGoesOn,
     /// The command ended, and processes that it started continue, unrecorded.
     LeftRunning(LeftRunning),
     /// A line was received that is not a command to a recording.
-    UnknownCommand {
-        /// The line.
-        line: String,
-    },
+    UnknownCommand { line: String },
     /// The log ran out of room, and the recording ended early.
-    LogFull {
-        /// Why.
-        why: String,
-    },
+    LogFull { why: String },
     /// No process of the requested name existed or started.
-    NoSuchProcess {
-        /// The name.
-        name: String,
-    },
+    NoSuchProcess { name: String },
     /// The events are kept, but there is no room for their tables.
-    NotLinked {
-        /// The archive.
-        archive: PathBuf,
-        /// Why.
-        error: Error,
-    },
+    NotLinked { archive: PathBuf, error: Error },
     /// An archive's `meta.json` is missing or damaged; its events are linked without it.
     MetaUnreadable(archive::Error),
     /// The metadata in `meta.json` is damaged; the events are linked without it.
-    MetadataDamaged {
-        /// The archive.
-        archive: PathBuf,
-        /// Why.
-        error: Error,
-    },
+    MetadataDamaged { archive: PathBuf, error: Error },
     /// An archive has no tables, or none of its whole log; its events are being linked.
-    Linking {
-        /// The archive.
-        archive: PathBuf,
-        /// Why.
-        why: Occasion,
-    },
+    Linking { archive: PathBuf, why: Occasion },
     /// An archive's log has lost a part since its tables were made.
     LogCut(archive::Error),
 }
@@ -173,5 +137,4 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Receives notices.
 pub type Notify<'a> = &'a dyn Fn(Notice);

@@ -28,7 +28,6 @@ pub struct Preset {
     otherwise: &'static [&'static str],
 }
 
-/// All presets.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "postgres",
@@ -96,7 +95,6 @@ pub fn named(name: &str) -> Option<&'static Preset> {
 pub enum Operation {
     /// A function of a program or library.
     Function(PathBuf, String),
-    /// A preset.
     Preset(&'static Preset),
 }
 

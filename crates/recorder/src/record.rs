@@ -22,14 +22,11 @@ use std::time::{Duration, Instant};
 /// the timer, not a wake-up by record, sets the pace (a wake-up alone takes the INSERT rate to 0.45).
 const DRAIN_EVERY: Duration = Duration::from_millis(20);
 
-/// The result of a recording.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recorded {
     /// Status of the command, 0 if there was none.
     pub status: i32,
-    /// Records stored.
     pub records: u64,
-    /// Records lost.
     pub lost: u64,
     /// Number of operations found; `None` if there was no room for the tables.
     pub operations: Option<u64>,

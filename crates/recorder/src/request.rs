@@ -32,7 +32,6 @@ pub enum Probes {
     /// Inside, or the recording fails. Processes that are already running are probed inside only with this, and otherwise by
     /// uprobes.
     Inside,
-    /// By uprobes.
     Uprobe,
 }
 
@@ -48,7 +47,6 @@ impl Probes {
 /// A recording to be made.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The archive to make.
     pub output: PathBuf,
     /// The processes whose operations are recorded.
     pub target: Target,

@@ -14,9 +14,6 @@ const META: &[u8] = include_bytes!("../sample/meta.json");
 const EVENTS: &[u8] = include_bytes!("../sample/events.log");
 
 /// Writes it to `to`, replacing an existing archive.
-///
-/// # Errors
-/// It cannot be written.
 pub fn unpack(to: &Path) -> Result<()> {
     let meta = Meta::parse(Path::new("sample"), META)?;
     Archive::create(to, &meta, true)?;

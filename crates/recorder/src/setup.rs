@@ -72,9 +72,6 @@ impl Setup {
 }
 
 /// Lets the command run, loading the object into it if no loader does.
-///
-/// # Errors
-/// The command could not be run.
 pub fn release(child: &mut Child, session: &mut Session, libraries: &mut Libraries) -> Result<()> {
     if let Some(inside) = session.inside().filter(|inside| inside.follows()) {
         match child.release_followed(inside.implanter())? {

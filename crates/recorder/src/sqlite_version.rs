@@ -13,7 +13,6 @@ use std::ffi::CString;
 /// A probed file that contains SQLite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probed {
-    /// Its path.
     pub path: String,
     /// The file's identity, if known.
     pub file: Option<Identity>,
@@ -26,7 +25,6 @@ pub struct Probed {
 pub struct Identity {
     /// `None` if stat returns a different number than the kernel's records: then the inode alone decides.
     pub dev: Option<Dev>,
-    /// Inode.
     pub ino: u64,
 }
 

@@ -77,9 +77,6 @@ const POINTS: usize = 200_000;
 
 /// Builds the page of recordings, of which `window` is shown individually: ns from the first operation. The data of one is freed
 /// before the next is loaded.
-///
-/// # Errors
-/// An archive cannot be read.
 pub fn recordings(opened: &[(Archive, String)], window: Option<(u64, u64)>) -> Result<String, Error> {
     let mut data = Vec::new();
     let mut series = Vec::new();
@@ -110,18 +107,12 @@ fn together(series: Vec<(RecordingSeries, Option<HostClock>)>) -> Value {
 }
 
 /// Builds the page of two compared recordings.
-///
-/// # Errors
-/// An archive cannot be read.
 pub fn compared(opened: &[(Archive, String); 2], diff: &Diff) -> Result<String, Error> {
     let data = opened.iter().map(|(archive, title)| recording(&Rows::load(archive)?, title, None));
     Ok(pages_with(&data.collect::<Result<Vec<_>, _>>()?, &serde_json::to_value(diff)?))
 }
 
 /// Builds the page of one recording.
-///
-/// # Errors
-/// The archive cannot be read.
 pub fn recording_page(archive: &Archive, title: &str) -> Result<String, Error> {
     Ok(page(&recording(&Rows::load(archive)?, title, None)?))
 }

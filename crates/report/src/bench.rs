@@ -8,9 +8,6 @@ const TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_s
 const STYLE: &str = concat!(include_str!("../../../web/style.css"), include_str!("../../../web/bench.css"));
 
 /// Builds the page of a benchmark: one HTML document in UTF-8 without external references.
-///
-/// # Errors
-/// It cannot be written as JSON.
 pub fn bench_page(title: &str, page: &Page) -> serde_json::Result<String> {
     Ok(bench_page_of(title, &serde_json::to_value(page)?))
 }

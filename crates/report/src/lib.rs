@@ -48,9 +48,6 @@ pub struct PageData<'a> {
 
 impl<'a> PageData<'a> {
     /// Builds the page's contents for a recording. The figures' columns are packed.
-    ///
-    /// # Errors
-    /// A part cannot be written as JSON.
     pub fn of(
         title: &'a str,
         summary: &Summary,

@@ -8,9 +8,6 @@ use std::path::{Component, Path};
 use std::process::Stdio;
 
 /// Whether there can be a page of this archive.
-///
-/// # Errors
-/// Why not, for people.
 pub fn possible(fleet: &Fleet, run: &str) -> std::result::Result<(), String> {
     if !fleet.state.runs.contains(run) {
         return Err(format!("the fleet has no archive {run}"));

@@ -74,9 +74,6 @@ fn output_format(args: &Sql) -> Result<Format> {
 }
 
 /// `fathom sql`.
-///
-/// # Errors
-/// With a message for people.
 pub fn run(args: &Sql) -> Result<()> {
     let request = parse_request(args)?;
     let format = output_format(args)?;
@@ -154,9 +151,6 @@ fn explain_statement(statement: &str) -> String {
 const EXPLAIN: &str = "EXPLAIN\n";
 
 /// Threads for the engine; 0: as many as there are CPUs.
-///
-/// # Errors
-/// No threads are available.
 pub fn runtime(threads: usize) -> Result<Runtime> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -174,9 +168,6 @@ pub struct OpenedEngine {
 }
 
 /// Opens the archives or the fleet that these words name.
-///
-/// # Errors
-/// With a message for people.
 pub async fn open(places: &[String], read_only: bool, settings: Settings, scratch: &Scratch) -> Result<OpenedEngine> {
     if let [place] = places
         && (place.contains("://") || open::is_fleet(Path::new(place)))

@@ -97,9 +97,6 @@ pub struct Engine {
 
 impl Engine {
     /// A session without tables.
-    ///
-    /// # Errors
-    /// The engine cannot be set up.
     pub fn new(settings: Settings) -> Result<Self> {
         let mut config =
             SessionConfig::new().with_information_schema(true).with_default_catalog_and_schema("fathom", "public");
@@ -127,9 +124,6 @@ impl Engine {
     }
 
     /// A session over archives.
-    ///
-    /// # Errors
-    /// As [`Engine::new`].
     pub fn over(archives: &Archives, settings: Settings) -> Result<Self> {
         let engine = Self::new(settings)?;
         for table in TABLES {
@@ -144,9 +138,6 @@ impl Engine {
     }
 
     /// A session over a fleet.
-    ///
-    /// # Errors
-    /// As [`Engine::new`].
     pub fn over_fleet(fleet: &Fleet, settings: Settings) -> Result<Self> {
         let engine = Self::new(settings)?;
         let (url, store) = fleet.store.for_engine()?;

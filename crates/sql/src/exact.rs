@@ -29,9 +29,6 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 use std::sync::Arc;
 
 /// Makes a session compute with integers exactly, or not at all.
-///
-/// # Errors
-/// The session accepts no planner.
 pub fn register(context: &mut SessionContext) -> Result<()> {
     use datafusion::execution::FunctionRegistry as _;
     context.register_expr_planner(Arc::new(Planner)).context("setting up whole numbers")?;

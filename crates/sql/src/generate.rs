@@ -61,9 +61,6 @@ impl Change {
 }
 
 /// Makes the recordings.
-///
-/// # Errors
-/// A source cannot be read, or the directory cannot be written.
 pub fn run(args: &Generate) -> Result<()> {
     std::fs::create_dir(&args.directory).with_context(|| format!("creating {}", args.directory.display()))?;
     let sources = args.sources.iter().map(|dir| Ok(Archive::open(dir)?)).collect::<Result<Vec<_>>>()?;

@@ -19,7 +19,6 @@ use crate::tables::{Part, Parts};
 pub struct OpenedArchive {
     /// The archive as it was given.
     pub archive: Archive,
-    /// Its identity.
     pub identity: Identity,
     /// Its tables in the current version, if its own are older.
     rewritten: Option<PathBuf>,
@@ -199,7 +198,6 @@ impl Archives {
         Ok(Self(Arc::new(opened)))
     }
 
-    /// The archives.
     pub fn all(&self) -> &[OpenedArchive] {
         &self.0
     }

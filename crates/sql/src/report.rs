@@ -58,7 +58,6 @@ pub struct Day {
 /// One statement on one device.
 #[derive(Debug, Default, Clone)]
 pub struct Series {
-    /// Its days, in order.
     pub days: Vec<Day>,
     executions: i64,
     time_ns: f64,
@@ -122,7 +121,6 @@ fn cell_text(batch: &RecordBatch, column: usize, row: usize) -> String {
     datafusion::arrow::util::display::array_value_to_string(batch.column(column), row).unwrap_or_default()
 }
 
-/// The data of a page.
 pub struct ReportData {
     all: All,
     archives: Sources,
@@ -172,9 +170,6 @@ fn shown_devices(devices: &BTreeMap<String, Series>) -> Vec<(&String, &Series)> 
 }
 
 /// Queries the data of a page, and looks for changes.
-///
-/// # Errors
-/// A query fails.
 pub async fn gather_data(engine: &Engine) -> Result<ReportData> {
     let mut all = All::new();
     for batch in query_rows(engine, DAILY_QUERY).await? {

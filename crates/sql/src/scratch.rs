@@ -22,11 +22,9 @@ static OWN_DIRECTORIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// What a directory is for.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose {
-    /// A query.
     Query = 0,
     /// Archives from a device.
     Device = 1,
-    /// A page.
     Page = 2,
 }
 
@@ -39,9 +37,6 @@ pub struct HeldDirectory {
 
 impl HeldDirectory {
     /// Creates a directory in TMPDIR; first removes those left by killed processes.
-    ///
-    /// # Errors
-    /// It cannot be created.
     pub fn new(purpose: Purpose) -> io::Result<Self> {
         Self::new_in(&std::env::temp_dir(), purpose)
     }
@@ -69,7 +64,6 @@ impl HeldDirectory {
         }
     }
 
-    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

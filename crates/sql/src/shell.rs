@@ -199,9 +199,6 @@ fn history_path() -> Option<PathBuf> {
 }
 
 /// Reads statements from the terminal until Ctrl-D.
-///
-/// # Errors
-/// The terminal cannot be read.
 pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -> Result<()> {
     let config = Config::builder().completion_type(CompletionType::List).auto_add_history(true).build();
     let mut editor: Editor<Names, DefaultHistory> = Editor::with_config(config)?;

@@ -82,11 +82,8 @@ pub struct Machine {
 pub(super) struct Device<'a> {
     /// The daemon's program.
     pub daemon: &'a str,
-    /// Its root.
     pub root: &'a Path,
-    /// Its userland.
     pub userland: &'a Userland,
-    /// Its architecture.
     pub arch: Arch,
 }
 

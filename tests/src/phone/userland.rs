@@ -18,7 +18,6 @@ pub fn cache() -> PathBuf {
 pub struct Userland {
     /// The shell, linked statically.
     pub shell: PathBuf,
-    /// The tools.
     pub toybox: PathBuf,
     /// Passes requests for one directory to another, by FUSE.
     pub bindfs: Option<PathBuf>,

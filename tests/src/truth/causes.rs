@@ -16,7 +16,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The list.
 const LIST: &str = include_str!("../../../experiments/causes/causes.toml");
 /// From this share of the program's time without a CPU on, by the kernel's count, scheduling delay is not a false finding: half of the
 /// threshold of `explain`, which is relative to the statements' time only.
@@ -29,7 +28,6 @@ const ROUNDS: usize = 6;
 /// Causes and healthy workloads.
 #[derive(Debug, Deserialize)]
 pub struct List {
-    /// Causes.
     pub cause: Vec<Cause>,
     /// Workloads without any.
     pub healthy: Vec<Cause>,
@@ -55,12 +53,10 @@ pub struct Cause {
     pub amount: Value,
     /// How long writes and flushes take, us, where that matters.
     pub device: Option<[Value; 2]>,
-    /// Mount options.
     #[serde(default)]
     pub mount: String,
     /// The same without the cause.
     pub mount_without: Option<String>,
-    /// Arguments of mkfs.
     #[serde(default)]
     pub mkfs: Vec<String>,
     /// Whether the size of the finding has a truth to compare with.
@@ -79,9 +75,6 @@ fn yes() -> bool {
 }
 
 /// The list in the repository.
-///
-/// # Errors
-/// It cannot be parsed.
 pub fn list() -> Result<List> {
     toml::from_str(LIST).context("experiments/causes/causes.toml")
 }
@@ -345,9 +338,6 @@ fn run_of(cause: &Cause, archive: &Path, report: &Value) -> Result<Run> {
 }
 
 /// Records a workload with its cause, and without it.
-///
-/// # Errors
-/// A program failed.
 pub fn trial(place: &Place, cause: &Cause, random: &mut Random) -> Result<Trial> {
     let mut with = Settings::draw(random);
     with.set("rows", json!(0));
@@ -427,7 +417,6 @@ fn fastest(bare: &BTreeMap<&str, Vec<f64>>, rounds: impl Fn(usize) -> bool) -> O
     Some((of("with")?, of("without")?))
 }
 
-/// The page of results.
 pub fn page(
     causes: &[(Cause, Vec<Trial>)],
     healthy: &[(Cause, Vec<Vec<String>>)],

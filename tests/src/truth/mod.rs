@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The program.
 const WORKLOAD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/workload.py");
 
 /// Where trials have their files: a temporary directory, or one in which they are kept.
@@ -32,26 +31,17 @@ pub struct Place {
 
 impl Place {
     /// Creates the place; the archives are kept in `keep`, if that is given.
-    ///
-    /// # Errors
-    /// A directory cannot be made.
     pub fn new(keep: Option<PathBuf>) -> Result<Self> {
         keep.iter().try_for_each(std::fs::create_dir_all).context("--keep")?;
         Ok(Self { keep, temporary: tempfile::tempdir()? })
     }
 
     /// A directory for one trial.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn trial(&self) -> Result<TempDir> {
         Ok(tempfile::Builder::new().prefix("truth").tempdir_in(self.temporary.path())?)
     }
 
     /// Keeps the files of a trial, if requested. `said` describes it and its outcome.
-    ///
-    /// # Errors
-    /// It cannot be moved.
     pub fn done(&self, trial: TempDir, name: &str, said: &str) -> Result<()> {
         let Some(keep) = &self.keep else { return Ok(()) };
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -73,17 +63,12 @@ pub struct Disk {
     pub at_once: Option<u64>,
     /// The most requests that the block layer has in flight on it (`nr_requests`).
     pub requests: Option<u64>,
-    /// Mount options.
     pub mount: String,
-    /// Arguments of mkfs.
     pub mkfs: Vec<String>,
 }
 
 impl Disk {
     /// Makes it.
-    ///
-    /// # Errors
-    /// See [`SlowDisk::create`].
     pub fn make(&self, directory: &Path) -> Result<SlowDisk> {
         let options = Options { mount: self.mount.clone(), mkfs: self.mkfs.clone(), ..Options::default() };
         let disk = SlowDisk::create(directory, self.takes_us, self.tail, self.at_once.unwrap_or(1), &options)?;
@@ -118,7 +103,6 @@ impl Settings {
         own
     }
 
-    /// Sets one setting.
     pub fn set(&mut self, name: &str, value: Value) {
         self.0.insert(name.into(), value);
     }
@@ -142,7 +126,6 @@ impl Settings {
 pub struct Prepared {
     /// The program and the wrapper that runs it.
     pub argv: Vec<String>,
-    /// Its database.
     pub database: PathBuf,
     /// A file, elsewhere, that it creates when its statements begin.
     pub begun: PathBuf,
@@ -168,9 +151,6 @@ pub fn recorded<T>(
 }
 
 /// The same without recording: returns the program's own report.
-///
-/// # Errors
-/// It failed.
 pub fn unrecorded(directory: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<Value> {
     let (prepared, report) = prepare(directory, name, disk, settings)?;
     run(Command::new(&prepared.argv[0]).args(&prepared.argv[1..]))?;
@@ -324,7 +304,6 @@ pub fn stop_on_interrupt() {
     }
 }
 
-/// Whether to stop.
 pub fn stopped() -> bool {
     STOPPED.load(Ordering::Relaxed)
 }

@@ -16,7 +16,6 @@ const BYTES: u64 = 64 << 20;
 /// The disk, removed when dropped: first the disk, then its server.
 #[derive(Debug)]
 pub struct SlowDisk {
-    /// The disk.
     pub disk: LoopDisk,
     server: Server,
 }
@@ -79,9 +78,6 @@ impl SlowDisk {
     }
 
     /// Switches to the given service times, which do not apply while the file system and the database are made.
-    ///
-    /// # Errors
-    /// It has stopped serving.
     pub fn slow(&self) -> Result<()> {
         let mut stdin = self.server.child.stdin.as_ref().context("its input")?;
         stdin.write_all(b"slow\n").context("slowing slowdisk.py")?;

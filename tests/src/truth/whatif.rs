@@ -30,7 +30,6 @@ pub struct Change {
 /// Service times of writes by many programs, us.
 const SLOWLY: Option<(u64, u64)> = Some((4000, 8000));
 
-/// The changes.
 pub fn changes() -> Vec<Change> {
     let mode = |mode: &'static str| vec![("journal_mode", json!(mode))];
     let off = || vec![("synchronous", json!("off"))];
@@ -172,14 +171,10 @@ pub fn changes() -> Vec<Change> {
     ]
 }
 
-/// One trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trial {
-    /// The time before, ns.
     pub before: f64,
-    /// The predicted time.
     pub predicted: f64,
-    /// The actual time.
     pub after: f64,
     /// The same for each statement's median execution, predicted and actual: without the few slow ones of a busy machine.
     pub usual: [f64; 2],
@@ -225,9 +220,6 @@ impl Drop for Hogs {
 }
 
 /// Predicts, makes the change, and compares.
-///
-/// # Errors
-/// A program failed.
 pub fn trial(place: &Place, change: &Change, random: &mut Random) -> Result<Trial> {
     let base = Settings::draw(random).with(&change.base);
     let after = base.with(&change.after);
@@ -283,7 +275,6 @@ fn medians(statements: &Value, times: &str) -> Result<f64> {
     Ok(all.iter().filter_map(|s| Some(s["count"].as_f64()? * s[times]["p50"].as_f64()?)).sum())
 }
 
-/// The page of results.
 pub fn page(all: &[(Change, Vec<Trial>)], missing: &Missing, how: &str) -> String {
     let ms = |ns: f64| format!("{:.1}", ns / 1e6);
     let mut rows: Vec<(f64, String)> = Vec::new();

@@ -159,9 +159,6 @@ impl Test {
 }
 
 /// Copies what the page is made of, for a test of generated files.
-///
-/// # Errors
-/// A file cannot be copied.
 #[cfg(test)]
 pub fn copy_sources(from: &Path, to: &Path) -> Result<()> {
     let pages = std::fs::read_dir(from.join(results::RESULTS_DIRECTORY))?.flatten().map(|entry| entry.path());

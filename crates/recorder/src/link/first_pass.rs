@@ -8,7 +8,6 @@ use model::{Event, Record};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The result of the first pass.
 pub struct Known {
     /// The marks, and the losses.
     pub marks_and_losses: Vec<Event>,

@@ -29,12 +29,9 @@ use model::{Context, Event, LossSource, Record};
 use std::path::{Path, PathBuf};
 use tables::Tables;
 
-/// The result of linking.
 #[derive(Debug, Clone, Copy)]
 pub struct Linked {
-    /// Events read.
     pub events: u64,
-    /// Operations found.
     pub operations: u64,
 }
 
@@ -56,9 +53,6 @@ pub(crate) fn link_if_room(dir: &Path, full: bool, context: &Context, notify: No
 
 /// Makes the tables of the archive at `dir` from its log. The caller holds its lock: there is only one place for unfinished
 /// tables.
-///
-/// # Errors
-/// The log cannot be read, or the tables cannot be written.
 pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Linked> {
     let mut meta = Meta::read(dir).or_else(|error| without_meta(dir, error, notify))?;
     let metadata = Metadata::load(&meta).unwrap_or_else(|error| {

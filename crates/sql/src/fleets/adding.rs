@@ -12,9 +12,6 @@ use std::io::Write;
 use std::path::Path;
 
 /// `fathom fleet add`; false if an archive was skipped.
-///
-/// # Errors
-/// With a message for people.
 pub async fn run(args: &Add) -> Result<bool> {
     let (mut here, mut sources) = (Vec::new(), Vec::new());
     for word in &args.archives {

@@ -86,9 +86,6 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
 }
 
 /// Merges, then removes unneeded files that are older than `grace_ns`.
-///
-/// # Errors
-/// The store fails.
 pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<CollectResult> {
     // A store that is too full to merge has space again once unneeded files are removed; then the error is reported.
     let merged = merge(fleet, 2).await;

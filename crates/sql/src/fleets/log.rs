@@ -161,9 +161,6 @@ impl Fleet {
     }
 
     /// Removes files that were written for a commit that failed.
-    ///
-    /// # Errors
-    /// The store fails.
     pub async fn discard(&self, files: &[DataFile]) -> Result<()> {
         // Their names were never published; should one be in the fleet nonetheless, it stays.
         for file in files.iter().filter(|file| !self.state.files.contains_key(&file.path)) {
@@ -173,9 +170,6 @@ impl Fleet {
     }
 
     /// Returns the files that are missing, or differ from what was written.
-    ///
-    /// # Errors
-    /// The store fails.
     pub async fn damaged(&self) -> Result<Vec<String>> {
         let mut damaged = Vec::new();
         for file in self.state.files.values() {
@@ -194,9 +188,6 @@ impl Fleet {
     }
 
     /// Writes all commits so far as one file, from which the next reader starts.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub async fn checkpoint(&self) -> Result<()> {
         let bytes = serde_json::to_vec(&self.state.to_checkpoint())?;
         // An earlier writer wrote the same bytes.

@@ -22,9 +22,6 @@ use std::io::Write;
 use std::path::Path;
 
 /// `fathom fleet`; false if something was left out.
-///
-/// # Errors
-/// With a message for people.
 pub fn run(args: &Arguments) -> Result<bool> {
     crate::ask::runtime(0)?.block_on(async {
         tokio::select! {
@@ -36,9 +33,6 @@ pub fn run(args: &Arguments) -> Result<bool> {
 }
 
 /// `fathom serve`.
-///
-/// # Errors
-/// With a message for people.
 pub fn serve(args: &fleet::args::Serve) -> Result<bool> {
     crate::ask::runtime(0)?.block_on(async {
         tokio::select! {

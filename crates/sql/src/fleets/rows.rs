@@ -113,9 +113,6 @@ impl Files {
     }
 
     /// Adds a row, with the leading columns, to its table.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub fn push(&mut self, table: &'static TableInfo, row: Vec<Cell>) -> Result<()> {
         if !self.open.contains_key(table.name) {
             self.open.insert(table.name, File::create(&self.store, in_fleet(table))?);
@@ -132,9 +129,6 @@ impl Files {
     }
 
     /// Completes the files and moves them into place, where no commit names them yet.
-    ///
-    /// # Errors
-    /// One cannot be written.
     pub async fn finish(self) -> Result<Vec<DataFile>> {
         let mut whole = Vec::new();
         for (table, mut file) in self.open {
@@ -159,9 +153,6 @@ impl Files {
 }
 
 /// CRC-32 of a file, which is rewound first.
-///
-/// # Errors
-/// It cannot be read.
 pub fn checksum(file: &mut std::fs::File) -> Result<u32> {
     file.rewind()?;
     let (mut sum, mut bytes) = (crc32fast::Hasher::new(), vec![0; 1 << 20]);

@@ -100,9 +100,6 @@ impl Store {
     }
 
     /// The store for the engine, and its URL there.
-    ///
-    /// # Errors
-    /// The URL is invalid.
     pub fn for_engine(&self) -> Result<(ObjectStoreUrl, Arc<dyn ObjectStore>)> {
         let url =
             if self.local.is_some() { ObjectStoreUrl::local_filesystem() } else { ObjectStoreUrl::parse(&self.url)? };
@@ -136,9 +133,6 @@ impl Store {
     }
 
     /// Fetches a file into a temporary one.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub async fn fetch(&self, path: &str) -> Result<File> {
         if let Some(here) = self.local_path(path) {
             return File::open(&here).with_context(|| format!("reading {}", here.display()));
@@ -154,9 +148,6 @@ impl Store {
     }
 
     /// Creates a temporary file that may become one of the fleet's.
-    ///
-    /// # Errors
-    /// It cannot be created.
     pub fn temporary(&self) -> Result<NamedTempFile> {
         let Some(directory) = self.local_path(TEMPORARY_DIRECTORY) else {
             let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,18 +164,12 @@ impl Store {
     }
 
     /// Puts a complete file in place, where nothing else may be.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub async fn put_file(&self, file: NamedTempFile, path: &str) -> Result<()> {
         self.bring(file, path, false).await
     }
 
     /// Puts a complete file in place, even if another writer has put the same there. At no moment is the file missing, since that writer
     /// may have committed it.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub async fn replace_file(&self, file: NamedTempFile, path: &str) -> Result<()> {
         self.bring(file, path, true).await
     }
@@ -243,9 +228,6 @@ impl Store {
     }
 
     /// Creates a small file if none of that name exists; returns false if one does.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub async fn put_new(&self, path: &str, bytes: Vec<u8>) -> Result<bool> {
         let to = || format!("writing {path}");
         if let Some(here) = self.local_path(path) {
@@ -282,18 +264,12 @@ impl Store {
     }
 
     /// The files below a directory of the fleet.
-    ///
-    /// # Errors
-    /// They cannot be listed.
     pub async fn list(&self, directory: &str) -> Result<Vec<Listed>> {
         self.list_after(directory, None).await
     }
 
     /// The files below a directory whose names come after that of a file, which a store finds without listing earlier
     /// ones.
-    ///
-    /// # Errors
-    /// They cannot be listed.
     pub async fn list_after(&self, directory: &str, after: Option<&str>) -> Result<Vec<Listed>> {
         let (below, cut) = (self.location(directory), self.prefix.as_ref().len());
         let found = match after {
@@ -314,9 +290,6 @@ impl Store {
     }
 
     /// Removes a file; a missing one counts as removed.
-    ///
-    /// # Errors
-    /// It cannot be removed.
     pub async fn delete(&self, path: &str) -> Result<()> {
         if let Some(s3) = &self.s3 {
             return remove_object(s3, &self.location(path)).await.with_context(|| format!("removing {path}"));
@@ -328,9 +301,6 @@ impl Store {
     }
 
     /// Removes the leftovers of writers that were killed more than `grace_ns` ago; returns how many files.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
     pub fn sweep(&self, grace_ns: u64) -> Result<u64> {
         let Some(directory) = self.local_path(TEMPORARY_DIRECTORY).filter(|directory| directory.is_dir()) else {
             return Ok(0);

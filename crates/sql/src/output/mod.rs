@@ -25,9 +25,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Prints a text on standard output, at once.
-///
-/// # Errors
-/// Standard output cannot be written.
 pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)

@@ -14,7 +14,6 @@ pub const VERSION: u32 = 0x0100_0001;
 /// The longest data of a message.
 pub const MOST: usize = 256 << 10;
 
-/// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     pub command: u32,
