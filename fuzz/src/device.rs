@@ -156,7 +156,7 @@ pub fn passwords() -> Vec<Vec<u8>> {
     ]
 }
 
-/// /etc/passwd and /etc/group, a zero between them. Whatever they say, the numbers stay those that were asked for.
+/// /etc/passwd and /etc/group, a zero between them. Whatever they say, the numbers stay those that were requested.
 pub fn user(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (passwd, group) = text.split_once('\0').unwrap_or((&text, ""));

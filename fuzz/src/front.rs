@@ -140,7 +140,7 @@ const DEPTH: u32 = 4;
 /// Bytes of each.
 const BLOCK: u32 = 512;
 
-/// A server's whole side of a session: greeting, the export, and replies in another order than asked for.
+/// A server's whole side of a session: greeting, the export, and replies in another order than the requests.
 pub fn replies() -> Vec<Vec<u8>> {
     let (_, mut bytes) = serve(&{
         let mut says = 3_u32.to_be_bytes().to_vec();

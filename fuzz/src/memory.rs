@@ -21,7 +21,7 @@ unsafe impl GlobalAlloc for Limited {
             // Standard error is not buffered, so that this takes no memory.
             let _ = writeln!(
                 std::io::stderr(),
-                "{} bytes were asked for at once, in input {}",
+                "{} bytes were requested at once, in input {}",
                 layout.size(),
                 TRYING.load(Ordering::Relaxed)
             );

@@ -42,10 +42,7 @@ pub fn lane_of(cases: Vec<Case>, side_by_side: usize) -> ExitCode {
             let long = name.starts_with("long::");
             let skip = move || needs.as_ref().err().map(|reason| println!("SKIP {name}: {reason}")).is_some();
             let ignored = long || skip();
-            let test = move || match long && skip() {
-                true => Ok(()),
-                false => run().map_err(|e| Failed::from(format!("{e:#}"))),
-            };
+            let test = move || if long && skip() { Ok(()) } else { run().map_err(|e| Failed::from(format!("{e:#}"))) };
             Trial::test(name, test).with_ignored_flag(ignored)
         })
         .collect();

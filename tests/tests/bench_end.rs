@@ -114,7 +114,7 @@ fn run_files() -> Result<()> {
     Ok(())
 }
 
-/// Tests every verb that writes a file besides an archive.
+/// Tests every verb that writes a file other than an archive.
 fn no_room() -> Result<()> {
     let directory = Directory::new()?;
     run(&mut directory.command(&["bench", "run", "fake.toml", "--blocks=2"]))?;

@@ -357,7 +357,7 @@ fn after_a_kill() -> Result<()> {
     Ok(())
 }
 
-/// Other files that trace-cmd writes besides events (switches of the function tracer) may be refused; events need none
+/// Other files that trace-cmd writes in addition to events (switches of the function tracer) may be refused; events need none
 /// of them. It reads the kernel's symbols twice, and fails if their size changed, as it does when another recording loads its programs.
 const TRACE_CMD: &str = r#"
 set -e

@@ -176,7 +176,7 @@ fn named(limit: Injected) -> Result<()> {
         let over = made_over_a_link(&limit, (needed - right).min(runs - made))?;
         for (begin, end, limits) in over.runs {
             let right_name = limits[0]["cause"] == limit.cause;
-            // A link that was late still has the injected limit, but may have another besides.
+            // A link that was late still has the injected limit, but may have another one, too.
             let too_late = over.too_late.clone().filter(|_| !right_name);
             if let Some(why) = pulse.missed(begin, end)?.or(too_late) {
                 void += 1;
@@ -184,9 +184,10 @@ fn named(limit: Injected) -> Result<()> {
                 continue;
             }
             made += 1;
-            match right_name {
-                true => right += 1,
-                false => println!("run {made}, not {}: {limits:#}", limit.cause),
+            if right_name {
+                right += 1;
+            } else {
+                println!("run {made}, not {}: {limits:#}", limit.cause);
             }
         }
         if right >= needed || made == runs {
@@ -348,16 +349,13 @@ impl Group {
         std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
         let group = Self(dir);
         let (period_us, quota_us) = (100_000, percent * 1000);
-        match one.exists() {
-            true => {
-                std::fs::write(group.0.join("cpu.cfs_period_us"), period_us.to_string())?;
-                std::fs::write(group.0.join("cpu.cfs_quota_us"), quota_us.to_string())?;
-            }
-            false => {
-                // The controller may be enabled for children already.
-                let _ = std::fs::write(root.join("cgroup.subtree_control"), "+cpu");
-                std::fs::write(group.0.join("cpu.max"), format!("{quota_us} {period_us}"))?;
-            }
+        if one.exists() {
+            std::fs::write(group.0.join("cpu.cfs_period_us"), period_us.to_string())?;
+            std::fs::write(group.0.join("cpu.cfs_quota_us"), quota_us.to_string())?;
+        } else {
+            // The controller may be enabled for children already.
+            let _ = std::fs::write(root.join("cgroup.subtree_control"), "+cpu");
+            std::fs::write(group.0.join("cpu.max"), format!("{quota_us} {period_us}"))?;
         }
         Ok(group)
     }

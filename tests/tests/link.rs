@@ -52,10 +52,7 @@ fn main() -> ExitCode {
 /// Whether a link can be created here, or why not.
 fn possible() -> Result<(), String> {
     let output = link(&[], "true").map_err(|e| format!("{e:#}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_string()),
-    }
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_string()) }
 }
 
 /// Runs a shell script on the client's end.
@@ -486,7 +483,7 @@ mod fixed {
     /// Bytes that may be in flight at the end of a run: the queue, the packet being sent, the line (10 ms at the rate), and what is sent
     /// until the reset arrives (as much again).
     pub const UNDER_WAY: f64 = (100.0 + 1.0) * PACKET + 2.0 * RATE * 0.01 / 8.0;
-    /// Upper bound of what both ends exchange besides the flow, in its direction, bytes: settings, clocks, results.
+    /// Upper bound of what both ends exchange in addition to the flow, in its direction, bytes: settings, clocks, results.
     pub const BESIDE: f64 = 64.0 * 1024.0;
     pub const SECONDS: f64 = 2.0;
 }

@@ -213,7 +213,7 @@ fn interrupted() -> Result<()> {
     json(&["run", &serving.at, "--duration", "1"]).map(drop)
 }
 
-/// Waits until the client has a data connection or flow besides its control connection: then its run begins.
+/// Waits until the client has a data connection or flow in addition to its control connection: then its run begins.
 fn begun(serving: &Serving) -> Result<()> {
     let port: u16 = serving.at.rsplit(':').next().context("a port")?.parse()?;
     let (own, established) = (format!(":{port:04X} "), " 01 ");

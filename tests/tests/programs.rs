@@ -93,7 +93,7 @@ fn static_binary() -> Result<()> {
     Ok(())
 }
 
-/// As many write transactions as INSERTs, besides those of a recording without INSERTs (the table, the WAL).
+/// As many write transactions as INSERTs, in addition to those of a recording without INSERTs (the table, the WAL).
 fn stripped_binary(modes: &[&str]) -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let binary = directory.path().join("application");

@@ -3,7 +3,7 @@
 //!
 //! # The one C compiler for aarch64
 //!
-//! Fathom's only C besides its BPF programs is the bundled SQLite. For a foreign musl target that needs a compiler and
+//! Fathom's only C apart from its BPF programs is the bundled SQLite. For a foreign musl target that needs a compiler and
 //! musl's headers, but no linker and no libc: Rust's musl targets bring their own `libc.a` and start files, and
 //! `rust-lld` links them. The compiler is clang, which the BPF programs need anyway and which supports every target;
 //! the headers are those of Debian's `musl-dev` for arm64, fetched through our own apt state directory and only unpacked

@@ -85,9 +85,10 @@ impl Control {
                 let fifo = |path: &PathBuf| {
                     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.shown()));
                     let file = File::options().read(true).write(true).open(path).map_err(named)?;
-                    match file.metadata()?.file_type().is_fifo() {
-                        true => Ok(file),
-                        false => Err(named(io::Error::other("not a FIFO; mkfifo makes one"))),
+                    if file.metadata()?.file_type().is_fifo() {
+                        Ok(file)
+                    } else {
+                        Err(named(io::Error::other("not a FIFO; mkfifo makes one")))
                     }
                 };
                 (fifo(commands)?, answers.as_ref().map(fifo).transpose()?)

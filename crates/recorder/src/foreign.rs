@@ -49,9 +49,10 @@ pub(crate) fn files(named: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
             return Err(Error::Foreign { file: file.clone(), why });
         }
         let siblings = if is_blktrace || bytes.is_empty() { of_other_cpus(file) } else { Vec::new() };
-        match siblings.is_empty() {
-            true => alone.push(bytes),
-            false => paths.extend(siblings),
+        if siblings.is_empty() {
+            alone.push(bytes);
+        } else {
+            paths.extend(siblings);
         }
     }
     // A shell's `sda.blktrace.*` names each of them.
@@ -71,10 +72,11 @@ fn read(file: &Path) -> Result<Vec<u8>> {
         return Err(Error::Foreign { file: file.to_owned(), why });
     }
     let bytes = std::fs::read(file).doing(|| format!("reading {}", file.shown()))?;
-    match perfetto::ftrace::is_gzip(&bytes) {
-        true => perfetto::ftrace::unzip(&bytes)
-            .map_err(|error| Error::Foreign { file: file.to_owned(), why: error.to_string() }),
-        false => Ok(bytes),
+    if perfetto::ftrace::is_gzip(&bytes) {
+        perfetto::ftrace::unzip(&bytes)
+            .map_err(|error| Error::Foreign { file: file.to_owned(), why: error.to_string() })
+    } else {
+        Ok(bytes)
     }
 }
 
@@ -165,10 +167,12 @@ fn gather(files: &[Vec<u8>], bytes: &[u8]) -> std::result::Result<Gathered, Refu
     if all.iter().any(|bytes| blktrace::is(bytes)) {
         return blktrace::read(&all);
     }
-    match () {
-        () if text::is(bytes) => text::read(bytes),
-        () if perfetto::ftrace::is(bytes) => perfetto::ftrace::read(bytes),
-        () => Err(Refused::Empty(SUPPORTED)),
+    if text::is(bytes) {
+        text::read(bytes)
+    } else if perfetto::ftrace::is(bytes) {
+        perfetto::ftrace::read(bytes)
+    } else {
+        Err(Refused::Empty(SUPPORTED))
     }
 }
 

@@ -136,10 +136,8 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     archive.recorded_by("ftrace", why);
     archive.complete(&finished, &marked.events, &libraries, notify)?;
     context.clear_progress();
-    let operations = match request.link {
-        true => link::link_if_room(output, archive.log.full.is_some(), context, notify)?,
-        false => None,
-    };
+    let operations =
+        if request.link { link::link_if_room(output, archive.log.full.is_some(), context, notify)? } else { None };
     Ok(Recorded::of(request, &stop, &archive.log, "ftrace", finished.lost, operations))
 }
 

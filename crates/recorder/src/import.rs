@@ -66,7 +66,7 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
     let first = request.files.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
     let trace = Foreign::open(&files, first, request.machine)?;
     let mut meta = Meta::new(archive::ArchiveKind::Trace, archive::unix_now_ns(), Vec::new());
-    // Made beside its place, so that an import that fails or is killed leaves what was there.
+    // Made next to its place, so that an import that fails or is killed leaves what was there.
     let here = unfinished(&request.output);
     let done = store(request, &here, context, notify, &trace, &mut meta);
     let moved = done.and_then(|done| {

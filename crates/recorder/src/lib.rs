@@ -16,7 +16,7 @@
 //! | `new_archive` | the archive while it is being recorded |
 //! | `event_log`, `log_writer` | the processing of a record before it is stored, and the thread that stores it |
 //! | `observed` | what is learned from passing records |
-//! | `collect`, `disk_counters`, `sqlite_facts`, `sqlite_version` | facts about the machine besides the events |
+//! | `collect`, `disk_counters`, `sqlite_facts`, `sqlite_version` | facts about the machine in addition to the events |
 //! | `ftrace` | a recording without BPF |
 //! | `import` | a trace made by another tool |
 //! | [`incoming`] | an archive that is made on a device |

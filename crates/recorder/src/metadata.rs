@@ -1,4 +1,4 @@
-//! What an archive of a trace stores besides its events, as the field `surroundings` of its `meta.json`: everything that the linker
+//! What an archive of a trace stores in addition to its events, as the field `surroundings` of its `meta.json`: everything that the linker
 //! needs and the log does not contain, so that linking again, on another machine, gives the same tables.
 
 use crate::Result;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Its name in `meta.json`.
 const KEY: &str = "surroundings";
 
-/// What is known besides the events. Disks are named by their device numbers, times are CLOCK_BOOTTIME in ns.
+/// What is known in addition to the events. Disks are named by their device numbers, times are CLOCK_BOOTTIME in ns.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Metadata {
     /// Fathom's own process.

@@ -100,9 +100,12 @@ impl<'a> NewArchive<'a> {
         let output = &self.request.output;
         let written = self.meta.write(output);
         self.room = None;
-        written.map_err(|source| match archive::log::path(output).is_file() {
-            true => Error::NoMeta(source),
-            false => Error::Removed { archive: output.clone(), source },
+        written.map_err(|source| {
+            if archive::log::path(output).is_file() {
+                Error::NoMeta(source)
+            } else {
+                Error::Removed { archive: output.clone(), source }
+            }
         })
     }
 }

@@ -160,10 +160,8 @@ pub(crate) fn record_since(why: &str, request: &Request, context: &Context, noti
     let marked = marks.read().doing(|| "reading the command's marks".into())?;
     archive.recorded_by("ebpf", why);
     archive.complete(&finished, &marked.events, &libraries, notify)?;
-    let operations = match request.link {
-        true => link::link_if_room(output, archive.log.full.is_some(), context, notify)?,
-        false => None,
-    };
+    let operations =
+        if request.link { link::link_if_room(output, archive.log.full.is_some(), context, notify)? } else { None };
     Ok(Recorded::of(request, &stop, &archive.log, "eBPF", finished.lost, operations))
 }
 

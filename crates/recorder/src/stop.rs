@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn interrupted_recording_of_lasting_command_has_status_130() {
         let context = Context::silent();
-        assert_eq!(status_after_grace(&context, Some(Duration::ZERO)), 0, "its time was over, as asked for");
+        assert_eq!(status_after_grace(&context, Some(Duration::ZERO)), 0, "its time was over, as requested");
         context.cancel_flag().store(true, Ordering::Relaxed);
         assert_eq!(status_after_grace(&context, None), 130);
     }

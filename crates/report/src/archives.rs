@@ -44,7 +44,7 @@ pub enum Error {
 pub enum Content {
     /// Recordings only.
     Recordings,
-    /// Network runs, with recordings made beside them.
+    /// Network runs, with the recordings made during them.
     NetworkRuns,
     /// Benchmarks only.
     Benchmarks,
@@ -134,7 +134,7 @@ fn recording<'a>(rows: &Rows, title: &'a str, window: Option<(u64, u64)>) -> Res
     Ok(PageData::with_parts(title, &summary, timeline, parts, scatter, &counts, &explanation)?)
 }
 
-/// Builds the page of network runs: the numbers of all, and their flows on one axis with recordings made beside them.
+/// Builds the page of network runs: the numbers of all, and their flows on one axis with the recordings made during them.
 ///
 /// # Errors
 /// An archive cannot be read, or the runs cannot be combined on one page.

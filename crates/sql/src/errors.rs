@@ -7,10 +7,14 @@ use model::text::shown;
 
 /// An error and its causes, some of which already contain the text of the next.
 pub fn full_text(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.is_empty() {
-        true => cause,
-        false if said.contains(&cause) => said,
-        false => format!("{said}: {cause}"),
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| {
+        if text.is_empty() {
+            cause
+        } else if text.contains(&cause) {
+            text
+        } else {
+            format!("{text}: {cause}")
+        }
     })
 }
 

@@ -182,16 +182,18 @@ impl AggregateUDFImpl for Total {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Answer<Box<dyn Accumulator>> {
-        match of_integers(&args.return_field) {
-            true => Ok(Box::new(One(self.engine.accumulator(widened_args(&args))?))),
-            false => self.engine.accumulator(args),
+        if of_integers(&args.return_field) {
+            Ok(Box::new(One(self.engine.accumulator(widened_args(&args))?)))
+        } else {
+            self.engine.accumulator(args)
         }
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Answer<Vec<FieldRef>> {
-        match of_integers(&args.return_field) {
-            true => self.engine.state_fields(StateFieldsArgs { return_field: wide_field(&args.return_field), ..args }),
-            false => self.engine.state_fields(args),
+        if of_integers(&args.return_field) {
+            self.engine.state_fields(StateFieldsArgs { return_field: wide_field(&args.return_field), ..args })
+        } else {
+            self.engine.state_fields(args)
         }
     }
 
@@ -200,16 +202,18 @@ impl AggregateUDFImpl for Total {
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Answer<Box<dyn GroupsAccumulator>> {
-        match of_integers(&args.return_field) {
-            true => Ok(Box::new(Many(self.engine.create_groups_accumulator(widened_args(&args))?))),
-            false => self.engine.create_groups_accumulator(args),
+        if of_integers(&args.return_field) {
+            Ok(Box::new(Many(self.engine.create_groups_accumulator(widened_args(&args))?)))
+        } else {
+            self.engine.create_groups_accumulator(args)
         }
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Answer<Box<dyn Accumulator>> {
-        match of_integers(&args.return_field) && !args.is_distinct {
-            true => Ok(Box::new(One(self.engine.create_sliding_accumulator(widened_args(&args))?))),
-            false => self.engine.create_sliding_accumulator(args),
+        if of_integers(&args.return_field) && !args.is_distinct {
+            Ok(Box::new(One(self.engine.create_sliding_accumulator(widened_args(&args))?)))
+        } else {
+            self.engine.create_sliding_accumulator(args)
         }
     }
 

@@ -376,9 +376,8 @@ pub fn trial(place: &Place, cause: &Cause, random: &mut Random) -> Result<Trial>
             unlimited(&limits(disk.disk.path())?);
             let inject = *inject && cause.inject.as_deref() != Some("tail");
             let label = if round == 0 { (*name).to_owned() } else { format!("{name}{round}") };
-            let (archive, report) = recorded(own.path(), &label, &disk, settings, |prepared| match inject {
-                true => cause.injected(amount, &disk.disk, prepared),
-                false => Ok(Injected::Nothing),
+            let (archive, report) = recorded(own.path(), &label, &disk, settings, |prepared| {
+                if inject { cause.injected(amount, &disk.disk, prepared) } else { Ok(Injected::Nothing) }
             })?;
             let run = run_of(cause, &archive, &report)?;
             if done.get(name).is_none_or(|fastest| run.statements_ns < fastest.statements_ns) {

@@ -267,7 +267,7 @@ impl Missing {
             }
             Some((End::Time(budget), done)) => {
                 out += &format!(
-                    "**{}, as many as {:.0} minutes allowed**, each thing in turn; {} had been asked for at most.\n\n",
+                    "**{}, as many as {:.0} minutes allowed**, each subject in turn; at most {} were requested.\n\n",
                     model::counted(done, "trial"),
                     budget.as_secs_f64() / 60.0,
                     self.trials

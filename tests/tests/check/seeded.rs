@@ -217,9 +217,10 @@ pub fn needs(name: &str) -> Result<(), String> {
     let program = PROGRAMS.iter().find(|p| p.name == name).ok_or("no such program")?;
     program.needs.iter().try_for_each(|needed| installed(needed))?;
     let import = || Command::new("/usr/bin/python3").args(["-c", "import django"]).output();
-    match name == "django" && !import().is_ok_and(|output| output.status.success()) {
-        true => Err("python3-django is not installed".into()),
-        false => Ok(()),
+    if name == "django" && !import().is_ok_and(|output| output.status.success()) {
+        Err("python3-django is not installed".into())
+    } else {
+        Ok(())
     }
 }
 

@@ -1,5 +1,5 @@
-//! Where the time of an operation went, beside the program's own clocks: every kind of operation with every kind of wait, at its begin, in
-//! the middle and at its end (`programs/waiting.py`).
+//! Where the time of an operation went, compared with the program's own clocks: every kind of operation with every kind of wait, at its
+//! begin, in the middle and at its end (`programs/waiting.py`).
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::truth::slowdisk::SlowDisk;

@@ -1,4 +1,4 @@
-//! Calls by name and by file, beside the program's own counts; what a sync waited for beside what it is charged for.
+//! Calls by name and by file, compared with the program's own counts; what a sync waited for, compared with what it is charged for.
 
 use super::operations;
 use anyhow::{Context, Result, ensure};

@@ -95,7 +95,7 @@ pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Linked>
     Ok(Linked { events, operations })
 }
 
-/// Writes what is known besides the events, and what only all events together show.
+/// Writes what is known in addition to the events, and what only all events together show.
 fn put_metadata(metadata: &Metadata, accounts: &Accounts, tables: &mut Tables) {
     let stacks = std::mem::take(&mut tables.stacks);
     stacks.rows().for_each(|row| tables.put(&row));

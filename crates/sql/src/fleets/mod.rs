@@ -80,7 +80,7 @@ async fn run_verb(verb: &FleetVerb) -> Result<bool> {
         FleetVerb::Report(args) => {
             let to_stdout = crate::output::is_stdout(&args.output);
             if to_stdout && args.pages {
-                bail!("--pages writes to a directory beside the page, and -o - has none: give the page a name");
+                bail!("--pages needs -o FILE: it writes to a directory next to the page");
             }
             let fleet = Fleet::open(&args.fleet).await?;
             let engine = Engine::over_fleet(&fleet, Settings::default())?;

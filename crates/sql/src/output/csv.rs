@@ -26,9 +26,10 @@ impl Sink for Csv<'_> {
                 }
                 let value = text(column, row)?;
                 // A negative number is not a formula.
-                match column.data_type().is_numeric() {
-                    true => self.0.write_all(value.as_bytes())?,
-                    false => self.0.write_all(csv_text(&value).as_bytes())?,
+                if column.data_type().is_numeric() {
+                    self.0.write_all(value.as_bytes())?;
+                } else {
+                    self.0.write_all(csv_text(&value).as_bytes())?;
                 }
             }
             self.0.write_all(b"\r\n")?;

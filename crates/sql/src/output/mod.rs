@@ -1,4 +1,4 @@
-//! A result as text or file: a table for people, CSV, JSON and Parquet for programs.
+//! A result as text or file: a table to read, CSV, JSON and Parquet for programs.
 //!
 //! Rows are written as they come, so that a result may be larger than memory. Texts come from traced programs and are thus
 //! untrusted: in a table they cannot control the terminal, in CSV they are not formulas.

@@ -38,9 +38,10 @@ impl<'a> Table<'a> {
             }
             // By width on a terminal: a character of East Asian scripts takes two columns.
             let blank = " ".repeat(width.saturating_sub(cell.width()));
-            match right {
-                true => line.extend([blank.as_str(), cell]),
-                false => line.extend([cell, blank.as_str()]),
+            if right {
+                line.extend([blank.as_str(), cell]);
+            } else {
+                line.extend([cell, blank.as_str()]);
             }
         }
         Ok(writeln!(self.out, "{}", line.trim_end())?)
