@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("long::dex_file_matches_jar_results", jdk().and_then(|()| dex_tools()), dex),
         ("android_canvas_draws_exact_pixels", jdk().and_then(|()| dex_tools()).and_then(|()| robolectric()), canvas),
-        ("robolectric_is_mode_of_drawing_and_sqlite", jdk().and_then(|()| robolectric()), mode),
+        ("robolectric_is_a_mode_of_drawing_and_sqlite", jdk().and_then(|()| robolectric()), mode),
         ("android_database_behind_launcher_keeps_contents", jdk().and_then(|()| robolectric()), behind_launcher),
     ];
     lane(cases)

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         ("recordings_export_to_perfetto_and_text", Ok(()), other_formats),
         ("output_dash_is_stdout_for_files_and_refused_for_directories", Ok(()), dash),
         ("path_with_line_break_stays_one_line_of_message", Ok(()), line_break),
-        ("samples_of_manual_have_form_of_show", Ok(()), samples),
+        ("samples_of_the_manual_have_the_form_of_show", Ok(()), samples),
     ];
     lane(cases)
 }

@@ -47,9 +47,9 @@ fn main() -> ExitCode {
         ("benchmark_is_refused_with_its_own_verb", Ok(()), benchmarks_are_refused),
         ("fail_on_passes_only_what_was_compared", Ok(()), fail_on),
         ("sides_of_recordings_need_with", Ok(()), sides),
-        ("long::slower_program_is_told_by_four_recordings_each", needs(), slower_program),
+        ("long::slower_program_is_found_by_four_recordings_each", needs(), slower_program),
         ("long::single_changes_are_named_first", needs(), single::named_first),
-        ("long::equal_sides_are_rarely_told_apart", needs(), equal_sides),
+        ("long::equal_sides_are_rarely_called_different", needs(), equal_sides),
     ];
     lane(cases)
 }

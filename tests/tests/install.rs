@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("installed_program_runs_and_has_man_pages", installed("bash"), installs),
-        ("fathom_sql_is_installed_beside_fathom_or_named_as_missing", Ok(()), installs_sql),
+        ("fathom_sql_is_installed_next_to_fathom_or_named_as_missing", Ok(()), installs_sql),
     ];
     lane(cases)
 }

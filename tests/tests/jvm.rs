@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         ("wrong_result_fails_without_score", java(), wrong_result),
         ("canvas_draws_exact_pixels", java(), figures),
         ("killed_jvm_leaves_no_files", java(), killed),
-        ("closed_pipe_is_no_error_and_full_stdout_is", java(), read_enough),
+        ("closed_pipe_is_no_error_but_full_stdout_is", java(), read_enough),
         ("missing_java_names_package", Ok(()), no_java),
         ("native_modes_print_contract_lines", Ok(()), native),
     ];

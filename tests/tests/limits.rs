@@ -117,7 +117,7 @@ fn main() -> ExitCode {
             let (link, run) = (&["--delay", "10ms", "--gso", "off"], &["--cc", "bbr"]);
             named(Injected { cause: "policer", link, run, before: POLICER, seconds: 4.0, ..Injected::default() })
         }),
-        ("queue_of_four_packets_is_shallow_buffer", bed(), || {
+        ("queue_of_four_packets_is_a_shallow_buffer", bed(), || {
             let (link, run) = (&["--delay", "10ms", "--rate", "10mbit", "--queue", "4"], &["--cc", "cubic"]);
             named(Injected { cause: "shallow_buffer", link, run, seconds: 5.0, ..Injected::default() })
         }),

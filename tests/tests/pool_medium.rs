@@ -17,7 +17,7 @@ use std::time::Duration;
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("flush_longer_than_timeout_keeps_node_and_blocks_no_read", slow(), || slow_medium(SHORT)),
-        ("damage_met_by_coordinator_is_told_by_both_ends_and_scrub", Ok(()), damaged),
+        ("damage_is_reported_by_both_ends_and_by_scrub", Ok(()), damaged),
         ("full_medium_is_named_until_it_has_room", ext4(), full),
         ("long::sd_card_takes_700_mb_with_default_settings", slow(), || slow_medium(LONG)),
     ];

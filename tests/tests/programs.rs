@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         ("outermost_of_ten_nested_functions_have_no_end", with("cc"), || both_ways(deep_functions)),
         ("earliest_of_many_cursors_have_no_end", with("python3"), many_cursors),
         ("function_inside_statement_is_charged_its_flushes", with("sqlite3"), || both_ways(function_in_statement)),
-        ("recording_overhead_is_reported_apart", with("sqlite3"), own_part),
+        ("recording_overhead_is_reported_separately", with("sqlite3"), own_part),
         ("jvm_with_seeking_sqlite_is_recorded", with("java").and_then(|()| jdbc()), old_driver),
         ("jvm_with_stripped_sqlite_is_inferred_from_files", with("java").and_then(|()| jdbc()), stripped_driver),
         ("child_runs_as_sudo_caller", root(), sudo_user),

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         ("endless_stack_ends_and_says_why", needs().and_then(|()| installed("cc")), stacks::of_endless_stack),
         ("hostile_function_name_steers_nothing", needs().and_then(|()| installed("objcopy")), stacks::of_hostile_name),
         (
-            "function_passed_over_on_stack_is_told",
+            "function_skipped_on_the_stack_is_reported",
             needs().and_then(|()| installed("musl-gcc")),
             stacks::of_static_program,
         ),
