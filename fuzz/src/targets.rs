@@ -217,7 +217,7 @@ pub fn memories() -> Vec<Vec<u8>> {
     vec![[header, slot(1).encode(), slot(2).encode(), [0; RECORD]].concat()]
 }
 
-/// Records that the memory of [`marks`] has room for.
+/// Records that the memory of [`check_marks`] has room for.
 const MARKS: u64 = 3;
 
 /// A program may write into its memory what it likes.

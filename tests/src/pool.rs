@@ -27,7 +27,7 @@ impl Server {
         Self::started(&mut pool(words))
     }
 
-    /// Starts a command of [`pool`], whose stderr may be redirected.
+    /// Starts a command of [`pool_command`], whose stderr may be redirected.
     pub fn started(command: &mut Command) -> Result<Self> {
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let mut says = String::new();

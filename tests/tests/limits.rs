@@ -1,6 +1,6 @@
 //! Bottleneck identification: a limit is injected, and the first cause that `fathom net run` names must be that one.
 //!
-//! Each limit is run a few times ([`RUNS`] by default; `FATHOM_RUNS=20` for the table of the manual), each over an emulated link
+//! Each limit is run a few times ([`RUN_COUNT`] by default; `FATHOM_RUNS=20` for the table of the manual), each over an emulated link
 //! of its own kind, and must be named correctly in 19 of 20 runs, or in all but one of fewer; by default, no more runs are made
 //! once that is reached. All traffic is in namespaces that the program creates.
 //!

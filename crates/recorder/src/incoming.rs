@@ -24,7 +24,7 @@ pub struct Incoming<'a> {
     pub binaries: &'a [PathBuf],
     /// Files that it reads, by their names on the device.
     pub files: &'a [(String, Vec<u8>)],
-    /// The words after the program's name; its archive is [`THERE`].
+    /// The words after the program's name; its archive is [`REMOTE_ARCHIVE_NAME`].
     pub words: &'a [String],
     pub output: &'a Path,
     /// Whether it outlives the connection.

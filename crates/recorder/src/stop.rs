@@ -26,7 +26,7 @@ pub struct StopCondition<'a> {
     stopped: bool,
     /// When the command was first asked to end.
     asked: Option<Instant>,
-    /// Status of the command, 0 until it ended; [`INTERRUPTED`] if a signal ended the recording and not the command.
+    /// Status of the command, 0 until it ended; [`INTERRUPTED_STATUS`] if a signal ended the recording and not the command.
     pub status: i32,
 }
 

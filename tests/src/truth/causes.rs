@@ -46,7 +46,7 @@ pub struct Cause {
     pub settings: Map<String, Value>,
     /// The settings that remove the cause.
     pub without: Option<Map<String, Value>>,
-    /// What other processes are made to do: see [`Injected`].
+    /// What other processes are made to do: see [`Injection`].
     pub inject: Option<String>,
     /// The amount of it.
     #[serde(default)]

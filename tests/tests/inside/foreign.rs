@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// SELECTs of [`PROGRAM`].
+/// SELECTs of [`C_PROGRAM`].
 const SELECTS: f64 = 3.0;
 const PROGRAM: &str = r#"
 #include <sqlite3.h>

@@ -5,7 +5,7 @@
 //! software, and a host that is busy for 50 ms causes one packet drop more or less; from there two curves of the very same code
 //! are out of step and their difference is meaningless. An algorithm decides how much of the window remains after a loss and
 //! how it grows from there until the next. The sender samples every 10 ms of the guest's own clock: where it did not for
-//! [`STALL`], the guest stalled, and the cycle is not counted, whatever it was like. If that leaves too few, or two flows
+//! [`STALL_MS`], the guest stalled, and the cycle is not counted, whatever it was like. If that leaves too few, or two flows
 //! differ by more than allowed, another pair is sent and the cycles of all are judged together, by the same bounds: chance
 //! shrinks with more cycles, a difference of the algorithms does not.
 
@@ -188,7 +188,7 @@ struct Cycles {
     left: f64,
     /// Segments delivered per segment of window growth.
     segments: f64,
-    /// The same until the window is [`BEGUN`] above its start, over the cycles that reach that step by step.
+    /// The same until the window is [`BEGUN_SEGMENTS_MAX`] above its start, over the cycles that reach that step by step.
     pace: f64,
     /// The window through a cycle, median over the cycles at each point.
     mean: Vec<f64>,
@@ -209,7 +209,7 @@ impl std::fmt::Display for Cycles {
 
 impl Cycles {
     /// # Errors
-    /// Fewer than [`FEWEST`] cycles are alike and without a stall.
+    /// Fewer than [`CYCLES_MIN`] cycles are alike and without a stall.
     fn new(samples: &[Sample]) -> Result<Self, TooFew> {
         let stalled = |part: &[Sample]| part.windows(2).any(|pair| pair[1].ms - pair[0].ms > STALL);
         let mut left = Vec::new();
@@ -266,7 +266,7 @@ impl Cycles {
     }
 }
 
-/// The part of a cycle in which the window is not yet [`BEGUN`] above its start; `None` if that is the whole cycle, or
+/// The part of a cycle in which the window is not yet [`BEGUN_SEGMENTS_MAX`] above its start; `None` if that is the whole cycle, or
 /// if the window leaps.
 fn beginning(cycle: &[Sample]) -> Option<&[Sample]> {
     let end = cycle.iter().position(|s| s.window > cycle[0].window + BEGUN)?;
