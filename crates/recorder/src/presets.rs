@@ -66,7 +66,7 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// Functions in which one commit syncs for all waiters, as [`readable_name`] names them: for those that wait for WALWriteLock (PostgreSQL's
+/// Functions in which one commit syncs for all waiters, as [`readable`] names them: for those that wait for WALWriteLock (PostgreSQL's
 /// XLogFlush), for a write group (LevelDB's and RocksDB's writers' queue), for those that wait for the redo log (InnoDB). Where a
 /// database's own functions are hidden, their callers.
 const GROUPS: &[&str] = &[
