@@ -10,10 +10,7 @@ pub enum Error {
          CAP_PERFMON, and CAP_SYS_ADMIN if the kernel requires it for uprobes (`setcap \
          cap_bpf,cap_perfmon,cap_sys_admin+ep`)"
     )]
-    NotPermitted {
-        /// What was refused.
-        what: String,
-    },
+    NotPermitted { what: String },
     /// Lockdown forbids reading the kernel's memory.
     #[error(
         "kernel lockdown is in `confidentiality` mode, which forbids tracing even to root: boot with \
@@ -25,13 +22,7 @@ pub enum Error {
         "cannot read {path} ({source}): this kernel has no BTF type information (CONFIG_DEBUG_INFO_BTF), which the \
          probes need; kernels of Debian, Fedora, Ubuntu and Android 13 have it"
     )]
-    NoBtf {
-        /// The file.
-        path: &'static str,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The kernel's type information cannot be parsed.
+    NoBtf { path: &'static str, source: std::io::Error },
     #[error("cannot parse the kernel's type information (BTF): {0}")]
     Btf(String),
     /// The programs could not be loaded at all.
@@ -40,7 +31,6 @@ pub enum Error {
     /// No probe on system calls, operations or disks could be attached.
     #[error("no probe could be attached; first error: {0}")]
     Blind(String),
-    /// There is no such process.
     #[error("no such process: {0}")]
     NoProcess(u32),
     /// Fathom runs in a PID namespace and cannot learn the numbers that its processes have outside.
@@ -48,18 +38,10 @@ pub enum Error {
         "this is a PID namespace (a container), and the global process IDs, which the probes report, cannot be \
          determined: {why}. Record from outside the container with --pid or --comm"
     )]
-    Namespace {
-        /// What went wrong.
-        why: String,
-    },
+    Namespace { why: String },
     /// A table shared with the kernel could not be read or written.
     #[error("{what}: {why}")]
-    Table {
-        /// What was tried.
-        what: &'static str,
-        /// The kernel's error.
-        why: String,
-    },
+    Table { what: &'static str, why: String },
 }
 
 impl Error {

@@ -40,7 +40,6 @@ use traced::{Reached, Traced};
 /// The exit status of a child whose recorder had died before it could run the command.
 pub const NOT_RUN: i32 = 125;
 
-/// Why a command could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// There is no such program.
@@ -48,23 +47,13 @@ pub enum LaunchError {
     NotFound(String),
     /// It exists, but cannot be run.
     #[error("{}: cannot be run: {why}", shown(program))]
-    NotExecutable {
-        /// The program.
-        program: String,
-        /// The kernel's error.
-        why: String,
-    },
+    NotExecutable { program: String, why: String },
     /// The user to run it as is not known.
     #[error("cannot run the command as the user who called sudo: {0}; --as-root runs it as root")]
     User(String),
     /// The system refused something else.
     #[error("cannot start the command: {what}: {source}")]
-    System {
-        /// What was refused.
-        what: &'static str,
-        /// Why.
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
 }
 
 impl LaunchError {
@@ -117,17 +106,12 @@ pub fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchErro
 /// The user to run the command as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// User number.
     pub uid: u32,
-    /// Group number.
     pub gid: u32,
-    /// All group numbers.
     pub groups: Vec<u32>,
     /// Name; the number if it has none.
     pub name: String,
-    /// Home directory.
     pub home: PathBuf,
-    /// Shell.
     pub shell: Option<PathBuf>,
 }
 
@@ -189,9 +173,6 @@ pub struct Command<'a> {
 
 impl<'a> Command<'a> {
     /// Creates the command with these words, searched in PATH, with the recorder's environment and identity.
-    ///
-    /// # Errors
-    /// There is no such program.
     pub fn new(words: &[OsString]) -> Result<Self, LaunchError> {
         let name = words.first().ok_or_else(|| LaunchError::NotFound(String::new()))?;
         let environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
@@ -199,7 +180,6 @@ impl<'a> Command<'a> {
         Ok(Self { program, arguments: words.to_vec(), environment, user: None, marks: None })
     }
 
-    /// Returns the file that will be run.
     pub fn program(&self) -> &Path {
         &self.program
     }
@@ -220,7 +200,6 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// Sets a variable of its environment.
     pub fn env(mut self, name: &str, value: &OsStr) -> Self {
         self.environment.insert(name.into(), value.into());
         self
@@ -510,9 +489,6 @@ impl Child {
 
     /// Like [`Child::release`], with the program stopped before its first instruction, while `then` is called with its process
     /// number and may trace it. Returns its result, or why the program could not be stopped; it runs either way.
-    ///
-    /// # Errors
-    /// As for [`Child::release`].
     pub fn release_stopped(
         &mut self,
         then: impl FnOnce(u32) -> Result<(), NotImplanted>,
@@ -543,9 +519,6 @@ impl Child {
 
     /// Like [`Child::release`], following it from its exec on, as long as it runs programs that cannot ask about what they execute
     /// (`follow.rs`); or returns why that is not possible. `implant` loads the object into a process that its caller traces.
-    ///
-    /// # Errors
-    /// As for [`Child::release`].
     pub fn release_followed(
         &mut self,
         implant: impl Fn(u32) -> Result<(), NotImplanted> + Send + 'static,
@@ -626,9 +599,6 @@ impl Child {
     }
 
     /// Sends it a signal, such as SIGTERM after the user's time limit. Does nothing if it has ended.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn signal(&mut self, signal: i32) -> io::Result<()> {
         if self.try_wait()?.is_some() {
             return Ok(());

@@ -32,7 +32,6 @@ pub struct LossWatch {
 }
 
 impl LossWatch {
-    /// Starts watching.
     pub fn new() -> Self {
         let now = boot_ns();
         Self { last: Vec::new(), last_ns: now, recursion: BTreeMap::new(), recursion_ns: now, lost: 0 }

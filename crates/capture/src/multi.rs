@@ -58,9 +58,6 @@ const TRIAL: &str = "sqlite_step";
 
 impl Multi {
     /// Prepares the uprobes of an object whose maps `ebpf` has created, for a kernel with these types.
-    ///
-    /// # Errors
-    /// Why the kernel does not accept them.
     pub fn open(object: &[u8], ebpf: &Ebpf, kernel: &Btf) -> Result<Self, NotAttached> {
         let mut object = Object::parse(object).map_err(|e| chain(&e))?;
         let features = aya::features().btf().ok_or("the kernel has no BTF")?;
@@ -85,9 +82,6 @@ impl Multi {
     }
 
     /// Attaches a program to places of a file, all or none.
-    ///
-    /// # Errors
-    /// The kernel's error.
     pub fn attach(&mut self, name: &str, path: &Path, places: &[ProbePoint]) -> Result<UprobeLinks, NotAttached> {
         self.load(name)?;
         let (Some(source), Some(program)) = (self.programs.get(name), self.loaded.get(name)) else {

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 /// command of a disk is accounted for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// All processes.
     All,
     /// These processes, with all their threads, and their descendants.
     Pids(Vec<u32>),
@@ -17,7 +16,6 @@ pub enum Scope {
     Command,
 }
 
-/// A recording to be made.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The processes whose operations are requested.
@@ -63,7 +61,6 @@ impl Request {
     }
 }
 
-/// A function to be recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     /// The program or library.

@@ -280,7 +280,6 @@ pub enum Order {
 /// The result of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Number of records.
     pub count: usize,
     /// The time up to which no ring has more; `None` if all were empty.
     pub until_ns: Option<u64>,

@@ -61,7 +61,6 @@ const SMALLEST_RING: u32 = 4096;
 /// How often programs are queried for runs they missed.
 const PROGRAM_PERIOD: Duration = Duration::from_secs(1);
 
-/// A running recording.
 pub struct Session {
     rings: Rings,
     wakeups: RingBuf<MapData>,
@@ -95,7 +94,6 @@ pub struct Session {
     ebpf: Ebpf,
 }
 
-/// The result of a recording.
 #[derive(Debug, Clone)]
 pub struct Finished {
     /// What could be seen, at which cost, and what could not.
@@ -203,9 +201,6 @@ impl Session {
     }
 
     /// Records a child of this process, given its number, from now on. Otherwise like [`Session::track`].
-    ///
-    /// # Errors
-    /// As for [`Session::track`].
     pub fn track_child(&mut self, pid: u32) -> Result<(), Error> {
         self.track(namespace::of_child(pid))
     }
@@ -298,7 +293,6 @@ impl Session {
         all.into_iter().filter_map(namespace::in_proc).collect()
     }
 
-    /// Adds rows to the coverage.
     pub fn cover(&mut self, rows: impl IntoIterator<Item = Coverage>) {
         self.coverage.extend(rows);
     }

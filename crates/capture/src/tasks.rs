@@ -105,7 +105,6 @@ pub fn comm_of(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(&text).trim_end_matches('\n').to_string())
 }
 
-/// Returns the process of a thread.
 pub fn process_of(tid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())

@@ -77,19 +77,16 @@ impl<'a> Raw<'a> {
         ((word ^ check) & CHECK == 0 && length >= HEAD).then_some(length)
     }
 
-    /// Creates it from those words.
     pub fn new(words: &'a [u64]) -> Self {
         debug_assert!(words.len() >= HEAD);
         Self(words)
     }
 
-    /// Returns all words.
     #[cfg(test)]
     pub fn all(&self) -> &'a [u64] {
         self.0
     }
 
-    /// Returns the number of words.
     pub fn words(&self) -> usize {
         self.0.len()
     }

@@ -30,7 +30,6 @@ pub enum NotProbed {
     /// The statement's text cannot be read.
     #[error("its text cannot be read: sqlite3_sql was not found or not understood")]
     NoText,
-    /// The function is not in the file.
     #[error("the function was not found")]
     NoFunction,
     /// There is no C library at the usual paths.
@@ -118,7 +117,6 @@ impl Functions {
         self.outcomes.push((layer, format!("{}:{name}", path.to_string_lossy()), outcome));
     }
 
-    /// Returns the group of their events.
     pub fn group(&self) -> &str {
         &self.group
     }

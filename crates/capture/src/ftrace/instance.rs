@@ -68,7 +68,6 @@ impl Instance {
         self.set("set_event_pid", &tid.to_string())
     }
 
-    /// Adds all threads of this process.
     pub fn add_process(&self, pid: u32) -> Result<()> {
         let path = self.path.join("set_event_pid");
         for tid in crate::tasks::threads(pid) {
@@ -86,7 +85,6 @@ impl Instance {
         list.lines().filter_map(|tid| crate::tasks::process_of(tid.trim().parse().ok()?)).collect()
     }
 
-    /// Sets an option of the instance.
     pub fn option(&self, name: &str, on: bool) -> Result<()> {
         self.set(&format!("options/{name}"), if on { "1" } else { "0" })
     }
@@ -152,7 +150,6 @@ impl Instance {
         Ok(taken)
     }
 
-    /// Stops recording.
     pub fn stop(&self) {
         // The result does not matter: the instance is removed soon.
         let _ = fs::write(self.path.join("tracing_on"), "0");

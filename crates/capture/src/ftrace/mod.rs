@@ -90,7 +90,6 @@ const OF_CALLERS: &[(&str, &str)] = &[
 /// The tasks that the calls instance records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Callers {
-    /// All tasks.
     All,
     /// These processes, and their descendants; more may be added.
     Processes(Vec<u32>),
@@ -99,7 +98,6 @@ pub enum Callers {
 /// Why there is no such recording.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no tracefs.
     #[error(
         "tracefs is not mounted at /sys/kernel/tracing, and cannot be mounted here: as root, `mount -t tracefs none /sys/kernel/tracing`"
     )]
@@ -115,12 +113,7 @@ pub enum Error {
     PidNamespace,
     /// It refused an operation.
     #[error("ftrace: {doing}: {source}")]
-    Io {
-        /// What was being done.
-        doing: String,
-        /// Why not.
-        source: io::Error,
-    },
+    Io { doing: String, source: io::Error },
     /// The kernel has none of the events that a recording needs.
     #[error("ftrace: this kernel has no event {0}")]
     NoEvent(&'static str),
@@ -156,7 +149,6 @@ pub fn probe() -> Result<PathBuf> {
     Ok(root)
 }
 
-/// A running recording.
 #[derive(Debug)]
 pub struct Session {
     root: PathBuf,
@@ -171,7 +163,6 @@ pub struct Session {
 /// What one instance recorded.
 #[derive(Debug)]
 pub struct Raw {
-    /// The layout of its pages.
     pub layout: Layout,
     /// Pages of each CPU.
     pub cpus: Vec<(u16, Vec<u8>)>,
@@ -179,10 +170,8 @@ pub struct Raw {
     pub stats: Vec<Stats>,
 }
 
-/// The result of a recording.
 #[derive(Debug)]
 pub struct Recording {
-    /// The formats of its events.
     pub formats: Vec<Format>,
     /// The raw data of calls, and of disks.
     pub raw: Vec<Raw>,
@@ -200,9 +189,6 @@ pub struct Recording {
 
 impl Session {
     /// Creates the instances and enables the events. `spool`: an empty directory for the data from the buffers.
-    ///
-    /// # Errors
-    /// tracefs is missing or refuses.
     pub fn start(callers: &Callers, sqlite: &[Found], spool: &Path) -> Result<Self> {
         let root = probe()?;
         instance::remove_stale(&root);
@@ -229,9 +215,6 @@ impl Session {
     }
 
     /// Records another process, and its descendants.
-    ///
-    /// # Errors
-    /// tracefs refuses.
     pub fn track(&mut self, pid: u32) -> Result<()> {
         self.calls.add_process(pid)?;
         self.context.open.extend(before::open_files(pid));
@@ -263,9 +246,6 @@ impl Session {
     }
 
     /// Disables the events, reads what is left, and removes everything it created.
-    ///
-    /// # Errors
-    /// As [`Session::drain`].
     pub fn finish(self) -> Result<Recording> {
         let window_ns = (self.started_ns, boot_ns());
         self.calls.stop();

@@ -36,7 +36,6 @@ impl Spool {
         &self.path
     }
 
-    /// Adds a page.
     pub fn hold(&mut self, page: &[u8]) {
         self.held.extend_from_slice(page);
     }

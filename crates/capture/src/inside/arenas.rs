@@ -59,7 +59,6 @@ impl Prices {
     }
 }
 
-/// All arenas.
 pub struct Arenas {
     directory: PathBuf,
     open: BTreeMap<OsString, Arena>,
@@ -72,7 +71,6 @@ pub struct Arenas {
     prices: Prices,
 }
 
-/// The arena of one process.
 struct Arena {
     file: File,
     path: PathBuf,
@@ -97,7 +95,6 @@ impl Arenas {
         Self { directory, open, ended, from_ns, functions, last_ns: from_ns, lost: 0, prices: Prices::default() }
     }
 
-    /// Opens new arenas.
     pub fn look(&mut self) {
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -110,7 +107,6 @@ impl Arenas {
         }
     }
 
-    /// Returns the status of a library in a process.
     pub fn status(&mut self, tgid: u32, library: usize) -> Status {
         self.look();
         let mut statuses = self.open.values().filter(|arena| arena.tgid == tgid).map(|arena| arena.status(library));

@@ -31,7 +31,6 @@ pub struct Ask {
     stream: UnixStream,
     /// The process that asks.
     pub pid: u32,
-    /// Its thread.
     pub tid: u32,
     /// The kind of question.
     pub what: What,
@@ -43,9 +42,6 @@ pub struct Ask {
 
 impl Asks {
     /// Listens at that path, for every user.
-    ///
-    /// # Errors
-    /// [`InsideError::File`].
     pub fn listen(path: &Path) -> Result<Self, InsideError> {
         let listener = UnixListener::bind(path).and_then(|listener| {
             listener.set_nonblocking(true)?;
@@ -62,7 +58,6 @@ impl Asks {
         listener.into_iter().chain(self.open.iter().map(|(stream, _)| stream.as_raw_fd()))
     }
 
-    /// Returns the complete questions.
     pub fn take(&mut self) -> Vec<Ask> {
         while self.open.len() < MOST
             && let Ok((stream, _)) = self.listener.accept()

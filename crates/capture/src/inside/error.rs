@@ -29,10 +29,8 @@ pub enum InsideError {
     Refused {
         /// The first of them.
         path: PathBuf,
-        /// Why not.
         why: NotPlanned,
     },
-    /// No library was found.
     #[error("no library with SQLite in it was found before the command started")]
     NoLibrary,
     /// There is no tmpfs directory for the object.
@@ -40,12 +38,7 @@ pub enum InsideError {
     NoDirectory,
     /// A file of the directory could not be created or written.
     #[error("{}: {}", path.shown(), crate::error::chain(source))]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    File { path: PathBuf, source: std::io::Error },
     /// This build's kernel side and object do not match.
     #[error("this build lacks {0}")]
     Build(&'static str),
@@ -57,7 +50,6 @@ pub enum InsideError {
 /// Why a library cannot be probed inside.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotPlanned {
-    /// The plan is full.
     #[error("there are too many libraries with SQLite in them")]
     TooMany,
     /// `--op` names functions of too many files, or too many of one file.
@@ -65,12 +57,7 @@ pub enum NotPlanned {
     TooManyNamed(usize, usize),
     /// A named function must not be hooked, for this reason.
     #[error("{function}: {why}")]
-    Named {
-        /// The function.
-        function: String,
-        /// Why not.
-        why: &'static str,
-    },
+    Named { function: String, why: &'static str },
     /// It is in another root, where the object is missing.
     #[error("it is in another root directory")]
     OtherRoot,
@@ -80,31 +67,18 @@ pub enum NotPlanned {
     /// Its file does not exist any more.
     #[error("its file cannot be inspected")]
     NoFile,
-    /// Functions were not found.
     #[error("{0} not found in it")]
     NoFunction(String),
     /// There is no function to probe under a name.
     #[error("{function}: {why}")]
-    NoEntry {
-        /// The name.
-        function: String,
-        /// Why not.
-        why: NoEntry,
-    },
-    /// A function's code cannot be read.
+    NoEntry { function: String, why: NoEntry },
     #[error("{0}: its code cannot be read")]
     NoCode(String),
     /// A function's code is for another processor.
     #[error("{0}: it is for another architecture")]
     Architecture(String),
-    /// A function cannot be hooked.
     #[error("{function}: {why}")]
-    NoHook {
-        /// The function.
-        function: String,
-        /// Why not.
-        why: NoHook,
-    },
+    NoHook { function: String, why: NoHook },
 }
 
 /// Why the object was not loaded into a program without a loader; the program runs unchanged.
@@ -116,13 +90,11 @@ pub enum NotImplanted {
     /// The program was released, or ended, before.
     #[error("{0}")]
     NotStopped(&'static str),
-    /// The program cannot be traced.
     #[error("it cannot be traced: {}", crate::error::chain(.0))]
     NotTraced(std::io::Error),
     /// A part of it cannot be read.
     #[error("{what} cannot be read{}", .source.as_ref().map_or_else(String::new, |e| format!(": {}", crate::error::chain(e))))]
     Unreadable {
-        /// What.
         what: &'static str,
         /// The system's reason, if there is one.
         source: Option<std::io::Error>,

@@ -89,10 +89,7 @@ pub struct Inside {
 #[derive(Debug, Clone, Copy)]
 pub enum Whom<'a> {
     /// The command's processes. `follows`: the programs that it executes are met by following it.
-    Command {
-        /// See above.
-        follows: bool,
-    },
+    Command { follows: bool },
     /// These processes, which are running already.
     Running(&'a [u32]),
 }
@@ -216,9 +213,6 @@ const PROBES: [(&str, &str); 3] =
 impl Inside {
     /// Prepares the directory for these libraries and functions; also returns those that cannot be probed inside, and why. Nested
     /// functions must be probed the same way: with functions, all or nothing. `whom`: the command's programs or running ones.
-    ///
-    /// # Errors
-    /// Why nothing can be probed inside on this machine.
     pub fn prepare(
         found: &[Found],
         functions: &mut [request::Function],
@@ -339,7 +333,6 @@ impl Inside {
         self.asks.as_mut().map(Asks::take).unwrap_or_default()
     }
 
-    /// Stops answering.
     pub fn stop_answering(&mut self) {
         let _ = std::fs::remove_file(self.directory.ask());
         self.asks = None;
@@ -458,9 +451,6 @@ impl Inside {
     }
 
     /// Loads the object into a program that [`Child::release_stopped`](crate::launch::Child::release_stopped) has stopped.
-    ///
-    /// # Errors
-    /// The reason.
     pub fn implant(&self, pid: u32) -> Result<(), NotImplanted> {
         implant::implant(pid, &self.object())
     }
@@ -475,7 +465,6 @@ impl Inside {
         self.directory.preloaded()
     }
 
-    /// Returns the planned libraries.
     pub fn libraries(&self) -> &[Planned] {
         &self.libraries
     }
@@ -498,7 +487,6 @@ impl Inside {
         self.libraries.iter().position(|l| (l.library.dev, l.library.ino) == identity)
     }
 
-    /// Returns the status of a library in a process.
     pub fn status(&mut self, tgid: u32, library: usize) -> Status {
         self.arenas.status(tgid, library)
     }

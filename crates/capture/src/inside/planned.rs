@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 /// A library that is probed inside.
 #[derive(Debug, Clone)]
 pub struct Planned {
-    /// Its file.
     pub path: PathBuf,
     /// Its entry in the plan that the object reads.
     pub library: Library,
@@ -88,9 +87,6 @@ impl Planned {
 
     /// Creates the plan for functions of one file that `--op` names, each with its number. `others`: the libraries planned
     /// besides.
-    ///
-    /// # Errors
-    /// Why not all of them can be hooked.
     pub fn named<'a>(
         path: &Path,
         named: &[(u16, &request::Function)],

@@ -11,7 +11,6 @@ use std::fs;
 /// Modules whose types the probes read; a module that is not loaded has none, and nothing to record.
 const MODULES: [&str; 6] = ["jbd2", "dm_mod", "dm_crypt", "scsi_mod", "nvme_core", "mmc_core"];
 
-/// The running kernel's types.
 pub struct KernelTypes {
     /// Those of the kernel proper: they include the tracepoints that may be attached by type.
     pub vmlinux: Btf,

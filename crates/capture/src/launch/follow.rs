@@ -41,7 +41,6 @@ pub struct Follower {
 /// A process that is stopped before the first instruction of a program. If dropped without an answer, it is released.
 #[derive(Debug)]
 pub struct Met {
-    /// The process.
     pub pid: u32,
     verdict: SyncSender<Verdict>,
     outcome: Receiver<Result<(), NotImplanted>>,
@@ -83,9 +82,6 @@ impl Met {
 
 impl Follower {
     /// Follows a process that waits at the gate.
-    ///
-    /// # Errors
-    /// It cannot be traced.
     pub(super) fn begin(pid: pid_t, implant: Implant) -> io::Result<Self> {
         let (wake, waker) = io::pipe()?;
         let (tell, met) = channel();

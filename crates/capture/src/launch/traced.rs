@@ -16,7 +16,6 @@ const STOPS_WITHIN: Duration = Duration::from_millis(50);
 /// The type of ptrace requests, which differs between C libraries.
 #[cfg(target_env = "musl")]
 pub(crate) type Request = libc::c_int;
-/// See above.
 #[cfg(not(target_env = "musl"))]
 pub(crate) type Request = libc::c_uint;
 

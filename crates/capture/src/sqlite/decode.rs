@@ -18,7 +18,6 @@
 mod aarch64;
 mod x86_64;
 
-/// The supported instruction sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
     /// 64-bit x86.

@@ -67,7 +67,6 @@ pub(super) enum Refusal {
     Unreadable(io::Error),
 }
 
-/// An ELF file.
 #[derive(Debug)]
 pub(super) struct Elf {
     file: File,

@@ -37,7 +37,6 @@ pub enum NoEntry {
          may write to the red zone, and its return probe overwrites the stack); in assembly, `.type {0}, @function` declares one"
     )]
     NotFunction(String),
-    /// It lies within another function.
     #[error(
         "it is a place within the function {0}: a probe there would change what that function computes (it may write to the red \
          zone, and its return probe overwrites the stack)"
@@ -49,10 +48,8 @@ pub enum NoEntry {
     /// It is entered otherwise than by a call.
     #[error("it is not called, but jumped to: a return probe would overwrite what is on the stack there")]
     NotCalled,
-    /// It stores where it returns to.
     #[error("it stores where it returns to, which a return probe changes: the next jump there would end the program")]
     KeepsReturn,
-    /// It is a function of Go.
     #[error("it is written in Go, whose stacks move: a return probe would end the program")]
     Go,
     /// The kernel has no probes for such programs.
@@ -76,9 +73,6 @@ const KEEP_RETURN: [&str; 8] = [
 ];
 
 /// Returns the offset in a file, in bytes, of the first instruction of the function with this name.
-///
-/// # Errors
-/// Why there is none that can be probed.
 pub(crate) fn entry(path: &Path, name: &str) -> Result<u64, NoEntry> {
     if name.is_empty() {
         return Err(NoEntry::NoSymbol);

@@ -28,7 +28,6 @@ const SCRIPT: u64 = 64 << 10;
 pub struct Found {
     /// A path by which it can be opened from here, as long as the process in the path exists.
     pub path: PathBuf,
-    /// Its functions.
     pub symbols: SqliteSymbols,
 }
 
@@ -49,7 +48,6 @@ impl Search {
     }
 }
 
-/// Returns the children of a process.
 fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -301,7 +299,6 @@ pub struct Mapping<'a> {
     pub range: &'a str,
     /// `MAJOR:MINOR`, in hexadecimal.
     pub device: &'a str,
-    /// Inode.
     pub inode: u64,
     /// Path as seen by the process.
     pub path: &'a str,

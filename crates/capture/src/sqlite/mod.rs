@@ -46,7 +46,6 @@ impl fmt::Display for Source {
 /// A function that compiles SQL into a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepare {
-    /// Its name.
     pub name: &'static str,
     /// Offset in the file.
     pub offset: u64,
@@ -115,7 +114,6 @@ pub enum Absent {
     /// It could not be opened or read.
     #[error("{0}")]
     Unreadable(String),
-    /// There is no SQLite in it.
     #[error("contains no SQLite")]
     NoSqlite,
     /// It contains SQLite, without a name to find it by.
@@ -162,17 +160,11 @@ const PUBLIC: &[(&str, u32, bool)] = &[
 const LOCAL: &[(&str, u32, bool)] = &[("sqlite3LockAndPrepare", 5, false), ("sqlite3Prepare", 5, false)];
 
 /// Finds SQLite's functions in a file.
-///
-/// # Errors
-/// [`Absent`] with the reason why there is nothing to probe.
 pub fn find(path: &Path) -> Result<SqliteSymbols, Absent> {
     find_with_debug_files(path, Path::new(DEBUG_FILES))
 }
 
 /// Does the same as [`find`], with the directory in which debug files are searched by build id.
-///
-/// # Errors
-/// [`Absent`] with the reason why there is nothing to probe.
 pub fn find_with_debug_files(path: &Path, debug_files: &Path) -> Result<SqliteSymbols, Absent> {
     let elf = Elf::open(path)?;
     let tables = [(Source::Symtab, Table::Full), (Source::Dynsym, Table::Dynamic)];

@@ -66,7 +66,6 @@ struct Function {
     name: (u32, u32),
 }
 
-/// A file of code.
 #[derive(Debug)]
 pub struct Code {
     file: Option<File>,

@@ -22,7 +22,6 @@ pub struct KernelNames {
 /// A function and the offset in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InKernel<'a> {
-    /// Its name.
     pub name: &'a str,
     /// Offset in the function.
     pub offset: u64,

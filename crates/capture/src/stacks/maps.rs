@@ -51,7 +51,6 @@ impl Maps {
         self.0.get(at).filter(|m| m.from <= address)
     }
 
-    /// Returns all mappings.
     pub fn iter(&self) -> impl Iterator<Item = &Mapping> {
         self.0.iter()
     }

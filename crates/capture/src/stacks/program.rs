@@ -40,7 +40,6 @@ pub struct Place {
     pub file: String,
     /// Offset in the file.
     pub offset: u64,
-    /// Its build ID.
     pub build_id: String,
 }
 
@@ -83,7 +82,6 @@ struct Loaded {
     originals: HashMap<u64, u64>,
 }
 
-/// All processes.
 #[derive(Default)]
 pub struct Programs {
     files: Files,

@@ -28,9 +28,7 @@ pub enum Comes {
 /// The registers of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registers {
-    /// The next instruction.
     pub ip: u64,
-    /// The stack pointer.
     pub sp: u64,
     /// The frame pointer, if the code has any.
     pub fp: u64,
@@ -62,7 +60,6 @@ pub struct OfCall {
     pub thread: (u32, u32),
     /// When the copy was made.
     pub time_ns: u64,
-    /// The registers.
     pub at: Registers,
     /// Start of the stubs (0: none): return addresses there stand for others, which the program's memory contains.
     pub stubs: u64,
@@ -72,7 +69,6 @@ pub struct OfCall {
     pub from: u64,
     /// Whether more may follow.
     pub cut: bool,
-    /// The copy.
     pub bytes: Vec<u8>,
 }
 
@@ -93,13 +89,11 @@ impl OfCall {
 /// An item in the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Raw {
-    /// A sleep.
     Asleep(Asleep),
     /// The stack to which it and the thread's other sleeps in that call belong.
     OfCall(OfCall),
     /// A process has code elsewhere now.
     Moved {
-        /// The process.
         tgid: u32,
         /// Its parent, if it was forked.
         parent: Option<u32>,

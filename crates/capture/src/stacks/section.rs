@@ -3,7 +3,6 @@
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Shared bytes.
 #[derive(Debug, Clone)]
 pub struct Bytes(Arc<[u8]>);
 
@@ -20,11 +19,9 @@ impl Deref for Bytes {
     }
 }
 
-/// A section's addresses and bytes.
 #[derive(Debug, Clone)]
 pub struct Section {
     /// As the file is linked.
     pub addresses: Range<u64>,
-    /// Its contents.
     pub bytes: Bytes,
 }

@@ -49,12 +49,10 @@ impl LoopDisk {
         Self(disk.unwrap_or_else(|e| panic!("{e}")))
     }
 
-    /// Returns its mount point.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Returns its contents.
     pub fn image(&self) -> fs::File {
         fs::File::open(fs::read_to_string(self.0.sysfs("loop/backing_file")).unwrap().trim_end()).unwrap()
     }

@@ -6,8 +6,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// # Errors
-/// The reason against it.
 pub fn check(pid: u32, object: &Path) -> Result<(), NotImplanted> {
     use NotImplanted::Unsupported;
     let proc = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
@@ -56,9 +54,6 @@ pub fn check(pid: u32, object: &Path) -> Result<(), NotImplanted> {
 }
 
 /// Checks that no thread has a filter of system calls.
-///
-/// # Errors
-/// A thread has one.
 pub fn check_filters(pid: u32) -> Result<(), NotImplanted> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| NotImplanted::Unsupported("it has ended"))?;
     for task in tasks.flatten() {

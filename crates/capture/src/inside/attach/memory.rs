@@ -34,7 +34,6 @@ impl Memory {
     }
 }
 
-/// A mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     pub from: u64,

@@ -166,7 +166,6 @@ fn restore_code(memory: &Memory, account: &Account, all: bool) {
 }
 
 impl Attached {
-    /// The process.
     pub fn pid(&self) -> u32 {
         self.pid
     }

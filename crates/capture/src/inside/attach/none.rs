@@ -38,8 +38,6 @@ impl Attached {
     }
 }
 
-/// # Errors
-/// Always.
 pub fn attach(_: u32, _: &Path, _: bool, _: &mut Stuck, _: impl FnMut(&[usize])) -> Result<Attached, NotImplanted> {
     Err(NotImplanted::Unsupported("running processes can be probed inside on x86-64 only"))
 }
