@@ -5,7 +5,6 @@ use crate::layout::{ATTACHED_MAGIC, JUMP_BYTES, JUMPS, MAPPINGS};
 
 /// Outcomes of the object's begin function that matter here.
 pub const DONE: u64 = 1;
-/// See [`DONE`].
 pub const BUSY: u64 = 3;
 
 const JUMP: usize = 64;
@@ -43,7 +42,6 @@ impl Jump {
 pub struct Account {
     /// The process; others are its children, with copies.
     pub pid: u64,
-    /// The outcome.
     pub outcome: u64,
     /// Address of its arena.
     pub arena: u64,
@@ -51,7 +49,6 @@ pub struct Account {
     pub preparing: u64,
     /// Number of mappings that are not listed.
     pub untold: u64,
-    /// The changes.
     pub jumps: Vec<Jump>,
     /// The mappings: address and size.
     pub mappings: Vec<(u64, u64)>,

@@ -34,7 +34,6 @@ pub struct Segment {
 /// What a loader has to know about the object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Image {
-    /// The mappings.
     pub segments: Vec<Segment>,
     /// Total size in bytes.
     pub size: u64,
@@ -202,7 +201,6 @@ pub enum Unfit {
     Layout,
     /// It has no thread-local memory, and no header that could be used for it.
     NoThreadLocal,
-    /// Its relocations cannot be read.
     Relocations,
     /// It has more relocations than the limit.
     ManyRelocations,
@@ -229,9 +227,6 @@ impl std::error::Error for Unfit {}
 impl Tls {
     /// Extends the memory of a program with this header table. `spare`: its libc does not use the header for the stack
     /// (musl).
-    ///
-    /// # Errors
-    /// The reason why that is not possible.
     pub fn extend(headers: &[u8], (size, align): (u64, u64), side: Side, spare: bool) -> Result<Self, Unfit> {
         let mut stack = None;
         for (n, bytes) in headers.chunks_exact(HEADER).enumerate() {
@@ -326,9 +321,6 @@ pub fn dynamic(headers: &[u8]) -> Option<(u64, u64)> {
 ///
 /// `dynamic` is its dynamic section (empty: it has none), and `read` returns its memory by its own addresses. For each word, returns
 /// the offset in the range and the value to which the program's bias is added (`None`: the value there).
-///
-/// # Errors
-/// Why that is not known.
 pub fn relocations(
     dynamic: &[u8],
     range: std::ops::Range<u64>,

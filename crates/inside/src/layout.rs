@@ -2,18 +2,13 @@
 
 /// A plan's and an arena's first word.
 pub const PLAN_MAGIC: u64 = 0x316e_616c_5068_7446;
-/// See [`PLAN_MAGIC`].
 pub const ARENA_MAGIC: u64 = 0x3161_6e65_7241_6846;
 
 /// Limits: libraries in a plan, functions of a library, and sizes for a function.
 pub const PLAN_LIBRARIES: usize = 26;
-/// See [`PLAN_LIBRARIES`].
 pub const PLAN_FUNCTIONS: usize = 12;
-/// See [`PLAN_LIBRARIES`].
 pub const PLAN_ORIGINAL: usize = 32;
-/// See [`PLAN_LIBRARIES`].
 pub const PLAN_CODE: usize = 48;
-/// See [`PLAN_LIBRARIES`].
 pub const PLAN_FIXUPS: usize = 4;
 
 /// Number of rings of a process.
@@ -29,52 +24,37 @@ pub const HEADER_SIZE: usize = CONTROLS_AT + RINGS * CONTROL_SIZE;
 
 /// Offsets in an arena's header.
 pub const CLOSED_AT: u64 = 16;
-/// See [`CLOSED_AT`].
 pub const NO_RING_AT: usize = 24;
-/// See [`CLOSED_AT`].
 pub const TGID_AT: usize = 32;
-/// See [`CLOSED_AT`].
 pub const LIBRARY_AT: usize = 40;
-/// See [`CLOSED_AT`].
 pub const STEP_PRICES_AT: usize = 144;
-/// See [`CLOSED_AT`].
 pub const STATEMENT_PRICES_AT: usize = 164;
-/// See [`CLOSED_AT`].
 pub const CONTROLS_AT: usize = 4096;
 /// Number of batches in which the object measures the cost of recording, and their sizes.
 pub const PRICE_BATCHES: usize = 5;
-/// See [`PRICE_BATCHES`].
 pub const PRICE_STEPS: u32 = 256;
-/// See [`PRICE_BATCHES`].
 pub const PRICE_STATEMENTS: u32 = 16;
 /// Size of a ring's control block in bytes, and offsets in it.
 pub const CONTROL_SIZE: usize = 64;
-/// See [`CONTROL_SIZE`].
 pub const HEAD_AT: usize = 0;
-/// See [`CONTROL_SIZE`].
 pub const TAIL_AT: usize = 8;
-/// See [`CONTROL_SIZE`].
 pub const DROPPED_AT: usize = 16;
 
 /// Offset of the thread's state in a ring's control block, and the mask of its steps under way.
 pub const STATE_AT: usize = 24;
-/// See [`STATE_AT`].
 pub const STEPS_MASK: u64 = 0xffff_ffff;
 
 /// `struct attached`: its first word, when it is in use.
 pub const ATTACHED_MAGIC: u64 = 0x3161_6863_7441_6846;
 /// Maximum numbers of jumps and mappings, and of bytes of a jump's code.
 pub const JUMPS: usize = 160;
-/// See [`JUMPS`].
 pub const MAPPINGS: usize = 80;
-/// See [`JUMPS`].
 pub const JUMP_BYTES: usize = 24;
 /// Size in bytes of a mapping with the code that jumps lead to. No other mapping has this size.
 pub const ROOM: u64 = 8192;
 
 /// Number of stubs of return addresses, and the size of each in bytes.
 pub const STUBS: usize = 2048;
-/// See [`STUBS`].
 pub const STUB_SIZE: u64 = 8;
 
 /// Maximum length of a record's text, in bytes.
@@ -82,7 +62,6 @@ pub const LONGEST_TEXT: u64 = 4095;
 
 /// Size in bytes of a question before its path, and of the longest path including its terminating zero.
 pub const QUESTION_HEADER: usize = 24;
-/// See [`QUESTION_HEADER`].
 pub const ASK_PATH: usize = 1024;
 
 /// The status of a library in a process.

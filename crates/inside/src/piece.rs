@@ -6,7 +6,6 @@
 pub struct State {
     /// The next instruction, and the flags.
     pub ip: u64,
-    /// See `ip`.
     pub flags: u64,
     /// r15 to r8, rbp, rdi, rsi, rdx, rcx, rax, rbx. The stack pointer stays unchanged.
     pub registers: [u64; 15],
@@ -14,7 +13,6 @@ pub struct State {
     pub mask: u64,
 }
 
-/// A single task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// A system call: its number, and arguments.

@@ -3,7 +3,6 @@
 use crate::hook::Recipe;
 use crate::layout::{PLAN_CODE, PLAN_FIXUPS, PLAN_FUNCTIONS, PLAN_LIBRARIES, PLAN_MAGIC, PLAN_ORIGINAL};
 
-/// The role of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// `sqlite3_step`.
@@ -75,12 +74,10 @@ impl Role {
     }
 }
 
-/// A function to hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     /// Its address, in its file's own addresses.
     pub address: u64,
-    /// Its role.
     pub role: Role,
     /// How it is hooked.
     pub recipe: Recipe,
@@ -91,7 +88,6 @@ pub struct Function {
 pub struct Library {
     /// Its identity, as stat returns it.
     pub dev: u64,
-    /// See `dev`.
     pub ino: u64,
     /// Offset of the pointer to its text in a statement.
     pub text_at: Option<u32>,
@@ -106,7 +102,6 @@ pub struct Library {
 pub struct Plan {
     /// The recorder's PID and time namespaces, by inode; 0: this kernel has none.
     pub pid_namespace: u64,
-    /// See `pid_namespace`.
     pub time_namespace: u64,
     /// At most [`PLAN_LIBRARIES`].
     pub libraries: Vec<Library>,

@@ -23,14 +23,12 @@ pub enum What {
     Loaded,
 }
 
-/// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     /// The file's device and inode, as the process's stat returns them.
     pub identity: (u64, u64),
     /// The asking thread.
     pub thread: u32,
-    /// The subject.
     pub what: What,
     /// The file's path, as used by the process.
     pub path: PathBuf,
@@ -57,7 +55,6 @@ impl Question {
     }
 }
 
-/// The answer, one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// There is nothing for the process to do.

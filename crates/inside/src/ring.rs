@@ -10,11 +10,8 @@ use model::event::{Header, OpBegin, OpEnd, Statement, header_flags};
 
 /// Bit positions of the fields in a record's first word; its lowest bits are its number of words.
 pub const KIND_SHIFT: u32 = 10;
-/// See [`KIND_SHIFT`].
 pub const FLAGS_SHIFT: u32 = 16;
-/// See [`KIND_SHIFT`].
 pub const CPU_SHIFT: u32 = 20;
-/// See [`KIND_SHIFT`].
 pub const TID_SHIFT: u32 = 32;
 
 /// `kind` of an `op_end`: a displaced execution.
@@ -38,7 +35,6 @@ pub struct Reader {
 pub struct Window {
     /// When the recording began.
     pub from_ns: u64,
-    /// Now.
     pub now_ns: u64,
     /// Number of functions that `--op` names.
     pub functions: u64,

@@ -14,9 +14,7 @@ use super::{Fixup, LOOKED_AT, NoHook, Recipe};
 const SIZE: usize = 4;
 /// As in `object/layout.h`: unit in bytes for raising the stack pointer, and the undoing of `paciasp` and `pacibsp`.
 pub const UNDO_UNIT: i64 = 16;
-/// See [`UNDO_UNIT`].
 pub const UNDO_AUTIASP: u8 = 255;
-/// See [`UNDO_UNIT`].
 pub const UNDO_AUTIBSP: u8 = 254;
 
 const BTI: [u32; 4] = [0xd503_241f, 0xd503_245f, 0xd503_249f, 0xd503_24df];
@@ -271,9 +269,6 @@ fn near(target: i64) -> Result<i32, NoHook> {
 
 /// Returns how to hook a function with this code (which may extend into others), at this address of its file. `read` and `null`: the
 /// indices of the arguments that the hook reads, and whether a call with a first argument of 0 may bypass it.
-///
-/// # Errors
-/// The reason why it cannot be hooked.
 pub fn recipe(code: &[u8], address: u64, read: &[u32], null: bool) -> Result<Recipe, NoHook> {
     let mut words = code[..code.len().min(LOOKED_AT)]
         .chunks_exact(SIZE)

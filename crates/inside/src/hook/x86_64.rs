@@ -17,9 +17,6 @@ const ARGUMENTS: [Register; 6] =
 
 /// Returns how to hook a function with this code (which may extend into others). `read`: the indices of the arguments that the hook
 /// reads.
-///
-/// # Errors
-/// The reason why it cannot be hooked.
 pub fn recipe(code: &[u8], read: &[u32]) -> Result<Recipe, NoHook> {
     // Far from 0, so that what precedes the function has an address too.
     const BASE: u64 = 1 << 40;
