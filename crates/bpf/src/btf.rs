@@ -126,7 +126,6 @@ fn section(like: &[u8], types: &[u8], names: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Returns the names in a type section.
 pub fn names(bytes: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     let (_, _, names) = sections(bytes)?;
     Some(names.split(|byte| *byte == 0))
@@ -182,7 +181,6 @@ pub struct Structure {
     pub members: Vec<Member>,
 }
 
-/// A member of a struct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Its name; empty if it has none.

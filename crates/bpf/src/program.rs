@@ -14,9 +14,7 @@ const LOG_BYTES: usize = 1 << 20;
 pub struct Program<'a> {
     /// Its name; the kernel keeps 15 bytes.
     pub name: &'a str,
-    /// Its purpose.
     pub kind: Kind,
-    /// Its instructions.
     pub code: &'a [bpf_insn],
     /// License, as in its object.
     pub license: &'a CStr,
@@ -24,7 +22,6 @@ pub struct Program<'a> {
     pub functions: Option<Functions<'a>>,
 }
 
-/// The purpose of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// To be attached by [`crate::uprobe::link`].
@@ -41,7 +38,6 @@ pub enum Kind {
 /// Where functions begin in the code, and their types.
 #[derive(Debug, Clone, Copy)]
 pub struct Functions<'a> {
-    /// The loaded types.
     pub types: &'a OwnedFd,
     /// Records of `record_size` bytes.
     pub records: &'a [u8],
@@ -52,16 +48,12 @@ pub struct Functions<'a> {
 /// Why the kernel rejected a program.
 #[derive(Debug)]
 pub struct Refused {
-    /// Its error.
     pub error: io::Error,
     /// The verifier's log; empty if the verifier did not run.
     pub log: String,
 }
 
 /// Loads a type section.
-///
-/// # Errors
-/// The kernel's error.
 pub fn load_types(blob: &[u8]) -> io::Result<OwnedFd> {
     let mut attr = empty();
     // SAFETY: writes to a union whose every field is plain integers.
@@ -72,9 +64,6 @@ pub fn load_types(blob: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Loads a program.
-///
-/// # Errors
-/// The kernel's error, with the verifier's log.
 pub fn load(program: &Program<'_>) -> Result<OwnedFd, Refused> {
     try_load(program, &mut []).map_err(|error| {
         let mut log = vec![0; LOG_BYTES];

@@ -27,9 +27,6 @@ pub fn map(name: &str, value_type: u32, value_bytes: usize, types: &OwnedFd, lin
 }
 
 /// Sets the map's only value. `value` must have the map's size.
-///
-/// # Errors
-/// The kernel's error.
 pub fn set(map: &OwnedFd, value: &[u8]) -> io::Result<()> {
     let key = 0u32;
     let mut attr = empty();
@@ -42,9 +39,6 @@ pub fn set(map: &OwnedFd, value: &[u8]) -> io::Result<()> {
 }
 
 /// Removes the map's only value, which unregisters what it registered.
-///
-/// # Errors
-/// The kernel's error.
 pub fn clear(map: &OwnedFd) -> io::Result<()> {
     let key = 0u32;
     let mut attr = empty();
@@ -56,9 +50,6 @@ pub fn clear(map: &OwnedFd) -> io::Result<()> {
 }
 
 /// Registers the map's value for as long as the descriptor is open.
-///
-/// # Errors
-/// The kernel's error.
 pub fn link(map: &OwnedFd) -> io::Result<OwnedFd> {
     let mut attr = empty();
     // SAFETY: as in `map`.

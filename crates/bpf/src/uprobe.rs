@@ -16,9 +16,6 @@ pub struct ProbePoint {
 }
 
 /// Attaches a program to places of a file, in every process, until the descriptor is closed.
-///
-/// # Errors
-/// The kernel's error.
 pub fn link(program: &OwnedFd, path: &CStr, places: &[ProbePoint], at_return: bool) -> io::Result<OwnedFd> {
     let offsets: Vec<u64> = places.iter().map(|p| p.offset).collect();
     let cookies: Vec<u64> = places.iter().map(|p| p.cookie).collect();
@@ -39,9 +36,6 @@ pub fn link(program: &OwnedFd, path: &CStr, places: &[ProbePoint], at_return: bo
 
 /// Whether the kernel supports such links, and lets this process create them. Tests this with a link to a directory, for which
 /// a kernel with support returns EBADF.
-///
-/// # Errors
-/// The error returned instead.
 pub fn links_exist(program: &OwnedFd) -> io::Result<()> {
     match link(program, c"/", &[ProbePoint { offset: 0, cookie: 0 }], false) {
         Err(e) if e.raw_os_error() == Some(libc::EBADF) => Ok(()),
