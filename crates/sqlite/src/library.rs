@@ -4,7 +4,6 @@
 //! Uncertain: the options exist only if SQLITE_OMIT_COMPILEOPTION_DIAGS was not set, and an unrelated text may look like one. So only
 //! options that change how much is written or waited for are used.
 
-/// The result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Library {
     /// Such as `3.40.1`.

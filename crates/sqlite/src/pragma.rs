@@ -9,7 +9,6 @@ pub struct Pragma {
     pub in_file: bool,
 }
 
-/// All settings.
 pub const PRAGMAS: [Pragma; 9] = [
     Pragma { name: "journal_mode", in_file: true },
     Pragma { name: "page_size", in_file: true },
