@@ -1,7 +1,7 @@
 //! Compiles BPF programs for a build script. Needs clang and libbpf's headers; no kernel headers and no BTF of the machine
 //! it is built on, so that a build is the same everywhere.
 //!
-//! What a build script tells cargo it prints; that is its protocol, and so this room prints.
+//! A build script gives cargo its instructions on standard output; so this crate prints.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
