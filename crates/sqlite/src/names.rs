@@ -63,7 +63,7 @@ impl FileClass {
 /// What the kernel appends to the name of an open file that was removed.
 const DELETED: &str = " (deleted)";
 
-/// What SQLite appends to a database's name for the files beside it.
+/// What SQLite appends to a database's name for the files next to it.
 const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
 
 /// Extensions in common use for SQLite databases.
