@@ -46,8 +46,8 @@ pub fn compiler(machine: &str) -> Option<Command> {
     Some(command)
 }
 
-/// Compiles `object/inside.c` in the directory `room` for a processor, as named by cargo, into the file `to`. Returns `false` if there is no
-/// object for that processor.
+/// Compiles `object/inside.c` of the crate in that directory for a processor, as named by cargo, into a file. Returns `false` if there is
+/// no object for that processor.
 pub fn compile(room: &Path, machine: &str, more: &[&str], to: &Path) -> Result<bool, String> {
     let Some(mut command) = compiler(machine) else { return Ok(false) };
     command.args(more);

@@ -146,6 +146,6 @@ fn trampolines_of_real_functions_mean_same() {
         assert!(all > 100 && hooked * 4 > all, "{}: {hooked} of {all}", path.display());
     }
     if !any {
-        println!("SKIP trampolines_of_real_functions_mean_same: none of the libraries of x86-64 is here");
+        println!("SKIP trampolines_of_real_functions_do_the_same: none of the libraries of x86-64 is here");
     }
 }

@@ -64,7 +64,7 @@ fn each_step_is_timed_where_tick_is_unknown() {
     }
 }
 
-/// Where it is not, each step is timed, and nothing tells.
+/// Without it each step is timed, without a notice.
 #[test]
 fn tick_of_this_kernel_is_found() {
     let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
