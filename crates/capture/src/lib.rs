@@ -1,7 +1,7 @@
 //! Events from a kernel: eBPF probes, and the locations of SQLite's functions.
 //!
 //! A separate crate because it alone needs clang, a kernel that permits tracing, and root. The kernel side (`bpf/`) emits
-//! fixed-size records with raw pointers and keeps no state about I/O; [`Session`] loads it, follows tasks, drains the
+//! packed records with raw pointers and keeps no state about I/O; [`Session`] loads it, follows tasks, drains the
 //! records and accounts for what was lost or could not be seen. The `causal` crate interprets the records together.
 //!
 //! | file | purpose |

@@ -194,10 +194,7 @@ pub fn attach_all(ebpf: &mut Ebpf, types: &Btf, without: &[String]) -> (Vec<Cove
             continue;
         }
         let left_out = without.iter().any(|name| name == probe.instead_of.unwrap_or(probe.program));
-        let outcome = match left_out {
-            true => Err("left out (--without)".into()),
-            false => attach(ebpf, probe, types),
-        };
+        let outcome = if left_out { Err("left out (--without)".into()) } else { attach(ebpf, probe, types) };
         let row = row(probe.layer, probe.program, outcome);
         forbidden |= rows.is_empty() && row.absence == Some(Absence::NotPermitted);
         if let Some(first) = probe.instead_of {

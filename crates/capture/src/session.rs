@@ -310,7 +310,7 @@ impl Session {
     fn stacks_coverage(&self) -> Option<Coverage> {
         let attached = |probe: &str| self.coverage.iter().any(|row| row.probe == probe && row.attached);
         match &self.stacks {
-            None => Some(stacks::absent("not asked for")),
+            None => Some(stacks::absent("not requested")),
             Some(_) if ["sched_switch", "sched_waking", "sys_exit"].into_iter().all(attached) => {
                 Some(stacks::attached())
             }
@@ -327,7 +327,8 @@ impl Session {
 
     /// Waits for `at_most`, or until the kernel side requests attention, which it does when a program maps code (its SQLite may be worth
     /// a probe), or a process asks ([`Session::asks`]). Returns whether it is time to drain: the kernel side requested it, a ring fills,
-    /// or the last drain was a second ago. Draining rarely disturbs the traced program rarely.
+    /// or the last drain was a second ago. The less often it drains, the less it disturbs the traced
+    /// program.
     pub fn wait(&mut self, at_most: Duration) -> bool {
         let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
         // Negative descriptors are ignored.

@@ -153,7 +153,7 @@ const FIRSTS: [u32; 10] = [
 
 #[test]
 fn moved_instructions_compute_same_under_qemu() {
-    const NAME: &str = "moved_instructions_compute_same_under_qemu";
+    const NAME: &str = "moved_instructions_compute_the_same_under_qemu";
     if let Err(why) = installed(QEMU) {
         return skip(NAME, &why);
     }
@@ -407,7 +407,7 @@ impl Walk<'_> {
 
 #[test]
 fn trampolines_of_arm64_functions_mean_same() {
-    const NAME: &str = "trampolines_of_arm64_functions_mean_same";
+    const NAME: &str = "trampolines_of_arm64_functions_do_the_same";
     // The address of the trampolines: within reach of a jump.
     const AWAY: u64 = 64 << 20;
     let directory = tempfile::tempdir().unwrap();

@@ -159,7 +159,7 @@ fn flush_waiters_are_on_flush_queue() {
                 assert!(f.listed >= 1 && f.listed == f.total.min(4), "a flush without waiters: {f:?}");
                 for i in 0..usize::from(f.listed) {
                     let bio = flagged.get(&f.bios[i]).unwrap_or_else(|| panic!("a waiter never queued: {f:?}"));
-                    assert_ne!(bio & bio_flags::PREFLUSH, 0, "a waiter that asked for no flush");
+                    assert_ne!(bio & bio_flags::PREFLUSH, 0, "a waiter that requested no flush");
                     steps.insert(f.steps[i]);
                 }
             }

@@ -85,8 +85,8 @@ impl Planned {
         Ok(Self { path: found.path.clone(), functions, library })
     }
 
-    /// Creates the plan for functions of one file that `--op` names, each with its number. `others`: the libraries planned
-    /// besides.
+    /// Creates the plan for functions of one file that `--op` names, each with its number. `others`: the other planned
+    /// libraries.
     pub fn named<'a>(
         path: &Path,
         named: &[(u16, &request::Function)],

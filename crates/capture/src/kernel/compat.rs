@@ -13,7 +13,7 @@ use model::{Call, Wait};
 /// As in `common.h`: two arguments, the lower half first.
 const WIDE: u8 = 0x40;
 
-/// What one of the two has beside the calls that they have in common.
+/// What one of the two has in addition to the common calls.
 struct Abi {
     calls: &'static [Line],
     waits: &'static [(libc::c_long, Wait)],

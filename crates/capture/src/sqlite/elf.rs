@@ -130,9 +130,10 @@ impl Elf {
         };
         let copy = all.file.try_clone().map_err(Refusal::Unreadable)?;
         let cache = ReadCache::new(copy);
-        let read = match is_64_bit {
-            true => all.read_headers::<elf::FileHeader64<Endianness>>(&cache),
-            false => all.read_headers::<elf::FileHeader32<Endianness>>(&cache),
+        let read = if is_64_bit {
+            all.read_headers::<elf::FileHeader64<Endianness>>(&cache)
+        } else {
+            all.read_headers::<elf::FileHeader32<Endianness>>(&cache)
         };
         read.map_err(|_| Refusal::Foreign("damaged ELF headers".into()))?;
         Ok(all)

@@ -229,7 +229,7 @@ fn collect(elf: &Elf, tables: &[(Source, BTreeMap<&'static str, Symbol>)]) -> Re
     })
 }
 
-/// Returns the file with the symbols of `elf`, whose path is `path`: by its build id, else the one that it names, beside it.
+/// Returns the file with the symbols of `elf`, whose path is `path`: by its build id, else the one that it names, in its directory.
 fn debug_file(elf: &Elf, path: &Path, debug_files: &Path) -> Option<PathBuf> {
     let id = elf.build_id();
     let by_id = id.as_ref().map(|id| debug_files.join(&id[..2]).join(format!("{}.debug", &id[2..])));

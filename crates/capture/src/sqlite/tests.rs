@@ -180,7 +180,7 @@ fn stripped_program_is_resolved_by_debug_file() {
     assert_eq!(found, SqliteSymbols { source: Source::DebugFile, ..whole });
 }
 
-/// Functions, and what has a name in the symbol table besides them.
+/// Functions, and what else has a name in the symbol table.
 const PLACES: &str = r#"
 __asm__(".text\n.type around, @function\naround: nop\n.globl label\nlabel: nop\n"
 	".globl nested\n.type nested, @function\nnested: nop\n ret\n.size nested, . - nested\n.size around, . - around\n"
@@ -195,7 +195,7 @@ int chosen(int n) __attribute__((ifunc("choose")));
 int main(void) { return plain(0) + chosen(0); }
 "#;
 
-/// The same with a file that holds all symbols, and with one whose symbols are in another file beside it.
+/// The same with a file that holds all symbols, and with one whose symbols are in another file next to it.
 #[test]
 fn entry_is_found_for_functions_alone() {
     use super::entry::{NoEntry, entry};

@@ -283,9 +283,10 @@ impl Naming {
             for one in &asleep {
                 let time_ns = one.slept_ns.1;
                 let in_kernel: Vec<Place> = one.kernel.iter().map(|address| place_in_kernel(names, *address)).collect();
-                let kernel = match in_kernel.is_empty() {
-                    true => 0,
-                    false => self.chains.number(&in_kernel, chain_end::WHOLE, time_ns, tell),
+                let kernel = if in_kernel.is_empty() {
+                    0
+                } else {
+                    self.chains.number(&in_kernel, chain_end::WHOLE, time_ns, tell)
                 };
                 let program = self.chains.number(&places, ended, time_ns, tell);
                 tell.push(chains::stack(one, kernel, program));
