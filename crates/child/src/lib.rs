@@ -134,9 +134,6 @@ fn end_of<P: Read + Send + 'static>(pipe: Option<P>) -> std::thread::JoinHandle<
 }
 
 /// Waits until the child with this number has exited, at most `limit`, or a signal arrives. Its parent must still fetch its status.
-///
-/// # Errors
-/// The system call fails.
 pub fn wait_pid(pid: u32, limit: Duration) -> Result<()> {
     match descriptor(pid) {
         Some(descriptor) => readable(&descriptor, limit),

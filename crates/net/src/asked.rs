@@ -30,7 +30,6 @@ pub enum Unasked {
          (or ADDR:PORT). To make this machine an end, use a network namespace: docs/guide/net-link.md has the commands"
     )]
     Between,
-    /// The wildcard address.
     #[error("{0} is the wildcard address: give the server's own, such as 192.0.2.7:7100")]
     Wildcard(SocketAddr),
     /// QEMU forwards IPv4 only.
@@ -58,7 +57,6 @@ pub enum Unasked {
 /// The requested traffic, apart from its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Bulk TCP.
     Tcp,
     /// UDP in packets of a given size.
     Udp {
@@ -67,7 +65,6 @@ pub enum Kind {
     },
     /// iperf 2's defaults for UDP.
     Iperf2,
-    /// Requests and responses.
     Transactions {
         /// Bytes of a request.
         request_bytes: u32,
@@ -113,9 +110,6 @@ pub struct Ends<'a> {
 
 impl<'a> Ends<'a> {
     /// Where the server is.
-    ///
-    /// # Errors
-    /// Why the combination is not possible.
     pub fn server(&self) -> Result<Server<'a>, Unasked> {
         let local = |end: &DeviceAddress| *end == DeviceAddress::Local;
         if self.through_here && (local(self.from) || self.to.is_some_and(local)) {

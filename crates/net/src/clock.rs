@@ -33,7 +33,6 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Now.
     pub fn now() -> Self {
         Self { boot_ns: now_ns(), unix_ns: unix_ns() }
     }

@@ -56,12 +56,10 @@ pub enum Message {
     Hello {
         /// The oldest version that the client supports.
         oldest: u32,
-        /// The newest.
         newest: u32,
         /// Name and version of the client, such as `Fathom 0.2.0`.
         program: String,
     },
-    /// The server's response.
     Welcome {
         /// The version that both ends use from here on.
         version: u32,
@@ -72,7 +70,6 @@ pub enum Message {
     Skew {
         /// The oldest version that the server supports.
         oldest: u32,
-        /// The newest.
         newest: u32,
         /// Name and version of the server.
         program: String,
@@ -96,9 +93,7 @@ pub enum Message {
         /// When the response was sent.
         left_ns: u64,
     },
-    /// Requests a run.
     Start {
-        /// Which run.
         spec: Spec,
     },
     /// Open the data connections.
@@ -112,11 +107,9 @@ pub enum Message {
     Stop,
     /// Samples of a direction's sender, in order.
     Samples {
-        /// Which direction.
         direction: Direction,
         /// Whether there is one sample per acknowledgement.
         acks: bool,
-        /// The samples.
         samples: Vec<TcpSample>,
     },
     /// The measurements of this end; the last message of a run.
@@ -145,9 +138,6 @@ pub enum MessageError {
 
 impl Message {
     /// Parses the message in a frame.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn parse(frame: &[u8]) -> std::result::Result<Self, MessageError> {
         serde_json::from_slice(frame).map_err(MessageError::Unreadable)
     }
@@ -208,7 +198,6 @@ pub fn token_text(token: &Token) -> String {
     token.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Parses a token.
 pub fn token_of(text: &str) -> Option<Token> {
     let mut token = Token::default();
     if text.len() != 32 || !text.is_ascii() {
@@ -238,7 +227,6 @@ impl Channel {
         Self { stream, peer, come: Vec::new() }
     }
 
-    /// The address of the other end.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }

@@ -9,26 +9,15 @@ use std::time::Duration;
 pub enum Error {
     /// The server is unreachable.
     #[error("cannot reach {address}: {source}{}", hint(source))]
-    Unreachable {
-        /// Its address.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    Unreachable { address: SocketAddr, source: std::io::Error },
     /// Listening on the address failed.
     #[error("cannot listen on {address}: {source}{}", hint(source))]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    Listen { address: SocketAddr, source: std::io::Error },
     /// The other end ended the connection, or it broke.
     #[error("the connection to the other end broke while {doing}: {source}")]
     Broken {
         /// The step in progress.
         doing: &'static str,
-        /// Why.
         source: std::io::Error,
     },
     /// The other end does not respond.
@@ -56,7 +45,6 @@ pub enum Error {
     Version {
         /// Its oldest and newest version.
         theirs: (u32, u32),
-        /// Ours.
         ours: (u32, u32),
         /// Name and version of the other end.
         program: String,
@@ -89,10 +77,7 @@ pub enum Error {
     #[error(
         "the server's UDP port {port} is in use by another UDP run or another program; wait, or serve on another port"
     )]
-    UdpBusy {
-        /// The port.
-        port: u16,
-    },
+    UdpBusy { port: u16 },
     /// UDP packets do not arrive.
     #[error("{0}")]
     NoUdp(String),
@@ -101,15 +86,12 @@ pub enum Error {
     Task {
         /// The failed part, if the source's text does not name it.
         doing: &'static str,
-        /// How it ended.
         source: tokio::task::JoinError,
     },
     /// Setting a socket option failed.
     #[error("cannot set {what}: {source}{remedy}")]
     Setting {
-        /// Which option.
         what: String,
-        /// Why.
         source: std::io::Error,
         /// How to fix it.
         remedy: &'static str,
@@ -120,11 +102,9 @@ pub enum Error {
     /// A data connection ended too early.
     #[error("data connection {stream} ended {after:.1} s after the start: {why}")]
     Data {
-        /// Its number.
         stream: u16,
         /// Seconds after the start.
         after: f64,
-        /// Why.
         why: String,
     },
     /// A search found nothing.
@@ -136,14 +116,8 @@ pub enum Error {
     /// The user interrupted the run.
     #[error("interrupted")]
     Interrupted,
-    /// Anything else.
     #[error("cannot {doing}: {source}")]
-    Io {
-        /// The failed operation.
-        doing: &'static str,
-        /// Why.
-        source: std::io::Error,
-    },
+    Io { doing: &'static str, source: std::io::Error },
 }
 
 impl Error {

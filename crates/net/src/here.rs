@@ -48,9 +48,6 @@ pub fn local<T>(last: u32, work: impl Future<Output = Result<T>>) -> Result<Opti
 
 /// Measures. The first Ctrl-C ends the run and keeps its results; the second ends everything: `None`. `tell` receives
 /// progress lines, if requested.
-///
-/// # Errors
-/// Those of a session.
 pub fn measure(asked: &RunRequest, tell: fn(&str)) -> Result<Option<Measured>> {
     local(2, async {
         let mut beside: Vec<JoinHandle<()>> = Vec::new();

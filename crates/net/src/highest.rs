@@ -69,9 +69,6 @@ pub struct Bounds {
 
 /// Searches, and reports each step. If interrupted, returns the highest rate that a run has sustained so far; if there is
 /// none, returns the last run, which is not valid.
-///
-/// # Errors
-/// Those of a run.
 pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(String)) -> Result<(Outcome, Found)> {
     let Traffic::Udp { packet_bytes, .. } = spec.traffic else {
         return Err(Error::Search("--rate auto is for UDP".into()));

@@ -19,9 +19,6 @@ pub struct Names {
 }
 
 /// Checks whether the archive can be written, before anything is measured.
-///
-/// # Errors
-/// Why not.
 pub fn possible(output: &Path, spec: &Spec) -> Result<()> {
     Staged::possible(output, rows::size(spec))
 }
@@ -29,21 +26,16 @@ pub fn possible(output: &Path, spec: &Spec) -> Result<()> {
 /// The parts of a run that are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Kept<'a> {
-    /// What was measured.
     pub handed: &'a Handover,
     /// Both ends, if they were controlled from this machine.
     pub conducted: Option<&'a Conducted>,
     /// The requested link that the run used.
     pub link: Option<(&'a str, LinkReport<'a>)>,
-    /// The names of its rows.
     pub names: Names,
 }
 
 impl Kept<'_> {
     /// Writes everything into the directory `dir`, which nothing reads yet.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub fn write(&self, dir: &Path) -> Result<()> {
         let Handover { measured: Measured { outcome, interrupted, .. }, place } = self.handed;
         let argv: Vec<String> = std::env::args().collect();

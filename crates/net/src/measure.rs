@@ -20,13 +20,11 @@ use std::sync::atomic::Ordering;
 /// A request for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRequest {
-    /// The server.
     pub address: SocketAddr,
     /// The file of its key.
     pub key: Option<PathBuf>,
     /// The only interface that the client may use.
     pub interface: Option<String>,
-    /// The run.
     pub spec: Spec,
     /// Whether to search for the highest UDP rate; the rate of `spec` is ignored then.
     pub highest: bool,
@@ -47,9 +45,6 @@ pub struct Measured {
 
 impl RunRequest {
     /// Measures. `begun` receives the session before anything is sent, `tell` each step of a search.
-    ///
-    /// # Errors
-    /// Those of a session.
     pub async fn measure(&self, begun: impl FnOnce(&Session), tell: &mut dyn FnMut(String)) -> Result<Measured> {
         let key = self.key.as_deref().map(wire::Key::read).transpose()?;
         let mut session = Session::connect(self.address, key.as_ref(), self.interface.as_deref()).await?;
@@ -67,7 +62,6 @@ impl RunRequest {
 /// The response of the measuring process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Handover {
-    /// The result.
     pub measured: Measured,
     /// Where it ran.
     pub place: ClientMachine,
@@ -76,7 +70,6 @@ pub struct Handover {
 /// The machine of a client.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientMachine {
-    /// Facts about it.
     pub facts: Environment,
     /// Its boot: the kernel's boot_id.
     pub boot: Option<String>,
@@ -108,9 +101,6 @@ fn sending(outcome: &mut Outcome) -> impl Iterator<Item = &mut crate::outcome::S
 
 impl Handover {
     /// Formats as JSON, in one line.
-    ///
-    /// # Errors
-    /// A value cannot be written as JSON.
     pub fn into_json(self) -> Result<String> {
         let Self { measured: Measured { mut outcome, search, interrupted }, place } = self;
         let readings = sending(&mut outcome)
@@ -120,9 +110,6 @@ impl Handover {
     }
 
     /// Parses JSON.
-    ///
-    /// # Errors
-    /// The text is not a handover.
     pub fn parse(json: &[u8]) -> Result<Self> {
         let Wire { mut outcome, readings, search, interrupted, place } =
             serde_json::from_slice(json).map_err(Error::HandOver)?;

@@ -37,7 +37,6 @@ pub struct EndReport {
 /// A direction at its sending end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sent {
-    /// Which direction.
     pub direction: Direction,
     /// When sending began, CLOCK_BOOTTIME of this end.
     pub start_ns: u64,
@@ -65,7 +64,6 @@ pub struct Sent {
 /// A direction at its receiving end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Received {
-    /// Which direction.
     pub direction: Direction,
     /// When counting began, CLOCK_BOOTTIME of this end.
     pub start_ns: u64,
@@ -209,7 +207,6 @@ pub struct Transactions {
     /// Latency of a transaction, us: median, 90th, 99th, 99.9th percentile, maximum.
     #[serde(deserialize_with = "nan::read")]
     pub latency_us: [f64; 5],
-    /// The client threads.
     pub threads: crate::usage::Threads,
 }
 

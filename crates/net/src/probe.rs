@@ -51,12 +51,7 @@ pub enum ProbeError {
     NotRoot,
     /// A tracefs operation failed.
     #[error("tcp_probe: cannot {doing}: {source}")]
-    Io {
-        /// Which operation.
-        doing: &'static str,
-        /// Why.
-        source: std::io::Error,
-    },
+    Io { doing: &'static str, source: std::io::Error },
 }
 
 /// Checks whether this end can record acknowledgements.

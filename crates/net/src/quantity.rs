@@ -8,9 +8,7 @@ use std::str::FromStr;
 /// Why a text is not a valid quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuantityError {
-    /// Not a rate.
     Rate,
-    /// Not a buffer size.
     Buffer,
 }
 
@@ -54,7 +52,6 @@ impl FromStr for Rate {
 pub enum UdpRate {
     /// As iperf 2 does by default.
     Iperf2,
-    /// At a rate.
     Of(Rate),
 }
 
@@ -71,7 +68,6 @@ impl FromStr for UdpRate {
 pub enum Buffer {
     /// Tuned by the kernel.
     Auto,
-    /// This many bytes.
     Of(u32),
 }
 
@@ -107,9 +103,6 @@ impl Directions {
 }
 
 /// Parses bits per second, with suffixes k, M and G of powers of 1000.
-///
-/// # Errors
-/// The accepted syntax.
 pub fn bits(text: &str) -> Result<u64, QuantityError> {
     let (digits, factor) = match text.chars().last() {
         Some('k' | 'K') => (&text[..text.len() - 1], 1e3),
@@ -123,9 +116,6 @@ pub fn bits(text: &str) -> Result<u64, QuantityError> {
 }
 
 /// Parses bytes of a buffer, with suffixes K and M of powers of 1024.
-///
-/// # Errors
-/// The accepted syntax.
 pub fn buffer(text: &str) -> Result<u32, QuantityError> {
     let (digits, shift) = match text.chars().last() {
         Some('k' | 'K') => (&text[..text.len() - 1], 10),

@@ -47,7 +47,6 @@ pub enum TrialVerdict {
 /// How a run performed at its rate. Shares are of the packets sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateCheck {
-    /// The lost share.
     pub loss: f64,
     /// Upper bound of the lost share, at [`LEVEL`].
     pub loss_upper: f64,

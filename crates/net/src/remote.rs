@@ -100,7 +100,6 @@ pub struct Fragmented {
 /// Where the server listens.
 #[derive(Debug, Clone, Copy)]
 pub enum Listen<'a> {
-    /// At an address.
     At(SocketAddr),
     /// At an interface's address, on a free port.
     On(&'a str),
@@ -122,7 +121,6 @@ fn free(at: SocketAddrV4) -> std::io::Result<SocketAddrV4> {
 pub enum Server<'a> {
     /// Start it on a device.
     Start(&'a DeviceAddress, Listen<'a>),
-    /// It is already running.
     Stands(SocketAddr),
 }
 
@@ -139,7 +137,6 @@ pub struct Job<'a> {
     pub binaries: &'a [PathBuf],
     /// The emulated link between the ends, on this machine.
     pub link: Option<&'a link::Spec>,
-    /// The run.
     pub spec: &'a Spec,
     /// See [`RunRequest`].
     pub interface: Option<&'a str>,
@@ -161,16 +158,13 @@ pub enum Note<'a> {
 /// An end of the run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
-    /// The device's name.
     pub name: String,
-    /// Facts about it.
     pub facts: Environment,
 }
 
 /// The outcome of a run between devices.
 #[derive(Debug)]
 pub struct Conducted {
-    /// The client.
     pub client: Endpoint,
     /// The server, if this run started it.
     pub server: Option<Endpoint>,
@@ -182,7 +176,6 @@ pub struct Conducted {
     pub link: Option<link::Outcome>,
 }
 
-/// Which end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Client,
@@ -229,9 +222,6 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
 }
 
 /// Checks whether packets of a run fit the link's MTU without fragmentation.
-///
-/// # Errors
-/// They do not.
 pub fn in_one_piece(spec: &Spec, to: SocketAddr, mtu: u32) -> Result<(), Fragmented> {
     let Traffic::Udp { packet_bytes: packet, .. } = spec.traffic else { return Ok(()) };
     // The headers of IP and UDP.
@@ -379,7 +369,6 @@ impl RemoteRun<'_> {
         }
     }
 
-    /// Stops both ends.
     fn end(self, done: Result<Conducted, Error>, tell: &mut dyn FnMut(Note<'_>)) -> Result<Conducted, Error> {
         let well = done.as_ref().is_ok_and(|done| match &done.result {
             Ok(handed) => handed.measured.outcome.own.trouble.is_none(),

@@ -7,20 +7,14 @@ use crate::spec::{Direction, Readings};
 use crate::turns::{self, Turns};
 use crate::why::{self, Limit, TimedCause};
 
-/// One direction.
 #[derive(Debug)]
 pub struct DirectionResult<'a> {
-    /// Which direction.
     pub direction: Direction,
-    /// Its throughput.
     pub throughput: Throughput,
-    /// What limited it.
     pub limits: Vec<Limit>,
     /// What limited it over time.
     pub course: Vec<TimedCause>,
-    /// The sender's measurements.
     pub sent: &'a Sent,
-    /// The receiver's measurements.
     pub received: &'a Received,
     /// UDP: packet counts.
     pub packets: Option<Packets>,
@@ -50,13 +44,9 @@ pub enum CostUnknown {
 /// UDP packet counts.
 #[derive(Debug, serde::Serialize)]
 pub struct Packets {
-    /// Packets due.
     pub due: u64,
-    /// Packets sent.
     pub sent: u64,
-    /// Packets received.
     pub received: u64,
-    /// Packets lost.
     pub lost: u64,
     /// Lost share of the sent packets, 0 to 1.
     pub loss: f64,
@@ -74,18 +64,13 @@ pub struct Packets {
     pub one_way_us: Option<Delay>,
 }
 
-/// One-way delay between the clocks of both ends.
+/// One-way delay between the clocks of both ends, us.
 #[derive(Debug, serde::Serialize)]
 pub struct Delay {
-    /// The minimum, us.
     pub min: f64,
-    /// The median.
     pub p50: f64,
-    /// The 90th percentile.
     pub p90: f64,
-    /// The 99th percentile.
     pub p99: f64,
-    /// The maximum.
     pub max: f64,
     /// The error bound of the clock offset: every value may be wrong by it, all in the same direction.
     pub offset_error: f64,
@@ -127,7 +112,6 @@ fn one(outcome: &Outcome, direction: Direction) -> Option<DirectionResult<'_>> {
     Some(DirectionResult { direction, limits, course, packets, throughput, sent, received, bounds, cost })
 }
 
-/// The cost of sampling.
 fn cost(outcome: &Outcome, turns: &Turns, sent: &Sent, received: &Received) -> Result<stats::Estimate, CostUnknown> {
     // The start times of both ends, by the client's clock.
     let ours = |ns: u64, there: bool| outcome.clock.filter(|_| there).map_or(ns, |clock| clock.ours(ns));
@@ -189,15 +173,12 @@ fn delay(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Op
 /// A value at a point in time.
 #[derive(Debug)]
 pub struct Point {
-    /// The metric.
     pub metric: &'static str,
-    /// Its unit.
     pub unit: &'static str,
     /// Direction, stream or cause.
     pub labels: String,
     /// CLOCK_BOOTTIME of the client, ns.
     pub time_ns: u64,
-    /// The value.
     pub value: f64,
 }
 
@@ -275,27 +256,21 @@ pub fn within(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Option<f
 /// A metric of the whole run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
-    /// Its name.
     pub name: String,
-    /// Its unit.
     pub unit: &'static str,
-    /// Its value.
     pub value: f64,
 }
 
 /// A label of the whole run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
-    /// Its name.
     pub name: String,
-    /// Its value.
     pub text: String,
 }
 
 /// A run in a few numbers: printed by a replicate of a benchmark, and stored in an archive beside the time series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// The metrics.
     pub metrics: Vec<Metric>,
     /// Whether they are valid.
     pub verified: bool,

@@ -47,11 +47,8 @@ pub struct RowContext<'a> {
 /// The rows of a run.
 #[derive(Debug)]
 pub struct Rows {
-    /// The process.
     pub replicate: Replicate,
-    /// Its samples.
     pub samples: Vec<Sample>,
-    /// Its labels.
     pub marks: Vec<MarkRow>,
 }
 

@@ -35,7 +35,6 @@ pub struct Session {
 /// The result of a run: the measurements of both ends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The requested run.
     pub spec: Spec,
     /// The client's report.
     pub own: EndReport,

@@ -138,7 +138,6 @@ pub struct Watch {
 pub struct WatchedSocket {
     /// Its index among the sockets.
     pub place: usize,
-    /// The connection.
     pub stream: Arc<TcpStream>,
     /// The number of the stream in its direction.
     pub number: u16,

@@ -36,7 +36,6 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Receives a line for each started run and each error.
 pub type Reporter = Rc<dyn Fn(String)>;
 
-/// A server.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,

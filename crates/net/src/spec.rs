@@ -122,7 +122,6 @@ pub enum Readings {
     /// Every 10 ms.
     #[default]
     All,
-    /// Never.
     None,
     /// In randomly chosen intervals ([`crate::turns`]), to measure the cost of sampling.
     ByTurns {

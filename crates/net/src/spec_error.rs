@@ -6,16 +6,7 @@
 pub enum SpecError {
     /// A number is out of range.
     #[error("{what} is {value}; must be from {least} to {most}")]
-    OutOfRange {
-        /// Which number.
-        what: &'static str,
-        /// The requested value.
-        value: u64,
-        /// The minimum.
-        least: u64,
-        /// The maximum.
-        most: u64,
-    },
+    OutOfRange { what: &'static str, value: u64, least: u64, most: u64 },
     /// No direction, or the same one twice.
     #[error("a run needs a direction: up, down or both")]
     Direction,

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 /// The threads of one direction at one end, or of transactions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Threads {
-    /// Their number.
     pub count: u64,
     /// Total CPU time, ns.
     pub cpu_ns: u64,
@@ -29,7 +28,6 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Adds a thread.
     pub fn add(&mut self, one: Thread) {
         self.count += 1;
         self.cpu_ns += one.cpu_ns;
@@ -52,7 +50,6 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Reads the counters.
     pub fn now() -> Self {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let wait = text.split_whitespace().nth(1).and_then(|w| w.parse().ok()).unwrap_or(0);
@@ -72,7 +69,6 @@ impl Thread {
 /// The machine during a run. Shares are 0 to 1.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The number of CPUs.
     pub cpus: u64,
     /// Share of the time that all CPUs were busy.
     #[serde(deserialize_with = "nan::read")]

@@ -46,7 +46,6 @@ impl Cell {
         &self.means
     }
 
-    /// The number of processes.
     pub fn processes(&self) -> usize {
         self.means.len()
     }

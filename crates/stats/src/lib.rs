@@ -49,7 +49,6 @@ pub mod within;
 /// A value with its interval, in the unit of the input.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// The estimate.
     pub value: f64,
     /// Lower end of the interval.
     pub low: f64,

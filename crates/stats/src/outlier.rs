@@ -36,7 +36,6 @@ pub struct Outliers {
 }
 
 impl Outliers {
-    /// The number of outliers.
     pub fn count(&self) -> usize {
         self.flagged.len()
     }

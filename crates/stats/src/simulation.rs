@@ -62,7 +62,6 @@ pub enum Shape {
     Waiting,
 }
 
-/// All of them.
 pub const SHAPES: [Shape; 10] = [
     Shape::Normal,
     Shape::Lognormal,

@@ -117,7 +117,6 @@ pub struct Segment {
 /// A classified process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Steady {
-    /// Its behaviour.
     pub class: Class,
     /// The first steady iteration, counted from 0; `None` without a steady state.
     pub from: Option<usize>,

@@ -7,7 +7,6 @@
 //!
 //! It uses widths only, never verdicts: stopping as soon as a difference shows finds differences everywhere.
 
-/// When to stop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
     /// The relative half-width of an interval at which an estimate is precise, such as 0.02 of a processor's score.
@@ -21,10 +20,8 @@ pub struct Rule {
     pub budget_ns: u64,
 }
 
-/// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// Run another block.
     Continue,
     /// Stop: every estimate is precise.
     Precise,

@@ -125,9 +125,6 @@ fn any_types() -> Vec<u8> {
 }
 
 /// Whether this kernel supports loading an algorithm, checked without loading one.
-///
-/// # Errors
-/// Why it cannot.
 pub fn possible() -> Result<(), Error> {
     if !Path::new(VMLINUX).exists() {
         return Err(Error::NoBtf);

@@ -39,7 +39,6 @@ static HTCP: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), 
 static WESTWOOD: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/westwood.bpf.o")));
 
 impl Algorithm {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Bic, Self::Htcp, Self::Westwood];
 
     /// The name of the kernel's module.
@@ -76,7 +75,6 @@ pub enum Error {
         available.join(", ")
     )]
     Unknown {
-        /// The requested name.
         name: String,
         /// The names that the kernel has.
         available: Vec<String>,
@@ -96,20 +94,16 @@ pub enum Error {
     /// The kernel's tcp_congestion_ops has no such member.
     #[error("this kernel's tcp_congestion_ops has no {0:?}; Fathom does not support this kernel yet")]
     NoMember(String),
-    /// Missing privileges.
     #[error("loading a congestion control needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")]
     NotPermitted,
     /// The verifier rejected a function.
     #[error("the kernel rejected {function} of a congestion control ({source}); end of the verifier's log:\n{log}")]
     Refused {
-        /// Which function.
         function: String,
         /// The end of the verifier's log.
         log: String,
-        /// The kernel's error.
         source: io::Error,
     },
-    /// The name is taken.
     #[error("this kernel already has a congestion control named {0:?}")]
     Exists(String),
     /// Not a valid name.
@@ -118,12 +112,10 @@ pub enum Error {
     /// The embedded object does not fit this kernel.
     #[error("the BPF program of {algorithm} does not fit this kernel: {why}")]
     Object {
-        /// Which algorithm.
         algorithm: &'static str,
         /// What did not fit.
         why: String,
     },
-    /// Something else.
     #[error("registering a congestion control failed: {0}")]
     Kernel(#[source] io::Error),
     /// The list cannot be read.
@@ -210,9 +202,6 @@ pub fn list() -> Result<Vec<CongestionControl>, Error> {
 
 /// Makes sure that a socket can select `name`: it is available, or the kernel has a module, or Fathom registers its own for
 /// as long as the result is kept. `None`: the kernel has it. With [`PREFIX`] it is always Fathom's own.
-///
-/// # Errors
-/// Why it is not available.
 pub fn ensure(name: &str) -> Result<Option<Registered>, Error> {
     if available()?.iter().any(|a| a == name) || kernel_loads(name) {
         return Ok(None);

@@ -102,7 +102,6 @@ pub struct WakeLead {
 }
 
 impl WakeLead {
-    /// The initial state.
     pub fn new(now: u64) -> Self {
         Self { ahead_ns: LEAST_NS as f64, saved_ns: SAVED_NS, last: now }
     }

@@ -102,9 +102,6 @@ impl Effect {
 
     /// Whether a result is valid. `own` is the half-width of its own confidence interval, as a share of the result; `None`
     /// if it has none.
-    ///
-    /// # Errors
-    /// Why it is not.
     pub fn verdict(&self, own: Option<f64>) -> Result<(), TooLate> {
         if self.longest_ns >= TIMEOUT_NS {
             return Err(TooLate::TakenForLost { longest_ns: self.longest_ns });

@@ -172,9 +172,6 @@ impl Engine {
     }
 
     /// Carries packets on a thread of its own.
-    ///
-    /// # Errors
-    /// The thread cannot be started.
     pub fn start(self) -> Result<Emulator> {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = stop.clone();

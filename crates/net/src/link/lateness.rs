@@ -34,7 +34,6 @@ impl Lateness {
         self.sum_ns += u128::from(late_ns);
     }
 
-    /// The number of packets.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
@@ -54,7 +53,6 @@ impl Lateness {
         self.histogram.max()
     }
 
-    /// Combines both distributions.
     pub fn with(mut self, other: &Self) -> Self {
         // Both have the same bounds.
         let _ = self.histogram.add(&other.histogram);

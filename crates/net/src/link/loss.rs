@@ -10,7 +10,6 @@ use stats::random::Random;
 /// A model of loss. Probabilities are in 0..=1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Loss {
-    /// No loss.
     #[default]
     None,
     /// Independent losses with this probability.
@@ -40,9 +39,6 @@ impl Loss {
     }
 
     /// Parses `1%`, `0.01`, or `burst:WORSEN,RECOVER[,BAD[,GOOD]]` with probabilities of that form (BAD defaults to 100 %, GOOD to 0).
-    ///
-    /// # Errors
-    /// The accepted syntax.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let Some(list) = text.strip_prefix("burst:") else {
             let p = probability(text)?;

@@ -17,9 +17,7 @@ const VERSION: u64 = 1;
 /// A link and what it did.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkReport<'a> {
-    /// The requested link.
     pub spec: &'a Spec,
-    /// Its outcome.
     pub outcome: &'a Outcome,
 }
 

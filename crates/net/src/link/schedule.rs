@@ -42,13 +42,10 @@ pub enum Refused {
 /// Packet counts of one direction by fate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets offered.
     pub offered: u64,
     /// Their bytes, as IP packets.
     pub offered_bytes: u64,
-    /// Packets returned.
     pub delivered: u64,
-    /// Their bytes.
     pub delivered_bytes: u64,
     /// Packets lost by the loss model.
     pub lost: u64,
@@ -70,11 +67,9 @@ impl Counts {
 /// A packet that leaves.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Departure<T> {
-    /// Its direction.
     pub direction: Direction,
     /// When it should leave.
     pub due: u64,
-    /// The pushed item.
     pub item: T,
 }
 
@@ -143,7 +138,6 @@ pub struct EmulatedLink<T> {
 }
 
 impl<T> EmulatedLink<T> {
-    /// An empty link.
     pub fn new(spec: &Spec) -> Self {
         let side = |way: DirectionSpec, number: u64| HalfLink {
             way,

@@ -78,7 +78,6 @@ impl Gso {
     ];
 }
 
-/// A link.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Spec {
     /// From the client to the server.
@@ -157,9 +156,6 @@ impl Spec {
     }
 
     /// Checks whether the link is possible.
-    ///
-    /// # Errors
-    /// Which parameter is not.
     pub fn check(&self) -> Result<(), SpecError> {
         for way in [&self.up, &self.down] {
             if self.gso == Gso::On && way.loss != Loss::None {
@@ -187,9 +183,6 @@ impl Spec {
 }
 
 /// Parses bits per second: `50mbit`, `1.5gbit`, `64kbit`, `1000` (bits); `0` or `none` is no limit.
-///
-/// # Errors
-/// The accepted syntax.
 pub fn rate(text: &str) -> Result<u64, QuantityError> {
     let lower = text.trim().to_ascii_lowercase();
     if lower == "none" {
@@ -209,9 +202,6 @@ pub fn rate(text: &str) -> Result<u64, QuantityError> {
 
 /// Parses a time: `8ms`, `500us`, `1.5s`, `0`. Any other number without a unit is rejected: elsewhere it would mean
 /// seconds, in `tc` microseconds.
-///
-/// # Errors
-/// The accepted syntax.
 pub fn time_ns(text: &str) -> Result<u64, QuantityError> {
     let text = text.trim();
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -230,9 +220,6 @@ pub fn time_ns(text: &str) -> Result<u64, QuantityError> {
 }
 
 /// Parses a number with an optional binary suffix: `100`, `64K`, `1M`.
-///
-/// # Errors
-/// The accepted syntax.
 pub fn count(text: &str) -> Result<u64, QuantityError> {
     let text = text.trim();
     let (digits, shift) = match text.char_indices().next_back() {
@@ -254,9 +241,6 @@ pub struct UnknownPreset;
 pub struct Pair<T>(pub T, pub T);
 
 /// Parses a pair, each value with `one`.
-///
-/// # Errors
-/// Those of `one`.
 pub fn pair<T: Copy>(text: &str, one: fn(&str) -> Result<T, QuantityError>) -> Result<Pair<T>, QuantityError> {
     match text.split_once('/') {
         // `50mbit/s` is one rate.

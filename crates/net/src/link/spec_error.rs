@@ -28,7 +28,6 @@ pub enum SpecError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantityError {
-    /// Not a rate.
     #[error("{0:?} is not a rate; expected bits per second, such as 50mbit, 1.5gbit or 64kbit")]
     Rate(String),
     /// A rate out of range.
@@ -37,19 +36,15 @@ pub enum QuantityError {
     /// A time without a unit.
     #[error("{0} has no unit; expected {0}ms, {0}us or {0}s")]
     NoUnit(String),
-    /// Not a time.
     #[error("{0:?} is not a time; expected a value such as 8ms, 500us or 0.3s")]
     Time(String),
     /// A time out of range.
     #[error("{0:?} is not a time; expected 0 to 60 s, such as 8ms or 500us")]
     TimeRange(String),
-    /// Not a count.
     #[error("{0:?} is not a number; expected a value such as 100, 64K or 1M")]
     Count(String),
-    /// Not a loss probability.
     #[error("{0:?} is not a share of packets; expected 0 to 1, or percent such as 1%")]
     Share(String),
-    /// Not a loss burst.
     #[error("expected burst:WORSEN,RECOVER[,BAD[,GOOD]], such as burst:0.5%,25%")]
     Burst,
 }

@@ -11,9 +11,7 @@ use serde_json::{Value, json};
 pub struct Lines {
     /// Without line ends; an archive contains more samples.
     pub lines: Vec<String>,
-    /// Whether the result is valid.
     pub verified: bool,
-    /// The reason.
     pub by: String,
 }
 

@@ -12,7 +12,6 @@ use crate::measure::Measured;
 /// A run to show.
 #[derive(Debug, Clone, Copy)]
 pub struct RunView<'a> {
-    /// The run.
     pub measured: &'a Measured,
     /// The names of the client and, if Fathom started it, of the server, where both were started from here.
     pub ends: Option<(&'a str, Option<&'a str>)>,

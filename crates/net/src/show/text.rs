@@ -9,7 +9,6 @@ use crate::why::Limit;
 use model::text::{rate, shown};
 use std::fmt::Write as _;
 
-/// The whole run.
 pub fn of(shown: &RunView<'_>) -> String {
     let outcome = &shown.measured.outcome;
     let mut text = String::new();

@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The sockets of a run.
 #[derive(Debug)]
 pub enum Carrier {
-    /// TCP.
     Tcp {
         /// One connection per stream and direction.
         connections: Vec<Connection>,
@@ -38,9 +37,6 @@ pub enum Carrier {
 impl Carrier {
     /// Prepares TCP connections, including all slow setup, so that both ends begin at the same time. Blocks: the kernel may
     /// take seconds to set up its tracing.
-    ///
-    /// # Errors
-    /// Why acknowledgements cannot be recorded.
     pub fn tcp(spec: &Spec, side: Role, connections: Vec<Connection>) -> Result<Self, ProbeError> {
         let probe = |direction: &Direction| {
             let own = connections.iter().filter(|c| c.announcement.direction == *direction);
@@ -69,7 +65,6 @@ pub use udp::prepare;
 pub enum Role {
     /// The end that requested the run.
     Client,
-    /// The server.
     Server,
 }
 

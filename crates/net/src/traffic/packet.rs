@@ -17,7 +17,6 @@ const MAGIC: &[u8; 8] = b"FATHOMud";
 /// A packet's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// Its number.
     pub number: u64,
     /// When it was sent.
     pub sent_ns: u64,

@@ -85,9 +85,7 @@ pub enum Cause {
     Application,
     /// The receiver's window.
     ReceiveWindow,
-    /// The send buffer.
     SendBuffer,
-    /// The congestion window.
     Congestion,
     /// The link carries no more.
     LinkRate,
@@ -127,7 +125,6 @@ impl Cause {
 /// A cause and its share.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Limit {
-    /// The cause.
     pub cause: Cause,
     /// The share of the run's time, 0 to 1; all shares sum to 1 but for those below 0.01.
     pub share: f64,
@@ -142,15 +139,12 @@ pub struct Limit {
 /// The measurements of both ends for one direction.
 #[derive(Debug, Clone, Copy)]
 pub struct BothEnds<'a> {
-    /// The requested run.
     pub spec: &'a Spec,
     /// The direction at its sender.
     pub sent: &'a Sent,
     /// The direction at its receiver.
     pub received: &'a Received,
-    /// The sending end.
     pub sender: &'a EndReport,
-    /// The receiving end.
     pub receiver: &'a EndReport,
     /// Throughput at the receiver, bit/s over the whole run.
     pub rate_bps: f64,
@@ -234,7 +228,6 @@ fn judged(seen: &BothEnds<'_>) -> Judgement {
 pub struct TimedCause {
     /// The start of the interval, CLOCK_BOOTTIME of the sending end. It is 100 ms long.
     pub start_ns: u64,
-    /// The cause.
     pub cause: Cause,
     /// Its share of the interval, 0 to 1; the shares of one interval sum to 1.
     pub share: f64,

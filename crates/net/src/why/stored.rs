@@ -22,19 +22,15 @@ pub struct Stored {
     /// Whether it was reconstructed from reported numbers rather than measured.
     #[serde(default)]
     pub reconstructed: bool,
-    /// The requested run.
     pub spec: Spec,
     /// The direction at its sender, without its samples.
     pub sent: Sent,
     /// Names of a sample's values; `time_ns` and `stream` come first.
     pub fields: Vec<String>,
-    /// The samples.
     pub readings: Vec<Vec<u64>>,
     /// The direction at its receiver.
     pub received: Received,
-    /// The sending end.
     pub sender: EndReport,
-    /// The receiving end.
     pub receiver: EndReport,
     /// Throughput at the receiver, bit/s over the whole run.
     pub rate_bps: f64,
@@ -78,9 +74,6 @@ impl Stored {
     }
 
     /// Parses one line; the samples are put back into the sent direction.
-    ///
-    /// # Errors
-    /// What is wrong with the line.
     pub fn parse(line: &str) -> Result<Self, StoredError> {
         let mut stored: Self = serde_json::from_str(line)?;
         stored.sent.samples =

@@ -5,7 +5,6 @@ use crate::spec::Traffic;
 use crate::usage::Threads;
 use model::text::{bytes, duration, rate, size};
 
-/// Evidence and remedy.
 pub fn of(reason: Reason, seen: &BothEnds<'_>, judged: &Judgement, b: &Basis) -> (String, Option<String>) {
     let f = &judged.facts;
     let rtt = duration(b.rtt_us * 1e3);
