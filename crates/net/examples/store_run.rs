@@ -16,9 +16,7 @@ use serde_json::Value;
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [address, key, machine, injected, expected, options] = &words[..] else {
-        eprintln!(
-            "ADDRESS KEY MACHINE INJECTED EXPECTED OPTIONS; the head of crates/net/examples/store_run.rs tells them"
-        );
+        eprintln!("ADDRESS KEY MACHINE INJECTED EXPECTED OPTIONS; see the head of crates/net/examples/store_run.rs");
         std::process::exit(2);
     };
     let options: Value = serde_json::from_str(options).expect("OPTIONS are JSON");

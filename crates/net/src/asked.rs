@@ -46,7 +46,6 @@ pub enum Unasked {
     /// The server has no address.
     #[error("no address to test: give --interface IF (the server listens on its address) or ADDR:PORT")]
     NoAddress,
-    /// The two ends cannot run this traffic.
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// The emulated link cannot run it.

@@ -7,7 +7,7 @@
 //!   more accurate from 2 % of loss on.
 //!
 //! **Uncertainty.** Both describe Reno. They bound Cubic only where its window is small (RFC 9438, 4.3); on long fast paths
-//! Cubic exceeds them, and BBR ignores loss. So a bound is evidence beside a measurement, not a verdict.
+//! Cubic exceeds them, and BBR ignores loss. So a bound supports a measurement; it is no verdict.
 
 /// Segments that one acknowledgement covers (delayed acknowledgements, RFC 1122).
 const B: f64 = 2.0;

@@ -52,7 +52,7 @@ pub fn thread_cpu_ns() -> u64 {
 pub fn sleep_until(at_ns: u64) {
     // clock_nanosleep supports CLOCK_BOOTTIME, and with an absolute time the delays of successive wake-ups do not add up.
     let at = libc::timespec { tv_sec: (at_ns / 1_000_000_000) as _, tv_nsec: (at_ns % 1_000_000_000) as _ };
-    // SAFETY: the request is a timespec of ours, and no remainder is asked for.
+    // SAFETY: the request is a timespec of ours, and no remainder is requested.
     let failed = unsafe {
         libc::clock_nanosleep(libc::CLOCK_BOOTTIME, libc::TIMER_ABSTIME, &raw const at, std::ptr::null_mut())
     };

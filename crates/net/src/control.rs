@@ -3,7 +3,7 @@
 //! ```text
 //! client                               server
 //! Hello {oldest, newest}  ----------->           versions; the first message never changes its form
-//!                         <-----------  Welcome {version}   or Refused {why}
+//!                         <-----------  Welcome {version}   or Skew {oldest, newest}
 //! Ping x 20               <---------->  Pong     compares the clocks (see `offset`)
 //! Start {spec}            ----------->           requests a run
 //!                         <-----------  Ready {token}       or Refused {why}
@@ -16,7 +16,7 @@
 //!
 //! The first eight bytes of a connection determine its purpose: [`CONTROL`], [`DATA`], or the beginning of TLS. So one port
 //! suffices for everything. The messages are JSON because people who debug a protocol read them, and because a run sends
-//! few messages: while data flows, only the clock exchanges of a UDP run use this connection.
+//! few messages: while data flows, this connection carries at most a `Stop`.
 //!
 //! The input is not trusted: a frame has at most [`MAX_FRAME`] bytes, its text is JSON of a known message or an error, and
 //! a [`Spec`] is checked before it is used.

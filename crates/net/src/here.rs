@@ -1,4 +1,4 @@
-//! A run of this process: on one thread, beside the traffic threads, until it ends or is interrupted.
+//! A run of this process: on one thread, in addition to the traffic threads, until it ends or is interrupted.
 
 use crate::Result;
 use crate::error::Doing as _;

@@ -28,7 +28,8 @@ const UNSENT: [f64; 2] = [0.01, 0.001];
 const FEW: usize = 20;
 /// More packets sent back to back than this are a burst.
 pub const BURST: f64 = 8.0;
-/// The minimum number of packets to bound the loss at [`MOST`]: with none lost 299 suffice, with one in 200 lost this many.
+/// The minimum number of packets to bound the loss at [`MOST`]: with none lost 299 suffice, with one in 200 lost this many
+/// are needed.
 pub const ENOUGH: u64 = 1000;
 
 /// The verdict of a trial.
@@ -48,7 +49,7 @@ pub enum TrialVerdict {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateCheck {
     pub loss: f64,
-    /// Upper bound of the lost share, at [`LEVEL`].
+    /// Upper bound of `loss`, at [`LEVEL`].
     pub loss_upper: f64,
     /// The share still queued at the end.
     pub queued: f64,

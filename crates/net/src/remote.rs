@@ -1,5 +1,5 @@
 //! Controls both ends of a run from this machine: each is this program on a device, managed by its agent. They get a key
-//! made for this run only; here it is never stored in a file, on the device only in one that is removed with the agent.
+//! made for this run only; here it is never stored in a file, on a device only in one that is removed with the agent.
 //!
 //! The server starts first and reports its address; the client gets that address, and its request ([`RunRequest`]). Its
 //! measurement is returned unmodified ([`Handover`]), to be shown and stored. Whatever happens (an end dies, a device is
@@ -20,7 +20,7 @@ use wire::Key;
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the server may take until it listens.
 const READY: Duration = Duration::from_secs(30);
-/// The same in a guest, whose emulated CPU starts a program slowly.
+/// How long a server in a guest may take: an emulated CPU starts a program slowly.
 const READY_IN_GUEST: Duration = Duration::from_secs(300);
 /// How long one end may be silent after the other is gone.
 const ALONE: Duration = Duration::from_secs(20);

@@ -268,7 +268,7 @@ pub struct Mark {
     pub text: String,
 }
 
-/// A run in a few numbers: printed by a replicate of a benchmark, and stored in an archive beside the time series.
+/// A run in a few numbers: printed by a replicate of a benchmark, and stored in an archive with the time series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     pub metrics: Vec<Metric>,

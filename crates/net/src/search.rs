@@ -16,7 +16,7 @@ use crate::rate_check::{RateCheck, TrialVerdict};
 
 /// The final ratio of the lowest failed to the highest passed trial.
 pub const CLOSE: f64 = 1.03;
-/// The same for runs.
+/// The final ratio of the lowest failed to the highest passed run.
 const RUNS_CLOSE: f64 = 1.06;
 /// The maximum number of trials.
 const MOST_TRIALS: u32 = 60;

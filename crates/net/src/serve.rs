@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 const MOST_RUNS: usize = 16;
 /// The maximum number of connections not yet identified and authenticated.
 const VISITORS: usize = 256;
-/// The timeout for that.
+/// The time that a connection has to identify and authenticate itself.
 const MEETING: Duration = Duration::from_secs(30);
 /// How long the client may idle between runs.
 const IDLE: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ pub const MAX_STREAMS: u16 = 128;
 pub const MAX_DURATION_MS: u64 = 3_600_000;
 /// The largest payload of a UDP packet: what IPv4 leaves of 65,535 bytes.
 pub const MAX_PACKET: u32 = 65_507;
-/// The smallest: the header alone.
+/// The smallest payload of a UDP packet: the header alone.
 pub const MIN_PACKET: u32 = PACKET_HEADER as u32;
 /// The largest request or response.
 pub const MAX_MESSAGE: u32 = 1 << 20;
@@ -98,11 +98,11 @@ pub struct SocketOptions {
 pub struct Spec {
     /// The traffic to send.
     pub traffic: Traffic,
-    /// In which directions.
+    /// One, or both in any order.
     pub directions: Vec<Direction>,
     /// Connections (TCP) or flows (UDP) per direction.
     pub streams: u16,
-    /// The measured time.
+    /// The measured time, without connecting and waiting for the last packets.
     pub duration_ms: u64,
     /// The options of every socket.
     pub socket: SocketOptions,

@@ -136,7 +136,7 @@ fn processors(stat: &str) -> Vec<(u64, u64)> {
 }
 
 /// The directories that may contain the quota of a process's control group: that of version 1's cpu hierarchy, and that of
-/// version 2, which is mounted beside those of version 1 where both exist.
+/// version 2, which is mounted next to those of version 1 where both exist.
 fn own_groups(text: &str) -> Vec<PathBuf> {
     let mounted = Path::new("/sys/fs/cgroup");
     let mut dirs = Vec::new();

@@ -54,7 +54,7 @@ mod tests {
         for (ours, theirs) in found.adjusted.iter().zip([0.02, 0.04, 0.04, 0.02]) {
             assert!((ours - theirs).abs() < 1e-12, "{found:?}");
         }
-        assert_eq!(found.level, Some(0.95), "all are reported: nothing was picked");
+        assert_eq!(found.level, Some(0.95), "all are reported: none was selected");
         let one = adjust(&[0.001, 0.9, 0.8, 0.7], 0.05).unwrap();
         assert!(one.level.is_some_and(|level| (level - 0.9875).abs() < 1e-12), "{one:?}");
         assert_eq!(adjust(&[0.6, 0.9], 0.05).unwrap(), Adjusted { adjusted: vec![0.9, 0.9], level: None });

@@ -181,7 +181,7 @@ fn verdicts_match_manual() {
                         (false, false) => Verdict::Inconclusive,
                     };
                     let found = judge(&ratio, Better::Lower, margin);
-                    assert_eq!(found, expected, "{ratio:?} beside {margin}");
+                    assert_eq!(found, expected, "{ratio:?} with a margin of {margin}");
                     *seen.entry(found).or_insert(0) += 1;
                 }
             }

@@ -20,7 +20,7 @@ const WAKING_NS: u64 = 20_000;
 const OVERSLEPT_NS: u64 = 100_000;
 /// The minimum time of busy-waiting, ns.
 pub const LEAST_NS: u64 = 40_000;
-/// The maximum, ns.
+/// The maximum time of busy-waiting, ns.
 pub const MOST_NS: u64 = 400_000;
 /// The share of a CPU that busy-waiting may use, beyond the minimum.
 const SHARE: f64 = 0.15;
@@ -34,11 +34,10 @@ const STEP_NS: f64 = 10_000.0;
 /// A completed sleep.
 #[derive(Debug, Clone, Copy)]
 pub struct Sleep {
-    /// When it began.
+    /// When it began, and ended ([`super::engine::now_ns`]).
     pub from: u64,
     /// Its requested maximum duration.
     pub asked_ns: u64,
-    /// When it ended.
     pub woke: u64,
     /// How long the thread was runnable and waited for a CPU meanwhile; `None` if the kernel does not report it.
     pub waited_ns: Option<u64>,

@@ -8,10 +8,10 @@
 //! - [`arrival`]: when a packet can have arrived, and how long before a deadline to wake; pure too;
 //! - [`lateness`]: how late packets were written; [`effect`]: how that affected a result, and whether it is valid;
 //! - [`engine`]: the loop that reads, waits and writes;
-//! - [`linked`]: reports what the link did, beside the measurement over it;
+//! - [`report`]: reports what the link did, in addition to the measurement over it;
 //! - [`test_bed`]: two namespaces with the link between them;
 //! - [`trial`]: a run from one namespace to the other;
-//! - [`between`]: two devices with the link between them.
+//! - [`routed`]: two devices with the link between them.
 
 pub mod arrival;
 pub mod effect;

@@ -1,4 +1,4 @@
-//! Reports what an emulated link did, beside the measurement over it: as metrics, as JSON, as text, and as a verdict. If
+//! Reports what an emulated link did, next to the measurement over it: as metrics, as JSON, as text, and as a verdict. If
 //! the link differed from the requested one, the result is not valid, since it belongs to no defined link.
 //!
 //! The parameter `own` is the half-width of the result's own confidence interval, as a share of the result.

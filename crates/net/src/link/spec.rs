@@ -88,7 +88,6 @@ pub struct Spec {
     pub half_duplex: bool,
     /// Largest IP packet, bytes; 0 stands for 1500.
     pub mtu: u32,
-    /// Large packets.
     pub gso: Gso,
     /// The seed of loss and jitter.
     pub seed: u64,

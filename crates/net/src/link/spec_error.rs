@@ -16,7 +16,6 @@ pub enum SpecError {
     /// A packet would take too long.
     #[error("a rate is at least 1 kbit")]
     Rate,
-    /// Nothing would pass.
     #[error("a queue holds at least one packet")]
     Queue,
     /// IP does not allow this MTU.

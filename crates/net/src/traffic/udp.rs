@@ -30,7 +30,7 @@ const BUFFER: usize = 16 << 20;
 const TRANSITS: u64 = 20_000;
 /// After its time, a receiver waits until nothing has arrived for this long.
 const QUIET_NS: u64 = 300_000_000;
-/// The maximum of that wait.
+/// After its time, a receiver waits for this long at most.
 const LONGEST_NS: u64 = 5_000_000_000;
 
 pub fn run(

@@ -35,7 +35,7 @@
 //! what exceeds a rate, and who else used it: the link's rate, a policer, a short queue, competing traffic.
 //!
 //! **CPUs.** A thread was always runnable if it ran or waited to run for 80 % of the time, or if a quota throttled it. A
-//! supervising thread that waited for a CPU is weak evidence: it is reported beside a CPU cause, but is never a cause
+//! supervising thread that waited for a CPU is weak evidence: it is reported with a CPU cause, but is never a cause
 //! itself. CPUs come after queue and loss on purpose. On a machine that is busy with other work every thread waits, but as
 //! long as there is a queue in the path, or the full congestion window is in flight, a waiting thread does not reduce the
 //! throughput.
@@ -349,7 +349,7 @@ fn share_of(ns: u64, wall_ns: u64) -> f64 {
     (ns as f64 / wall_ns.max(1) as f64).min(1.0)
 }
 
-/// The share of the time in which the supervising thread waited for a CPU. It describes the machine, and is reported beside
+/// The share of the time in which the supervising thread waited for a CPU. It describes the machine, and is reported with
 /// a cause; it is not a cause itself.
 fn starved(end: &EndReport, wall_ns: u64) -> f64 {
     share_of(end.sampler_wait_ns, wall_ns)

@@ -340,7 +340,7 @@ fn weak_evidence_gives_no_cause() {
     first(&starved(case_with(|us, s| s.rwnd_limited_us = us * 9 / 10)), Cause::ReceiveWindow, &[]);
     first(&starved(case_with(|us, s| s.sndbuf_limited_us = us)), Cause::SendBuffer, &[]);
     first(&starved(case_with(|_, _| ())), Cause::Congestion, &["still growing"]);
-    // It is reported beside a thread that did lack a CPU, and both counters are read a little after the end of the run.
+    // It is reported with a thread that did lack a CPU, and both counters are read a little after the end of the run.
     let mut busy = starved(case_with(|us, s| s.busy_us = us / 5));
     (busy.sent.threads.busiest_ready_ns, busy.sent.threads.busiest_cpu_ns) = (5_050_000_000, 5_010_000_000);
     first(
@@ -518,7 +518,7 @@ fn own_queue_is_not_competing_traffic() {
     };
     own.sent.carried = carried(|us| us * 5 / 2);
     assert!(most(&own) < 0.01, "{}", most(&own));
-    // The same with another sender of 15 Mb/s beside it, minus what may have been in flight: 31 % of the 35.
+    // The same with another sender of 15 Mb/s on the interface, minus what may have been in flight: 31 % of the 35.
     own.sent.carried = carried(|us| us * 5 / 2 + us * 15 / 8);
     assert!((0.25..0.43).contains(&most(&own)), "{}", most(&own));
 }
