@@ -125,13 +125,14 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
     }
     let (above, stopped_by) = search.broke().unzip();
     let stopped_by = stopped_by.unwrap_or(TrialVerdict::Passed);
-    let stopped = match bursts > BURST {
-        true if stopped_by == TrialVerdict::Lossy => format!(
+    let stopped = if bursts > BURST && stopped_by == TrialVerdict::Lossy {
+        format!(
             "{}, and the sender was short of CPU time: it sent bursts of {bursts:.0} packets and more, which a short \
              queue drops; on a quieter machine the rate may be higher",
             stop_reason(stopped_by)
-        ),
-        _ => stop_reason(stopped_by).to_string(),
+        )
+    } else {
+        stop_reason(stopped_by).to_string()
     };
     let tries = format!("{} trials of {} s, {} runs", trials.len(), TRIAL.as_secs(), runs.len());
     let (outcome, text, upper) = match best {

@@ -16,9 +16,10 @@ pub fn address(name: &str) -> Result<IpAddr> {
     }
     let others: Vec<String> = all.iter().map(|(name, address)| format!("{name} {address}")).collect();
     let others = if others.is_empty() { "none".into() } else { others.join(", ") };
-    Err(Error::Interface(match std::path::Path::new("/sys/class/net").join(name).exists() {
-        true => format!("the interface {name} has no address: is it connected? Interfaces with an address: {others}"),
-        false => format!("no interface {name} with an address; interfaces with one: {others}"),
+    Err(Error::Interface(if std::path::Path::new("/sys/class/net").join(name).exists() {
+        format!("the interface {name} has no address: is it connected? Interfaces with an address: {others}")
+    } else {
+        format!("no interface {name} with an address; interfaces with one: {others}")
     }))
 }
 

@@ -49,11 +49,10 @@ impl RunRequest {
         let key = self.key.as_deref().map(wire::Key::read).transpose()?;
         let mut session = Session::connect(self.address, key.as_ref(), self.interface.as_deref()).await?;
         begun(&session);
-        let (outcome, search) = match self.highest {
-            true => {
-                highest::find(&mut session, &self.spec, tell).await.map(|(outcome, found)| (outcome, Some(found)))?
-            }
-            false => (session.run(&self.spec).await?, None),
+        let (outcome, search) = if self.highest {
+            highest::find(&mut session, &self.spec, tell).await.map(|(outcome, found)| (outcome, Some(found)))?
+        } else {
+            (session.run(&self.spec).await?, None)
         };
         Ok(Measured { outcome, search, interrupted: session.interrupter().load(Ordering::Relaxed) })
     }

@@ -72,12 +72,17 @@ impl RateCheck {
         let burst = sent.late_us[1].max(0.0) * 1e3 * sent.due as f64 / wall_ns.max(1) as f64;
         let judge = |share: f64, unsent: f64| {
             let kept = sent.sent as f64 >= (1.0 - unsent) * sent.due as f64;
-            match share + queued > MOST {
-                true if loss > MOST && received.dropped_here.saturating_mul(2) >= lost => TrialVerdict::Dropped,
-                // A sender that falls behind and then catches up exceeds the requested rate, and causes loss.
-                true => TrialVerdict::Lossy,
-                false if kept => TrialVerdict::Passed,
-                false => TrialVerdict::Short,
+            if share + queued > MOST {
+                if loss > MOST && received.dropped_here.saturating_mul(2) >= lost {
+                    TrialVerdict::Dropped
+                } else {
+                    // A sender that falls behind and then catches up exceeds the requested rate, and causes loss.
+                    TrialVerdict::Lossy
+                }
+            } else if kept {
+                TrialVerdict::Passed
+            } else {
+                TrialVerdict::Short
             }
         };
         Self { loss, loss_upper, queued, burst, likely: judge(loss, UNSENT[0]), surely: judge(loss_upper, UNSENT[1]) }
@@ -110,9 +115,10 @@ fn bound(sent: u64, lost: u64, blocks: &[f64]) -> f64 {
     let mean = lost as f64 / sent.max(1) as f64;
     let clustered = student::mean(blocks, 2.0 * LEVEL - 1.0).map_or(0.0, |e| mean + (e.high - e.value));
     let lossy = blocks.iter().filter(|share| **share > 0.0).count();
-    let bursts = match lossy > 0 && 2 * lossy < blocks.len() {
-        true => mean * proportion::upper_count(lossy as u64, LEVEL) / lossy as f64,
-        false => 0.0,
+    let bursts = if lossy > 0 && 2 * lossy < blocks.len() {
+        mean * proportion::upper_count(lossy as u64, LEVEL) / lossy as f64
+    } else {
+        0.0
     };
     independent.max(clustered).max(bursts).min(1.0)
 }

@@ -239,9 +239,10 @@ pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
     }
     for t in directions.iter().filter(|_| outcome.own.transactions.is_none()) {
         let (all, name) = (&t.throughput, format!("steady {}", t.direction.name()));
-        let text = match all.is_steady {
-            true => format!("from {:.1} s on; whole run {}", all.steady_from_s, rate(all.whole)),
-            false => "no steady state: the estimate is the mean of the whole run".into(),
+        let text = if all.is_steady {
+            format!("from {:.1} s on; whole run {}", all.steady_from_s, rate(all.whole))
+        } else {
+            "no steady state: the estimate is the mean of the whole run".into()
         };
         marks.push(mark((name, text)));
     }

@@ -128,13 +128,12 @@ impl Session {
         self.ask_clock(PINGS).await?;
         self.channel.send(&Message::Start { spec: spec.clone() }, "requesting a run").await?;
         let token = self.ready("requesting a run").await?;
-        let carrier = match spec.is_tcp() {
-            true => {
-                let connections = self.connect_data(&own_spec, token).await?;
-                self.ready("waiting for all data connections").await?;
-                serve::made_ready(spec, Role::Client, connections).await?
-            }
-            false => self.connect_udp(spec, token).await?,
+        let carrier = if spec.is_tcp() {
+            let connections = self.connect_data(&own_spec, token).await?;
+            self.ready("waiting for all data connections").await?;
+            serve::made_ready(spec, Role::Client, connections).await?
+        } else {
+            self.connect_udp(spec, token).await?
         };
         self.channel.send(&Message::Go, "beginning").await?;
         let mut own = serve::drive(&mut self.channel, spec, Role::Client, carrier, &self.watch).await?;

@@ -145,9 +145,12 @@ impl Spec {
     /// # Errors
     /// The invalid part, and its valid range.
     pub fn check(&self) -> Result<(), SpecError> {
-        let within = |what, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
-            true => Ok(()),
-            false => Err(SpecError::OutOfRange { what, value, least, most }),
+        let within = |what, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                Ok(())
+            } else {
+                Err(SpecError::OutOfRange { what, value, least, most })
+            }
         };
         within("the number of streams", self.streams.into(), 1, MAX_STREAMS.into())?;
         within("the duration in ms", self.duration_ms, 100, MAX_DURATION_MS)?;

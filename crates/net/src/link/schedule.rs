@@ -153,9 +153,10 @@ impl<T> EmulatedLink<T> {
         };
         // As if the other direction had been served last: up goes first.
         let medium = Medium { last: DOWN, ..Medium::default() };
-        let media = match spec.half_duplex {
-            true => vec![(medium, vec![UP, DOWN])],
-            false => vec![(medium, vec![UP]), (medium, vec![DOWN])],
+        let media = if spec.half_duplex {
+            vec![(medium, vec![UP, DOWN])]
+        } else {
+            vec![(medium, vec![UP]), (medium, vec![DOWN])]
         };
         Self { sides: [side(spec.up, 0), side(spec.down, 1)], media, order: 0 }
     }

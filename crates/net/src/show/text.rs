@@ -69,9 +69,10 @@ fn one(text: &mut String, t: &DirectionResult<'_>, readings: Readings) {
             p.jitter_us, late[0], late[1]
         );
         if let Some(d) = &p.one_way_us {
-            let clocks = match d.offset_error > 0.0 {
-                true => format!("clocks synchronised to {:.1} us", d.offset_error),
-                false => "both ends read one clock".into(),
+            let clocks = if d.offset_error > 0.0 {
+                format!("clocks synchronised to {:.1} us", d.offset_error)
+            } else {
+                "both ends read one clock".into()
             };
             let _ = writeln!(
                 text,

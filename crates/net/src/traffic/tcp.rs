@@ -143,9 +143,10 @@ pub fn run(
                     let before = Thread::now();
                     let mut between = InlineSampler::new(watch, &socket);
                     let mut paused_ns = 0;
-                    let (ended, by) = match socket.sends {
-                        true => (send(&socket.stream, block, rate, course, &mut between, &mut paused_ns), Ends::There),
-                        false => (receive(&socket.stream, spec.copy, &counters[at].0, &mut between), Ends::Here),
+                    let (ended, by) = if socket.sends {
+                        (send(&socket.stream, block, rate, course, &mut between, &mut paused_ns), Ends::There)
+                    } else {
+                        (receive(&socket.stream, spec.copy, &counters[at].0, &mut between), Ends::Here)
                     };
                     let trouble = course.ended(socket.number, &ended, by);
                     (Thread { paused_ns, ..Thread::now().since(before) }, between.cpu_ns, trouble)

@@ -181,9 +181,10 @@ fn send(
     let mut threads = Threads::default();
     threads.add(Thread::now().since(before));
     // In an interrupted run, packets due after the interrupt do not count.
-    let due = match course.cut_short() {
-        true => due_by(clock::now_ns() - course.start_ns, rate_bps, packet_bytes).clamp(sent, total.max(sent)),
-        false => total,
+    let due = if course.cut_short() {
+        due_by(clock::now_ns() - course.start_ns, rate_bps, packet_bytes).clamp(sent, total.max(sent))
+    } else {
+        total
     };
     (PacketsSent { due, sent, refused, late_us }, threads, trouble)
 }

@@ -310,9 +310,10 @@ impl<'a> JudgeContext<'a> {
             // Data waits, and the window has room: the congestion control itself limits the rate.
             (w.waiting > self.facts.mss && !full).then_some(Reason::HeldBack),
             // No data waits, and all windows have room: the application does not write enough.
-            (w.waiting <= self.facts.mss && !full).then_some(match self.sender_ready > 0.5 {
-                true => Reason::SenderCpu,
-                false => Reason::NothingToSend,
+            (w.waiting <= self.facts.mss && !full).then_some(if self.sender_ready > 0.5 {
+                Reason::SenderCpu
+            } else {
+                Reason::NothingToSend
             }),
         ];
         candidates.into_iter().flatten().find(|reason| !refuted.contains(reason)).unwrap_or(Reason::Unexplained)

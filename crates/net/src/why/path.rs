@@ -158,9 +158,12 @@ impl Series {
         };
         // Older kernels do not count segments delivered out of order.
         let active = samples.iter().any(|s| s.delivered > 0);
-        let delivered = |s: &TcpSample| match active {
-            true => s.delivered as f64 * s.snd_mss as f64,
-            false => s.bytes_acked as f64 + s.sacked as f64 * s.snd_mss as f64,
+        let delivered = |s: &TcpSample| {
+            if active {
+                s.delivered as f64 * s.snd_mss as f64
+            } else {
+                s.bytes_acked as f64 + s.sacked as f64 * s.snd_mss as f64
+            }
         };
         Some(Self {
             start_ns,

@@ -97,9 +97,10 @@ pub fn unread(looks: &[Unread], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, 
     let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
     for look in looks {
         let before = seen.insert(look.stream, look.time_ns).unwrap_or(start_ns);
-        let share = match look.time_ns.saturating_sub(before) > STOPPED * every_ns {
-            true => 1.0,
-            false => look.unread_bytes as f64 / look.buffer_bytes.max(1) as f64,
+        let share = if look.time_ns.saturating_sub(before) > STOPPED * every_ns {
+            1.0
+        } else {
+            look.unread_bytes as f64 / look.buffer_bytes.max(1) as f64
         };
         let mut from = before.max(look.time_ns.saturating_sub(LONGEST_STOP_NS));
         while from < look.time_ns {

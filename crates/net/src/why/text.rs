@@ -226,9 +226,10 @@ pub fn busy(end: &str, threads: &Threads, wall_ns: u64, report: &crate::outcome:
     let quota =
         if throttled >= 1.0 { format!(", and a CPU quota throttled it for {throttled:.0} %") } else { String::new() };
     let starved = 100.0 * super::starved(report, wall_ns);
-    let starved = match starved >= 10.0 {
-        true => format!("; even the supervising thread waited for a CPU for {starved:.0} %"),
-        false => String::new(),
+    let starved = if starved >= 10.0 {
+        format!("; even the supervising thread waited for a CPU for {starved:.0} %")
+    } else {
+        String::new()
     };
     format!(
         "the {end}'s busiest thread ran for {ran:.0} % of the time and was runnable for {ready:.0} \

@@ -79,9 +79,10 @@ pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
         let evidence = format!("{late}; {}", text::cpu("sender", &seen.sent.threads, seen, seen.sender));
         return limit(Cause::Cpu, evidence, Some(faster));
     }
-    let late = match sent.late_us[1] >= 10_000.0 {
-        true => format!("; one in a hundred was sent more than {} late", duration(sent.late_us[1] * 1e3)),
-        false => String::new(),
+    let late = if sent.late_us[1] >= 10_000.0 {
+        format!("; one in a hundred was sent more than {} late", duration(sent.late_us[1] * 1e3))
+    } else {
+        String::new()
     };
     let all = format!("{} of {} packets arrived; {came}{late}", received.received, sent.sent);
     match seen.searched {
