@@ -225,7 +225,7 @@ fn pausing_application_leaves_tcp_idle() {
     first(&pausing, Cause::Application, &["48.0 Mb/s", "--rate"]);
     // 50 Mb/s arrive, so the requested rate cannot be 1 Mb/s.
     pausing.spec.traffic = Traffic::Tcp { rate_bps: Some(1_000_000) };
-    assert!(!judged(&pausing).iter().any(|l| l.evidence.contains("1.0 Mb/s a stream, as asked, and")));
+    assert!(!judged(&pausing).iter().any(|l| l.evidence.contains("1.00 Mb/s per stream, as requested, and")));
 }
 
 #[test]
@@ -537,7 +537,7 @@ fn spurious_retransmissions_are_not_policer() {
 
 #[test]
 fn cause_refuted_by_rate_is_not_given() {
-    // The earlier report: "median 533 segments at 22 ms", which is 281 Mb/s, where 16 arrive.
+    // "533 segments at 22.0 ms are 281 Mb/s", where 16 arrive.
     let case = |lost: u64| {
         case_with(move |us, s| {
             (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (22_000, 20_000, 533, 533);
@@ -547,7 +547,7 @@ fn cause_refuted_by_rate_is_not_given() {
     };
     for lost in [0, 10, 100] {
         let limits = judged(&case(lost));
-        assert!(!limits.iter().any(|l| l.evidence.contains("533 segments at 22 ms are")), "{limits:?}");
+        assert!(!limits.iter().any(|l| l.evidence.contains("533 segments at 22.0 ms are")), "{limits:?}");
     }
     // "Mathis allows 964 kb/s", with 8 % of loss, where 15.6 Mb/s arrive, evenly: the dropped packets exceeded a rate.
     let policed = case_with(|us, s| {
