@@ -16,8 +16,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The maximum delay for noticing a signal that arrives just before a wait.
 const BETWEEN_SIGNALS: Duration = Duration::from_millis(50);
 
-/// Waits for the exit of `child`, at most `limit`; `None`: it is still running. A signal to this process ends the wait
-/// early, so that the caller can react to Ctrl-C.
+/// Waits for the exit of `child`, at most for `timeout`; `None`: it is still running. A signal to this process ends the
+/// wait early, so that the caller can react to Ctrl-C.
 ///
 /// # Errors
 /// The child was already waited for elsewhere.
@@ -55,7 +55,7 @@ pub fn wait_or_kill(child: &mut Child, limit: Duration) -> Result<Option<ExitSta
     }
 }
 
-/// Waits for the exit of `child`. Once an end is requested (`asked`) it has `grace` to exit by itself, since Ctrl-C on a
+/// Waits for the exit of `child`. Once an end is requested it has `grace` to exit by itself, since Ctrl-C on a
 /// terminal reaches it, too; then SIGTERM is sent.
 ///
 /// # Errors
@@ -63,7 +63,8 @@ pub fn wait_or_kill(child: &mut Child, limit: Duration) -> Result<Option<ExitSta
 pub fn wait_or_terminate(child: &mut Child, asked: impl Fn() -> bool, grace: Duration) -> Result<ExitStatus> {
     let mut asked_at = None;
     loop {
-        // A signal ends the wait early. One that arrives between `asked` and the wait is only noticed after it: so the wait is short.
+        // A signal ends the wait early. One that arrives between `end_requested` and the wait is only noticed after it:
+        // so the wait is short.
         if let Some(status) = wait_timeout(child, BETWEEN_SIGNALS)? {
             return Ok(status);
         }
@@ -80,8 +81,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Maximum number of bytes kept of each output of [`output`]: its end.
 const KEPT: usize = 1 << 20;
 
-/// Runs a command to its end and returns its output; `None` if an end was requested (`asked`) before: its process group then gets SIGTERM,
-/// and SIGKILL if that does not help. The terminal's Ctrl-C does not reach the group, so that only the caller decides.
+/// Runs a command to its end and returns its output; `None` if an end was requested before: its process group then gets
+/// SIGTERM, and SIGKILL if that does not help. The terminal's Ctrl-C does not reach the group, so that only the caller
+/// decides.
 ///
 /// # Errors
 /// The command cannot be started.
@@ -118,7 +120,7 @@ pub fn output(command: &mut Command, asked: impl Fn() -> bool) -> Result<Option<
     Ok(Some(Output { status, stdout: read(stdout), stderr: read(stderr) }))
 }
 
-/// Reads a pipe in a thread of its own; returns its last [`KEPT`] bytes.
+/// Reads a pipe in a thread of its own; returns its last [`OUTPUT_TAIL_BYTES`] bytes.
 fn end_of<P: Read + Send + 'static>(pipe: Option<P>) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let (mut all, mut part) = (Vec::new(), vec![0; 1 << 16]);
@@ -133,7 +135,8 @@ fn end_of<P: Read + Send + 'static>(pipe: Option<P>) -> std::thread::JoinHandle<
     })
 }
 
-/// Waits until the child with this number has exited, at most `limit`, or a signal arrives. Its parent must still fetch its status.
+/// Waits until the child with this number has exited, at most for `timeout`, or a signal arrives. Its parent must still
+/// fetch its status.
 pub fn wait_pid(pid: u32, limit: Duration) -> Result<()> {
     match descriptor(pid) {
         Some(descriptor) => readable(&descriptor, limit),

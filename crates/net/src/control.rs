@@ -14,12 +14,12 @@
 //! Start ... or the end of the connection
 //! ```
 //!
-//! The first eight bytes of a connection determine its purpose: [`CONTROL`], [`DATA`], or the beginning of TLS. So one port
-//! suffices for everything. The messages are JSON because people who debug a protocol read them, and because a run sends
-//! few messages: while data flows, this connection carries at most a `Stop`.
+//! The first eight bytes of a connection determine its purpose: [`CONTROL_MAGIC`], [`DATA_MAGIC`], or the beginning of
+//! TLS. So one port suffices for everything. The messages are JSON because people who debug a protocol read them, and
+//! because a run sends few messages: while data flows, this connection carries at most a `Stop`.
 //!
-//! The input is not trusted: a frame has at most [`MAX_FRAME`] bytes, its text is JSON of a known message or an error, and
-//! a [`Spec`] is checked before it is used.
+//! The input is not trusted: a frame has at most [`FRAME_BYTES_MAX`] bytes, its text is JSON of a known message or an
+//! error, and a [`Spec`] is checked before it is used.
 
 use crate::outcome::EndReport;
 use crate::spec::{Direction, Spec};
@@ -156,7 +156,8 @@ impl Message {
     }
 }
 
-/// What follows [`DATA`] on a data connection, and the first packet of a UDP flow: which run, direction and stream it belongs to.
+/// What follows [`DATA_MAGIC`] on a data connection, and the first packet of a UDP flow: which run, direction and
+/// stream it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Announcement {
     /// The token of the run.
@@ -168,10 +169,10 @@ pub struct Announcement {
 }
 
 impl Announcement {
-    /// Length on the wire, after [`DATA`].
+    /// Length on the wire, after [`DATA_MAGIC`].
     pub const LENGTH: usize = 19;
 
-    /// The encoded form, including [`DATA`].
+    /// The encoded form, including [`DATA_MAGIC`].
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = DATA.to_vec();
         bytes.extend(self.token);
@@ -180,7 +181,7 @@ impl Announcement {
         bytes
     }
 
-    /// Parses what follows [`DATA`]; `None` if it is invalid.
+    /// Parses what follows [`DATA_MAGIC`]; `None` if it is invalid.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LENGTH] = bytes.get(..Self::LENGTH)?.try_into().ok()?;
         let direction = match bytes[16] {
@@ -234,7 +235,7 @@ impl Channel {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`Error::Broken`], [`Error::Stalled`] if the other end accepts nothing for [`PATIENCE`].
+    /// [`Error::Broken`], [`Error::Stalled`] if the other end accepts nothing for [`PEER_TIMEOUT`].
     pub async fn send(&mut self, message: &Message, doing: &'static str) -> Result<()> {
         let frame = message.frame().map_err(|why| Error::Protocol(why.to_string(), self.peer))?;
         let sent = async {
@@ -250,7 +251,7 @@ impl Channel {
     /// Receives a message, or `None` at the end of the connection. A cancelled call loses nothing.
     ///
     /// # Errors
-    /// [`Error::Broken`], [`Error::Protocol`], [`Error::Stalled`] after `patience`.
+    /// [`Error::Broken`], [`Error::Protocol`], [`Error::Stalled`] after `timeout`.
     pub async fn next(&mut self, patience: Duration, doing: &'static str) -> Result<Option<Message>> {
         match tokio::time::timeout(patience, self.read(doing)).await {
             Ok(read) => read,
@@ -261,7 +262,7 @@ impl Channel {
     /// Receives a message; the end of the connection is an error.
     ///
     /// # Errors
-    /// As [`Channel::next`]; an end of the connection is [`Error::Broken`], and [`Message::Refused`] is
+    /// As [`Channel::receive`]; an end of the connection is [`Error::Broken`], and [`Message::Refused`] is
     /// [`Error::Refused`].
     pub async fn expect(&mut self, patience: Duration, doing: &'static str) -> Result<Message> {
         match self.next(patience, doing).await? {

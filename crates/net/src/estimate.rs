@@ -4,8 +4,8 @@
 //! part from the first change after which no level is more than one twentieth below the last level. If that leaves less
 //! than half of the run, there is no steady part and the estimate covers the whole run. The mean of the whole run is always
 //! reported too. Neighbouring intervals are correlated, so the confidence interval is that of batch means
-//! ([`stats::batch`]). Before all that the series is resampled to steps of equal length ([`even`]), so that the estimate
-//! and its confidence interval weight everything by its duration.
+//! ([`stats::batch`]). Before all that the series is resampled to steps of equal length ([`resample_evenly`]), so that
+//! the estimate and its confidence interval weight everything by its duration.
 //!
 //! **Uncertainty.** The confidence interval is that of the mean of this run. Another run on the same path may differ by
 //! more; repetitions (`fathom net sweep`) show by how much.

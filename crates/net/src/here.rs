@@ -21,7 +21,8 @@ const END: Duration = Duration::from_secs(3);
 /// How often progress of a run is printed.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Runs `work` on this thread. SIGTERM and the `last` Ctrl-C end it: `None`. The work handles any earlier Ctrl-C.
+/// Runs `work` on this thread. SIGTERM and the Ctrl-C number `interrupts_max` end it: `None`. The work handles any
+/// earlier Ctrl-C.
 ///
 /// # Errors
 /// Those of the work, or signal handlers cannot be installed.

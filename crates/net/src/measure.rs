@@ -86,7 +86,7 @@ struct Readings {
 #[derive(Serialize, Deserialize)]
 struct Wire {
     outcome: Outcome,
-    /// In the order of [`sending`].
+    /// In the order of [`sent_directions`].
     readings: Vec<Readings>,
     search: Option<Found>,
     interrupted: bool,

@@ -3,8 +3,9 @@
 //! In each exchange a request leaves at t0, arrives at t1 and is answered at t2 by the other clock, and the response
 //! arrives at t3. If both directions take equally long, the other clock is ahead by ((t1 - t0) + (t2 - t3)) / 2 (RFC 5905,
 //! section 8). A queue in one direction breaks that assumption, so only the fastest exchanges count: of each group of
-//! neighbours, those within a quarter of the minimum round trip (a minimum filter). Where these span [`SPAN_NS`] or more, a
-//! straight line through them gives the drift; otherwise the drift is taken to be zero.
+//! neighbours, those within a quarter of the minimum round trip (a minimum filter). Where these span
+//! [`DRIFT_SPAN_NS_MIN`] or more, a straight line through them gives the drift; otherwise the drift is taken to be
+//! zero.
 //!
 //! Two ends with the same clock name (network namespaces of one machine) need none of that: their times are compared
 //! directly, unless the exchanges show that a virtual machine was copied together with its clock's name.
@@ -16,7 +17,7 @@
 use crate::nan;
 use serde::{Deserialize, Serialize};
 
-/// One request and its response. `asked` and `back` are by our clock, `came` and `left` by the other.
+/// One request and its response. `sent_ns` and `returned_ns` are by our clock, the other two by the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchange {
     /// When the request was sent.

@@ -186,8 +186,8 @@ pub struct PacketsReceived {
     /// A uniform sample of packets: the arrival time (this end's clock), and the arrival time minus the send time (the
     /// other end's clock).
     pub transit_ns: Vec<(u64, i64)>,
-    /// Packets received in each of [`BLOCKS`] blocks of equally many sequence numbers of the run's due packets (the last
-    /// may be smaller). Empty if the other end is too old to count them.
+    /// Packets received in each of [`LOSS_BLOCK_COUNT`] blocks of equally many sequence numbers of the run's due
+    /// packets (the last may be smaller). Empty if the other end is too old to count them.
     #[serde(default)]
     pub blocks: Vec<u64>,
 }

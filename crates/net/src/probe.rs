@@ -78,7 +78,7 @@ impl Probe {
     /// Starts recording the sockets with these cookies; the index of a cookie is its stream number.
     ///
     /// # Errors
-    /// As [`possible`], or tracefs operations that failed.
+    /// As [`check_support`], or tracefs operations that failed.
     pub fn start(cookies: Vec<u64>) -> Result<Self, ProbeError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -4,9 +4,10 @@
 //! of the queue counts as loss: the increase of the minimum transit time in the last tenth over that of the whole run, as a
 //! share of the run's duration. The minimum, because a busy machine or a radio delays some packets but not all of them.
 //!
-//! **Loss** has an upper bound at [`LEVEL`], the greatest of three: the Clopper-Pearson bound, which assumes independent
-//! packets; the t bound of the mean over the run's blocks, for clustered loss; and, where less than half of the blocks had
-//! any loss, the loss times the upper bound of the number of such blocks over their actual number (Poisson).
+//! **Loss** has an upper bound at [`CONFIDENCE_LEVEL`], the greatest of three: the Clopper-Pearson bound, which assumes
+//! independent packets; the t bound of the mean over the run's blocks, for clustered loss; and, where less than half of
+//! the blocks had any loss, the loss times the upper bound of the number of such blocks over their actual number
+//! (Poisson).
 //!
 //! **Uncertainty.** A kind of burst that did not occur in the run is not covered by its bound. In simulations
 //! (Gilbert-Elliott model, 30,000 packets, the loss at 0.5 %) the bound covers the true loss in 97 % of runs with
@@ -28,8 +29,8 @@ const UNSENT: [f64; 2] = [0.01, 0.001];
 const FEW: usize = 20;
 /// More packets sent back to back than this are a burst.
 pub const BURST: f64 = 8.0;
-/// The minimum number of packets to bound the loss at [`MOST`]: with none lost 299 suffice, with one in 200 lost this many
-/// are needed.
+/// The minimum number of packets to bound the loss at [`LOSS_SHARE_MAX`]: with none lost 299 suffice, with one in 200
+/// lost this many are needed.
 pub const ENOUGH: u64 = 1000;
 
 /// The verdict of a trial.
@@ -49,7 +50,7 @@ pub enum TrialVerdict {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateCheck {
     pub loss: f64,
-    /// Upper bound of `loss`, at [`LEVEL`].
+    /// Upper bound of `loss`, at [`CONFIDENCE_LEVEL`].
     pub loss_upper: f64,
     /// The share still queued at the end.
     pub queued: f64,
@@ -109,7 +110,7 @@ fn blocks(sent: &PacketsSent, received: &PacketsReceived) -> Vec<f64> {
     counted.collect()
 }
 
-/// Upper bound of the lost share, at [`LEVEL`].
+/// Upper bound of the lost share, at [`CONFIDENCE_LEVEL`].
 fn bound(sent: u64, lost: u64, blocks: &[f64]) -> f64 {
     let independent = proportion::upper(lost, sent, LEVEL);
     let mean = lost as f64 / sent.max(1) as f64;

@@ -13,7 +13,7 @@
 //!
 //! Samples are due at absolute times, so that a late one does not delay the next. A sample is one getsockopt call (about 1
 //! us); every report includes the CPU time of all samples. Where a run would produce more than
-//! [`crate::spec::MAX_READINGS`] samples, they are taken less often; their timestamps show when.
+//! [`crate::spec::READINGS_MAX`] samples, they are taken less often; their timestamps show when.
 
 use crate::outcome::Unread;
 use crate::spec::{INTERVAL_NS, Readings, Spec, readings_every_ns};

@@ -2,15 +2,15 @@
 //! ([`crate::rate_check`]), and returns the next step.
 //!
 //! **Trials** are short. The rate doubles from the first one until a trial fails; then the interval is bisected, on a
-//! logarithmic scale, until its ends lie within [`CLOSE`]. A failed trial is repeated once before it counts, since one
-//! burst of loss, or one moment in which a busy machine was stalled, makes a short trial fail.
+//! logarithmic scale, until its ends lie within [`TRIAL_RATIO_MAX`]. A failed trial is repeated once before it counts,
+//! since one burst of loss, or one moment in which a busy machine was stalled, makes a short trial fail.
 //!
 //! **Runs** are of full length, and only they count. The first is at the highest rate of the trials; a failed run shows
 //! what the path carried, and the next is a little below that. If a run succeeds far below a failed one, runs in between
 //! follow. The result is the highest rate that a run sustained; if none did there is no result.
 //!
-//! **Uncertainty.** The verdict of each run is right with the probability [`crate::rate_check::LEVEL`], and one of several
-//! runs may pass by chance; on a path with a varying rate the result is that at the time of its run.
+//! **Uncertainty.** The verdict of each run is right with the probability [`crate::rate_check::CONFIDENCE_LEVEL`], and
+//! one of several runs may pass by chance; on a path with a varying rate the result is that at the time of its run.
 
 use crate::rate_check::{RateCheck, TrialVerdict};
 

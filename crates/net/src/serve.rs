@@ -96,7 +96,7 @@ impl Server {
     }
 
     /// Serves connections. Must run in a `LocalSet`. If `once`, returns after the first client has disconnected, or if none
-    /// has connected within [`IDLE`]; otherwise never.
+    /// has connected within [`IDLE_TIMEOUT`]; otherwise never.
     pub async fn serve(self: &Rc<Self>, once: bool) {
         let (gone, mut first) = mpsc::unbounded_channel();
         loop {

@@ -123,7 +123,7 @@ pub enum Readings {
     #[default]
     All,
     None,
-    /// In randomly chosen intervals ([`crate::turns`]), to measure the cost of sampling.
+    /// In randomly chosen intervals ([`crate::sampling_cost`]), to measure the cost of sampling.
     ByTurns {
         /// The seed of the choice.
         seed: u64,

@@ -9,8 +9,8 @@
 //! ([`stats::median`]). Both ends use the same random sequence and start at the same time, except for the transit time of
 //! the start message; a sender's sample affects the receiver after the one-way delay. So a part of each interval as long as
 //! these two is attributed to the wrong side, and the cost appears smaller by that part: 1 % for each ms. Beyond
-//! [`APART_NS`] nothing is reported. An after-effect of a sampled interval on the next one (a shorter queue) is attributed
-//! to the wrong side too.
+//! [`START_DIFFERENCE_NS_MAX`] nothing is reported. An after-effect of a sampled interval on the next one (a shorter
+//! queue) is attributed to the wrong side too.
 
 use crate::outcome::Received;
 use crate::spec::{INTERVAL_NS, SAMPLE_NS};

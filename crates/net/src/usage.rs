@@ -81,7 +81,7 @@ pub struct Machine {
     pub throttled: f64,
 }
 
-/// A snapshot of the counters; two of them yield a [`Machine`].
+/// A snapshot of the counters; two of them yield a [`MachineUsage`].
 #[derive(Debug)]
 pub struct CpuSnapshot {
     at_ns: u64,

@@ -1,12 +1,12 @@
 //! The mean of an autocorrelated series, such as the throughput of a connection in every tenth of a second, by batch
-//! means: the series is cut into [`BATCHES`] stretches of equal length, and the means of these, which depend on each other
-//! far less than the values do, get a t interval (Law and Kelton, "Simulation Modeling and Analysis", 9.5.3). A t interval
-//! of the values themselves would be too narrow because of their correlation.
+//! means: the series is cut into [`BATCH_COUNT`] stretches of equal length, and the means of these, which depend on
+//! each other far less than the values do, get a t interval (Law and Kelton, "Simulation Modeling and Analysis",
+//! 9.5.3). A t interval of the values themselves would be too narrow because of their correlation.
 //!
-//! **Uncertainty.** The interval is valid if the stretches are long compared with the correlation time. [`alike`] is the
-//! remaining correlation of neighbouring batch means; for ten, more than about 0.6 is not chance (2 / sqrt(10)). A trend
-//! makes the interval wide and the mean meaningless; look for changes of the level first ([`crate::pelt`]). The interval is
-//! the uncertainty of *this* run's mean, not the variation between runs.
+//! **Uncertainty.** The interval is valid if the stretches are long compared with the correlation time.
+//! [`lag1_correlation`] is the remaining correlation of neighbouring batch means; for ten, more than about 0.6 is not
+//! chance (2 / sqrt(10)). A trend makes the interval wide and the mean meaningless; look for changes of the level first
+//! ([`crate::pelt`]). The interval is the uncertainty of *this* run's mean, not the variation between runs.
 
 use crate::{Estimate, student};
 
@@ -14,8 +14,8 @@ use crate::{Estimate, student};
 pub const BATCHES: usize = 10;
 
 /// The mean of the series with its interval; `None` if there are fewer than two batches of one value, or a value is not
-/// finite. If the length of the series is not a multiple of [`BATCHES`], the surplus first values are included in the
-/// mean of the first batch.
+/// finite. If the length of the series is not a multiple of [`BATCH_COUNT`], the surplus first values are included in
+/// the mean of the first batch.
 pub fn mean(series: &[f64], level: f64) -> Option<Estimate> {
     let estimate = student::mean(&means(series), level)?;
     // The estimate is the mean of all values, from which the mean of unequal batches would deviate.

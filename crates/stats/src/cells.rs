@@ -5,13 +5,13 @@
 //! a process contributes one number, the mean of its iterations, and every interval here comes from the differences between
 //! processes.
 //!
-//! **The quantity estimated is the typical process**: for a cell the median over processes ([`crate::median::middle`]), for two
-//! cells the ratio of their typical processes (the median of the ratios of processes of one to processes of the other: all of
-//! them if nothing links the two, [`crate::rank::difference`], those of neighbouring blocks if they ran in blocks,
-//! [`crate::within::difference`]). The mean is unsuitable: one process in fifty that is delayed tenfold moves the mean by a
-//! fifth, and no interval from fifty processes, least of all a studentised one, accounts for how often that happens. If a slower
-//! cell is slower by one factor in all of its processes, like a changed program, the ratio of the medians is the ratio of the
-//! means as well.
+//! **The quantity estimated is the typical process**: for a cell the median over processes
+//! ([`crate::median::interpolated`]), for two cells the ratio of their typical processes (the median of the ratios of
+//! processes of one to processes of the other: all of them if nothing links the two, [`crate::rank::difference`], those
+//! of neighbouring blocks if they ran in blocks, [`crate::within::difference`]). The mean is unsuitable: one process in
+//! fifty that is delayed tenfold moves the mean by a fifth, and no interval from fifty processes, least of all a
+//! studentised one, accounts for how often that happens. If a slower cell is slower by one factor in all of its
+//! processes, like a changed program, the ratio of the medians is the ratio of the means as well.
 //!
 //! The rank tests behind the ratios are exact for any noise that is the same for both cells: heavy tails, two modes, a few
 //! disturbed processes. `simulation` tests them on the shapes of noise that machines produce; docs/results/coverage.md has the
@@ -30,8 +30,8 @@ pub struct Cell {
 
 impl Cell {
     /// Creates a cell from processes, in the order in which they ran, each with its valid iterations (steady ones:
-    /// [`crate::steady::Steady::part`]), such as times in ns. `None` if there are fewer than two processes, one has no iteration,
-    /// or a value is not finite.
+    /// [`crate::steady::Classification::part`]), such as times in ns. `None` if there are fewer than two processes, one
+    /// has no iteration, or a value is not finite.
     pub fn new<P: AsRef<[f64]>>(processes: &[P]) -> Option<Self> {
         let finite = |p: &P| !p.as_ref().is_empty() && p.as_ref().iter().all(|v| v.is_finite());
         if processes.len() < 2 || !processes.iter().all(finite) {
@@ -75,7 +75,7 @@ pub struct Comparison {
     pub p: f64,
 }
 
-/// The typical process of a cell, with its interval; `None` if there are fewer than five ([`median::LEAST`]).
+/// The typical process of a cell, with its interval; `None` if there are fewer than five ([`median::VALUES_MIN`]).
 pub fn middle(cell: &Cell, level: f64) -> Option<Estimate> {
     median::middle(&cell.means, level)
 }

@@ -10,9 +10,9 @@
 //! **Power** and false alarms are simulated, and compared with other methods: docs/results/fleet-changes.md.
 //!
 //! **Uncertainty.** The larger the fraction that a day keeps, the more a jump in its noise looks like a step, and a jump that is
-//! kept completely is one: no order of the noise distinguishes the two. So [`KEPT`] ends at 0.8, where a jump is halved in three
-//! days. Series that keep more of the previous day, with heavy-tailed noise, have more false changes than allowed; shuffling
-//! them, too, would lose most steps of days that depend on each other.
+//! kept completely is one: no order of the noise distinguishes the two. So [`KEPT_FRACTIONS`] ends at 0.8, where a jump
+//! is halved in three days. Series that keep more of the previous day, with heavy-tailed noise, have more false changes
+//! than allowed; shuffling them, too, would lose most steps of days that depend on each other.
 
 use crate::{fdr, random::Random, steps};
 

@@ -108,8 +108,9 @@ pub fn elbow(all: &[Segmentation]) -> Option<&Segmentation> {
     all.iter().filter(|s| below(s) > 0.0).max_by(|a, b| below(a).total_cmp(&below(b)))
 }
 
-/// The changepoints of a series at the elbow of its penalties ([`interval`], segments of at least [`SHORTEST`] values);
-/// those of the penalty [`crate::pelt::penalty`] if there is no elbow. `None` as [`segmentations`].
+/// The changepoints of a series at the elbow of its penalties ([`penalty_interval`], segments of at least
+/// [`SEGMENT_VALUES_MIN`] values); those of the penalty [`crate::pelt::penalty`] if there is no elbow. `None` as
+/// [`segmentations`].
 pub fn changepoints(values: &[f64]) -> Option<Vec<usize>> {
     let (low, high) = interval(values.len());
     let all = segmentations(values, low, high, SHORTEST)?;

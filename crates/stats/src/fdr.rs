@@ -12,7 +12,7 @@
 //! **Intervals after selection.** A difference that is reported because it is large was also selected for its noise, and its
 //! interval of 0.95 contains the true value less often than that. Of R differences reported of k, intervals of 1 - R / k x 0.05
 //! miss the true value in one of twenty again, on average over the list (false coverage rate: Benjamini and Yekutieli, JASA 100,
-//! 2005): [`Adjusted::level`].
+//! 2005): [`Adjustment::level`].
 
 /// The adjusted result of many comparisons.
 #[derive(Debug, Clone, PartialEq)]

@@ -43,14 +43,15 @@ pub fn median(values: &[f64], level: f64) -> Option<Estimate> {
     })
 }
 
-/// The fewest values that have an interval of [`middle`]: the range of five contains the median in 15 of 16 cases.
+/// The fewest values that have an interval of [`interpolated`]: the range of five contains the median in 15 of 16
+/// cases.
 pub const LEAST: usize = 5;
 
 /// The median with an interval of very nearly `level`, where the order statistics alone offer only steps (at n = 10 their
 /// coverage is 0.979 or 0.891): between the two the bounds are interpolated according to Hettmansperger and Sheather ("Confidence
 /// intervals based on interpolated order statistics", Statistics and Probability Letters 4, 1986), which hardly depends on the
-/// distribution. The bounds are always within the range of the values. For [`LEAST`] values the interval is their range, and the
-/// level is its coverage (0.9375); `None` for fewer, or if a value is not finite.
+/// distribution. The bounds are always within the range of the values. For [`VALUES_MIN`] values the interval is their
+/// range, and the level is its coverage (0.9375); `None` for fewer, or if a value is not finite.
 pub fn middle(values: &[f64], level: f64) -> Option<Estimate> {
     let sorted = crate::sorted(values)?;
     let n = sorted.len();
@@ -67,7 +68,7 @@ pub fn middle(values: &[f64], level: f64) -> Option<Estimate> {
 }
 
 /// The expected half-width of that interval for `n` values like these ascending ones, of at least two: the quantiles of these at
-/// the ranks that the bounds have among `n`. `None` if `n` is below [`LEAST`].
+/// the ranks that the bounds have among `n`. `None` if `n` is below [`VALUES_MIN`].
 pub fn reach(sorted: &[f64], n: usize, level: f64) -> Option<f64> {
     let (place, _) = place(n, level)?;
     let own = place / (n + 1) as f64 * (sorted.len() + 1) as f64;

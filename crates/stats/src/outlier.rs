@@ -41,8 +41,8 @@ impl Outliers {
     }
 }
 
-/// Flags the outliers of a series of iteration times (any unit); `None` if there are fewer than [`LEAST`] or one is not
-/// finite.
+/// Flags the outliers of a series of iteration times (any unit); `None` if there are fewer than [`ITERATIONS_MIN`] or
+/// one is not finite.
 pub fn flag(times: &[f64]) -> Option<Outliers> {
     let n = times.len();
     if n < LEAST || times.iter().any(|t| !t.is_finite()) {

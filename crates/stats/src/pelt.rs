@@ -9,7 +9,7 @@
 //! segment, which is one shortest segment later; without this delay the result is not always optimal.
 //!
 //! **Numerics.** The values are centred and scaled to variance 1 first, so that sums of squares lose no precision to a
-//! large mean; that shifts every segmentation's cost by the same constant. [`FLOOR`] is *added* to a segment's
+//! large mean; that shifts every segmentation's cost by the same constant. [`VARIANCE_FLOOR`] is *added* to a segment's
 //! variance, so that equal values have a finite cost. (Taking the larger of the two instead, as some do, breaks the
 //! inequality on which pruning is based.)
 //!

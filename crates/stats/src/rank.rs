@@ -1,8 +1,8 @@
 //! Comparison of two groups of processes by ranks: the size of an outlier does not matter.
 //!
 //! - [`mann_whitney`]: could both be drawn from one distribution? (Mann and Whitney, Ann. Math. Stat. 18, 1947.) Exact if
-//!   no two values are equal and the smaller group has at most [`EXACT_TO`]; otherwise the normal approximation with the
-//!   correction for ties and for continuity. These are SciPy's choices too.
+//!   no two values are equal and the smaller group has at most [`EXACT_GROUP_MAX`]; otherwise the normal approximation
+//!   with the correction for ties and for continuity. These are SciPy's choices too.
 //! - [`shift`]: by how much is a typical value of the first larger? The median of all differences, with the interval that
 //!   belongs to the test above (Hodges and Lehmann, Ann. Math. Stat. 34, 1963). Give logarithms to get a ratio.
 //! - [`cliffs_delta`]: how often is a value of the first larger than one of the second, minus how often it is
@@ -134,8 +134,8 @@ pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
     Some(Difference { estimate: Estimate { value, low, high, level, n: n.min(m), method }, p: p.min(1.0) })
 }
 
-/// Like [`counted`], by additions only, so that large groups lose no precision: for n ranks drawn from n + m, how many of the
-/// others lie below them.
+/// Like [`exact_probabilities`], by additions only, so that large groups lose no precision: for n ranks drawn from n +
+/// m, how many of the others lie below them.
 fn added_up(n: usize, m: usize) -> Vec<f64> {
     let mut shares = vec![vec![0.0; n * m + 1]; n + 1];
     shares[0][0] = 1.0;

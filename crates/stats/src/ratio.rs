@@ -38,7 +38,8 @@ fn resampled(pairs: &[(f64, f64)], level: f64, seed: u64, resamples: usize) -> O
 pub struct SelfCheck {
     /// Whether the interval contains 1. At level 0.95 one valid check in twenty fails.
     pub passed: bool,
-    /// How far the interval reaches from 1 ([`reach`]): a smaller difference cannot be distinguished from none.
+    /// How far the interval reaches from 1 ([`distance_from_one`]): a smaller difference cannot be distinguished from
+    /// none.
     pub noise: f64,
 }
 

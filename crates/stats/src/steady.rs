@@ -135,8 +135,8 @@ impl Steady {
 }
 
 /// Classifies the iteration times of one process, in order (any unit, all positive). `equivalence` is the margin (> 0) within
-/// which two levels are one, such as [`EQUIVALENCE`]; `penalty` is that of a changepoint. `None` if there are fewer than
-/// [`outlier::LEAST`] iterations, one is not positive and finite, or the margin is not.
+/// which two levels are one, such as [`EQUIVALENCE_MARGIN`]; `penalty` is that of a changepoint. `None` if there are
+/// fewer than [`outlier::ITERATIONS_MIN`] iterations, one is not positive and finite, or the margin is not.
 pub fn classify(times: &[f64], equivalence: f64, penalty: Penalty, seed: u64) -> Option<Steady> {
     let positive = |x: f64| x.is_finite() && x > 0.0;
     if !positive(equivalence) || !times.iter().all(|t| positive(*t)) {

@@ -7,14 +7,14 @@
 //! that gains more than a penalty.
 //!
 //! Since each side chooses its own k, a step for independent noise is drift for a walk, so the gain by chance hardly depends on
-//! how dependent days are, unlike that of PELT alone. [`chance`] is the largest over k, simulated. (The likelihood is that of
-//! Chakar, Lebarbier, Lévy-Leduc and Robin, "A robust approach for estimating change-points in the mean of an AR(1) process",
-//! Bernoulli 23, 2017, and of Romano, Rigaill, Runge and Fearnhead, JASA 117, 2022; they estimate the places of many changes,
-//! while here one series is to be distinguished from chance.)
+//! how dependent days are, unlike that of PELT alone. [`chance_probability`] is the largest over k, simulated. (The
+//! likelihood is that of Chakar, Lebarbier, Lévy-Leduc and Robin, "A robust approach for estimating change-points in
+//! the mean of an AR(1) process", Bernoulli 23, 2017, and of Romano, Rigaill, Runge and Fearnhead, JASA 117, 2022; they
+//! estimate the places of many changes, while here one series is to be distinguished from chance.)
 //!
-//! **Uncertainty.** The noise e is normal in [`CHANCES`]. Dependent days with heavy tails have larger gains by chance, since one
-//! large e that days keep is a decaying step: docs/results/fleet-changes.md shows how much larger, and [`crate::changes`] handles
-//! it.
+//! **Uncertainty.** The noise e is normal in [`CHANCE_GAINS`]. Dependent days with heavy tails have larger gains by
+//! chance, since one large e that days keep is a decaying step: docs/results/fleet-changes.md shows how much larger,
+//! and [`crate::changes`] handles it.
 
 use crate::pelt::{Sums, standardised};
 
@@ -118,10 +118,11 @@ pub(crate) fn chance(n: usize, gain: f64) -> f64 {
     (OF[next - 1].ln() + slope * (gain - at(next - 1))).exp()
 }
 
-/// The probabilities of [`CHANCES`].
+/// The probabilities of [`CHANCE_GAINS`].
 const OF: [f64; 5] = [0.1, 0.03, 0.01, 0.003, 0.001];
 
-/// Lengths, and the gains that series of this length have with each probability of [`OF`]: the largest of k = 0, 0.5, 0.8, 0.9,
+/// Lengths, and the gains that series of this length have with each probability of [`CHANCE_PROBABILITIES`]: the
+/// largest of k = 0, 0.5, 0.8, 0.9,
 /// 0.95, 1. Made by `cargo run --release -p stats --example false_alarms -- chances`.
 const CHANCES: [(usize, [f64; 5]); 9] = [
     (10, [5.3, 9.0, 12.3, 15.8, 18.8]),
@@ -135,7 +136,7 @@ const CHANCES: [(usize, [f64; 5]); 9] = [
     (200, [13.4, 16.5, 19.2, 22.6, 25.0]),
 ];
 
-/// The gain of a series, for simulating [`CHANCES`].
+/// The gain of a series, for simulating [`CHANCE_GAINS`].
 #[doc(hidden)]
 pub fn gain(values: &[f64]) -> f64 {
     steps(values).1

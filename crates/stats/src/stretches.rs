@@ -2,11 +2,11 @@
 //! share computed from them.
 //!
 //! Neighbours in a series are correlated: a busy machine stays busy for a while. Drawing single values would treat each as
-//! independent, and make intervals too narrow because of their correlation. So the series is cut into [`STRETCHES`] stretches of
-//! equal length, and these are drawn, with replacement (Künsch, "The jackknife and the bootstrap for general stationary
-//! observations", Annals of Statistics 17, 1989, with blocks that do not overlap). A stretch of one series is drawn together with
-//! the same stretch of the other, so that effects common to both at the same place (the first executions, every thousandth one's
-//! checkpoint) cancel.
+//! independent, and make intervals too narrow because of their correlation. So the series is cut into [`STRETCH_COUNT`]
+//! stretches of equal length, and these are drawn, with replacement (Künsch, "The jackknife and the bootstrap for
+//! general stationary observations", Annals of Statistics 17, 1989, with blocks that do not overlap). A stretch of one
+//! series is drawn together with the same stretch of the other, so that effects common to both at the same place (the
+//! first executions, every thousandth one's checkpoint) cancel.
 //!
 //! The draws are made once, from a seed, and shared by every estimate: values that add up have estimates that add up, and an
 //! estimate of B against A is the mirror image of A against B.
@@ -51,8 +51,8 @@ impl Draws {
         Some(Self { stretches, times })
     }
 
-    /// A statistic with its percentile interval. It gets how often each stretch counts, and computes sums by [`sum`]. `None` if
-    /// it is not a finite number for the original series, or for too many resamples.
+    /// A statistic with its percentile interval. It gets how often each stretch counts, and computes sums by
+    /// [`resample_sum`]. `None` if it is not a finite number for the original series, or for too many resamples.
     pub fn estimate(&self, level: f64, statistic: impl Fn(&[u32]) -> f64) -> Option<Estimate> {
         let value = statistic(&vec![1; self.stretches]);
         let mut results: Vec<f64> = self.times.chunks_exact(self.stretches).map(statistic).collect();

@@ -1,6 +1,6 @@
 //! Is one faster than the other? Four answers, since "not shown to be different" is not "shown to be the same":
 //!
-//! - **equivalent**: the whole interval of the ratio is within the margin, and within [`SAME`];
+//! - **equivalent**: the whole interval of the ratio is within the margin, and within [`EQUIVALENT_MARGIN_MAX`];
 //! - **faster** or **slower**: the interval excludes 1, and the ratio itself is beyond the margin;
 //! - **inconclusive**: neither. More processes may decide it.
 //!

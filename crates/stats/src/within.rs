@@ -5,8 +5,8 @@
 //! is enough to make Wilcoxon's signed ranks inconclusive, and means fare worse. Ranks of two independent groups (Mann-Whitney)
 //! lose next to nothing to one bad process, and everything to a drift.
 //!
-//! **Ranks among neighbours** have both advantages. Each a_i is compared with the b_j of the [`NEIGHBOURS`] blocks
-//! before and after and of its own, in which the machine was in much the same state, and only the sign counts:
+//! **Ranks among neighbours** have both advantages. Each a_i is compared with the b_j of the [`NEIGHBOUR_BLOCKS`]
+//! blocks before and after and of its own, in which the machine was in much the same state, and only the sign counts:
 //!
 //! ```text
 //! S(t) = sum over |i - j| <= 4 of sign(a_i - b_j - t)
@@ -44,7 +44,7 @@ pub struct Difference {
 }
 
 /// The typical difference a - b of values measured in the same blocks, in the order in which the blocks ran. Give logarithms to
-/// get a ratio. `None` if there are fewer than [`LEAST`], the numbers are unequal, or one is not finite.
+/// get a ratio. `None` if there are fewer than [`BLOCKS_MIN`], the numbers are unequal, or one is not finite.
 pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
     let n = a.len();
     if n != b.len() || n < LEAST || !a.iter().chain(b).all(|v| v.is_finite()) {

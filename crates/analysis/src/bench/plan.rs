@@ -3,8 +3,8 @@
 //! The iterations of a process and the processes of a cell each add a variance of their own. From both follows how narrow the
 //! interval of more processes would be, and, with the time of an iteration and of a start, how many iterations are worth their
 //! time. The score is that of the typical process, and the width of its interval for other numbers of processes follows from the
-//! ranks that its bounds would have among these ([`stats::median::reach`]). An estimate from few processes is a hint, not a
-//! promise.
+//! ranks that its bounds would have among these ([`stats::median::expected_half_width`]). An estimate from few
+//! processes is a hint, not a promise.
 
 use super::results::{Bench, Measured};
 use super::{LEVEL, mean, seconds};

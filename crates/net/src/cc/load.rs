@@ -5,8 +5,8 @@
 //! and registering that map adds the name to net.ipv4.tcp_available_congestion_control.
 //!
 //! From Linux 6.4 on the registration is a link: it ends when its descriptor is closed, however this process exits. Before
-//! that it persists until the map's value is deleted, so a killed process leaves its algorithm behind; [`by_bpf`] finds
-//! those, and [`unregister`] removes them.
+//! that it persists until the map's value is deleted, so a killed process leaves its algorithm behind;
+//! [`registered_by_bpf`] finds those, and [`unregister`] removes them.
 
 use super::{Algorithm, Error};
 use aya_obj::Object;

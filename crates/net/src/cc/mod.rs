@@ -50,7 +50,7 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm that `name` means, with or without [`PREFIX`].
+    /// The algorithm that `name` means, with or without [`NAME_PREFIX`].
     pub fn of(name: &str) -> Option<Self> {
         let plain = name.strip_prefix(PREFIX).unwrap_or(name);
         Self::ALL.into_iter().find(|a| a.name() == plain)
@@ -201,7 +201,7 @@ pub fn list() -> Result<Vec<CongestionControl>, Error> {
 }
 
 /// Makes sure that a socket can select `name`: it is available, or the kernel has a module, or Fathom registers its own for
-/// as long as the result is kept. `None`: the kernel has it. With [`PREFIX`] it is always Fathom's own.
+/// as long as the result is kept. `None`: the kernel has it. With [`NAME_PREFIX`] it is always Fathom's own.
 pub fn ensure(name: &str) -> Result<Option<Registered>, Error> {
     if available()?.iter().any(|a| a == name) || kernel_loads(name) {
         return Ok(None);

@@ -2,14 +2,15 @@
 //!
 //! **Arrival.** A packet that is read now had not arrived at the last poll that found the device empty. If the emulator has
 //! slept since, the first packet woke it: the kernel made it runnable at that moment, and counts how long it then waited
-//! for a CPU (`schedstat`). So the first packet arrived at the wake-up minus that wait, and hardly earlier ([`WAKING_NS`]);
-//! its delay counts from there. For the packets behind it only the earliest arrival is known. A thread that slept longer
-//! than requested was stopped, or its machine was, and then only the start of the sleep is known.
+//! for a CPU (`schedstat`). So the first packet arrived at the wake-up minus that wait, and hardly earlier
+//! ([`WAKE_DELAY_NS_MAX`]); its delay counts from there. For the packets behind it only the earliest arrival is known.
+//! A thread that slept longer than requested was stopped, or its machine was, and then only the start of the sleep is
+//! known.
 //!
 //! **Wake-up lead.** Wake-up latency cannot be predicted: it ranges from microseconds on an idle machine to hundreds on a
 //! busy one. So the emulator wakes early, by the latency that 98 of 100 wake-ups do not exceed ([`WakeLead`]), and
-//! busy-waits for the rest. The CPU time for that beyond the minimum ([`LEAST_NS`]) is kept within a budget ([`SHARE`]):
-//! the ends of the link need CPU time too.
+//! busy-waits for the rest. The CPU time for that beyond the minimum ([`BUSY_WAIT_NS_MIN`]) is kept within a budget
+//! ([`BUSY_WAIT_CPU_SHARE`]): the ends of the link need CPU time too.
 //!
 //! **Uncertainty.** Time in which a hypervisor did not run the CPU to be woken is not accounted for anywhere; it is no
 //! longer than a sleep, which is at most a millisecond while packets pass.
@@ -114,12 +115,13 @@ impl WakeLead {
         LEAST_NS + more as u64
     }
 
-    /// Records a wake-up at `woke` that was requested for `at`, `ahead_ns` before a deadline.
+    /// Records a wake-up at `woke` that was requested for `at`, `lead_ns` before a deadline.
     pub fn woke(&mut self, at: u64, ahead_ns: u64, woke: u64) {
         let late = woke.saturating_sub(at);
         // Busy-waiting starts now.
         self.saved_ns -= ahead_ns.saturating_sub(late).saturating_sub(LEAST_NS) as f64;
-        // Converges to the quantile at which one step up balances RARE - 1 small steps down (Robbins and Monro).
+        // Converges to the quantile at which one step up balances LATE_WAKEUP_PERIOD - 1 small ones down (Robbins and
+        // Monro).
         let step = if late as f64 > self.ahead_ns { STEP_NS } else { -STEP_NS / (RARE - 1.0) };
         self.ahead_ns = (self.ahead_ns + step).clamp(LEAST_NS as f64, MOST_NS as f64);
     }

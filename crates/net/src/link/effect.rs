@@ -18,8 +18,8 @@
 //! **Uncertainty.** It does not cover how a congestion control responds to varying round trips: a delay-based one (BBR,
 //! Vegas) may behave differently.
 //!
-//! A result is valid where that interval is narrow: no wider than the result's own confidence interval, or than [`ALLOWED`]
-//! where that is wider.
+//! A result is valid where that interval is narrow: no wider than the result's own confidence interval, or than
+//! [`RATE_SHORTFALL_MAX`] where that is wider.
 
 use super::lateness::LatenessBounds;
 use super::schedule::{DOWN, UP};
@@ -71,7 +71,7 @@ fn difference(own: Option<f64>) -> String {
 /// The effect of lateness.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effect {
-    /// The requested round trip, ns: both delays and the transmission of a packet; at least [`SHORTEST_NS`].
+    /// The requested round trip, ns: both delays and the transmission of a packet; at least [`ROUND_TRIP_NS_MIN`].
     pub round_trip_ns: f64,
     /// Increase of the mean round trip, ns: at least and at most.
     pub added_ns: [f64; 2],

@@ -8,7 +8,7 @@
 //! time. The outcome records whether that was granted.
 //!
 //! A TUN device drops packets that exceed its queue, before the emulator can read them. The queue is made long
-//! ([`TUN_QUEUE`]), and the kernel's count of such drops is read at the end ([`super::test_bed`]).
+//! ([`TUN_QUEUE_PACKETS`]), and the kernel's count of such drops is read at the end ([`super::test_bed`]).
 
 use super::arrival::{ArrivalBounds, Sleep, WakeLead};
 use super::effect::Effect;
@@ -42,7 +42,8 @@ const SOON_NS: u64 = 30_000;
 const STILL_NS: u64 = 1_000_000_000;
 /// Initial capacity of a small buffer.
 const SMALL: usize = 2048;
-/// Longer packets stay in the buffer they were read into, of [`LARGEST`] bytes: so memory use is at most twice what is counted.
+/// Longer packets stay in the buffer they were read into, of [`FRAME_BYTES_MAX`] bytes: so memory use is at most twice
+/// what is counted.
 const COPIED: usize = LARGEST / 2;
 /// Free buffers kept for later packets.
 const SPARE: usize = 1024;
@@ -242,7 +243,7 @@ impl Engine {
         Ok(some)
     }
 
-    /// Reads what the device of one end holds, at most [`BATCH`] packets.
+    /// Reads what the device of one end holds, at most [`BATCH_PACKETS_MAX`] packets.
     fn take(&mut self, direction: usize) -> Result<bool> {
         // Packets that this read does not find arrive after this moment.
         let mut looked = now_ns();

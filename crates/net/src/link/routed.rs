@@ -33,7 +33,7 @@ impl RoutedLink {
     }
 
     /// Restores the route and returns the outcome. If nothing passed the link, or its devices are gone so that the traffic
-    /// is unknown, [`Outcome::failed`] says so.
+    /// is unknown, [`Outcome::failure`] says so.
     pub fn finish(mut self) -> Outcome {
         let table = std::fs::read_to_string("/proc/self/net/dev");
         drop(self.detour);

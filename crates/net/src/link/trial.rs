@@ -37,7 +37,7 @@ pub fn server() -> SocketAddr {
     format!("{}:{PORT}", SERVER[0]).parse().expect("the address of a test bed is one")
 }
 
-/// Runs `asked` over the link. Both ends get a key made for this run.
+/// Runs `request` over the link. Both ends get a key made for this run.
 ///
 /// # Errors
 /// An end did not start, or has no result.

@@ -27,7 +27,7 @@ pub enum Carrier {
     },
     /// UDP: a socket connected to that of the other end.
     Udp {
-        /// The socket, [prepared](prepare).
+        /// The socket, [prepared](prepare_socket).
         socket: UdpSocket,
         /// The run's identifier in its packets.
         run: u64,

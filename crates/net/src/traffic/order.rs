@@ -1,8 +1,9 @@
 //! The arrival order of numbered packets: which are new, duplicate, or late.
 //!
-//! One bit per number records whether it arrived, for the last [`WINDOW`] numbers, so that memory does not grow with a run.
-//! A packet is **reordered** if one with a higher number arrived before it (RFC 4737, 3.3). One that arrives later than the
-//! window reaches back is treated as new and late: at 100,000 packets a second that is ten seconds.
+//! One bit per number records whether it arrived, for the last [`WINDOW_PACKETS`] numbers, so that memory does not grow
+//! with a run. A packet is **reordered** if one with a higher number arrived before it (RFC 4737, 3.3). One that
+//! arrives later than the window reaches back is treated as new and late: at 100,000 packets a second that is ten
+//! seconds.
 
 /// The number of packets that are remembered.
 const WINDOW: u64 = 1 << 20;

@@ -197,7 +197,7 @@ fn explained(error: &Error, packet_bytes: u32) -> String {
     }
 }
 
-/// Sends the first `batch` packets of `room`; returns how many the kernel accepted.
+/// Sends the first `batch` packets of `buffer`; returns how many the kernel accepted.
 fn send_batch(socket: &UdpSocket, room: &mut [u8], size: usize, batch: usize) -> std::io::Result<usize> {
     let mut vectors: [libc::iovec; BATCH] = std::array::from_fn(|_| EMPTY);
     // SAFETY: all-zero bytes are a valid mmsghdr: no name, no control data, no vector.
@@ -321,7 +321,7 @@ impl Batch {
             header.msg_hdr.msg_controllen = CONTROL as _;
             header.msg_len = 0;
         }
-        // SAFETY: every header points to a vector, a room and control data of ours that live until the call returns.
+        // SAFETY: every header points to a vector, a buffer and control data of ours that live until the call returns.
         let n = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

@@ -1,9 +1,9 @@
 //! Assigns one reason to each part of each window, consistent with the reason's own numbers. Pure.
 //!
 //! A reason that names a limit also predicts the rate that the limit allows: a window allows its bytes per round trip, a
-//! loss rate what Reno or cubic reaches with it. If the data that arrived in the windows assigned to the reason is [`FAR`]
-//! times more, or a [`FAR`]th of it, the reason is refuted; then everything is evaluated again without it. What remains
-//! when every reason was refuted is called unexplained.
+//! loss rate what Reno or cubic reaches with it. If the data that arrived in the windows assigned to the reason differs
+//! from that by more than a factor of [`REFUTING_FACTOR`], the reason is refuted; then everything is evaluated again
+//! without it. What remains when every reason was refuted is called unexplained.
 
 use super::path::Path;
 use super::readings::{Window, unread};
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MET: f64 = 0.95;
 /// With a smaller share of retransmissions the window was hardly reduced: spurious ones occur on a path without loss too.
 const LOSSY: f64 = 0.001;
-/// A queue lengthens a round trip by this factor and by [`super::QUEUE_US`].
+/// A queue lengthens a round trip by this factor and by [`super::QUEUE_DELAY_US_MIN`].
 const QUEUE: f64 = 1.25;
 /// A window or buffer of which this share is in flight is nearly full: a congestion control that paces its packets (BBR)
 /// fills it only now and then.

@@ -70,7 +70,7 @@ const READY: f64 = 0.8;
 const THROTTLED: f64 = 0.1;
 /// A queue lengthens a round trip by this, us, and by a factor.
 const QUEUE_US: f64 = 1000.0;
-/// See [`readings::unread`].
+/// See [`readings::unread_shares`].
 const STOPPED: u64 = 10;
 /// A sample represents at most this much time before it.
 const LONGEST_STOP_NS: u64 = 5_000_000_000;
@@ -265,7 +265,7 @@ pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
     match seen.spec.traffic {
         Traffic::Tcp { .. } => (),
         Traffic::Udp { .. } => return udp::limits(seen),
-        // Transactions have no bulk sender: see [`transactions`].
+        // Transactions have no bulk sender: see [`transaction_limits`].
         Traffic::Transactions { .. } => return Vec::new(),
     }
     let judged = judged(seen);

@@ -25,8 +25,8 @@
 //! **Others.** The bytes that the interface of either end carried in each 100 ms, minus those of the run's own connections.
 //! Only traffic on the same interface is visible: traffic behind a switch or an access point looks like a slower link.
 //!
-//! **Uncertainty.** Bins are coarse where a run has few round trips; below [`BINS`] there is no verdict. Acknowledgements
-//! that arrive in batches look like a burst: a moment is at least 20 ms.
+//! **Uncertainty.** Bins are coarse where a run has few round trips; below [`BINS_MIN`] there is no verdict.
+//! Acknowledgements that arrive in batches look like a burst: a moment is at least 20 ms.
 
 use super::WINDOW_NS;
 use crate::bound;

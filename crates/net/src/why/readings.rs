@@ -90,8 +90,9 @@ pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
 }
 
 /// The mean share of the receive buffer that was unread, by stream and window. A sample covers the time since the previous
-/// one. A receiver that did not sample for [`STOPPED`] times the sampling interval did not read either: everything that had
-/// arrived was unread, though its reading thread may have emptied the buffer before the next sample.
+/// one. A receiver that did not sample for [`STOPPED_INTERVALS`] times the sampling interval did not read either:
+/// everything that had arrived was unread, though its reading thread may have emptied the buffer before the next
+/// sample.
 pub fn unread(looks: &[Unread], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, u64), f64> {
     let mut sums: BTreeMap<(u64, u64), (f64, f64)> = BTreeMap::new();
     let mut seen: BTreeMap<u64, u64> = BTreeMap::new();

@@ -161,7 +161,7 @@ impl FromStr for InOneWord {
     }
 }
 
-/// [`spec::pair`], for clap.
+/// [`spec::parse_pair`], for clap.
 fn pair<T: Copy + 'static>(
     one: fn(&str) -> Result<T, QuantityError>,
 ) -> impl Fn(&str) -> Result<Pair<T>, QuantityError> + Clone + Send + Sync + 'static {
