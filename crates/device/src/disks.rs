@@ -17,7 +17,6 @@ pub enum Below {
     Disks(Vec<Dev>),
     /// A file (loop).
     File {
-        /// Its path.
         path: String,
         /// Its file system and inode, if known.
         identity: Option<(Dev, u64)>,
@@ -27,7 +26,6 @@ pub enum Below {
 /// A whole disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockDisk {
-    /// Its number.
     pub dev: Dev,
     /// Its name, such as `nvme0n1`.
     pub name: String,

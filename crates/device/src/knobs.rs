@@ -32,15 +32,7 @@ pub enum Knob {
 pub enum NotPutBack {
     /// A file and its value.
     #[error("{} could not be restored to {value}: {source}", .file.shown())]
-    File {
-        /// The file.
-        file: PathBuf,
-        /// Its value.
-        value: String,
-        /// The error.
-        source: Error,
-    },
-    /// A mount.
+    File { file: PathBuf, value: String, source: Error },
     #[error("{}: {}", .0.shown(), .1)]
     Mount(PathBuf, CommandFailed),
     /// A directory that could not be removed.

@@ -24,7 +24,6 @@ pub struct Readings {
     pub frequency_mhz: Result<f64, String>,
     /// CPUs that were busy (including stolen time) between the two samples.
     pub busy_cpus: Result<f64, String>,
-    /// The battery.
     pub battery: Result<Battery, String>,
 }
 

@@ -31,7 +31,6 @@ pub enum DirectoryError {
     Io {
         /// The failed operation.
         action: &'static str,
-        /// The path.
         path: PathBuf,
         /// Why not.
         source: io::Error,

@@ -20,7 +20,6 @@ pub enum Error {
     Io {
         /// The failed operation.
         what: &'static str,
-        /// The path.
         path: PathBuf,
         /// Why not.
         source: std::io::Error,

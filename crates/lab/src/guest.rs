@@ -115,11 +115,8 @@ pub struct Config {
     pub arch: Arch,
     /// Megabytes of memory.
     pub memory_mb: u32,
-    /// CPUs.
     pub cpus: u32,
-    /// Its accelerator.
     pub accelerator: Accelerator,
-    /// Its disks.
     pub disks: Vec<Disk>,
     /// The command that makes the file system of a disk here before the guest boots, by the disk's name.
     pub mkfs: BTreeMap<String, Vec<String>>,

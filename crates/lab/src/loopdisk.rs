@@ -49,7 +49,6 @@ pub enum FileSystem {
     Ext4,
     /// XFS (at least 300 MiB).
     Xfs,
-    /// Btrfs.
     Btrfs,
     /// F2FS.
     F2fs,

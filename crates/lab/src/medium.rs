@@ -91,12 +91,10 @@ impl Medium {
         }
     }
 
-    /// The namespace of the coordinator.
     pub fn coordinator(&self) -> &Namespace {
         &self.coordinator
     }
 
-    /// The namespace of the nodes.
     pub fn nodes(&self) -> &Namespace {
         &self.nodes
     }

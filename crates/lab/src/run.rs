@@ -69,7 +69,6 @@ pub enum Ending {
     Crashed(String),
     /// The guest was alive and printed nothing.
     Hung,
-    /// The user interrupted.
     Interrupted,
 }
 
@@ -80,7 +79,6 @@ pub struct Outcome {
     pub ending: Ending,
     /// The guest's kernel.
     pub release: String,
-    /// Its accelerator.
     pub accelerator: crate::accelerator::Accelerator,
     /// How long it took in all.
     pub took: Duration,

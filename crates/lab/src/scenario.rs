@@ -43,13 +43,11 @@ pub struct Error {
     pub what: String,
 }
 
-/// A scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Its purpose, in one line.
     pub about: String,
-    /// The machine.
     #[serde(default)]
     pub machine: Machine,
     /// The disks, by name; in the guest `/dev/disk/NAME`.
@@ -59,24 +57,18 @@ pub struct Scenario {
     /// SQLite's settings, for the workload's `{journal_mode}`, `{page_size}` and `{synchronous}`.
     #[serde(default)]
     pub sqlite: Sqlite,
-    /// The workload.
     pub workload: Workload,
     /// How it is recorded.
     #[serde(default)]
     pub record: Record,
 }
 
-/// The machine.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Machine {
-    /// Its architecture.
     pub arch: Arch,
-    /// Memory.
     pub memory: Bytes,
-    /// CPUs.
     pub cpus: u32,
-    /// Its accelerator.
     pub accelerator: Accelerator,
     /// A guest that reports nothing for this long is considered hung.
     pub silence: Span,

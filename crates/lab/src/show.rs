@@ -42,7 +42,6 @@ pub fn is_well(scenario: &Scenario, ending: &Ending, recording: Option<&Recordin
     ended && recording.is_some_and(|r| r.complete && r.problem.is_none())
 }
 
-/// The outcome in one sentence.
 pub fn sentence(name: &str, directory: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> String {
     let what = match &outcome.ending {
         Ending::Ended { status: 0 } => "the workload ended well".into(),

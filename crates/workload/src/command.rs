@@ -28,7 +28,6 @@ pub struct Words {
     pub shell: bool,
 }
 
-/// An empty command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the command is empty")]
 pub struct EmptyCommand;

@@ -48,9 +48,6 @@ const SPECS: &[Spec] = &[
 ];
 
 /// Draws: a `jvm-*` mode becomes a JVM and does not return, an `art-*` mode runs Android's runtime.
-///
-/// # Errors
-/// See [`Error`].
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let options = Options::parse(ABOUT, SPECS, words)?;
     let modes: Vec<&str> = jvm::MODES.iter().chain(&art::MODES).map(|m| m.0).chain([robolectric::MODE]).collect();

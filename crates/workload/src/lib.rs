@@ -94,9 +94,6 @@ pub fn list() -> String {
 }
 
 /// Runs the workload named by the first word with the remaining words as arguments.
-///
-/// # Errors
-/// See [`Error`].
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let result = named(words, context, out);
     if let Err(Error::Wrong(found)) = &result {

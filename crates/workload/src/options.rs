@@ -11,7 +11,6 @@ use std::str::FromStr;
 pub struct Spec {
     /// Name without dashes.
     pub name: &'static str,
-    /// Its default value.
     pub default: &'static str,
     /// Its meaning, with its possible values.
     pub help: &'static str,

@@ -17,9 +17,6 @@ const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 const INCREMENT: u64 = 1_442_695_040_888_963_407;
 
 /// Runs it with `words` as its options.
-///
-/// # Errors
-/// See [`Error`].
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let options = Options::parse(ABOUT, SPECS, words)?;
     let (iterations, inner): (u64, u64) = (options.get("iterations")?, options.get("inner")?);

@@ -19,7 +19,6 @@ pub struct Document {
     pub version: u32,
     /// The device's full name.
     pub device: String,
-    /// Its facts.
     pub facts: Environment,
 }
 
@@ -29,13 +28,11 @@ pub enum Error {
     /// The device was unreachable, or lost.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// The user interrupted.
     #[error("interrupted")]
     Interrupted,
     /// The program there failed.
     #[error("{place}: {}", if why.is_empty() { format!("Fathom failed there with status {status}") } else { why.clone() })]
     Failed {
-        /// The device.
         place: DeviceAddress,
         /// The program's status.
         status: u8,
@@ -44,12 +41,7 @@ pub enum Error {
     },
     /// Its output is invalid.
     #[error("{place}: its facts cannot be read: {source}")]
-    Unreadable {
-        /// The device.
-        place: DeviceAddress,
-        /// The error.
-        source: serde_json::Error,
-    },
+    Unreadable { place: DeviceAddress, source: serde_json::Error },
 }
 
 /// Reads the facts of a device; `tell` receives messages of the host.

@@ -23,16 +23,10 @@ pub enum NotHeld {
     Device(#[from] Unreachable),
     /// This program's own file is missing, or the connection to the agent failed.
     #[error("{place}: {source}")]
-    Io {
-        /// The device.
-        place: DeviceAddress,
-        /// The error.
-        source: std::io::Error,
-    },
+    Io { place: DeviceAddress, source: std::io::Error },
     /// The command ended before it was ready.
     #[error("{place}: it ended with status {status}: {said}")]
     Ended {
-        /// The device.
         place: DeviceAddress,
         /// Its exit status, or a negated signal number.
         status: i32,
@@ -42,7 +36,6 @@ pub enum NotHeld {
     /// It does not report that it is ready.
     #[error("{0}: the program started there does not report that it is ready")]
     Silent(DeviceAddress),
-    /// The user interrupted.
     #[error("interrupted")]
     Interrupted,
 }
@@ -57,9 +50,6 @@ pub struct Held {
 
 impl Held {
     /// Starts `fathom WORDS…` there, and waits for its first line; `tell` receives messages of the host.
-    ///
-    /// # Errors
-    /// See [`NotHeld`].
     pub fn start(
         place: &DeviceAddress,
         binaries: &[PathBuf],

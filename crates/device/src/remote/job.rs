@@ -38,7 +38,6 @@ const MOST_FILES: usize = 10_000;
 /// A command to run on a device.
 #[derive(Debug)]
 pub struct Job<'a> {
-    /// The device.
     pub place: &'a DeviceAddress,
     /// This program's binaries for devices of other architectures.
     pub binaries: &'a [PathBuf],
@@ -105,7 +104,6 @@ pub struct Detached<'a> {
 /// The beginning of a detached command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
-    /// Start it.
     Start,
     /// It was started earlier; fetch its results.
     Fetch,
@@ -432,7 +430,6 @@ fn follow(
 /// A command that serves until it is stopped.
 #[derive(Debug)]
 pub struct Service<'a> {
-    /// The device.
     pub place: &'a DeviceAddress,
     /// This program's binaries for devices of other architectures.
     pub binaries: &'a [PathBuf],

@@ -26,7 +26,6 @@ const SHOWN_AFTER: Duration = Duration::from_secs(2);
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoAnswer {
-    /// The user interrupted.
     Interrupted,
     /// Nothing was transferred for this long.
     Silent(Duration),

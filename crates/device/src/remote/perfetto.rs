@@ -45,7 +45,6 @@ const SAID: usize = 8192;
 pub struct Config {
     /// The trace's name there, unique across hosts.
     pub name: String,
-    /// The duration.
     pub duration: Duration,
     /// The trace ends at this size, bytes.
     pub max_bytes: Option<u64>,

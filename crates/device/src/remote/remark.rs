@@ -8,20 +8,15 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remark {
-    /// A guest is booting.
     Booting(DeviceAddress),
-    /// This program is being copied.
     Copying {
-        /// The device.
         place: DeviceAddress,
         /// The program's size.
         bytes: u64,
     },
     /// Fetched results could not be removed from the device.
     NotDiscarded {
-        /// The device.
         place: DeviceAddress,
-        /// The reason.
         why: String,
     },
     /// The agent did not confirm that it has cleaned up.
@@ -35,7 +30,6 @@ pub enum Remark {
     },
     /// The device is back.
     Back {
-        /// The device.
         place: DeviceAddress,
         /// How long it was lost.
         after: Duration,

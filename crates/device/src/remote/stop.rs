@@ -34,19 +34,11 @@ pub enum Error {
     Unreachable(#[from] Unreachable),
     /// The output is invalid.
     #[error("{place}: invalid reply")]
-    Unreadable {
-        /// The device.
-        place: DeviceAddress,
-        /// The error.
-        source: serde_json::Error,
-    },
+    Unreadable { place: DeviceAddress, source: serde_json::Error },
 }
 
 /// Lists the commands left on a device, and stops the requested ones. With `remove_program` the program is also removed, if
 /// nothing needs it; `tell` receives messages of the host.
-///
-/// # Errors
-/// See [`Error`].
 pub fn stop(
     place: &DeviceAddress,
     binaries: &[PathBuf],

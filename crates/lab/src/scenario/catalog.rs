@@ -6,7 +6,6 @@ use std::path::Path;
 /// A scenario that comes with the program.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// Its name.
     pub name: &'static str,
     /// Its file.
     pub text: &'static str,
@@ -42,7 +41,6 @@ const SHIPPED: &[Entry] = shipped![
 /// Scenarios that are run one after the other and compared in one figure of the papers.
 #[derive(Debug, Clone, Copy)]
 pub struct Series {
-    /// Its name.
     pub name: &'static str,
     /// Its purpose, in one line.
     pub about: &'static str,

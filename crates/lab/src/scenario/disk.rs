@@ -4,13 +4,11 @@ use super::Bytes;
 use crate::guest;
 use serde::{Deserialize, Serialize};
 
-/// A disk.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
     /// Its driver.
     pub bus: Bus,
-    /// Its size.
     #[serde(default = "size")]
     pub size: Bytes,
     /// Its I/O scheduler; left out, the kernel's choice.
@@ -92,7 +90,6 @@ impl Scheduler {
         }
     }
 
-    /// Its module.
     pub fn module(self) -> Option<&'static str> {
         match self {
             Self::None | Self::MqDeadline => None,

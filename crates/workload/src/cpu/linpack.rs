@@ -39,7 +39,6 @@ pub struct Linpack {
 /// Why there is no such system.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
-    /// It is not a number.
     #[error("{0:?} is not a number of equations")]
     NotANumber(String),
     /// It is too small, or too large for a machine.

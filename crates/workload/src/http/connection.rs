@@ -21,9 +21,7 @@ const READ: usize = 64 << 10;
 /// State common to all connections.
 #[derive(Debug)]
 pub struct Plan {
-    /// The server.
     pub address: SocketAddr,
-    /// The request.
     pub request: Vec<u8>,
     /// Whether a connection serves more than one request.
     pub keep_alive: bool,
@@ -44,7 +42,6 @@ pub enum Step {
     Waiting,
     /// Its response is complete and correct.
     Done,
-    /// It failed.
     Failed(Failure),
 }
 

@@ -7,11 +7,8 @@ use std::net::SocketAddr;
 /// An operation on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Connecting.
     Connect,
-    /// Sending the request.
     Send,
-    /// Receiving the response.
     Receive,
 }
 
@@ -33,33 +30,18 @@ pub enum Failure {
     System {
         /// The operation that failed.
         at: Step,
-        /// The server.
         address: SocketAddr,
-        /// The error number.
         errno: Errno,
     },
     /// The received bytes are not a response.
     #[error("{address}: {why}")]
-    Malformed {
-        /// The server.
-        address: SocketAddr,
-        /// The reason.
-        why: Malformed,
-    },
+    Malformed { address: SocketAddr, why: Malformed },
     /// The response has an unexpected status.
     #[error("{address} answered with status {found} instead of {expected} (--status)")]
-    Status {
-        /// The server.
-        address: SocketAddr,
-        /// The received status.
-        found: u16,
-        /// The expected status.
-        expected: u16,
-    },
+    Status { address: SocketAddr, found: u16, expected: u16 },
     /// The body differs from that of the first response.
     #[error("{address} answered with a different body ({found} bytes) than at first ({expected} bytes)")]
     Body {
-        /// The server.
         address: SocketAddr,
         /// Bytes received.
         found: usize,
@@ -69,7 +51,6 @@ pub enum Failure {
     /// The first body is too large to keep.
     #[error("{address}: the body is larger than {most} bytes")]
     LargeBody {
-        /// The server.
         address: SocketAddr,
         /// The largest that is kept.
         most: usize,
@@ -79,9 +60,7 @@ pub enum Failure {
         "no complete response from {address} within {timeout_ms} ms ({received} bytes received); --timeout-ms sets the limit"
     )]
     Late {
-        /// The server.
         address: SocketAddr,
-        /// The limit.
         timeout_ms: u64,
         /// Bytes received so far.
         received: u64,

@@ -9,7 +9,6 @@ pub const HEAD: usize = 16 << 10;
 /// Most header lines.
 const HEADERS: usize = 96;
 
-/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
     /// The body.
@@ -20,10 +19,8 @@ pub enum RequestKind {
     Refused(&'static str),
 }
 
-/// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Its kind.
     pub asked: RequestKind,
     /// Whether the connection is closed after its response.
     pub last: bool,

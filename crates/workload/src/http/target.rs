@@ -19,19 +19,13 @@ pub enum UrlError {
     /// It is invalid or unsupported; `why` says what is expected.
     #[error("--url {text:?}: {why}")]
     Syntax {
-        /// The text.
         text: String,
         /// The error in it.
         why: &'static str,
     },
     /// The resolver failed.
     #[error("cannot resolve {host}: {source}")]
-    Resolver {
-        /// The host name.
-        host: String,
-        /// The error.
-        source: std::io::Error,
-    },
+    Resolver { host: String, source: std::io::Error },
     /// The name has no address.
     #[error("cannot resolve {0}: no address found")]
     NoAddress(String),

@@ -14,7 +14,6 @@ use model::Context;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// The program.
 const PROGRAM: &str = "sqlite3";
 /// Printed by the shell when it has come this far.
 const DONE: &str = "fathom: done";

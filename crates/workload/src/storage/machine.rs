@@ -10,7 +10,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-/// A JVM.
 #[derive(Debug)]
 pub(crate) struct Jvm {
     /// Its launcher.

@@ -40,7 +40,6 @@ pub(crate) enum State {
     Each,
 }
 
-/// For reads.
 pub(crate) const READ: &[&str] = &["cold", "dropped", "direct", "warm"];
 const DROP: &str = "/proc/sys/vm/drop_caches";
 

@@ -48,7 +48,6 @@ pub(crate) fn run_with(
     (result.map(|()| lines.clone()), lines)
 }
 
-/// The values of a metric.
 pub(crate) fn values(lines: &[Value], metric: &str) -> Vec<f64> {
     lines.iter().filter(|l| l["metric"] == metric).map(|l| l["v"].as_f64().unwrap()).collect()
 }

@@ -31,7 +31,6 @@ pub(super) const SEED: u64 = 2014;
 pub(crate) struct Transfer {
     /// The workload's name, for marks and files.
     pub name: &'static str,
-    /// Files.
     pub files: u64,
     /// Blocks per file.
     pub blocks: u64,

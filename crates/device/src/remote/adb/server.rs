@@ -108,9 +108,6 @@ impl AdbServer {
     }
 
     /// Sends a request to the server itself.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn ask(&self, service: &str) -> Result<String, Failure> {
         let mut stream = self.connect()?;
         self.say(&mut stream, service)?;
@@ -119,9 +116,6 @@ impl AdbServer {
     }
 
     /// The devices that it lists.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn devices(&self) -> Result<Vec<Listed>, Failure> {
         self.ask("host:devices-l").map(|text| wire::devices(&text))
     }
@@ -142,18 +136,12 @@ impl AdbServer {
     }
 
     /// The features of a device's adb.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn features(&self, serial: &str) -> Result<Vec<String>, Failure> {
         let text = self.ask(&format!("host-serial:{serial}:features"))?;
         Ok(text.split([',', '\n']).map(|f| f.trim().to_owned()).filter(|f| !f.is_empty()).collect())
     }
 
     /// Opens a service of a device: afterwards the stream belongs to the service.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn open(&self, serial: &str, service: &str) -> Result<TcpStream, Failure> {
         let mut stream = self.connect()?;
         self.say(&mut stream, &format!("host:transport:{serial}"))?;
@@ -163,9 +151,6 @@ impl AdbServer {
     }
 
     /// Opens a stream of changes of the device list.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn track(&self) -> Result<Tracker, Failure> {
         let mut stream = self.connect()?;
         self.say(&mut stream, "host:track-devices")?;
@@ -174,9 +159,6 @@ impl AdbServer {
 
     /// Makes the server listen on a free port of this machine for a port of the device; returns the port. For control only:
     /// a measurement through it would measure adb.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn forward(&self, serial: &str, port: u16) -> Result<u16, Failure> {
         let mut stream = self.connect()?;
         self.say(&mut stream, &format!("host-serial:{serial}:forward:tcp:0;tcp:{port}"))?;
@@ -190,27 +172,18 @@ impl AdbServer {
     }
 
     /// Removes a forwarding.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn end_forward(&self, serial: &str, port: u16) -> Result<(), Failure> {
         let mut stream = self.connect()?;
         self.say(&mut stream, &format!("host-serial:{serial}:killforward:tcp:{port}"))
     }
 
     /// Makes the device listen on a port for one of this machine, if its adb supports it.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn reverse(&self, serial: &str, there: u16, here: u16) -> Result<(), Failure> {
         let mut stream = self.open(serial, &format!("reverse:forward:tcp:{there};tcp:{here}"))?;
         wire::status(&mut stream).map_err(|e| self.broken(e))?.map_err(Failure::Refused)
     }
 
     /// Removes that forwarding.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn end_reverse(&self, serial: &str, there: u16) -> Result<(), Failure> {
         let mut stream = self.open(serial, &format!("reverse:killforward:tcp:{there}"))?;
         wire::status(&mut stream).map_err(|e| self.broken(e))?.map_err(Failure::Refused)

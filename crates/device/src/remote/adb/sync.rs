@@ -31,9 +31,6 @@ pub struct AdbSync {
 
 impl AdbSync {
     /// Opens one.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn open(server: &AdbServer, serial: &str) -> Result<Self, Failure> {
         let features = server.features(serial)?;
         let has = |name: &str| features.iter().any(|f| f == name);
@@ -58,9 +55,6 @@ impl AdbSync {
     }
 
     /// The attributes of a file; `None` if it does not exist, or is not accessible.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn stat(&mut self, path: &str) -> Result<Option<AdbFile>, Failure> {
         self.say(&sync_request(if self.stat_v2 { b"STA2" } else { b"STAT" }, path))?;
         match self.answer()? {

@@ -149,9 +149,7 @@ pub enum EndedBy {
 pub enum State {
     /// Its directory exists, but it was not started.
     Prepared,
-    /// It is running.
     Running,
-    /// It has ended.
     Ended(Status),
     /// It ended without a status: the device restarted, or its keeper was killed.
     Vanished,
@@ -172,11 +170,9 @@ impl State {
 /// A command found on the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Its name.
     pub name: String,
     /// Its description, if it was started and the description is readable.
     pub about: Option<About>,
-    /// Its state.
     pub state: State,
     /// Bytes in its `work` directory.
     pub bytes: u64,

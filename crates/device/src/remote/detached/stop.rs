@@ -43,7 +43,6 @@ impl Action {
 /// A command, and the action taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
-    /// Its name.
     pub name: String,
     /// `service`, which runs until it is stopped, or `run`, whose results are fetched.
     pub kind: String,
@@ -55,7 +54,6 @@ pub struct Left {
     pub since_s: Option<u64>,
     /// Bytes that it wrote to its directory.
     pub bytes: u64,
-    /// The action taken.
     pub action: Action,
     /// Why it failed.
     pub problem: Option<String>,

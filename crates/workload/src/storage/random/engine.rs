@@ -27,7 +27,6 @@ impl Engine {
         }
     }
 
-    /// Its name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Psync => "psync",

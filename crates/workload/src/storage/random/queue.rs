@@ -10,7 +10,6 @@ pub(super) struct Transfer {
     pub slot: u64,
     /// The buffer's address.
     pub buffer: *mut u8,
-    /// Its length.
     pub length: u32,
     /// Its offset in the file.
     pub offset: u64,
