@@ -116,9 +116,10 @@ impl Count {
                 .ok_or_else(|| "not reported by the kernel".into())
         };
         Self {
-            others: match hidden {
-                true => Err("other users' processes are hidden (hidepid)".into()),
-                false => Ok(others.map(|(pid, p)| (*pid, (p.own, p.own.saturating_add(p.waited)))).collect()),
+            others: if hidden {
+                Err("other users' processes are hidden (hidepid)".into())
+            } else {
+                Ok(others.map(|(pid, p)| (*pid, (p.own, p.own.saturating_add(p.waited)))).collect())
             },
             // The link has no valid path; stat identifies its target.
             inside: reader.identity("/proc/self/ns/pid").is_ok_and(|(_, inode)| inode != FIRST),

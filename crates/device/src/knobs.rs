@@ -173,15 +173,12 @@ pub(crate) fn command(words: &[String]) -> std::result::Result<(), CommandFailed
 fn done(command: &mut Command) -> std::result::Result<(), CommandFailed> {
     let program = command.get_program().to_string_lossy().into_owned();
     let done = command.stdin(Stdio::null()).output().map_err(|e| CommandFailed::NotStarted(program, e))?;
-    match done.status.success() {
-        true => Ok(()),
-        false => {
-            let output = [done.stdout, done.stderr].concat();
-            let output: String =
-                String::from_utf8_lossy(&output).chars().filter(|c| !c.is_control()).take(300).collect();
-            Err(CommandFailed::Status(done.status, output))
-        }
+    if done.status.success() {
+        return Ok(());
     }
+    let output = [done.stdout, done.stderr].concat();
+    let output: String = String::from_utf8_lossy(&output).chars().filter(|c| !c.is_control()).take(300).collect();
+    Err(CommandFailed::Status(done.status, output))
 }
 
 /// Reads a file of this user. The directory may be in a place where anyone can create files, and notes name directories to remove and commands

@@ -46,10 +46,7 @@ pub fn mounts() -> Result<(), Lacking> {
 /// The missing privilege.
 pub fn live_kernel() -> Result<(), Lacking> {
     full()?;
-    match Path::new("/sys/kernel/btf/vmlinux").exists() {
-        true => Ok(()),
-        false => Err(Lacking::Btf),
-    }
+    if Path::new("/sys/kernel/btf/vmlinux").exists() { Ok(()) } else { Err(Lacking::Btf) }
 }
 
 fn status() -> String {

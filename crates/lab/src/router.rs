@@ -158,9 +158,10 @@ impl Drop for Router {
 
 /// Checks whether this machine routes packets of that kind at all.
 fn routes(address: SocketAddr) -> Result<()> {
-    let (file, name) = match address.is_ipv4() {
-        true => ("/proc/sys/net/ipv4/ip_forward", "net.ipv4.ip_forward"),
-        false => ("/proc/sys/net/ipv6/conf/all/forwarding", "net.ipv6.conf.all.forwarding"),
+    let (file, name) = if address.is_ipv4() {
+        ("/proc/sys/net/ipv4/ip_forward", "net.ipv4.ip_forward")
+    } else {
+        ("/proc/sys/net/ipv6/conf/all/forwarding", "net.ipv6.conf.all.forwarding")
     };
     match std::fs::read_to_string(file)?.trim() {
         "0" => Err(Error::other(format!(

@@ -65,9 +65,10 @@ pub fn load(how: Native, kernel: &str, size: &str) -> Box<dyn Load> {
 /// Returns the text if `sum` is `known`, or need not be since the arithmetic differs; otherwise the error.
 fn compare(how: Native, text: &str, sum: u64, known: u64) -> Result<String, Wrong> {
     let found = format!("{text}, checksum {sum:016x}");
-    match sum == known || !how.exact() {
-        true => Ok(found),
-        false => Err(Wrong::Unexpected { found, known: format!("{known:016x}") }),
+    if sum == known || !how.exact() {
+        Ok(found)
+    } else {
+        Err(Wrong::Unexpected { found, known: format!("{known:016x}") })
     }
 }
 

@@ -264,9 +264,10 @@ fn first_body(plan: &Plan, p: &Parameters) -> Result<Vec<u8>, Error> {
     let opened = connection.open(plan, true);
     let mut step = opened.map_or_else(Step::Failed, |()| connection.begin(plan, now, now));
     while step == Step::Waiting {
-        step = match connection.deadline_ns <= clock::now_ns() {
-            true => Step::Failed(connection.give_up(plan)),
-            false => connection.advance(plan),
+        step = if connection.deadline_ns <= clock::now_ns() {
+            Step::Failed(connection.give_up(plan))
+        } else {
+            connection.advance(plan)
         };
     }
     if let Step::Failed(why) = step {

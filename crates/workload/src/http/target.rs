@@ -95,9 +95,10 @@ impl Url {
 
 impl std::fmt::Display for Url {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "http://[{}]:{}{}", self.host, self.port, self.path),
-            false => write!(f, "http://{}:{}{}", self.host, self.port, self.path),
+        if self.host.contains(':') {
+            write!(f, "http://[{}]:{}{}", self.host, self.port, self.path)
+        } else {
+            write!(f, "http://{}:{}{}", self.host, self.port, self.path)
         }
     }
 }

@@ -363,10 +363,11 @@ impl Place {
         }
         let lives = crate::boot_id(&crate::Local).is_some_and(|boot| boot == about.boot)
             && began(about.keeper).is_some_and(|began| began == about.began);
-        match lives {
-            true => State::Running,
+        if lives {
+            State::Running
+        } else {
             // It may have ended since the first check.
-            false => ended().ok().flatten().map_or(State::Vanished, State::Ended),
+            ended().ok().flatten().map_or(State::Vanished, State::Ended)
         }
     }
 
