@@ -34,8 +34,8 @@ fn main() {
     println!("cargo::rustc-env=FATHOM_RUSTC={}", rustc());
 }
 
-/// The object that `fathom fix` preloads: shared, and without a libc of its own, since it is loaded into programs with any libc. It exists
-/// only for x86-64; for other processors there is an empty file in its place.
+/// The object that `fathom fix` preloads: shared, and without a libc of its own, since it is loaded into programs with any libc. It
+/// exists only for x86-64; for other processors there is an empty file in its place.
 fn pragmas(out: &Path) {
     let source = Path::new("pragmas/pragmas.c");
     println!("cargo::rerun-if-changed={}", source.display());

@@ -88,7 +88,7 @@ impl Seen<'_> {
     }
 }
 
-/// The table.
+/// What Fathom can do on the device with these facts, one row for each function; Perfetto only on Android.
 pub fn abilities(facts: &Environment) -> Vec<Ability> {
     let seen = Seen(facts);
     let mut all = vec![ebpf(&seen), ftrace(&seen)];

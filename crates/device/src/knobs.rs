@@ -181,8 +181,8 @@ fn done(command: &mut Command) -> std::result::Result<(), CommandFailed> {
     Err(CommandFailed::Status(done.status, output))
 }
 
-/// Reads a file of this user. The directory may be in a place where anyone can create files, and notes name directories to remove and commands
-/// to run.
+/// Reads a file of this user. The directory may be in a place where anyone can create files, and notes name directories to remove and
+/// commands to run.
 fn own(file: &Path) -> Result<Vec<u8>> {
     let mut open = fs::OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(file)?;
     let of = open.metadata()?;

@@ -32,7 +32,6 @@ pub enum DirectoryError {
         /// The failed operation.
         action: &'static str,
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
 }

@@ -21,7 +21,6 @@ pub enum Error {
         /// The failed operation.
         what: &'static str,
         path: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
     /// The guest did not boot, died, or did not answer in time. The text ends with its console's last lines.

@@ -18,8 +18,8 @@
 //!
 //! # Uncertainty
 //!
-//! The machine is emulated in software (TCG), everywhere, so that it behaves the same on every host. Its times measure
-//! nothing: an fsync may take a hundred times as long as on the host.
+//! By default the machine is emulated in software (TCG), so that it behaves the same on every host; a scenario uses KVM where that works
+//! ([`crate::accelerator`]). The times of an emulated machine measure nothing: an fsync may take a hundred times as long as on the host.
 //!
 //! One thread of QEMU emulates all CPUs in turn. With a thread for each, QEMU 7.2 occasionally keeps using its translation of
 //! an instruction that the kernel has long since changed: all CPUs were seen trapping for minutes at a jump label of
@@ -134,7 +134,7 @@ pub struct Config {
     pub texts: Vec<(String, String)>,
     /// A directory of this machine that is `/share` in the guest.
     pub share: Option<PathBuf>,
-    /// Whether it has a terminal (`/dev/ttyS2`) whose other end is [`Guest::terminal`].
+    /// Whether it has a terminal (`/dev/terminal`) whose other end is [`Guest::terminal`].
     pub terminal: bool,
     /// Whether it is used as a device: with ports for a command's streams ([`Guest::streams`]), and with QEMU's user-mode network, in
     /// which this machine is 10.0.2.2.

@@ -1,4 +1,4 @@
-//! Temporary loop disks, virtual machines, network namespaces and scripts: created, used and removed. A room of its own because the tests
+//! Temporary loop disks, virtual machines, network namespaces and scripts: created, used and removed. A crate of its own because the tests
 //! of capture and of the program both need it, and neither may use the other.
 
 pub mod accelerator;

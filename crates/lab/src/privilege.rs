@@ -26,6 +26,8 @@ pub enum Lacking {
     Btf,
 }
 
+/// All capabilities for recording, and for creating disks and networks.
+///
 /// # Errors
 /// The missing privilege.
 pub fn full() -> Result<(), Lacking> {

@@ -54,8 +54,8 @@ clean "$@"
 exit 0
 "#;
 
-/// Rules by port and rules with an owner: bfff4862653b and 1b71af6053af, Linux 4.17. On an older kernel our rules could not be told from
-/// others when they are removed.
+/// Rules by port and rules with an owner: bfff4862653b and 1b71af6053af, Linux 4.17. On an older kernel our rules could not be distinguished
+/// from others when they are removed.
 fn knows_rules(release: &str) -> Result<()> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));

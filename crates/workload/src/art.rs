@@ -39,11 +39,11 @@ use std::time::Duration;
 pub const MODES: [(&str, &[&str]); 3] =
     [("art-interpreter", &["-Xint"]), ("art-jit", &["-Xusejit:true"]), ("art-aot", &["-Xusejit:false"])];
 
-/// The runtime's launchers, in order of preference: `app_process` also loads the framework, which takes longer.
+/// The runtime's launchers without the framework, in order of preference: `app_process` also loads it, which takes longer.
 const BARE: [&str; 2] = ["dalvikvm64", "dalvikvm"];
-/// Those with the framework's native methods.
+/// The launchers that register the framework's native methods, in order of preference.
 const FRAMEWORK: [&str; 2] = ["app_process64", "app_process"];
-/// Its ahead-of-time compiler.
+/// The runtime's ahead-of-time compilers, in order of preference.
 const COMPILERS: [&str; 2] = ["dex2oat64", "dex2oat"];
 /// The path of the dexed jar.
 pub const DEX_JAR: Spec = Spec {

@@ -1,4 +1,4 @@
-//! The device side: started on a device by [`super::Link`], it executes the frames on its input, and exits, together with
+//! The device side: started on a device by [`super::AgentLink`], it executes the frames on its input, and exits, together with
 //! all its child processes and its directory, when the input ends.
 
 use super::detached::{self, Place, Shelf, State, undo_notes};

@@ -274,7 +274,7 @@ struct Heard {
     vanished: bool,
 }
 
-/// Reattaches a detached command at the received position; returns its state.
+/// Reattaches a detached command at the received position; starts it if the connection broke before it was started.
 fn reattach(
     link: &AgentLink,
     job: &Job<'_>,

@@ -91,8 +91,8 @@ impl std::fmt::Debug for AgentLink {
 }
 
 impl AgentLink {
-    /// Starts an agent. All its unsolicited frames are passed to `on_event`, from another thread. When `context` is cancelled, nothing more
-    /// is waited for that the agent was asked.
+    /// Starts an agent. All its unsolicited frames are passed to `on_event`, from another thread. Once `context` is cancelled, no response of
+    /// the agent is waited for.
     ///
     /// # Errors
     /// It does not start, and the message contains the output of ssh, adb or the device; or `context` was cancelled.

@@ -100,7 +100,7 @@ impl Binary {
     }
 }
 
-/// This program for another architecture, if none was given: beside this one as `fathom-MACHINE`, or built in the source tree.
+/// This program for another architecture, if none was given: next to this one as `fathom-MACHINE`, or built in the source tree.
 fn beside(ours: &Path, machine: &str) -> Result<Option<Binary>, NoBinary> {
     // The device's machine name becomes a part of paths, so it is validated.
     let Some((_, machine)) = MACHINES.iter().find(|(_, name)| *name == machine) else { return Ok(None) };

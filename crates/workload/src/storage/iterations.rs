@@ -6,10 +6,10 @@ use crate::{Error, clock};
 /// Option of a load whose iterations have a fixed size.
 pub(crate) const ITERATIONS: Spec = Spec { name: "iterations", default: "5", help: "timed iterations" };
 
-/// Options of a load whose iterations consist of equal parts.
+/// The count of equal parts of an iteration.
 pub(crate) const INNER: Spec =
     Spec { name: "inner", default: "0", help: "transactions per iteration; 0: sized by --min-iteration-ms" };
-/// As above.
+/// The minimum duration, for loads whose count per iteration is determined here.
 pub(crate) const SHORTEST: Spec = Spec {
     name: "min-iteration-ms",
     default: "100",

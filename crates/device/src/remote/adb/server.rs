@@ -39,7 +39,7 @@ pub struct AdbServer {
 }
 
 impl AdbServer {
-    /// The server that `adb` would use.
+    /// The server that `adb` would use, by its environment variables.
     pub fn of_environment() -> Self {
         let read = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
         Self { address: address(&read) }

@@ -1,7 +1,7 @@
 //! Commands on a device that outlive the connection to it: a benchmark that continues while its connection is
 //! re-established, a node that serves until it is stopped.
 //!
-//! Each has its own directory, `detached-UID/NAME`, beside the program: `about.json` (its description, and its processes),
+//! Each has its own directory, `detached-UID/NAME`, next to the program: `about.json` (its description, and its processes),
 //! `out` and `err` (its output), `work` (its current directory), `status.json` (its exit status; written last). A [`keeper`],
 //! in its own session, waits for the command and writes them. So any later connection, even from another host, learns the
 //! outcome from the directory alone. A process is distinguished from a later one with the same PID by its start time, and by
@@ -192,7 +192,7 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// The commands beside the program in `directory`.
+    /// The commands next to the program in `directory`.
     pub fn within(directory: &Path) -> Self {
         // SAFETY: it only reads this process's user id.
         let uid = unsafe { libc::geteuid() };

@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 /// The values of `--engine`.
 pub(super) const NAMES: &[&str] = &["psync", "libaio", "io_uring"];
 
-/// As above.
+/// How blocks are transferred: by system calls, or by a queue of the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Engine {
     Psync,
