@@ -22,7 +22,7 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     const SOURCE: &str = "/proc/self/mountinfo";
     let all = match mounts(sheet.reader) {
         Ok(all) => all,
-        Err(why) => return sheet.put("folder", Varies::Boot, "", SOURCE, Err(why)),
+        Err(why) => return sheet.put("directory", Varies::Boot, "", SOURCE, Err(why)),
     };
     let disks = Disks::read(sheet.reader).unwrap_or_default();
     for (name, text) in directories(sheet, &all, &disks) {
