@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_frames_or_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_bytes_are_frames_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let mut from = &bytes[..];
             while let Ok(Some(frame)) = Frame::read(&mut from) {
                 let mut again = Vec::new();

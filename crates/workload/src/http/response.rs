@@ -273,7 +273,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn response_is_same_in_any_fragmentation(mut cuts in proptest::collection::vec(0..70_usize, 0..8)) {
+        fn response_is_the_same_in_any_fragmentation(mut cuts in proptest::collection::vec(0..70_usize, 0..8)) {
             for whole in [PLAIN, CHUNKED] {
                 cuts.iter_mut().for_each(|c| *c = (*c).min(whole.len()));
                 cuts.sort_unstable();

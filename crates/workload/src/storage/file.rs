@@ -102,9 +102,9 @@ mod tests {
 
     /// Java writes what Rust checks, and vice versa: their patterns are the same.
     #[test]
-    fn java_and_rust_agree_on_pattern() {
+    fn java_and_rust_agree_on_the_pattern() {
         if crate::jvm::JAR.is_empty() || std::process::Command::new("java").arg("-version").output().is_err() {
-            eprintln!("SKIP java_and_rust_agree_on_pattern: there is no JDK");
+            eprintln!("SKIP java_and_rust_agree_on_the_pattern: there is no JDK");
             return;
         }
         let scratch = Scratch::new("file-java");
