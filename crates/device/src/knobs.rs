@@ -2,7 +2,7 @@
 //!
 //! The original values are written to a file **before** the first change, and that file is removed after the last was
 //! restored. So however the program ends, the next one finds the file of a process that no longer exists, and restores its
-//! settings ([`put_back_left_over`]). A process is distinguished from a later one with the same PID by its start time.
+//! settings ([`restore_left_over`]). A process is distinguished from a later one with the same PID by its start time.
 
 use model::text::ShownPath as _;
 use serde::{Deserialize, Serialize};

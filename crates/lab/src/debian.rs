@@ -109,7 +109,7 @@ impl Packages {
     /// The names of a package's dependencies: a metapackage such as `linux-image-amd64` names the real one this way.
     ///
     /// # Errors
-    /// As [`Self::unpacked`].
+    /// As [`Self::unpack`].
     pub fn depends(&self, name: &str) -> Result<Vec<String>, Error> {
         let _lock = self.lock()?;
         self.lists(false)?;

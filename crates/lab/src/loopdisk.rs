@@ -2,7 +2,7 @@
 //!
 //! Tests need a disk whose every write is theirs, and benchmarks need one whose speed is that of the software above it.
 //! Both must leave nothing behind, not even when the program is killed. So the whole life of the disk is one shell
-//! script ([`SCRIPT`]) in a process of its own: it makes the disk, reports it, and waits for the end of its standard
+//! script ([`DISK_SCRIPT`]) in a process of its own: it makes the disk, reports it, and waits for the end of its standard
 //! input. That end comes when the owner drops the [`LoopDisk`] and just as surely when the owner dies, by any signal,
 //! because the kernel then closes the pipe. So creation and removal are next to each other, and there is only one way
 //! of removal, which every test exercises.

@@ -3,7 +3,7 @@
 //! # How a namespace is held
 //!
 //! A namespace lives as long as a process, a mount or a device holds it. `ip netns` holds it by a mount, which outlives a
-//! crash. Here it is a process, the *keeper*: a shell ([`SCRIPT`]) that was started inside and waits for the end of its
+//! crash. Here it is a process, the *keeper*: a shell ([`KEEPER_SCRIPT`]) that was started inside and waits for the end of its
 //! standard input. That end comes when the owner drops the [`Namespace`], and just as surely when the owner dies by any
 //! signal, because the kernel then closes the pipe. The keeper then ends all programs that are still inside and exits
 //! itself, and with the last process the kernel removes the namespace with its devices. So a crash leaves nothing behind

@@ -16,8 +16,8 @@
 //!
 //! The devices and the routes through them vanish with the file descriptors, even if their owner is killed. The rules do not, so a process
 //! holds them, as [`crate::netns`] holds a namespace: a shell that waits for the end of its input, which the kernel closes however we end,
-//! and removes the rules of our [`PROTOCOL`]. It also does so at its start, in case an earlier one was killed itself. Rules whose device is
-//! gone have no effect, and packets take their usual route.
+//! and removes the rules of our [`RULE_PROTOCOL`]. It also does so at its start, in case an earlier one was killed itself. Rules whose device
+//! is gone have no effect, and packets take their usual route.
 //!
 //! Only one per network namespace: this is ensured by a name that is bound there and held by the shell as well.
 

@@ -47,7 +47,7 @@ pub struct Options<'a> {
     pub program: &'a Path,
     /// The directory of the result, which exists.
     pub directory: &'a Path,
-    /// Whether to keep the guest's disks, in [`KEPT`].
+    /// Whether to keep the guest's disks, in [`GUEST_DIRECTORY`].
     pub keep: bool,
 }
 

@@ -52,7 +52,7 @@ pub struct Scenario {
     pub machine: Machine,
     /// The disks, by name; in the guest `/dev/disk/NAME`.
     pub disk: BTreeMap<String, Disk>,
-    /// The file system mounted at [`DIRECTORY`].
+    /// The file system mounted at [`MOUNT_POINT`].
     pub filesystem: FileSystem,
     /// SQLite's settings, for the workload's `{journal_mode}`, `{page_size}` and `{synchronous}`.
     #[serde(default)]

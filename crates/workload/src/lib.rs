@@ -87,7 +87,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("spin", "arithmetic only, for testing the method"),
 ];
 
-/// All of [`NAMES`], one per line.
+/// All of [`WORKLOAD_NAMES`], one per line.
 pub fn list() -> String {
     let lines: Vec<String> = NAMES.iter().map(|(name, what)| format!("  {name:<8} {what}")).collect();
     format!("Workloads:\n{}", lines.join("\n"))

@@ -1,5 +1,5 @@
 //! The frames between this program and its agent on a device: a kind, a length (4 bytes, little-endian) and that many
-//! bytes. Data from a device is not trusted: a frame has at most [`MOST`] bytes, and the name of a file cannot lead outside
+//! bytes. Data from a device is not trusted: a frame has at most [`FRAME_BYTES_MAX`] bytes, and the name of a file cannot lead outside
 //! its directory.
 
 use std::io::{self, Read, Write};

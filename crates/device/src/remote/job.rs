@@ -97,7 +97,7 @@ pub struct Detached<'a> {
     pub name: &'a str,
     /// Whether to start it, or to reattach it.
     pub begin: Begin,
-    /// How long to wait for a lost device. The command there ends by itself [`SLACK`] later.
+    /// How long to wait for a lost device. The command there ends by itself [`LEASE_EXTRA_DURATION`] later.
     pub patience: Duration,
 }
 

@@ -273,7 +273,7 @@ fn run_within(
     Err(Unreachable::new(place, explained(&String::from_utf8_lossy(&[out, err].concat()), &status)))
 }
 
-/// Reads at most [`MOST`] bytes, and returns whether that is everything.
+/// Reads at most [`OUTPUT_BYTES_MAX`] bytes, and returns whether that is everything.
 fn bounded(from: impl Read) -> (Vec<u8>, bool) {
     let mut all = Vec::new();
     let _ = from.take(MOST + 1).read_to_end(&mut all);

@@ -31,7 +31,7 @@ pub struct Plan {
     pub body: Option<Vec<u8>>,
     /// A response that is not complete by then is an error, ns.
     pub timeout_ns: u64,
-    /// Whether sockets block, for at most [`TICK`].
+    /// Whether sockets block, for at most [`POLL_INTERVAL`].
     pub blocking: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Parses a client's requests: bytes in, in pieces of any size; requests out. Pure, so that hostile bytes can be tested.
 //!
-//! A head is at most [`HEAD`] bytes with [`HEADERS`] lines. Anything larger or invalid is refused, and nothing after it is
+//! A head is at most [`HEAD_BYTES_MAX`] bytes with [`HEADERS_MAX`] lines. Anything larger or invalid is refused, and nothing after it is
 //! read; so is a request with a body, since finding the end of a body is a matter of its own. How the bytes are split into
 //! pieces does not change the result.
 
@@ -30,7 +30,7 @@ pub struct Request {
 #[derive(Debug, Default)]
 pub struct Requests {
     heard: Vec<u8>,
-    /// The first byte of `heard` that does not belong to a request already returned.
+    /// The first byte of `received` that does not belong to a request already returned.
     at: usize,
     /// Whether the last request was returned.
     over: bool,
@@ -44,7 +44,7 @@ impl Requests {
         }
     }
 
-    /// Bytes of an incomplete request: at most [`HEAD`], once [`Self::take`] has returned nothing.
+    /// Bytes of an incomplete request: at most [`HEAD_BYTES_MAX`], once [`Self::take`] has returned nothing.
     pub fn waiting(&self) -> usize {
         self.heard.len() - self.at
     }

@@ -22,7 +22,7 @@ pub enum Malformed {
     /// The head cannot be parsed.
     #[error("not an HTTP response: {0}")]
     NotHttp(httparse::Error),
-    /// The head does not end within [`HEAD`] bytes.
+    /// The head does not end within [`HEAD_BYTES_MAX`] bytes.
     #[error("the head of the response is too long")]
     LongHead,
     /// The length is not a number.
@@ -40,7 +40,7 @@ pub enum Malformed {
     /// No line break follows a chunk's last byte.
     #[error("a chunk is longer than its size")]
     LongChunk,
-    /// A trailer does not end within [`LINE`] bytes.
+    /// A trailer does not end within [`LINE_BYTES_MAX`] bytes.
     #[error("a trailer is too long")]
     LongTrailer,
     /// Bytes follow the response.

@@ -1,7 +1,7 @@
 //! Times of one kind of statement.
 //!
 //! Two clock readings and an update of a histogram take some 50 ns: half a percent of the fastest statement that is a
-//! transaction of its own, and more than 2 % of one among many in a transaction. Of the latter only every [`SAMPLED`]th is
+//! transaction of its own, and more than 2 % of one among many in a transaction. Of the latter only every [`LATENCY_STRIDE`]th is
 //! timed.
 
 use crate::marks::{Series, Writer};

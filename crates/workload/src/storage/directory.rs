@@ -95,7 +95,7 @@ impl Directory {
     }
 }
 
-/// As [`Directory::make_room`], for a directory about which nothing else is needed.
+/// As [`Directory::check_space`], for a directory about which nothing else is needed.
 pub(crate) fn has_room(directory: &Path, bytes: u64, remedy: &str) -> Result<(), Error> {
     let found = room(directory).map_err(on("use", directory))?;
     fits(bytes, found.f_bavail as u64 * found.f_frsize as u64, directory, remedy)

@@ -74,7 +74,7 @@ impl Machine {
 
     fn answer(&mut self) -> String {
         let mut line = String::new();
-        // An error counts as the end, and `complaint` reports it.
+        // An error counts as the end, and `exit_error` reports it.
         let _ = self.answers.read_line(&mut line);
         line.trim_end().to_owned()
     }

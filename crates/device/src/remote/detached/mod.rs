@@ -140,7 +140,7 @@ impl Status {
 pub enum EndedBy {
     /// Its lease expired.
     Lease,
-    /// [`Shelf::stop`].
+    /// [`DetachedCommands::stop`].
     Stop,
 }
 

@@ -18,7 +18,7 @@ pub(super) enum Engine {
 }
 
 impl Engine {
-    /// One of [`NAMES`].
+    /// One of [`ENGINE_NAMES`].
     pub(super) fn parse(name: &str) -> Self {
         match name {
             "libaio" => Self::Libaio,

@@ -66,9 +66,9 @@ pub(super) struct Plan<'a> {
 pub(super) enum Verify {
     /// Every byte of all blocks.
     Whole,
-    /// The first and last 8 bytes of all blocks, every byte of every [`WHOLE`]th.
+    /// The first and last 8 bytes of all blocks, every byte of every [`WHOLE_CHECK_STRIDE`]th.
     Edges,
-    /// Every byte of every [`SAMPLED`]th block.
+    /// Every byte of every [`SAMPLED_CHECK_STRIDE`]th block.
     Sampled,
 }
 
