@@ -11,11 +11,8 @@ use model::Environment;
 pub enum Can {
     /// As on any other device.
     Yes,
-    /// With limitations.
     Partly,
-    /// Not at all.
     No,
-    /// The facts are insufficient.
     Unknown,
 }
 
@@ -36,7 +33,6 @@ impl Can {
 pub struct Ability {
     /// The function, such as `record: eBPF`.
     pub what: &'static str,
-    /// Whether it works.
     pub can: Can,
     /// How, or what prevents it.
     pub why: String,

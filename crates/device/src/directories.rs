@@ -17,7 +17,6 @@ const VOLD: &str = "/mnt/media_rw/";
 /// The maximum number of volumes.
 const MOST: usize = 16;
 
-/// Records the directories.
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     const SOURCE: &str = "/proc/self/mountinfo";
     let all = match mounts(sheet.reader) {

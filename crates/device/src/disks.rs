@@ -23,13 +23,11 @@ pub enum Below {
     },
 }
 
-/// A whole disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockDisk {
     pub dev: Dev,
     /// Its name, such as `nvme0n1`.
     pub name: String,
-    /// Its device-mapper name.
     pub label: Option<String>,
     /// What it is stacked on.
     pub below: Below,

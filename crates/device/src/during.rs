@@ -31,7 +31,6 @@ pub struct Count {
     others: Result<BTreeMap<u32, (u64, u64)>, String>,
     /// Whether only one PID namespace is visible.
     inside: bool,
-    /// Ticks of kernel threads.
     kernel: u64,
     /// Ticks of interrupts, hard and soft.
     interrupts: u64,
@@ -52,7 +51,6 @@ pub struct During {
     pub inside: bool,
     /// Kernel threads and interrupts, for any process.
     pub kernel_s: f64,
-    /// Steal time.
     pub steal_s: Result<f64, String>,
     /// The frequency before and after, MHz.
     pub frequency_mhz: Result<(f64, f64), String>,
@@ -72,7 +70,6 @@ fn tick_s() -> f64 {
 struct Process {
     parent: u32,
     flags: u64,
-    /// Its own ticks.
     own: u64,
     /// The ticks of its exited children.
     waited: u64,

@@ -38,7 +38,6 @@ pub enum NotPutBack {
     /// A directory that could not be removed.
     #[error("{}: {}", .0.shown(), .1)]
     Directory(PathBuf, Error),
-    /// A command: its words.
     #[error("{0}: {1}")]
     Command(String, CommandFailed),
     /// The notes of an earlier process cannot be read.
@@ -46,7 +45,6 @@ pub enum NotPutBack {
     Notes(PathBuf, Error),
 }
 
-/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandFailed {

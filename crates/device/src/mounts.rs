@@ -5,7 +5,6 @@ use crate::dev::parse_dev;
 use crate::facts::{Sheet, Varies};
 use model::Dev;
 
-/// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     /// Its device number. File systems that span devices (btrfs) or have none (overlay, tmpfs) have one with major 0.

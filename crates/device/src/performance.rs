@@ -17,7 +17,6 @@ pub enum Error {
     /// The note for resetting it cannot be written; so nothing is changed.
     #[error("fixed-performance mode is not set, since the note to reset it later cannot be written: {0}")]
     Notes(#[from] std::io::Error),
-    /// The device refuses.
     #[error("fixed-performance mode cannot be set (it needs Android 11 and a Power HAL that supports it): {0}")]
     Refused(CommandFailed),
 }

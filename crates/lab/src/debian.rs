@@ -260,7 +260,6 @@ fn mirror(targets: &str) -> Option<&str> {
     uris.into_iter().find(|uri| uri.trim_end_matches('/').ends_with("/debian"))
 }
 
-/// Parses `apt-cache depends`.
 fn depends(text: &str) -> Vec<String> {
     let names = text.lines().filter_map(|line| line.trim().trim_start_matches('|').strip_prefix("Depends: "));
     names.map(|name| name.split(':').next().unwrap_or(name).trim().to_string()).collect()

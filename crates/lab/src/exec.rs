@@ -21,11 +21,8 @@ const LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The host's ends of a command's streams.
 pub struct Streams {
-    /// The command's standard input.
     pub stdin: Box<dyn Read + Send>,
-    /// The command's standard output.
     pub stdout: Box<dyn Write + Send>,
-    /// The command's standard error.
     pub stderr: Box<dyn Write + Send>,
 }
 

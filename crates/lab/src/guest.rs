@@ -56,7 +56,6 @@ const INIT: &str = include_str!("init.sh");
 const MODULES: [&str; 9] =
     ["virtio_pci", "virtio_blk", "virtio_scsi", "sd_mod", "nvme", "crc32c_generic", "ext4", "loop", "dm_mod"];
 
-/// The terminal's socket.
 const TERMINAL: &str = "terminal";
 /// The sockets of a command's standard input, output and error; the guest's ports have the same names.
 pub(crate) const STREAMS: [&str; 3] = ["stdin", "stdout", "stderr"];
@@ -100,7 +99,6 @@ pub enum Bus {
 pub struct Disk {
     /// Its name and serial number: letters and digits, at most 20.
     pub name: String,
-    /// Its driver.
     pub bus: Bus,
     /// Bytes; the file on the host is sparse.
     pub bytes: u64,
@@ -113,7 +111,6 @@ pub struct Disk {
 pub struct Config {
     /// Its architecture. Files and programs are copied as they are: they must fit it.
     pub arch: Arch,
-    /// Megabytes of memory.
     pub memory_mb: u32,
     pub cpus: u32,
     pub accelerator: Accelerator,
@@ -192,9 +189,7 @@ impl Default for Config {
 pub struct Output {
     /// Its exit status; 124 if it did not end within its limit.
     pub status: i32,
-    /// Standard output.
     pub stdout: String,
-    /// Standard error.
     pub stderr: String,
 }
 

@@ -25,7 +25,6 @@ impl Initramfs {
         self.entry(path, FILE | if executable { 0o755 } else { 0o644 }, content);
     }
 
-    /// Adds an empty directory.
     pub fn directory(&mut self, path: &str) {
         self.entry(path, DIRECTORY | 0o755, &[]);
     }

@@ -28,7 +28,6 @@ pub enum Unavailable {
     /// Kernel support.
     #[error("this kernel has no loop devices (/dev/loop-control is missing; try `modprobe loop`)")]
     LoopDevices,
-    /// A program.
     #[error("a loop disk needs {0}, which is not installed")]
     Tool(String),
 }

@@ -64,7 +64,6 @@ pub struct Medium {
     coordinator: Namespace,
     nodes: Namespace,
     addresses: Vec<Ipv4Addr>,
-    /// The namespaces between them.
     _between: Vec<Namespace>,
 }
 

@@ -41,7 +41,6 @@ pub const SCENARIO: &str = "scenario.toml";
 /// The paths of a run.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
-    /// The directory of kernels.
     pub cache: &'a Path,
     /// The program that records in the guest.
     pub program: &'a Path,
@@ -51,10 +50,8 @@ pub struct Options<'a> {
     pub keep: bool,
 }
 
-/// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// The workload exited.
     Ended {
         /// Its exit status.
         status: i32,
@@ -75,7 +72,6 @@ pub enum Ending {
 /// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// How it ended.
     pub ending: Ending,
     /// The guest's kernel.
     pub release: String,

@@ -94,12 +94,10 @@ impl Default for Machine {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSystem {
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: Kind,
     /// The disk that it is on.
     pub disk: String,
-    /// Further arguments for mkfs.
     #[serde(default)]
     pub mkfs: Vec<String>,
     /// Mount options, as after `mount -o`.
@@ -107,7 +105,6 @@ pub struct FileSystem {
     pub mount: String,
 }
 
-/// The file systems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -171,15 +168,12 @@ impl Kind {
     }
 }
 
-/// SQLite's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sqlite {
-    /// `journal_mode`.
     pub journal_mode: JournalMode,
     /// `page_size`, bytes.
     pub page_size: u32,
-    /// `synchronous`.
     pub synchronous: Synchronous,
 }
 
@@ -189,7 +183,6 @@ impl Default for Sqlite {
     }
 }
 
-/// SQLite's journal modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JournalMode {

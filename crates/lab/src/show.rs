@@ -13,9 +13,7 @@ use std::path::Path;
 pub struct Recording {
     /// Calls that were recorded.
     pub operations: u64,
-    /// Device commands.
     pub commands: u64,
-    /// Whether it completed.
     pub complete: bool,
     /// Whether events are missing.
     pub lost: bool,

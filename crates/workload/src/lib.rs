@@ -133,7 +133,6 @@ pub fn sqlite_version() -> &'static str {
     rusqlite::version()
 }
 
-/// Writes one sample line.
 fn sample(out: &mut dyn Write, metric: &str, unit: &str, time_ns: u64, value: f64) -> std::io::Result<()> {
     writeln!(out, "{}", serde_json::json!({"metric": metric, "unit": unit, "t": time_ns, "v": value}))
 }

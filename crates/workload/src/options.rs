@@ -16,7 +16,6 @@ pub struct Spec {
     pub help: &'static str,
 }
 
-/// The options' values.
 #[derive(Debug)]
 pub struct Options {
     values: BTreeMap<&'static str, String>,

@@ -51,7 +51,6 @@ fn absent(file: &Path) -> Result<(), Error> {
     }
 }
 
-/// Removes a copy.
 pub fn remove(database: &Path) {
     BESIDE.iter().chain(&[""]).for_each(|suffix| {
         let _ = fs::remove_file(beside(database, suffix));
@@ -108,7 +107,6 @@ pub fn remount(directory: &Path, option: &str) -> Result<(), Error> {
     Err(Error::Failed(format!("remounting {} with {option}: {said}", directory.shown())))
 }
 
-/// Prepares the variant.
 pub(crate) fn run(words: &[String]) -> Result<(), Error> {
     let mut rest = words.iter();
     let mut database: Option<PathBuf> = None;

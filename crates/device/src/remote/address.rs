@@ -47,7 +47,6 @@ fn begins_device(text: &str) -> bool {
     ["local", "adb", "all"].contains(&word) || kind.is_some_and(|k| ["ssh", "adb", "lab", "netns"].contains(&k))
 }
 
-/// The accepted syntax.
 const FORMS: &str = "expected local, ssh:[USER@]HOST[:PORT], adb:SERIAL (or adb, if there is only one), \
     lab:SCENARIO[,KEY=VALUE…] (see `fathom lab list`), or netns:NAME";
 

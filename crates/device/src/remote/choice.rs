@@ -10,7 +10,6 @@ use std::str::FromStr;
 /// A device, or all devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OneOrAll {
-    /// A single device.
     One(DeviceAddress),
     /// All usable devices that adb lists.
     All,
@@ -40,7 +39,6 @@ impl FromStr for DeviceNames {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoneMeant {
-    /// The adb server failed.
     #[error(transparent)]
     Adb(#[from] adb::Failure),
     /// All devices were requested, but there are none.

@@ -12,7 +12,6 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Maximum depth of directories.
 const DEEPEST: usize = 6;
 /// The maximum part of a file per frame.
 const CHUNK: usize = MOST / 4;

@@ -32,7 +32,6 @@ pub enum Frame {
     Ask(Vec<String>),
     /// Part of a followed directory: a file, by its name below the agent's directory, has these bytes at this offset. Offset 0 starts over.
     Piece(String, u64, Vec<u8>),
-    /// Output of the command.
     Out(Vec<u8>),
     /// Error output of the command.
     Err(Vec<u8>),

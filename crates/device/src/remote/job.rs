@@ -53,12 +53,10 @@ pub struct Job<'a> {
     pub detached: Option<Detached<'a>>,
 }
 
-/// Progress of a job.
 #[derive(Debug)]
 pub enum Note<'a> {
     /// A message of the host.
     Said(Remark),
-    /// Output of the command.
     Out(&'a [u8]),
     /// Error output of the command.
     Err(&'a [u8]),
@@ -66,7 +64,6 @@ pub enum Note<'a> {
     Brought(u64),
 }
 
-/// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     /// With this exit status.
@@ -80,7 +77,6 @@ pub enum Ended {
 pub struct Done {
     /// The device's full name.
     pub place: DeviceAddress,
-    /// How it ended.
     pub ended: Ended,
     /// The offset of its clock to this machine's when the command was started, if known.
     pub skew: Option<Skew>,
@@ -115,7 +111,6 @@ pub const SLACK: Duration = Duration::from_secs(30);
 /// Why a command cannot be reattached, or is no longer followed.
 #[derive(Debug, thiserror::Error)]
 enum Stopped {
-    /// The connection broke.
     #[error(transparent)]
     Broke(#[from] Broke),
     /// The agent did not respond.

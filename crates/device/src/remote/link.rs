@@ -28,7 +28,6 @@ const EXCHANGES: u64 = 12;
 /// A message from a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Output of the command.
     Out(Vec<u8>),
     /// Error output of the command.
     Err(Vec<u8>),

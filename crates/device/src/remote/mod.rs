@@ -46,7 +46,6 @@ pub use turns::Turns;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {why}")]
 pub struct Unreachable {
-    /// Its name.
     pub place: String,
     /// The reason, as a sentence.
     pub why: String,

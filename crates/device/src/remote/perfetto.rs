@@ -35,12 +35,10 @@ const BEYOND: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 /// The number of clock exchanges.
 const EXCHANGES: usize = 4;
-/// The resolution of /proc/uptime.
 const HUNDREDTH_NS: u64 = 10_000_000;
 /// The maximum output that is kept, bytes.
 const SAID: usize = 8192;
 
-/// What to record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The trace's name there, unique across hosts.
@@ -90,10 +88,8 @@ impl Config {
     }
 }
 
-/// A fetched trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace {
-    /// Its size.
     pub bytes: u64,
     /// The offset of the device's clock to this machine's at the beginning of the recording, and after its end.
     pub clocks: [Option<Skew>; 2],

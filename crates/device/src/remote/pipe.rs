@@ -5,11 +5,9 @@ use std::io::{Read, Write};
 use std::process::Child;
 use std::time::Duration;
 
-/// A running command.
 pub(super) struct Pipe {
     /// Its input; dropping it closes it.
     pub to: Box<dyn Write + Send>,
-    /// Its output.
     pub from: Box<dyn Read + Send>,
     /// Its error output, and that of the transport.
     pub complaints: Box<dyn Read + Send>,
@@ -17,7 +15,6 @@ pub(super) struct Pipe {
     pub life: Box<dyn Life>,
 }
 
-/// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ending {
     /// It exited, or was killed by a signal (128 plus its number).
@@ -35,7 +32,6 @@ pub(super) enum Broke {
     /// The command exited with this status.
     #[error("exit status {0}")]
     Status(i32),
-    /// Something else.
     #[error("{0}")]
     Other(String),
 }

@@ -4,7 +4,6 @@ use super::{DeviceAddress, Unreachable};
 use std::fmt;
 use std::time::Duration;
 
-/// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remark {
@@ -28,7 +27,6 @@ pub enum Remark {
         /// The maximum wait.
         patience: Duration,
     },
-    /// The device is back.
     Back {
         place: DeviceAddress,
         /// How long it was lost.

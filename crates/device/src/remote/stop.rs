@@ -32,7 +32,6 @@ pub enum Error {
     /// The device was lost before the program was removed.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// The output is invalid.
     #[error("{place}: invalid reply")]
     Unreadable { place: DeviceAddress, source: serde_json::Error },
 }

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
-    /// Its driver.
     pub bus: Bus,
     #[serde(default = "size")]
     pub size: Bytes,

@@ -27,7 +27,6 @@ pub struct Size {
     pub sum: f64,
 }
 
-/// The published sizes.
 pub const SIZES: [Size; 5] = [
     Size { name: "XS", grid: [32, 32, 64], gosa: 0x3bcc_0fd7, pressure: 0xf183_9165_b61f_8052, sum: 6.229796e-3 },
     Size { name: "S", grid: [64, 64, 128], gosa: 0x3b57_8605, pressure: 0xa8ff_ddb3_1a2c_6d9d, sum: 3.296794e-3 },
@@ -53,7 +52,6 @@ pub struct Himeno {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("Himeno's size {size} needs {needed} bytes of memory, and {available} are available")]
 pub struct NoMemory {
-    /// The size's name.
     pub size: &'static str,
     /// Bytes.
     pub needed: u64,

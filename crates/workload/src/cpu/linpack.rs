@@ -44,7 +44,6 @@ pub enum OrderError {
     /// It is too small, or too large for a machine.
     #[error("{0} equations: must be from 2 to 20000")]
     Range(usize),
-    /// It has no solution.
     #[error("{0} equations are singular: the published generator repeats columns; use an odd number")]
     Singular(usize),
 }

@@ -22,7 +22,6 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// An error of the kernel.
@@ -90,10 +89,8 @@ pub enum ClientError {
     /// Histograms of threads could not be added.
     #[error("cannot add histograms: {0}")]
     Addition(#[from] hdrhistogram::AdditionError),
-    /// epoll refused.
     #[error("cannot wait for the network: {0}")]
     Epoll(#[from] std::io::Error),
-    /// A thread panicked.
     #[error("a thread of the client panicked")]
     Panicked,
 }

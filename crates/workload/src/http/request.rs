@@ -6,14 +6,11 @@
 
 /// Largest head of a request, including empty lines before it.
 pub const HEAD: usize = 16 << 10;
-/// Most header lines.
 const HEADERS: usize = 96;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
-    /// The body.
     Get,
-    /// Only the head.
     Head,
     /// Something that is not served: the end of the status line.
     Refused(&'static str),
@@ -37,7 +34,6 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Adds received bytes.
     pub fn hear(&mut self, bytes: &[u8]) {
         if !self.over {
             self.heard.extend_from_slice(bytes);

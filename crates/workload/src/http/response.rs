@@ -5,7 +5,6 @@
 
 /// Largest head: a larger one is not a response to a GET of a byte.
 const HEAD: usize = 64 << 10;
-/// Most header lines.
 const HEADERS: usize = 96;
 /// Longest line of a chunk's size or of a trailer.
 const LINE: usize = 4096;
@@ -62,7 +61,6 @@ enum State {
     Done,
 }
 
-/// A response being read.
 #[derive(Debug, Clone, Default)]
 pub struct Response {
     state: State,
@@ -73,7 +71,6 @@ pub struct Response {
 }
 
 impl Response {
-    /// Whether it is complete.
     pub fn done(&self) -> bool {
         self.state == State::Done
     }

@@ -12,7 +12,6 @@ use super::failure::Failure;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// When a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopAt {
     /// This many requests were sent.

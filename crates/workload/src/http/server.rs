@@ -16,14 +16,12 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::time::Duration;
 
-/// Most connections per thread.
 const CONNECTIONS: usize = 10_000;
 /// Largest body it serves.
 pub const LARGEST: usize = 64 << 20;
 /// The listener's key among a thread's sockets.
 const LISTENER: u64 = u64::MAX;
 
-/// A listening server.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,

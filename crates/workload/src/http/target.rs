@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// A parsed `http://` URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     /// Host as written, without brackets.
@@ -23,7 +22,6 @@ pub enum UrlError {
         /// The error in it.
         why: &'static str,
     },
-    /// The resolver failed.
     #[error("cannot resolve {host}: {source}")]
     Resolver { host: String, source: std::io::Error },
     /// The name has no address.

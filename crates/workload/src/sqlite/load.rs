@@ -15,7 +15,6 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::rc::Rc;
 
-/// A run.
 pub(super) struct Load<'a> {
     pub(super) parameters: &'a Parameters,
     pub(super) context: &'a Context,

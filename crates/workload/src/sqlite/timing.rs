@@ -71,7 +71,6 @@ impl<'a> Timing<'a> {
     }
 }
 
-/// Writes a rate.
 pub(super) fn rate(lines: &mut Vec<u8>, name: &str, executed: u64, begin: u64, end: u64) -> std::io::Result<()> {
     let rate = executed as f64 * 1e9 / (end - begin).max(1) as f64;
     sample(lines, &format!("{name}.rate"), "1/s", end, rate)

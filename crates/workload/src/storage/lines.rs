@@ -40,7 +40,6 @@ impl Lines {
         self.bytes.push(b'\n');
     }
 
-    /// All of them.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

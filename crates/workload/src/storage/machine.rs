@@ -12,7 +12,6 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 #[derive(Debug)]
 pub(crate) struct Jvm {
-    /// Its launcher.
     pub java: String,
     /// One of [`jvm::MODES`].
     pub mode: &'static str,

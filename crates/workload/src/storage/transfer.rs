@@ -32,15 +32,11 @@ pub(crate) struct Transfer {
     /// The workload's name, for marks and files.
     pub name: &'static str,
     pub files: u64,
-    /// Blocks per file.
     pub blocks: u64,
-    /// Bytes per block.
     pub block: usize,
-    /// Whether it writes.
     pub writes: bool,
     /// What lies between the program and the disk.
     pub state: State,
-    /// Number of iterations.
     pub iterations: u64,
     /// The option that reduces the amount of data.
     pub remedy: &'static str,

@@ -171,7 +171,6 @@ impl AdbServer {
         })
     }
 
-    /// Removes a forwarding.
     pub fn end_forward(&self, serial: &str, port: u16) -> Result<(), Failure> {
         let mut stream = self.connect()?;
         self.say(&mut stream, &format!("host-serial:{serial}:killforward:tcp:{port}"))

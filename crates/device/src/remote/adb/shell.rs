@@ -52,7 +52,6 @@ fn listen(mut from: TcpStream, mut out: impl Write, mut err: impl Write) -> Endi
     }
 }
 
-/// The command's input.
 struct Input {
     stream: TcpStream,
 }

@@ -30,7 +30,6 @@ pub struct AdbSync {
 }
 
 impl AdbSync {
-    /// Opens one.
     pub fn open(server: &AdbServer, serial: &str) -> Result<Self, Failure> {
         let features = server.features(serial)?;
         let has = |name: &str| features.iter().any(|f| f == name);

@@ -96,9 +96,7 @@ fn listed(line: &str) -> Option<Listed> {
 /// A packet of the shell protocol, version 2 (shell_protocol.h): a byte of kind, a length of 4 bytes, and that many bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet {
-    /// Input of the command.
     Stdin(Vec<u8>),
-    /// Output of the command.
     Stdout(Vec<u8>),
     /// Error output of the command.
     Stderr(Vec<u8>),
@@ -186,9 +184,7 @@ pub fn sync_head(id: &[u8; 4], number: u32) -> [u8; 8] {
 /// A response of the file service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncAnswer {
-    /// Success.
     Okay,
-    /// Failure, with the reason.
     Fail(String),
     /// A part of a file.
     Data(Vec<u8>),

@@ -33,11 +33,9 @@ const MOST: u64 = 1 << 20;
 const LAST_WORDS: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Not a valid name.
     #[error(
         "`{0}` cannot be the name of a detached command: letters, digits, `.`, `-` and `_` only, {LONGEST} at most"
     )]
@@ -54,10 +52,8 @@ pub enum Error {
     /// The directory belongs to another user.
     #[error("{0} belongs to another user")]
     Foreign(PathBuf),
-    /// A file operation failed.
     #[error("{0}: {1}")]
     File(PathBuf, io::Error),
-    /// A description is invalid.
     #[error("{0} is damaged: {1}")]
     Damaged(PathBuf, NoDescription),
 }
@@ -85,7 +81,6 @@ impl From<serde_json::Error> for NoDescription {
 pub struct About {
     /// The version of the format: 1.
     pub version: u32,
-    /// The command line.
     pub argv: Vec<String>,
     /// Seconds without a beat after which it ends; 0: it runs until it is stopped.
     pub lease_s: u64,
@@ -134,11 +129,9 @@ impl Status {
     }
 }
 
-/// What ended a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndedBy {
-    /// Its lease expired.
     Lease,
     /// [`DetachedCommands::stop`].
     Stop,
@@ -316,7 +309,6 @@ impl Place {
         Self { path: path.into(), name }
     }
 
-    /// Its directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -55,7 +55,6 @@ pub struct Left {
     /// Bytes that it wrote to its directory.
     pub bytes: u64,
     pub action: Action,
-    /// Why it failed.
     pub problem: Option<String>,
 }
 

@@ -8,7 +8,6 @@ use std::os::fd::RawFd;
 pub(super) struct Transfer {
     /// The index of its buffer, as the caller numbers them.
     pub slot: u64,
-    /// The buffer's address.
     pub buffer: *mut u8,
     pub length: u32,
     /// Its offset in the file.
