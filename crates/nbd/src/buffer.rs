@@ -36,9 +36,7 @@ static KEPT: [Mutex<Vec<Box<[u8]>>>; SIZES] = [const { Mutex::new(Vec::new()) };
 const GIVEN_BYTES: usize = 16 << 20;
 /// The size of the memory for [`use_memory`].
 pub const MEMORY_BYTES: usize = SIZES * GIVEN_BYTES;
-/// Its address.
 static GIVEN: OnceLock<usize> = OnceLock::new();
-/// Its free buffers.
 static FREE: [Mutex<Vec<&'static mut [u8]>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
 
 /// Large buffers are taken from `memory` from now on as long as it has any; it can be provided once.
@@ -64,12 +62,10 @@ pub fn place(bytes: &[u8]) -> Option<usize> {
     (at + bytes.len() <= MEMORY_BYTES).then_some(at)
 }
 
-/// Whether memory was provided.
 pub(crate) fn is_given() -> bool {
     GIVEN.get().is_some()
 }
 
-/// A buffer's memory.
 #[derive(Debug)]
 enum Memory {
     Own(Box<[u8]>),
@@ -128,7 +124,6 @@ impl Buffer {
         Self { bytes: Memory::Own(kept.unwrap_or_else(made)), length }
     }
 
-    /// Copies `data`.
     pub fn copy_of(data: &[u8]) -> Bytes {
         let mut buffer = Self::new(data.len());
         buffer.copy_from_slice(data);

@@ -13,7 +13,6 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.to_string_lossy().replace(char::is_control, "\u{fffd}"))]
 pub struct NoCertificates {
-    /// The file or directory.
     pub path: PathBuf,
     /// What is wrong with it.
     pub why: String,
@@ -21,9 +20,6 @@ pub struct NoCertificates {
 
 /// Sets up encryption with `server-cert.pem` (the certificate, and the intermediate ones) and `server-key.pem` of the
 /// directory. `verify`: clients must present a certificate signed by an authority in `ca-cert.pem`.
-///
-/// # Errors
-/// [`NoCertificates`].
 pub fn from_directory(directory: &Path, verify: bool) -> Result<TlsAcceptor, NoCertificates> {
     let (certificate, key) = (directory.join("server-cert.pem"), directory.join("server-key.pem"));
     let wrong = |path: &Path, why: &dyn std::fmt::Display| NoCertificates { path: path.into(), why: why.to_string() };

@@ -36,16 +36,13 @@ const SENT_BYTES: usize = 512 << 10;
 /// The maximum number of extents in a reply; a client requests the rest again. They take 1 MiB.
 const MAX_EXTENTS: usize = 128 << 10;
 
-/// Why a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The client violated the protocol.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// The connection broke.
     #[error("the connection failed: {0}")]
     Connection(#[from] io::Error),
-    /// The TLS handshake failed.
     #[error("the TLS handshake failed: {}", reason(.0))]
     Encryption(io::Error),
     /// The connection broke, or the client closed it without the protocol's disconnect, while it was owed replies.
@@ -77,7 +74,6 @@ fn aborted(source: Option<&io::Error>, requests: usize, reply_bytes: usize) -> S
     format!("{why}, with {requests} requests in flight and {reply_bytes} bytes of replies unsent")
 }
 
-/// The encryption of sessions.
 #[derive(Clone, Default)]
 pub enum Tls {
     /// No encryption.
@@ -128,9 +124,6 @@ where
 
 /// The first half of [`serve`], for callers that count clients: until it returns the peer is unknown, and has neither
 /// presented a certificate nor selected an export. `None`: the client has disconnected.
-///
-/// # Errors
-/// [`Failure`].
 pub async fn handshake<'e, S, X>(
     stream: S,
     exports: &'e X,
@@ -195,17 +188,11 @@ impl<S, E> std::fmt::Debug for Admitted<'_, S, E> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin, E: Export> Admitted<'_, S, E> {
     /// The second half of [`serve`].
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub async fn serve(self) -> Result<(), Failure> {
         self.serve_within(&Budget::new(usize::MAX)).await
     }
 
     /// The same, with a common bound of memory for all connections with this budget.
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub async fn serve_within(self, budget: &Budget) -> Result<(), Failure> {
         match self.stream {
             Way::Clear(stream) => transmit(stream, self.agreed, self.input, budget.share()).await,

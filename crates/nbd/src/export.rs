@@ -71,7 +71,6 @@ impl From<std::io::Error> for Error {
 /// The properties of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
-    /// Its size.
     pub size_bytes: u64,
     /// A description in one line.
     pub description: String,
@@ -135,7 +134,6 @@ impl Extent {
 /// A store that can answer without waiting does so in [`Export::read_now`] or [`Export::write_now`]; then a request needs
 /// no task and its data only one copy.
 pub trait Export {
-    /// Its properties.
     fn info(&self) -> &Info;
 
     /// Appends exactly `length` bytes to `out` if that is possible without waiting; `None` passes the request to
@@ -159,10 +157,8 @@ pub trait Export {
         async move { Ok(vec![self.read(offset, length).await?]) }
     }
 
-    /// Writes.
     fn write(&self, offset: u64, data: Bytes, durable: bool) -> impl Future<Output = Result<(), Error>>;
 
-    /// Makes acknowledged writes durable.
     fn flush(&self) -> impl Future<Output = Result<(), Error>>;
 
     /// The range's content is no longer needed; it may be the whole export.
@@ -210,7 +206,6 @@ pub trait Exports {
 pub struct Single<E> {
     /// Its name; may be empty.
     pub name: String,
-    /// The export.
     pub export: E,
 }
 

@@ -57,9 +57,7 @@ pub enum Violation {
 /// The result of the negotiation.
 #[derive(Debug)]
 pub struct Agreed<'e, E> {
-    /// The selected export.
     pub export: &'e E,
-    /// Whether replies are structured.
     pub structured: bool,
     /// Whether BLOCK_STATUS is allowed.
     pub block_status: bool,

@@ -95,9 +95,6 @@ impl Inbox {
     }
 
     /// Reads available bytes; returns their number, 0 at the end of the stream.
-    ///
-    /// # Errors
-    /// The connection's error.
     pub fn poll_read<R: AsyncRead + Unpin>(&mut self, reader: &mut R, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if let Some(large) = self.large.as_mut().filter(|large| !large.is_whole()) {
             let count = ready!(poll_into(reader, &mut large.buffer[large.filled..], cx))?;
@@ -129,9 +126,6 @@ impl Inbox {
     }
 
     /// [`Inbox::poll_read`] as a future; it may be cancelled at any time.
-    ///
-    /// # Errors
-    /// The connection's error.
     pub async fn read<R: AsyncRead + Unpin>(&mut self, reader: &mut R) -> io::Result<usize> {
         poll_fn(|cx| self.poll_read(reader, cx)).await
     }

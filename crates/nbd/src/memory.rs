@@ -44,7 +44,6 @@ impl Memory {
         Self { info, pieces: RwLock::new((0..count).map(|_| None).collect()) }
     }
 
-    /// Makes the disk read-only.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self { info: Info { read_only: true, ..self.info }, ..self }

@@ -33,7 +33,6 @@ impl Outbox {
         &mut self.tail
     }
 
-    /// Appends data.
     pub fn put(&mut self, data: Bytes) {
         if data.len() < OWN_SLICE_BYTES {
             self.tail.extend_from_slice(&data);
@@ -71,9 +70,6 @@ impl Outbox {
     }
 
     /// Writes what can be written now; returns the number of bytes, or pending.
-    ///
-    /// # Errors
-    /// The connection's error.
     pub fn poll_write<W: AsyncWrite + Unpin>(
         &mut self,
         writer: &mut W,

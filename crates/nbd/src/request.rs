@@ -8,9 +8,6 @@ use crate::export::{Error, Info, MAX_PAYLOAD};
 use crate::wire::{Request, command, flag};
 
 /// Checks whether the request may be executed.
-///
-/// # Errors
-/// The error to reply.
 pub fn check(request: &Request, export: &Info, structured: bool, block_status: bool) -> Result<(), Error> {
     let changes = [command::WRITE, command::WRITE_ZEROES, command::TRIM].contains(&request.command);
     let allowed = match request.command {

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Futures of one type.
 pub(crate) struct Tasks<F> {
     places: Vec<Place<F>>,
     free: Vec<usize>,

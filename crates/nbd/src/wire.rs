@@ -38,27 +38,20 @@ pub mod handshake {
 pub mod option {
     /// Select an export, the old way: there is no error reply.
     pub const EXPORT_NAME: u32 = 1;
-    /// End the session.
     pub const ABORT: u32 = 2;
-    /// List the exports.
     pub const LIST: u32 = 3;
-    /// Encrypt from here on.
     pub const STARTTLS: u32 = 5;
     /// Request information about an export.
     pub const INFO: u32 = 6;
     /// Request information about an export and begin.
     pub const GO: u32 = 7;
-    /// Use structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
-    /// List metadata contexts.
     pub const LIST_META_CONTEXT: u32 = 9;
-    /// Select metadata contexts.
     pub const SET_META_CONTEXT: u32 = 10;
 }
 
 /// Replies of a server to an option.
 pub mod reply {
-    /// Done.
     pub const ACK: u32 = 1;
     /// An export's name.
     pub const SERVER: u32 = 2;
@@ -83,11 +76,8 @@ pub mod reply {
 pub mod info {
     /// Size and flags.
     pub const EXPORT: u16 = 0;
-    /// Name.
     pub const NAME: u16 = 1;
-    /// Description.
     pub const DESCRIPTION: u16 = 2;
-    /// Block sizes.
     pub const BLOCK_SIZE: u16 = 3;
 }
 
@@ -117,11 +107,8 @@ pub mod transmission {
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
-/// Commands.
 pub mod command {
-    /// Read.
     pub const READ: u16 = 0;
-    /// Write.
     pub const WRITE: u16 = 1;
     /// End, without a reply.
     pub const DISCONNECT: u16 = 2;
@@ -131,7 +118,6 @@ pub mod command {
     pub const TRIM: u16 = 4;
     /// The range will be read soon.
     pub const CACHE: u16 = 5;
-    /// Write zeroes.
     pub const WRITE_ZEROES: u16 = 6;
     /// Report the allocation.
     pub const BLOCK_STATUS: u16 = 7;
@@ -164,11 +150,9 @@ mod chunk {
 pub struct Request {
     /// Flags of the command.
     pub flags: u16,
-    /// The command.
     pub command: u16,
     /// The client's identifier of the request.
     pub cookie: u64,
-    /// Offset.
     pub offset: u64,
     /// Bytes.
     pub length: u32,

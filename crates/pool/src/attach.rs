@@ -97,9 +97,6 @@ impl Found {
 pub struct NoWay(pub Vec<(Way, Vec<&'static str>)>);
 
 /// Selects an available way.
-///
-/// # Errors
-/// What is missing for each.
 pub fn choose(found: Found, wanted: Option<Way>) -> Result<Way, NoWay> {
     let all = Way::CHOICES.into_iter().map(|(_, _, way)| way);
     let ways: Vec<Way> = all.filter(|way| wanted.is_none_or(|wanted| wanted == *way)).collect();

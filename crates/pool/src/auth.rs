@@ -38,9 +38,6 @@ pub fn key(
 }
 
 /// Checks whether unauthenticated connections are allowed on these addresses. `way`: the suggested alternative.
-///
-/// # Errors
-/// They are not allowed.
 pub fn allow(insecure: u8, way: &str, addresses: impl IntoIterator<Item = SocketAddr>) -> Result<(), Error> {
     let mut first = None;
     for address in addresses {

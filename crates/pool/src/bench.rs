@@ -15,7 +15,6 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The load to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Bytes of a request; its offset is a multiple of this.
@@ -41,7 +40,6 @@ pub struct Latency {
     pub p99: f64,
 }
 
-/// The results.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Completed requests per second.

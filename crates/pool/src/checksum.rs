@@ -9,7 +9,6 @@
 //! the constants are at the low end of their words. So the constant that moves the first half of a lane forward by `n` bits is
 //! x^(n + 31) modulo the polynomial, and that of the second half x^(n - 33).
 
-/// The sum of data.
 pub(crate) fn crc32c(data: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if data.len() >= vector::LEAST_BYTES && vector::is_available() {

@@ -26,7 +26,6 @@ const SETTLE: Duration = Duration::from_millis(5);
 const PERIOD: Duration = Duration::from_millis(35);
 /// Whether each period is colocated: balanced, so that a steady drift of the load affects both placements equally.
 const ORDER: [bool; 8] = [false, true, true, false, false, true, true, false];
-/// The minimum improvement.
 const WORTH: f64 = 1.04;
 /// The minimum number of requests in a period: with fewer, the result is unreliable, and the load is not limited by CPUs.
 const FEWEST: u64 = 100;

@@ -49,18 +49,15 @@ pub struct Config {
     pub node: Option<Node>,
 }
 
-/// The configuration of the coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Serve {
     /// Addresses with ports, in the disk's order.
     pub nodes: Vec<String>,
-    /// The pool's name.
     pub pool: Option<String>,
     /// The arrangement of the nodes' space.
     #[serde(default)]
     pub layout: Layout,
-    /// Connections to each node.
     pub connections: Option<u16>,
     /// A time such as `30s`: requests fail if a node is silent for it.
     pub node_timeout: Option<String>,
@@ -86,11 +83,9 @@ pub enum Layout {
     /// One node after the other.
     #[default]
     Concat,
-    /// Striped.
     Stripe,
 }
 
-/// Bytes of a stripe.
 const STRIPE_BYTES: u64 = 64 << 10;
 
 impl Layout {
@@ -109,7 +104,6 @@ impl Layout {
     }
 }
 
-/// The configuration of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
@@ -136,14 +130,11 @@ pub enum FileError {
     /// A required section is missing.
     #[error("{} has no [{section}] section", .0.shown(), section = .1)]
     NoSection(PathBuf, &'static str),
-    /// A value is invalid.
     #[error("{}: {name} = {text:?}: {why}", .path.shown())]
     Value {
-        /// The file.
         path: PathBuf,
         /// The name of the value.
         name: &'static str,
-        /// Its text.
         text: String,
         /// The accepted syntax.
         why: String,
@@ -153,7 +144,6 @@ pub enum FileError {
 /// A section of a file, whose values have the same syntax as on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section<T> {
-    /// The file.
     path: PathBuf,
     /// The key for all.
     pub key: Option<PathBuf>,
@@ -163,9 +153,6 @@ pub struct Section<T> {
 
 impl<T> Section<T> {
     /// Parses a value with `read`.
-    ///
-    /// # Errors
-    /// The value is invalid.
     pub fn value<V, E: Display>(
         &self,
         name: &'static str,
@@ -179,9 +166,6 @@ impl<T> Section<T> {
 }
 
 /// Reads a coordinator's configuration from a file.
-///
-/// # Errors
-/// What is wrong with the file.
 pub fn serve(path: &Path) -> Result<Section<Serve>, FileError> {
     let config = Config::read(path)?;
     let says = config.serve.ok_or_else(|| FileError::NoSection(path.into(), "serve"))?;
@@ -189,9 +173,6 @@ pub fn serve(path: &Path) -> Result<Section<Serve>, FileError> {
 }
 
 /// Reads a node's configuration from a file.
-///
-/// # Errors
-/// What is wrong with the file.
 pub fn node(path: &Path) -> Result<Section<Node>, FileError> {
     let config = Config::read(path)?;
     let says = config.node.ok_or_else(|| FileError::NoSection(path.into(), "node"))?;
@@ -205,7 +186,6 @@ pub enum ConfigError {
     /// It does not parse; the text has the line.
     #[error("{}", .0.to_string().trim_end())]
     Toml(#[from] toml::de::Error),
-    /// There are no nodes.
     #[error("[serve] nodes is empty; a pool needs at least one node")]
     NoNodes,
     /// A node is listed twice.

@@ -14,12 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use wire::Key;
 
-/// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
-/// A connection in progress.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>>>>;
 
 /// Opens connections to nodes.
@@ -46,7 +44,6 @@ pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(stream, TIMES)?)
 }
 
-/// Connects over TCP.
 pub fn tcp() -> Connect {
     tcp_with(None)
 }

@@ -27,7 +27,6 @@ pub enum Unflushed {
     /// A node's part of the disk is lost: why.
     #[error("{UNSAVED}: {0}")]
     Lost(String),
-    /// The flush itself failed.
     #[error("{UNSAVED}")]
     Failed(#[source] nbd::Error),
 }
@@ -68,7 +67,6 @@ pub enum TrialError {
     /// The nodes do not form a pool.
     #[error(transparent)]
     Join(#[from] NoPool),
-    /// A load failed.
     #[error(transparent)]
     Bench(#[from] bench::Error),
 }
@@ -94,9 +92,6 @@ pub const LOADS: usize = 4;
 
 /// Measures the nodes, which hold no data, under [`LOADS`] loads: with the block size, duration and seed of `load`, and at
 /// most its threads. `measured` receives each result. Returns the disk formed by the nodes.
-///
-/// # Errors
-/// A load failed.
 pub async fn measure_trial(
     connect: &Connect,
     nodes: &[SocketAddr],

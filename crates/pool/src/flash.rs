@@ -54,12 +54,8 @@ impl fmt::Display for Speed {
 /// Why a text is not a speed of a flash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadSpeed {
-    /// The syntax is wrong.
     #[error("expected servers=N,service_ms=MS, such as {}, not {text:?}", Speed::PAPER)]
-    Form {
-        /// The text.
-        text: String,
-    },
+    Form { text: String },
     /// The number of servers is out of range.
     #[error("a flash has 1 to {MOST_SERVERS} servers")]
     Servers,

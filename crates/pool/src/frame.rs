@@ -115,10 +115,8 @@ impl Operation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum Status {
-    /// Done.
     #[error("done")]
     Done = 0,
-    /// The medium failed.
     #[error("the node's medium failed")]
     Io = 1,
     /// A block does not match its checksum.
@@ -127,7 +125,6 @@ pub enum Status {
     /// The range ends beyond the store.
     #[error("the range ends beyond the node's store")]
     Range = 3,
-    /// The medium is full.
     #[error("the node's medium is full")]
     Full = 4,
     /// A flush failed, now or earlier: acknowledged writes may be lost.
@@ -213,7 +210,6 @@ impl BadBlock {
 /// A request. The data of a write is in [`Requests::data`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// The operation.
     pub operation: Operation,
     /// Whether to make it durable before replying.
     pub durable: bool,
@@ -256,7 +252,6 @@ impl Request {
 /// A reply without its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// The result.
     pub status: Status,
     /// Whether the data is in the memory that the request named.
     pub placed: bool,
@@ -277,7 +272,6 @@ impl Reply {
 /// The fields of a frame's header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Head {
-    /// The coordinator's epoch.
     pub epoch: u64,
     /// Frames since the connection began.
     pub sequence: u64,
@@ -319,7 +313,6 @@ impl Report {
     }
 }
 
-/// A received frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// From the coordinator: requests, each with its data (empty unless it writes).
@@ -341,7 +334,6 @@ pub enum Broken {
         "the peer speaks version {0} of the pool's protocol, and this program version {VERSION}; use the same release on both"
     )]
     Version(u8),
-    /// A checksum is wrong.
     #[error("a frame was corrupted in transit")]
     Checksum,
     /// The checksums are right, but the content is invalid.
@@ -469,9 +461,6 @@ fn put_head(out: &mut BytesMut, head: &Head, kind: u8, count: usize, body: usize
 }
 
 /// Takes the next frame from `input`, if it is complete. Data are slices of the input, not copies.
-///
-/// # Errors
-/// [`Broken`].
 pub fn take(input: &mut BytesMut) -> Result<Option<Frame>, Broken> {
     let Some(front) = front(input)? else { return Ok(None) };
     let length = HEAD_BYTES + front.body_bytes;
@@ -483,9 +472,6 @@ pub fn take(input: &mut BytesMut) -> Result<Option<Frame>, Broken> {
 }
 
 /// As [`take`], for a connection's inbox: a large frame is read directly into its final buffer.
-///
-/// # Errors
-/// [`Broken`].
 pub fn take_in(input: &mut Inbox) -> Result<Option<Frame>, Broken> {
     if input.expects() {
         return Ok(None);

@@ -24,7 +24,6 @@ const MAGIC: u32 = u32::from_le_bytes(*b"FPH1");
 /// The maximum message: room for the names of a store's header, twice, and a sentence. It bounds what a stranger can make us buffer.
 const MAX_BYTES: usize = 16 << 10;
 
-/// The coordinator's message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// The version of the frames that follow.
@@ -35,11 +34,9 @@ pub struct Hello {
     pub claim: Option<Claim>,
 }
 
-/// The node's message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Accepted.
     Welcome(Box<Welcome>),
     /// Refused, and why: for people, and not for good.
     Refused(String),
@@ -68,7 +65,6 @@ pub struct Wait {
 /// The state of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// Its name.
     pub node: String,
     /// The pool that it belongs to; empty if it is new.
     pub pool: String,
@@ -122,7 +118,6 @@ pub struct Welcome {
 /// Why receiving a message failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The connection broke.
     #[error("the connection failed: {0}")]
     Connection(io::Error),
     /// The other end's trust cannot be established, or is refused.
@@ -146,14 +141,10 @@ impl From<io::Error> for Error {
 }
 
 /// Checks that both ends use the same version of frames.
-///
-/// # Errors
-/// [`Refusal::Protocol`].
 pub fn same_protocol(theirs: u8) -> Result<(), Refusal> {
     if theirs == frame::VERSION { Ok(()) } else { Err(Refusal::Protocol { theirs }) }
 }
 
-/// Appends a message.
 pub fn put<T: Serialize>(out: &mut BytesMut, message: &T) -> io::Result<()> {
     let text = serde_json::to_vec(message)?;
     if text.len() > MAX_BYTES {
@@ -166,9 +157,6 @@ pub fn put<T: Serialize>(out: &mut BytesMut, message: &T) -> io::Result<()> {
 }
 
 /// Takes the next message, if it is complete.
-///
-/// # Errors
-/// [`Error::Stranger`].
 pub fn take<T: DeserializeOwned>(input: &mut BytesMut) -> Result<Option<T>, Error> {
     let known = input.len().min(4);
     if input[..known] != MAGIC.to_le_bytes()[..known] {
@@ -187,9 +175,6 @@ pub fn take<T: DeserializeOwned>(input: &mut BytesMut) -> Result<Option<T>, Erro
 }
 
 /// Sends a message.
-///
-/// # Errors
-/// The connection's error.
 pub async fn send<S: AsyncWrite + Unpin, T: Serialize>(stream: &mut S, message: &T) -> Result<(), Error> {
     let mut out = BytesMut::new();
     put(&mut out, message)?;
@@ -198,9 +183,6 @@ pub async fn send<S: AsyncWrite + Unpin, T: Serialize>(stream: &mut S, message: 
 }
 
 /// Waits for a message; any bytes after it stay in `input`.
-///
-/// # Errors
-/// [`Error`].
 pub async fn receive<S: AsyncRead + Unpin, T: DeserializeOwned>(
     stream: &mut S,
     input: &mut BytesMut,
@@ -209,9 +191,6 @@ pub async fn receive<S: AsyncRead + Unpin, T: DeserializeOwned>(
 }
 
 /// Waits for a message, and reads nothing that comes after it.
-///
-/// # Errors
-/// [`Error`].
 pub async fn receive_alone<S: AsyncRead + Unpin, T: DeserializeOwned>(stream: &mut S) -> Result<T, Error> {
     let missing = |input: &BytesMut| {
         let length = input.first_chunk::<8>().map_or(0, |head| (&head[4..]).get_u32_le());

@@ -51,7 +51,6 @@ pub enum Error {
     /// The same, with the reason.
     #[error("the server at {0} is not a coordinator: {1}")]
     Broken(String, io::Error),
-    /// The connection broke.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The server returned an error.

@@ -63,17 +63,10 @@ mod generic {
 /// Why attaching a pool failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The server failed.
     #[error(transparent)]
     Server(#[from] Error),
-    /// The kernel failed.
     #[error("the kernel's NBD client {what}: {error}")]
-    Kernel {
-        /// The failed operation.
-        what: &'static str,
-        /// Why.
-        error: io::Error,
-    },
+    Kernel { what: &'static str, error: io::Error },
 }
 
 /// The number of an NBD device such as `/dev/nbd0`.
@@ -169,7 +162,6 @@ impl Netlink {
     }
 }
 
-/// An attached pool.
 pub struct Attached {
     netlink: Netlink,
     place: Uri,
@@ -192,9 +184,6 @@ pub enum State {
 
 impl Attached {
     /// Attaches the export at `place` as the disk `/dev/nbdINDEX`.
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub fn new(place: &Uri, index: u32) -> Result<Self, Failure> {
         let netlink = Netlink::open().map_err(kernel("is not available (`modprobe nbd`)"))?;
         let socket = Session::socket(place)?;
@@ -288,9 +277,6 @@ impl Attached {
     }
 
     /// Detaches the disk; the kernel must have written everything before (`umount`).
-    ///
-    /// # Errors
-    /// [`Failure::Kernel`].
     pub fn detach(self) -> Result<(), Failure> {
         let mut attributes = Vec::new();
         attribute(&mut attributes, number::INDEX, &self.index.to_ne_bytes());

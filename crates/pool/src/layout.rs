@@ -10,10 +10,7 @@ pub enum Arrangement {
     /// One after the other.
     Concatenated,
     /// Round robin, in units of `stripe_bytes` (a multiple of the block).
-    Striped {
-        /// Bytes of a stripe.
-        stripe_bytes: u64,
-    },
+    Striped { stripe_bytes: u64 },
 }
 
 /// A contiguous range of the disk that is contiguous on one node.

@@ -63,7 +63,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// attempt is reported.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The node replied with an error.
@@ -148,7 +147,6 @@ pub enum NotJoined {
     /// It took too long.
     #[error("no answer for {} s", GREETING.as_secs())]
     Silent,
-    /// It refused.
     #[error("refused: {0}")]
     Refused(String),
     /// It refused for good: another coordinator has claimed it with a higher epoch.
@@ -167,9 +165,7 @@ pub struct Counts {
     pub requests_sent: u64,
     /// Frames of replies.
     pub frames_received: u64,
-    /// Bytes of frames sent.
     pub bytes_sent: u64,
-    /// Bytes of frames received.
     pub bytes_received: u64,
     /// Bytes of data transferred through shared memory instead of frames, to the node and from it.
     pub placed: (u64, u64),
@@ -187,13 +183,9 @@ pub struct Counts {
     pub service_us: u32,
     /// Requests that failed at the node, by kind.
     pub errors: ErrorCounts,
-    /// The node's last report.
     pub report: Report,
-    /// The current window.
     pub window: u32,
-    /// The current batch size.
     pub batch: u32,
-    /// Open connections.
     pub connections: u32,
 }
 
@@ -262,9 +254,6 @@ enum Cut {
 }
 
 /// Connects and performs the handshake.
-///
-/// # Errors
-/// [`NotJoined`].
 pub async fn greet(
     connect: &Connect,
     address: SocketAddr,
@@ -299,9 +288,6 @@ async fn greet_patiently(
 
 impl NodeLink {
     /// Claims the node for `pool`; `report` receives problems.
-    ///
-    /// # Errors
-    /// [`NotJoined`].
     pub async fn join(
         connect: &Connect,
         address: SocketAddr,
@@ -360,9 +346,6 @@ impl NodeLink {
     }
 
     /// Sends a request; `length` is at most [`frame::MAX_DATA_BYTES`] except for a trim. A read returns its data, all else nothing.
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub async fn ask(
         &self,
         operation: Operation,
@@ -376,9 +359,6 @@ impl NodeLink {
     }
 
     /// Writes data in several parts, together at most [`frame::MAX_DATA_BYTES`].
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub async fn write_parts(&self, offset: u64, parts: Parts, durable: bool) -> Result<Bytes, Failure> {
         let length = parts.iter().map(Bytes::len).sum::<usize>() as u32;
         let operation = Operation::Write;
@@ -386,9 +366,6 @@ impl NodeLink {
     }
 
     /// Reads without checksums; see [`Request::unchecked`].
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub async fn read_unchecked(&self, offset: u64, length: u32) -> Result<Bytes, Failure> {
         let (operation, durable) = (Operation::Read, false);
         self.put(Request { operation, durable, unchecked: true, places: 0, tag: 0, length, offset }, Parts::new()).await
@@ -414,7 +391,6 @@ impl NodeLink {
         (&mut asked.answer).await.unwrap_or_else(|_| gone())
     }
 
-    /// The link's counters.
     pub fn counts(&self) -> Counts {
         self.inner.state.borrow().counts()
     }
@@ -443,7 +419,6 @@ impl NodeLink {
         self.claim().is_some_and(|claim| claim.also.memory.is_some())
     }
 
-    /// The claim.
     pub fn claim(&self) -> Option<&Claim> {
         self.inner.hello.claim.as_ref()
     }
@@ -468,13 +443,11 @@ impl NodeLink {
         &self.inner.hello.pool
     }
 
-    /// The node's address.
     pub fn address(&self) -> SocketAddr {
         self.inner.address
     }
 }
 
-/// A pending request.
 struct Asked<'l> {
     inner: &'l Inner,
     number: u64,

@@ -19,7 +19,6 @@ const LONGEST_PATH: usize = 107;
 pub enum Endpoint {
     /// A socket in the file system.
     Unix(PathBuf),
-    /// An address.
     Tcp(SocketAddr),
 }
 
@@ -67,7 +66,6 @@ impl FromStr for Endpoint {
     }
 }
 
-/// Listening failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {place}: {error}")]
 pub struct Error {

@@ -12,9 +12,6 @@ pub struct TooLarge {
 }
 
 /// Checks whether this machine has this much memory, used or not. Where that is unknown, any size is accepted.
-///
-/// # Errors
-/// How much it has.
 pub fn fits(size_bytes: u64) -> Result<(), TooLarge> {
     let total_bytes = total_bytes();
     if size_bytes > total_bytes { Err(TooLarge { size_bytes, total_bytes }) } else { Ok(()) }

@@ -83,7 +83,6 @@ pub enum Ended {
     /// The other end violated the protocol.
     #[error(transparent)]
     Broken(#[from] Broken),
-    /// The node refused it.
     #[error("refused a coordinator: {0}")]
     Refused(Refusal),
     /// Another connection replaced it.
@@ -116,14 +115,12 @@ pub struct Counts {
     pub queued: u16,
 }
 
-/// A served store.
 #[derive(Debug)]
 pub struct Node {
     store: Arc<Store>,
     /// Whether the store is in memory, so that requests never block.
     inline: bool,
     boot: String,
-    /// The current session.
     live: Arc<watch::Sender<u64>>,
     /// Held while a session begins.
     entrance: Arc<Mutex<()>>,
@@ -264,12 +261,10 @@ impl Node {
         }
     }
 
-    /// The node's counters.
     pub fn counts(&self) -> Counts {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The served store.
     pub fn store(&self) -> &Store {
         &self.store
     }

@@ -21,13 +21,10 @@ pub struct BothWays {
 /// The counters of a connection since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Packets {
-    /// Packets sent.
     pub sent: u64,
-    /// Packets received.
     pub received: u64,
     /// Bytes of data acknowledged by the other end; without headers.
     pub sent_bytes: u64,
-    /// Bytes of data received.
     pub received_bytes: u64,
 }
 

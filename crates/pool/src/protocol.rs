@@ -11,7 +11,6 @@ pub const MOST_CONNECTIONS: u16 = 64;
 pub struct StorePosition {
     /// The index of the node, from 0.
     pub index: u32,
-    /// The number of nodes.
     pub count: u32,
     /// 0: concatenated; else the bytes of a stripe.
     pub stripe_bytes: u64,

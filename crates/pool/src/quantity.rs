@@ -15,7 +15,6 @@ pub enum QuantityError {
     /// Nobody waits longer.
     #[error("must be from 0s to 24h")]
     NodeWait,
-    /// The number is invalid.
     #[error(transparent)]
     Number(#[from] quantity::QuantityError),
 }

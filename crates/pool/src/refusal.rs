@@ -3,7 +3,6 @@
 use crate::frame;
 use crate::protocol::{MOST_CONNECTIONS, StorePosition};
 
-/// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Another version of the protocol.
@@ -11,24 +10,15 @@ pub enum Refusal {
         "the coordinator speaks version {theirs} of the pool's protocol, and the node version {}; use the same release on both",
         frame::VERSION
     )]
-    Protocol {
-        /// The coordinator's version.
-        theirs: u8,
-    },
+    Protocol { theirs: u8 },
     /// Another node listens at the address of the wanted one.
     #[error("this is the node {has}, not {wanted}")]
-    OtherNode {
-        /// This node.
-        has: String,
-        /// The wanted node.
-        wanted: String,
-    },
+    OtherNode { has: String, wanted: String },
     /// The node is smaller than before.
     #[error("this node has {has} bytes, fewer than the {announced} it announced")]
     Smaller {
         /// Bytes now.
         has: u64,
-        /// Bytes announced earlier.
         announced: u64,
     },
     /// Its store belongs to another pool.
@@ -36,7 +26,6 @@ pub enum Refusal {
     OtherPool {
         /// The pool of the store.
         has: String,
-        /// The wanted pool.
         wanted: String,
     },
     /// Its store has another position in this pool.
@@ -44,7 +33,6 @@ pub enum Refusal {
     OtherPosition {
         /// The position of the store.
         has: Box<StorePosition>,
-        /// The wanted position.
         wanted: Box<StorePosition>,
     },
     /// Another coordinator claimed it with a higher epoch.
@@ -52,7 +40,6 @@ pub enum Refusal {
         "fenced: another coordinator has taken over (epoch {has}, this one's is {claimed}): {}", coordinator.escape_debug()
     )]
     Fenced {
-        /// The store's epoch.
         has: u64,
         /// The epoch of the claim.
         claimed: u64,
@@ -64,19 +51,13 @@ pub enum Refusal {
         "its store is older than this coordinator's writes (its epoch is {has}, and was {was}): an old copy was restored, \
          or its medium lost a flush"
     )]
-    OlderStore {
-        /// The store's epoch.
-        has: u64,
-        /// The coordinator's epoch.
-        was: u64,
-    },
+    OlderStore { has: u64, was: u64 },
     /// The store lacks changes that it had when this coordinator used it.
     #[error(
         "its store is older than this coordinator's writes (the sequence number of its header is {has}, and was {was}): an old copy \
          was restored, or its medium lost a flush"
     )]
     OlderCopy {
-        /// The store's sequence number.
         has: u64,
         /// What the coordinator was told.
         was: u64,

@@ -28,9 +28,7 @@ pub struct Scrub {
 /// That of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeScrub {
-    /// Its address.
     pub address: String,
-    /// Its name.
     pub node: String,
     /// Its file or device there.
     pub store: String,

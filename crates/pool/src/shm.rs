@@ -204,7 +204,6 @@ impl Drop for Attached {
 /// A range of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Offset.
     pub at: u64,
     /// Bytes.
     pub length: u32,
@@ -222,7 +221,6 @@ impl Extent {
         (1..=MOST_PLACES).contains(&count).then(|| places.into())
     }
 
-    /// The number of ranges.
     pub fn count(places: &[u8]) -> u8 {
         (places.len() / PLACE_BYTES) as u8
     }

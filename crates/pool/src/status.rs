@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The sampling interval.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// The default status socket of a coordinator whose NBD clients connect at `front`.
@@ -43,9 +42,7 @@ pub struct Status {
     /// The version of the format. A coordinator of an older release does not report it.
     #[serde(default)]
     pub version: u32,
-    /// Its name.
     pub pool: String,
-    /// The coordinator's epoch.
     pub epoch: u64,
     /// Bytes of the disk.
     pub size_bytes: u64,
@@ -108,21 +105,17 @@ impl NodeState {
 /// The state of one node. Rates are of the last second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Its address.
     pub address: String,
-    /// Its name.
     pub node: String,
     /// Its file or device there.
     #[serde(default)]
     pub store: String,
-    /// Its state.
     pub state: NodeState,
     /// Why it is not serving.
     pub why: Option<String>,
     /// Where on the disk it may have lost acknowledged writes: offset and length.
     #[serde(default)]
     pub may_be_lost: Vec<(u64, u64)>,
-    /// Why.
     #[serde(default)]
     pub loss_causes: Vec<LossCause>,
     /// Bytes of its store.
@@ -169,7 +162,6 @@ pub struct NodeStatus {
     pub shared_memory_bytes: Sums,
     /// How often the connections broke and were reopened.
     pub reconnected: u64,
-    /// Open connections.
     pub connections: u32,
     /// Requests that failed at the node since the coordinator joined it, by kind.
     #[serde(default)]
@@ -198,7 +190,6 @@ struct Look {
     packets: Packets,
 }
 
-/// Samples a volume.
 #[derive(Debug)]
 pub struct Watch {
     volume: Rc<Volume>,
@@ -240,7 +231,6 @@ impl Watch {
         }
     }
 
-    /// The current state.
     pub fn status(&self) -> Status {
         let seen = self.seen.borrow();
         let links = self.volume.links();

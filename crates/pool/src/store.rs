@@ -133,9 +133,6 @@ pub struct Store {
 }
 
 /// Checks whether a store with this pool and position is the wanted one; a store without them is free.
-///
-/// # Errors
-/// [`Refusal`].
 pub(crate) fn belongs(has: (&str, Option<&StorePosition>), wanted: (&str, &StorePosition)) -> Result<(), Refusal> {
     if !has.0.is_empty() && has.0 != wanted.0 {
         return Err(Refusal::OtherPool { has: has.0.into(), wanted: wanted.0.into() });
@@ -259,9 +256,6 @@ impl Store {
     }
 
     /// Opens a store.
-    ///
-    /// # Errors
-    /// [`Error`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         let tried = |action| move |source| Error::Io { action, path: path.into(), source };
         let (file, _) = alone(path, false)?;
@@ -382,9 +376,6 @@ impl Store {
     }
 
     /// Closes the store cleanly: everything is on the medium, and each block has one sum. Nothing may be written afterwards.
-    ///
-    /// # Errors
-    /// The error of the medium.
     pub fn close(&self) -> io::Result<()> {
         self.flush().map_err(io::Error::other)?;
         self.settle(u64::MAX, u64::MAX)?;
@@ -692,9 +683,6 @@ impl Store {
     }
 
     /// Zeroes the range; whole blocks are deallocated where the medium supports it.
-    ///
-    /// # Errors
-    /// [`Status`].
     pub fn trim(&self, offset: u64, length: u32, durable: bool) -> Result<(), Status> {
         const ZEROES: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
         self.within(offset, u64::from(length))?;
@@ -726,9 +714,6 @@ impl Store {
 
     /// Reports which parts of the range hold data: appends [`Stretch`]es to `out`, at most [`MAX_STRETCHES`], and returns
     /// their CRC-32C. A block that was not checked since an unclean shutdown counts as data.
-    ///
-    /// # Errors
-    /// [`Status::Range`].
     pub fn map(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<u32, Status> {
         self.within(offset, u64::from(length))?;
         let begin = out.len();

@@ -49,9 +49,7 @@
 
 use crate::setting::Hold;
 
-/// The rules to try.
 const RULES: [Hold; 5] = [Hold::Frames(1), Hold::Frames(2), Hold::Frames(3), Hold::Frames(6), Hold::Part(40)];
-/// The initial rule.
 const FIRST: usize = 1;
 /// Initially, and after an aborted trial: nothing is compared until two epochs differ by at most this (of logarithms), or
 /// after this many epochs.
@@ -206,7 +204,6 @@ impl Epoch {
     }
 }
 
-/// The differences between rules.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pairs {
     count: u32,
@@ -250,7 +247,6 @@ impl Tuner {
         }
     }
 
-    /// The current rule.
     pub fn hold(&self) -> Hold {
         RULES[self.trial.filter(|trial| trial.on).map_or(self.settled, |trial| trial.other)]
     }

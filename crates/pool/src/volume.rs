@@ -41,22 +41,10 @@ mod map;
 pub enum NoPool {
     /// A node cannot be used.
     #[error("cannot use the node {address}: {why}{}", advice(address, why))]
-    Node {
-        /// Its address.
-        address: SocketAddr,
-        /// Why.
-        why: NotJoined,
-    },
+    Node { address: SocketAddr, why: NotJoined },
     /// The same node is given twice.
     #[error("{first} and {second} are the same node ({node}); give each node once")]
-    Twice {
-        /// Its name.
-        node: String,
-        /// Its first address.
-        first: SocketAddr,
-        /// Its second address.
-        second: SocketAddr,
-    },
+    Twice { node: String, first: SocketAddr, second: SocketAddr },
     /// Part of the pool's data would be missing.
     #[error(
         "the node {new} is new, but {old} already belongs to the pool {pool:?}; give the pool's own nodes or, if it \
@@ -67,7 +55,6 @@ pub enum NoPool {
         new: SocketAddr,
         /// A node with data.
         old: SocketAddr,
-        /// Its pool.
         pool: String,
     },
     /// Another coordinator uses the node.
@@ -76,9 +63,7 @@ pub enum NoPool {
          requests would fail; stop it first, or give --take-over"
     )]
     Served {
-        /// Its address.
         address: SocketAddr,
-        /// Its pool.
         pool: String,
         /// The epoch of that coordinator.
         epoch: u64,
@@ -93,7 +78,6 @@ pub enum NoPool {
         missing: Vec<String>,
         /// The number of all.
         of: usize,
-        /// The time.
         waited: Duration,
     },
     /// Where the bytes of missing nodes belong is unknown.
@@ -173,7 +157,6 @@ fn accepts_loss(
     true
 }
 
-/// The disk.
 pub struct Volume {
     info: Info,
     layout: Layout,

@@ -434,7 +434,6 @@ impl Machine {
     }
 }
 
-/// Joins one node.
 async fn join_accepting(node: SocketAddr, accept_loss: Option<LossId>) -> Result<(Volume, Reports), Failed> {
     let reports = Reports::default();
     let report = {

@@ -15,9 +15,6 @@ pub enum AddressError {
 }
 
 /// Parses an address with a port; resolves host names.
-///
-/// # Errors
-/// The text is not an address.
 pub fn address(text: &str) -> Result<SocketAddr, AddressError> {
     text.to_socket_addrs().map_err(AddressError::None)?.next().ok_or(AddressError::NoAddress)
 }

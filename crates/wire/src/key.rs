@@ -31,36 +31,15 @@ fn shown(path: &Path) -> String {
 pub enum KeyError {
     /// The file exists; an existing key would be lost.
     #[error("{} exists; keys are never overwritten, so choose another name or remove it first", shown(path))]
-    Exists {
-        /// Its path.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// The file is readable by others.
     #[error("{} is readable by others (mode {mode:03o}); restrict it: chmod 600 {}", shown(path), shown(path))]
-    Open {
-        /// Its path.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// A system call failed.
+    Open { path: PathBuf, mode: u32 },
     #[error("cannot {action} the key file {}: {source}", shown(path))]
-    Io {
-        /// The operation.
-        action: &'static str,
-        /// The path.
-        path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// The content is not a key.
     #[error("{} is not a key: {why}; `fathom pool keygen FILE` makes one", shown(path))]
-    Malformed {
-        /// Its path.
-        path: PathBuf,
-        /// What is wrong.
-        why: Malformed,
-    },
+    Malformed { path: PathBuf, why: Malformed },
     /// There are no random numbers, or a cryptographic self-check fails.
     #[error("cannot create a key: {0}")]
     Unusable(String),
@@ -72,10 +51,8 @@ pub enum Malformed {
     /// It has no line with a key.
     #[error("it has no line that begins with {WORD}")]
     NoKey,
-    /// It has several keys.
     #[error("it has more than one key")]
     Several,
-    /// It has another format.
     #[error("the key has a newer format than this version supports")]
     Newer,
     /// The seed does not have 64 hexadecimal digits.
@@ -110,9 +87,6 @@ impl Eq for Key {}
 
 impl Key {
     /// Generates a new key.
-    ///
-    /// # Errors
-    /// [`KeyError::Unusable`].
     pub fn generate() -> Result<Self, KeyError> {
         let mut seed = [0; 32];
         let drawn = SystemRandom::new().fill(&mut seed);
@@ -121,9 +95,6 @@ impl Key {
     }
 
     /// Creates the key of these 32 bytes.
-    ///
-    /// # Errors
-    /// [`KeyError::Unusable`].
     pub fn from_seed(seed: [u8; 32]) -> Result<Self, KeyError> {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|e| KeyError::Unusable(e.to_string()))?;
         let configs = pinned::configs(&seed).map_err(|e| KeyError::Unusable(e.to_string()))?;
@@ -143,9 +114,6 @@ impl Key {
     }
 
     /// Parses the output of [`Key::to_text`]: the format, the seed, and the claimed fingerprint.
-    ///
-    /// # Errors
-    /// [`Malformed`].
     pub fn parse(text: &str) -> Result<([u8; 32], &str), Malformed> {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let (Some(line), more) = (lines.next(), lines.next()) else { return Err(Malformed::NoKey) };

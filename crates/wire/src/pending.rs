@@ -26,7 +26,6 @@ pub enum NotAdmitted {
     /// Too many newer connections arrived.
     #[error("closed to make room for {0} newer unauthenticated connections")]
     Overflow(usize),
-    /// The timeout expired.
     #[error("not authenticated within {} s", .0.as_secs())]
     Slow(Duration),
 }
@@ -88,7 +87,6 @@ impl PendingConnections {
         self.lock().connections.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -73,9 +73,7 @@ pub enum Refused {
 /// A connection. Written data may be buffered until it is flushed.
 #[derive(Debug)]
 pub enum Stream<S> {
-    /// Unencrypted.
     Plain(S),
-    /// Encrypted.
     Sealed(Box<TlsStream<Remembering<S>>>),
 }
 
@@ -95,9 +93,6 @@ impl<S: AsyncRead> Stream<S> {
 }
 
 /// Connects as the client: with a key, encrypts and authenticates both ends; without one, changes nothing.
-///
-/// # Errors
-/// [`Refused`].
 pub async fn connect<S>(key: Option<&Key>, stream: S) -> Result<Stream<S>, Refused>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -114,9 +109,6 @@ where
 }
 
 /// Accepts as the server; see [`connect`].
-///
-/// # Errors
-/// [`Refused`].
 pub async fn accept<S>(key: Option<&Key>, stream: S) -> Result<Stream<S>, Refused>
 where
     S: AsyncRead + AsyncWrite + Unpin,

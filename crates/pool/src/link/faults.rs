@@ -40,7 +40,6 @@ pub(super) struct NodeFault {
 }
 
 impl NodeFault {
-    /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         let medium = match self.operation {
             Operation::Read | Operation::Map | Operation::Verify => FaultKind::Read,

@@ -56,9 +56,7 @@ const MISSES_MAX: u32 = 16;
 /// What determines window and batch.
 #[derive(Debug, Clone)]
 pub enum Control {
-    /// The user.
     Fixed(Setting),
-    /// The tuner.
     Tuned,
 }
 
@@ -117,7 +115,6 @@ pub type Parts = SmallVec<[Bytes; 1]>;
 
 #[derive(Debug)]
 struct Job {
-    /// A sequence number.
     number: u64,
     request: Request,
     /// The data, in parts.

@@ -40,7 +40,6 @@ const MAX_DEPTH: u32 = 1 << 16;
 /// The connection is closed after this long without data from the server.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The load to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Bytes of a request; its offset is a multiple of this.
@@ -63,7 +62,6 @@ pub struct Load {
     pub server: Option<u32>,
 }
 
-/// The results.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Replies per second.
@@ -89,26 +87,15 @@ pub struct Figures {
 pub enum Error {
     /// The connection could not be opened, or broke.
     #[error("the connection to {place} failed: {error}")]
-    Connection {
-        /// The server.
-        place: String,
-        /// The error.
-        error: io::Error,
-    },
+    Connection { place: String, error: io::Error },
     /// The server does not behave as required.
     #[error("{place} {what}")]
-    Server {
-        /// The server.
-        place: String,
-        /// Its behaviour.
-        what: String,
-    },
+    Server { place: String, what: String },
     /// The requested load is invalid.
     #[error("{0}")]
     Load(String),
 }
 
-/// An outstanding request.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     cookie: u64,
@@ -117,17 +104,11 @@ struct Slot {
 }
 
 /// Runs the load.
-///
-/// # Errors
-/// [`Error`].
 pub fn run(place: &Uri, load: &Load) -> Result<Figures, Error> {
     measure(Session::open(place)?, load)
 }
 
 /// Runs the load over a stream of the caller, with alternating reads and writes.
-///
-/// # Errors
-/// [`Error`].
 pub fn run_over(stream: Box<dyn Stream>, place: &Uri, load: &Load) -> Result<Figures, Error> {
     measure(Session::over(stream, place)?, load)
 }

@@ -22,9 +22,6 @@ pub struct Unknown {
 
 impl Spent {
     /// A process and its current descendants.
-    ///
-    /// # Errors
-    /// [`Unknown`].
     pub fn of(process: u32) -> Result<Self, Unknown> {
         let mut processes = vec![process];
         let parents: Vec<(u32, u32)> = fs::read_dir("/proc")

@@ -26,9 +26,7 @@ pub struct Session {
 
 /// A connection after its handshake, to be used by another component.
 pub struct Socket {
-    /// The socket.
     pub socket: OwnedFd,
-    /// The export's size.
     pub size_bytes: u64,
     /// The capabilities of the export: [`wire::transmission`].
     pub flags: u16,
@@ -55,7 +53,6 @@ fn connect(place: &Uri) -> Result<(Box<dyn Stream>, OwnedFd), Error> {
     connected().map_err(|error| Error::Connection { place: place.to_string(), error })
 }
 
-/// Appends a request.
 pub fn request(out: &mut Vec<u8>, command: u16, cookie: u64, offset: u64, length: u32) {
     let mut head = [0; wire::REQUEST_BYTES];
     head[..4].copy_from_slice(&wire::REQUEST.to_be_bytes());
@@ -143,17 +140,14 @@ impl Session {
         Ok(bytes)
     }
 
-    /// The export's size.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// The stream of replies.
     pub fn stream(&mut self) -> &mut dyn Stream {
         &mut *self.stream
     }
 
-    /// Sends bytes.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.stream.write_all(bytes).map_err(|error| self.broken(error))
     }
@@ -164,7 +158,6 @@ impl Session {
         parse(&head).ok_or_else(|| self.wrong("sent an invalid reply".into()))
     }
 
-    /// Disconnects.
     pub fn end(mut self) {
         let mut out = Vec::new();
         request(&mut out, command::DISCONNECT, 0, 0, 0);

@@ -33,10 +33,8 @@ pub enum UriError {
     /// The name of an export or host is percent-encoded, which is not supported.
     #[error("percent-encoding is supported in the socket path only; {ADVICE}")]
     Encoded,
-    /// The port is invalid.
     #[error("{0:?} is not a port; {ADVICE}")]
     Port(String),
-    /// There is no host.
     #[error("no host; {ADVICE}")]
     NoHost,
     /// The path of the socket is not properly encoded.

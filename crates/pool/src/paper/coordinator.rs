@@ -27,7 +27,6 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// rate, as it must with uniform addresses.
 const MOST_WAITING: usize = 1 << 20;
 
-/// The load to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Transfer threads per node.
@@ -46,7 +45,6 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// The results.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// The same results as of our own pool; `window` is the mean number of outstanding requests at a node.
@@ -58,13 +56,10 @@ pub struct Measured {
 /// Why there are no results.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The load is invalid.
     #[error("{0}")]
     Sense(String),
-    /// A node failed.
     #[error("node {0}: {1}")]
     Node(SocketAddr, #[source] io::Error),
-    /// The run was cancelled.
     #[error("interrupted")]
     Cancelled,
 }
@@ -121,9 +116,6 @@ struct Transfer {
 }
 
 /// Runs the load on the nodes, in the order of the space; `cancelled` is polled ten times a second.
-///
-/// # Errors
-/// [`Failure`].
 pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Result<Measured, Failure> {
     sensible(nodes, &load)?;
     let mut transfers = Vec::new();
@@ -196,16 +188,12 @@ pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Re
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{nodes} nodes of {each} bytes are more than the {MOST_BYTES} that 5 bytes can address")]
 pub struct NotAddressable {
-    /// The number of nodes.
     pub nodes: u64,
     /// Bytes of each.
     pub each: u64,
 }
 
 /// Checks whether this many nodes of this size can be addressed by the paper's protocol.
-///
-/// # Errors
-/// They cannot.
 pub fn addressable(nodes: u64, each: u64) -> Result<(), NotAddressable> {
     match each.checked_mul(nodes) {
         Some(whole) if whole <= MOST_BYTES => Ok(()),
@@ -306,7 +294,6 @@ struct Tally {
     checked: u64,
 }
 
-/// Runs a transfer thread.
 fn transfer(own: &Transfer, shared: &Shared) -> Tally {
     let mut tally = Tally { latency_ns: histogram(), checked: 0 };
     if let Err(error) = exchange(own, shared, &mut tally) {

@@ -19,7 +19,6 @@ use std::time::Duration;
 /// The input buffer of a process: more requests than accumulate on one connection with batches of 100.
 const INPUT_BYTES: usize = 64 << 10;
 
-/// A served file.
 #[derive(Debug)]
 pub struct PaperNode {
     /// `None`: without I/O. Nothing is read, and the replies are whatever is in the buffer.
@@ -30,9 +29,6 @@ pub struct PaperNode {
 
 impl PaperNode {
     /// Serves an existing file; `io` is false for the paper's measurement without I/O.
-    ///
-    /// # Errors
-    /// The file cannot be opened.
     pub fn file(path: &Path, io: bool, flash: Option<Flash>) -> io::Result<Self> {
         let file = File::open(path)?;
         // Works for a block device too.

@@ -10,7 +10,6 @@ struct State {
     closed: bool,
 }
 
-/// The queue.
 #[derive(Debug, Default)]
 pub struct Queue {
     state: Mutex<State>,
@@ -25,7 +24,6 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends all of them.
     pub fn put(&self, addresses: &[u64]) {
         let mut state = self.lock();
         state.waiting.extend(addresses);

@@ -17,7 +17,6 @@ pub struct Document<'a, T> {
 }
 
 impl<'a, T> Document<'a, T> {
-    /// Creates the document.
     pub fn new(figures: &'a T) -> Self {
         Self { version: VERSION, figures }
     }
@@ -37,7 +36,6 @@ pub const UNITS: &str = "window: limit of requests in flight to a node; batch: r
 /// The same for the paper's cluster, which has no frames and no limit on outstanding requests.
 pub const PAPER_UNITS: &str = "window: mean requests in flight to a node; batch: requests per write";
 
-/// The columns.
 pub fn heading() -> String {
     format!(
         "{:<34}{:>10}{:>10}{:>10}{:>8}{:>8}{:>15}{:>12}",
@@ -45,7 +43,6 @@ pub fn heading() -> String {
     )
 }
 
-/// A row.
 pub fn line(name: &str, figures: &Figures) -> String {
     let Figures { ops_per_s, latency_us, window, batch_mean, packets_per_s, failed, .. } = figures;
     let failed = if *failed > 0 { format!("  {failed} failed") } else { String::new() };

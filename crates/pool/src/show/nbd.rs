@@ -28,7 +28,6 @@ pub fn lines(figures: &Figures) -> Vec<String> {
     lines.iter().map(ToString::to_string).collect()
 }
 
-/// As text.
 pub fn table(figures: &Figures) -> String {
     let busy = |ns: f64| format!("{ns:.0} ns ({:.0} % of a CPU)", ns * figures.ops_per_s / 1e7);
     let mut rows = vec![

@@ -91,7 +91,6 @@ impl Cluster {
         command
     }
 
-    /// The number of nodes.
     pub(super) fn nodes(&self) -> usize {
         self.nodes.len()
     }

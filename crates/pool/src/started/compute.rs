@@ -23,7 +23,6 @@ const LEAST: f64 = 20.0;
 /// A time window, CLOCK_BOOTTIME in ns.
 type Window = std::ops::Range<u64>;
 
-/// The results.
 #[derive(Debug, Clone)]
 pub struct Slowdown {
     /// Reads while the nodes do nothing else.

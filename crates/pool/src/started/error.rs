@@ -3,17 +3,11 @@
 use std::io;
 use std::process::ExitStatus;
 
-/// The reason.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A process cannot be started.
     #[error("cannot start {what}")]
-    Start {
-        /// Which process.
-        what: &'static str,
-        /// The error.
-        source: io::Error,
-    },
+    Start { what: &'static str, source: io::Error },
     /// A node exited before it listened, with its messages.
     #[error("a node did not start: {0}")]
     Node(String),
@@ -25,20 +19,10 @@ pub enum Error {
     NotAddressable(#[from] crate::paper::coordinator::NotAddressable),
     /// A process failed; the reason is on stderr.
     #[error("{what} failed: {status}")]
-    Failed {
-        /// Which process.
-        what: &'static str,
-        /// Its exit status.
-        status: ExitStatus,
-    },
+    Failed { what: &'static str, status: ExitStatus },
     /// The output of a process is invalid.
     #[error("cannot read the output of {what}")]
-    Printed {
-        /// Which process.
-        what: &'static str,
-        /// The error.
-        source: serde_json::Error,
-    },
+    Printed { what: &'static str, source: serde_json::Error },
     /// A node completed no valid computation.
     #[error("{0}")]
     Nothing(&'static str),

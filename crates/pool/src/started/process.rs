@@ -6,11 +6,9 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-/// A running node.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Child,
-    /// Its listening address.
     pub address: SocketAddr,
 }
 

@@ -9,9 +9,6 @@ use std::sync::PoisonError;
 
 impl Store {
     /// Checks whether a coordinator of `pool` may use it.
-    ///
-    /// # Errors
-    /// [`Refusal`].
     fn may_claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
         let header = self.header();
         if !(header.reserved && claim.also.reserve) {
@@ -36,9 +33,6 @@ impl Store {
 
     /// Records pool and position, for a pool that is being created: until a coordinator claims the store, which it does
     /// when all nodes have got that far, another one may overwrite them.
-    ///
-    /// # Errors
-    /// [`Refusal`].
     pub fn reserve(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
         self.may_claim(pool, claim)?;
         let reserved = self.write_header(|h| Self::belong(h, pool, claim, |h| h.reserved |= h.place.is_none()));
@@ -46,9 +40,6 @@ impl Store {
     }
 
     /// Claims the store for a coordinator: pool, position and epoch are on the medium when this returns.
-    ///
-    /// # Errors
-    /// [`Refusal`].
     pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
         self.may_claim(pool, claim)?;
         let (mut accepted, mut failed) = (None, Vec::new());
@@ -93,9 +84,6 @@ impl Store {
     }
 
     /// Removes the store from its pool, like a new one. Its data is kept.
-    ///
-    /// # Errors
-    /// The error of the medium.
     pub fn forget(&self) -> io::Result<()> {
         self.write_header(|h| (h.pool, h.place, h.disk, h.reserved) = (String::new(), None, None, false))
     }

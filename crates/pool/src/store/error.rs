@@ -7,24 +7,13 @@ use std::path::PathBuf;
 /// Why a store cannot be created or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A system call failed.
     #[error("cannot {action} {}: {source}", path.shown())]
-    Io {
-        /// The operation.
-        action: &'static str,
-        /// Its path.
-        path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// The file does not exist.
     #[error(
         "{} does not exist; `fathom pool node --init --store {} --size SIZE` makes a store there", path.shown(), model::shell_word(path)
     )]
-    Missing {
-        /// Its path.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// There is no valid header.
     #[error(
         "{} is not a store (a truncated store has lost its headers, which are at its end); make one with `fathom \
@@ -32,54 +21,37 @@ pub enum Error {
         path.shown(),
         model::shell_word(path)
     )]
-    Unformatted {
-        /// Its path.
-        path: PathBuf,
-    },
+    Unformatted { path: PathBuf },
     /// The path is a directory.
     #[error(
         "{} is a directory, and a store is a file or a disk; make one with `fathom pool node --init --store {}/FILE --size SIZE`",
         path.shown(),
         model::shell_word(path)
     )]
-    Directory {
-        /// Its path.
-        path: PathBuf,
-    },
+    Directory { path: PathBuf },
     /// It contains data that would be lost.
     #[error("{} is not empty and not a store; --import keeps its content as the store's data", path.shown())]
-    NotEmpty {
-        /// Its path.
-        path: PathBuf,
-    },
+    NotEmpty { path: PathBuf },
     /// It already is a store.
     #[error("{} is already a store (node {node}); to replace it, remove it first", path.shown())]
     Exists {
-        /// Its path.
         path: PathBuf,
         /// The name of its node.
         node: String,
     },
     /// Another process uses it.
     #[error("{} is in use by another node, or mounted, or on a disk that is; a store has one node", path.shown())]
-    InUse {
-        /// Its path.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// It is of a newer release.
     #[error("{} was made by a newer Fathom (store version {version}, this program supports {known})", path.shown())]
     Newer {
-        /// Its path.
         path: PathBuf,
-        /// Its version.
         version: u32,
         /// The newest supported version.
         known: u32,
     },
-    /// Its size is wrong.
     #[error("{}: {why}", path.shown())]
     Size {
-        /// Its path.
         path: PathBuf,
         /// What is wrong, and how to fix it.
         why: String,
@@ -91,7 +63,6 @@ pub enum Error {
         path.shown()
     )]
     Memory {
-        /// Its path.
         path: PathBuf,
         /// Bytes of data.
         size_bytes: u64,

@@ -26,16 +26,12 @@ pub enum Kind {
     Damaged,
     /// There is no space for a write.
     Full,
-    /// A read failed.
     Read,
-    /// A write failed.
     Write,
-    /// A flush failed.
     Flush,
 }
 
 impl Kind {
-    /// All kinds.
     pub const ALL: [Self; 5] = [Self::Damaged, Self::Full, Self::Read, Self::Write, Self::Flush];
 
     /// The name in JSON and metrics.

@@ -190,7 +190,6 @@ pub fn data_bytes(whole: u64) -> u64 {
     blocks * BLOCK_BYTES
 }
 
-/// Reads the current header.
 pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header, Error> {
     let unformatted = || Error::Unformatted { path: path.into() };
     let mut best: Option<Header> = None;

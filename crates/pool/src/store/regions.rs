@@ -235,7 +235,6 @@ impl Regions {
     }
 }
 
-/// A write in progress.
 #[derive(Debug)]
 pub(super) struct Entered<'r> {
     regions: &'r Regions,

@@ -11,9 +11,6 @@ const PIECE_BLOCKS: u64 = 16;
 
 impl Store {
     /// Verifies all blocks of the range: appends the [`BadBlock`]s to `out`, and returns their CRC-32C.
-    ///
-    /// # Errors
-    /// [`Status::Range`].
     pub fn verify(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<u32, Status> {
         self.within(offset, u64::from(length))?;
         let begin = out.len();

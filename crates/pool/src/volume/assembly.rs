@@ -118,9 +118,6 @@ pub(super) fn by_address<'n>(addresses: &[SocketAddr], nodes: &'n [Seen]) -> Vec
 
 /// The bytes of each node of a pool of which some are missing, from the places of the others; a run of missing nodes counts
 /// as one, the first.
-///
-/// # Errors
-/// [`NoPool::UnknownLayout`].
 pub(super) fn sizes(arrangement: Arrangement, nodes: &[Option<&Welcome>]) -> Result<Vec<u64>, NoPool> {
     let places: Vec<Option<&OnDisk>> = nodes.iter().map(|node| node.and_then(|node| node.disk.as_ref())).collect();
     let known = nodes.iter().zip(&places).all(|(node, place)| node.is_none() == place.is_none());

@@ -24,7 +24,6 @@ const RESENT_NS: u64 = 200_000_000;
 /// The maximum time that a node holds a reply.
 const HELD_NS: u64 = 50_000_000;
 
-/// The simulated pool.
 #[derive(Debug, Clone, Copy)]
 pub struct World {
     pub nodes: usize,

@@ -23,7 +23,6 @@ use std::time::Duration;
 pub const NODES: usize = 8;
 /// Bytes of each: small, so that requests overlap at the nodes' borders and in the same blocks.
 pub const NODE_BYTES: u64 = 64 << 10;
-/// Bytes of a stripe.
 pub const STRIPE_BYTES: u64 = 8 << 10;
 const PORT: u16 = 7;
 /// The first coordinator; faults affect its connections.

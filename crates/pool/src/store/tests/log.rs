@@ -145,7 +145,6 @@ impl Log {
         log
     }
 
-    /// Whether durable writes fail.
     pub fn is_broken(&self) -> bool {
         self.0.lock().expect("no thread panics").faults.is_broken
     }

@@ -45,7 +45,6 @@ impl Chance {
 /// Which version of a unit survives the cut.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Keeping {
-    /// Any version.
     Any,
     /// The version of the last sync, or the newest.
     OldOrNew,
