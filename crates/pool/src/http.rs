@@ -114,10 +114,13 @@ fn page(request: &[u8], pages: &dyn Pages, is_local: bool) -> (&'static str, &'s
         (b"POST", b"/scrub") if !is_local => {
             ("403 Forbidden", text, "a scrub is started at the coordinator's socket, not at its metrics\n".into())
         }
-        (b"POST", b"/scrub") => match pages.scrub() {
-            true => ("202 Accepted", text, "started\n".into()),
-            false => ("404 Not Found", text, "there is nothing to scrub here\n".into()),
-        },
+        (b"POST", b"/scrub") => {
+            if pages.scrub() {
+                ("202 Accepted", text, "started\n".into())
+            } else {
+                ("404 Not Found", text, "there is nothing to scrub here\n".into())
+            }
+        }
         _ => ("400 Bad Request", text, "only GET is supported\n".into()),
     }
 }

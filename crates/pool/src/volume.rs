@@ -211,9 +211,10 @@ impl Volume {
         // the other. The first can continue, since nothing was written yet; if something was, a node reserved for another
         // pool has replaced one of this pool.
         let unwritten = nodes.iter().all(|(_, node)| node.place.is_none() || node.reserved || node.empty);
-        let sizes = match missing.is_empty() {
-            true => nodes.iter().map(|(_, node)| node.size_bytes).collect(),
-            false => assembly::sizes(arrangement, &assembly::by_address(addresses, &nodes))?,
+        let sizes = if missing.is_empty() {
+            nodes.iter().map(|(_, node)| node.size_bytes).collect()
+        } else {
+            assembly::sizes(arrangement, &assembly::by_address(addresses, &nodes))?
         };
         let disk = assembly::places(arrangement, &sizes);
         let layout = Layout::new(arrangement, &sizes);

@@ -304,9 +304,10 @@ pub(super) fn at_hand(
         if request.operation != Operation::Read || !(placed || is_small) || begin.elapsed() >= HAND_TIME {
             return false;
         }
-        let checksum = match placed {
-            true => read(item).then_some(0),
-            false => store.append_at_hand(request.offset, request.length, &mut served.data),
+        let checksum = if placed {
+            read(item).then_some(0)
+        } else {
+            store.append_at_hand(request.offset, request.length, &mut served.data)
         };
         let Some(checksum) = checksum else { return false };
         let (tag, length) = (request.tag, request.length);
