@@ -3,8 +3,8 @@
 //! Each connection holds its unsent replies and the data of its requests. A client that never reads keeps what it holds, so
 //! a common pot that is used up would block all others; equal parts would be small for the few that are busy. Here a
 //! connection may hold as much as is still free, as a switch does with the queues of its ports (Choudhury and Hahne's
-//! dynamic thresholds): few get much, the total is bounded, and something is always left. It may always hold a small amount
-//! besides, so that clients that never read cannot stop one that does.
+//! dynamic thresholds): few get much, the total is bounded, and something is always left. In addition, it may always hold
+//! a small amount, so that clients that never read cannot stop one that does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

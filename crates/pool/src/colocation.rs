@@ -11,7 +11,7 @@
 //! The coordinator pins itself to its current CPU, and asks nodes through shared memory to follow ([`crate::shm`]). A node
 //! follows only to a CPU that it may use, and unpins itself when the coordinator requests it or is gone.
 //!
-//! Uncertainty: a trial beside other programs may have a result that holds only beside them. The next trial corrects it.
+//! Uncertainty: the result of a trial while other programs run may hold only while they do. The next trial corrects it.
 
 use crate::patience::{Done, Patience};
 use crate::scheduling;

@@ -1,4 +1,4 @@
-//! The coordinator's tasks besides serving: the last flush, and measuring a pool under several loads, one after the other.
+//! The coordinator's tasks other than serving: the last flush, and measuring a pool under several loads, one after the other.
 
 use crate::bench::{self, Figures, Load};
 use crate::connect::Connect;

@@ -677,10 +677,10 @@ mod tests {
         let stretches = [Stretch { length: 10, hole: true }, Stretch { length: 5, hole: false }];
         stretches.iter().for_each(|stretch| stretch.put(&mut data));
         assert_eq!(Stretch::take_all(&data, 15).as_deref(), Some(&stretches[..]));
-        assert_eq!(Stretch::take_all(&data, 16).as_deref(), Some(&stretches[..]), "the rest is asked for again");
-        assert_eq!(Stretch::take_all(&data, 14), None, "longer than what was asked for");
+        assert_eq!(Stretch::take_all(&data, 16).as_deref(), Some(&stretches[..]), "the rest is requested again");
+        assert_eq!(Stretch::take_all(&data, 14), None, "longer than requested");
         assert_eq!(Stretch::take_all(&data[..12], 15), None, "cut");
-        assert_eq!(Stretch::take_all(&[], 15), None, "without a first there is no end of asking");
+        assert_eq!(Stretch::take_all(&[], 15), None, "without a first one, requests would never end");
         assert_eq!(Stretch::take_all(&[0; 8], 15), None, "likewise");
     }
 

@@ -528,7 +528,7 @@ impl Inner {
             let greeting = greet_patiently(&self.connect, self.address, &hello, waits);
             match self.expiring(greeting, &mut expire).await {
                 Ok((stream, welcome)) => {
-                    // Now that the node has opened its disk, and is told of what nobody was told of.
+                    // After the node has opened its disk: from now on it gets the notices that nobody has got.
                     let witness = self.state.borrow_mut().take_witness(&welcome);
                     if let Some(witness) = witness {
                         let checked = tokio::task::spawn_blocking(move || witness.check());
@@ -567,7 +567,7 @@ impl Inner {
         }
     }
 
-    /// The node's process that has ended may have been told that a write was lost, and not have recorded it.
+    /// The node's process that has ended may have been notified of a lost write, and not have recorded it.
     fn lost_unseen(&self, error: &std::io::Error) {
         (self.report)(format!("node {}: the kernel lost a write of its process that has ended: {error}", self.address));
         let mut state = self.state.borrow_mut();

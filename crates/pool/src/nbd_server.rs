@@ -13,7 +13,7 @@ use wire::{NotAdmitted, PendingConnection, PendingConnections};
 
 /// The maximum number of NBD connections. Each may use some 100 MiB, and no known client needs more.
 const CLIENTS: usize = 256;
-/// The maximum that all of them may hold together, besides 1 MiB for each.
+/// The maximum that all of them may hold together, in addition to 1 MiB for each.
 const CLIENTS_BYTES: usize = 256 << 20;
 /// The maximum number of additional connections before the end of their handshake, which use some KiB each.
 const PENDING: usize = 256;

@@ -163,7 +163,7 @@ pub struct Also {
     pub accepts: Vec<(u64, u64)>,
     /// The identifier of that loss ([`Loss::id`]): a later one may concern the same ranges.
     pub accepts_id: String,
-    /// The highest sequence number of the store's header that the node has told, and the process that did. With `again`: a store that
+    /// The highest sequence number of the store's header that the node has sent, and the process that did. With `again`: a store that
     /// another process has opened with an older header is a copy.
     pub sequence: u64,
     /// See `sequence`.

@@ -59,7 +59,7 @@ pub enum Refusal {
     )]
     OlderCopy {
         has: u64,
-        /// What the coordinator was told.
+        /// The sequence number that the coordinator was sent.
         was: u64,
     },
     /// The claim cannot be stored.

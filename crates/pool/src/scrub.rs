@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The most bad ranges of a node that are kept; further ones are counted.
+/// The maximum number of bad ranges kept for a node; further ones are counted.
 const RANGES_MAX: usize = 1000;
 
 /// The state and result of a scrub.

@@ -109,7 +109,7 @@ impl Offer {
         format!("/proc/{}/fd/{file}", self.process).into()
     }
 
-    /// Whether the offering process is of the same user as this one. The owner of `/proc/PID` does not tell: it is root for
+    /// Whether the offering process is of the same user as this one. The owner of `/proc/PID` does not show that: it is root for
     /// any process that is not dumpable.
     pub(crate) fn is_of_same_user(&self) -> bool {
         let own = rustix::process::geteuid().as_raw().to_string();

@@ -1,11 +1,11 @@
-//! Errors that a node answers, as its coordinator counts and tells them.
+//! Errors that a node answers, as its coordinator counts and reports them.
 
 use crate::frame::{Operation, Status};
 use crate::store::{FaultKind, LineLimit};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// The most places that are remembered; beyond it, places are told again.
+/// The maximum number of places that are remembered; beyond it, places are reported again.
 const PLACES_MAX: usize = 4096;
 
 /// The kind of an error that a node answers: a kind of fault, or a request that it does not accept.
@@ -64,7 +64,7 @@ impl NodeFault {
     }
 }
 
-/// Tells each fault once.
+/// Reports each fault once.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     places: BTreeSet<(usize, u64)>,
@@ -72,7 +72,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// A line about a fault of the store `store`, unless it was told already or there are too many.
+    /// A line about a fault of the store `store`, unless it was reported already or there are too many.
     pub fn line(&mut self, fault: &NodeFault, store: &str, now: Instant) -> Option<String> {
         let offset = fault.at.unwrap_or(fault.offset);
         if self.places.len() >= PLACES_MAX {

@@ -1,4 +1,4 @@
-//! Whether a node is there, and whether it gets on: two questions, since silence is a failure and slowness is not.
+//! Whether a node is there, and whether it makes progress: two questions, since silence is a failure and slowness is not.
 //!
 //! The model is a doctor on the telephone. As long as somebody speaks at the other end, however slowly, the patient lives;
 //! only a silent line is an emergency. And if the voice repeats the same words for ten minutes, something is wrong too.

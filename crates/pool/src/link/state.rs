@@ -60,7 +60,7 @@ pub enum Control {
     Tuned,
 }
 
-/// The most faults that are kept until they are told, which happens after each read of a socket.
+/// The maximum number of faults kept until they are reported, which happens after each read of a socket.
 const FAULTS_MAX: usize = 64;
 
 /// Shared by all links of a coordinator, which have one tuner.
@@ -214,7 +214,7 @@ pub(super) struct State {
     flushed: u64,
     /// Whether writes that the node acknowledged to earlier coordinators may not be flushed.
     inherits: bool,
-    /// The highest sequence number of the store's header that the node has told, and the last process that did.
+    /// The highest sequence number of the store's header that the node has sent, and the last process that sent one.
     sequence: u64,
     instance: String,
     /// Whether a flush failed, and whether the store may not have recorded that: only the process that has ended may know.
@@ -225,7 +225,7 @@ pub(super) struct State {
     /// Where acknowledged writes may be lost.
     pub loss: Loss,
     counts: Counts,
-    /// To be told.
+    /// To be reported.
     faults: Vec<NodeFault>,
     liveness: Liveness,
     /// Why there is no connection now.
@@ -414,7 +414,7 @@ impl State {
         self.misses = (0, 0);
     }
 
-    /// Who knows whether the process before this one was told that a write was lost. Once.
+    /// The witness of whether the previous process was notified of a lost write. Returned once.
     pub fn take_witness(&mut self, welcome: &Welcome) -> Option<Witness> {
         self.witness.take().filter(|_| self.instance != welcome.instance)
     }
@@ -447,7 +447,7 @@ impl State {
         self.flushed >= self.written && !self.inherits && !self.flush_failed
     }
 
-    /// The highest sequence number of the store's header that the node has told, and the last process that did.
+    /// The highest sequence number of the store's header that the node has sent, and the last process that sent one.
     pub fn sequence(&self) -> (u64, String) {
         (self.sequence, self.instance.clone())
     }
@@ -478,7 +478,7 @@ impl State {
         }
     }
 
-    /// A flush failed at the node. It knows which ranges that concerns; until it has told, or if it cannot, it is all of them.
+    /// A flush failed at the node. It knows which ranges that concerns; until it has sent them, or if it cannot, it is all of them.
     pub fn fail_flush(&mut self) {
         self.is_unrecorded = true;
         if self.flush_failed {
@@ -675,7 +675,7 @@ impl State {
         self.expire(now);
     }
 
-    /// Whether there are faults to be told.
+    /// Whether there are faults to report.
     pub fn has_faults(&self) -> bool {
         !self.faults.is_empty()
     }

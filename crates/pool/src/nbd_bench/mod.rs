@@ -2,7 +2,7 @@
 //!
 //! It measures the limits of a server, so its own cost is low: all requests that may be sent leave in one write, all
 //! replies that have arrived are taken with one read, and data stays where the kernel put it. It uses no runtime and no
-//! thread. Its remaining cost is reported beside that of the server ([`Figures::client_ns`], [`Figures::server_ns`]): on
+//! thread. Its remaining cost is reported in addition to the server's ([`Figures::client_ns`], [`Figures::server_ns`]): on
 //! few CPUs a rate is that of the slower of the two, but a server's own time per request is not.
 //!
 //! Every reply must belong to an outstanding request, so that none is counted twice; the data is compared with what was

@@ -1,7 +1,7 @@
 //! Measures computation on the nodes' CPUs, alone and while the pool is read; and reads of the pool, alone and while the
-//! nodes compute. This is the future work of paper 001, besides writes.
+//! nodes compute. This is the future work of paper 001, as are writes.
 //!
-//! Each node has LINPACK running as a process beside it. Only iterations that began and ended during the reads count. The
+//! Each node has LINPACK running as a separate process. Only iterations that began and ended during the reads count. The
 //! nodes share this machine's CPUs, so the result is the cost of reads for a fully loaded CPU.
 
 use super::{Cluster, Error, Result};

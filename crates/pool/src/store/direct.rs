@@ -122,9 +122,10 @@ impl Direct {
     }
 }
 
-/// A description of a node's disk that has outlived the node's process. The kernel tells each description once that it lost a
-/// write, but one that is opened later only if nobody was told before: a process that was killed while it flushed may have
-/// been. A file system tells once more (`syncfs`), a disk does not. A file is not kept open, or nothing could be unmounted.
+/// A description of a node's disk that has outlived the node's process. The kernel notifies each description once that it
+/// lost a write, but one that is opened later only if nobody was notified before: a process that was killed while it flushed
+/// may have been. A file system has one more notice (`syncfs`), a disk does not. A file is not kept open, or nothing could
+/// be unmounted.
 #[derive(Debug)]
 pub(crate) struct Witness(File);
 

@@ -29,14 +29,14 @@ use tokio::sync::watch;
 const REGION_BYTES: u64 = 1 << 20;
 /// The time in which the medium can write what may be dirty,
 const DRAIN_SECONDS: u64 = 2;
-/// and its limits in bytes: an SD card writes the least in 3 s. The most is a part of the memory.
+/// and its limits in bytes: an SD card writes the minimum in 3 s. The maximum is a fraction of the memory.
 const LEAST_BYTES: u64 = 32 << 20;
 const MEMORY_PART: u64 = 8;
 /// What is written back before a writer that waits is woken, and before progress is counted.
 const PIECE_BYTES: u64 = 4 << 20;
 /// A flush of less is left to the kernel.
 const LONG_FLUSH_BYTES: u64 = 8 << 20;
-/// Bytes from which the rate of the medium can be told.
+/// Bytes from which the rate of the medium can be determined.
 const MEASURED_BYTES: u64 = 2 << 20;
 /// A flush that takes longer may block writers.
 const SHORT_FLUSH: Duration = Duration::from_millis(100);
@@ -324,7 +324,7 @@ impl super::Store {
     /// The medium did not take something that was written earlier.
     pub(super) fn lost_write(&self, error: &io::Error) {
         self.failed(FaultKind::Write, 0, 0, error);
-        // Before all that may take time: a process that opens the file later is not told of an error that was seen.
+        // Before all that may take time: a process that opens the file later is not notified of an error that was seen.
         self.sync_failed(error);
         // The flushes' description has a notice of its own, which must not come after the loss is accepted.
         self.flushes.alone(|| {
@@ -347,7 +347,7 @@ fn wait(file: &File, range: &Range<u64>) -> io::Result<()> {
     sync_range(file, range, all)
 }
 
-/// Fails if the kernel lost a write to this file, and has not told this description. Writes nothing.
+/// Fails if the kernel lost a write to this file, and has not notified this description of it. Writes nothing.
 pub(super) fn notice(file: &File) -> io::Result<()> {
     // Of any range, since the notice is about the file.
     sync_range(file, &(0..1), libc::SYNC_FILE_RANGE_WAIT_BEFORE)

@@ -27,7 +27,7 @@ pub(super) struct Disk {
     file: File,
     /// The same, with O_DSYNC; `None` for memory, which is never durable.
     durable: Option<File>,
-    /// The same, to sync the sums: a durable write must not be told in its place that one of them was lost.
+    /// The same, to sync the sums: a durable write must not take the only notice that one of them was lost.
     sums: Option<File>,
     /// Whether its file system is tmpfs, which is memory and rejects RWF_NOWAIT (no FMODE_NOWAIT in mm/shmem.c, Linux
     /// 6.18). Swapped-out pages block.

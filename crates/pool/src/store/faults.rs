@@ -1,7 +1,7 @@
 //! What is wrong with a store's medium: damaged blocks, errors, and a lack of space.
 //!
-//! A fault that only fails a request is known to one client at most. So each is counted by its kind, told once, and
-//! remembered with its place, until an access of the same blocks shows that it is gone: a damaged block that was written
+//! A fault that only fails a request is known to one client at most. So each is counted by its kind, reported once,
+//! and remembered with its place, until an access of the same blocks shows that it is gone: a damaged block that was written
 //! anew, or a full medium that has room again.
 
 use super::{BLOCK_BYTES, Store};
@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most blocks whose faults are remembered: a medium that is gone fails all of its blocks.
+/// The maximum number of blocks whose faults are remembered: a medium that is gone fails all of its blocks.
 const BLOCKS_MAX: usize = 1 << 16;
-/// The most lines in a time; those left out are counted.
+/// The maximum number of lines in an interval, and its length; lines left out are counted.
 const LINES_MAX: u32 = 20;
 const LINES_TIME: Duration = Duration::from_secs(10);
 
@@ -60,7 +60,7 @@ pub(super) struct Faults {
     counts: [AtomicU64; Kind::ALL.len()],
     /// The last fault of each block.
     blocks: Mutex<BTreeMap<u64, Kind>>,
-    /// Their number, to look at without the lock.
+    /// Their number, readable without the lock.
     known: AtomicUsize,
     told: Mutex<Limit>,
     observer: OnceLock<Box<dyn Fn(String) + Send + Sync>>,
@@ -169,7 +169,7 @@ impl Store {
         known.range(blocks(offset, bytes)).next().map(|(block, _)| block * BLOCK_BYTES)
     }
 
-    /// Counts and tells that an access of these bytes failed; of no bytes if it concerns the whole medium.
+    /// Counts and reports that an access of these bytes failed; of no bytes if it concerns the whole medium.
     pub(super) fn failed(&self, kind: Kind, offset: u64, bytes: u64, error: &io::Error) -> Status {
         let kind = if error.kind() == io::ErrorKind::StorageFull { Kind::Full } else { kind };
         self.faults.count(kind);
@@ -192,7 +192,7 @@ impl Store {
         self.disk.read(to, at).map_err(|error| self.failed(Kind::Read, at, to.len() as u64, &error))
     }
 
-    /// Counts and tells that a block does not match its checksum.
+    /// Counts and reports that a block does not match its checksum.
     pub(super) fn damaged(&self, block: u64) -> Status {
         self.faults.count(Kind::Damaged);
         if self.faults.remember(Kind::Damaged, block..block + 1) {

@@ -85,7 +85,7 @@ impl Store {
         match cause {
             Some(cause) => self.write_header(|header| header.lose_all(ranges, cause))?,
             None if header.loss_causes.contains(&LossCause::FlushFailed) => {
-                // Nothing is flushed until that is accepted, and what the kernel still has to tell must not come after that.
+                // Nothing is flushed until that is accepted, and a notice that the kernel still has must not come after that.
                 if self.disk.sync().and_then(|()| self.disk.sync_file_system()).is_err() {
                     // Without a failure: the notice is gone, and the process must not end with what it knows.
                     let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,7 +153,7 @@ impl Store {
     /// a flush, whose descriptor has notices of its own, decides. The caller holds no lock.
     pub(super) fn check_for_loss(&self) {
         if self.flushes.has_failed() {
-            // Nothing is flushed any more that could tell.
+            // No flush can decide it any more.
             self.sync_failed(&io::Error::from_raw_os_error(libc::EIO));
         } else {
             // A failure is recorded.

@@ -21,6 +21,8 @@ const LEAST_BYTES: u64 = if cfg!(test) { 4 * BLOCK_BYTES } else { 1 << 20 };
 /// The maximum number of regions marked ahead of a sequential writer.
 const AHEAD: usize = 32;
 
+/// The fields of a region's word: its mark; the number of its writers, in units of one writer; and the number of the flush
+/// after which it was last written.
 const MARKED: u64 = 1 << 63;
 const WRITER: u64 = 1 << 48;
 const WRITERS: u64 = MARKED - WRITER;

@@ -178,7 +178,7 @@ impl Store {
             let _guard = self.lock(some.clone());
             for block in some.filter(|block| self.table[*block as usize].load(Ordering::Relaxed) == UNSEEN) {
                 let offset = block * BLOCK_BYTES;
-                // It is told and counted; the caller only needs to know that it failed.
+                // It is reported and counted; the caller only needs to know that it failed.
                 self.read_disk(&mut content, offset).map_err(io::Error::other)?;
                 self.known(block, &content);
             }

@@ -1,7 +1,7 @@
 //! Which nodes there are when a pool is assembled: late ones are waited for, and dead ones may be left out.
 //!
 //! After a power failure all devices start at once, and the coordinator is seldom the last. So a node that does not answer is
-//! asked again until a limit, and it is told who is waited for. A pool without some of its nodes can be read where they are
+//! asked again until a limit, and who is waited for is reported. A pool without some of its nodes can be read where they are
 //! not needed: it is **degraded**, and read-only, since a write to a part of a request's nodes would be half a write. Where the
 //! other nodes' bytes are is known from their stores, which keep their place on the disk ([`OnDisk`]).
 
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 /// The pause between two attempts to reach a node.
 const AGAIN: Duration = Duration::from_millis(250);
-/// How often it is told who is waited for.
+/// How often the nodes that are waited for are reported.
 const TELL: Duration = Duration::from_secs(10);
 
 /// Whether waiting may help: nothing answers, or what answers has just been started.

@@ -278,7 +278,7 @@ fn failed_flush_is_remembered_whatever_node_says_later() {
     assert_eq!(flush.try_recv().expect("an answer"), Err(failed));
     assert!(read.try_recv().expect("an answer").is_ok());
     assert_eq!(waits.try_recv().expect("an answer"), Err(Failure::Lost));
-    // The node is asked once which ranges that concerns; until it tells, it is all.
+    // The node is asked once which ranges that concerns; until it answers, it is all of them.
     assert!(trial.state.asks_for_loss() && !trial.state.asks_for_loss());
     assert_eq!(trial.state.loss.ranges, [(0, 1 << 20)]);
     for (told, ranges) in [(vec![], (0, 1 << 20)), (vec![(8192, 4096)], (8192, 4096))] {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 const PAGE: usize = 4096;
 
-/// What a sync asks.
+/// The file description that a sync uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store) enum By {
     /// The description of the flushes.
@@ -42,7 +42,7 @@ pub(in crate::store) enum What {
 /// Failed write-backs.
 #[derive(Debug, Default)]
 struct Faults {
-    /// Who has not been told.
+    /// The descriptions that have a notice.
     flushes: bool,
     durable: bool,
     sums: bool,
@@ -56,7 +56,7 @@ struct Faults {
     is_broken: bool,
     /// Pages that count as written, with what the medium has.
     clean: BTreeMap<usize, Vec<u8>>,
-    /// Pages whose write-back fails before the sums are synced, and a durable write is told meanwhile.
+    /// Pages whose write-back fails before the sums are synced, and a durable write gets the notice meanwhile.
     in_race: BTreeMap<usize, Vec<u8>>,
 }
 
@@ -166,7 +166,7 @@ impl Log {
         faults.witness = faults.unseen;
     }
 
-    /// A durable write of whole pages fails: like any other, it is in memory as if it were written. The writer is told.
+    /// A durable write of whole pages fails: like any other, it is in memory as if it were written. The writer gets the notice.
     pub fn fail_durable(&self, file: &File, bytes: &[u8], at: u64) {
         let faults = &mut self.0.lock().expect("no thread panics").faults;
         for (nth, page) in (at as usize / PAGE..).zip(bytes.chunks(PAGE)) {
@@ -189,7 +189,7 @@ impl Log {
         self.0.lock().expect("no thread panics").faults.lose(pages);
     }
 
-    /// The same, when the sums are synced next, and a durable write is told first.
+    /// The same, when the sums are synced next, and a durable write gets the notice first.
     pub fn fail_in_race(&self, pages: BTreeMap<usize, Vec<u8>>) {
         self.0.lock().expect("no thread panics").faults.in_race = pages;
     }

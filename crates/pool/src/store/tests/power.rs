@@ -8,7 +8,7 @@
 //! error is not permitted. The plain file goes through the same cuts and the same check, so that the check requires no more
 //! than a plain disk provides.
 //!
-//! Besides writes, trims and flushes a story has killed processes (the page cache survives), clean shutdowns, marks that
+//! In addition to writes, trims and flushes a story has killed processes (the page cache survives), clean shutdowns, marks that
 //! are removed during writes, a second cut while the store recovers from the first, and further stories on the state left
 //! by a cut.
 

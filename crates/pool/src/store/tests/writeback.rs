@@ -6,7 +6,7 @@
 //! is lost, the header names that page then, and each page reads as what was written last; if it is lost, as an error or as
 //! what it was at some time since it was last flushed.
 //!
-//! The store is a file, or a raw disk. A disk has no notice of its own besides those of its descriptions; so its coordinator
+//! The store is a file, or a raw disk. A disk has no notice other than those of its descriptions; so its coordinator
 //! keeps one, asks it when another process serves the store, and has that record what it is told.
 
 use super::log::{By, Log, What, record, start_machine};
