@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// The maximum length of a socket's path (`sun_path` of unix(7), including its NUL).
+/// The maximum length of a socket's path: `sun_path` of unix(7) has 108 bytes, the last of which is a NUL.
 const LONGEST_PATH: usize = 107;
 
 /// Where clients connect.
