@@ -5,7 +5,7 @@ use std::path::Path;
 
 fn main() {
     let sources = Path::new("src/bpf");
-    bpf_build::watch(sources);
+    bpf_build::rerun_if_changed(sources);
     // v3 (Linux 5.12): atomic operations that return the old value number the records.
     bpf_build::compile(&sources.join("fathom.bpf.c"), "fathom.bpf.o", "v3");
     bpf_build::compile(&sources.join("namespace.bpf.c"), "namespace.bpf.o", "v3");

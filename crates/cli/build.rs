@@ -10,11 +10,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut files = vec![root.join("Cargo.lock")];
     println!("cargo::rerun-if-changed={}", files[0].display());
     // The engine of `fathom sql` is a program of its own.
-    for crate_ in listed(&root.join("crates"))?.into_iter().filter(|path| path.is_dir() && !path.ends_with("sql")) {
+    for crate_ in
+        sorted_entries(&root.join("crates"))?.into_iter().filter(|path| path.is_dir() && !path.ends_with("sql"))
+    {
         let is_built = |path: &PathBuf| !path.ends_with("tests") && !path.ends_with("examples");
-        for part in listed(&crate_)?.into_iter().filter(is_built) {
+        for part in sorted_entries(&crate_)?.into_iter().filter(is_built) {
             println!("cargo::rerun-if-changed={}", part.display());
-            below(part, &mut files)?;
+            collect_files(part, &mut files)?;
         }
     }
     let mut hash = Sha256::new();
@@ -30,17 +32,17 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Everything in a directory, in an order that is the same everywhere.
-fn listed(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn sorted_entries(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     paths.sort();
     Ok(paths)
 }
 
-fn below(path: PathBuf, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+fn collect_files(path: PathBuf, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     if !path.is_dir() {
         files.push(path);
         return Ok(());
     }
-    listed(&path)?.into_iter().try_for_each(|path| below(path, files))
+    sorted_entries(&path)?.into_iter().try_for_each(|path| collect_files(path, files))
 }

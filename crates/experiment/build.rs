@@ -6,11 +6,11 @@ use std::path::Path;
 
 fn main() {
     for name in ["suite", "net"] {
-        embed(name);
+        embed_designs(name);
     }
 }
 
-fn embed(name: &str) {
+fn embed_designs(name: &str) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name);
     println!("cargo::rerun-if-changed={}", directory.display());
     let entries = std::fs::read_dir(&directory).expect("the directory is there");

@@ -16,11 +16,11 @@ fn main() {
     match compile::compile(Path::new("."), &machine, &[], &object) {
         Ok(true) => {}
         Ok(false) => fs::write(&object, []).expect("OUT_DIR can be written to"),
-        Err(why) => fail(&why),
+        Err(why) => exit_with_error(&why),
     }
 }
 
-fn fail(why: &str) -> ! {
+fn exit_with_error(why: &str) -> ! {
     for line in why.lines() {
         println!("cargo::error={line}");
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// For both processors.
-const FLAGS: [&str; 10] = [
+const COMMON_FLAGS: [&str; 10] = [
     "-O2",
     "-g0",
     "-fPIC",
@@ -42,38 +42,38 @@ fn machine_flags(machine: &str) -> Option<&'static [&'static str]> {
 pub fn compiler(machine: &str) -> Option<Command> {
     let machine_flags = machine_flags(machine)?;
     let mut command = Command::new(env::var_os("CLANG").unwrap_or_else(|| "clang".into()));
-    command.args(FLAGS).args(machine_flags);
+    command.args(COMMON_FLAGS).args(machine_flags);
     Some(command)
 }
 
 /// Compiles `object/inside.c` of the crate in that directory for a processor, as named by cargo, into a file. Returns `false` if there is
 /// no object for that processor.
-pub fn compile(room: &Path, machine: &str, more: &[&str], to: &Path) -> Result<bool, String> {
+pub fn compile(crate_directory: &Path, machine: &str, extra_flags: &[&str], output: &Path) -> Result<bool, String> {
     let Some(mut command) = compiler(machine) else { return Ok(false) };
-    command.args(more);
+    command.args(extra_flags);
     // Exceptions and cancellation pass through its functions on the way from a callback to the program.
     command.args(["-fasynchronous-unwind-tables", "-fexceptions"]);
-    let source = room.join("object/inside.c");
+    let source = crate_directory.join("object/inside.c");
     if machine == env::consts::ARCH {
         command.args(["-nostdlib", "-shared", "-Wl,-z,now,-z,noexecstack,--build-id=none,-soname,fathom-inside.so"]);
-        return run(command.arg(source).arg("-o").arg(to)).map(|()| true);
+        return run(command.arg(source).arg("-o").arg(output)).map(|()| true);
     }
-    let part = to.with_extension("o");
+    let part = output.with_extension("o");
     run(command.arg("-c").arg(source).arg("-o").arg(&part))?;
     let mut link = linker()?;
     // The recorder refuses other page sizes, so the file need not be laid out for them.
     link.args(["-shared", "-z", "now", "-z", "noexecstack", "-z", "max-page-size=4096", "--eh-frame-hdr"]);
-    run(link.args(["--build-id=none", "-soname", "fathom-inside.so"]).arg(&part).arg("-o").arg(to)).map(|()| true)
+    run(link.args(["--build-id=none", "-soname", "fathom-inside.so"]).arg(&part).arg("-o").arg(output)).map(|()| true)
 }
 
 /// Returns a linker for any processor.
 pub fn linker() -> Result<Command, String> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let asked = Command::new(rustc).args(["--print", "target-libdir"]).output();
-    let libraries = asked.ok().filter(|out| out.status.success()).map(|out| out.stdout).unwrap_or_default();
-    let beside = PathBuf::from(String::from_utf8_lossy(&libraries).trim()).join("../bin/rust-lld");
-    if beside.exists() {
-        let mut link = Command::new(beside);
+    let target_libdir = Command::new(rustc).args(["--print", "target-libdir"]).output();
+    let libraries = target_libdir.ok().filter(|out| out.status.success()).map(|out| out.stdout).unwrap_or_default();
+    let rust_lld = PathBuf::from(String::from_utf8_lossy(&libraries).trim()).join("../bin/rust-lld");
+    if rust_lld.exists() {
+        let mut link = Command::new(rust_lld);
         link.args(["-flavor", "gnu"]);
         return Ok(link);
     }

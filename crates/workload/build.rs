@@ -18,7 +18,7 @@ use std::process::{Command, exit};
 use std::{env, fs};
 
 /// Level, optimisation for `cc`, further flags.
-const LEVELS: [(&str, &str, &[&str]); 4] = [
+const OPTIMIZATION_LEVELS: [(&str, &str, &[&str]); 4] = [
     ("O0", "0", &["-ffp-contract=off"]),
     ("O2", "2", &["-ffp-contract=off"]),
     ("O3", "3", &["-ffp-contract=off"]),
@@ -27,16 +27,16 @@ const LEVELS: [(&str, &str, &[&str]); 4] = [
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
-    kernels(&out);
-    jar(&out);
-    pragmas(&out);
+    build_kernels(&out);
+    build_jar(&out);
+    build_pragmas(&out);
     println!("cargo::rustc-env=FATHOM_OPT_LEVEL={}", env::var("OPT_LEVEL").expect("set by cargo"));
-    println!("cargo::rustc-env=FATHOM_RUSTC={}", rustc());
+    println!("cargo::rustc-env=FATHOM_RUSTC={}", rustc_version());
 }
 
 /// The object that `fathom fix` preloads: shared, and without a libc of its own, since it is loaded into programs with any libc. It
 /// exists only for x86-64; for other processors there is an empty file in its place.
-fn pragmas(out: &Path) {
+fn build_pragmas(out: &Path) {
     let source = Path::new("pragmas/pragmas.c");
     println!("cargo::rerun-if-changed={}", source.display());
     println!("cargo::rerun-if-env-changed=CLANG");
@@ -60,12 +60,12 @@ fn pragmas(out: &Path) {
     }
 }
 
-fn kernels(out: &Path) {
+fn build_kernels(out: &Path) {
     let sources = Path::new("src/cpu/c");
     println!("cargo::rerun-if-changed={}", sources.display());
     let mut objects = cc::Build::new();
     let mut table = String::from("&[\n");
-    for (level, optimisation, flags) in LEVELS {
+    for (level, optimisation, flags) in OPTIMIZATION_LEVELS {
         let mut build = cc::Build::new();
         build.file(sources.join("kernels.c")).define("LEVEL", level).opt_level_str(optimisation).debug(false);
         // sqrt() as an instruction: the library's function only adds an errno that is never read.
@@ -77,7 +77,7 @@ fn kernels(out: &Path) {
         let directory = out.join(level);
         fs::create_dir_all(&directory).unwrap_or_else(|e| fail(&format!("{}: {e}", directory.display())));
         for object in build.out_dir(&directory).compile_intermediates() {
-            let recorded = recorded(&object);
+            let recorded = recorded_flags(&object);
             table.push_str(&format!("({level:?}, {recorded:?}),\n"));
             objects.object(object);
         }
@@ -88,7 +88,7 @@ fn kernels(out: &Path) {
 }
 
 /// The flags that the compiler wrote into the object, without words that name files of the build machine.
-fn recorded(object: &Path) -> String {
+fn recorded_flags(object: &Path) -> String {
     let bytes = fs::read(object).unwrap_or_else(|e| fail(&format!("{}: {e}", object.display())));
     let file = object::File::parse(&*bytes).unwrap_or_else(|e| fail(&format!("{}: {e}", object.display())));
     let section = file.section_by_name(".GCC.command.line");
@@ -102,7 +102,7 @@ fn recorded(object: &Path) -> String {
     flags.join(" ")
 }
 
-fn jar(out: &Path) {
+fn build_jar(out: &Path) {
     let java = Path::new("../../java");
     println!("cargo::rerun-if-changed={}", java.join("build").display());
     println!("cargo::rerun-if-changed={}", java.join("src").display());
@@ -123,7 +123,7 @@ fn jar(out: &Path) {
     }
 }
 
-fn rustc() -> String {
+fn rustc_version() -> String {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("--version").output();
     output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string()).unwrap_or_default()

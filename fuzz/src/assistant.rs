@@ -1,10 +1,10 @@
 //! What an assistant's client sends to `fathom mcp`, and what an archive puts into its answers.
 
 use mcp::fit;
-use mcp::protocol::{self, Wants};
+use mcp::protocol::{self, Action};
 use serde_json::{Value, json};
 
-pub fn lines() -> Vec<Vec<u8>> {
+pub fn line_seeds() -> Vec<Vec<u8>> {
     let lines = [
         json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}),
         json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
@@ -19,11 +19,11 @@ pub fn lines() -> Vec<Vec<u8>> {
 }
 
 /// A line is answered once and under its own id, or not at all; whatever it holds fits into a budget, of which a larger one cuts nothing.
-pub fn line(bytes: &[u8]) {
+pub fn check_line(bytes: &[u8]) {
     let line = String::from_utf8_lossy(bytes);
     let message = serde_json::from_str::<Value>(&line).ok();
-    match protocol::read(&line, &json!([]), "") {
-        Wants::Answer(answer) => {
+    match protocol::parse_line(&line, &json!([]), "") {
+        Action::Answer(answer) => {
             assert_eq!(answer["jsonrpc"], "2.0");
             assert!(answer.get("result").is_some() != answer.get("error").is_some(), "{answer}");
             // An id that is no id cannot be returned.
@@ -31,8 +31,8 @@ pub fn line(bytes: &[u8]) {
                 message.as_ref().and_then(|message| message.get("id")).filter(|id| id.is_string() || id.is_number());
             assert_eq!(answer["id"], *id.unwrap_or(&Value::Null));
         }
-        Wants::Tool(id, _) => assert!(id.is_string() || id.is_number(), "{id}"),
-        Wants::Cancel(_) | Wants::Nothing => {}
+        Action::Tool(id, _) => assert!(id.is_string() || id.is_number(), "{id}"),
+        Action::Cancel(_) | Action::Nothing => {}
     }
     let Some(message) = message else { return };
     let size = |value: &Value| value.to_string().chars().count();

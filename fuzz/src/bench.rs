@@ -1,17 +1,17 @@
 //! What a benchmark reads: the log of its runs, the designs of others, and what a Web server says.
 
 use analysis::bench::results::Bench;
-use analysis::bench::{self, Penalty, Tables, Why, comparable, compare, compared, plan, show};
+use analysis::bench::{self, Penalty, Tables, Why, comparability, compare, compare_text, plan, show};
 use archive::Runs;
 use archive::runs::{Entry, Run};
 use experiment::{Choices, Design, Workload, expand};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use std::collections::BTreeMap;
 use std::path::Path;
-use workload::http::{Malformed, Response};
+use workload::http::{MalformedResponse, Response};
 
 /// A log of two cells with three processes each, and one that failed.
-pub fn logs() -> Vec<Vec<u8>> {
+pub fn log_seeds() -> Vec<Vec<u8>> {
     let design = DesignRow {
         id: 0,
         name: "w".into(),
@@ -82,7 +82,7 @@ pub fn logs() -> Vec<Vec<u8>> {
 }
 
 /// A log that is read refers to nothing that is not there, and everything that is made of it can be shown.
-pub fn log(bytes: &[u8]) {
+pub fn check_log(bytes: &[u8]) {
     let runs = match Runs::parse(&mut &bytes[..], Path::new("b.fathom/runs.jsonl")) {
         // What is whole is used, whatever else was in it.
         Ok((runs, _)) => runs,
@@ -108,11 +108,11 @@ pub fn log(bytes: &[u8]) {
     let hidden = |text: &str| text.chars().all(|c| c == '\n' || !c.is_control());
     assert!(hidden(&show::text(&shown)) && hidden(&show::markdown(&shown)));
     let bench = Bench { name: "b".into(), tables, ..Bench::default() };
-    assert!(hidden(&compared::text(&compare::archives(&bench, &bench, &comparable::Rules::default()))));
+    assert!(hidden(&compare_text::text(&compare::compare_archives(&bench, &bench, &comparability::Rules::default()))));
     assert!(hidden(&plan::text(&plan::plan(&bench, 0.02, 0.03), 0.02, 0.03)));
 }
 
-pub fn designs() -> Vec<Vec<u8>> {
+pub fn design_seeds() -> Vec<Vec<u8>> {
     let all = [
         include_bytes!("../../experiments/peers/himeno.toml").to_vec(),
         include_bytes!("../../experiments/peers/insert-wal.toml").to_vec(),
@@ -122,7 +122,7 @@ pub fn designs() -> Vec<Vec<u8>> {
 }
 
 /// A comparison that is taken can be run: it has its baseline, every cell a command, and it is read again from an archive.
-pub fn design(bytes: &[u8]) {
+pub fn check_design(bytes: &[u8]) {
     match Design::parse("d.toml", &String::from_utf8_lossy(bytes)) {
         Ok(design) => {
             assert!(design.cells.iter().any(|c| Some(&c.name) == design.baseline.as_ref()));
@@ -134,7 +134,7 @@ pub fn design(bytes: &[u8]) {
     }
 }
 
-pub fn workloads() -> Vec<Vec<u8>> {
+pub fn workload_seeds() -> Vec<Vec<u8>> {
     let all = [
         include_bytes!("../../experiments/suite/random.toml").to_vec(),
         include_bytes!("../../experiments/suite/himeno.toml").to_vec(),
@@ -144,7 +144,7 @@ pub fn workloads() -> Vec<Vec<u8>> {
 }
 
 /// A workload that is taken becomes a design whose cells all have names of their own, or an error that says why not.
-pub fn workload(bytes: &[u8]) {
+pub fn check_workload(bytes: &[u8]) {
     let workload = match Workload::parse("w.toml", &String::from_utf8_lossy(bytes)) {
         Ok(workload) => workload,
         Err(e) => return assert!(e.to_string().contains("w.toml"), "{e}"),
@@ -162,7 +162,7 @@ pub fn workload(bytes: &[u8]) {
     }
 }
 
-pub fn responses() -> Vec<Vec<u8>> {
+pub fn response_seeds() -> Vec<Vec<u8>> {
     [
         &b"\x30HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP"[..],
         b"\x40HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\nA: b\r\n\r\n",
@@ -174,9 +174,9 @@ pub fn responses() -> Vec<Vec<u8>> {
 }
 
 /// However a response comes in pieces, it says the same, and its body is no longer than what came. The first byte cuts.
-pub fn response(bytes: &[u8]) {
+pub fn check_response(bytes: &[u8]) {
     let Some((&cut, bytes)) = bytes.split_first() else { return };
-    let read = |cut: usize| -> Result<(u16, bool, Vec<u8>, usize), Malformed> {
+    let read = |cut: usize| -> Result<(u16, bool, Vec<u8>, usize), MalformedResponse> {
         let (mut response, mut body, mut waiting) = (Response::default(), Vec::new(), Vec::new());
         for piece in [&bytes[..cut], &bytes[cut..]] {
             waiting.extend_from_slice(piece);

@@ -5,31 +5,31 @@
 //! on itself, a mount on nothing, and a number to be a word.
 
 use capture::launch::User;
-use capture::sqlite::find::{Libraries, mappings};
-use device::{DiskStat, Disks, Look, Reader, Readings};
+use capture::sqlite::find::{Libraries, parse_mappings};
+use device::{CpuSample, DiskStat, Disks, Reader, Readings};
 use model::Dev;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The devices of the crate's own tests, and the line that names a file of theirs.
-const FIXTURES: &str = "../crates/device/tests/fixtures";
-const NEXT: &str = "@@ ";
+const FIXTURES_DIRECTORY: &str = "../crates/device/tests/fixtures";
+const FILE_MARK: &str = "@@ ";
 
-fn take(root: &Path, directory: &Path, out: &mut Vec<u8>) {
+fn take_files(root: &Path, directory: &Path, out: &mut Vec<u8>) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     let mut paths: Vec<_> = entries.flatten().map(|e| e.path()).collect();
     paths.sort();
     for path in paths {
         if path.is_dir() {
-            take(root, &path, out);
+            take_files(root, &path, out);
         } else if let (Ok(inside), Ok(text)) = (path.strip_prefix(root), std::fs::read(&path)) {
-            out.extend(format!("{NEXT}/{}\n", inside.display()).bytes().chain(text).chain([b'\n']));
+            out.extend(format!("{FILE_MARK}/{}\n", inside.display()).bytes().chain(text).chain([b'\n']));
         }
     }
 }
 
-pub fn devices() -> Vec<Vec<u8>> {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURES);
+pub fn device_seeds() -> Vec<Vec<u8>> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURES_DIRECTORY);
     let all: Vec<Vec<u8>> = [
         "laptop",
         "phone",
@@ -41,7 +41,7 @@ pub fn devices() -> Vec<Vec<u8>> {
     .iter()
     .map(|name| {
         let (root, mut out) = (fixtures.join(name), Vec::new());
-        take(&root, &root, &mut out);
+        take_files(&root, &root, &mut out);
         out
     })
     .collect();
@@ -57,7 +57,7 @@ impl FakeFiles {
         let mut files: BTreeMap<String, String> = BTreeMap::new();
         let mut path = String::new();
         for line in text.lines() {
-            if let Some(next) = line.strip_prefix(NEXT) {
+            if let Some(next) = line.strip_prefix(FILE_MARK) {
                 next.clone_into(&mut path);
                 continue;
             }
@@ -99,7 +99,7 @@ impl Reader for FakeFiles {
 }
 
 /// A fact is known, or it is said why not. A mount holds its path. A stack of disks ends, and has each disk once.
-pub fn facts(bytes: &[u8]) {
+pub fn check_facts(bytes: &[u8]) {
     let files = FakeFiles::new(bytes);
     for path in ["/", "/data", "/home/somebody/a.db", ""] {
         for (name, fact) in device::collect(&files, Some(path)) {
@@ -110,12 +110,12 @@ pub fn facts(bytes: &[u8]) {
         }
     }
     device::versions(&files);
-    let about = device::about(&files);
+    let about = device::all_facts(&files);
     for (name, fact) in &about {
         assert!(fact.value.is_some() != fact.unknown.is_some(), "{name}: {fact:?}");
     }
     assert!(device::check::abilities(&about).iter().all(|ability| !ability.why.is_empty()));
-    let readings = Readings::now(&files, &Look::now(&files));
+    let readings = Readings::now(&files, &CpuSample::now(&files));
     assert!(readings.busy_cpus.is_err(), "no tick can have passed");
     let Ok(disks) = Disks::read(&files) else { return };
     for (dev, disk) in &disks.all {
@@ -131,7 +131,7 @@ pub fn facts(bytes: &[u8]) {
     assert_eq!(disks.rows(None).len(), disks.all.len());
 }
 
-pub fn maps() -> Vec<Vec<u8>> {
+pub fn map_seeds() -> Vec<Vec<u8>> {
     vec![
         b"7f0000000000-7f0000001000 r--p 00000000 fe:00 42                         /usr/lib/libsqlite3.so.0.8.6\n\
           7f0000001000-7f0000002000 r-xp 00001000 fe:00 42                         /usr/lib/libsqlite3.so.0.8.6\n\
@@ -142,14 +142,14 @@ pub fn maps() -> Vec<Vec<u8>> {
 }
 
 /// What is named is code of a file, by an absolute path.
-pub fn mapped(bytes: &[u8]) {
+pub fn check_maps(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    for mapping in mappings(&text) {
+    for mapping in parse_mappings(&text) {
         assert!(mapping.inode != 0 && mapping.path.starts_with('/') && !mapping.path.contains('\n'));
     }
 }
 
-pub fn passwords() -> Vec<Vec<u8>> {
+pub fn passwd_seeds() -> Vec<Vec<u8>> {
     vec![
         b"root:x:0:0:root:/root:/bin/bash\nme:x:1000:1000:Me,,,:/home/me:/bin/zsh\n\0sudo:x:27:me,you\nme:x:1000:\nvideo:x:44:me\n"
             .to_vec(),
@@ -157,7 +157,7 @@ pub fn passwords() -> Vec<Vec<u8>> {
 }
 
 /// /etc/passwd and /etc/group, a zero between them. Whatever they say, the numbers stay those that were requested.
-pub fn user(bytes: &[u8]) {
+pub fn check_user(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (passwd, group) = text.split_once('\0').unwrap_or((&text, ""));
     let user = User::from_files(1000, 1000, passwd, group);
@@ -166,7 +166,7 @@ pub fn user(bytes: &[u8]) {
     assert!(!user.name.contains([':', '\n']));
 }
 
-pub fn library_caches() -> Vec<Vec<u8>> {
+pub fn library_cache_seeds() -> Vec<Vec<u8>> {
     let mut small = b"glibc-ld.so.cache1.1".to_vec();
     small.extend(1_u32.to_le_bytes());
     small.resize(48 + 4, 0);
@@ -177,7 +177,7 @@ pub fn library_caches() -> Vec<Vec<u8>> {
 }
 
 /// What the loader's cache names is not larger than any path.
-pub fn library_cache(bytes: &[u8]) {
+pub fn check_library_cache(bytes: &[u8]) {
     for (name, path) in Libraries::parse_cache(bytes) {
         assert!(name.len() <= 4096 && path.len() <= 4096 && !name.contains('\0'));
     }

@@ -15,15 +15,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes of the disk that is served.
 const DISK_BYTES: u64 = 1 << 20;
 
-pub fn option(out: &mut Vec<u8>, option: u32, data: &[u8]) {
-    out.extend(wire::OPTION.to_be_bytes());
+pub fn push_option(out: &mut Vec<u8>, option: u32, data: &[u8]) {
+    out.extend(wire::OPTION_MAGIC.to_be_bytes());
     out.extend(option.to_be_bytes());
     out.extend((data.len() as u32).to_be_bytes());
     out.extend(data);
 }
 
-pub fn request(out: &mut Vec<u8>, command: u16, flags: u16, offset: u64, length: u32, payload: &[u8]) {
-    out.extend(wire::REQUEST.to_be_bytes());
+pub fn push_request(out: &mut Vec<u8>, command: u16, flags: u16, offset: u64, length: u32, payload: &[u8]) {
+    out.extend(wire::REQUEST_MAGIC.to_be_bytes());
     out.extend(flags.to_be_bytes());
     out.extend(command.to_be_bytes());
     out.extend(7_u64.to_be_bytes());
@@ -33,25 +33,25 @@ pub fn request(out: &mut Vec<u8>, command: u16, flags: u16, offset: u64, length:
 }
 
 /// Whole sessions: the old way and the new one, with every command.
-pub fn sessions() -> Vec<Vec<u8>> {
+pub fn session_seeds() -> Vec<Vec<u8>> {
     let mut commands = Vec::new();
-    request(&mut commands, wire::command::WRITE, wire::flag::FUA, 4096, 600, &[5; 600]);
-    request(&mut commands, wire::command::READ, wire::flag::DF, 4000, 1000, &[]);
+    push_request(&mut commands, wire::command::WRITE, wire::flag::FUA, 4096, 600, &[5; 600]);
+    push_request(&mut commands, wire::command::READ, wire::flag::DF, 4000, 1000, &[]);
     for command in [wire::command::TRIM, wire::command::CACHE, wire::command::WRITE_ZEROES, wire::command::BLOCK_STATUS]
     {
-        request(&mut commands, command, 0, 0, 1 << 19, &[]);
+        push_request(&mut commands, command, 0, 0, 1 << 19, &[]);
     }
-    request(&mut commands, wire::command::FLUSH, 0, 0, 0, &[]);
-    request(&mut commands, wire::command::DISCONNECT, 0, 0, 0, &[]);
+    push_request(&mut commands, wire::command::FLUSH, 0, 0, 0, &[]);
+    push_request(&mut commands, wire::command::DISCONNECT, 0, 0, 0, &[]);
     let flags = 3_u32.to_be_bytes().to_vec();
     let (mut old, mut new) = (flags.clone(), flags);
-    option(&mut old, wire::option::EXPORT_NAME, b"disk");
+    push_option(&mut old, wire::option::EXPORT_NAME, b"disk");
     old.extend(&commands);
-    option(&mut new, wire::option::LIST, &[]);
-    option(&mut new, wire::option::STRUCTURED_REPLY, &[]);
+    push_option(&mut new, wire::option::LIST, &[]);
+    push_option(&mut new, wire::option::STRUCTURED_REPLY, &[]);
     let context = [&4_u32.to_be_bytes()[..], b"disk", &1_u32.to_be_bytes(), &15_u32.to_be_bytes(), b"base:allocation"];
-    option(&mut new, wire::option::SET_META_CONTEXT, &context.concat());
-    option(&mut new, wire::option::GO, &[&4_u32.to_be_bytes()[..], b"disk", &[0, 1, 0, 3]].concat());
+    push_option(&mut new, wire::option::SET_META_CONTEXT, &context.concat());
+    push_option(&mut new, wire::option::GO, &[&4_u32.to_be_bytes()[..], b"disk", &[0, 1, 0, 3]].concat());
     new.extend(commands);
     vec![old, new]
 }
@@ -88,35 +88,36 @@ impl AsyncWrite for ScriptedStream<'_> {
 }
 
 thread_local! {
-    static RUNTIME: tokio::runtime::Runtime =
+    static TOKIO_RUNTIME: tokio::runtime::Runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime needs only memory");
 }
 
 /// Whatever a client says, the session ends when it has said it, and does not panic.
-pub fn session(bytes: &[u8]) {
+pub fn check_session(bytes: &[u8]) {
     // How it ends is the client's affair.
-    drop(serve(bytes));
+    drop(serve_client(bytes));
 }
 
 /// How the session of a client ends, and what it received.
-pub fn serve(says: &[u8]) -> (Result<(), nbd::Failure>, Vec<u8>) {
+pub fn serve_client(says: &[u8]) -> (Result<(), nbd::Failure>, Vec<u8>) {
     let exports = Single { name: "disk".into(), export: Memory::new(DISK_BYTES) };
     let mut client = ScriptedStream { says, received: Vec::new() };
-    let ended = RUNTIME.with(|runtime| runtime.block_on(nbd::serve(&mut client, &exports, &Tls::Off)));
+    let ended = TOKIO_RUNTIME.with(|runtime| runtime.block_on(nbd::serve(&mut client, &exports, &Tls::Off)));
     (ended, client.received)
 }
 
 /// Blocks of the stores that are changed.
-const BLOCKS: u64 = 8;
+const BLOCK_COUNT: u64 = 8;
 
 /// A store that was closed in order, and one that was not.
-pub fn stores() -> Vec<Vec<u8>> {
+pub fn store_seeds() -> Vec<Vec<u8>> {
     let directory = tempfile::tempdir().expect("a directory");
     [true, false]
         .into_iter()
         .map(|close| {
             let path = directory.path().join(close.to_string());
-            let store = Store::format(&path, Some(BLOCKS * BLOCK_BYTES), "n".into(), false).expect("there is room");
+            let store =
+                Store::format(&path, Some(BLOCK_COUNT * BLOCK_BYTES), "n".into(), false).expect("there is room");
             let place = StorePosition { index: 0, count: 1, stripe_bytes: 0 };
             let claim = Claim {
                 epoch: 1,
@@ -140,35 +141,35 @@ pub fn stores() -> Vec<Vec<u8>> {
 }
 
 /// A store that opens, whatever was done to it, gives only blocks that its table vouches for, and takes new ones.
-pub fn store(bytes: &[u8]) {
+pub fn check_store(bytes: &[u8]) {
     thread_local! {
-        static FILE: tempfile::NamedTempFile = tempfile::NamedTempFile::new().expect("a file");
+        static IMAGE_FILE: tempfile::NamedTempFile = tempfile::NamedTempFile::new().expect("a file");
     }
-    FILE.with(|file| {
+    IMAGE_FILE.with(|file| {
         for mended in [false, true] {
             let mut image = bytes.to_vec();
             if mended {
-                mend(&mut image);
+                mend_sums(&mut image);
             }
             let mut to = file.as_file();
             let written = to.set_len(0).and_then(|()| to.rewind()).and_then(|()| to.write_all(&image));
             assert!(written.is_ok(), "the file cannot be written");
-            look(file.path(), &image);
+            check_store_content(file.path(), &image);
         }
     });
 }
 
 /// Makes the headers' sums right, for else they would hide all that is behind them.
-fn mend(image: &mut [u8]) {
-    const HEADER: usize = BLOCK_BYTES as usize;
+fn mend_sums(image: &mut [u8]) {
+    const HEADER_BYTES: usize = BLOCK_BYTES as usize;
     for nth in [1, 2] {
-        let Some(begin) = image.len().checked_sub(nth * HEADER) else { return };
-        let (text, sum) = image[begin..begin + HEADER].split_at_mut(HEADER - 4);
+        let Some(begin) = image.len().checked_sub(nth * HEADER_BYTES) else { return };
+        let (text, sum) = image[begin..begin + HEADER_BYTES].split_at_mut(HEADER_BYTES - 4);
         sum.copy_from_slice(&crc32c(text).to_le_bytes());
     }
 }
 
-fn look(path: &Path, image: &[u8]) {
+fn check_store_content(path: &Path, image: &[u8]) {
     let Ok(store) = Store::open(path) else { return };
     let size = store.size_bytes();
     // After an unclean end the data of marked regions count, and so do those where a machine that was started anew may have lost something.

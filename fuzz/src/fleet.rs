@@ -1,10 +1,10 @@
 //! A fleet's own files: what it is, its commits and checkpoints. They lie in a store that others write to.
 
-use ::fleet::commits::{Commit, DataFile, FORMAT, Info, State, VERSION, is_data_path};
+use ::fleet::commits::{Commit, DataFile, FORMAT_NAME, FORMAT_VERSION, FleetInfo, State, is_data_path};
 use ::fleet::plan;
 use serde_json::json;
 
-pub fn commits() -> Vec<Vec<u8>> {
+pub fn commit_seeds() -> Vec<Vec<u8>> {
     let file = |name: &str| DataFile {
         path: format!("spans/date=2026-11-25/part-{name}.parquet"),
         table: "spans".into(),
@@ -14,12 +14,16 @@ pub fn commits() -> Vec<Vec<u8>> {
         table_version: 3,
         sum: 1,
     };
-    let first =
-        Commit { version: VERSION, add: vec![file("a"), file("b")], runs: vec!["1".into()], ..Commit::default() };
+    let first = Commit {
+        version: FORMAT_VERSION,
+        add: vec![file("a"), file("b")],
+        runs: vec!["1".into()],
+        ..Commit::default()
+    };
     let merge = Commit { add: vec![file("c")], remove: vec![file("a").path, file("b").path], ..first.clone() };
     let merge = Commit { runs: vec![], ..merge };
     let info = json!({
-        "format": FORMAT, "version": VERSION, "made_by": "Fathom", "created_unix_ns": 1, "keep_raw": false, "salt": "s",
+        "format": FORMAT_NAME, "version": FORMAT_VERSION, "made_by": "Fathom", "created_unix_ns": 1, "keep_raw": false, "salt": "s",
         "private": {"commands": "hash", "paths": "drop", "sql": "keep"}, "file_bytes": 134_217_728,
     });
     let lines = [json!(first), json!(merge), json!(State::default().to_checkpoint()), info];
@@ -28,11 +32,11 @@ pub fn commits() -> Vec<Vec<u8>> {
 
 /// Each line is tried as each kind of file. What a commit brings in stays below the fleet's directory, is there once, and survives a
 /// checkpoint; what is merged belongs to the fleet.
-pub fn commit(bytes: &[u8]) {
+pub fn check_commit(bytes: &[u8]) {
     let mut state = State::default();
     for line in bytes.split(|&byte| byte == b'\n') {
         // Either is an answer.
-        let _ = Info::parse(line);
+        let _ = FleetInfo::parse(line);
         if let Ok(checkpoint) = serde_json::from_slice(line)
             && let Ok(read) = State::from_checkpoint(checkpoint)
         {
@@ -48,7 +52,7 @@ pub fn commit(bytes: &[u8]) {
     assert!(state.files.iter().all(|(path, file)| is_data_path(path) && *path == file.path && !path.contains("..")));
     assert_eq!(State::from_checkpoint(state.to_checkpoint()).as_ref(), Ok(&state));
     let mut seen = std::collections::HashSet::new();
-    for merge in plan::merges(&state, 1000, 2) {
+    for merge in plan::plan_merges(&state, 1000, 2) {
         assert!(merge.files.iter().all(|file| state.files.contains_key(&file.path) && seen.insert(file.path.clone())));
     }
 }

@@ -1,12 +1,12 @@
 //! Foreign traces: trace.dat files, and pages of ftrace, from bytes to the linker's events.
 
 use formats::ftrace::calls::Machine;
+use formats::ftrace::content::{ReadError, TraceContent};
 use formats::ftrace::decoder::{Decoder, Kind};
 use formats::ftrace::format::Format;
-use formats::ftrace::gathered::{Gathered, Refused};
 use formats::ftrace::merge::Clock;
 use formats::ftrace::page::Layout;
-use formats::ftrace::run::{self, Part};
+use formats::ftrace::run::{self, TraceBuffer};
 use formats::ftrace::text;
 use formats::ftrace::translate::TraceContext;
 use formats::perfetto::wire::Encode as _;
@@ -15,9 +15,9 @@ use formats::{blktrace, perfetto};
 use model::Event;
 use std::borrow::Cow;
 
-const HEADER: &str = "field: u64 timestamp;offset:0;size:8;signed:0;\nfield: local_t commit;offset:8;size:8;signed:1;\n\
+const PAGE_HEADER_FORMAT: &str = "field: u64 timestamp;offset:0;size:8;signed:0;\nfield: local_t commit;offset:8;size:8;signed:1;\n\
     field: char data;offset:16;size:4080;signed:0;\n";
-const PAGE: usize = 4096;
+const PAGE_BYTES: usize = 4096;
 
 fn trace_context() -> TraceContext {
     TraceContext {
@@ -33,7 +33,7 @@ fn trace_context() -> TraceContext {
 }
 
 /// Every kind of event, each with all its fields one after the other: numbers of eight bytes, a text of sixteen.
-fn formats() -> Vec<Format> {
+fn event_formats() -> Vec<Format> {
     let of = |(id, kind): (usize, &Kind)| {
         let mut text = format!(
             "name: {}\nID: {}\nfield:unsigned short common_type;offset:0;size:2;signed:0;\n\
@@ -60,7 +60,7 @@ fn formats() -> Vec<Format> {
 type Line = (Kind, u32, &'static [u64], &'static str);
 
 /// What a write, its fsync, the commit and its flushes leave.
-const STORY: &[Line] = &[
+const STORY_LINES: &[Line] = &[
     (Kind::NewTask, 1, &[10, 0], "app"),
     (Kind::Step, 10, &[7], "INSERT"),
     (Kind::SysEnter, 10, &[257, 0, 0, 2, 0, 0, 0], ""),
@@ -102,9 +102,9 @@ const STORY: &[Line] = &[
     (Kind::Exit, 10, &[10], "app"),
 ];
 
-fn page() -> Vec<u8> {
+fn make_page() -> Vec<u8> {
     let mut data = Vec::new();
-    for (kind, tid, numbers, text) in STORY {
+    for (kind, tid, numbers, text) in STORY_LINES {
         let id = Kind::ALL.iter().position(|k| k == kind).unwrap_or_default() as u16 + 1;
         let mut event = [&id.to_le_bytes()[..], &[0, 0], &tid.to_le_bytes()].concat();
         numbers.iter().for_each(|n| event.extend(n.to_le_bytes()));
@@ -117,31 +117,40 @@ fn page() -> Vec<u8> {
         data.extend(event);
     }
     let mut page = [&1000u64.to_le_bytes()[..], &(data.len() as u64).to_le_bytes(), &data].concat();
-    assert!(page.len() <= PAGE, "the story is longer than a page");
-    page.resize(PAGE, 0);
+    assert!(page.len() <= PAGE_BYTES, "the story is longer than a page");
+    page.resize(PAGE_BYTES, 0);
     page
 }
 
-pub fn pages() -> Vec<Vec<u8>> {
-    let layout = Layout::parse(HEADER, PAGE, false).expect("a sound header");
+pub fn page_seeds() -> Vec<Vec<u8>> {
+    let layout = Layout::parse(PAGE_HEADER_FORMAT, PAGE_BYTES, false).expect("a sound header");
     let mut kinds = 0;
-    let summary = translate(&page(), layout, &mut |_| kinds += 1);
-    assert_eq!(summary.taken.values().sum::<u64>(), STORY.len() as u64, "an event of the story is not understood");
+    let summary = translate_pages(&make_page(), layout, &mut |_| kinds += 1);
+    assert_eq!(
+        summary.taken.values().sum::<u64>(),
+        STORY_LINES.len() as u64,
+        "an event of the story is not understood"
+    );
     assert!(kinds > 20, "the story becomes {kinds} events");
-    vec![page(), [page(), page()].concat()]
+    vec![make_page(), [make_page(), make_page()].concat()]
 }
 
-fn translate(bytes: &[u8], layout: Layout, sink: &mut dyn FnMut(&Event)) -> run::Summary {
-    let decoder = Decoder::new(layout, &formats());
-    let half = (bytes.len() / 2).next_multiple_of(PAGE).min(bytes.len());
+fn translate_pages(bytes: &[u8], layout: Layout, sink: &mut dyn FnMut(&Event)) -> run::Summary {
+    let decoder = Decoder::new(layout, &event_formats());
+    let half = (bytes.len() / 2).next_multiple_of(PAGE_BYTES).min(bytes.len());
     let cpus = vec![(0, Cow::Borrowed(&bytes[..half])), (1, Cow::Borrowed(&bytes[half..]))];
-    run::run(&[Part { decoder, layout, clock: Clock::NS, cpus, cut: 0 }], &trace_context(), &[], sink)
+    run::translate_buffers(
+        &[TraceBuffer { decoder, layout, clock: Clock::NS, cpus, cut: 0 }],
+        &trace_context(),
+        &[],
+        sink,
+    )
 }
 
 /// Whatever the pages hold becomes events that go through the log unchanged.
-pub fn ftrace(bytes: &[u8]) {
-    let Some(layout) = Layout::parse(HEADER, PAGE, false) else { return };
-    translate(bytes, layout, &mut |event| {
+pub fn check_pages(bytes: &[u8]) {
+    let Some(layout) = Layout::parse(PAGE_HEADER_FORMAT, PAGE_BYTES, false) else { return };
+    translate_pages(bytes, layout, &mut |event| {
         // The length of a text is known when it is stored.
         let (mut stored, mut again) = (Vec::new(), Vec::new());
         event.encode(&mut stored);
@@ -153,10 +162,12 @@ pub fn ftrace(bytes: &[u8]) {
 }
 
 /// As trace-cmd writes version 6, around the same pages.
-pub fn files() -> Vec<Vec<u8>> {
+pub fn trace_dat_seeds() -> Vec<Vec<u8>> {
     let sized = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
     let mut file = [&b"\x17\x08\x44tracing6\0\0\x08"[..], &4096u32.to_le_bytes()].concat();
-    file.extend([b"header_page\0".to_vec(), sized(HEADER), b"header_event\0".to_vec(), sized("x")].concat());
+    file.extend(
+        [b"header_page\0".to_vec(), sized(PAGE_HEADER_FORMAT), b"header_event\0".to_vec(), sized("x")].concat(),
+    );
     file.extend(0u32.to_le_bytes());
     file.extend([&1u32.to_le_bytes()[..], b"block\0", &1u32.to_le_bytes()].concat());
     file.extend(sized(
@@ -169,30 +180,30 @@ pub fn files() -> Vec<Vec<u8>> {
     file.extend([&b"options  \0"[..], &4u16.to_le_bytes(), &6u32.to_le_bytes(), b"[boot]", &[0, 0]].concat());
     file.extend(b"flyrecord\0");
     let data = file.len() + 16 + 14;
-    file.extend([(data as u64).to_le_bytes(), (PAGE as u64).to_le_bytes()].concat());
+    file.extend([(data as u64).to_le_bytes(), (PAGE_BYTES as u64).to_le_bytes()].concat());
     file.extend(sized("[boot]"));
-    file.extend(page());
-    assert!(TraceDat::parse(&file).is_ok_and(|t| t.buffers[0].cpus[0].1.len() == PAGE), "the seed is not read");
+    file.extend(make_page());
+    assert!(TraceDat::parse(&file).is_ok_and(|t| t.buffers[0].cpus[0].1.len() == PAGE_BYTES), "the seed is not read");
     vec![file]
 }
 
 /// What is read of a file is translated too.
-pub fn trace_dat(bytes: &[u8]) {
+pub fn check_trace_dat(bytes: &[u8]) {
     let Ok(trace) = TraceDat::parse(bytes) else { return };
-    let Ok(parts) = run::parts(&trace) else { return };
-    run::run(&parts, &trace_context(), &trace.stats, &mut |_| ());
+    let Ok(parts) = run::trace_buffers(&trace) else { return };
+    run::translate_buffers(&parts, &trace_context(), &trace.stats, &mut |_| ());
 }
 
 /// What is gathered of a file goes the way of pages.
-fn gathered(read: Result<Gathered, Refused>) {
+fn check_gathered(read: Result<TraceContent, ReadError>) {
     if let Ok(trace) = read {
-        run::run_gathered(&trace, &trace_context(), &mut |_| ());
+        run::translate_content(&trace, &trace_context(), &mut |_| ());
     }
 }
 
 /// The head of tracefs's `trace`, lines of each form, and one of each kind of event.
-pub fn texts() -> Vec<Vec<u8>> {
-    const SAID: &[&str] = &[
+pub fn text_seeds() -> Vec<Vec<u8>> {
+    const EVENT_LINES: &[&str] = &[
         "sys_enter: NR 1 (3, 7f12, 200, 0, 0, 0)",
         "sys_exit: NR 1 = 512",
         "sched_switch: prev_comm=a b prev_pid=7 prev_prio=120 prev_state=R+ ==> next_comm=c next_pid=8 next_prio=120",
@@ -223,7 +234,7 @@ pub fn texts() -> Vec<Vec<u8>> {
         "print: tracing_mark_write: E",
     ];
     let mut text = String::from("# tracer: nop\n# entries-in-buffer/entries-written: 28/30   #P:2\n");
-    for (i, said) in SAID.iter().enumerate() {
+    for (i, said) in EVENT_LINES.iter().enumerate() {
         text += &match i % 3 {
             0 => format!("             app-7   (    7) [000] d..2.  5.{i:06}: {said}\n"),
             1 => format!("box:  a b-7   [001]     5.{i:06}000: {said}\n"),
@@ -237,15 +248,15 @@ pub fn texts() -> Vec<Vec<u8>> {
     vec![text.into_bytes()]
 }
 
-pub fn text(bytes: &[u8]) {
+pub fn check_text(bytes: &[u8]) {
     text::is(bytes);
-    gathered(text::read(bytes));
+    check_gathered(text::read(bytes));
 }
 
 /// The story as blktrace's records, as far as it is about the disk.
-pub fn blktraces() -> Vec<Vec<u8>> {
+pub fn blktrace_seeds() -> Vec<Vec<u8>> {
     let mut file = Vec::new();
-    for (nth, (kind, tid, numbers, rwbs)) in STORY.iter().enumerate() {
+    for (nth, (kind, tid, numbers, rwbs)) in STORY_LINES.iter().enumerate() {
         let action = match kind {
             Kind::BioQueue => 1_u32,
             Kind::GetRequest => 4,
@@ -271,20 +282,20 @@ pub fn blktraces() -> Vec<Vec<u8>> {
     vec![file]
 }
 
-pub fn blktrace(bytes: &[u8]) {
+pub fn check_blktrace(bytes: &[u8]) {
     let (a, b) = bytes.split_at(bytes.len() / 2);
-    gathered(blktrace::read(&[a, b]));
-    gathered(blktrace::read(&[bytes]));
+    check_gathered(blktrace::read(&[a, b]));
+    check_gathered(blktrace::read(&[bytes]));
 }
 
 /// The story as Perfetto's generic events, as events that the trace describes, and in the dense form.
-pub fn bundles() -> Vec<Vec<u8>> {
+pub fn bundle_seeds() -> Vec<Vec<u8>> {
     let mut trace = Vec::new();
     trace.message(1, |packet| {
         packet.message(1, |bundle| {
             bundle.varint(1, 1);
             bundle.varint(3, 1);
-            for (nth, (kind, tid, numbers, text)) in STORY.iter().enumerate() {
+            for (nth, (kind, tid, numbers, text)) in STORY_LINES.iter().enumerate() {
                 bundle.message(2, |event| {
                     event.varint(1, nth as u64 * 1000);
                     event.varint(2, (*tid).into());
@@ -331,14 +342,14 @@ pub fn bundles() -> Vec<Vec<u8>> {
         packet.message(45, |system| system.message(1, |uname| uname.bytes(4, b"aarch64")));
     });
     let read = perfetto::ftrace::read(&trace).expect("the seed is no trace");
-    assert!(read.events.len() >= STORY.len() && read.damaged == 0, "the seed is not understood: {read:?}");
+    assert!(read.events.len() >= STORY_LINES.len() && read.damaged == 0, "the seed is not understood: {read:?}");
     vec![trace]
 }
 
-pub fn bundle(bytes: &[u8]) {
+pub fn check_bundle(bytes: &[u8]) {
     perfetto::ftrace::is(bytes);
-    gathered(perfetto::ftrace::read(bytes));
-    if let Ok(opened) = perfetto::ftrace::unzip(bytes) {
-        gathered(perfetto::ftrace::read(&opened));
+    check_gathered(perfetto::ftrace::read(bytes));
+    if let Ok(opened) = perfetto::ftrace::gunzip(bytes) {
+        check_gathered(perfetto::ftrace::read(&opened));
     }
 }

@@ -3,14 +3,14 @@
 use lab::scenario::{Scenario, find, shipped};
 
 /// The shipped scenarios, each with a line that is a setting.
-pub fn scenarios() -> Vec<Vec<u8>> {
+pub fn scenario_seeds() -> Vec<Vec<u8>> {
     let settings = ["sqlite.page_size=1024", "disk.log.bus=nvme", "workload.limit=90s", "record.backend=ftrace"];
     let texts = shipped().iter().zip(settings.iter().cycle());
     texts.map(|(entry, setting)| format!("{setting}\n{}", entry.text).into_bytes()).collect()
 }
 
 /// What is taken is written as a file that is the same scenario.
-pub fn scenario(bytes: &[u8]) {
+pub fn check_scenario(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (setting, file) = text.split_once('\n').unwrap_or(("", &text));
     // Settings behind a name, as `--device lab:` has them.

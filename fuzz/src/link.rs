@@ -1,12 +1,12 @@
 //! The linker, on any events in any order: one a line, in their text form, `kernel` at its end for a kernel thread's.
 
 use causal::text::Rows;
-use causal::{Below, Config, Stacked};
+use causal::{Backing, Config, StackedDisk};
 use model::{Event, Layer, Relation};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most of what the linker does, once: a write, its fsync, the commit, a merged request, a flush, a disk on a file.
-const STORY: &str = r#"@50 50/50 task what=1 text="jbd2/vda-8"
+const STORY_LINES: &str = r#"@50 50/50 task what=1 text="jbd2/vda-8"
 @90 10/10 statement stmt=7 start_ns=80 text="INSERT INTO t VALUES (?)"
 @100 10/10 op_begin key=7 depth=1
 @120 10/10 syscall start_ns=110 dev=5 ino=12 pos=4096 bytes=4096 result=4096 fs_start_ns=112 fs_end_ns=118 txn=5 handles=1 call=6 ctx=137
@@ -40,14 +40,14 @@ const STORY: &str = r#"@50 50/50 task what=1 text="jbd2/vda-8"
 @240 10/10 syscall start_ns=230 dev=9 ino=30 pos=-1 call=10 ctx=137
 "#;
 
-pub fn stories() -> Vec<Vec<u8>> {
+pub fn story_seeds() -> Vec<Vec<u8>> {
     let every: Vec<String> = crate::targets::every_event().iter().map(Event::to_text).collect();
     // A line that is not understood would be missing from every input.
-    STORY.lines().for_each(|line| assert!(event(line).is_some(), "{line}"));
-    vec![STORY.into(), (every.join("\n") + "\n").into_bytes()]
+    STORY_LINES.lines().for_each(|line| assert!(parse_event(line).is_some(), "{line}"));
+    vec![STORY_LINES.into(), (every.join("\n") + "\n").into_bytes()]
 }
 
-fn event(line: &str) -> Option<Event> {
+fn parse_event(line: &str) -> Option<Event> {
     let (line, kernel) = line.strip_suffix(" kernel").map_or((line, false), |rest| (rest, true));
     let mut event = Event::parse(line).ok()?;
     event.header.flags = kernel.into();
@@ -55,22 +55,22 @@ fn event(line: &str) -> Option<Event> {
 }
 
 /// Nothing is charged twice or not at all, nothing hangs in the air, no time is explained twice.
-pub fn link(bytes: &[u8]) {
+pub fn check_links(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let config = Config {
         with_statements: Some(BTreeSet::from([10])),
         horizon_ns: 50,
         tracer: Some(99),
         tracer_files: vec![(5, 99)],
-        stacked: vec![Stacked { disk: 7 << 20, below: Below::File { dev: 254 << 20, ino: 900 } }],
+        stacked: vec![StackedDisk { disk: 7 << 20, backing: Backing::File { dev: 254 << 20, ino: 900 } }],
         ..Config::default()
     };
-    let rows = causal::text::link(config, text.lines().filter_map(event));
-    charges(&rows);
-    times(&rows);
+    let rows = causal::text::link(config, text.lines().filter_map(parse_event));
+    assert_charges(&rows);
+    assert_times(&rows);
 }
 
-fn charges(rows: &Rows) {
+fn assert_charges(rows: &Rows) {
     let mut shares: BTreeMap<u64, f64> = BTreeMap::new();
     rows.causes.iter().for_each(|c| *shares.entry(c.command).or_default() += c.share);
     let tried: BTreeSet<u64> =
@@ -89,7 +89,7 @@ fn charges(rows: &Rows) {
     assert!(rows.links.iter().all(|l| ids.contains(&l.parent) && ids.contains(&l.child)), "a link hangs in the air");
 }
 
-fn times(rows: &Rows) {
+fn assert_times(rows: &Rows) {
     for operation in &rows.operations {
         let mut at = operation.start_ns;
         for slice in rows.slices.iter().filter(|s| s.operation == operation.id) {

@@ -12,10 +12,10 @@
 //! Input i of a seed is always the same, whatever the time. An input that fails is written to `fuzz/corpus/TARGET/`,
 //! from where it is tried first from then on. Exit 0: nothing failed; 1: something did; 2: bad usage.
 
-use fathom_fuzz::kept::{Kept, kept, pack};
-use fathom_fuzz::memory::{Limited, TRYING};
+use fathom_fuzz::kept::{KeptInput, kept_inputs, pack_files};
+use fathom_fuzz::memory::{CURRENT_INPUT, LimitedAllocator};
 use fathom_fuzz::mutate::{Random, mutate};
-use fathom_fuzz::{CANARY, TARGETS, Target, find};
+use fathom_fuzz::{CANARY_TARGET, TARGETS, Target, find};
 use std::any::Any;
 use std::io::Write;
 use std::panic::catch_unwind;
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 #[global_allocator]
-static MEMORY: Limited = Limited;
+static ALLOCATOR: LimitedAllocator = LimitedAllocator;
 
 /// How long, and from which number.
 #[derive(Clone, Copy)]
@@ -42,21 +42,25 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| ()));
     let done = match words[..] {
         ["list"] => {
-            TARGETS.iter().for_each(|t| say(t.name));
+            TARGETS.iter().for_each(|t| print_line(t.name));
             Some(true)
         }
-        ["try", name, file] => find(name).zip(std::fs::read(file).ok()).map(|(t, bytes)| fails(t, &bytes).is_none()),
-        ["seeds", name, to] => find(name).map(|t| written(t, Path::new(to))),
-        ["pack", name, from] => find(name).map(|t| packed(t, Path::new(from))),
-        ["run", name, ref options @ ..] => find(name).zip(limits(options)).map(|(t, limits)| fuzz(t, limits)),
-        ["smoke", ref options @ ..] => limits(options).map(smoke),
+        ["try", name, file] => {
+            find(name).zip(std::fs::read(file).ok()).map(|(t, bytes)| failure_of(t, &bytes).is_none())
+        }
+        ["seeds", name, to] => find(name).map(|t| write_inputs(t, Path::new(to))),
+        ["pack", name, from] => find(name).map(|t| pack_corpus(t, Path::new(from))),
+        ["run", name, ref options @ ..] => {
+            find(name).zip(parse_limits(options)).map(|(t, limits)| fuzz_target(t, limits))
+        }
+        ["smoke", ref options @ ..] => parse_limits(options).map(fuzz_every_target),
         _ => None,
     };
     match done {
         Some(true) => ExitCode::SUCCESS,
         Some(false) => ExitCode::FAILURE,
         None => {
-            say(
+            print_line(
                 "usage: smoke [--seconds N] [--seed S] | run TARGET [--seconds N] [--iterations N] [--seed S] | try TARGET FILE | \
                  seeds TARGET DIRECTORY | pack TARGET DIRECTORY | list",
             );
@@ -65,7 +69,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn limits(options: &[&str]) -> Option<Limits> {
+fn parse_limits(options: &[&str]) -> Option<Limits> {
     let mut limits = Limits { time: Duration::from_secs(2), iterations: u64::MAX, seed: 1 };
     for option in options.chunks(2) {
         match *option {
@@ -79,28 +83,29 @@ fn limits(options: &[&str]) -> Option<Limits> {
 }
 
 /// Every target, after the canary has shown that the driver finds what is there.
-fn smoke(limits: Limits) -> bool {
+fn fuzz_every_target(limits: Limits) -> bool {
     let iterations = 1_000_000;
-    let alive = (0..iterations).all(|i| fails(CANARY, &input(&(CANARY.seeds)(), limits.seed, i)).is_none());
+    let alive = (0..iterations)
+        .all(|i| failure_of(CANARY_TARGET, &make_input(&(CANARY_TARGET.seeds)(), limits.seed, i)).is_none());
     if alive {
-        say("canary: did not fail, so that nothing below would mean anything");
+        print_line("canary: did not fail, so that nothing below would mean anything");
         return false;
     }
     // All of them, also after one that failed.
-    TARGETS.iter().filter(|t| !fuzz(**t, limits)).count() == 0
+    TARGETS.iter().filter(|t| !fuzz_target(**t, limits)).count() == 0
 }
 
-fn fuzz(target: Target, limits: Limits) -> bool {
-    let (mut seeds, kept) = match seeds(target) {
+fn fuzz_target(target: Target, limits: Limits) -> bool {
+    let (mut seeds, kept) = match all_seeds(target) {
         Ok(all) => all,
         Err(why) => {
-            say(&format!("{}: {why}", target.name));
+            print_line(&format!("{}: {why}", target.name));
             return false;
         }
     };
     for (name, bytes) in kept {
-        if let Some(why) = fails(target, &bytes) {
-            say(&format!("{}: {name} fails again: {why}", target.name));
+        if let Some(why) = failure_of(target, &bytes) {
+            print_line(&format!("{}: {name} fails again: {why}", target.name));
             return false;
         }
         seeds.push(bytes);
@@ -108,45 +113,45 @@ fn fuzz(target: Target, limits: Limits) -> bool {
     let start = Instant::now();
     let mut tried = 0;
     while tried < limits.iterations && start.elapsed() < limits.time {
-        TRYING.store(tried, Ordering::Relaxed);
-        let bytes = input(&seeds, limits.seed, tried);
-        if let Some(why) = fails(target, &bytes) {
-            say(&format!(
+        CURRENT_INPUT.store(tried, Ordering::Relaxed);
+        let bytes = make_input(&seeds, limits.seed, tried);
+        if let Some(why) = failure_of(target, &bytes) {
+            print_line(&format!(
                 "{}: input {tried} of seed {} fails: {why}; {}",
                 target.name,
                 limits.seed,
-                keep(target, &bytes)
+                keep_failing(target, &bytes)
             ));
             return false;
         }
         tried += 1;
     }
-    say(&format!("{}: {tried} inputs in {:.1} s", target.name, start.elapsed().as_secs_f64()));
+    print_line(&format!("{}: {tried} inputs in {:.1} s", target.name, start.elapsed().as_secs_f64()));
     true
 }
 
 /// Inputs that our own writers make, and those that are kept.
-fn seeds(target: Target) -> Result<(Vec<Vec<u8>>, Vec<Kept>), String> {
-    let seeds = catch_unwind(target.seeds).map_err(|panic| format!("no seeds: {}", words(&*panic)))?;
-    Ok((seeds, kept(target.name).map_err(|e| format!("what is kept cannot be read: {e}"))?))
+fn all_seeds(target: Target) -> Result<(Vec<Vec<u8>>, Vec<KeptInput>), String> {
+    let seeds = catch_unwind(target.seeds).map_err(|panic| format!("no seeds: {}", panic_text(&*panic)))?;
+    Ok((seeds, kept_inputs(target.name).map_err(|e| format!("what is kept cannot be read: {e}"))?))
 }
 
 /// Writes all inputs of a target, for another fuzzer to begin with.
-fn written(target: Target, to: &Path) -> bool {
+fn write_inputs(target: Target, to: &Path) -> bool {
     let write = |bytes: &Vec<u8>| std::fs::write(to.join(format!("{:08x}", crc32fast::hash(bytes))), bytes);
-    let all = seeds(target).and_then(|(seeds, kept)| {
+    let all = all_seeds(target).and_then(|(seeds, kept)| {
         let mut all = seeds.iter().chain(kept.iter().map(|(_, bytes)| bytes));
         std::fs::create_dir_all(to).and_then(|()| all.try_for_each(write)).map_err(|e| format!("{}: {e}", to.display()))
     });
     if let Err(why) = &all {
-        say(&format!("{}: {why}", target.name));
+        print_line(&format!("{}: {why}", target.name));
     }
     all.is_ok()
 }
 
-fn packed(target: Target, from: &Path) -> bool {
-    let done = pack(target.name, from);
-    say(&match &done {
+fn pack_corpus(target: Target, from: &Path) -> bool {
+    let done = pack_files(target.name, from);
+    print_line(&match &done {
         Ok((inputs, bytes)) => format!("{}: {inputs} inputs in {bytes} bytes", target.name),
         Err(e) => format!("{}: {e}", target.name),
     });
@@ -154,31 +159,31 @@ fn packed(target: Target, from: &Path) -> bool {
 }
 
 /// Keeps an input that failed, to be tried first from now on, and says where.
-fn keep(target: Target, bytes: &[u8]) -> String {
-    if target.name == CANARY.name {
+fn keep_failing(target: Target, bytes: &[u8]) -> String {
+    if target.name == CANARY_TARGET.name {
         return "not kept, since it must fail".into();
     }
-    let directory = fathom_fuzz::kept::directory(target.name);
+    let directory = fathom_fuzz::kept::corpus_directory(target.name);
     let path = directory.join(format!("{:08x}", crc32fast::hash(bytes)));
     let kept = std::fs::create_dir_all(&directory).and_then(|()| std::fs::write(&path, bytes));
     kept.map_or_else(|e| format!("not kept ({e})"), |()| format!("kept as {}", path.display()))
 }
 
-fn input(seeds: &[Vec<u8>], seed: u64, i: u64) -> Vec<u8> {
+fn make_input(seeds: &[Vec<u8>], seed: u64, i: u64) -> Vec<u8> {
     mutate(seeds, &mut Random::new(seed.rotate_left(32) ^ i))
 }
 
 /// Why the target fails on an input, if it does.
-fn fails(target: Target, bytes: &[u8]) -> Option<String> {
-    catch_unwind(|| (target.run)(bytes)).err().map(|panic| words(&*panic))
+fn failure_of(target: Target, bytes: &[u8]) -> Option<String> {
+    catch_unwind(|| (target.run)(bytes)).err().map(|panic| panic_text(&*panic))
 }
 
-fn words(panic: &(dyn Any + Send)) -> String {
+fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without a text").into()
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     // Nobody reads on: nothing is left to print.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

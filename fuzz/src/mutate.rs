@@ -24,7 +24,7 @@ impl Random {
 }
 
 /// Numbers at which readers go wrong: around nothing, and around the ends of each width.
-const EDGES: [u64; 10] =
+const EDGE_NUMBERS: [u64; 10] =
     [0, 1, 0x7f, 0x80, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 0x7fff_ffff_ffff_ffff, 0xffff_ffff_ffff_ffff];
 
 /// Breaks one of `seeds` (or, now and then, leaves it as it is).
@@ -38,7 +38,7 @@ pub fn mutate(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
             2 if at < bytes.len() => bytes[at] = random.number() as u8,
             3 => {
                 let width = 1 << random.below(4);
-                let edge = EDGES[random.below(EDGES.len())].to_le_bytes();
+                let edge = EDGE_NUMBERS[random.below(EDGE_NUMBERS.len())].to_le_bytes();
                 for (byte, new) in bytes.iter_mut().skip(at).zip(&edge[..width]) {
                     *byte = *new;
                 }

@@ -1,12 +1,12 @@
 //! What the ends of `fathom net` say to each other, and what packets say.
 
-use ::net::control::{Announcement, Message, token_of};
+use ::net::control::{Announcement, Message, parse_token};
 use ::net::spec::{Direction, SocketOptions, Spec, Traffic};
 use ::net::tcp_info::TcpSample;
-use ::net::traffic::packet::Packet;
+use ::net::traffic::packet::PacketHeader;
 
 /// Messages as they go over the wire.
-pub fn messages() -> Vec<Vec<u8>> {
+pub fn message_seeds() -> Vec<Vec<u8>> {
     let spec = Spec {
         traffic: Traffic::Udp { rate_bps: 1_000_000, packet_bytes: 1470 },
         directions: vec![Direction::Up],
@@ -33,7 +33,7 @@ pub fn messages() -> Vec<Vec<u8>> {
 }
 
 /// A message that is read can be written, and read again; a spec that is accepted has bounds.
-pub fn message(bytes: &[u8]) {
+pub fn check_message(bytes: &[u8]) {
     let Ok(message) = Message::parse(bytes) else { return };
     if let Message::Start { spec } = &message
         && spec.check().is_ok()
@@ -42,26 +42,26 @@ pub fn message(bytes: &[u8]) {
     }
     if let Message::Ready { token } = &message {
         // It is a token or none.
-        let _ = token_of(token);
+        let _ = parse_token(token);
     }
     let frame = message.frame().expect("what came in a frame fits one");
     assert!(Message::parse(&frame[4..]).is_ok());
 }
 
 /// An announcement, a packet and a reading of the kernel's.
-pub fn binaries() -> Vec<Vec<u8>> {
+pub fn binary_seeds() -> Vec<Vec<u8>> {
     let announcement = Announcement { token: [7; 16], direction: Direction::Down, stream: 3 };
     let mut packet = vec![1; 40];
-    Packet { number: 3, sent_ns: 4 }.write(77, &mut packet);
-    vec![announcement.bytes()[8..].to_vec(), packet, vec![9; 280]]
+    PacketHeader { number: 3, sent_ns: 4 }.write(77, &mut packet);
+    vec![announcement.encoded()[8..].to_vec(), packet, vec![9; 280]]
 }
 
 /// Whatever is read is written back as it was.
-pub fn binary(bytes: &[u8]) {
+pub fn check_binary(bytes: &[u8]) {
     if let Some(announcement) = Announcement::parse(bytes) {
-        assert_eq!(&announcement.bytes()[8..], &bytes[..Announcement::LENGTH]);
+        assert_eq!(&announcement.encoded()[8..], &bytes[..Announcement::ENCODED_BYTES]);
     }
-    if let Some(packet) = Packet::read(77, bytes) {
+    if let Some(packet) = PacketHeader::read(77, bytes) {
         let mut again = bytes.to_vec();
         packet.write(77, &mut again);
         assert_eq!(again, bytes);

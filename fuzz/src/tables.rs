@@ -2,20 +2,20 @@
 //!
 //! An input is the executions of a recording, and changes of cells of its tables: `executions table row column value`, one a line.
 
-use analysis::whatif::removal::NAMED;
-use analysis::whatif::{self, Asked};
+use analysis::whatif::removal::NAMED_REMOVALS;
+use analysis::whatif::{self, PredictionRequest};
 use analysis::{Rows, diff, explain};
 use model::table::{Cause, Disk, File, Link, Operation, Shape, Slice, Span};
 use model::{Confidence, Layer, Origin, Reason, Relation};
 
-pub fn tables() -> Vec<Vec<u8>> {
+pub fn recording_seeds() -> Vec<Vec<u8>> {
     ["9\n", "40\n0 3 3 99\n1 2 1 18446744073709551615\n2 5 2 0\n3 1 0 7\n4 4 4 1\n", "7\n0 0 4 0\n0 0 5 1\n1 9 6 12\n"]
         .map(|text| text.as_bytes().to_vec())
         .into()
 }
 
 /// Executions of one statement, each of which writes, syncs and waits for a flush.
-fn recording(executions: u64) -> Rows {
+fn make_recording(executions: u64) -> Rows {
     let mut rows = Rows {
         shapes: vec![Shape { id: 1, kind: "statement".into(), text: "INSERT INTO t VALUES (?)".into() }],
         files: vec![
@@ -110,7 +110,7 @@ fn recording(executions: u64) -> Rows {
 }
 
 /// Puts a value into a cell. What no cell is named by is left out.
-fn change(rows: &mut Rows, [table, row, column, value]: [u64; 4]) {
+fn change_cell(rows: &mut Rows, [table, row, column, value]: [u64; 4]) {
     let at = |len: usize| (row as usize).checked_rem(len).unwrap_or(usize::MAX);
     let some = (value != 0).then_some(value);
     match table % 5 {
@@ -180,23 +180,23 @@ fn change(rows: &mut Rows, [table, row, column, value]: [u64; 4]) {
 }
 
 /// A recording, and the same with the changes.
-fn pair(bytes: &[u8]) -> (Rows, Rows) {
+fn recording_pair(bytes: &[u8]) -> (Rows, Rows) {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines();
     let executions = lines.next().and_then(|line| line.trim().parse().ok()).unwrap_or(8).min(64);
-    let (plain, mut changed) = (recording(executions), recording(executions));
+    let (plain, mut changed) = (make_recording(executions), make_recording(executions));
     for line in lines.take(100) {
         let mut cells = line.split_whitespace().filter_map(|cell| cell.parse().ok());
         if let (Some(a), Some(b), Some(c), Some(d)) = (cells.next(), cells.next(), cells.next(), cells.next()) {
-            change(&mut changed, [a, b, c, d]);
+            change_cell(&mut changed, [a, b, c, d]);
         }
     }
     (plain, changed)
 }
 
 /// Any tables are summed up and compared: a recording does not differ from itself, differences add up, and texts fit their columns.
-pub fn table(bytes: &[u8]) {
-    let (plain, changed) = pair(bytes);
+pub fn check_tables(bytes: &[u8]) {
+    let (plain, changed) = recording_pair(bytes);
     let _ = analysis::show::text(&analysis::summarise(&changed));
     let explained = explain::explain(&changed);
     for finding in &explained.findings {
@@ -221,20 +221,20 @@ pub fn table(bytes: &[u8]) {
 }
 
 /// What is predicted of any tables: less is left without something, and never less than nothing.
-pub fn predicted(bytes: &[u8]) {
-    let (plain, changed) = pair(bytes);
-    let ask = |asked: &Asked<'_>| {
-        let done = whatif::whatif(&changed, asked).ok()?;
+pub fn check_predictions(bytes: &[u8]) {
+    let (plain, changed) = recording_pair(bytes);
+    let ask = |asked: &PredictionRequest<'_>| {
+        let done = whatif::predict(&changed, asked).ok()?;
         assert!(whatif::text::text(&done).lines().all(|line| line.chars().count() <= 100));
         assert!(serde_json::to_string(&done).is_ok());
         Some(done)
     };
-    for (_, removal, _) in NAMED {
-        if let Some(done) = ask(&Asked { without: vec![removal], ..Asked::default() }) {
+    for (_, removal, _) in NAMED_REMOVALS {
+        if let Some(done) = ask(&PredictionRequest { without: vec![removal], ..PredictionRequest::default() }) {
             assert!(done.total.predicted_ns <= done.total.recorded_ns.saturating_add(1), "{removal}: {:?}", done.total);
         }
     }
-    ask(&Asked { device: Some(&plain), seed: 1, ..Asked::default() });
-    ask(&Asked { device: Some(&changed), seed: 2, ..Asked::default() });
-    ask(&Asked { queue: Some(1), ..Asked::default() });
+    ask(&PredictionRequest { device: Some(&plain), seed: 1, ..PredictionRequest::default() });
+    ask(&PredictionRequest { device: Some(&changed), seed: 2, ..PredictionRequest::default() });
+    ask(&PredictionRequest { queue: Some(1), ..PredictionRequest::default() });
 }

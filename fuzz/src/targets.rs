@@ -4,7 +4,7 @@ use archive::{LogReader, LogWriter, Meta, TablesWriter, tables};
 use capture::marks::Marks;
 use formats::perfetto::{Reader, Tables, export};
 use model::event::{Header, Record};
-use model::marks::{RECORD, Slot, header, name};
+use model::marks::{RECORD_BYTES, Slot, header, name};
 use model::table::{Row, Span};
 use model::{Event, Layer};
 use std::fs::File;
@@ -23,30 +23,30 @@ pub fn every_event() -> Vec<Event> {
     Record::KINDS.iter().enumerate().filter_map(event).collect()
 }
 
-fn encoded(event: &Event) -> Vec<u8> {
+fn encode_event(event: &Event) -> Vec<u8> {
     let mut bytes = Vec::new();
     event.encode(&mut bytes);
     bytes
 }
 
-pub fn events() -> Vec<Vec<u8>> {
-    every_event().iter().map(encoded).collect()
+pub fn event_seeds() -> Vec<Vec<u8>> {
+    every_event().iter().map(encode_event).collect()
 }
 
 /// What was read and written once stays as it is. (The first reading replaces what is not UTF-8.)
-pub fn event(bytes: &[u8]) {
+pub fn check_event(bytes: &[u8]) {
     if let Some(event) = Event::decode(bytes) {
-        let once = encoded(&event);
-        let twice = Event::decode(&once).map(|e| encoded(&e));
+        let once = encode_event(&event);
+        let twice = Event::decode(&once).map(|e| encode_event(&e));
         assert_eq!(twice.as_ref(), Some(&once));
     }
 }
 
-pub fn event_texts() -> Vec<Vec<u8>> {
+pub fn event_text_seeds() -> Vec<Vec<u8>> {
     every_event().iter().map(|e| e.to_text().into_bytes()).collect()
 }
 
-pub fn event_text(bytes: &[u8]) {
+pub fn check_event_text(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(event) = Event::parse(&text) {
         assert_eq!(Event::parse(&event.to_text()), Ok(event));
@@ -54,19 +54,19 @@ pub fn event_text(bytes: &[u8]) {
 }
 
 /// The files of an archive with every event and some spans.
-fn written(read: impl Fn(&Path) -> std::io::Result<Vec<u8>>) -> Vec<Vec<u8>> {
+fn archive_files(read: impl Fn(&Path) -> std::io::Result<Vec<u8>>) -> Vec<Vec<u8>> {
     let make = || -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let mut log = LogWriter::create(dir.path(), None)?;
         for (i, event) in every_event().iter().enumerate() {
-            log.append(&encoded(event))?;
+            log.append(&encode_event(event))?;
             if i % 9 == 8 {
                 log.sync_chunk()?;
             }
         }
         log.finish()?;
         let mut tables = TablesWriter::create(dir.path())?;
-        (0..50).try_for_each(|id| tables.push(&span(id)))?;
+        (0..50).try_for_each(|id| tables.push(&make_span(id)))?;
         tables.finish()?;
         Ok(read(dir.path())?)
     };
@@ -74,7 +74,7 @@ fn written(read: impl Fn(&Path) -> std::io::Result<Vec<u8>>) -> Vec<Vec<u8>> {
     vec![make().unwrap_or_else(|e| panic!("the seeds cannot be made: {e}"))]
 }
 
-fn span(id: u64) -> Span {
+fn make_span(id: u64) -> Span {
     Span {
         id,
         layer: Layer::ALL[id as usize % Layer::ALL.len()],
@@ -96,11 +96,11 @@ fn span(id: u64) -> Span {
     }
 }
 
-pub fn logs() -> Vec<Vec<u8>> {
-    written(|dir| std::fs::read(archive::log::path(dir)))
+pub fn log_seeds() -> Vec<Vec<u8>> {
+    archive_files(|dir| std::fs::read(archive::log::path(dir)))
 }
 
-pub fn log(bytes: &[u8]) {
+pub fn check_log(bytes: &[u8]) {
     read_log(bytes);
     // Its sums keep random changes from getting anywhere, as they should; what a malicious file could do is seen only
     // when they are right.
@@ -128,11 +128,11 @@ fn read_log(bytes: &[u8]) {
     }
 }
 
-pub fn parquets() -> Vec<Vec<u8>> {
-    written(|dir| std::fs::read(tables::file(dir, Span::TABLE.name)))
+pub fn parquet_seeds() -> Vec<Vec<u8>> {
+    archive_files(|dir| std::fs::read(tables::table_path(dir, Span::TABLE.name)))
 }
 
-pub fn parquet(bytes: &[u8]) {
+pub fn check_parquet(bytes: &[u8]) {
     let mut rows = 0;
     let path = Path::new("a.fathom/tables/spans.parquet");
     let read = tables::read_file(bytes::Bytes::copy_from_slice(bytes), path, &Span::TABLE, 1, &mut |cells| {
@@ -146,7 +146,7 @@ pub fn parquet(bytes: &[u8]) {
     }
 }
 
-pub fn metas() -> Vec<Vec<u8>> {
+pub fn meta_seeds() -> Vec<Vec<u8>> {
     let mut meta =
         Meta::new(archive::ArchiveKind::Trace, 1_700_000_000_000_000_000, vec!["sqlite3".into(), "é\u{1}".into()]);
     meta.extra.insert("sqlite".into(), "3.40.1".into());
@@ -159,7 +159,7 @@ pub fn metas() -> Vec<Vec<u8>> {
     }
 }
 
-pub fn meta(bytes: &[u8]) {
+pub fn check_meta(bytes: &[u8]) {
     let path = Path::new("a.fathom/meta.json");
     match Meta::parse(path, bytes) {
         Ok(meta) => assert!(meta.version == 1 && meta.format == "fathom-archive"),
@@ -167,8 +167,8 @@ pub fn meta(bytes: &[u8]) {
     }
 }
 
-pub fn traces() -> Vec<Vec<u8>> {
-    let spans: Vec<Span> = (0..30).map(span).collect();
+pub fn perfetto_seeds() -> Vec<Vec<u8>> {
+    let spans: Vec<Span> = (0..30).map(make_span).collect();
     let mut bytes = Vec::new();
     match export(&Tables { spans: &spans, ..Tables::default() }, &mut bytes) {
         Ok(_) => vec![bytes],
@@ -176,13 +176,13 @@ pub fn traces() -> Vec<Vec<u8>> {
     }
 }
 
-pub fn perfetto(bytes: &[u8]) {
+pub fn check_perfetto(bytes: &[u8]) {
     let packets: Vec<_> = Reader::new(bytes).collect();
     // A packet has at least its tag and its length.
     assert!(packets.len() <= bytes.len() / 2 + 1);
 }
 
-pub fn statements() -> Vec<Vec<u8>> {
+pub fn statement_seeds() -> Vec<Vec<u8>> {
     [
         "INSERT INTO t(a, \"b\") VALUES (1, 'it''s'), (?1, x'00ff'), (:c, -1.5e-3)",
         "SELECT [a b], `c` FROM \"t\" WHERE a IN (1, 2, 3) AND \"d\" = 'e' -- a comment\n/* and one */ LIMIT 5;",
@@ -195,7 +195,7 @@ pub fn statements() -> Vec<Vec<u8>> {
 }
 
 /// A shape is its own shape: what is stored and read again is not taken for another statement.
-pub fn sql(bytes: &[u8]) {
+pub fn check_statement(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     // What is kept of a comment is an identity, in whatever else the text holds, and comes back as it was.
     let (told, found) = (::sqlite::without_traceparent(&text), ::sqlite::traceparent(&text));
@@ -204,47 +204,50 @@ pub fn sql(bytes: &[u8]) {
         assert!(::sqlite::is_traceparent(found));
         let shape = ::sqlite::normalise(&text);
         let kept = ::sqlite::with_traceparent(&shape, found);
-        assert_eq!(::sqlite::without_traceparent(&kept), ::sqlite::Told { text: shape, traceparent: Some(found) });
+        assert_eq!(
+            ::sqlite::without_traceparent(&kept),
+            ::sqlite::SqlAndContext { text: shape, traceparent: Some(found) }
+        );
     }
     let once = ::sqlite::normalise(&text);
     assert_eq!(::sqlite::normalise(&once), once);
 }
 
-pub fn memories() -> Vec<Vec<u8>> {
+pub fn marks_seeds() -> Vec<Vec<u8>> {
     let slot = |nth| Slot { start_ns: 10 * nth, end_ns: 10 * nth + 5, tgid: 1, tid: 2, nth, name: name("insert") };
-    let mut header = header(MARKS);
+    let mut header = header(MARK_COUNT);
     header[24] = 2;
-    vec![[header, slot(1).encode(), slot(2).encode(), [0; RECORD]].concat()]
+    vec![[header, slot(1).encode(), slot(2).encode(), [0; RECORD_BYTES]].concat()]
 }
 
 /// Records that the memory of [`check_marks`] has room for.
-const MARKS: u64 = 3;
+const MARK_COUNT: u64 = 3;
 
 /// A program may write into its memory what it likes.
-pub fn marks(bytes: &[u8]) {
+pub fn check_marks(bytes: &[u8]) {
     let written = || {
-        let marks = Marks::create(MARKS)?;
+        let marks = Marks::create(MARK_COUNT)?;
         let memory = File::from(marks.fd().try_clone_to_owned()?);
-        memory.write_all_at(&bytes[..bytes.len().min(4 * RECORD)], 0)?;
+        memory.write_all_at(&bytes[..bytes.len().min(4 * RECORD_BYTES)], 0)?;
         marks.read()
     };
     match written() {
         Ok(read) => {
-            assert!(read.events.len() as u64 + read.unusable <= MARKS);
+            assert!(read.events.len() as u64 + read.unusable <= MARK_COUNT);
             for event in read.events {
                 assert!(event.start_ns() <= event.header.time_ns);
-                assert_eq!(Event::decode(&encoded(&event)), Some(event));
+                assert_eq!(Event::decode(&encode_event(&event)), Some(event));
             }
         }
         Err(e) => panic!("the memory could not be read: {e}"),
     }
 }
 
-pub fn canaries() -> Vec<Vec<u8>> {
+pub fn canary_seeds() -> Vec<Vec<u8>> {
     vec![b"canary".to_vec()]
 }
 
 /// Fails on what a few changes make of its seed.
-pub fn canary(bytes: &[u8]) {
+pub fn check_canary(bytes: &[u8]) {
     assert!(!bytes.starts_with(b"ca\xff"), "the canary died, as it must");
 }

@@ -1,10 +1,10 @@
 //! What people and design files say of links and devices: rates, times, shares of loss, names.
 
-use ::net::link::loss::Loss;
-use ::net::link::spec::{count, rate, time_ns};
+use ::net::link::loss::LossModel;
+use ::net::link::spec::{parse_count, parse_rate, parse_time_ns};
 use device::remote::DeviceAddress;
 
-pub fn words() -> Vec<Vec<u8>> {
+pub fn word_seeds() -> Vec<Vec<u8>> {
     let words = [
         "1.5gbit/s",
         "64kbps",
@@ -24,12 +24,12 @@ pub fn words() -> Vec<Vec<u8>> {
 }
 
 /// What is understood is within its bounds, and a name is the same again.
-pub fn word(bytes: &[u8]) {
+pub fn check_word(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    assert!(rate(&text).is_ok_and(|bps| bps <= 1_000_000_000_000) || rate(&text).is_err());
-    assert!(time_ns(&text).is_ok_and(|ns| ns <= 60_000_000_000) || time_ns(&text).is_err());
-    assert!(count(&text).is_ok_and(|n| n <= u64::from(u32::MAX) << 20) || count(&text).is_err());
-    if let Ok(loss) = Loss::parse(&text) {
+    assert!(parse_rate(&text).is_ok_and(|bps| bps <= 1_000_000_000_000) || parse_rate(&text).is_err());
+    assert!(parse_time_ns(&text).is_ok_and(|ns| ns <= 60_000_000_000) || parse_time_ns(&text).is_err());
+    assert!(parse_count(&text).is_ok_and(|n| n <= u64::from(u32::MAX) << 20) || parse_count(&text).is_err());
+    if let Ok(loss) = LossModel::parse(&text) {
         assert!((0.0..=1.0).contains(&loss.mean()), "{loss:?}");
     }
     if let Ok(place) = text.parse::<DeviceAddress>() {

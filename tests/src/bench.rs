@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 /// Iterations of `{duration}` ns, in some processes up to a thousandth more; 5 rows of work each. The content of the file `slow` in
 /// the working directory is put before the digits: the same command, whose program has become slower.
-pub const DESIGN: &str = r#"
+pub const FAKE_DESIGN: &str = r#"
 name = "fake"
 question = "How fast is a script that makes its numbers up?"
 argv = ["/bin/sh", "-c", '''
@@ -55,9 +55,9 @@ values = [0, 0.05, 0.4]
 "#;
 
 /// A directory with the design in it, as `fake.toml`.
-pub fn directory() -> Result<TempDir> {
+pub fn fake_directory() -> Result<TempDir> {
     let directory = tempfile::tempdir()?;
-    std::fs::write(directory.path().join("fake.toml"), DESIGN)?;
+    std::fs::write(directory.path().join("fake.toml"), FAKE_DESIGN)?;
     Ok(directory)
 }
 
@@ -67,22 +67,22 @@ pub struct Directory(TempDir);
 impl Directory {
     /// Creates one.
     pub fn new() -> Result<Self> {
-        Ok(Self(directory()?))
+        Ok(Self(fake_directory()?))
     }
 
-    pub fn here(&self) -> &Path {
+    pub fn directory_path(&self) -> &Path {
         self.0.path()
     }
 
     /// A file in it.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.here().join(name)
+        self.directory_path().join(name)
     }
 
     /// `fathom` with these words; a measurement does not wait for a quiet machine.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(fathom());
-        command.args(words).current_dir(self.here()).stdin(Stdio::null());
+        command.args(words).current_dir(self.directory_path()).stdin(Stdio::null());
         if words.starts_with(&["bench", "run"]) && !words.contains(&"--no-wait") {
             command.arg("--no-wait");
         }

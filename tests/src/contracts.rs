@@ -17,7 +17,7 @@ use std::fs;
 use std::path::Path;
 
 /// Objects whose names are data.
-const MAPS: &[&str] = &[
+const MAP_OBJECTS: &[&str] = &[
     "by_disk",
     "calls",
     "counts",
@@ -44,14 +44,14 @@ const MAPS: &[&str] = &[
 ];
 
 /// Objects that depend on the machine, and describe themselves.
-const OPAQUE: &[&str] = &["gates"];
+const OPAQUE_OBJECTS: &[&str] = &["gates"];
 
 /// Marks a field whose content is unknown to a contract.
-const NOTHING_SEEN: &str = ": nothing seen";
+const NOTHING_SEEN_MARK: &str = ": nothing seen";
 
 /// The fields found in a document.
 #[derive(Default)]
-struct Found {
+struct DocumentFields {
     /// The paths of all fields, each once.
     fields: BTreeSet<String>,
     /// Paths of nulls and empty values: the fields below them are unknown.
@@ -60,8 +60,8 @@ struct Found {
     scalars: BTreeSet<String>,
 }
 
-impl Found {
-    fn of(document: &Value) -> Self {
+impl DocumentFields {
+    fn from_document(document: &Value) -> Self {
         let mut found = Self::default();
         found.look(document, "", "");
         found.fields.insert(format!("version {}", document["version"]));
@@ -70,10 +70,10 @@ impl Found {
 
     fn look(&mut self, value: &Value, way: &str, name: &str) {
         match value {
-            _ if OPAQUE.contains(&name) => drop(self.scalars.insert(way.into())),
+            _ if OPAQUE_OBJECTS.contains(&name) => drop(self.scalars.insert(way.into())),
             Value::Object(object) if object.is_empty() => drop(self.open.insert(way.into())),
             Value::Object(object) => {
-                let data = MAPS.contains(&name);
+                let data = MAP_OBJECTS.contains(&name);
                 for (name, value) in object {
                     let way = format!("{way}.{}", if data { "*" } else { name });
                     self.fields.insert(way.clone());
@@ -111,7 +111,7 @@ impl Contract {
     fn parse(text: &str) -> Self {
         let mut contract = Self::default();
         for line in text.lines() {
-            let (field, unknown) = line.strip_suffix(NOTHING_SEEN).map_or((line, false), |field| (field, true));
+            let (field, unknown) = line.strip_suffix(NOTHING_SEEN_MARK).map_or((line, false), |field| (field, true));
             let (field, optional) = field.strip_suffix('?').map_or((field, false), |field| (field, true));
             contract.fields.insert(field.into());
             if optional {
@@ -127,14 +127,14 @@ impl Contract {
     fn text(&self) -> String {
         let line = |field: &String| {
             let optional = if self.optional.contains(field) { "?" } else { "" };
-            let unknown = if self.unknown.contains(field) { NOTHING_SEEN } else { "" };
+            let unknown = if self.unknown.contains(field) { NOTHING_SEEN_MARK } else { "" };
             format!("{field}{optional}{unknown}\n")
         };
         self.fields.iter().map(line).collect()
     }
 
     /// The fields that were found and, below null or empty values, those of the contract.
-    fn accepted(&self, found: &Found) -> Self {
+    fn accepted(&self, found: &DocumentFields) -> Self {
         let kept =
             |field: &&String| found.fields.contains(*field) || found.hides(field) || self.optional.contains(*field);
         let of = |fields: &BTreeSet<String>| fields.iter().filter(kept).cloned().collect::<BTreeSet<_>>();
@@ -148,7 +148,7 @@ impl Contract {
     }
 
     /// Returns how a document violates the contract.
-    fn failure(&self, found: &Found) -> Option<String> {
+    fn failure(&self, found: &DocumentFields) -> Option<String> {
         let new: Vec<_> = found.fields.difference(&self.fields).collect();
         let missing = self.fields.difference(&found.fields);
         let gone: Vec<_> = missing.filter(|field| !found.hides(field) && !self.optional.contains(*field)).collect();
@@ -164,7 +164,7 @@ impl Contract {
         (!self.unknown.is_empty()).then(|| {
             format!(
                 "has {:?}, which were null or empty when the contract was accepted: see what their types hold, write the fields below \
-                 them, and take `{NOTHING_SEEN}` away",
+                 them, and take `{NOTHING_SEEN_MARK}` away",
                 self.unknown
             )
         })
@@ -176,16 +176,16 @@ impl Contract {
 /// # Errors
 /// A field was added, removed or renamed; or the output is not JSON.
 pub fn hold_text(name: &str, printed: &str) -> Result<()> {
-    hold(name, &serde_json::from_str(printed).with_context(|| format!("{name}: {printed}"))?)
+    check_contract(name, &serde_json::from_str(printed).with_context(|| format!("{name}: {printed}"))?)
 }
 
 /// The same for a parsed document.
 ///
 /// # Errors
 /// A field was added, removed or renamed.
-pub fn hold(name: &str, value: &Value) -> Result<()> {
+pub fn check_contract(name: &str, value: &Value) -> Result<()> {
     ensure!(value["version"].is_u64(), "{name} has no version: {value}");
-    let found = Found::of(value);
+    let found = DocumentFields::from_document(value);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("contracts/{name}.txt"));
     if std::env::var_os("FATHOM_ACCEPT").is_some() {
         let known = fs::read_to_string(&file).unwrap_or_default();
@@ -199,7 +199,7 @@ pub fn hold(name: &str, value: &Value) -> Result<()> {
 }
 
 /// Refuses a contract with fields whose content is unknown.
-pub fn complete(name: &str, contract: &str) -> Result<()> {
+pub fn check_documented(name: &str, contract: &str) -> Result<()> {
     match Contract::parse(contract).incomplete() {
         None => Ok(()),
         Some(why) => bail!("`{name}` {why}"),
@@ -212,21 +212,21 @@ mod tests {
     use serde_json::json;
 
     fn accepted(known: &str, document: &Value) -> String {
-        Contract::parse(known).accepted(&Found::of(document)).text()
+        Contract::parse(known).accepted(&DocumentFields::from_document(document)).text()
     }
 
     fn failure(known: &str, document: &Value) -> Option<String> {
-        Contract::parse(known).failure(&Found::of(document))
+        Contract::parse(known).failure(&DocumentFields::from_document(document))
     }
 
     #[test]
-    fn empty_list_is_refused_until_somebody_says_what_it_holds() {
+    fn empty_list_is_refused_until_its_content_is_described() {
         let empty = json!({"version": 1, "losses": [], "why": null, "names": ["a"], "pairs": [[], [1]]});
         let contract = accepted("", &empty);
         assert_eq!(contract, ".losses: nothing seen\n.names\n.pairs\n.version\n.why: nothing seen\nversion 1\n");
         let refused = failure(&contract, &empty).expect("what the lists hold is not known");
         assert!(refused.contains(".losses") && refused.contains(".why") && !refused.contains(".pairs"), "{refused}");
-        assert!(complete("x", &contract).is_err(), "without the document too");
+        assert!(check_documented("x", &contract).is_err(), "without the document too");
         let said = ".losses\n.losses[].source\n.names\n.pairs\n.version\n.why\nversion 1\n";
         assert_eq!(failure(said, &empty), None);
         assert_eq!(accepted(said, &empty), said, "accepting keeps what somebody said");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_come_or_go_are_reported() {
+    fn added_and_removed_fields_are_reported() {
         let contract = ".a\n.a[].b\n.a[].c?\n.version\nversion 1\n";
         assert_eq!(failure(contract, &json!({"version": 1, "a": [{"b": 1}]})), None, "an optional field may lack");
         assert_eq!(failure(contract, &json!({"version": 1, "a": [{"b": 1}, {"b": 1, "c": 1}]})), None);

@@ -16,13 +16,13 @@ pub fn built() -> Result<(), String> {
 }
 
 /// A path of this crate.
-pub fn here(path: &str) -> PathBuf {
+pub fn crate_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// The Python that has the engines installed.
 pub fn python() -> PathBuf {
-    here("../target/engines/bin/python3")
+    crate_path("../target/engines/bin/python3")
 }
 
 /// Whether that Python has a module.
@@ -33,28 +33,28 @@ pub fn python_has(module: &str) -> Result<(), String> {
 }
 
 /// A copy of the sample archives of every version, in a directory of its own.
-pub fn archives(directory: &Path) -> Result<Vec<PathBuf>> {
+pub fn copy_sample_archives(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut copies = Vec::new();
-    let mut entries: Vec<_> = fs::read_dir(here("archives"))?.collect::<Result<_, _>>()?;
+    let mut entries: Vec<_> = fs::read_dir(crate_path("archives"))?.collect::<Result<_, _>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries.iter().filter(|entry| entry.path().is_dir()) {
         let to = directory.join(entry.file_name()).with_extension("fathom");
-        copy(&entry.path(), &to)?;
+        copy_directory(&entry.path(), &to)?;
         copies.push(to);
     }
     Ok(copies)
 }
 
-pub fn copy(from: &Path, to: &Path) -> Result<()> {
+pub fn copy_directory(from: &Path, to: &Path) -> Result<()> {
     run(Command::new("cp").arg("-r").arg(from).arg(to)).map(drop)
 }
 
 /// Makes copies of an archive that count as other recordings: created at other times, `days` apart.
-pub fn others(of: &Path, directory: &Path, count: u64, days: u64) -> Result<Vec<PathBuf>> {
+pub fn make_similar_archives(of: &Path, directory: &Path, count: u64, days: u64) -> Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     for n in 0..count {
         let to = directory.join(format!("{n:03}.fathom"));
-        copy(of, &to)?;
+        copy_directory(of, &to)?;
         let path = to.join("meta.json");
         let mut meta: Value = serde_json::from_slice(&fs::read(&path)?)?;
         let at = meta["created_unix_ns"].as_u64().context("an archive has a time")?;
@@ -66,33 +66,33 @@ pub fn others(of: &Path, directory: &Path, count: u64, days: u64) -> Result<Vec<
 }
 
 /// `fathom sql` with these words.
-pub fn sql(words: &[&str]) -> Command {
+pub fn sql_command(words: &[&str]) -> Command {
     let mut command = Command::new(fathom());
     command.arg("sql").args(words).stdin(Stdio::null());
     command
 }
 
 /// `fathom fleet` with these words.
-pub fn fleet(words: &[&str]) -> Command {
+pub fn fleet_command(words: &[&str]) -> Command {
     let mut command = Command::new(fathom());
     command.arg("fleet").args(words).stdin(Stdio::null());
     command
 }
 
 /// A path as an argument.
-pub fn text(path: &Path) -> &str {
+pub fn path_text(path: &Path) -> &str {
     path.to_str().unwrap_or_default()
 }
 
-pub fn answer(place: &str, statement: &str) -> Result<Vec<Value>> {
-    let output = run(&mut sql(&[place, "--format", "json", statement]))?;
+pub fn query_rows(place: &str, statement: &str) -> Result<Vec<Value>> {
+    let output = run(&mut sql_command(&[place, "--format", "json", statement]))?;
     let whole: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(whole["format"] == "fathom.sql" && whole["version"] == 1, "{whole}");
     Ok(whole["rows"].as_array().context("an answer has rows")?.clone())
 }
 
 /// Rows of each table over all archives, from the indexes.
-pub fn told(archives: &[PathBuf]) -> Result<BTreeMap<String, u64>> {
+pub fn indexed_rows(archives: &[PathBuf]) -> Result<BTreeMap<String, u64>> {
     let mut rows = BTreeMap::new();
     for archive in archives {
         let index: Value = serde_json::from_slice(&fs::read(archive.join("tables/index.json"))?)?;
@@ -105,17 +105,17 @@ pub fn told(archives: &[PathBuf]) -> Result<BTreeMap<String, u64>> {
 }
 
 /// Rows of each table, as a query counts them: those of all runs, and those that differ in some column.
-pub fn counted(place: &str, tables: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>> {
+pub fn queried_rows(place: &str, tables: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>> {
     let mut rows = BTreeMap::new();
     for table in tables.keys() {
-        let found = answer(place, &format!("SELECT count(*) AS n FROM {table}"))?;
+        let found = query_rows(place, &format!("SELECT count(*) AS n FROM {table}"))?;
         rows.insert(table.clone(), found[0]["n"].as_u64().context("a count")?);
     }
     Ok(rows)
 }
 
 /// Runs a command that must fail with status 1, and returns its message.
-pub fn refused(mut command: Command) -> Result<String> {
+pub fn refusal_of(mut command: Command) -> Result<String> {
     let output = command.output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.code() == Some(1), "{:?} ended with {}: {said}", command, output.status);
@@ -125,14 +125,14 @@ pub fn refused(mut command: Command) -> Result<String> {
 
 /// Whether S3Proxy can run, an S3 store over a directory that conforms to S3 (moto, in Python, keeps objects in memory).
 pub fn s3proxy() -> Result<(), String> {
-    let there = here("../target/s3proxy/s3proxy.jar").is_file();
+    let there = crate_path("../target/s3proxy/s3proxy.jar").is_file();
     crate::installed("java")?;
     there.then_some(()).ok_or_else(|| "S3Proxy is not here; `scripts/s3proxy` brings it, with Maven".to_string())
 }
 
 /// Whether VersityGW can run, an S3 store over a file system that is sold for production use.
 pub fn versitygw() -> Result<(), String> {
-    let there = here("../target/tools/bin/versitygw").is_file();
+    let there = crate_path("../target/tools/bin/versitygw").is_file();
     there.then_some(()).ok_or_else(|| "VersityGW is not here; `scripts/versitygw` builds it, with Go".to_string())
 }
 
@@ -146,7 +146,7 @@ pub struct S3 {
 }
 
 /// Starts a store that is given its port, and waits until it accepts connections.
-fn serving(name: &str, port: u16, command: &mut Command, log: &Path) -> Result<S3> {
+fn start_store(name: &str, port: u16, command: &mut Command, log: &Path) -> Result<S3> {
     let mut service = Service::start(name, command, log)?;
     let at = format!("127.0.0.1:{port}");
     service.ready(|| Ok(std::net::TcpStream::connect(&at).is_ok()))?;
@@ -163,7 +163,7 @@ impl S3 {
         let (port, directory) = (free_port()?, tempfile::tempdir()?);
         let mut command = Command::new(python());
         command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
-        let mut store = serving("moto", port, &mut command, &directory.path().join("log"))?;
+        let mut store = start_store("moto", port, &mut command, &directory.path().join("log"))?;
         store._log = Some(directory);
         // Creating a bucket takes one PUT.
         let program = "import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1], method='PUT'))";
@@ -172,7 +172,7 @@ impl S3 {
     }
 
     /// Starts S3Proxy over a directory, with a bucket; its own files go into another directory.
-    pub fn over(directory: &Path, own: &Path) -> Result<Self> {
+    pub fn start_over(directory: &Path, own: &Path) -> Result<Self> {
         fs::create_dir_all(directory.join("shelf"))?;
         let (conf, port) = (own.join("s3proxy.conf"), free_port()?);
         fs::write(
@@ -185,25 +185,31 @@ impl S3 {
         )?;
         let mut command = Command::new("java");
         command
-            .args(["-Xmx512m", "-cp", text(&here("../target/s3proxy/*")), "org.gaul.s3proxy.Main", "--properties"])
+            .args([
+                "-Xmx512m",
+                "-cp",
+                path_text(&crate_path("../target/s3proxy/*")),
+                "org.gaul.s3proxy.Main",
+                "--properties",
+            ])
             .arg(&conf);
-        serving("S3Proxy", port, &mut command, &own.join("s3proxy.log"))
+        start_store("S3Proxy", port, &mut command, &own.join("s3proxy.log"))
     }
 
     /// Starts VersityGW over a directory, with a bucket.
     pub fn versitygw(directory: &Path, own: &Path) -> Result<Self> {
         fs::create_dir_all(directory.join("shelf"))?;
         let port = free_port()?;
-        let mut command = Command::new(here("../target/tools/bin/versitygw"));
+        let mut command = Command::new(crate_path("../target/tools/bin/versitygw"));
         command
             .args(["--port", &format!("127.0.0.1:{port}"), "posix"])
             .arg(directory)
             .envs([("ROOT_ACCESS_KEY", "test"), ("ROOT_SECRET_KEY", "test")]);
-        serving("VersityGW", port, &mut command, &own.join("versitygw.log"))
+        start_store("VersityGW", port, &mut command, &own.join("versitygw.log"))
     }
 
     /// Makes a command use it.
-    pub fn with<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+    pub fn add_to<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("AWS_ENDPOINT_URL", format!("http://{}", self.at))
             .env("AWS_ALLOW_HTTP", "true")

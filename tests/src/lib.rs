@@ -27,13 +27,13 @@ pub type Case = (&'static str, Result<(), String>, fn() -> Result<()>);
 
 /// Runs a suite. A test that cannot run is counted as ignored, and its reason printed as `SKIP name: reason`. A case
 /// whose name begins with `long::` runs only on request (`cargo xtask long`).
-pub fn lane(cases: Vec<Case>) -> ExitCode {
+pub fn run_suite(cases: Vec<Case>) -> ExitCode {
     // Recordings see the whole machine's device commands; one at a time keeps them apart.
-    lane_of(cases, 1)
+    run_suite_in_parallel(cases, 1)
 }
 
 /// The same with several cases at a time, for cases that wait more than they compute and have their own network.
-pub fn lane_of(cases: Vec<Case>, side_by_side: usize) -> ExitCode {
+pub fn run_suite_in_parallel(cases: Vec<Case>, side_by_side: usize) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(side_by_side);
     let trials = cases
@@ -61,12 +61,12 @@ pub fn installed(program: &str) -> Result<(), String> {
 }
 
 /// Waits until `so` holds, for at most two minutes.
-pub fn until(what: &str, so: impl FnMut() -> Result<bool>) -> Result<()> {
-    until_within(Duration::from_secs(120), what, so)
+pub fn wait_until(what: &str, so: impl FnMut() -> Result<bool>) -> Result<()> {
+    wait_until_within(Duration::from_secs(120), what, so)
 }
 
 /// Waits until `so` holds. The limit only serves to end a test that hangs.
-pub fn until_within(limit: Duration, what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
+pub fn wait_until_within(limit: Duration, what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + limit;
     while !so()? {
         ensure!(Instant::now() < deadline, "{what} did not come about");
@@ -77,7 +77,7 @@ pub fn until_within(limit: Duration, what: &str, mut so: impl FnMut() -> Result<
 
 /// Makes the kernel prefer processes that this thread starts from now on: for findings that are a share of the time, which would be hidden
 /// by waiting for a CPU. Without the privilege, nothing changes.
-pub fn preferred() {
+pub fn raise_priority() {
     // SAFETY: a plain system call; `who` 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }
@@ -122,7 +122,7 @@ pub fn show(archive: &Path) -> Result<Value> {
 }
 
 /// The operations whose statement begins with `verb`; they must have exactly one shape.
-pub fn shape<'a>(summary: &'a Value, verb: &str) -> Result<&'a Value> {
+pub fn shape_of<'a>(summary: &'a Value, verb: &str) -> Result<&'a Value> {
     let all = summary["operations"].as_array().context("operations[]")?;
     let all: Vec<&Value> = all.iter().filter(|o| o["kind"] != "mark").collect();
     let found: Vec<&Value> = all
@@ -146,7 +146,7 @@ pub fn number(value: &Value, path: &str) -> Result<f64> {
 }
 
 /// Processes of a cell with a result, including disturbed ones, which are left out of the estimate.
-pub fn measured(result: &Value) -> Result<f64> {
+pub fn measured_processes(result: &Value) -> Result<f64> {
     Ok(number(result, "/processes")? + number(result, "/left_out")?)
 }
 
@@ -158,7 +158,7 @@ pub fn records_lost(summary: &Value) -> Result<f64> {
 }
 
 /// Records that did not fit into the rings: the recorder had no CPU for too long.
-fn overflowed(summary: &Value) -> Result<f64> {
+fn overflowed_records(summary: &Value) -> Result<f64> {
     let all = summary["loss"]["intervals"].as_array().context("loss/intervals[]")?;
     Ok(all.iter().filter(|i| i["source"] == "ring buffer full").filter_map(|i| i["events"].as_f64()).sum())
 }
@@ -171,7 +171,7 @@ pub fn recorded_whole(mut make: impl FnMut() -> Result<PathBuf>) -> Result<(Path
     for _ in 0..3 {
         let archive = make()?;
         let summary = show(&archive)?;
-        match overflowed(&summary)? {
+        match overflowed_records(&summary)? {
             0.0 => return Ok((archive, summary)),
             records => lost.push(records),
         }
@@ -180,7 +180,7 @@ pub fn recorded_whole(mut make: impl FnMut() -> Result<PathBuf>) -> Result<(Path
 }
 
 /// Asserts that a mean over operations equals an independent count.
-pub fn near(what: &str, ours: f64, truth: f64) -> Result<()> {
+pub fn assert_near(what: &str, ours: f64, truth: f64) -> Result<()> {
     ensure!((ours - truth).abs() < 1e-6, "{what}: we say {ours}, the truth is {truth}");
     Ok(())
 }
@@ -196,7 +196,7 @@ pub fn rows(archive: &Path, table: &str) -> Result<Vec<BTreeMap<String, String>>
 }
 
 /// The data that a page draws.
-pub fn drawn(page: &Path) -> Result<Value> {
+pub fn page_data(page: &Path) -> Result<Value> {
     let page = std::fs::read_to_string(page)?;
     let (_, after) = page.split_once("<script type=\"application/json\" id=\"data\">").context("no data")?;
     Ok(serde_json::from_str(after.split_once("</script>").context("no end of the data")?.0)?)

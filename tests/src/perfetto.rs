@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// An event, its field in `FtraceEvent`, and its fields: the kernel's names, and their numbers.
 type Message = (&'static str, u32, &'static [(&'static str, u32)]);
 
-const MESSAGES: &[Message] = &[
+const EVENT_MESSAGES: &[Message] = &[
     (
         "block_rq_issue",
         45,
@@ -52,10 +52,10 @@ const MESSAGES: &[Message] = &[
     ("sys_exit", 330, &[("id", 1), ("ret", 2)]),
 ];
 
-const GENERIC: u32 = 327;
+const GENERIC_EVENT_FIELD: u32 = 327;
 const SYS_ENTER: u32 = 329;
 /// The first field number that Perfetto gives an event without a message.
-const DESCRIBED: u32 = 65_536;
+const DESCRIBED_EVENT_FIELD: u32 = 65_536;
 
 /// A field's value.
 enum Value {
@@ -104,7 +104,7 @@ impl Event<'_> {
     }
 }
 
-fn put(out: &mut Vec<u8>, field: u32, value: &Value) {
+fn put_field(out: &mut Vec<u8>, field: u32, value: &Value) {
     match value {
         Value::Number(n) => out.varint(field, *n),
         Value::Text(text) => out.bytes(field, text),
@@ -112,7 +112,7 @@ fn put(out: &mut Vec<u8>, field: u32, value: &Value) {
 }
 
 /// Returns the trace, and the number of events of each name in it.
-pub fn of(trace: &TraceDat<'_>) -> Result<(Vec<u8>, BTreeMap<String, u64>)> {
+pub fn encode_trace(trace: &TraceDat<'_>) -> Result<(Vec<u8>, BTreeMap<String, u64>)> {
     let by_id: BTreeMap<u64, &Format> = trace.formats.iter().map(|f| (u64::from(f.id), f)).collect();
     let (mut out, mut counts) = (Vec::new(), BTreeMap::new());
     let mut words = trace.uname.split_whitespace();
@@ -147,14 +147,14 @@ pub fn of(trace: &TraceDat<'_>) -> Result<(Vec<u8>, BTreeMap<String, u64>)> {
                     bundle.message(2, |message| {
                         message.varint(1, record.time);
                         message.varint(2, event.number("common_pid"));
-                        write(message, &event, nth % 2 == 0, &mut described);
+                        write_event(message, &event, nth % 2 == 0, &mut described);
                     });
                 }
                 dense.write(&mut bundle);
                 for (id, (name, fields)) in described {
                     bundle.message(11, |told| {
                         told.varint(1, u64::from(id));
-                        told.message(2, |message| describe(message, &name, &fields));
+                        told.message(2, |message| describe_event(message, &name, &fields));
                     });
                 }
                 out.message(1, |packet| {
@@ -168,7 +168,7 @@ pub fn of(trace: &TraceDat<'_>) -> Result<(Vec<u8>, BTreeMap<String, u64>)> {
 }
 
 /// `DescriptorProto`.
-fn describe(message: &mut Vec<u8>, name: &str, fields: &[(String, bool)]) {
+fn describe_event(message: &mut Vec<u8>, name: &str, fields: &[(String, bool)]) {
     message.bytes(1, name.as_bytes());
     for (i, (name, text)) in fields.iter().enumerate() {
         message.message(2, |field| {
@@ -182,7 +182,7 @@ fn describe(message: &mut Vec<u8>, name: &str, fields: &[(String, bool)]) {
 
 type Descriptors = BTreeMap<u32, (String, Vec<(String, bool)>)>;
 
-fn write(message: &mut Vec<u8>, event: &Event<'_>, describes: bool, described: &mut Descriptors) {
+fn write_event(message: &mut Vec<u8>, event: &Event<'_>, describes: bool, described: &mut Descriptors) {
     let name = event.format.name.as_str();
     if name == "sys_enter" {
         return message.message(SYS_ENTER, |enter| {
@@ -191,11 +191,11 @@ fn write(message: &mut Vec<u8>, event: &Event<'_>, describes: bool, described: &
             (0..6).for_each(|i| enter.varint(2, event.layout.number(event.data, args + i * 8, 8)));
         });
     }
-    if let Some((_, field, fields)) = MESSAGES.iter().find(|m| m.0 == name) {
+    if let Some((_, field, fields)) = EVENT_MESSAGES.iter().find(|m| m.0 == name) {
         return message.message(*field, |inner| {
             fields.iter().for_each(|(name, to)| {
                 if let Some(value) = event.value(name) {
-                    put(inner, *to, &value);
+                    put_field(inner, *to, &value);
                 }
             });
         });
@@ -208,18 +208,19 @@ fn write(message: &mut Vec<u8>, event: &Event<'_>, describes: bool, described: &
         .filter_map(|f| Some((f.name.clone(), event.value(&f.name)?)))
         .collect();
     if describes {
-        let id = DESCRIBED + u32::from(event.format.id);
+        let id = DESCRIBED_EVENT_FIELD + u32::from(event.format.id);
         let fields = own.iter().map(|(name, value)| (name.clone(), matches!(value, Value::Text(_)))).collect();
         described.entry(id).or_insert((name.to_owned(), fields));
-        return message
-            .message(id, |inner| own.iter().enumerate().for_each(|(i, (_, value))| put(inner, i as u32 + 1, value)));
+        return message.message(id, |inner| {
+            own.iter().enumerate().for_each(|(i, (_, value))| put_field(inner, i as u32 + 1, value))
+        });
     }
-    message.message(GENERIC, |generic| {
+    message.message(GENERIC_EVENT_FIELD, |generic| {
         generic.bytes(1, name.as_bytes());
         for (name, value) in &own {
             generic.message(2, |field| {
                 field.bytes(1, name.as_bytes());
-                put(field, if matches!(value, Value::Text(_)) { 3 } else { 5 }, value);
+                put_field(field, if matches!(value, Value::Text(_)) { 3 } else { 5 }, value);
             });
         }
     });

@@ -8,7 +8,7 @@ pub mod machine;
 pub mod userland;
 
 use crate::service::Service;
-use crate::{installed, run, until};
+use crate::{installed, run, wait_until};
 use anyhow::{Context, Result, bail, ensure};
 use lab::arch::Arch;
 use machine::Machine;
@@ -97,7 +97,7 @@ impl Phone {
     /// The same with a virtual machine as the device. `daemon` is for this machine's architecture; one for another
     /// architecture is searched for.
     pub fn boot(daemon: &str, shape: &Shape) -> Result<Self> {
-        let daemon = if shape.arch.is_own() { daemon.into() } else { machine::daemon(shape.arch) };
+        let daemon = if shape.arch.is_own() { daemon.into() } else { machine::daemon_path(shape.arch) };
         Self::start_as(&daemon.to_string_lossy(), shape, true)
     }
 
@@ -106,8 +106,8 @@ impl Phone {
         // The device's user needs it to reach its root.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
         let at = |name: &str| directory.path().join(name);
-        let userland = userland::Userland::of(shape.arch)?;
-        root(&at("root"), &userland, shape.models)?;
+        let userland = userland::Userland::for_arch(shape.arch)?;
+        make_root(&at("root"), &userland, shape.models)?;
         if shape.perfetto {
             userland::put_perfetto(&at("root"), shape.arch)?;
         }
@@ -170,7 +170,7 @@ impl Phone {
 
     /// Waits until adb calls it a device.
     pub fn ready(&self) -> Result<()> {
-        until("a device in adb's list", || {
+        wait_until("a device in adb's list", || {
             let state = self.adb().args(["-s", &self.serial, "get-state"]).stdin(Stdio::null()).output()?;
             Ok(state.stdout.starts_with(b"device"))
         })
@@ -263,7 +263,7 @@ impl Phone {
         command.args(["connect", &self.serial]);
         let output = command.stdin(Stdio::null()).output()?;
         ensure!(!String::from_utf8_lossy(&output.stdout).contains("cannot"), "{output:?}");
-        until("a second device in adb's list", || {
+        wait_until("a second device in adb's list", || {
             let state = other.adb().args(["-s", &self.serial, "get-state"]).stdin(Stdio::null()).output()?;
             Ok(state.stdout.starts_with(b"device"))
         })
@@ -312,7 +312,7 @@ impl Drop for Phone {
 }
 
 /// Makes the private root.
-fn root(root: &Path, userland: &userland::Userland, models: &[&str]) -> Result<()> {
+fn make_root(root: &Path, userland: &userland::Userland, models: &[&str]) -> Result<()> {
     for directory in [
         "proc",
         "sys",

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// `fathom pool …`.
-pub fn pool(words: &[&str]) -> Command {
+pub fn pool_command(words: &[&str]) -> Command {
     let mut command = Command::new(fathom());
     command.arg("pool").args(words).stdin(Stdio::null());
     command
@@ -24,7 +24,7 @@ pub struct Server {
 impl Server {
     /// Starts `fathom pool …`.
     pub fn start(words: &[&str]) -> Result<Self> {
-        Self::started(&mut pool(words))
+        Self::started(&mut pool_command(words))
     }
 
     /// Starts a command of [`pool_command`], whose stderr may be redirected.
@@ -38,7 +38,7 @@ impl Server {
 
     /// Starts one that will be disturbed on purpose: its stderr is discarded.
     fn start_quiet(words: &[&str]) -> Result<Self> {
-        Self::started(pool(words).stderr(Stdio::null()))
+        Self::started(pool_command(words).stderr(Stdio::null()))
     }
 
     /// Ends it as a user would.
@@ -99,7 +99,7 @@ impl Pool {
         let mut pool_of = Self { directory: tempfile::tempdir()?, nodes: Vec::new(), coordinator: None, options };
         for (nth, size) in sizes.iter().enumerate() {
             let store = pool_of.store(nth).display().to_string();
-            crate::run(&mut pool(&["node", "--init", "--store", &store, "--size", size]))?;
+            crate::run(&mut pool_command(&["node", "--init", "--store", &store, "--size", size]))?;
             pool_of.nodes.push(pool_of.node(nth, "127.0.0.1:0")?);
         }
         pool_of.serve()?;
@@ -168,8 +168,8 @@ impl Pool {
 }
 
 /// The status of the pool behind this NBD socket, as JSON; and the exit status.
-pub fn status(socket: &Path) -> Result<(serde_json::Value, Option<i32>)> {
-    let output = pool(&["status", "--json", &socket.display().to_string()]).output()?;
+pub fn pool_status(socket: &Path) -> Result<(serde_json::Value, Option<i32>)> {
+    let output = pool_command(&["status", "--json", &socket.display().to_string()]).output()?;
     let status = serde_json::from_slice(&output.stdout);
     Ok((status.with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?, output.status.code()))
 }

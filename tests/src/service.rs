@@ -1,7 +1,7 @@
 //! Programs that serve a test. A program that was just started does not serve yet: on a cold machine it may take
 //! seconds.
 
-use crate::{run, until};
+use crate::{run, wait_until};
 use anyhow::{Context, Result, anyhow, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Service {
     /// It ended, or was not ready in time: with its output.
     pub fn ready(&mut self, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
         let (child, name) = (&mut self.child, &self.name);
-        let waited = until(&format!("{name}, ready to serve,"), || {
+        let waited = wait_until(&format!("{name}, ready to serve,"), || {
             if let Some(status) = child.try_wait()? {
                 bail!("{name} ended: {status}");
             }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn service_that_starts_slowly_is_waited_for() {
+    fn service_that_starts_slowly_is_awaited() {
         let directory = tempfile::tempdir().unwrap();
         let ready = directory.path().join("ready");
         let script = format!("sleep 0.3; touch {}; exec sleep 600", ready.display());

@@ -10,10 +10,10 @@ use std::process::Command;
 
 /// Why one is not possible here.
 pub fn possible() -> Result<(), String> {
-    installed("ssh").and_then(|()| program().map(drop))
+    installed("ssh").and_then(|()| find_sshd().map(drop))
 }
 
-fn program() -> Result<PathBuf, String> {
+fn find_sshd() -> Result<PathBuf, String> {
     let all = ["/usr/sbin/sshd", "/usr/bin/sshd"].map(PathBuf::from);
     all.into_iter().find(|p| p.exists()).ok_or_else(|| {
         "sshd is not installed (Debian: openssh-server, which setup leaves out where it would run as a service)".into()
@@ -66,7 +66,7 @@ impl Ssh {
             // root's sshd does not start without it, whether or not this root may trace.
             fs::create_dir_all("/run/sshd")?;
         }
-        let sshd = program().map_err(anyhow::Error::msg)?;
+        let sshd = find_sshd().map_err(anyhow::Error::msg)?;
         let mut command = Command::new(sshd);
         command.args(["-D", "-e", "-f", &at("sshd_config")]);
         let mut server = Service::start("sshd", &mut command, &directory.path().join("log"))?;

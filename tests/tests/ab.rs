@@ -2,23 +2,23 @@
 //! process that starts late does not take several times as long; the other assertions are on counts, reasons and leftovers.
 
 use anyhow::{Context, Result, bail, ensure};
-use fathom_tests::{Case, fathom, installed, lane, number, run, until};
+use fathom_tests::{Case, fathom, installed, number, run, run_suite, wait_until};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("slower_command_is_called_slower", Ok(()), slower),
-        ("calls_and_bytes_of_commands_are_exact", Ok(()), counts),
-        ("failed_missing_and_killed_commands_are_named", Ok(()), failures),
-        ("parameters_make_commands", Ok(()), parameters),
-        ("commits_are_built_compared_and_removed", installed("git"), commits),
-        ("interrupted_run_keeps_results_and_resumes", Ok(()), interrupted),
-        ("archive_is_shown_and_reported", Ok(()), archive),
-        ("ratio_agrees_with_hyperfine", installed("hyperfine"), hyperfine),
+        ("slower_command_is_called_slower", Ok(()), slower_command_is_called_slower),
+        ("calls_and_bytes_of_commands_are_exact", Ok(()), calls_and_bytes_of_commands_are_exact),
+        ("failed_missing_and_killed_commands_are_named", Ok(()), failed_missing_and_killed_commands_are_named),
+        ("parameters_make_commands", Ok(()), parameters_make_commands),
+        ("commits_are_built_compared_and_removed", installed("git"), commits_are_built_compared_and_removed),
+        ("interrupted_run_keeps_results_and_resumes", Ok(()), interrupted_run_keeps_results_and_resumes),
+        ("archive_is_shown_and_reported", Ok(()), archive_is_shown_and_reported),
+        ("ratio_agrees_with_hyperfine", installed("hyperfine"), ratio_agrees_with_hyperfine),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 fn ab(directory: &Path, options: &[&str], commands: &[&str]) -> Result<Output> {
@@ -33,7 +33,7 @@ fn json(directory: &Path, options: &[&str], commands: &[&str]) -> Result<Value> 
     serde_json::from_slice(&output.stdout).context("--json")
 }
 
-fn slower() -> Result<()> {
+fn slower_command_is_called_slower() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let commands = ["sleep 0.1", "sleep 1"];
     let output =
@@ -54,7 +54,7 @@ fn slower() -> Result<()> {
     Ok(())
 }
 
-fn counts() -> Result<()> {
+fn calls_and_bytes_of_commands_are_exact() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let commands =
         ["dd if=/dev/zero of=a bs=1000 count=20 status=none", "dd if=/dev/zero of=b bs=500 count=80 status=none"];
@@ -72,7 +72,7 @@ fn counts() -> Result<()> {
     Ok(())
 }
 
-fn failures() -> Result<()> {
+fn failed_missing_and_killed_commands_are_named() -> Result<()> {
     let directory = tempfile::tempdir()?;
     for (commands, code, expected) in [
         (["true", "no-such-program x"], 2, "no-such-program: command not found (of the command `no-such-program x`)"),
@@ -89,7 +89,7 @@ fn failures() -> Result<()> {
     Ok(())
 }
 
-fn parameters() -> Result<()> {
+fn parameters_make_commands() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let line = ["dd if=/dev/zero of=f bs={SIZE} count={N} status=none"];
     let options = ["--blocks", "1", "--warmup", "0", "--param", "N", "2..4..2", "--param", "SIZE", "10,1000"];
@@ -109,7 +109,7 @@ fn parameters() -> Result<()> {
     Ok(())
 }
 
-fn commits() -> Result<()> {
+fn commits_are_built_compared_and_removed() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let here = directory.path();
     let git = |words: &[&str]| {
@@ -139,7 +139,7 @@ fn commits() -> Result<()> {
     Ok(())
 }
 
-fn interrupted() -> Result<()> {
+fn interrupted_run_keeps_results_and_resumes() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("ab.fathom");
     let mut command = Command::new(fathom());
@@ -161,7 +161,7 @@ fn interrupted() -> Result<()> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    until("two runs", || {
+    wait_until("two runs", || {
         Ok(std::fs::read_to_string(directory.path().join("ran")).is_ok_and(|text| text.lines().count() >= 4))
     })?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
@@ -179,7 +179,7 @@ fn interrupted() -> Result<()> {
     Ok(())
 }
 
-fn archive() -> Result<()> {
+fn archive_is_shown_and_reported() -> Result<()> {
     let directory = tempfile::tempdir()?;
     json(directory.path(), &["--blocks", "6"], &["true", "sleep 0.01"])?;
     let archive = directory.path().join("ab.fathom");
@@ -192,10 +192,10 @@ fn archive() -> Result<()> {
 
 /// Compares the minimum times, which a busy machine affects least. If it affects even those, the comparison is repeated: a wrong
 /// ratio would agree in none of the attempts.
-fn hyperfine() -> Result<()> {
+fn ratio_agrees_with_hyperfine() -> Result<()> {
     let mut seen = Vec::new();
     for _ in 0..5 {
-        let (ours, others) = ratios(&["sleep 0.1", "sleep 0.3"])?;
+        let (ours, others) = minimum_ratios(&["sleep 0.1", "sleep 0.3"])?;
         println!("least times, second / first: {ours:.4} (hyperfine {others:.4})");
         if (ours / others - 1.0).abs() < 0.05 {
             return Ok(());
@@ -206,7 +206,7 @@ fn hyperfine() -> Result<()> {
 }
 
 /// The ratio of the second command's minimum time to the first's, by both programs.
-fn ratios(commands: &[&str; 2]) -> Result<(f64, f64)> {
+fn minimum_ratios(commands: &[&str; 2]) -> Result<(f64, f64)> {
     let directory = tempfile::tempdir()?;
     let outcome = json(directory.path(), &["--blocks", "3"], commands)?;
     let theirs = directory.path().join("h.json");

@@ -2,50 +2,58 @@
 //! Robolectric's native graphics (the real Skia, on the host).
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, installed, lane, run};
+use fathom_tests::{Case, fathom, installed, run, run_suite};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// D8, by version and by content.
-const R8: (&str, &str) = ("r8-8.5.35.jar", "4733945987ee0a840fafc34080b135259e01678412e07212b23f706334290294");
+const R8_JAR: (&str, &str) = ("r8-8.5.35.jar", "4733945987ee0a840fafc34080b135259e01678412e07212b23f706334290294");
 
 fn main() -> ExitCode {
     let jdk = || installed("java").and_then(|()| installed("javac"));
     let cases: Vec<Case> = vec![
-        ("long::dex_file_matches_jar_results", jdk().and_then(|()| dex_tools()), dex),
-        ("android_canvas_draws_exact_pixels", jdk().and_then(|()| dex_tools()).and_then(|()| robolectric()), canvas),
-        ("robolectric_is_a_mode_of_drawing_and_sqlite", jdk().and_then(|()| robolectric()), mode),
+        ("long::dex_file_matches_jar_results", jdk().and_then(|()| dex_tools()), dex_file_matches_jar_results),
+        (
+            "android_canvas_draws_exact_pixels",
+            jdk().and_then(|()| dex_tools()).and_then(|()| robolectric()),
+            android_canvas_draws_exact_pixels,
+        ),
+        (
+            "robolectric_is_a_mode_of_drawing_and_sqlite",
+            jdk().and_then(|()| robolectric()),
+            robolectric_is_a_mode_of_drawing_and_sqlite,
+        ),
         ("android_database_behind_launcher_keeps_contents", jdk().and_then(|()| robolectric()), behind_launcher),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
-fn root() -> PathBuf {
+fn repository_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 fn dex_tools() -> Result<(), String> {
-    let jar = root().join("target/jars").join(R8.0);
+    let jar = repository_root().join("target/jars").join(R8_JAR.0);
     if !jar.exists() {
-        return Err(format!("{} is not in target/jars (scripts/setup test fetches it where Maven is)", R8.0));
+        return Err(format!("{} is not in target/jars (scripts/setup test fetches it where Maven is)", R8_JAR.0));
     }
     installed("enjarify")?;
     let output = Command::new("sha256sum").arg(&jar).output().map_err(|e| format!("sha256sum: {e}"))?;
     // Another file of that name must not be run.
     let sum = String::from_utf8_lossy(&output.stdout).split(' ').next().unwrap_or_default().to_string();
-    if sum == R8.1 { Ok(()) } else { Err(format!("{} has another content than the pinned one: {sum}", R8.0)) }
+    if sum == R8_JAR.1 { Ok(()) } else { Err(format!("{} has another content than the pinned one: {sum}", R8_JAR.0)) }
 }
 
 fn robolectric() -> Result<(), String> {
-    let jars = root().join("target/android");
+    let jars = repository_root().join("target/android");
     jars.is_dir().then_some(()).ok_or_else(|| "scripts/setup android was not run (it fetches 550 MB)".into())
 }
 
 /// Translates the jar for a device back to `back.jar` in the directory.
-fn translated(directory: &Path) -> Result<PathBuf> {
+fn translate_jar(directory: &Path) -> Result<PathBuf> {
     let (jar, back) = (directory.join("fathom-dex.jar"), directory.join("back.jar"));
-    run(Command::new("sh").arg(root().join("java/dex")).arg(&jar))?;
+    run(Command::new("sh").arg(repository_root().join("java/dex")).arg(&jar))?;
     run(Command::new("python3").args(["-m", "zipfile", "-e"]).args([&jar, directory]))?;
     let dexed = directory.join("classes.dex");
     ensure!(fs::read(&dexed)?.starts_with(b"dex\n035\0"), "not a dex file of the format that Android 5 reads");
@@ -58,9 +66,9 @@ fn translated(directory: &Path) -> Result<PathBuf> {
     Ok(back)
 }
 
-fn dex() -> Result<()> {
+fn dex_file_matches_jar_results() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let back = translated(directory.path())?;
+    let back = translate_jar(directory.path())?;
     for (name, size, options) in [
         ("himeno", "XS", &["--inner", "3"][..]),
         ("linpack", "100", &["--inner", "2"]),
@@ -87,11 +95,11 @@ fn dex() -> Result<()> {
 }
 
 /// The class path of Robolectric, and the options with which it finds the classes to run.
-fn host(directory: &Path) -> Result<(Vec<String>, Vec<String>)> {
+fn host_class_path(directory: &Path) -> Result<(Vec<String>, Vec<String>)> {
     let instrumented = directory.join("instrumented");
     fs::create_dir(&instrumented)?;
     let mut path = Vec::new();
-    for entry in fs::read_dir(root().join("target/android"))? {
+    for entry in fs::read_dir(repository_root().join("target/android"))? {
         let file = entry?.path().canonicalize()?;
         let name = file.file_name().context("a name")?.to_string_lossy().into_owned();
         if name.starts_with("android-all-instrumented") {
@@ -113,16 +121,16 @@ fn host(directory: &Path) -> Result<(Vec<String>, Vec<String>)> {
 
 /// The classes for a device, dexed and translated back, draw on the real Skia: figure by figure, and as the whole program behind a
 /// FAKE of Android's launcher, of which only the memory map is made up.
-fn canvas() -> Result<()> {
+fn android_canvas_draws_exact_pixels() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let (mut path, options) = host(directory.path())?;
-    path.insert(0, translated(directory.path())?.to_string_lossy().into_owned());
+    let (mut path, options) = host_class_path(directory.path())?;
+    path.insert(0, translate_jar(directory.path())?.to_string_lossy().into_owned());
     let tests = directory.path().join("tests");
     fs::create_dir(&tests)?;
     path.insert(0, tests.to_string_lossy().into_owned());
     let path = path.join(":");
     let mut sources = Vec::new();
-    collect(&root().join("java/android/test"), &mut sources)?;
+    collect_sources(&repository_root().join("java/android/test"), &mut sources)?;
     run(Command::new("javac").args(["-nowarn", "-cp", &path, "-d"]).arg(&tests).args(&sources))?;
     let mut java = Command::new("java");
     java.args(&options).args(["-cp", &path, "org.junit.runner.JUnitCore", "fathom.draw.CanvasTest"]);
@@ -130,7 +138,7 @@ fn canvas() -> Result<()> {
     ensure!(text.contains("OK (3 tests)"), "{text}");
 
     let launcher = directory.path().join("app_process64");
-    run(Command::new("cp").arg(root().join("tests/fakes/app_process")).arg(&launcher))?;
+    run(Command::new("cp").arg(repository_root().join("tests/fakes/app_process")).arg(&launcher))?;
     // Of the output, which includes JUnit's, only our lines; without the map of the JVM that replaces Android's
     // runtime.
     let script = format!(
@@ -154,15 +162,15 @@ fn canvas() -> Result<()> {
 }
 
 /// The output directory of `java/robolectric`.
-fn made(directory: &Path) -> Result<String> {
+fn robolectric_directory(directory: &Path) -> Result<String> {
     let made = directory.join("robolectric with blanks");
-    run(Command::new("sh").arg(root().join("java/robolectric")).arg(&made))?;
+    run(Command::new("sh").arg(repository_root().join("java/robolectric")).arg(&made))?;
     Ok(made.to_string_lossy().into_owned())
 }
 
-fn mode() -> Result<()> {
+fn robolectric_is_a_mode_of_drawing_and_sqlite() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let robolectric = made(directory.path())?;
+    let robolectric = robolectric_directory(directory.path())?;
     let printed = |words: &[&str]| -> Result<String> {
         let mut command = Command::new(fathom());
         command.arg("workload").args(words).arg(format!("--robolectric={robolectric}"));
@@ -210,9 +218,9 @@ fn mode() -> Result<()> {
 /// made up.
 fn behind_launcher() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let robolectric = made(directory.path())?;
+    let robolectric = robolectric_directory(directory.path())?;
     let (launcher, jar) = (directory.path().join("app_process64"), directory.path().join("fathom-dex.jar"));
-    run(Command::new("cp").arg(root().join("tests/fakes/app_process")).arg(&launcher))?;
+    run(Command::new("cp").arg(repository_root().join("tests/fakes/app_process")).arg(&launcher))?;
     fs::write(&jar, "dexed classes")?;
     let run_with = |map: &str| -> Result<std::process::Output> {
         let script = format!(
@@ -254,11 +262,11 @@ fn behind_launcher() -> Result<()> {
     Ok(())
 }
 
-fn collect(directory: &Path, sources: &mut Vec<PathBuf>) -> Result<()> {
+fn collect_sources(directory: &Path, sources: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {
-            collect(&path, sources)?;
+            collect_sources(&path, sources)?;
         } else if path.extension().is_some_and(|e| e == "java") {
             sources.push(path);
         }

@@ -2,7 +2,7 @@
 //! they were made (for how they were made, see `tests/archives/README.md`).
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, lane, run};
+use fathom_tests::{Case, fathom, run, run_suite};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,25 +11,29 @@ use tempfile::TempDir;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("old_recordings_show_statements", Ok(()), recordings),
+        ("old_recordings_show_statements", Ok(()), old_recordings_show_statements),
         ("relinked_recordings_keep_counts", Ok(()), linked_again),
-        ("old_benchmarks_show_scores", Ok(()), benchmarks),
+        ("old_benchmarks_show_scores", Ok(()), old_benchmarks_show_scores),
         ("benchmark_without_log_shows_no_scores", Ok(()), without_a_log),
         ("old_network_runs_show_rate_and_limit", Ok(()), network_runs),
-        ("compare_reports_slower_candidate", Ok(()), compared),
-        ("report_renders_every_archive", Ok(()), pages),
-        ("export_keeps_every_row_of_every_table", Ok(()), exported),
+        ("compare_reports_slower_candidate", Ok(()), compare_reports_slower_candidate),
+        ("report_renders_every_archive", Ok(()), report_renders_every_archive),
+        ("export_keeps_every_row_of_every_table", Ok(()), export_keeps_every_row_of_every_table),
         ("recordings_export_to_perfetto_and_text", Ok(()), other_formats),
-        ("output_dash_is_stdout_for_files_and_refused_for_directories", Ok(()), dash),
+        (
+            "output_dash_is_stdout_for_files_and_refused_for_directories",
+            Ok(()),
+            output_dash_is_stdout_for_files_and_refused_for_directories,
+        ),
         ("path_with_line_break_stays_one_line_of_message", Ok(()), line_break),
-        ("samples_of_the_manual_have_the_form_of_show", Ok(()), samples),
+        ("samples_of_the_manual_have_the_form_of_show", Ok(()), samples_of_the_manual_have_the_form_of_show),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// The content of a recording: a statement, its number of executions, system calls, fsyncs, requests and flushes per execution; and
 /// the number of all device commands, and of those without a causing operation or process.
-struct Recorded {
+struct RecordedArchive {
     name: &'static str,
     statement: &'static str,
     times: u64,
@@ -37,22 +41,22 @@ struct Recorded {
     commands: [(&'static str, f64); 2],
 }
 
-const RECORDED: [Recorded; 3] = [
-    Recorded {
+const RECORDED_ARCHIVES: [RecordedArchive; 3] = [
+    RecordedArchive {
         name: "v1-linux-6.1-virtio",
         statement: "INSERT INTO t VALUES (?, ?)",
         times: 25,
         per_time: [("syscalls", 18.0), ("fsyncs", 4.0), ("requests", 7.870_588), ("flushes", 5.44)],
         commands: [("total", 354.0), ("unattributed", 0.0)],
     },
-    Recorded {
+    RecordedArchive {
         name: "v2-linux-6.18-virtio",
         statement: "insert into t values (?)",
         times: 2,
         per_time: [("syscalls", 18.0), ("fsyncs", 4.0), ("requests", 7.5), ("flushes", 4.0)],
         commands: [("total", 201.0), ("unattributed", 34.0)],
     },
-    Recorded {
+    RecordedArchive {
         name: "v3-linux-6.18-virtio",
         statement: "insert into t values (?)",
         times: 2,
@@ -61,15 +65,15 @@ const RECORDED: [Recorded; 3] = [
     },
 ];
 
-fn recordings() -> Result<()> {
-    for recorded in &RECORDED {
+fn old_recordings_show_statements() -> Result<()> {
+    for recorded in &RECORDED_ARCHIVES {
         recorded.holds(KeptArchive::copy(recorded.name)?.show_json()?)?;
     }
     Ok(())
 }
 
 fn linked_again() -> Result<()> {
-    for recorded in &RECORDED {
+    for recorded in &RECORDED_ARCHIVES {
         let kept = KeptArchive::copy(recorded.name)?;
         std::fs::remove_dir_all(kept.path.join("tables"))?;
         run(Command::new(fathom()).arg("link").arg(&kept.path))?;
@@ -78,24 +82,24 @@ fn linked_again() -> Result<()> {
     Ok(())
 }
 
-impl Recorded {
+impl RecordedArchive {
     fn holds(&self, show_json: Value) -> Result<()> {
         let operations = show_json["operations"].as_array().context("operations")?;
         let found = operations.iter().find(|o| o["statement"] == self.statement);
         let operation = found.with_context(|| format!("{}: no {}", self.name, self.statement))?;
         ensure!(operation["count"] == self.times, "{}: {}", self.name, operation["count"]);
         for (what, expected) in self.per_time {
-            near(self.name, what, &operation["per_operation"][what], expected)?;
+            check_near(self.name, what, &operation["per_operation"][what], expected)?;
         }
         for (what, expected) in self.commands {
-            near(self.name, what, &show_json["device_commands"][what], expected)?;
+            check_near(self.name, what, &show_json["device_commands"][what], expected)?;
         }
         ensure!(show_json["loss"]["events"] == 0, "{}: {}", self.name, show_json["loss"]);
         Ok(())
     }
 }
 
-fn benchmarks() -> Result<()> {
+fn old_benchmarks_show_scores() -> Result<()> {
     for (name, processes, rates) in [
         ("v2-bench", 2, [4_996_502.448, 2_499_500.100]),
         ("v3-bench", 6, [4_998_750.312, 2_499_437.627]),
@@ -107,7 +111,7 @@ fn benchmarks() -> Result<()> {
         for (result, rate) in results.iter().zip(rates) {
             ensure!(result["processes"] == processes && result["verified"] == true, "{name}: {result}");
             ensure!(result["unit"] == "row/s", "{name}: {result}");
-            near(name, "estimate", &result["estimate"], rate)?;
+            check_near(name, "estimate", &result["estimate"], rate)?;
         }
     }
     Ok(())
@@ -128,20 +132,20 @@ fn network_runs() -> Result<()> {
         let show_json = KeptArchive::copy(name)?.show_json()?;
         let result = &show_json["results"][0];
         ensure!(result["unit"] == "bit/s" && result["processes"] == 1, "{name}: {result}");
-        near(name, "estimate", &result["estimate"], rate)?;
+        check_near(name, "estimate", &result["estimate"], rate)?;
         ensure!(show_json["limited_by"][0]["limits"][0]["cause"] == "CPU", "{name}: {}", show_json["limited_by"]);
     }
     Ok(())
 }
 
-fn compared() -> Result<()> {
+fn compare_reports_slower_candidate() -> Result<()> {
     let (baseline, candidate) = (KeptArchive::copy("v3-bench")?, KeptArchive::copy("v3-bench-slower")?);
     let mut compare = Command::new(fathom());
     compare.args(["bench", "compare", "--json"]).arg(&baseline.path).arg(&candidate.path);
     let output: Value = serde_json::from_slice(&run(&mut compare)?.stdout)?;
     let results = output["results"].as_array().context("results")?;
     ensure!(results.len() == 2 && results.iter().all(|r| r["verdict"] == "slower"), "{output}");
-    near("compare", "ratio", &results[0]["ratio"], 0.090_926_858)?;
+    check_near("compare", "ratio", &results[0]["ratio"], 0.090_926_858)?;
     let mut history = Command::new(fathom());
     history.args(["bench", "history"]).arg(&baseline.path).arg(&candidate.path);
     let text = String::from_utf8(run(&mut history)?.stdout)?;
@@ -149,8 +153,8 @@ fn compared() -> Result<()> {
     Ok(())
 }
 
-fn pages() -> Result<()> {
-    let alone: Vec<PathBuf> = names()?;
+fn report_renders_every_archive() -> Result<()> {
+    let alone: Vec<PathBuf> = archive_names()?;
     for (archives, holds) in alone.iter().map(|name| (vec![name.clone()], "")).chain([
         (vec!["v2-linux-6.18-virtio".into(), "v3-linux-6.18-virtio".into()], "insert into t values (?)"),
         (vec!["v3-bench".into(), "v3-bench-slower".into()], "duration=1000"),
@@ -165,8 +169,8 @@ fn pages() -> Result<()> {
     Ok(())
 }
 
-fn exported() -> Result<()> {
-    for name in names()? {
+fn export_keeps_every_row_of_every_table() -> Result<()> {
+    for name in archive_names()? {
         let kept = KeptArchive::copy(&name)?;
         let to = kept.directory.path().join("out");
         for (flag, extension) in [("--csv", "csv"), ("--parquet", "parquet")] {
@@ -178,7 +182,7 @@ fn exported() -> Result<()> {
                 let bytes = std::fs::read(&file).with_context(|| format!("{}", file.display()))?;
                 // The first line has the column names.
                 let whole = match extension {
-                    "csv" => lines(&bytes) == rows + 1,
+                    "csv" => count_rows(&bytes) == rows + 1,
                     _ => bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"),
                 };
                 ensure!(whole, "{}: {table} has {rows} rows", name.display());
@@ -189,7 +193,7 @@ fn exported() -> Result<()> {
 }
 
 fn other_formats() -> Result<()> {
-    for recorded in &RECORDED {
+    for recorded in &RECORDED_ARCHIVES {
         let kept = KeptArchive::copy(recorded.name)?;
         let trace = kept.directory.path().join("trace.pftrace");
         run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&kept.path).arg("-o").arg(&trace))?;
@@ -198,14 +202,14 @@ fn other_formats() -> Result<()> {
         ensure!(bytes.windows(statement.len()).any(|w| w == statement), "{}: {} bytes", recorded.name, bytes.len());
         let mut events = Command::new(fathom());
         events.args(["export", "--events", "-o", "-"]).arg(&kept.path);
-        ensure!(lines(&run(&mut events)?.stdout) > 400, "{}", recorded.name);
+        ensure!(count_rows(&run(&mut events)?.stdout) > 400, "{}", recorded.name);
     }
     Ok(())
 }
 
 /// A single file goes to standard output byte for byte, and nothing else does; no file is named `-`.
-fn dash() -> Result<()> {
-    let (trace, bench) = (KeptArchive::copy(RECORDED[1].name)?, KeptArchive::copy("v3-bench")?);
+fn output_dash_is_stdout_for_files_and_refused_for_directories() -> Result<()> {
+    let (trace, bench) = (KeptArchive::copy(RECORDED_ARCHIVES[1].name)?, KeptArchive::copy("v3-bench")?);
     let directory = tempfile::tempdir()?;
     let [recording, benchmark] = [&trace, &bench].map(|kept| kept.path.to_string_lossy().into_owned());
     // Tables are built once.
@@ -253,7 +257,7 @@ fn dash() -> Result<()> {
 
 /// An untrusted name cannot forge a message.
 fn line_break() -> Result<()> {
-    let kept = KeptArchive::copy(RECORDED[1].name)?;
+    let kept = KeptArchive::copy(RECORDED_ARCHIVES[1].name)?;
     let name = "a\nfathom: all is well\u{1b}[2J.fathom";
     std::fs::rename(&kept.path, kept.directory.path().join(name))?;
     let beside = |ending: &str| format!("{name}.{ending}");
@@ -295,7 +299,7 @@ impl KeptArchive {
     fn copy(name: impl AsRef<Path>) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let path = directory.path().join(name.as_ref());
-        run(Command::new("cp").arg("-r").arg(archives().join(name.as_ref())).arg(&path))?;
+        run(Command::new("cp").arg("-r").arg(archives_directory().join(name.as_ref())).arg(&path))?;
         Ok(Self { directory, path })
     }
 
@@ -311,13 +315,13 @@ impl KeptArchive {
     }
 }
 
-fn archives() -> PathBuf {
+fn archives_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("archives")
 }
 
-fn names() -> Result<Vec<PathBuf>> {
+fn archive_names() -> Result<Vec<PathBuf>> {
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(archives())? {
+    for entry in std::fs::read_dir(archives_directory())? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             names.push(PathBuf::from(entry.file_name()));
@@ -329,7 +333,7 @@ fn names() -> Result<Vec<PathBuf>> {
 }
 
 /// Line ends outside quotes.
-fn lines(text: &[u8]) -> u64 {
+fn count_rows(text: &[u8]) -> u64 {
     let mut quoted = false;
     let mut ends = 0;
     for byte in text {
@@ -339,19 +343,19 @@ fn lines(text: &[u8]) -> u64 {
     ends
 }
 
-fn near(archive: &str, what: &str, found: &Value, expected: f64) -> Result<()> {
+fn check_near(archive: &str, what: &str, found: &Value, expected: f64) -> Result<()> {
     let found = found.as_f64().with_context(|| format!("{archive}: {what} is {found}"))?;
     ensure!((found - expected).abs() <= expected.abs() * 1e-6, "{archive}: {what} is {found}, not {expected}");
     Ok(())
 }
 
 /// The forms of a text's lines by kind, with numbers and units removed.
-fn forms(text: &str) -> BTreeMap<&'static str, BTreeSet<String>> {
-    const UNITS: [&str; 8] = ["ns", "us", "ms", "s", "B", "KiB", "MiB", "GiB"];
+fn line_forms(text: &str) -> BTreeMap<&'static str, BTreeSet<String>> {
+    const UNIT_NAMES: [&str; 8] = ["ns", "us", "ms", "s", "B", "KiB", "MiB", "GiB"];
     let mut found: BTreeMap<&'static str, BTreeSet<String>> = BTreeMap::new();
     for line in text.lines() {
         let words = line.split_whitespace().map(|word| word.trim_end_matches(','));
-        let words = words.filter(|word| !UNITS.contains(word));
+        let words = words.filter(|word| !UNIT_NAMES.contains(word));
         let form: Vec<_> = words.map(|w| if w.parse::<f64>().is_ok() { "#" } else { w }).collect();
         let form = form.join(" ").replace("# time:", "# times:");
         let kinds = ["# times: median", "layer median", "per execution", "written: calls"];
@@ -363,16 +367,16 @@ fn forms(text: &str) -> BTreeMap<&'static str, BTreeSet<String>> {
 }
 
 /// If lines of `show` in README and the guide have another form, they were made by another version.
-fn samples() -> Result<()> {
+fn samples_of_the_manual_have_the_form_of_show() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("sample.fathom");
     run(Command::new("cp").arg("-r").arg(root.join("crates/recorder/sample")).arg(&archive))?;
     let shown = run(Command::new(fathom()).arg("show").arg(&archive))?;
-    let ours = forms(&String::from_utf8_lossy(&shown.stdout));
+    let ours = line_forms(&String::from_utf8_lossy(&shown.stdout));
     ensure!(ours.len() == 4, "{ours:?}");
     for page in ["README.md", "docs/guide/first-recording.md"] {
-        let theirs = forms(&std::fs::read_to_string(root.join(page))?);
+        let theirs = line_forms(&std::fs::read_to_string(root.join(page))?);
         ensure!(theirs.len() == 4, "{page}: {theirs:?}");
         for (kind, forms) in theirs {
             ensure!(forms.is_subset(&ours[kind]), "{page}: {forms:?}, but `show` prints {:?}", ours[kind]);

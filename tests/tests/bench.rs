@@ -2,8 +2,8 @@
 //! whose "durations" are fixed, so that scores are arithmetic.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::bench::DESIGN;
-use fathom_tests::{Case, fathom, lane, measured, run};
+use fathom_tests::bench::FAKE_DESIGN;
+use fathom_tests::{Case, fathom, measured_processes, run, run_suite};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -14,33 +14,37 @@ use tempfile::TempDir;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("run_json_has_contract_fields_and_exact_scores", Ok(()), contract),
-        ("killed_run_resumes_to_same_result", Ok(()), killed),
-        ("interrupted_run_keeps_measurements", Ok(()), interrupted),
-        ("damaged_log_error_names_line", Ok(()), damaged),
-        ("invalid_run_creates_no_archive", Ok(()), mistakes),
+        ("run_json_has_contract_fields_and_exact_scores", Ok(()), run_json_has_contract_fields_and_exact_scores),
+        ("killed_run_resumes_to_same_result", Ok(()), killed_run_resumes_to_same_result),
+        ("interrupted_run_keeps_measurements", Ok(()), interrupted_run_keeps_measurements),
+        ("damaged_log_error_names_line", Ok(()), damaged_log_error_names_line),
+        ("invalid_run_creates_no_archive", Ok(()), invalid_run_creates_no_archive),
         ("design_error_names_file_and_factor", Ok(()), design_mistakes),
-        ("selftest_has_no_false_positive", Ok(()), selftest),
-        ("list_shows_every_parameter", Ok(()), list),
-        ("slower_cell_fails_compare", Ok(()), compared),
-        ("longer_time_is_slower_and_missing_direction_refused", Ok(()), refused),
+        ("selftest_has_no_false_positive", Ok(()), selftest_has_no_false_positive),
+        ("list_shows_every_parameter", Ok(()), list_shows_every_parameter),
+        ("slower_cell_fails_compare", Ok(()), slower_cell_fails_compare),
+        (
+            "longer_time_is_slower_and_missing_direction_refused",
+            Ok(()),
+            longer_time_is_slower_and_missing_direction_refused,
+        ),
         ("compare_by_compares_parameter_values", Ok(()), compared_within),
-        ("report_combines_two_benchmarks", Ok(()), reported),
-        ("history_has_one_point_per_archive_and_finds_step", Ok(()), history),
+        ("report_combines_two_benchmarks", Ok(()), report_combines_two_benchmarks),
+        ("history_has_one_point_per_archive_and_finds_step", Ok(()), history_has_one_point_per_archive_and_finds_step),
         ("show_repeats_results_of_run", Ok(()), shown_again),
-        ("tighter_precision_plans_more_replicates", Ok(()), planned),
+        ("tighter_precision_plans_more_replicates", Ok(()), tighter_precision_plans_more_replicates),
         ("missing_baseline_is_reported_and_other_designs_run", Ok(()), without_baseline),
         ("selftest_of_spin_completes", Ok(()), selftest_of_a_load),
         ("sqlite_run_resumes_after_sigkill", Ok(()), killed_load),
-        ("durations_are_converted_to_declared_unit", Ok(()), units),
+        ("durations_are_converted_to_declared_unit", Ok(()), durations_are_converted_to_declared_unit),
         ("failing_command_fails_fail_on", Ok(()), broken_command),
         ("unprivileged_run_replaces_root_only_values", fathom_tests::root(), without_root),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// A duration is the same in any printed unit of time; other units give no result.
-fn units() -> Result<()> {
+fn durations_are_converted_to_declared_unit() -> Result<()> {
     let bench = Bench::new()?;
     let design = |prints: &str| {
         format!(
@@ -127,7 +131,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Result<Self> {
-        Ok(Self { directory: fathom_tests::bench::directory()? })
+        Ok(Self { directory: fathom_tests::bench::fake_directory()? })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -167,7 +171,7 @@ impl Bench {
     }
 }
 
-fn contract() -> Result<()> {
+fn run_json_has_contract_fields_and_exact_scores() -> Result<()> {
     let bench = Bench::new()?;
     let words = ["run", "fake.toml", "--blocks=6", "--seed=5", "--json", "--csv=r.csv", "--markdown=r.md"];
     let value = bench.json(&words)?;
@@ -196,7 +200,10 @@ fn contract() -> Result<()> {
         ensure!(score <= expected && score > expected * 0.999, "{score} is not {expected}");
         let [low, high] = [0, 1].map(|i| result["ci95"][i].as_f64().unwrap_or(f64::NAN));
         ensure!(low <= score && score <= high, "{result}");
-        ensure!(result["unit"] == "row/s" && measured(result)? == 6.0 && result["class"] == "flat", "{result}");
+        ensure!(
+            result["unit"] == "row/s" && measured_processes(result)? == 6.0 && result["class"] == "flat",
+            "{result}"
+        );
         ensure!(result["marks"]["mode"] == "made up" && result["verified"] == true, "{result}");
         ensure!(result["gates"]["load"].is_object(), "{result}");
     }
@@ -227,7 +234,7 @@ fn contract() -> Result<()> {
 }
 
 /// Starts a long run, and waits until `replicates` replicates are in its log.
-fn start(bench: &Bench, replicates: usize) -> Result<std::process::Child> {
+fn start_long_run(bench: &Bench, replicates: usize) -> Result<std::process::Child> {
     let mut command = bench.command(&["run", "fake.toml", "-p", "pause=0.05", "--blocks=8", "--seed=11"]);
     let child = command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let until = Instant::now() + Duration::from_secs(120);
@@ -238,10 +245,10 @@ fn start(bench: &Bench, replicates: usize) -> Result<std::process::Child> {
     Ok(child)
 }
 
-fn killed() -> Result<()> {
+fn killed_run_resumes_to_same_result() -> Result<()> {
     let bench = Bench::new()?;
     bench.json(&["run", "fake.toml", "--blocks=8", "--seed=11", "-o", "whole.fathom", "--json"])?;
-    let mut child = start(&bench, 5)?;
+    let mut child = start_long_run(&bench, 5)?;
     child.kill()?;
     child.wait()?;
     // As if the power had failed while a line was written.
@@ -259,9 +266,9 @@ fn killed() -> Result<()> {
     Ok(())
 }
 
-fn interrupted() -> Result<()> {
+fn interrupted_run_keeps_measurements() -> Result<()> {
     let bench = Bench::new()?;
-    let mut child = start(&bench, 4)?;
+    let mut child = start_long_run(&bench, 4)?;
     // Twice, like `timeout`, which signals the program and its group. It is one request, not a reason to abort at once.
     run(Command::new("sh").args(["-c", "kill -INT $0; sleep 0.02; kill -INT $0 || true", &child.id().to_string()]))?;
     let status = child.wait()?;
@@ -274,7 +281,7 @@ fn interrupted() -> Result<()> {
     Ok(())
 }
 
-fn damaged() -> Result<()> {
+fn damaged_log_error_names_line() -> Result<()> {
     let bench = Bench::new()?;
     bench.json(&["run", "fake.toml", "--blocks=2", "--json"])?;
     let log = bench.path("bench.fathom/runs.jsonl");
@@ -308,7 +315,7 @@ fn damaged() -> Result<()> {
     Ok(())
 }
 
-fn mistakes() -> Result<()> {
+fn invalid_run_creates_no_archive() -> Result<()> {
     let bench = Bench::new()?;
     for (words, part) in [
         (&["run", "sqlight"][..], "unknown workload \"sqlight\""),
@@ -334,7 +341,7 @@ fn design_mistakes() -> Result<()> {
         ("\"{duration}\"]", "\"{dururation}\"]", "{dururation}"),
         ("blocks = 6", "blokcs = 6", "line "),
     ] {
-        fs::write(bench.path("wrong.toml"), DESIGN.replacen(from, to, 1))?;
+        fs::write(bench.path("wrong.toml"), FAKE_DESIGN.replacen(from, to, 1))?;
         let (status, messages) = bench.messages(&["run", "wrong.toml"])?;
         ensure!(
             status == Some(2) && messages.contains("wrong.toml") && messages.contains(part),
@@ -344,7 +351,7 @@ fn design_mistakes() -> Result<()> {
     Ok(())
 }
 
-fn selftest() -> Result<()> {
+fn selftest_has_no_false_positive() -> Result<()> {
     let bench = Bench::new()?;
     let value = bench.json(&["selftest", "fake.toml", "--comparisons=4", "--blocks=5", "--json"])?;
     ensure!(value["comparisons"] == 4 && value["alarms"] == 0 && value["rate"] == 0.0, "{value}");
@@ -357,16 +364,16 @@ fn selftest() -> Result<()> {
 }
 
 /// From now on a 1 is put before each duration: eleven or six times as long. The command stays the same.
-fn slower(bench: &Bench) -> Result<()> {
+fn slow_program_down(bench: &Bench) -> Result<()> {
     Ok(fs::write(bench.path("slow"), "1")?)
 }
 
-fn compared() -> Result<()> {
+fn slower_cell_fails_compare() -> Result<()> {
     let bench = Bench::new()?;
     let measure = |name: &str| bench.json(&["run", "fake.toml", "--blocks=5", "--seed=3", "--json", "-o", name]);
     measure("a.fathom")?;
     measure("same.fathom")?;
-    slower(&bench)?;
+    slow_program_down(&bench)?;
     measure("slow.fathom")?;
     let value = bench.json(&["compare", "a.fathom", "same.fathom", "--json"])?;
     let verdicts = |value: &Value| -> Vec<String> {
@@ -412,7 +419,7 @@ fn compared() -> Result<()> {
 
 /// A comparison whose metric is a time, read from the file `time`. Older archives do not record which direction is
 /// better.
-fn refused() -> Result<()> {
+fn longer_time_is_slower_and_missing_direction_refused() -> Result<()> {
     let bench = Bench::new()?;
     let design = |better: &str, word: &str| {
         format!(
@@ -484,7 +491,7 @@ argv = ["/bin/sh", "-c", 'echo "{{\"metric\":\"wall\",\"unit\":\"ms\",\"v\":$(ca
 }
 
 /// Both reports are made; other tests check their content in a browser.
-fn reported() -> Result<()> {
+fn report_combines_two_benchmarks() -> Result<()> {
     let bench = Bench::new()?;
     for name in ["a.fathom", "b.fathom"] {
         bench.json(&["run", "fake.toml", "--blocks=3", "--json", "-o", name])?;
@@ -534,12 +541,12 @@ fn compared_within() -> Result<()> {
     Ok(())
 }
 
-fn history() -> Result<()> {
+fn history_has_one_point_per_archive_and_finds_step() -> Result<()> {
     let bench = Bench::new()?;
     fs::create_dir(bench.path("all"))?;
     let measure = |name: &str| bench.json(&["run", "fake.toml", "--blocks=5", "--json", "-o", name]);
     measure("all/first.fathom")?;
-    slower(&bench)?;
+    slow_program_down(&bench)?;
     measure("all/second.fathom")?;
     fs::write(bench.path("all/notes.txt"), "not an archive")?;
     let value = bench.json(&["history", "all", "--json"])?;
@@ -574,11 +581,11 @@ fn shown_again() -> Result<()> {
     Ok(())
 }
 
-fn planned() -> Result<()> {
+fn tighter_precision_plans_more_replicates() -> Result<()> {
     let bench = Bench::new()?;
     // A tenth more in each block: rates from 1000 to 1400 parts, the middle one 1200.
-    let spread = DESIGN.replacen("$longer$1.", "$longer$((1000 + 100 * {block_number})).", 1);
-    ensure!(spread != DESIGN, "the script has another form");
+    let spread = FAKE_DESIGN.replacen("$longer$1.", "$longer$((1000 + 100 * {block_number})).", 1);
+    ensure!(spread != FAKE_DESIGN, "the script has another form");
     fs::write(bench.path("fake.toml"), spread)?;
     bench.json(&["run", "fake.toml", "--blocks=5", "--json"])?;
     let needed = |precision: &str| -> Result<u64> {
@@ -595,7 +602,7 @@ fn planned() -> Result<()> {
 }
 
 /// Two cells that print 10 and 5, and a baseline that `needs`.
-fn comparison(name: &str, needs: &str) -> String {
+fn comparison_design(name: &str, needs: &str) -> String {
     format!(
         r#"
 name = "{name}"
@@ -618,8 +625,8 @@ argv = ["/bin/sh", "-c", 'echo "{{\"metric\":\"x\",\"v\":5}}"']
 
 fn without_baseline() -> Result<()> {
     let bench = Bench::new()?;
-    fs::write(bench.path("first.toml"), comparison("first", "no-such-program"))?;
-    fs::write(bench.path("second.toml"), comparison("second", "sh"))?;
+    fs::write(bench.path("first.toml"), comparison_design("first", "no-such-program"))?;
+    fs::write(bench.path("second.toml"), comparison_design("second", "sh"))?;
     let output = bench.command(&["run", "first.toml", "second.toml", "--json"]).output()?;
     let messages = String::from_utf8_lossy(&output.stderr);
     let reason = "one is missing: no-such-program is not installed";
@@ -676,7 +683,7 @@ fn killed_load() -> Result<()> {
     let value = bench.json(&["run", "--resume", "bench.fathom", "--json"])?;
     ensure!(value["complete"] == true && value["designs"][0]["seed"] == 4, "{value}");
     for result in value["results"].as_array().context("results")? {
-        ensure!(measured(result)? == 6.0 && result["failed"] == 0 && result["verified"] == true, "{result}");
+        ensure!(measured_processes(result)? == 6.0 && result["failed"] == 0 && result["verified"] == true, "{result}");
     }
     // A warm-up block and six more, of two cells, each once.
     let order = bench.order("bench.fathom")?;
@@ -728,7 +735,7 @@ fn without_root() -> Result<()> {
     Ok(())
 }
 
-fn list() -> Result<()> {
+fn list_shows_every_parameter() -> Result<()> {
     let bench = Bench::new()?;
     let value = bench.json(&["list", "--json"])?;
     let sqlite =

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use fathom_tests::bench::Directory;
 use fathom_tests::tmpfs::Tmpfs;
-use fathom_tests::{Case, fathom, lane, root, run, until};
+use fathom_tests::{Case, fathom, root, run, run_suite, wait_until};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ use std::process::{Child, Command, ExitCode, Output, Stdio};
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("interrupted_papers_benchmark_writes_no_page", Ok(()), papers),
+        ("interrupted_papers_benchmark_writes_no_page", Ok(()), interrupted_papers_benchmark_writes_no_page),
         ("interrupted_papers_recording_writes_no_page", root(), papers_recorded),
-        ("interrupted_demo_keeps_old_page", root(), demo),
+        ("interrupted_demo_keeps_old_page", root(), interrupted_demo_keeps_old_page),
         ("interrupted_run_names_command_that_writes_its_files", Ok(()), run_files),
         ("full_disk_leaves_existing_files_unchanged", root(), no_room),
-        ("sigkilled_run_kills_its_descendants", Ok(()), killed),
-        ("damaged_log_advice_restores_complete_run", Ok(()), damage),
+        ("sigkilled_run_kills_its_descendants", Ok(()), sigkilled_run_kills_its_descendants),
+        ("damaged_log_advice_restores_complete_run", Ok(()), damaged_log_advice_restores_complete_run),
         ("load_started_mid_run_gives_no_verdict", Ok(()), half_way),
         ("own_threads_and_io_wait_are_no_disturbance", root(), own_load),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// Starts it; its messages go to a file.
-fn start(directory: &Directory, words: &[&str]) -> Result<Child> {
+fn start_run(directory: &Directory, words: &[&str]) -> Result<Child> {
     let log = fs::File::create(directory.path("said"))?;
     Ok(directory.command(words).stdout(Stdio::null()).stderr(log).spawn()?)
 }
@@ -36,30 +36,30 @@ fn messages_of_last(directory: &Directory) -> Result<String> {
 }
 
 /// Replicates in an archive's log.
-fn replicates(directory: &Directory, archive: &str) -> usize {
+fn replicates_in_log(directory: &Directory, archive: &str) -> usize {
     let log = fs::read_to_string(directory.path(archive).join("runs.jsonl")).unwrap_or_default();
     log.lines().filter(|line| line.contains("{\"replicate\":{\"id\"")).count()
 }
 
 /// Sends a signal by its name; a signal to an ended process is lost.
-fn signal(child: &Child, name: &str) -> Result<()> {
+fn send_signal(child: &Child, name: &str) -> Result<()> {
     Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).stderr(Stdio::null()).status()?;
     Ok(())
 }
 
-fn papers() -> Result<()> {
+fn interrupted_papers_benchmark_writes_no_page() -> Result<()> {
     for name in ["INT", "TERM"] {
         let directory = Directory::new()?;
         fs::write(directory.path("page.md"), "made yesterday\n")?;
-        let mut child = start(&directory, &["papers", "--quick", "-o", "page.md", "000/9"])?;
-        until("a process", || Ok(replicates(&directory, "papers-bench.fathom") > 0))?;
-        signal(&child, name)?;
+        let mut child = start_run(&directory, &["papers", "--quick", "-o", "page.md", "000/9"])?;
+        wait_until("a process", || Ok(replicates_in_log(&directory, "papers-bench.fathom") > 0))?;
+        send_signal(&child, name)?;
         let status = child.wait()?;
         let messages = messages_of_last(&directory)?;
         ensure!(status.code() == Some(130), "{name}: {status:?}: {messages}");
         ensure!(fs::read_to_string(directory.path("page.md"))? == "made yesterday\n", "the page was replaced");
         ensure!(messages.contains("page.md was not written") && messages.contains("papers-bench.fathom"), "{messages}");
-        ensure!(replicates(&directory, "papers-bench.fathom") > 0, "what was measured has gone");
+        ensure!(replicates_in_log(&directory, "papers-bench.fathom") > 0, "what was measured has gone");
     }
     Ok(())
 }
@@ -67,9 +67,9 @@ fn papers() -> Result<()> {
 fn papers_recorded() -> Result<()> {
     let directory = Directory::new()?;
     fs::write(directory.path("page.md"), "made yesterday\n")?;
-    let mut child = start(&directory, &["papers", "-o", "page.md", "000/11"])?;
-    until("a recording", || Ok(directory.path("papers.fathom/lock").exists()))?;
-    signal(&child, "INT")?;
+    let mut child = start_run(&directory, &["papers", "-o", "page.md", "000/11"])?;
+    wait_until("a recording", || Ok(directory.path("papers.fathom/lock").exists()))?;
+    send_signal(&child, "INT")?;
     let status = child.wait()?;
     let messages = messages_of_last(&directory)?;
     ensure!(status.code() == Some(130) && messages.contains("page.md was not written"), "{status:?}: {messages}");
@@ -77,12 +77,12 @@ fn papers_recorded() -> Result<()> {
     Ok(())
 }
 
-fn demo() -> Result<()> {
+fn interrupted_demo_keeps_old_page() -> Result<()> {
     let directory = Directory::new()?;
     fs::write(directory.path("demo.html"), "made yesterday\n")?;
-    let mut child = start(&directory, &["demo", "--rows=100000"])?;
-    until("a recording", || Ok(directory.path("demo.fathom/lock").exists()))?;
-    signal(&child, "INT")?;
+    let mut child = start_run(&directory, &["demo", "--rows=100000"])?;
+    wait_until("a recording", || Ok(directory.path("demo.fathom/lock").exists()))?;
+    send_signal(&child, "INT")?;
     let status = child.wait()?;
     ensure!(status.code() == Some(130), "{status:?}: {}", messages_of_last(&directory)?);
     ensure!(fs::read_to_string(directory.path("demo.html"))? == "made yesterday\n", "the page was replaced");
@@ -94,9 +94,9 @@ fn run_files() -> Result<()> {
     let directory = Directory::new()?;
     fs::write(directory.path("r.md"), "made yesterday\n")?;
     let words = ["bench", "run", "fake.toml", "-p", "pause=0.4", "--blocks=4", "--markdown=r.md"];
-    let mut child = start(&directory, &[&words[..], &["--csv=r.csv"]].concat())?;
-    until("a process", || Ok(replicates(&directory, "bench.fathom") > 0))?;
-    signal(&child, "INT")?;
+    let mut child = start_run(&directory, &[&words[..], &["--csv=r.csv"]].concat())?;
+    wait_until("a process", || Ok(replicates_in_log(&directory, "bench.fathom") > 0))?;
+    send_signal(&child, "INT")?;
     let status = child.wait()?;
     let messages = messages_of_last(&directory)?;
     ensure!(status.code() == Some(130) && messages.contains("(the run is incomplete)"), "{messages}");
@@ -161,19 +161,19 @@ fn no_room() -> Result<()> {
 }
 
 /// Whether a process of that number runs: a zombie does not.
-fn runs(pid: &str) -> bool {
+fn is_running(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
 /// Directories of runs in a directory.
-fn left(directory: &Path) -> Result<Vec<PathBuf>> {
+fn run_directories(directory: &Path) -> Result<Vec<PathBuf>> {
     let all = fs::read_dir(directory)?.flatten().map(|entry| entry.path());
     Ok(all.filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("fathom-run-"))).collect())
 }
 
 /// A process with a pipeline and a daemon, and a background process, none of which ends by itself.
-fn killed() -> Result<()> {
+fn sigkilled_run_kills_its_descendants() -> Result<()> {
     let directory = Directory::new()?;
     fs::create_dir(directory.path("disk"))?;
     let design = format!(
@@ -195,48 +195,48 @@ while [ ! -s {at}/daemon ] || [ ! -s {at}/background ]; do sleep 0.02; done
 echo $$ >{at}/whole.new; mv {at}/whole.new {at}/whole
 wait''']
 "#,
-        at = directory.here().display()
+        at = directory.directory_path().display()
     );
     fs::write(directory.path("endless.toml"), design)?;
-    let mut child = start(&directory, &["bench", "run", "endless.toml", "-o", "e.fathom"])?;
-    until("its processes", || Ok(directory.path("whole").exists()))?;
+    let mut child = start_run(&directory, &["bench", "run", "endless.toml", "-o", "e.fathom"])?;
+    wait_until("its processes", || Ok(directory.path("whole").exists()))?;
     let pids: Vec<String> = ["whole", "pipeline", "daemon", "background"]
         .iter()
         .map(|name| Ok(fs::read_to_string(directory.path(name))?))
         .collect::<Result<_>>()?;
-    ensure!(pids.iter().all(|pid| runs(pid)), "not all run");
+    ensure!(pids.iter().all(|pid| is_running(pid)), "not all run");
     child.kill()?;
     child.wait()?;
-    until("the end of all its processes", || Ok(pids.iter().all(|pid| !runs(pid))))?;
+    wait_until("the end of all its processes", || Ok(pids.iter().all(|pid| !is_running(pid))))?;
 
     // A load with files: the next run on the storage under test removes leftovers there, but not the files of a live run.
-    let design = fathom_tests::bench::DESIGN.replace("sleep {pause}", ": >{dir}/file || exit; sleep {pause}")
+    let design = fathom_tests::bench::FAKE_DESIGN.replace("sleep {pause}", ": >{dir}/file || exit; sleep {pause}")
         + "[[factor]]\nname = \"dir\"\nabout = \"where\"\ndefault = \".\"\ndirectory = true\n";
     fs::write(directory.path("stored.toml"), design)?;
     let words = ["bench", "run", "stored.toml", "--dir=disk", "-p", "pause=0.4", "--blocks=50"];
     let live_words = [&words[..], &["-o", "live.fathom"]].concat();
-    let mut live = start(&directory, &live_words)?;
-    until("a process", || Ok(replicates(&directory, "live.fathom") > 0))?;
-    let mut child = start(&directory, &words)?;
+    let mut live = start_run(&directory, &live_words)?;
+    wait_until("a process", || Ok(replicates_in_log(&directory, "live.fathom") > 0))?;
+    let mut child = start_run(&directory, &words)?;
     let of = |child: &Child| -> Result<usize> {
         let mine = format!("fathom-run-{}-", child.id());
-        Ok(left(&directory.path("disk"))?.iter().filter(|p| p.to_string_lossy().contains(&mine)).count())
+        Ok(run_directories(&directory.path("disk"))?.iter().filter(|p| p.to_string_lossy().contains(&mine)).count())
     };
-    until("a directory", || Ok(replicates(&directory, "bench.fathom") > 0 && of(&child)? > 0))?;
+    wait_until("a directory", || Ok(replicates_in_log(&directory, "bench.fathom") > 0 && of(&child)? > 0))?;
     child.kill()?;
     child.wait()?;
     ensure!(of(&child)? > 0, "it was killed while a process ran");
-    let measured = replicates(&directory, "live.fathom");
+    let measured = replicates_in_log(&directory, "live.fathom");
     let words = ["bench", "run", "stored.toml", "--dir=disk", "--blocks=2", "-o", "next.fathom"];
     let (status, _, messages) = directory.messages(&words)?;
     ensure!(status == Some(0) && messages.contains("left behind by a killed run"), "{messages}");
     ensure!(of(&child)? == 0, "its directories are still there");
-    until("the live run goes on", || Ok(replicates(&directory, "live.fathom") > measured + 1))?;
-    signal(&live, "INT")?;
+    wait_until("the live run goes on", || Ok(replicates_in_log(&directory, "live.fathom") > measured + 1))?;
+    send_signal(&live, "INT")?;
     live.wait()?;
     let log = fs::read_to_string(directory.path("live.fathom/runs.jsonl"))?;
     ensure!(!log.contains("\"failure\":\""), "a directory of the live run was taken: {log}");
-    ensure!(left(&directory.path("disk"))?.is_empty(), "who is interrupted leaves nothing");
+    ensure!(run_directories(&directory.path("disk"))?.is_empty(), "who is interrupted leaves nothing");
     Ok(())
 }
 
@@ -253,7 +253,7 @@ impl Random {
 }
 
 /// Damages a log: removes some lines, cuts its end, or changes some of its bytes.
-fn damaged(whole: &str, random: &mut Random) -> Vec<u8> {
+fn damage_log(whole: &str, random: &mut Random) -> Vec<u8> {
     let mut lines: Vec<&str> = whole.split_inclusive('\n').collect();
     match random.below(3) {
         0 => {
@@ -274,13 +274,13 @@ fn damaged(whole: &str, random: &mut Random) -> Vec<u8> {
     }
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
+fn copy_archive(from: &Path, to: &Path) -> Result<()> {
     run(Command::new("cp").arg("-r").arg(from).arg(to))?;
     Ok(())
 }
 
 /// Follows the advice, word by word, until the run is complete or is reported as impossible to complete.
-fn follow(directory: &Directory, archive: &str) -> Result<Option<serde_json::Value>> {
+fn follow_advice(directory: &Directory, archive: &str) -> Result<Option<serde_json::Value>> {
     for _ in 0..5 {
         let words = ["bench", "run", "--resume", archive, "--json"];
         let Output { status, stdout, stderr } = directory.command(&words).output()?;
@@ -294,17 +294,17 @@ fn follow(directory: &Directory, archive: &str) -> Result<Option<serde_json::Val
         // The command is at the end of a sentence.
         let (_, advice) = messages.trim().rsplit_once(": ").context("no advice")?;
         ensure!(advice.starts_with("mv "), "no advice that could be followed: {messages}");
-        run(Command::new("sh").args(["-c", advice]).current_dir(directory.here()))?;
+        run(Command::new("sh").args(["-c", advice]).current_dir(directory.directory_path()))?;
     }
     anyhow::bail!("the advice leads nowhere")
 }
 
-fn damage() -> Result<()> {
+fn damaged_log_advice_restores_complete_run() -> Result<()> {
     let directory = Directory::new()?;
     // Two designs, so that losses in the first one are before the second.
     fs::write(
         directory.path("other.toml"),
-        fathom_tests::bench::DESIGN.replace("name = \"fake\"", "name = \"other\""),
+        fathom_tests::bench::FAKE_DESIGN.replace("name = \"fake\"", "name = \"other\""),
     )?;
     run(&mut directory.command(&["bench", "run", "fake.toml", "other.toml", "--blocks=3", "--seed=3"]))?;
     let whole = fs::read_to_string(directory.path("bench.fathom/runs.jsonl"))?;
@@ -323,20 +323,20 @@ fn damage() -> Result<()> {
     for seed in 1..=16_u64 {
         let random = &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let name = format!("d{seed}.fathom");
-        copy(&directory.path("bench.fathom"), &directory.path(&name))?;
+        copy_archive(&directory.path("bench.fathom"), &directory.path(&name))?;
         if random.below(2) == 0 {
             fs::remove_dir_all(directory.path(&name).join("tables"))?;
         }
         let log = directory.path(&name).join("runs.jsonl");
-        let left = damaged(&whole, random);
+        let left = damage_log(&whole, random);
         fs::write(&log, &left)?;
-        let Some(value) = follow(&directory, &name).with_context(|| format!("seed {seed}"))? else { continue };
+        let Some(value) = follow_advice(&directory, &name).with_context(|| format!("seed {seed}"))? else { continue };
         ended += 1;
         ensure!(value["complete"] == true, "seed {seed}: {value}");
         let results = value["results"].as_array().context("results")?;
         ensure!(results.len() == 4, "seed {seed}: {value}");
         for result in results {
-            ensure!(fathom_tests::measured(result)? == 3.0 && result["failed"] == 0, "seed {seed}: {result}");
+            ensure!(fathom_tests::measured_processes(result)? == 3.0 && result["failed"] == 0, "seed {seed}: {result}");
         }
         let after = processes(&fs::read_to_string(&log)?);
         let places: BTreeSet<(u64, u64)> = after.iter().map(|(cell, block, _)| (*cell, *block)).collect();
@@ -360,7 +360,7 @@ fn damage() -> Result<()> {
 }
 
 /// A design whose processes compute for a third of a second on one processor, or on all, or wait.
-fn computing(what: &str) -> String {
+fn computing_design(what: &str) -> String {
     format!(
         r#"
 name = "computing"
@@ -384,10 +384,10 @@ range = [1, 2]
     )
 }
 
-const BURN: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+const BURN_SCRIPT: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
 
 /// The marks of the counted processes of an archive: what was counted while they ran.
-fn marks(directory: &Directory, archive: &str) -> Result<Vec<serde_json::Value>> {
+fn counted_marks(directory: &Directory, archive: &str) -> Result<Vec<serde_json::Value>> {
     let log = fs::read_to_string(directory.path(archive).join("runs.jsonl"))?;
     let rows = log.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
     let rows = rows.filter_map(|v| Some(v.get("replicate")?.get("replicate")?.clone()));
@@ -412,10 +412,12 @@ fn half_way() -> Result<()> {
     let (turns, now) = (directory.path("turns"), directory.path("now"));
     let (turns, now) = (turns.display(), now.display());
     let turn = format!("echo >>{turns}; until [ $(wc -l <{turns}) -ne 6 ] || [ -e {now} ]; do sleep 0.01; done");
-    fs::write(directory.path("computing.toml"), computing(&format!("{turn}; {BURN}")))?;
+    fs::write(directory.path("computing.toml"), computing_design(&format!("{turn}; {BURN_SCRIPT}")))?;
     let words = ["bench", "run", "computing.toml", "--blocks=8", "-o", "b.fathom"];
-    let mut child = start(&directory, &words)?;
-    until("half of it", || Ok(fs::read_to_string(directory.path("turns")).is_ok_and(|all| all.lines().count() == 6)))?;
+    let mut child = start_run(&directory, &words)?;
+    wait_until("half of it", || {
+        Ok(fs::read_to_string(directory.path("turns")).is_ok_and(|all| all.lines().count() == 6))
+    })?;
     // Keeps each processor busy with a process of another family.
     let cpus = std::thread::available_parallelism()?.get();
     let mut busy = Busy(Vec::new());
@@ -425,7 +427,7 @@ fn half_way() -> Result<()> {
     fs::write(directory.path("now"), "")?;
     child.wait()?;
     drop(busy);
-    let marks = marks(&directory, "b.fathom")?;
+    let marks = counted_marks(&directory, "b.fathom")?;
     // For those that began after it the counters show that, whatever else this machine was doing.
     ensure!(marks.len() == 8, "{}", marks.len());
     for mark in &marks[5..] {
@@ -449,18 +451,22 @@ fn own_load() -> Result<()> {
     let directory = Directory::new()?;
     let cpus = std::thread::available_parallelism()?.get() + 1;
     // More processes than processors; children that come and go; one that waits for its disk.
-    let crowd = format!("for n in $(seq {cpus}); do ({BURN}) & done; wait");
+    let crowd = format!("for n in $(seq {cpus}); do ({BURN_SCRIPT}) & done; wait");
     let come_and_go = "for n in $(seq 60); do sh -c \"j=0; while [ \\$j -lt 3000 ]; do j=\\$((j + 1)); done\"; done";
     // A fixed wait, in the command: it sleeps like a process that waits for something.
     let disk = "dd if=/dev/zero of=f bs=1M count=48 conv=fsync 2>/dev/null; cat f f f >/dev/null; rm f; sleep 0.2";
     for (name, what) in [("crowd", crowd.as_str()), ("children", come_and_go), ("disk", disk)] {
-        fs::write(directory.path("computing.toml"), computing(what))?;
+        fs::write(directory.path("computing.toml"), computing_design(what))?;
         let archive = format!("{name}.fathom");
         let words = ["bench", "run", "computing.toml", "--no-wait", "--blocks=3", "-q", "-o", &archive];
         let mut command = Command::new("unshare");
-        command.args(["--pid", "--fork", "--mount-proc"]).arg(fathom()).args(words).current_dir(directory.here());
+        command
+            .args(["--pid", "--fork", "--mount-proc"])
+            .arg(fathom())
+            .args(words)
+            .current_dir(directory.directory_path());
         run(&mut command)?;
-        let marks = marks(&directory, &archive)?;
+        let marks = counted_marks(&directory, &archive)?;
         ensure!(marks.len() == 3, "{name}: {marks:?}");
         for mark in marks {
             let others = mark["during.others"]["value"].as_f64().with_context(|| format!("{name}: {mark}"))?;

@@ -4,8 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use fathom_tests::bench::Directory;
 use fathom_tests::tmpfs::Tmpfs;
-use fathom_tests::{Case, fathom, installed, lane, measured, root, run, until};
-use lab::kept::Kept;
+use fathom_tests::{Case, fathom, installed, measured_processes, root, run, run_suite, wait_until};
+use lab::kept::UndoGuard;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,32 +17,33 @@ fn main() -> ExitCode {
         ("live_benchmark_archive_is_not_replaced", Ok(()), two_runs),
         ("live_recording_archive_is_not_replaced", root(), two_recordings),
         ("reindex_restores_missing_meta_from_log", Ok(()), without_meta),
-        ("finished_run_prints_archive_path", Ok(()), finished),
-        ("progress_without_terminal_goes_to_stderr", Ok(()), lines),
-        ("gate_wait_line_shows_progress", Ok(()), waiting),
-        ("run_and_show_write_same_csv_and_markdown", Ok(()), files),
-        ("compare_names_failed_gates", Ok(()), gates),
+        ("finished_run_prints_archive_path", Ok(()), finished_run_prints_archive_path),
+        ("progress_without_terminal_goes_to_stderr", Ok(()), progress_without_terminal_goes_to_stderr),
+        ("gate_wait_line_shows_progress", Ok(()), gate_wait_line_shows_progress),
+        ("run_and_show_write_same_csv_and_markdown", Ok(()), run_and_show_write_same_csv_and_markdown),
+        ("compare_names_failed_gates", Ok(()), compare_names_failed_gates),
         ("run_without_results_keeps_earlier_archive", Ok(()), run_of_nothing),
-        ("dir_option_is_refused_for_loads_without_files", Ok(()), fileless),
-        ("unknown_names_are_usage_errors", Ok(()), unknown),
-        ("unmounted_disk_ends_run", root(), unmounted),
+        ("dir_option_is_refused_for_loads_without_files", Ok(()), dir_option_is_refused_for_loads_without_files),
+        ("unknown_names_are_usage_errors", Ok(()), unknown_names_are_usage_errors),
+        ("unmounted_disk_ends_run", root(), unmounted_disk_ends_run),
         ("sqlite_checks_free_space_before_start", root(), no_room),
-        ("full_archive_disk_keeps_scores", root(), full),
+        ("full_archive_disk_keeps_scores", root(), full_archive_disk_keeps_scores),
         ("art_modes_are_listed_and_refused_without_android", Ok(()), no_art),
         ("fake_art_gets_documented_commands_and_proves_mode", Ok(()), fake_art),
         ("runtime_without_libart_proves_no_mode", java(), false_art),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
-fn start(command: &mut Command) -> Result<Child> {
+fn start_in_background(command: &mut Command) -> Result<Child> {
     Ok(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
 }
 
 fn two_runs() -> Result<()> {
     let directory = Directory::new()?;
-    let mut first = start(&mut directory.command(&["bench", "run", "fake.toml", "-p", "pause=0.4", "--blocks=20"]))?;
-    until("a process in the log", || {
+    let mut first =
+        start_in_background(&mut directory.command(&["bench", "run", "fake.toml", "-p", "pause=0.4", "--blocks=20"]))?;
+    wait_until("a process in the log", || {
         let log = fs::read_to_string(directory.path("bench.fathom/runs.jsonl"));
         Ok(log.is_ok_and(|log| log.contains("{\"replicate\"")))
     })?;
@@ -70,8 +71,8 @@ fn two_runs() -> Result<()> {
 
 fn two_recordings() -> Result<()> {
     let directory = Directory::new()?;
-    let mut first = start(&mut directory.command(&["record", "-o", "t.fathom", "--", "sleep", "60"]))?;
-    until("a recording", || Ok(directory.path("t.fathom/lock").exists()))?;
+    let mut first = start_in_background(&mut directory.command(&["record", "-o", "t.fathom", "--", "sleep", "60"]))?;
+    wait_until("a recording", || Ok(directory.path("t.fathom/lock").exists()))?;
     let (status, _, messages) = directory.messages(&["record", "-o", "t.fathom", "--", "true"])?;
     let held = messages.contains(&format!("being written by process {}", first.id()));
     // A second signal ends it at once.
@@ -110,7 +111,7 @@ fn without_meta() -> Result<()> {
     Ok(())
 }
 
-fn finished() -> Result<()> {
+fn finished_run_prints_archive_path() -> Result<()> {
     let directory = Directory::new()?;
     let (status, out, messages) = directory.messages(&["bench", "run", "fake.toml", "--blocks=2", "-o", "a.fathom"])?;
     for part in ["results are in a.fathom", "fathom bench show a.fathom", "fathom bench compare a.fathom"] {
@@ -130,7 +131,7 @@ fn finished() -> Result<()> {
     Ok(())
 }
 
-fn lines() -> Result<()> {
+fn progress_without_terminal_goes_to_stderr() -> Result<()> {
     let directory = Directory::new()?;
     let (status, out, messages) = directory.messages(&["bench", "run", "fake.toml", "--json"])?;
     let value: Value = serde_json::from_str(&out)?;
@@ -153,17 +154,17 @@ impl Drop for Busy {
     }
 }
 
-fn busy() -> Result<Busy> {
+fn make_busy() -> Result<Busy> {
     Ok(Busy(Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?))
 }
 
-fn waiting() -> Result<()> {
+fn gate_wait_line_shows_progress() -> Result<()> {
     let directory = Directory::new()?;
-    let _busy = busy()?;
+    let _busy = make_busy()?;
     let mut command = Command::new(fathom());
     command
         .args(["bench", "run", "fake.toml", "--quick", "--blocks=2"])
-        .current_dir(directory.here())
+        .current_dir(directory.directory_path())
         .stdin(Stdio::null());
     let messages = String::from_utf8(run(&mut command)?.stderr)?;
     let line = messages.lines().find(|l| l.contains("waiting for the machine: load"));
@@ -174,7 +175,7 @@ fn waiting() -> Result<()> {
     Ok(())
 }
 
-fn files() -> Result<()> {
+fn run_and_show_write_same_csv_and_markdown() -> Result<()> {
     let directory = Directory::new()?;
     let then = directory.run(&["bench", "run", "fake.toml", "--blocks=2", "--csv=run.csv", "--markdown=run.md"])?;
     let now = directory.run(&["bench", "show", "bench.fathom", "--csv=show.csv", "--markdown=show.md"])?;
@@ -190,11 +191,11 @@ fn files() -> Result<()> {
     Ok(())
 }
 
-fn gates() -> Result<()> {
+fn compare_names_failed_gates() -> Result<()> {
     let directory = Directory::new()?;
     directory.run(&["bench", "run", "fake.toml", "--blocks=6", "-o", "a.fathom"])?;
     {
-        let _busy = busy()?;
+        let _busy = make_busy()?;
         directory.run(&["bench", "run", "fake.toml", "--blocks=6", "-o", "b.fathom"])?;
     }
     let (status, _, messages) =
@@ -218,7 +219,7 @@ fn run_of_nothing() -> Result<()> {
     Ok(())
 }
 
-fn fileless() -> Result<()> {
+fn dir_option_is_refused_for_loads_without_files() -> Result<()> {
     let directory = Directory::new()?;
     let (status, _, messages) = directory.messages(&["bench", "run", "linpack", "--dir=."])?;
     ensure!(status == Some(2) && messages.contains("--dir: linpack has no files"), "{status:?}: {messages}");
@@ -226,7 +227,7 @@ fn fileless() -> Result<()> {
     Ok(())
 }
 
-fn unknown() -> Result<()> {
+fn unknown_names_are_usage_errors() -> Result<()> {
     let directory = Directory::new()?;
     directory.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
     for (words, part) in [
@@ -241,10 +242,10 @@ fn unknown() -> Result<()> {
     Ok(())
 }
 
-fn unmounted() -> Result<()> {
+fn unmounted_disk_ends_run() -> Result<()> {
     let directory = Directory::new()?;
     let card = Tmpfs::new(directory.path("card"), "4m")?;
-    let design = fathom_tests::bench::DESIGN.replace("sleep {pause}", "sleep {pause}; : >{dir}/file || exit")
+    let design = fathom_tests::bench::FAKE_DESIGN.replace("sleep {pause}", "sleep {pause}; : >{dir}/file || exit")
         + "[[factor]]\nname = \"dir\"\nabout = \"where\"\ndefault = \".\"\ndirectory = true\n";
     fs::write(directory.path("stored.toml"), design)?;
     let words =
@@ -253,8 +254,8 @@ fn unmounted() -> Result<()> {
         let log = fs::read_to_string(directory.path(archive).join("runs.jsonl")).unwrap_or_default();
         log.lines().filter(|line| line.starts_with("{\"replicate\"")).count()
     };
-    let mut first = start(&mut directory.command(&words))?;
-    until("three processes", || Ok(ended("bench.fathom") >= 3))?;
+    let mut first = start_in_background(&mut directory.command(&words))?;
+    wait_until("three processes", || Ok(ended("bench.fathom") >= 3))?;
     run(Command::new("umount").arg("-l").arg(&card.0))?;
     first.wait()?;
     let value: Value = serde_json::from_str(&directory.run(&["bench", "show", "bench.fathom", "--json"])?)?;
@@ -268,9 +269,9 @@ fn unmounted() -> Result<()> {
     ensure!(fs::read_dir(directory.path("card"))?.next().is_none(), "files were made under the card");
 
     // An interrupted run is not resumed on another disk, but on its own.
-    let another = Kept::mount("ramfs", "defaults", &card.0)?;
-    let mut first = start(&mut directory.command(&[&words[..], &["-o", "b.fathom"]].concat()))?;
-    until("two processes", || Ok(ended("b.fathom") >= 2))?;
+    let another = UndoGuard::mount("ramfs", "defaults", &card.0)?;
+    let mut first = start_in_background(&mut directory.command(&[&words[..], &["-o", "b.fathom"]].concat()))?;
+    wait_until("two processes", || Ok(ended("b.fathom") >= 2))?;
     first.kill()?;
     first.wait()?;
     drop(another);
@@ -279,9 +280,9 @@ fn unmounted() -> Result<()> {
         status == Some(1) && messages.contains("different storage") && messages.contains("fs.type was ramfs"),
         "{messages}"
     );
-    let _again = Kept::mount("ramfs", "defaults", &card.0)?;
+    let _again = UndoGuard::mount("ramfs", "defaults", &card.0)?;
     let value: Value = serde_json::from_str(&directory.run(&["bench", "run", "--resume", "b.fathom", "--json"])?)?;
-    ensure!(value["complete"] == true && measured(&value["results"][0])? == 20.0, "{value}");
+    ensure!(value["complete"] == true && measured_processes(&value["results"][0])? == 20.0, "{value}");
     Ok(())
 }
 
@@ -303,7 +304,7 @@ fn no_room() -> Result<()> {
     Ok(())
 }
 
-fn full() -> Result<()> {
+fn full_archive_disk_keeps_scores() -> Result<()> {
     let directory = Directory::new()?;
     let disk = Tmpfs::new(directory.path("small"), "4m")?;
     let filler = disk.0.join("filler");
@@ -358,10 +359,10 @@ fn no_art() -> Result<()> {
 
 /// A FAKE of ART's launcher and compiler: scripts that accept their command lines and print what `fathom.Main` prints on
 /// a device. Its "memory map" is the file `maps`, so that a test determines what it proves.
-fn fake(directory: &Directory) -> Result<PathBuf> {
+fn fake_adb(directory: &Directory) -> Result<PathBuf> {
     let bin = directory.path("bin");
     fs::create_dir(&bin)?;
-    let here = directory.here().display();
+    let here = directory.directory_path().display();
     let machine = format!(
         r#"#!/bin/sh
 echo "$@" >> {here}/commands
@@ -385,10 +386,10 @@ echo '{{"verified":'$(cat {here}/right)',"by":"a fake"}}'
     Ok(bin)
 }
 
-const ART: &str = "7000000000-7000a00000 r-xp 00200000 fe:05 1234 /apex/com.android.art/lib64/libart.so";
-const JIT: &str = "58000000-5a000000 r-xs 02000000 00:01 99 /memfd:jit-cache (deleted)";
+const ART_MAP_LINE: &str = "7000000000-7000a00000 r-xp 00200000 fe:05 1234 /apex/com.android.art/lib64/libart.so";
+const JIT_MAP_LINE: &str = "58000000-5a000000 r-xs 02000000 00:01 99 /memfd:jit-cache (deleted)";
 
-fn maps(directory: &Directory, lines: &[&str]) -> Result<()> {
+fn write_maps(directory: &Directory, lines: &[&str]) -> Result<()> {
     let text = lines.join("\n") + "\n";
     fs::write(directory.path("maps"), format!("{}\n", serde_json::json!({"mark": "art.maps", "text": text})))?;
     Ok(())
@@ -396,7 +397,7 @@ fn maps(directory: &Directory, lines: &[&str]) -> Result<()> {
 
 fn fake_art() -> Result<()> {
     let directory = Directory::new()?;
-    let bin = fake(&directory)?;
+    let bin = fake_adb(&directory)?;
     let path = format!("{}:{}", bin.display(), std::env::var("PATH")?);
     let jar = format!("--dex-jar={}", directory.path("fathom-dex.jar").display());
     let art = |mode: &str| -> Result<(Option<i32>, String, String)> {
@@ -411,11 +412,11 @@ fn fake_art() -> Result<()> {
     );
     // JSON marks have their keys in alphabetical order; the runtime's own line is not printed.
     for (mode, proof, part) in [
-        ("art-interpreter", vec![ART], "no JIT cache"),
-        ("art-jit", vec![ART, JIT], "/memfd:jit-cache"),
-        ("art-aot", vec![ART, &odex], "fathom-dex.odex is mapped executable"),
+        ("art-interpreter", vec![ART_MAP_LINE], "no JIT cache"),
+        ("art-jit", vec![ART_MAP_LINE, JIT_MAP_LINE], "/memfd:jit-cache"),
+        ("art-aot", vec![ART_MAP_LINE, &odex], "fathom-dex.odex is mapped executable"),
     ] {
-        maps(&directory, &proof)?;
+        write_maps(&directory, &proof)?;
         let (status, out, messages) = art(mode)?;
         ensure!(
             status == Some(0) && out.contains("\"verified\":true") && out.contains("\"iteration\""),
@@ -449,10 +450,10 @@ fn fake_art() -> Result<()> {
     fs::write(directory.path("maps"), "")?;
     let (status, out, messages) = art("art-jit")?;
     ensure!(status == Some(1) && out.is_empty() && messages.contains("printed no memory map"), "{messages}");
-    maps(&directory, &[JIT])?;
+    write_maps(&directory, &[JIT_MAP_LINE])?;
     let (status, out, messages) = art("art-jit")?;
     ensure!(status == Some(1) && out.is_empty() && messages.contains("libart.so"), "{messages}");
-    maps(&directory, &[ART, JIT])?;
+    write_maps(&directory, &[ART_MAP_LINE, JIT_MAP_LINE])?;
     fs::write(directory.path("right"), "false")?;
     let (status, out, messages) = art("art-jit")?;
     ensure!(status == Some(1) && out.contains("\"verified\":false") && messages.contains("wrong result"), "{messages}");
@@ -480,12 +481,17 @@ fn false_art() -> Result<()> {
     fs::write(directory.path("Says.java"), source)?;
     let jar = directory.path("fathom-dex.jar");
     run(Command::new("sh").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../java/build")).arg(&jar))?;
-    run(Command::new("javac").arg("-cp").arg(&jar).arg("-d").arg(directory.here()).arg(directory.path("Says.java")))?;
+    run(Command::new("javac")
+        .arg("-cp")
+        .arg(&jar)
+        .arg("-d")
+        .arg(directory.directory_path())
+        .arg(directory.path("Says.java")))?;
     let launcher = directory.path("dalvikvm64");
     let script = format!(
         "#!/bin/sh\nwhile [ \"$1\" != fathom.Main ]; do shift; done\nshift\nexec java -cp {}:{} Says \"$@\"\n",
         jar.display(),
-        directory.here().display()
+        directory.directory_path().display()
     );
     lab::script::write(&launcher, &script)?;
     let (art, dex) = (format!("--art={}", launcher.display()), format!("--dex-jar={}", jar.display()));

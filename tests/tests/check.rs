@@ -6,7 +6,7 @@
 mod seeded;
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, root, run, shape, show};
+use fathom_tests::{Case, assert_near, ext4, fathom, installed, number, root, run, run_suite, shape_of, show};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 /// argv: journal mode, synchronous, and an extra action: `each` commits each INSERT, `sync` syncs a file of its own, `small` checkpoints
 /// often, `scan` drops the index before it queries.
-const PROGRAM: &str = r#"
+const PYTHON_PROGRAM: &str = r#"
 import os, sqlite3, sys
 mode, synchronous, extra = sys.argv[1:]
 db = sqlite3.connect("t.db", isolation_level=None)
@@ -38,7 +38,7 @@ os._exit(0)
 "#;
 
 /// A database with a table of 200 pages, with or without an index.
-const MAKE: &str = r#"
+const MAKE_DATABASE: &str = r#"
 import sqlite3, sys
 db = sqlite3.connect("t.db", isolation_level=None)
 db.execute("CREATE TABLE orders (i INTEGER, s TEXT)")
@@ -52,31 +52,51 @@ db.execute("COMMIT")
 fn main() -> ExitCode {
     let needs = |program: &str| root().and_then(|()| installed(program));
     let cases: Vec<Case> = vec![
-        ("unchanged_python_passes_and_regressions_are_named", needs("python3"), || regressions(&RULES)),
-        ("long::other_regressions_of_python_are_named", needs("python3"), || regressions(&OTHERS)),
-        ("long::unchanged_sqlite3_shell_passes_and_mode_is_named", needs("sqlite3"), shell),
-        ("unchanged_git_commit_passes_and_fsync_is_found", needs("git"), git),
-        ("unchanged_tar_passes_and_more_files_are_found", needs("tar"), tar),
-        ("files_that_replace_others_keep_their_names", needs("python3"), replaced),
+        ("unchanged_python_passes_and_regressions_are_named", needs("python3"), || regressions(&RULE_REGRESSIONS)),
+        ("long::other_regressions_of_python_are_named", needs("python3"), || regressions(&OTHER_REGRESSIONS)),
+        (
+            "long::unchanged_sqlite3_shell_passes_and_mode_is_named",
+            needs("sqlite3"),
+            unchanged_sqlite3_shell_passes_and_mode_is_named,
+        ),
+        (
+            "unchanged_git_commit_passes_and_fsync_is_found",
+            needs("git"),
+            unchanged_git_commit_passes_and_fsync_is_found,
+        ),
+        ("unchanged_tar_passes_and_more_files_are_found", needs("tar"), unchanged_tar_passes_and_more_files_are_found),
+        ("files_that_replace_others_keep_their_names", needs("python3"), files_that_replace_others_keep_their_names),
         ("syncs_of_files_with_random_names_are_found", needs("python3"), random_names),
-        ("files_below_overlayfs_have_their_names", needs("python3").and_then(|()| installed("unshare")), overlay),
-        ("untraced_counts_find_more_writes", installed("dd"), untraced),
-        ("failed_command_and_bad_contract_are_errors", Ok(()), errors),
-        ("long::seeded_regressions_are_named_of_git", seeded::needs("git"), || seeded::found("git")),
-        ("long::seeded_regressions_are_named_of_sqlite3", seeded::needs("sqlite3"), || seeded::found("sqlite3")),
-        ("long::seeded_regressions_are_named_of_svn", seeded::needs("svn"), || seeded::found("svn")),
-        ("long::seeded_regressions_are_named_of_svnadmin", seeded::needs("svnadmin"), || seeded::found("svnadmin")),
-        ("long::seeded_regressions_are_named_of_django", seeded::needs("django"), || seeded::found("django")),
-        ("long::seeded_regressions_are_named_of_redis", seeded::needs("redis"), || seeded::found("redis")),
-        ("long::seeded_regressions_are_named_of_tar", seeded::needs("tar"), || seeded::found("tar")),
-        ("long::seeded_regressions_are_named_of_sort", seeded::needs("sort"), || seeded::found("sort")),
-        ("long::seeded_regressions_are_named_of_dd", seeded::needs("dd"), || seeded::found("dd")),
-        ("long::seeded_regressions_are_named_of_dpkg", seeded::needs("dpkg"), || seeded::found("dpkg")),
+        (
+            "files_below_overlayfs_have_their_names",
+            needs("python3").and_then(|()| installed("unshare")),
+            files_below_overlayfs_have_their_names,
+        ),
+        ("untraced_counts_find_more_writes", installed("dd"), untraced_counts_find_more_writes),
+        ("failed_command_and_bad_contract_are_errors", Ok(()), failed_command_and_bad_contract_are_errors),
+        ("long::seeded_regressions_are_named_of_git", seeded::needs("git"), || seeded::regressions_are_found("git")),
+        ("long::seeded_regressions_are_named_of_sqlite3", seeded::needs("sqlite3"), || {
+            seeded::regressions_are_found("sqlite3")
+        }),
+        ("long::seeded_regressions_are_named_of_svn", seeded::needs("svn"), || seeded::regressions_are_found("svn")),
+        ("long::seeded_regressions_are_named_of_svnadmin", seeded::needs("svnadmin"), || {
+            seeded::regressions_are_found("svnadmin")
+        }),
+        ("long::seeded_regressions_are_named_of_django", seeded::needs("django"), || {
+            seeded::regressions_are_found("django")
+        }),
+        ("long::seeded_regressions_are_named_of_redis", seeded::needs("redis"), || {
+            seeded::regressions_are_found("redis")
+        }),
+        ("long::seeded_regressions_are_named_of_tar", seeded::needs("tar"), || seeded::regressions_are_found("tar")),
+        ("long::seeded_regressions_are_named_of_sort", seeded::needs("sort"), || seeded::regressions_are_found("sort")),
+        ("long::seeded_regressions_are_named_of_dd", seeded::needs("dd"), || seeded::regressions_are_found("dd")),
+        ("long::seeded_regressions_are_named_of_dpkg", seeded::needs("dpkg"), || seeded::regressions_are_found("dpkg")),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
-fn check(directory: &Path, words: &[&str], command: &[&str]) -> Result<Output> {
+fn check_command(directory: &Path, words: &[&str], command: &[&str]) -> Result<Output> {
     let mut check = Command::new(fathom());
     check.arg("check").args(words).current_dir(directory).stdin(Stdio::null());
     if !command.is_empty() {
@@ -85,22 +105,22 @@ fn check(directory: &Path, words: &[&str], command: &[&str]) -> Result<Output> {
     Ok(check.output()?)
 }
 
-fn record(directory: &Path, options: &[&str], command: &[&str]) -> Result<()> {
-    let output = check(directory, &[&["record"], options].concat(), command)?;
+fn record_contract(directory: &Path, options: &[&str], command: &[&str]) -> Result<()> {
+    let output = check_command(directory, &[&["record"], options].concat(), command)?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
 /// Checks again: no difference. `long::check_never_fails_*` of the suite `fix` show that there never is one.
-fn passes(directory: &Path) -> Result<()> {
-    let output = check(directory, &[], &[])?;
+fn assert_passes(directory: &Path) -> Result<()> {
+    let output = check_command(directory, &[], &[])?;
     let messages = [&output.stdout[..], &output.stderr].concat();
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&messages));
     Ok(())
 }
 
-fn fails(directory: &Path, options: &[&str], command: &[&str]) -> Result<Value> {
-    let output = check(directory, &[&["--json"], options].concat(), command)?;
+fn assert_fails(directory: &Path, options: &[&str], command: &[&str]) -> Result<Value> {
+    let output = check_command(directory, &[&["--json"], options].concat(), command)?;
     let outcome: Value =
         serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     ensure!(output.status.code() == Some(1) && outcome["passed"] == false, "{command:?}: {outcome}");
@@ -114,17 +134,17 @@ fn text<'a>(outcome: &'a Value, name: &str) -> &'a str {
 /// Arguments of the program; the statement and the count that differ first, and the expected text of the reason.
 type Regression = ([&'static str; 3], &'static str, &'static str, &'static str);
 
-const INSERT: &str = "INSERT INTO orders VALUES (?, ?)";
+const INSERT_STATEMENT: &str = "INSERT INTO orders VALUES (?, ?)";
 
 /// A setting and a use of transactions; a missing index follows, and calls outside statements are covered by `git` and `tar`. The
 /// rules themselves are tested in `analysis`.
-const RULES: [Regression; 2] = [
+const RULE_REGRESSIONS: [Regression; 2] = [
     (["delete", "full", "-"], "COMMIT", "fdatasync", "journal_mode changed from WAL to DELETE"),
-    (["wal", "full", "each"], INSERT, "fdatasync WAL", "no longer share a transaction"),
+    (["wal", "full", "each"], INSERT_STATEMENT, "fdatasync WAL", "no longer share a transaction"),
 ];
 
 /// The other rules that name a reason, a call outside statements, and other values of the same settings.
-const OTHERS: [Regression; 5] = [
+const OTHER_REGRESSIONS: [Regression; 5] = [
     (["wal", "off", "-"], "COMMIT", "fdatasync WAL", "synchronous"),
     (["wal", "full", "small"], "COMMIT", "WAL checkpoints", "checkpointed"),
     (["wal", "full", "sync"], "", "fsync file", ""),
@@ -135,48 +155,48 @@ const OTHERS: [Regression; 5] = [
 fn regressions(all: &[Regression]) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let here = directory.path();
-    std::fs::write(here.join("app.py"), PROGRAM)?;
-    std::fs::write(here.join("make.py"), MAKE)?;
+    std::fs::write(here.join("app.py"), PYTHON_PROGRAM)?;
+    std::fs::write(here.join("make.py"), MAKE_DATABASE)?;
     let prepare = |index: &str| format!("rm -f t.db* note; python3 make.py {index}");
     let app = |arguments: [&'static str; 3]| [&["python3", "app.py"][..], &arguments].concat();
-    record(here, &["--prepare", &prepare("index")], &app(["wal", "full", "-"]))?;
-    passes(here)?;
+    record_contract(here, &["--prepare", &prepare("index")], &app(["wal", "full", "-"]))?;
+    assert_passes(here)?;
     for (arguments, statement, what, because) in all.iter().copied() {
-        let outcome = fails(here, &[], &app(arguments))?;
+        let outcome = assert_fails(here, &[], &app(arguments))?;
         let first = &outcome["differences"][0];
         ensure!(text(first, "statement") == statement, "{arguments:?}: {outcome}");
         ensure!(text(first, "what").starts_with(what), "{arguments:?}: {outcome}");
         ensure!(text(&outcome, "because").contains(because), "{arguments:?}: {outcome}");
         println!("{arguments:?}: {}; {}", text(&outcome, "first"), text(&outcome, "because"));
     }
-    let outcome = fails(here, &["--prepare", &prepare("none")], &app(["wal", "full", "-"]))?;
+    let outcome = assert_fails(here, &["--prepare", &prepare("none")], &app(["wal", "full", "-"]))?;
     ensure!(text(&outcome, "first").starts_with("SELECT s FROM items WHERE i=?: +"), "{outcome}");
     ensure!(text(&outcome, "because").contains("index is missing"), "{outcome}");
     println!("no index: {}", text(&outcome, "first"));
     Ok(())
 }
 
-fn shell() -> Result<()> {
+fn unchanged_sqlite3_shell_passes_and_mode_is_named() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let sql =
         |mode: &str| format!("PRAGMA journal_mode={mode}; CREATE TABLE t (x); INSERT INTO t VALUES (1); DELETE FROM t");
-    record(directory.path(), &["--prepare", "rm -f t.db*"], &["sqlite3", "t.db", &sql("delete")])?;
-    passes(directory.path())?;
-    let outcome = fails(directory.path(), &[], &["sqlite3", "t.db", &sql("persist")])?;
+    record_contract(directory.path(), &["--prepare", "rm -f t.db*"], &["sqlite3", "t.db", &sql("delete")])?;
+    assert_passes(directory.path())?;
+    let outcome = assert_fails(directory.path(), &[], &["sqlite3", "t.db", &sql("persist")])?;
     ensure!(text(&outcome, "because").contains("journal_mode changed from DELETE to PERSIST"), "{outcome}");
     Ok(())
 }
 
-fn git() -> Result<()> {
+fn unchanged_git_commit_passes_and_fsync_is_found() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let prepare = "rm -rf r && git init -q r && echo x > r/f && git -C r add f";
     let commit = |sync: &'static str| {
         let settings = ["git", "-C", "r", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "gc.auto=0", "-c", sync];
         [&settings[..], &["commit", "-q", "-m", "x"]].concat()
     };
-    record(directory.path(), &["--prepare", prepare], &commit("core.fsync=none"))?;
-    passes(directory.path())?;
-    let outcome = fails(directory.path(), &[], &commit("core.fsync=all"))?;
+    record_contract(directory.path(), &["--prepare", prepare], &commit("core.fsync=none"))?;
+    assert_passes(directory.path())?;
+    let outcome = assert_fails(directory.path(), &[], &commit("core.fsync=all"))?;
     // A sync by a program without SQLite is an operation of its own, named after its file.
     ensure!(text(&outcome["differences"][0], "statement").starts_with("fsync tmp_obj"), "{outcome}");
     ensure!(text(&outcome, "first").contains("0 -> "), "{outcome}");
@@ -184,19 +204,19 @@ fn git() -> Result<()> {
     Ok(())
 }
 
-fn tar() -> Result<()> {
+fn unchanged_tar_passes_and_more_files_are_found() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let make = |files: u32| format!("rm -rf d t.tar; mkdir d; for i in $(seq {files}); do echo $i > d/$i; done");
-    record(directory.path(), &["--prepare", &make(20)], &["tar", "cf", "t.tar", "d"])?;
-    passes(directory.path())?;
-    let outcome = fails(directory.path(), &["--prepare", &make(200)], &[])?;
+    record_contract(directory.path(), &["--prepare", &make(20)], &["tar", "cf", "t.tar", "d"])?;
+    assert_passes(directory.path())?;
+    let outcome = assert_fails(directory.path(), &["--prepare", &make(200)], &[])?;
     ensure!(outcome["differences"].to_string().contains("open file"), "{outcome}");
     Ok(())
 }
 
 /// Files get the inodes of replaced files, which are not reported as removed; a directory has no name before its first sync. One process
 /// uses SQLite, so its syncs are calls outside of statements; each of the other's is an execution.
-const REPLACE: &str = r#"
+const REPLACE_PROGRAM: &str = r#"
 import os, sqlite3
 for name in ("left", "right"):
     if os.fork() == 0:
@@ -220,10 +240,10 @@ for name in ("left", "right"):
 os.wait(), os.wait()
 "#;
 
-fn replaced() -> Result<()> {
+fn files_that_replace_others_keep_their_names() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    std::fs::write(directory.path().join("replace.py"), REPLACE)?;
-    record(directory.path(), &["--prepare", "rm -rf left right"], &["python3", "replace.py"])?;
+    std::fs::write(directory.path().join("replace.py"), REPLACE_PROGRAM)?;
+    record_contract(directory.path(), &["--prepare", "rm -rf left right"], &["python3", "replace.py"])?;
     let written = std::fs::read_to_string(directory.path().join("fathom-check.toml"))?;
     let contract: toml::Value = toml::from_str(&written)?;
     let outside = |what: &str| contract["program"]["exact"].get(what).and_then(toml::Value::as_integer);
@@ -238,7 +258,7 @@ fn replaced() -> Result<()> {
 }
 
 /// Files that are saved as editors and package managers do it: a random name, syncs, the right name.
-const SAVES: &str = r#"
+const SAVE_PROGRAM: &str = r#"
 import os, sys, tempfile
 os.makedirs("out", exist_ok=True)
 for i in range(6):
@@ -252,13 +272,13 @@ for i in range(6):
 /// Each sync is an execution of another name, in each run, so that only the whole program's calls show how many there are.
 fn random_names() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    std::fs::write(directory.path().join("saves.py"), SAVES)?;
+    std::fs::write(directory.path().join("saves.py"), SAVE_PROGRAM)?;
     let saves = |syncs: &'static str| ["python3", "saves.py", syncs];
     for (recorded, others) in [("1", ["0", "2"]), ("0", ["1", "3"])] {
-        record(directory.path(), &["--prepare", "rm -rf out"], &saves(recorded))?;
-        passes(directory.path())?;
+        record_contract(directory.path(), &["--prepare", "rm -rf out"], &saves(recorded))?;
+        assert_passes(directory.path())?;
         for other in others {
-            let outcome = fails(directory.path(), &[], &saves(other))?;
+            let outcome = assert_fails(directory.path(), &[], &saves(other))?;
             let [was, is] = [recorded, other].map(|n| n.parse::<u64>().map_or(0, |n| 6 * n));
             let said = format!("fsync file ({was} -> {is})");
             ensure!(text(&outcome, "first").starts_with("whole program: "), "{recorded}, {other}: {outcome}");
@@ -270,7 +290,7 @@ fn random_names() -> Result<()> {
 
 /// In a container's file system: calls on a file of the overlay are of an inode of the file system below, be the file older and
 /// copied when it is first written, or new.
-const OVERLAY: &str = r#"
+const OVERLAY_PROGRAM: &str = r#"
 import os
 older, new = os.open("merged/older", os.O_RDWR), os.open("merged/new", os.O_RDWR | os.O_CREAT)
 for i in range(5):
@@ -285,10 +305,10 @@ os.pwrite(again, b"z", 0)
 os.fsync(again)
 "#;
 
-fn overlay() -> Result<()> {
+fn files_below_overlayfs_have_their_names() -> Result<()> {
     let disk = ext4()?;
     let here = disk.path();
-    std::fs::write(here.join("program.py"), OVERLAY)?;
+    std::fs::write(here.join("program.py"), OVERLAY_PROGRAM)?;
     for directory in ["lower", "upper", "work", "merged"] {
         std::fs::create_dir(here.join(directory))?;
     }
@@ -302,21 +322,21 @@ fn overlay() -> Result<()> {
     run(command.args(["--", "unshare", "-m", "sh", "-c", mount]))?;
     let summary = show(&directory.path().join("t.fathom"))?;
     for (syncs, count) in [("FDATASYNC OLDER", 5.0), ("FSYNC NEW", 3.0), ("FSYNC RENAMED", 1.0)] {
-        near(syncs, number(shape(&summary, syncs)?, "/count")?, count)?;
+        assert_near(syncs, number(shape_of(&summary, syncs)?, "/count")?, count)?;
     }
     Ok(())
 }
 
-fn untraced() -> Result<()> {
+fn untraced_counts_find_more_writes() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let copy = |blocks: &'static str| ["dd", "if=/dev/zero", "of=f", "bs=1000", "status=none", blocks];
-    record(directory.path(), &["--no-trace"], &copy("count=20"))?;
+    record_contract(directory.path(), &["--no-trace"], &copy("count=20"))?;
     let written = std::fs::read_to_string(directory.path().join("fathom-check.toml"))?;
     ensure!(written.contains("\"write calls\" = 20") && written.contains("counted_by = \"/proc/PID/io\""), "{written}");
-    let output = check(directory.path(), &[], &[])?;
+    let output = check_command(directory.path(), &[], &[])?;
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success() && messages.contains("syncs, statements"), "{messages}");
-    let outcome = fails(directory.path(), &[], &copy("count=21"))?;
+    let outcome = assert_fails(directory.path(), &[], &copy("count=21"))?;
     ensure!(
         outcome["counted_by"] == "/proc/PID/io" && outcome["differences"].to_string().contains("write calls"),
         "{outcome}"
@@ -324,10 +344,10 @@ fn untraced() -> Result<()> {
     Ok(())
 }
 
-fn errors() -> Result<()> {
+fn failed_command_and_bad_contract_are_errors() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let says = |words: &[&str], command: &[&str], code: i32, expected: &str| {
-        let output = check(directory.path(), words, command)?;
+        let output = check_command(directory.path(), words, command)?;
         let messages = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.code() == Some(code) && messages.contains(expected), "{words:?}: {messages}");
         Ok(())

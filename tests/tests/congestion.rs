@@ -1,23 +1,23 @@
 //! `fathom net cc` through the program: the list, algorithms loaded for a command, and errors.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, lane, root};
+use fathom_tests::{Case, fathom, root, run_suite};
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+const AVAILABLE_PATH: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("list_has_kernel_and_bundled_algorithms", Ok(()), list),
-        ("cc_load_registers_only_while_command_runs", root(), lent),
-        ("killed_cc_load_leaves_no_algorithm", root().and_then(|()| by_link()), killed),
+        ("list_has_kernel_and_bundled_algorithms", Ok(()), list_has_kernel_and_bundled_algorithms),
+        ("cc_load_registers_only_while_command_runs", root(), cc_load_registers_only_while_command_runs),
+        ("killed_cc_load_leaves_no_algorithm", root().and_then(|()| by_link()), killed_cc_load_leaves_no_algorithm),
         ("run_loads_algorithm_at_sender", root(), run_supplied),
-        ("unavailable_congestion_controls_are_reported", Ok(()), errors),
+        ("unavailable_congestion_controls_are_reported", Ok(()), unavailable_congestion_controls_are_reported),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// Whether registrations end with their process here.
@@ -28,7 +28,7 @@ fn by_link() -> Result<(), String> {
     if version < (6, 4) { Err(format!("Linux {} knows no link of a struct_ops map", release.trim())) } else { Ok(()) }
 }
 
-fn cc(words: &[&str]) -> Result<Output> {
+fn run_cc(words: &[&str]) -> Result<Output> {
     let mut command = Command::new(fathom());
     command.args(["net", "cc"]).args(words).stdin(Stdio::null()).output().context("starting fathom net cc")
 }
@@ -37,51 +37,51 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn available() -> Result<Vec<String>> {
-    Ok(std::fs::read_to_string(AVAILABLE)?.split_whitespace().map(str::to_string).collect())
+fn available_controls() -> Result<Vec<String>> {
+    Ok(std::fs::read_to_string(AVAILABLE_PATH)?.split_whitespace().map(str::to_string).collect())
 }
 
-fn list() -> Result<()> {
-    let output = cc(&["--json"])?;
+fn list_has_kernel_and_bundled_algorithms() -> Result<()> {
+    let output = run_cc(&["--json"])?;
     let value: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
     let all = value["congestion_controls"].as_array().context("congestion_controls[]")?;
     let origin = |name: &str| all.iter().find(|c| c["name"] == name).and_then(|c| c["origin"].as_str());
-    for name in available()? {
+    for name in available_controls()? {
         ensure!(origin(&name).is_some_and(|o| ["kernel", "bpf", "available"].contains(&o)), "{name}: {value}");
     }
     for name in ["bic", "htcp", "westwood"] {
         ensure!(origin(name).is_some(), "{name}: {value}");
     }
-    let people = text(&cc(&[])?.stdout);
+    let people = text(&run_cc(&[])?.stdout);
     ensure!(people.lines().count() == all.len(), "{people}");
     Ok(())
 }
 
-fn lent() -> Result<()> {
+fn cc_load_registers_only_while_command_runs() -> Result<()> {
     let names = ["fathom_bic", "fathom_htcp", "fathom_westwood"];
-    let script = format!("cat {AVAILABLE}; {} net cc; exit 7", fathom().display());
+    let script = format!("cat {AVAILABLE_PATH}; {} net cc; exit 7", fathom().display());
     let load: Vec<&str> = names.iter().flat_map(|n| ["--load", n]).collect();
-    let output = cc(&[&load[..], &["--", "sh", "-c", &script]].concat())?;
+    let output = run_cc(&[&load[..], &["--", "sh", "-c", &script]].concat())?;
     ensure!(output.status.code() == Some(7), "{output:?}");
     let messages = text(&output.stdout);
     for name in names {
         let listed = messages.lines().any(|l| l.starts_with(name) && l.contains("through BPF"));
         ensure!(messages.lines().next().is_some_and(|l| l.contains(name)) && listed, "{name}: {messages}");
     }
-    let left = available()?;
+    let left = available_controls()?;
     ensure!(!left.iter().any(|n| n.starts_with("fathom_")), "{left:?}");
     // A missing command: the status of a shell, and nothing is left.
-    let output = cc(&["--load", "fathom_bic", "--", "/nonexistent/program"])?;
-    ensure!(output.status.code() == Some(127) && !available()?.contains(&"fathom_bic".into()), "{output:?}");
+    let output = run_cc(&["--load", "fathom_bic", "--", "/nonexistent/program"])?;
+    ensure!(output.status.code() == Some(127) && !available_controls()?.contains(&"fathom_bic".into()), "{output:?}");
     Ok(())
 }
 
-fn killed() -> Result<()> {
+fn killed_cc_load_leaves_no_algorithm() -> Result<()> {
     let mut child = Command::new(fathom());
     let mut child = child.args(["net", "cc", "--load", "fathom_htcp", "--", "sleep", "3"]).spawn()?;
     let wait = |there: bool| -> Result<()> {
         let begun = Instant::now();
-        while available()?.contains(&"fathom_htcp".to_string()) != there {
+        while available_controls()?.contains(&"fathom_htcp".to_string()) != there {
             ensure!(begun.elapsed() < Duration::from_secs(60), "fathom_htcp there: {} for a minute", !there);
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -110,7 +110,7 @@ fn run_supplied() -> Result<()> {
         };
         let output = run("fathom_westwood")?;
         ensure!(output.status.success() && text(&output.stdout).contains("fathom_westwood"), "{output:?}");
-        ensure!(!available()?.contains(&"fathom_westwood".into()), "it is left behind");
+        ensure!(!available_controls()?.contains(&"fathom_westwood".into()), "it is left behind");
         Ok(())
     })();
     // With --once it has ended; otherwise it is no longer needed.
@@ -119,8 +119,8 @@ fn run_supplied() -> Result<()> {
     result
 }
 
-fn errors() -> Result<()> {
-    let output = cc(&["--load", "nobodys", "--", "true"])?;
+fn unavailable_congestion_controls_are_reported() -> Result<()> {
+    let output = run_cc(&["--load", "nobodys", "--", "true"])?;
     let messages = text(&output.stderr);
     ensure!(
         output.status.code() == Some(1) && messages.contains("nobodys") && messages.contains("westwood"),
@@ -128,10 +128,10 @@ fn errors() -> Result<()> {
     );
     // Contradictory options are usage errors.
     for words in [&["--load", "bic"][..], &["--", "true"], &["--load", "bic", "--json", "--", "true"]] {
-        let output = cc(words)?;
+        let output = run_cc(words)?;
         ensure!(output.status.code() == Some(2), "{words:?}: {output:?}");
     }
-    let output = cc(&["--unload", "nobodys"])?;
+    let output = run_cc(&["--unload", "nobodys"])?;
     ensure!(output.status.code() == Some(1) && !output.stderr.is_empty(), "{output:?}");
     Ok(())
 }

@@ -8,14 +8,14 @@
 mod single;
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, preferred, record, root, rows, run};
+use fathom_tests::{Case, ext4, fathom, installed, raise_priority, record, root, rows, run, run_suite};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// argv: database, journal mode, synchronous, and whether a trigger syncs a file of its own in each INSERT.
-const PROGRAM: &str = r#"
+const PYTHON_PROGRAM: &str = r#"
 import os, sqlite3, sys
 path, mode, synchronous, extra = sys.argv[1:]
 db = sqlite3.connect(path, isolation_level=None)
@@ -39,44 +39,44 @@ fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("same_workload_is_neither_slower_nor_faster", needs(), same_workload),
         ("wal_lacks_syncs_of_journal_and_directory", needs(), journal_modes),
-        ("synchronous_off_lacks_all_flushes", needs(), synchronous),
+        ("synchronous_off_lacks_all_flushes", needs(), synchronous_off_lacks_all_flushes),
         ("extra_fsync_and_its_flush_are_named", needs(), extra_sync),
-        ("journal_created_per_transaction_is_explained", needs(), explained),
-        ("statement_prepared_every_time_is_explained", needs(), prepared),
+        ("journal_created_per_transaction_is_explained", needs(), journal_created_per_transaction_is_explained),
+        ("statement_prepared_every_time_is_explained", needs(), statement_prepared_every_time_is_explained),
         ("kept_recordings_are_compared", Ok(()), kept_recordings),
         ("benchmark_is_refused_with_its_own_verb", Ok(()), benchmarks_are_refused),
         ("fail_on_passes_only_what_was_compared", Ok(()), fail_on),
-        ("sides_of_recordings_need_with", Ok(()), sides),
+        ("sides_of_recordings_need_with", Ok(()), sides_of_recordings_need_with),
         ("long::slower_program_is_found_by_four_recordings_each", needs(), slower_program),
         ("long::single_changes_are_named_first", needs(), single::named_first),
         ("long::equal_sides_are_rarely_called_different", needs(), equal_sides),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// A recording of the program on a disk of its own.
-fn recorded(directory: &Path, name: &str, settings: [&str; 3]) -> Result<PathBuf> {
+fn record_program(directory: &Path, name: &str, settings: [&str; 3]) -> Result<PathBuf> {
     let disk = ext4()?;
     let database = disk.path().join("t.db").display().to_string();
     let own = directory.join(name);
     std::fs::create_dir(&own)?;
-    let argv = [&["python3", "-c", PROGRAM, &database][..], &settings].concat();
+    let argv = [&["python3", "-c", PYTHON_PROGRAM, &database][..], &settings].concat();
     record(&own, &[], &argv)
 }
 
-fn diff(a: &Path, b: &Path) -> Result<Value> {
+fn diff_of(a: &Path, b: &Path) -> Result<Value> {
     let output = run(Command::new(fathom()).args(["diff", "--json"]).args([a, b]))?;
     serde_json::from_slice(&output.stdout).context("diff --json")
 }
 
-fn insert(diff: &Value) -> Result<&Value> {
+fn insert_statement(diff: &Value) -> Result<&Value> {
     let all = diff["statements"].as_array().context("statements[]")?;
     all.iter().find(|s| s["statement"] == "INSERT INTO t VALUES (?, ?)").with_context(|| format!("no INSERT: {diff}"))
 }
 
 /// Means per INSERT on both sides, and whether they are reported as different.
-fn counted(diff: &Value, name: &str, file: Option<&str>) -> Result<(f64, f64, bool)> {
-    let counts = insert(diff)?["counts"].as_array().context("counts[]")?;
+fn counted_means(diff: &Value, name: &str, file: Option<&str>) -> Result<(f64, f64, bool)> {
+    let counts = insert_statement(diff)?["counts"].as_array().context("counts[]")?;
     let found = counts.iter().find(|c| c["name"] == name && c["file"].as_str() == file);
     let number = |c: &Value, side: &str| c[side].as_f64().context("a number");
     match found {
@@ -86,7 +86,7 @@ fn counted(diff: &Value, name: &str, file: Option<&str>) -> Result<(f64, f64, bo
 }
 
 /// The edges of one side that are not due to chance.
-fn edges(diff: &Value, side: &str) -> Result<Vec<String>> {
+fn systematic_edges(diff: &Value, side: &str) -> Result<Vec<String>> {
     let all = diff["edges"][side].as_array().context("edges")?;
     Ok(all.iter().filter(|e| e["sure"] == true).filter_map(|e| e["edge"].as_str().map(str::to_string)).collect())
 }
@@ -126,19 +126,23 @@ fn judged_as_measured(diff: &Value) -> Result<()> {
 fn same_workload() -> Result<()> {
     let directory = tempfile::tempdir()?;
     for mode in ["delete", "wal"] {
-        let a = recorded(directory.path(), &format!("{mode}-a"), [mode, "full", "once"])?;
-        let b = recorded(directory.path(), &format!("{mode}-b"), [mode, "full", "once"])?;
-        let done = diff(&a, &b)?;
+        let a = record_program(directory.path(), &format!("{mode}-a"), [mode, "full", "once"])?;
+        let b = record_program(directory.path(), &format!("{mode}-b"), [mode, "full", "once"])?;
+        let done = diff_of(&a, &b)?;
         let verdict = done["verdict"].as_str().context("verdict")?;
         ensure!(["equivalent", "inconclusive"].contains(&verdict), "{mode}: {verdict}: {}", done["why"]);
-        ensure!(insert(&done)?["pairs"] == 60, "{}", insert(&done)?);
-        ensure!(edges(&done, "only_a")?.is_empty() && edges(&done, "only_b")?.is_empty(), "{mode}: {}", done["edges"]);
+        ensure!(insert_statement(&done)?["pairs"] == 60, "{}", insert_statement(&done)?);
+        ensure!(
+            systematic_edges(&done, "only_a")?.is_empty() && systematic_edges(&done, "only_b")?.is_empty(),
+            "{mode}: {}",
+            done["edges"]
+        );
         for file in ["rollback journal", "WAL", "database", "directory"] {
-            let (x, y, differs) = counted(&done, "fdatasync", Some(file))?;
+            let (x, y, differs) = counted_means(&done, "fdatasync", Some(file))?;
             ensure!(x == y && !differs, "{mode}: {x} and {y} syncs of the {file}");
         }
         adds_up(&done)?;
-        let itself = diff(&a, &a)?;
+        let itself = diff_of(&a, &a)?;
         ensure!(itself["verdict"] == "equivalent" && itself["latency_ns"]["delta_ns"] == 0.0, "{itself}");
     }
     Ok(())
@@ -146,18 +150,26 @@ fn same_workload() -> Result<()> {
 
 fn journal_modes() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let delete = recorded(directory.path(), "delete", ["delete", "full", "once"])?;
-    let wal = recorded(directory.path(), "wal", ["wal", "full", "once"])?;
-    let done = diff(&delete, &wal)?;
+    let delete = record_program(directory.path(), "delete", ["delete", "full", "once"])?;
+    let wal = record_program(directory.path(), "wal", ["wal", "full", "once"])?;
+    let done = diff_of(&delete, &wal)?;
     for (file, a, b) in
         [("rollback journal", 2.0, 0.0), ("directory", 1.0, 0.0), ("database", 1.0, 0.0), ("WAL", 0.0, 1.0)]
     {
-        ensure!(counted(&done, "fdatasync", Some(file))? == (a, b, true), "syncs of {file}: {}", insert(&done)?);
+        ensure!(
+            counted_means(&done, "fdatasync", Some(file))? == (a, b, true),
+            "syncs of {file}: {}",
+            insert_statement(&done)?
+        );
         let phase = phase(&done, &format!("fdatasync {file}"))?;
         ensure!(phase["different_work"] == true, "{phase}");
     }
-    ensure!(counted(&done, "unlink", Some("rollback journal"))? == (1.0, 0.0, true), "{}", insert(&done)?);
-    let (a, b) = (edges(&done, "only_a")?, edges(&done, "only_b")?);
+    ensure!(
+        counted_means(&done, "unlink", Some("rollback journal"))? == (1.0, 0.0, true),
+        "{}",
+        insert_statement(&done)?
+    );
+    let (a, b) = (systematic_edges(&done, "only_a")?, systematic_edges(&done, "only_b")?);
     ensure!(
         a.iter().any(|e| e == "second fdatasync rollback journal")
             && a.iter().any(|e| e == "first fdatasync directory"),
@@ -180,47 +192,55 @@ fn journal_modes() -> Result<()> {
     adds_up(&done)
 }
 
-fn synchronous() -> Result<()> {
+fn synchronous_off_lacks_all_flushes() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let full = recorded(directory.path(), "full", ["delete", "full", "once"])?;
-    let off = recorded(directory.path(), "off", ["delete", "off", "once"])?;
-    let done = diff(&full, &off)?;
+    let full = record_program(directory.path(), "full", ["delete", "full", "once"])?;
+    let off = record_program(directory.path(), "off", ["delete", "off", "once"])?;
+    let done = diff_of(&full, &off)?;
     for (file, a) in [("rollback journal", 2.0), ("directory", 1.0), ("database", 1.0)] {
-        ensure!(counted(&done, "fdatasync", Some(file))? == (a, 0.0, true), "syncs of {file}: {}", insert(&done)?);
+        ensure!(
+            counted_means(&done, "fdatasync", Some(file))? == (a, 0.0, true),
+            "syncs of {file}: {}",
+            insert_statement(&done)?
+        );
     }
-    let (flushes, none, differs) = counted(&done, "flushes", None)?;
+    let (flushes, none, differs) = counted_means(&done, "flushes", None)?;
     ensure!(flushes > 0.9 && none == 0.0 && differs, "{flushes} and {none} flushes");
-    ensure!(edges(&done, "only_a")?.iter().any(|e| e == "first flush"), "{}", done["edges"]);
+    ensure!(systematic_edges(&done, "only_a")?.iter().any(|e| e == "first flush"), "{}", done["edges"]);
     judged_as_measured(&done)?;
     // In the other direction the difference is the opposite, and the verdict has its sign, or is unclear.
-    let back = diff(&off, &full)?;
+    let back = diff_of(&off, &full)?;
     judged_as_measured(&back)?;
     let (there, back_again) = (done["latency_ns"]["delta_ns"].as_f64(), back["latency_ns"]["delta_ns"].as_f64());
     ensure!(there == back_again.map(|delta| -delta), "{there:?} and {back_again:?}");
-    ensure!(edges(&back, "only_b")? == edges(&done, "only_a")?, "{}", back["edges"]);
-    let (code, messages) = gate(&off, &full, "slower")?;
+    ensure!(systematic_edges(&back, "only_b")? == systematic_edges(&done, "only_a")?, "{}", back["edges"]);
+    let (code, messages) = fail_on_result(&off, &full, "slower")?;
     let expected = if back["verdict"] == "slower" { 1 } else { 0 };
     ensure!(
         code == Some(expected) && (expected == 0 || messages.contains("slower: INSERT INTO t")),
         "{code:?}: {messages}"
     );
     let slower = if done["verdict"] == "slower" { 1 } else { 0 };
-    ensure!(gate(&full, &off, "slower")?.0 == Some(slower), "{}", done["verdict"]);
+    ensure!(fail_on_result(&full, &off, "slower")?.0 == Some(slower), "{}", done["verdict"]);
     adds_up(&done)
 }
 
 fn extra_sync() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let once = recorded(directory.path(), "once", ["delete", "full", "once"])?;
-    let again = recorded(directory.path(), "again", ["delete", "full", "again"])?;
-    let done = diff(&once, &again)?;
-    ensure!(counted(&done, "fsync", Some("other"))? == (0.0, 1.0, true), "{}", insert(&done)?);
+    let once = record_program(directory.path(), "once", ["delete", "full", "once"])?;
+    let again = record_program(directory.path(), "again", ["delete", "full", "again"])?;
+    let done = diff_of(&once, &again)?;
+    ensure!(counted_means(&done, "fsync", Some("other"))? == (0.0, 1.0, true), "{}", insert_statement(&done)?);
     for (file, n) in [("rollback journal", 2.0), ("directory", 1.0), ("database", 1.0)] {
-        ensure!(counted(&done, "fdatasync", Some(file))? == (n, n, false), "syncs of {file}: {}", insert(&done)?);
+        ensure!(
+            counted_means(&done, "fdatasync", Some(file))? == (n, n, false),
+            "syncs of {file}: {}",
+            insert_statement(&done)?
+        );
     }
     ensure!(phase(&done, "fsync other")?["different_work"] == true, "{}", done["phases"]);
-    ensure!(edges(&done, "only_b")?.iter().any(|e| e == "first fsync other"), "{}", done["edges"]);
-    let (a, b, differs) = counted(&done, "flushes", None)?;
+    ensure!(systematic_edges(&done, "only_b")?.iter().any(|e| e == "first fsync other"), "{}", done["edges"]);
+    let (a, b, differs) = counted_means(&done, "flushes", None)?;
     ensure!(b - a > 0.5 && differs, "{a} and {b} flushes");
     judged_as_measured(&done)?;
     adds_up(&done)
@@ -243,18 +263,18 @@ fn findings(archive: &Path, statement: &str) -> Result<Vec<String>> {
 }
 
 /// The effects of an INSERT in each journal mode on a disk with slow flushes. A scheduling delay may be found as well.
-fn explained() -> Result<()> {
-    const INSERT: &str = "INSERT INTO t VALUES (?, ?)";
-    preferred();
+fn journal_created_per_transaction_is_explained() -> Result<()> {
+    const INSERT_STATEMENT: &str = "INSERT INTO t VALUES (?, ?)";
+    raise_priority();
     let directory = tempfile::tempdir()?;
-    let delete = recorded(directory.path(), "delete", ["delete", "full", "once"])?;
-    let found = findings(&delete, INSERT)?;
+    let delete = record_program(directory.path(), "delete", ["delete", "full", "once"])?;
+    let found = findings(&delete, INSERT_STATEMENT)?;
     ensure!(["F01", "S01"].iter().all(|code| found.iter().any(|f| f == code)), "DELETE: {found:?}");
-    let wal = findings(&recorded(directory.path(), "wal", ["wal", "full", "once"])?, INSERT)?;
+    let wal = findings(&record_program(directory.path(), "wal", ["wal", "full", "once"])?, INSERT_STATEMENT)?;
     ensure!(wal.iter().any(|f| f == "S01"), "{wal:?}");
     ensure!(!wal.iter().any(|f| ["J02", "F01"].contains(&f.as_str())), "WAL has neither: {wal:?}");
     // Without syncs the calls that create and remove the journal dominate.
-    let off = findings(&recorded(directory.path(), "off", ["delete", "off", "once"])?, INSERT)?;
+    let off = findings(&record_program(directory.path(), "off", ["delete", "off", "once"])?, INSERT_STATEMENT)?;
     ensure!(
         off.iter().any(|f| f == "J02") && !off.iter().any(|f| ["F01", "F03", "S01"].contains(&f.as_str())),
         "off: {off:?}"
@@ -264,8 +284,8 @@ fn explained() -> Result<()> {
     Ok(())
 }
 
-fn prepared() -> Result<()> {
-    const READER: &str = "\
+fn statement_prepared_every_time_is_explained() -> Result<()> {
+    const READER_PROGRAM: &str = "\
 import os, sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None, cached_statements=int(sys.argv[2]))
 db.execute('CREATE TABLE t (i INTEGER PRIMARY KEY)')
@@ -273,13 +293,13 @@ for i in range(60):
     db.execute('SELECT i FROM t WHERE i = ?', (i,)).fetchall()
 os._exit(0)
 ";
-    preferred();
+    raise_priority();
     let directory = tempfile::tempdir()?;
     for (cached, expected) in [("0", true), ("100", false)] {
         let own = directory.path().join(cached);
         std::fs::create_dir(&own)?;
         // In memory, so that only the statements take time.
-        let archive = record(&own, &[], &["python3", "-c", READER, ":memory:", cached])?;
+        let archive = record(&own, &[], &["python3", "-c", READER_PROGRAM, ":memory:", cached])?;
         let output = run(Command::new(fathom()).args(["explain", "--json"]).arg(&archive))?;
         let explanation: Value = serde_json::from_slice(&output.stdout)?;
         let found = explanation["findings"].as_array().context("findings[]")?.iter().any(|f| f["code"] == "S03");
@@ -302,7 +322,7 @@ fn kept_recordings() -> Result<()> {
         kept_archive(directory.path(), "v2-linux-6.18-virtio")?,
         kept_archive(directory.path(), "v3-linux-6.18-virtio")?,
     );
-    let done = diff(&a, &b)?;
+    let done = diff_of(&a, &b)?;
     ensure!(done["version"] == 1 && done["verdict"] == "inconclusive", "{done}");
     let statements = done["statements"].as_array().context("statements")?;
     let insert = statements.iter().find(|s| s["statement"] == "insert into t values (?)").context("no INSERT")?;
@@ -331,7 +351,7 @@ fn benchmarks_are_refused() -> Result<()> {
 }
 
 /// The result of `--fail-on slower:PERCENT`: exit status and messages.
-fn gate(a: &Path, b: &Path, percent: &str) -> Result<(Option<i32>, String)> {
+fn fail_on_result(a: &Path, b: &Path, percent: &str) -> Result<(Option<i32>, String)> {
     let output = Command::new(fathom()).args(["diff", "--fail-on", percent]).args([a, b]).output()?;
     Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
 }
@@ -340,16 +360,16 @@ fn fail_on() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let a = kept_archive(directory.path(), "v3-linux-6.18-virtio")?;
     // Two executions prove nothing, and an unproven result must not pass.
-    let (code, messages) = gate(&a, &kept_archive(directory.path(), "v2-linux-6.18-virtio")?, "slower:5")?;
+    let (code, messages) = fail_on_result(&a, &kept_archive(directory.path(), "v2-linux-6.18-virtio")?, "slower:5")?;
     ensure!(code == Some(1) && messages.contains("no verdict: too few executions"), "{code:?}: {messages}");
     let v1 = kept_archive(directory.path(), "v1-linux-6.1-virtio")?;
-    let (code, messages) = gate(&v1, &v1, "slower")?;
+    let (code, messages) = fail_on_result(&v1, &v1, "slower")?;
     ensure!(code == Some(0) && messages.contains("no statement is slower"), "{code:?}: {messages}");
     Ok(())
 }
 
 /// argv: how many numbers each of the INSERTs sums up first. The work of files and disk is the same.
-const COMPUTES: &str = r#"
+const COMPUTING_PROGRAM: &str = r#"
 import sqlite3, sys
 db = sqlite3.connect(":memory:", isolation_level=None)
 db.execute("CREATE TABLE t (i INTEGER)")
@@ -358,10 +378,10 @@ for i in range(40):
     db.execute("INSERT INTO t VALUES (work())")
 "#;
 
-fn computed(directory: &Path, name: &str, numbers: &str) -> Result<PathBuf> {
+fn record_computing(directory: &Path, name: &str, numbers: &str) -> Result<PathBuf> {
     let own = directory.join(name);
     std::fs::create_dir(&own)?;
-    record(&own, &[], &["python3", "-c", COMPUTES, numbers])
+    record(&own, &[], &["python3", "-c", COMPUTING_PROGRAM, numbers])
 }
 
 fn diff_many(a: &[PathBuf], b: &[PathBuf]) -> Result<Value> {
@@ -374,10 +394,10 @@ fn slower_program() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for turn in 0..4 {
-        a.push(computed(directory.path(), &format!("a{turn}"), "10000")?);
-        b.push(computed(directory.path(), &format!("b{turn}"), "500000")?);
+        a.push(record_computing(directory.path(), &format!("a{turn}"), "10000")?);
+        b.push(record_computing(directory.path(), &format!("b{turn}"), "500000")?);
     }
-    let one = diff(&a[0], &b[0])?;
+    let one = diff_of(&a[0], &b[0])?;
     ensure!(one["verdict"] == "inconclusive", "equal work of one recording each: {}", one["why"]);
     let done = diff_many(&a, &b)?;
     ensure!(
@@ -402,7 +422,7 @@ fn slower_program() -> Result<()> {
 fn equal_sides() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let mut all: Vec<PathBuf> =
-        (0..20).map(|nth| computed(directory.path(), &nth.to_string(), "10000")).collect::<Result<_>>()?;
+        (0..20).map(|nth| record_computing(directory.path(), &nth.to_string(), "10000")).collect::<Result<_>>()?;
     let mut random = stats::random::Random::new(20_261_125);
     let mut told = 0;
     for _ in 0..100 {
@@ -415,7 +435,7 @@ fn equal_sides() -> Result<()> {
     Ok(())
 }
 
-fn sides() -> Result<()> {
+fn sides_of_recordings_need_with() -> Result<()> {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives/v3-linux-6.18-virtio");
     let directory = tempfile::tempdir()?;
     let copies: Vec<PathBuf> = (0..3).map(|nth| directory.path().join(format!("{nth}.fathom"))).collect();
@@ -428,7 +448,7 @@ fn sides() -> Result<()> {
         ensure!(output.status.code() == Some(2) && said.contains(says), "{said}");
     }
     let one = diff_many(&copies[..1], &copies[1..2])?;
-    ensure!(one["recordings"].is_null() && one == diff(&copies[0], &copies[1])?, "one of each: {one}");
+    ensure!(one["recordings"].is_null() && one == diff_of(&copies[0], &copies[1])?, "one of each: {one}");
     let few = diff_many(&copies[..2], &copies[1..])?;
     let whole = &few["recordings"]["whole"];
     ensure!(whole["p"].is_null() && few["verdict"] == one["verdict"], "too few to decide: {}", few["why"]);

@@ -2,7 +2,7 @@
 //! what is refused; and that our classes do not mistake another canvas for Android's.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, installed, lane, run};
+use fathom_tests::{Case, fathom, installed, run, run_suite};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,16 @@ fn main() -> ExitCode {
     let java = || installed("java").and_then(|()| installed("javac"));
     let cases: Vec<Case> = vec![
         ("art_drawing_is_listed_and_refused_without_android", Ok(()), no_android),
-        ("fake_app_process_gets_documented_command_and_proves_mode", Ok(()), started),
-        ("jit_enabled_by_properties_fails_art_aot", Ok(()), properties),
-        ("design_cell_runs_on_fake_app_process", Ok(()), cell),
+        (
+            "fake_app_process_gets_documented_command_and_proves_mode",
+            Ok(()),
+            fake_app_process_gets_documented_command_and_proves_mode,
+        ),
+        ("jit_enabled_by_properties_fails_art_aot", Ok(()), jit_enabled_by_properties_fails_art_aot),
+        ("design_cell_runs_on_fake_app_process", Ok(()), design_cell_runs_on_fake_app_process),
         ("missing_android_graphics_is_reported", java(), without_framework),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// A directory with a fake `app_process64` in `bin`, and invalid dexed classes.
@@ -61,14 +65,14 @@ impl Device {
     }
 }
 
-const MODES: [&str; 3] = ["art-interpreter", "art-jit", "art-aot"];
+const ART_MODES: [&str; 3] = ["art-interpreter", "art-jit", "art-aot"];
 
 fn no_android() -> Result<()> {
     if installed("app_process64").is_ok() || installed("app_process").is_ok() {
         return Ok(());
     }
     let list = String::from_utf8(run(Command::new(fathom()).args(["bench", "list", "draw"]))?.stdout)?;
-    for mode in MODES {
+    for mode in ART_MODES {
         let reason = format!("not available (mode={mode}): no Android runtime");
         ensure!(list.contains(&reason) && list.contains("one of app_process64, app_process"), "{mode}: {list}");
         let output = Command::new(fathom()).args(["workload", "draw", "--mode", mode]).output()?;
@@ -82,7 +86,7 @@ fn no_android() -> Result<()> {
     Ok(())
 }
 
-fn started() -> Result<()> {
+fn fake_app_process_gets_documented_command_and_proves_mode() -> Result<()> {
     let device = Device::new()?;
     for (mode, proof) in [("art-interpreter", "no JIT cache"), ("art-jit", "/memfd:jit-cache")] {
         let (status, out, messages) = device.draw(&["--mode", mode, "--shape=circle", "--antialias=on"])?;
@@ -126,7 +130,7 @@ fn started() -> Result<()> {
     Ok(())
 }
 
-fn properties() -> Result<()> {
+fn jit_enabled_by_properties_fails_art_aot() -> Result<()> {
     let device = Device::new()?;
     // Already compiled, as by dex2oat.
     let (_, _, messages) = device.draw(&["--mode=art-aot"])?;
@@ -147,7 +151,7 @@ fn properties() -> Result<()> {
     Ok(())
 }
 
-fn cell() -> Result<()> {
+fn design_cell_runs_on_fake_app_process() -> Result<()> {
     let device = Device::new()?;
     let dex = format!("dex_jar={}", device.path("fathom-dex.jar").display());
     let words = ["-p", "mode=art-jit", "-p", "shape=rect", "-p", "antialias=off", "-p", &dex, "--blocks=2", "--json"];

@@ -4,7 +4,7 @@
 //! seen from here. Each reads all values and subtracts times, and Python's own arithmetic on the same values is the truth.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, run};
+use fathom_tests::{Case, ext4, fathom, installed, record, root, run, run_suite};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -12,34 +12,36 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 fn main() -> ExitCode {
-    let with = |engine: &str| root().and_then(|()| installed("sqlite3")).and_then(|()| there(engine));
-    let with_sql = |engine: &str| sql_built().and_then(|()| there(engine));
+    let with = |engine: &str| root().and_then(|()| installed("sqlite3")).and_then(|()| check_engine(engine));
+    let with_sql = |engine: &str| sql_built().and_then(|()| check_engine(engine));
     let cases: Vec<Case> = vec![
-        ("duckdb_reads_every_table_and_subtracts_times", with("duckdb"), || reads("duckdb")),
-        ("long::shipped_questions_give_same_rows_on_duckdb", with_sql("duckdb"), || questions("duckdb")),
+        ("duckdb_reads_every_table_and_subtracts_times", with("duckdb"), || engine_reads_tables("duckdb")),
+        ("long::shipped_questions_give_same_rows_on_duckdb", with_sql("duckdb"), || engine_answers_questions("duckdb")),
         (
             "long::shipped_questions_give_same_rows_on_spark",
             with_sql("pyspark").and_then(|()| installed("java")),
-            || questions("pyspark"),
+            || engine_answers_questions("pyspark"),
         ),
-        ("long::shipped_questions_give_same_rows_on_sail", with_sql("pysail"), || questions("pysail")),
+        ("long::shipped_questions_give_same_rows_on_sail", with_sql("pysail"), || engine_answers_questions("pysail")),
         ("long::shipped_questions_give_same_rows_on_ballista", sql_built().and_then(|()| ballista().map(drop)), || {
-            questions("ballista")
+            engine_answers_questions("ballista")
         }),
         ("long::python_package_opens_archive_and_fleet", with_sql("pyarrow"), python_package),
-        ("long::python_package_trusts_no_table", there("pyarrow"), python_package_trusts_nothing),
-        ("long::notebook_makes_comparison_of_paper", with_sql("pyarrow"), || notebook("plain")),
+        ("long::python_package_trusts_no_table", check_engine("pyarrow"), python_package_trusts_nothing),
+        ("long::notebook_makes_comparison_of_paper", with_sql("pyarrow"), || run_notebook("plain")),
         (
             "long::notebook_runs_in_jupyter",
-            with_sql("pyarrow").and_then(|()| ["nbclient", "ipykernel"].into_iter().try_for_each(there)),
-            || notebook("jupyter"),
+            with_sql("pyarrow").and_then(|()| ["nbclient", "ipykernel"].into_iter().try_for_each(check_engine)),
+            || run_notebook("jupyter"),
         ),
-        ("long::datafusion_reads_every_table_and_subtracts_times", with("datafusion"), || reads("datafusion")),
+        ("long::datafusion_reads_every_table_and_subtracts_times", with("datafusion"), || {
+            engine_reads_tables("datafusion")
+        }),
         ("long::spark_reads_every_table_and_subtracts_times", with("pyspark").and_then(|()| installed("java")), || {
-            reads("pyspark")
+            engine_reads_tables("pyspark")
         }),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 fn sql_built() -> Result<(), String> {
@@ -49,40 +51,40 @@ fn sql_built() -> Result<(), String> {
 
 /// The scheduler, executors and client of Ballista.
 fn ballista() -> Result<PathBuf, String> {
-    let built = here("../target/tools/bin/ballista-engine");
+    let built = crate_path("../target/tools/bin/ballista-engine");
     built.is_file().then_some(built).ok_or_else(|| "Ballista is not built; `scripts/ballista` does it".into())
 }
 
-fn here(path: &str) -> PathBuf {
+fn crate_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 fn python() -> PathBuf {
-    here("../target/engines/bin/python3")
+    crate_path("../target/engines/bin/python3")
 }
 
-fn there(engine: &str) -> Result<(), String> {
+fn check_engine(engine: &str) -> Result<(), String> {
     let import = Command::new(python()).args(["-c", &format!("import {engine}")]).stderr(Stdio::null()).status();
     let found = import.is_ok_and(|status| status.success());
     found.then_some(()).ok_or_else(|| format!("{engine} is not installed; `scripts/engines {engine}` does it"))
 }
 
 /// A recording with every table that a recording has.
-fn trace(directory: &Path) -> Result<PathBuf> {
+fn make_trace(directory: &Path) -> Result<PathBuf> {
     let disk = ext4()?;
     let database = disk.path().join("t.db");
     let sql = "create table t(i); insert into t values (1); insert into t values (2); select * from t;";
     record(directory, &[], &["sqlite3", &database.to_string_lossy(), sql])
 }
 
-fn bench(directory: &Path) -> Result<PathBuf> {
-    std::fs::write(directory.join("fake.toml"), fathom_tests::bench::DESIGN)?;
+fn make_benchmark(directory: &Path) -> Result<PathBuf> {
+    std::fs::write(directory.join("fake.toml"), fathom_tests::bench::FAKE_DESIGN)?;
     let words = ["bench", "run", "fake.toml", "--blocks=2", "--no-wait", "-o", "bench.fathom"];
     run(Command::new(fathom()).args(words).current_dir(directory))?;
     Ok(directory.join("bench.fathom"))
 }
 
-fn net(directory: &Path) -> Result<PathBuf> {
+fn make_net_run(directory: &Path) -> Result<PathBuf> {
     let mut serving = Command::new(fathom())
         .args(["net", "serve", "--listen", "127.0.0.1:0"])
         .stdin(Stdio::null())
@@ -99,31 +101,31 @@ fn net(directory: &Path) -> Result<PathBuf> {
 }
 
 /// The rows of each table, from the archive's own index.
-fn totals(tables: &Path) -> Result<BTreeMap<String, u64>> {
+fn indexed_rows(tables: &Path) -> Result<BTreeMap<String, u64>> {
     let index: Value = serde_json::from_slice(&std::fs::read(tables.join("index.json"))?)?;
     let rows = index["rows"].as_object().context("index.json has no rows")?;
     rows.iter().map(|(name, n)| Ok((name.clone(), n.as_u64().context("no number of rows")?))).collect()
 }
 
-fn reads(engine: &str) -> Result<()> {
+fn engine_reads_tables(engine: &str) -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let archives = [trace(directory.path())?, bench(directory.path())?, net(directory.path())?];
+    let archives = [make_trace(directory.path())?, make_benchmark(directory.path())?, make_net_run(directory.path())?];
     let mut expected: BTreeMap<PathBuf, BTreeMap<String, u64>> = BTreeMap::new();
     for archive in archives {
         let tables = archive.join("tables");
-        expected.insert(tables.clone(), totals(&tables)?);
+        expected.insert(tables.clone(), indexed_rows(&tables)?);
     }
     // Tables of older versions, as they are exported today.
-    for old in std::fs::read_dir(here("archives"))? {
+    for old in std::fs::read_dir(crate_path("archives"))? {
         let old = old?.path();
         if !old.is_dir() {
             continue; // README.md
         }
         let exported = directory.path().join(old.file_name().context("an archive without a name")?);
         run(Command::new(fathom()).args(["export", "--parquet"]).arg(&old).arg("-o").arg(&exported))?;
-        expected.insert(exported, totals(&old.join("tables"))?);
+        expected.insert(exported, indexed_rows(&old.join("tables"))?);
     }
-    let output = run(Command::new(python()).arg(here("programs/engines.py")).arg(engine).args(expected.keys()))?;
+    let output = run(Command::new(python()).arg(crate_path("programs/engines.py")).arg(engine).args(expected.keys()))?;
     let mut read: BTreeMap<PathBuf, BTreeMap<String, u64>> = BTreeMap::new();
     for line in String::from_utf8(output.stdout)?.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -135,14 +137,14 @@ fn reads(engine: &str) -> Result<()> {
 }
 
 /// A fleet with the samples of every version, and with recordings of four devices on nine days with different times.
-fn fleet(directory: &Path) -> Result<PathBuf> {
+fn make_fleet(directory: &Path) -> Result<PathBuf> {
     let place = directory.join("fleet");
     run(Command::new(fathom()).args(["fleet", "init"]).arg(&place))?;
-    run(Command::new(fathom()).args(["fleet", "add"]).arg(&place).arg(here("archives")))?;
+    run(Command::new(fathom()).args(["fleet", "add"]).arg(&place).arg(crate_path("archives")))?;
     run(Command::new(fathom().with_file_name("fathom-sql"))
         .args(["generate", "--seed", "7", "--count", "120", "--devices", "4", "--days", "9"])
         .arg(directory.join("generated"))
-        .args(["v3-linux-6.18-virtio", "v3-net", "v3-bench"].map(|name| here("archives").join(name))))?;
+        .args(["v3-linux-6.18-virtio", "v3-net", "v3-bench"].map(|name| crate_path("archives").join(name))))?;
     run(Command::new(fathom()).args(["fleet", "add"]).arg(&place).arg(directory.join("generated")))?;
     // A pattern over the directory sees each row once if no files wait to be removed.
     run(Command::new(fathom()).args(["fleet", "gc", "--grace", "0"]).arg(&place))?;
@@ -150,22 +152,23 @@ fn fleet(directory: &Path) -> Result<PathBuf> {
 }
 
 /// Each shipped question, unchanged, answered by another engine and by the embedded one.
-fn questions(engine: &str) -> Result<()> {
+fn engine_answers_questions(engine: &str) -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let place = fleet(directory.path())?;
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(here("../crates/fleet/questions"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    let place = make_fleet(directory.path())?;
+    let mut files: Vec<PathBuf> = std::fs::read_dir(crate_path("../crates/fleet/questions"))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
     files.sort();
     ensure!(files.len() == 20, "{files:?}");
     let mut ask = match engine {
         "ballista" => {
             let mut ask = Command::new(ballista().map_err(anyhow::Error::msg)?);
-            ask.arg(&place).arg(here("../python/fathom/tables.json"));
+            ask.arg(&place).arg(crate_path("../python/fathom/tables.json"));
             ask
         }
         _ => {
             let mut ask = Command::new(python());
-            ask.arg(here("programs/questions.py")).arg(engine).arg(&place);
+            ask.arg(crate_path("programs/questions.py")).arg(engine).arg(&place);
             ask
         }
     };
@@ -192,7 +195,7 @@ fn questions(engine: &str) -> Result<()> {
         for (row, mine) in rows.iter().zip(own) {
             for (at, name) in names.iter().enumerate() {
                 let (value, ours) = (&row[at], &mine[name.as_str().unwrap_or_default()]);
-                ensure!(same(value, ours), "{file}: {name} is {value}, and ours {ours}, in {row} and {mine}");
+                ensure!(is_same_value(value, ours), "{file}: {name} is {value}, and ours {ours}, in {row} and {mine}");
             }
         }
         answered += usize::from(!rows.is_empty());
@@ -204,7 +207,7 @@ fn questions(engine: &str) -> Result<()> {
 }
 
 /// Sums of floating-point numbers depend on their order.
-fn same(a: &Value, b: &Value) -> bool {
+fn is_same_value(a: &Value, b: &Value) -> bool {
     match (a.as_f64(), b.as_f64()) {
         (Some(x), Some(y)) if a.is_f64() || b.is_f64() => (x - y).abs() <= 1e-9 * x.abs().max(y.abs()),
         _ => a == b,
@@ -213,19 +216,19 @@ fn same(a: &Value, b: &Value) -> bool {
 
 /// Two benchmarks as two devices: the notebook's numbers equal those of a shipped question, and of the archives' own
 /// indexes.
-fn notebook(how: &str) -> Result<()> {
+fn run_notebook(how: &str) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let place = directory.path().join("fleet");
     run(Command::new(fathom()).args(["fleet", "init"]).arg(&place))?;
     for (archive, device) in [("v3-bench", "linux"), ("v3-bench-slower", "android")] {
         let add = ["fleet", "add", "--device", device];
-        run(Command::new(fathom()).args(add).arg(&place).arg(here("archives").join(archive)))?;
+        run(Command::new(fathom()).args(add).arg(&place).arg(crate_path("archives").join(archive)))?;
     }
     let made = run(Command::new(python())
-        .arg(here("programs/notebook.py"))
+        .arg(crate_path("programs/notebook.py"))
         .arg(how)
-        .arg(here("../python/notebooks/paper-000.ipynb"))
-        .env("PYTHONPATH", here("../python"))
+        .arg(crate_path("../python/notebooks/paper-000.ipynb"))
+        .env("PYTHONPATH", crate_path("../python"))
         .env("FATHOM_FLEET", &place)
         .env("FATHOM_DEVICES", "linux,android"))?;
     let made: Value = serde_json::from_slice(&made.stdout)?;
@@ -256,15 +259,15 @@ fn notebook(how: &str) -> Result<()> {
 
 fn python_package() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let place = fleet(directory.path())?;
+    let place = make_fleet(directory.path())?;
     let read = run(Command::new(python())
-        .arg(here("programs/package.py"))
-        .arg(here("archives/v3-linux-6.18-virtio"))
+        .arg(crate_path("programs/package.py"))
+        .arg(crate_path("archives/v3-linux-6.18-virtio"))
         .arg(&place)
-        .env("PYTHONPATH", here("../python")))?;
+        .env("PYTHONPATH", crate_path("../python")))?;
     let read: Value = serde_json::from_slice(&read.stdout)?;
-    let tables = here("archives/v3-linux-6.18-virtio/tables");
-    for (table, rows) in totals(&tables)? {
+    let tables = crate_path("archives/v3-linux-6.18-virtio/tables");
+    for (table, rows) in indexed_rows(&tables)? {
         ensure!(read["archive"][&table] == rows, "{table}: {} rows, and {rows} there", read["archive"][&table]);
     }
     ensure!(read["archive"]["samples"] == 0 && read["fact"] == "ext4", "{read}");
@@ -282,9 +285,9 @@ fn python_package() -> Result<()> {
 fn python_package_trusts_nothing() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let made = run(Command::new(python())
-        .arg(here("programs/package_trust.py"))
+        .arg(crate_path("programs/package_trust.py"))
         .arg(directory.path())
-        .env("PYTHONPATH", here("../python")))?;
+        .env("PYTHONPATH", crate_path("../python")))?;
     let made: Value = serde_json::from_slice(&made.stdout)?;
     ensure!(made["good"] == "2 rows", "{made}");
     for (case, part) in [

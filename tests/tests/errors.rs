@@ -8,7 +8,7 @@ mod permissions;
 mod streams;
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, number, record, root, run, shape, show, until};
+use fathom_tests::{Case, ext4, fathom, installed, number, record, root, run, run_suite, shape_of, show, wait_until};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -35,7 +35,11 @@ fn main() -> ExitCode {
             permissions::unmounted_tracefs,
         ),
         ("recording_works_without_tracefs", shell().and_then(|()| installed("unshare")), permissions::without_tracefs),
-        ("recording_under_lockdown_is_refused", root().and_then(|()| installed("unshare")), permissions::lockdown),
+        (
+            "recording_under_lockdown_is_refused",
+            root().and_then(|()| installed("unshare")),
+            permissions::recording_under_lockdown_is_refused,
+        ),
         ("missing_capability_is_reported", root().and_then(|()| installed("setpriv")), permissions::one_capability),
         (
             "cap_bpf_and_cap_perfmon_suffice_to_record",
@@ -83,10 +87,10 @@ fn main() -> ExitCode {
         ("program_without_sqlite_is_recorded", root(), no_sqlite),
         ("interrupted_load_removes_its_files", Ok(()), interrupted_load),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
-fn out(command: &mut Command) -> Result<Output> {
+fn output_of(command: &mut Command) -> Result<Output> {
     command.stdin(Stdio::null()).output().with_context(|| format!("starting {command:?}"))
 }
 
@@ -139,7 +143,7 @@ fn wrong_arguments() -> Result<()> {
         ("papers 9/9", "unknown figure"),
         ("mcp --budget 1", "500"),
     ] {
-        let output = out(Command::new(fathom()).args(words.split(' ')))?;
+        let output = output_of(Command::new(fathom()).args(words.split(' ')))?;
         let said = messages(&output);
         ensure!(output.status.code() == Some(2), "{words}: {}: {said}", output.status);
         ensure!(said.contains(expected), "{words}: {said}");
@@ -147,14 +151,14 @@ fn wrong_arguments() -> Result<()> {
         let named = said.lines().find_map(|line| line.strip_prefix("fathom: ")?.split_once(": "));
         ensure!(named.is_none_or(|(name, rest)| !rest.ends_with(&format!(": {name}"))), "{words}: {said}");
     }
-    let missing = out(Command::new(fathom()).args(["fix", "--database", "/no/such/file", "--", "app", "{db}"]))?;
+    let missing = output_of(Command::new(fathom()).args(["fix", "--database", "/no/such/file", "--", "app", "{db}"]))?;
     let said = messages(&missing);
     ensure!(missing.status.code() == Some(1) && said.contains("--database /no/such/file"), "{said}");
     Ok(())
 }
 
 /// A writable copy of one of our archives.
-fn copied(directory: &Path) -> Result<std::path::PathBuf> {
+fn copy_archive(directory: &Path) -> Result<std::path::PathBuf> {
     let archive = directory.join("t.fathom");
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives/v3-linux-6.18-virtio");
     run(Command::new("cp").arg("-r").arg(ours).arg(&archive))?;
@@ -163,7 +167,7 @@ fn copied(directory: &Path) -> Result<std::path::PathBuf> {
 
 fn missing_directory() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let archive = copied(directory.path())?;
+    let archive = copy_archive(directory.path())?;
     let archive = archive.to_str().context("a path in UTF-8")?;
     let lines: [&[&str]; 4] = [
         &["report", "-o", "none/x.html", archive],
@@ -172,7 +176,7 @@ fn missing_directory() -> Result<()> {
         &["bench", "run", "seq", "--quick", "-o", "none/x.fathom"],
     ];
     for line in lines {
-        let output = out(Command::new(fathom()).args(line).current_dir(directory.path()))?;
+        let output = output_of(Command::new(fathom()).args(line).current_dir(directory.path()))?;
         let said = messages(&output);
         ensure!(output.status.code() == Some(1) && said.contains("mkdir -p none"), "{line:?}: {said}");
     }
@@ -180,7 +184,7 @@ fn missing_directory() -> Result<()> {
 }
 
 fn without_dashes() -> Result<()> {
-    let output = out(Command::new(fathom()).args(["record", "-q", "ls", "-l"]))?;
+    let output = output_of(Command::new(fathom()).args(["record", "-q", "ls", "-l"]))?;
     ensure!(output.status.code() == Some(2), "{:?}", output.status);
     ensure!(messages(&output).contains("fathom record -q -- ls -l"), "{}", messages(&output));
     Ok(())
@@ -189,7 +193,9 @@ fn without_dashes() -> Result<()> {
 fn unknown_process_name() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let record = |name: &str| {
-        out(Command::new(fathom()).args(["record", "--duration", "1", "--comm", name]).current_dir(directory.path()))
+        output_of(
+            Command::new(fathom()).args(["record", "--duration", "1", "--comm", name]).current_dir(directory.path()),
+        )
     };
     let messages_of = |name: &str| record(name).map(|output| messages(&output));
     ensure!(
@@ -205,7 +211,9 @@ fn kernel_thread() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let record = |pid: u32| {
         let pid = pid.to_string();
-        out(Command::new(fathom()).args(["record", "--duration", "1", "--pid", &pid]).current_dir(directory.path()))
+        output_of(
+            Command::new(fathom()).args(["record", "--duration", "1", "--pid", &pid]).current_dir(directory.path()),
+        )
     };
     // kthreadd, unless this is in a PID namespace.
     ensure!(fs::read_to_string("/proc/2/comm")?.trim() == "kthreadd", "process 2 is another");
@@ -221,7 +229,7 @@ fn kernel_thread() -> Result<()> {
 
 fn kept_recordings() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let record = || out(Command::new(fathom()).args(["record", "--", "true"]).current_dir(directory.path()));
+    let record = || output_of(Command::new(fathom()).args(["record", "--", "true"]).current_dir(directory.path()));
     let all = [record()?, record()?, record()?].map(|output| messages(&output));
     ensure!(!all[0].contains(".old"), "{}", all[0]);
     ensure!(all[1].contains("trace.fathom.old") && !all[1].contains("deleted"), "{}", all[1]);
@@ -232,18 +240,18 @@ fn kept_recordings() -> Result<()> {
 fn unknown_command() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let output =
-        out(Command::new(fathom()).args(["record", "--", "no-such-command-here"]).current_dir(directory.path()))?;
+        output_of(Command::new(fathom()).args(["record", "--", "no-such-command-here"]).current_dir(directory.path()))?;
     ensure!(output.status.code() == Some(127), "{:?}: {}", output.status, messages(&output));
     ensure!(messages(&output).contains("no-such-command-here"), "{}", messages(&output));
     let output =
-        out(Command::new(fathom()).args(["record", "--", "no-such\nfathom: ok"]).current_dir(directory.path()))?;
+        output_of(Command::new(fathom()).args(["record", "--", "no-such\nfathom: ok"]).current_dir(directory.path()))?;
     ensure!(messages(&output).lines().count() == 1, "{}", messages(&output));
     Ok(())
 }
 
 fn unknown_process() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let output = out(Command::new(fathom()).args(["record", "--pid", "4194303"]).current_dir(directory.path()))?;
+    let output = output_of(Command::new(fathom()).args(["record", "--pid", "4194303"]).current_dir(directory.path()))?;
     ensure!(
         output.status.code() == Some(1) && messages(&output).contains("4194303"),
         "{:?}: {}",
@@ -256,8 +264,9 @@ fn unknown_process() -> Result<()> {
 fn exit_status() -> Result<()> {
     let directory = tempfile::tempdir()?;
     for (script, status) in [("exit 7", 7), ("kill -KILL $$", 137)] {
-        let output =
-            out(Command::new(fathom()).args(["record", "-q", "--", "sh", "-c", script]).current_dir(directory.path()))?;
+        let output = output_of(
+            Command::new(fathom()).args(["record", "-q", "--", "sh", "-c", script]).current_dir(directory.path()),
+        )?;
         ensure!(
             output.status.code() == Some(status),
             "`{script}` ended with {:?}: {}",
@@ -276,7 +285,7 @@ fn left_running() -> Result<()> {
         let record = |script: &str| {
             let mut command = Command::new(fathom());
             command.args(["record", "--backend", backend, "-q", "--no-probe-cost", "--", "sh", "-c", script]);
-            out(command.current_dir(directory.path()))
+            output_of(command.current_dir(directory.path()))
         };
         let output = record(
             "setsid sleep 600 <&- >&- 2>&- & echo $! >pid; until grep -qx sleep /proc/$!/comm; do :; done; exit 5",
@@ -295,13 +304,13 @@ fn left_running() -> Result<()> {
 }
 
 /// Endless INSERTs, one at a time. Each waits for a lock of `has_rows`: a `create table` that failed as busy would leave nothing to insert into.
-const ENDLESS: &str = "PATH=$PATH; f=$0; run() { sqlite3 -cmd '.timeout 60000' $f \"$1\"; }
+const ENDLESS_SCRIPT: &str = "PATH=$PATH; f=$0; run() { sqlite3 -cmd '.timeout 60000' $f \"$1\"; }
     run 'create table t(i)'; while :; do run 'insert into t values (1)'; done";
 
 /// A recording in a process group of its own, so that a signal reaches only its target; ended when dropped.
-struct Recording(Child);
+struct RecordingGroup(Child);
 
-impl Recording {
+impl RecordingGroup {
     fn start(archive: &Path, options: &[&str], argv: &[&str]) -> Result<Self> {
         let mut command = Command::new(fathom());
         command.args(["record", "-o"]).arg(archive).args(options).arg("--").args(argv);
@@ -314,12 +323,12 @@ impl Recording {
     }
 
     fn ended(&mut self) -> Result<std::process::ExitStatus> {
-        until("an end of the recording", || Ok(self.0.try_wait()?.is_some()))?;
+        wait_until("an end of the recording", || Ok(self.0.try_wait()?.is_some()))?;
         Ok(self.0.wait()?)
     }
 }
 
-impl Drop for Recording {
+impl Drop for RecordingGroup {
     fn drop(&mut self) {
         let _ = self.signal("KILL", true);
         let _ = self.0.wait();
@@ -334,11 +343,12 @@ fn has_rows(database: &Path, least: u64) -> bool {
 fn interrupt_keeps() -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let (archive, database) = (directory.path().join("t.fathom"), disk.path().join("t.db"));
-    let mut recording = Recording::start(&archive, &[], &["sh", "-c", ENDLESS, &database.to_string_lossy()])?;
-    until("an INSERT", || Ok(has_rows(&database, 5)))?;
+    let mut recording =
+        RecordingGroup::start(&archive, &[], &["sh", "-c", ENDLESS_SCRIPT, &database.to_string_lossy()])?;
+    wait_until("an INSERT", || Ok(has_rows(&database, 5)))?;
     recording.signal("INT", true)?;
     recording.ended()?;
-    ensure!(number(shape(&show(&archive)?, "INSERT")?, "/count")? >= 5.0, "the INSERTs before Ctrl-C are gone");
+    ensure!(number(shape_of(&show(&archive)?, "INSERT")?, "/count")? >= 5.0, "the INSERTs before Ctrl-C are gone");
     Ok(())
 }
 
@@ -349,21 +359,22 @@ fn killed_child() -> Result<()> {
         format!("sqlite3 {0} 'create table t(i); insert into t values (1);'; kill -KILL $$", database.display());
     let archive = directory.path().join("t.fathom");
     let output =
-        out(Command::new(fathom()).args(["record", "-q", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
+        output_of(Command::new(fathom()).args(["record", "-q", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
     ensure!(output.status.code() == Some(137), "{:?}", output.status);
-    ensure!(number(shape(&show(&archive)?, "INSERT")?, "/count")? >= 1.0, "the INSERT before the kill is gone");
+    ensure!(number(shape_of(&show(&archive)?, "INSERT")?, "/count")? >= 1.0, "the INSERT before the kill is gone");
     Ok(())
 }
 
 fn killed_tracer() -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let (archive, database) = (directory.path().join("t.fathom"), disk.path().join("t.db"));
-    let mut recording = Recording::start(&archive, &[], &["sh", "-c", ENDLESS, &database.to_string_lossy()])?;
+    let mut recording =
+        RecordingGroup::start(&archive, &[], &["sh", "-c", ENDLESS_SCRIPT, &database.to_string_lossy()])?;
     // Waits until the part written so far contains an INSERT: the size does not show that, since a busy machine's other
     // events fill chunks too.
     let copy = directory.path().join("copy.fathom");
     let mut said = String::new();
-    until("an INSERT in the log", || {
+    wait_until("an INSERT in the log", || {
         if copy.exists() {
             fs::remove_dir_all(&copy)?;
         }
@@ -371,7 +382,7 @@ fn killed_tracer() -> Result<()> {
             said = "no INSERT was executed, or the archive could not be copied".into();
             return Ok(false);
         }
-        let found = show(&copy).and_then(|summary| shape(&summary, "INSERT").map(drop));
+        let found = show(&copy).and_then(|summary| shape_of(&summary, "INSERT").map(drop));
         said = found.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
         Ok(found.is_ok())
     })
@@ -379,7 +390,7 @@ fn killed_tracer() -> Result<()> {
     recording.signal("KILL", false)?;
     recording.ended()?;
     let summary = show(&archive)?;
-    ensure!(number(shape(&summary, "INSERT")?, "/count")? >= 1.0, "the log of a killed recorder shows nothing");
+    ensure!(number(shape_of(&summary, "INSERT")?, "/count")? >= 1.0, "the log of a killed recorder shows nothing");
     ensure!(
         summary["trace"]["complete"] == serde_json::Value::Bool(false),
         "a recording cut short calls itself complete"
@@ -461,7 +472,7 @@ fn interrupted_load() -> Result<()> {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()?;
-            until("a file of the workload", || {
+            wait_until("a file of the workload", || {
                 ensure!(child.try_wait()?.is_none(), "{name} made nothing");
                 Ok(fs::read_dir(directory.path())?.next().is_some())
             })?;

@@ -4,9 +4,9 @@
 //! sync is gone from the prediction, and that an injected cause is found.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::contracts::hold;
+use fathom_tests::contracts::check_contract;
 use fathom_tests::truth::{Place, causes};
-use fathom_tests::{Case, ext4, fathom, installed, lane, root, run, until};
+use fathom_tests::{Case, ext4, fathom, installed, root, run, run_suite, wait_until};
 use serde_json::Value;
 use stats::random::Random;
 use std::path::{Path, PathBuf};
@@ -18,31 +18,37 @@ fn main() -> ExitCode {
     let repeated = |program: &str| root().and_then(|()| installed(program));
     let cases: Vec<Case> = vec![
         ("kept_recording_is_predicted_without_syncs", Ok(()), kept_recording),
-        ("unknown_removal_and_benchmark_are_refused", Ok(()), refusals),
-        ("database_is_unchanged_and_copy_is_removed", python(), database),
-        ("best_that_is_allowed_is_applied", python(), durability),
-        ("connection_settings_reach_shared_sqlite_only", python(), reached),
-        ("findings_of_recording_choose_remedies", needs(), diagnosed),
-        ("mount_is_restored_after_interrupt", needs(), interrupted),
+        ("unknown_removal_and_benchmark_are_refused", Ok(()), unknown_removal_and_benchmark_are_refused),
+        ("database_is_unchanged_and_copy_is_removed", python(), database_is_unchanged_and_copy_is_removed),
+        ("best_that_is_allowed_is_applied", python(), best_that_is_allowed_is_applied),
+        ("connection_settings_reach_shared_sqlite_only", python(), connection_settings_reach_shared_sqlite_only),
+        ("findings_of_recording_choose_remedies", needs(), findings_of_recording_choose_remedies),
+        ("mount_is_restored_after_interrupt", needs(), mount_is_restored_after_interrupt),
         ("interrupt_of_diagnosis_removes_copy", needs(), diagnosis_interrupted),
         ("interrupted_check_leaves_nothing", installed("sleep"), check_interrupted),
-        ("killed_run_is_restored_by_next", needs(), killed),
-        ("injected_causes_come_first", needs(), injected),
-        ("long::check_never_fails_without_change_of_git_commit", repeated("git"), || unchanged("git_commit")),
-        ("long::check_never_fails_without_change_of_git_add", repeated("git"), || unchanged("git_add")),
+        ("killed_run_is_restored_by_next", needs(), killed_run_is_restored_by_next),
+        ("injected_causes_come_first", needs(), injected_causes_come_first),
+        ("long::check_never_fails_without_change_of_git_commit", repeated("git"), || check_never_fails("git_commit")),
+        ("long::check_never_fails_without_change_of_git_add", repeated("git"), || check_never_fails("git_add")),
         ("long::check_never_fails_without_change_of_sqlite3_delete", repeated("sqlite3"), || {
-            unchanged("sqlite3_delete")
+            check_never_fails("sqlite3_delete")
         }),
-        ("long::check_never_fails_without_change_of_sqlite3_wal", repeated("sqlite3"), || unchanged("sqlite3_wal")),
-        ("long::check_never_fails_without_change_of_python_sqlite", repeated("python3"), || unchanged("python_sqlite")),
-        ("long::check_never_fails_without_change_of_python_dbm", repeated("python3"), || unchanged("python_dbm")),
-        ("long::check_never_fails_without_change_of_cp", repeated("cp"), || unchanged("cp")),
-        ("long::check_never_fails_without_change_of_tar", repeated("tar"), || unchanged("tar")),
-        ("long::check_never_fails_without_change_of_gzip", repeated("gzip"), || unchanged("gzip")),
-        ("long::check_never_fails_without_change_of_sort", repeated("sort"), || unchanged("sort")),
-        ("long::check_never_fails_without_change_of_dd", repeated("dd"), || unchanged("dd")),
+        ("long::check_never_fails_without_change_of_sqlite3_wal", repeated("sqlite3"), || {
+            check_never_fails("sqlite3_wal")
+        }),
+        ("long::check_never_fails_without_change_of_python_sqlite", repeated("python3"), || {
+            check_never_fails("python_sqlite")
+        }),
+        ("long::check_never_fails_without_change_of_python_dbm", repeated("python3"), || {
+            check_never_fails("python_dbm")
+        }),
+        ("long::check_never_fails_without_change_of_cp", repeated("cp"), || check_never_fails("cp")),
+        ("long::check_never_fails_without_change_of_tar", repeated("tar"), || check_never_fails("tar")),
+        ("long::check_never_fails_without_change_of_gzip", repeated("gzip"), || check_never_fails("gzip")),
+        ("long::check_never_fails_without_change_of_sort", repeated("sort"), || check_never_fails("sort")),
+        ("long::check_never_fails_without_change_of_dd", repeated("dd"), || check_never_fails("dd")),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 fn whatif(archive: &str, arguments: &[&str]) -> Result<Output> {
@@ -81,7 +87,7 @@ fn kept_recording() -> Result<()> {
     Ok(())
 }
 
-fn refusals() -> Result<()> {
+fn unknown_removal_and_benchmark_are_refused() -> Result<()> {
     let said = |archive: &str, arguments: &[&str]| -> Result<(Option<i32>, String)> {
         let output = whatif(archive, arguments)?;
         Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
@@ -101,7 +107,7 @@ fn refusals() -> Result<()> {
 }
 
 /// argv: the database.
-const APP: &str = r#"
+const APP_PROGRAM: &str = r#"
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
 for i in range(5):
@@ -109,7 +115,7 @@ for i in range(5):
 "#;
 
 /// A database with a table in a directory.
-fn made(directory: &Path) -> Result<PathBuf> {
+fn make_database(directory: &Path) -> Result<PathBuf> {
     let path = directory.join("app.db");
     let make = "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute('CREATE TABLE t (x)'); d.commit()";
     run(Command::new("python3").args(["-c", make]).arg(&path))?;
@@ -126,43 +132,43 @@ fn fix(directory: &Path, database: &Path, options: &[&str], command: &[&str]) ->
 fn json(output: &Output) -> Result<Value> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let value = serde_json::from_slice(&output.stdout).context("--json")?;
-    hold("fix", &value)?;
+    check_contract("fix", &value)?;
     Ok(value)
 }
 
-const RUN: [&str; 4] = ["python3", "-c", APP, "{db}"];
+const RUN_COMMAND: [&str; 4] = ["python3", "-c", APP_PROGRAM, "{db}"];
 
-fn hidden(directory: &Path) -> Result<Vec<String>> {
+fn hidden_files(directory: &Path) -> Result<Vec<String>> {
     let names = std::fs::read_dir(directory)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     Ok(names.filter(|name| name.starts_with('.')).collect())
 }
 
-fn database() -> Result<()> {
+fn database_is_unchanged_and_copy_is_removed() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let database = made(directory.path())?;
+    let database = make_database(directory.path())?;
     let before = std::fs::read(&database)?;
     let options = ["--try", "wal,page-8192", "--blocks", "2", "--json"];
-    let done = json(&fix(directory.path(), &database, &options, &RUN).output()?)?;
+    let done = json(&fix(directory.path(), &database, &options, &RUN_COMMAND).output()?)?;
     let tried = done["tried"].as_array().context("tried[]")?;
     ensure!(tried.len() == 2 && tried.iter().all(|t| t["failure"].is_null()), "{done}");
     ensure!(std::fs::read(&database)? == before, "the database was changed");
-    ensure!(hidden(directory.path())?.is_empty(), "{:?}", hidden(directory.path())?);
+    ensure!(hidden_files(directory.path())?.is_empty(), "{:?}", hidden_files(directory.path())?);
     let output = fix(directory.path(), &database, &["--try", "wal"], &["true"]).output()?;
     ensure!(output.status.code() == Some(2), "a command that does not use the copy would use the database");
     Ok(())
 }
 
 /// A program that is slow unless its connection is set to sync less: by much more than any machine's noise.
-const ASKS: &str = r#"
+const LAGGING_PROGRAM: &str = r#"
 import sqlite3, sys, time
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
 time.sleep({2: 1.5, 1: 0, 0: 0}[db.execute("PRAGMA synchronous").fetchone()[0]])
 "#;
 
-fn durability() -> Result<()> {
+fn best_that_is_allowed_is_applied() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let database = made(directory.path())?;
-    let command = ["python3", "-c", ASKS, "{db}"];
+    let database = make_database(directory.path())?;
+    let command = ["python3", "-c", LAGGING_PROGRAM, "{db}"];
     let options = ["--try", "wal-normal", "--blocks", "6", "--allow", "last-commits", "--apply", "--json"];
     let done = json(&fix(directory.path(), &database, &options, &command).output()?)?;
     let tried = &done["tried"][0];
@@ -174,9 +180,9 @@ fn durability() -> Result<()> {
     Ok(())
 }
 
-fn reached() -> Result<()> {
+fn connection_settings_reach_shared_sqlite_only() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let database = made(directory.path())?;
+    let database = make_database(directory.path())?;
     let options = ["--try", "off,wal", "--blocks", "1", "--json"];
     // Our own SQLite is linked into the program.
     let own = fathom().canonicalize()?.display().to_string();
@@ -188,11 +194,11 @@ fn reached() -> Result<()> {
     Ok(())
 }
 
-fn diagnosed() -> Result<()> {
+fn findings_of_recording_choose_remedies() -> Result<()> {
     let disk = ext4()?;
-    let database = made(disk.path())?;
+    let database = make_database(disk.path())?;
     let directory = tempfile::tempdir()?;
-    let many = APP.replace("range(5)", "range(40)");
+    let many = APP_PROGRAM.replace("range(5)", "range(40)");
     let output =
         fix(directory.path(), &database, &["--blocks", "1", "--json"], &["python3", "-c", &many, "{db}"]).output()?;
     let done = json(&output)?;
@@ -205,7 +211,7 @@ fn diagnosed() -> Result<()> {
 }
 
 /// Whether a mount has an option.
-fn has(mount: &Path, option: &str) -> Result<bool> {
+fn mount_has_option(mount: &Path, option: &str) -> Result<bool> {
     let mounts = std::fs::read_to_string("/proc/self/mounts")?;
     let line = mounts.lines().find(|line| line.split(' ').nth(1) == mount.to_str()).context("not mounted")?;
     Ok(line.split(' ').nth(3).is_some_and(|options| options.split(',').any(|own| own == option)))
@@ -215,19 +221,19 @@ fn has(mount: &Path, option: &str) -> Result<bool> {
 fn under_way(directory: &Path, database: &Path, mount: &Path) -> Result<Child> {
     let at = mount.display().to_string();
     let options = ["--scratch", &at, "--try", "mount-nobarrier", "--blocks", "1000"];
-    let child = fix(directory, database, &options, &RUN).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    until("nobarrier", || has(mount, "nobarrier"))?;
+    let child = fix(directory, database, &options, &RUN_COMMAND).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    wait_until("nobarrier", || mount_has_option(mount, "nobarrier"))?;
     Ok(child)
 }
 
-fn interrupted() -> Result<()> {
+fn mount_is_restored_after_interrupt() -> Result<()> {
     let (disk, directory) = (ext4()?, tempfile::tempdir()?);
-    let database = made(disk.path())?;
+    let database = make_database(disk.path())?;
     let mut child = under_way(directory.path(), &database, disk.path())?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let status = child.wait()?;
     ensure!(status.code() == Some(130), "{status}");
-    ensure!(!has(disk.path(), "nobarrier")? && hidden(disk.path())?.is_empty());
+    ensure!(!mount_has_option(disk.path(), "nobarrier")? && hidden_files(disk.path())?.is_empty());
     Ok(())
 }
 
@@ -242,19 +248,19 @@ fn diagnosis_interrupted() -> Result<()> {
     let program = "import os, sys, time; open('pid', 'w').write(str(os.getpid()) + '\\n'); time.sleep(600)";
     for (options, signal) in [(&[][..], "-TERM"), (&["--try", "truncate"], "-INT")] {
         let (directory, temporary) = (tempfile::tempdir()?, tempfile::tempdir()?);
-        let database = made(directory.path())?;
+        let database = make_database(directory.path())?;
         let mut child = fix(directory.path(), &database, options, &["python3", "-c", program, "{db}"])
             .env("TMPDIR", temporary.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
         let pid = || std::fs::read_to_string(directory.path().join("pid")).unwrap_or_default();
-        until("the program", || Ok(pid().ends_with('\n')))?;
+        wait_until("the program", || Ok(pid().ends_with('\n')))?;
         let status = ended_by(signal, &mut child)?;
         ensure!(status.code() == Some(130), "{options:?}: {status}");
-        ensure!(hidden(directory.path())?.is_empty(), "{options:?}: {:?}", hidden(directory.path())?);
+        ensure!(hidden_files(directory.path())?.is_empty(), "{options:?}: {:?}", hidden_files(directory.path())?);
         ensure!(temporary.path().read_dir()?.next().is_none(), "{options:?}: files are left in TMPDIR");
-        until("its end", || Ok(!Path::new("/proc").join(pid().trim()).exists()))?;
+        wait_until("its end", || Ok(!Path::new("/proc").join(pid().trim()).exists()))?;
     }
     Ok(())
 }
@@ -267,43 +273,43 @@ fn check_interrupted() -> Result<()> {
         .env("TMPDIR", temporary.path())
         .stderr(Stdio::null())
         .spawn()?;
-    until("the command", || Ok(directory.path().join("begun").exists()))?;
+    wait_until("the command", || Ok(directory.path().join("begun").exists()))?;
     let status = ended_by("-INT", &mut child)?;
     ensure!(status.code() == Some(130), "{status}");
     ensure!(temporary.path().read_dir()?.next().is_none(), "files are left in TMPDIR");
     Ok(())
 }
 
-fn killed() -> Result<()> {
+fn killed_run_is_restored_by_next() -> Result<()> {
     let (disk, directory) = (ext4()?, tempfile::tempdir()?);
-    let database = made(disk.path())?;
+    let database = make_database(disk.path())?;
     let mut child = under_way(directory.path(), &database, disk.path())?;
     child.kill()?;
     child.wait()?;
-    ensure!(!hidden(disk.path())?.is_empty(), "the copy was removed by nobody");
+    ensure!(!hidden_files(disk.path())?.is_empty(), "the copy was removed by nobody");
     let output = run(Command::new(fathom()).args(["fix", "--list"]))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(said.contains("put back"), "{said}");
-    ensure!(!has(disk.path(), "nobarrier")? && hidden(disk.path())?.is_empty());
+    ensure!(!mount_has_option(disk.path(), "nobarrier")? && hidden_files(disk.path())?.is_empty());
     Ok(())
 }
 
 /// The causes that show in counts, so that another program on this machine cannot hide them.
-fn injected() -> Result<()> {
-    let list = causes::list()?;
+fn injected_causes_come_first() -> Result<()> {
+    let list = causes::read_list()?;
     let place = Place::new(None)?;
     let mut random = Random::new(20_261_125);
     for name in ["autocommit loop", "rollback journal created and deleted per transaction", "missing index"] {
         let cause = list.cause.iter().find(|cause| cause.name == name).with_context(|| name.to_owned())?;
-        let trial = causes::trial(&place, cause, &mut random)?;
-        ensure!(trial.found(cause), "{name}: {trial:?}");
+        let trial = causes::run_trial(&place, cause, &mut random)?;
+        ensure!(trial.has_finding(cause), "{name}: {trial:?}");
     }
     Ok(())
 }
 
 /// Programs from which a contract is learnt and against which it is checked repeatedly: the preparation of each run, and the
 /// program.
-const PROGRAMS: [(&str, &str, &str); 11] = [
+const HEALTHY_PROGRAMS: [(&str, &str, &str); 11] = [
     (
         "git_commit",
         "rm -rf r && git init -q r && echo a > r/a",
@@ -332,11 +338,12 @@ const PROGRAMS: [(&str, &str, &str); 11] = [
     ("sort", "seq 100000 > big", "sort -n -o sorted big"),
     ("dd", "rm -f f", "dd if=/dev/zero of=f bs=4096 count=50 conv=fsync status=none"),
 ];
-const REPEATS: usize = 50;
+const REPEAT_COUNT: usize = 50;
 
 /// One of the programs, unchanged: a separate test for each, of some four minutes, so that CI can run some of them.
-fn unchanged(name: &str) -> Result<()> {
-    let (_, prepare, line) = PROGRAMS.iter().find(|(program, ..)| *program == name).context("no such program")?;
+fn check_never_fails(name: &str) -> Result<()> {
+    let (_, prepare, line) =
+        HEALTHY_PROGRAMS.iter().find(|(program, ..)| *program == name).context("no such program")?;
     let directory = tempfile::tempdir()?;
     let check = |words: &[&str], command: &[&str]| -> Result<Output> {
         let mut check = Command::new(fathom());
@@ -349,13 +356,13 @@ fn unchanged(name: &str) -> Result<()> {
     let output = check(&["record", "--prepare", prepare], &["sh", "-c", line])?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut failed = Vec::new();
-    for nth in 0..REPEATS {
+    for nth in 0..REPEAT_COUNT {
         let output = check(&[], &[])?;
         if !output.status.success() {
             let messages = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
             failed.push(format!("run {nth}: {messages}"));
         }
     }
-    ensure!(failed.is_empty(), "{} of {REPEATS} failed:\n{}", failed.len(), failed.join("\n"));
+    ensure!(failed.is_empty(), "{} of {REPEAT_COUNT} failed:\n{}", failed.len(), failed.join("\n"));
     Ok(())
 }

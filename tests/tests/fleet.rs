@@ -4,14 +4,14 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::fleets::{
-    S3, answer, archives, built, copy, counted, fleet, here, others, python, python_has, refused, s3proxy, sql, text,
-    told, versitygw,
+    S3, built, copy_directory, copy_sample_archives, crate_path, fleet_command, indexed_rows, make_similar_archives,
+    path_text, python, python_has, queried_rows, query_rows, refusal_of, s3proxy, sql_command, versitygw,
 };
 use fathom_tests::phone::{Phone, Shape};
 use fathom_tests::service::Service;
 use fathom_tests::sshd::Ssh;
 use fathom_tests::tmpfs::Tmpfs;
-use fathom_tests::{Case, ext4, fathom, lane, record, root, run, until};
+use fathom_tests::{Case, ext4, fathom, record, root, run, run_suite, wait_until};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,34 +39,34 @@ fn main() -> ExitCode {
         ("long::versitygw_takes_two_writers_and_refuses_wrong_key", with_versity(), in_versitygw),
         ("long::versitygw_behind_faults_loses_and_doubles_nothing", with_versity(), flaky_versitygw),
         ("long::full_s3proxy_is_named_and_add_repeats", with_proxy().and_then(|()| root()), full_s3proxy),
-        ("long::interrupted_add_stops_at_next_archive", built(), interrupted),
+        ("long::interrupted_add_stops_at_next_archive", built(), interrupted_add_stops_at_next_archive),
         ("long::many_damaged_archives_cost_no_good_one", built(), many_damaged),
         ("best_copy_of_recording_is_added_once", built(), best_copy),
         ("long::slow_store_gives_same_rows", with_s3(), slow_store),
         ("long::store_that_is_down_or_hangs_is_named", with_s3(), dead_store),
-        ("long::serve_answers_others_only_with_key", built(), served),
-        ("long::report_shows_change_and_links_archives", built(), reported),
-        ("long::every_kept_archive_has_its_page", built(), kept),
-        ("long::checkpoints_are_few_after_gc", built(), checkpoints),
-        ("long::operations_reach_receiver_under_traceparent", traced(), exported),
-        ("long::real_collector_takes_operations", collector(), collected),
+        ("long::serve_answers_others_only_with_key", built(), serve_answers_others_only_with_key),
+        ("long::report_shows_change_and_links_archives", built(), report_shows_change_and_links_archives),
+        ("long::every_kept_archive_has_its_page", built(), every_kept_archive_has_its_page),
+        ("long::checkpoints_are_few_after_gc", built(), checkpoints_are_few_after_gc),
+        ("long::operations_reach_receiver_under_traceparent", traced(), operations_reach_receiver_under_traceparent),
+        ("long::real_collector_takes_operations", collector(), real_collector_takes_operations),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// The device's daemon.
-const DAEMON: &str = env!("CARGO_BIN_EXE_adbd");
+const DAEMON_PATH: &str = env!("CARGO_BIN_EXE_adbd");
 
 /// The output of a command.
-fn said(command: &mut Command) -> Result<String> {
+fn output_of(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(run(command)?.stdout)?)
 }
 
 /// A directory with archives that count as different recordings, and their row counts from the indexes.
-fn runs(directory: &Path, sample: &str, count: u64) -> Result<(Vec<PathBuf>, BTreeMap<String, u64>)> {
+fn make_archives(directory: &Path, sample: &str, count: u64) -> Result<(Vec<PathBuf>, BTreeMap<String, u64>)> {
     fs::create_dir_all(directory)?;
-    let made = others(&here(sample), directory, count, 1)?;
-    let expected = told(&made)?;
+    let made = make_similar_archives(&crate_path(sample), directory, count, 1)?;
+    let expected = indexed_rows(&made)?;
     Ok((made, expected))
 }
 
@@ -75,28 +75,28 @@ fn over_ssh() -> Result<()> {
     let directory = tempfile::tempdir()?;
     // Names that a shell would split, and a device's name in the path.
     let there = directory.path().join("it's here/device=board 3");
-    let (made, expected) = runs(&there, "archives/v3-bench", 4)?;
+    let (made, expected) = make_archives(&there, "archives/v3-bench", 4)?;
     fs::write(there.join("readme.txt"), "no archive")?;
     let place = directory.path().join("fleet");
-    let place = text(&place);
-    let source = format!("{}:{}", ssh.device(), text(&directory.path().join("it's here")));
-    run(&mut fleet(&["init", place]))?;
+    let place = path_text(&place);
+    let source = format!("{}:{}", ssh.device(), path_text(&directory.path().join("it's here")));
+    run(&mut fleet_command(&["init", place]))?;
     let add = || {
-        let mut command = fleet(&["add", place, &source]);
+        let mut command = fleet_command(&["add", place, &source]);
         ssh.path(&mut command);
         command.env("TMPDIR", directory.path().join("tmp"));
         command
     };
     fs::create_dir(directory.path().join("tmp"))?;
-    let first = said(&mut add())?;
+    let first = output_of(&mut add())?;
     ensure!(first.starts_with("4 archives added"), "{first}");
-    ensure!(counted(place, &expected)? == expected, "{:?}", counted(place, &expected)?);
-    let devices = answer(place, "SELECT DISTINCT device FROM archives")?;
+    ensure!(queried_rows(place, &expected)? == expected, "{:?}", queried_rows(place, &expected)?);
+    let devices = query_rows(place, "SELECT DISTINCT device FROM archives")?;
     ensure!(devices.len() == 1 && devices[0]["device"] == "board 3", "{devices:?}");
     // Nothing is left, and nothing is fetched again: what would be fetched is no longer an archive.
     ensure!(fs::read_dir(directory.path().join("tmp"))?.next().is_none(), "something is left");
     fs::remove_file(made[0].join("tables/samples.parquet"))?;
-    let again = said(&mut add())?;
+    let again = output_of(&mut add())?;
     ensure!(again.starts_with("0 archives added") && again.contains("4 already there"), "{again}");
     // An archive that cannot be read is reported with its name on the device.
     fs::write(made[1].join("runs.jsonl"), "no run\n")?;
@@ -105,22 +105,23 @@ fn over_ssh() -> Result<()> {
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1) && complaint.contains(&format!("{}:/", ssh.device())), "{complaint}");
     for (word, why) in [(ssh.device(), ":/DIRECTORY"), (format!("{}:/nonexistent", ssh.device()), "nonexistent")] {
-        let mut command = fleet(&["add", place, &word]);
+        let mut command = fleet_command(&["add", place, &word]);
         ssh.path(&mut command);
-        let complaint = refused(command)?;
+        let complaint = refusal_of(command)?;
         ensure!(complaint.contains(why), "{word}: {complaint}");
     }
     Ok(())
 }
 
 fn from_phone() -> Result<()> {
-    let phone = Phone::start(DAEMON, &Shape::default())?;
+    let phone = Phone::start(DAEMON_PATH, &Shape::default())?;
     phone.ready()?;
     let directory = tempfile::tempdir()?;
-    let (_, expected) = runs(&directory.path().join("runs"), "archives/v3-linux-6.18-virtio", 3)?;
+    let (_, expected) = make_archives(&directory.path().join("runs"), "archives/v3-linux-6.18-virtio", 3)?;
     let serial = phone.name().trim_start_matches("adb:").to_string();
     // The daemon of the tests does not create directories by itself.
-    let found = |kind: &str| said(Command::new("find").arg("runs").args(["-type", kind]).current_dir(directory.path()));
+    let found =
+        |kind: &str| output_of(Command::new("find").arg("runs").args(["-type", kind]).current_dir(directory.path()));
     for dir in found("d")?.lines() {
         phone.shell(&format!("mkdir -p /data/local/tmp/{dir}"))?;
     }
@@ -129,17 +130,17 @@ fn from_phone() -> Result<()> {
         run(phone.adb().args(["-s", &serial, "push", file, &to]).current_dir(directory.path()))?;
     }
     let place = directory.path().join("fleet");
-    let place = text(&place);
-    run(&mut fleet(&["init", place]))?;
+    let place = path_text(&place);
+    run(&mut fleet_command(&["init", place]))?;
     for (source, begins, known) in [
         (format!("{}:/data/local/tmp", phone.name()), "3 archives added", ""),
         ("adb:/data/local/tmp/runs".to_string(), "0 archives added", "3 already there"),
     ] {
-        let first = said(phone.fathom().args(["fleet", "add", place, &source, "--device", "phone-1"]))?;
+        let first = output_of(phone.fathom().args(["fleet", "add", place, &source, "--device", "phone-1"]))?;
         ensure!(first.starts_with(begins) && first.contains(known), "{source}: {first}");
     }
-    ensure!(counted(place, &expected)? == expected, "{:?}", counted(place, &expected)?);
-    let devices = answer(place, "SELECT DISTINCT device FROM spans")?;
+    ensure!(queried_rows(place, &expected)? == expected, "{:?}", queried_rows(place, &expected)?);
+    let devices = query_rows(place, "SELECT DISTINCT device FROM spans")?;
     ensure!(devices.len() == 1 && devices[0]["device"] == "phone-1", "{devices:?}");
     Ok(())
 }
@@ -147,17 +148,17 @@ fn from_phone() -> Result<()> {
 fn lost_device() -> Result<()> {
     let ssh = Ssh::start()?;
     let directory = tempfile::tempdir()?;
-    let (_, expected) = runs(&directory.path().join("runs"), "archives/v3-bench", 2)?;
+    let (_, expected) = make_archives(&directory.path().join("runs"), "archives/v3-bench", 2)?;
     let place = directory.path().join("fleet");
-    let place = text(&place);
-    run(&mut fleet(&["init", place]))?;
-    let source = format!("{}:{}", ssh.device(), text(directory.path()));
+    let place = path_text(&place);
+    run(&mut fleet_command(&["init", place]))?;
+    let source = format!("{}:{}", ssh.device(), path_text(directory.path()));
     drop(ssh);
-    let output = fleet(&["add", place, &source, text(&directory.path().join("runs"))]).output()?;
+    let output = fleet_command(&["add", place, &source, path_text(&directory.path().join("runs"))]).output()?;
     let (out, complaint) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
     ensure!(output.status.code() == Some(1) && complaint.contains(&source), "{out}{complaint}");
     ensure!(out.starts_with("2 archives added") && out.contains("1 skipped"), "{out}");
-    ensure!(counted(place, &expected)? == expected);
+    ensure!(queried_rows(place, &expected)? == expected);
     Ok(())
 }
 
@@ -170,7 +171,7 @@ struct Faulty {
 impl Faulty {
     fn start(store: &S3, mode: &str, seed: u64) -> Result<Self> {
         let mut child = Command::new(python())
-            .arg(here("programs/faulty_store.py"))
+            .arg(crate_path("programs/faulty_store.py"))
             .args([&store.at, mode, &seed.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -181,8 +182,8 @@ impl Faulty {
         Ok(Self { child, at: format!("127.0.0.1:{}", port.trim()) })
     }
 
-    fn with<'a>(&self, store: &S3, command: &'a mut Command) -> &'a mut Command {
-        store.with(command).env("AWS_ENDPOINT_URL", format!("http://{}", self.at))
+    fn add_store<'a>(&self, store: &S3, command: &'a mut Command) -> &'a mut Command {
+        store.add_to(command).env("AWS_ENDPOINT_URL", format!("http://{}", self.at))
     }
 
     /// How often it did what.
@@ -206,7 +207,7 @@ impl Drop for Faulty {
 fn counted_in(store: &S3, place: &str, tables: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>> {
     let count = |table: &String| -> Result<(String, u64)> {
         let statement = format!("SELECT count(*) AS n FROM {table}");
-        let output = run(store.with(&mut sql(&[place, "--format", "json", &statement])))?;
+        let output = run(store.add_to(&mut sql_command(&[place, "--format", "json", &statement])))?;
         let whole: Value = serde_json::from_slice(&output.stdout)?;
         Ok((table.clone(), whole["rows"][0]["n"].as_u64().context("a count")?))
     };
@@ -214,7 +215,7 @@ fn counted_in(store: &S3, place: &str, tables: &BTreeMap<String, u64>) -> Result
 }
 
 fn flaky_store() -> Result<()> {
-    let did = flaky(&S3::start()?, 1..=3)?;
+    let did = add_through_faulty_proxy(&S3::start()?, 1..=3)?;
     for fault in ["error 500", "error 503", "reset before", "reset after", "cut short", "late"] {
         ensure!(did.get(fault).is_some_and(|&count| count > 0), "{fault} never happened: {did:?}");
     }
@@ -223,35 +224,35 @@ fn flaky_store() -> Result<()> {
 
 fn flaky_s3proxy() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let did = flaky(&S3::over(&directory.path().join("data"), directory.path())?, 4..=5)?;
+    let did = add_through_faulty_proxy(&S3::start_over(&directory.path().join("data"), directory.path())?, 4..=5)?;
     ensure!(did.values().sum::<u64>() > did.get("nothing").copied().unwrap_or(0), "nothing ever failed: {did:?}");
     Ok(())
 }
 
 fn flaky_versitygw() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let did = flaky(&S3::versitygw(&directory.path().join("data"), directory.path())?, 6..=7)?;
+    let did = add_through_faulty_proxy(&S3::versitygw(&directory.path().join("data"), directory.path())?, 6..=7)?;
     ensure!(did.values().sum::<u64>() > did.get("nothing").copied().unwrap_or(0), "nothing ever failed: {did:?}");
     Ok(())
 }
 
 /// Adds to fleets behind a faulty proxy, one for each seed; returns how often it did what.
-fn flaky(store: &S3, seeds: std::ops::RangeInclusive<u64>) -> Result<BTreeMap<String, u64>> {
+fn add_through_faulty_proxy(store: &S3, seeds: std::ops::RangeInclusive<u64>) -> Result<BTreeMap<String, u64>> {
     let directory = tempfile::tempdir()?;
-    let (_, expected) = runs(&directory.path().join("runs"), "archives/v3-linux-6.18-virtio", 5)?;
+    let (_, expected) = make_archives(&directory.path().join("runs"), "archives/v3-linux-6.18-virtio", 5)?;
     let archives = directory.path().join("runs");
     let mut did: BTreeMap<String, u64> = BTreeMap::new();
     for seed in seeds {
         let place = format!("s3://shelf/flaky-{seed}");
-        run(store.with(&mut fleet(&["init", &place])))?;
+        run(store.add_to(&mut fleet_command(&["init", &place])))?;
         let faulty = Faulty::start(store, "flaky", seed)?;
         // Faults that the client does not recover from are reported, and the same command can be repeated: two writers at
         // first, then one.
         let mut done = false;
         for n in 0..40 {
             let start = || {
-                let mut command = fleet(&["add", &place, text(&archives)]);
-                faulty.with(store, &mut command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+                let mut command = fleet_command(&["add", &place, path_text(&archives)]);
+                faulty.add_store(store, &mut command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
             };
             let writers = if n == 0 { vec![start()?, start()?] } else { vec![start()?] };
             let mut succeeded = true;
@@ -274,9 +275,9 @@ fn flaky(store: &S3, seeds: std::ops::RangeInclusive<u64>) -> Result<BTreeMap<St
         let found = counted_in(store, &place, &expected)?;
         ensure!(found == expected, "seed {seed}: {found:?}, and the indexes say {expected:?}");
         // Leftovers of failed writers are removed, and nothing else.
-        run(store.with(&mut fleet(&["gc", "--grace", "0", &place])))?;
+        run(store.add_to(&mut fleet_command(&["gc", "--grace", "0", &place])))?;
         ensure!(counted_in(store, &place, &expected)? == expected, "seed {seed}, after gc");
-        let checked = said(store.with(&mut fleet(&["ls", "--check", &place])))?;
+        let checked = output_of(store.add_to(&mut fleet_command(&["ls", "--check", &place])))?;
         ensure!(checked.contains(" 0 damaged"), "{checked}");
     }
     Ok(did)
@@ -284,41 +285,46 @@ fn flaky(store: &S3, seeds: std::ops::RangeInclusive<u64>) -> Result<BTreeMap<St
 
 fn in_s3proxy() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    used(&S3::over(&directory.path().join("data"), directory.path())?, directory.path())
+    use_fleet(&S3::start_over(&directory.path().join("data"), directory.path())?, directory.path())
 }
 
 fn in_versitygw() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    used(&S3::versitygw(&directory.path().join("data"), directory.path())?, directory.path())
+    use_fleet(&S3::versitygw(&directory.path().join("data"), directory.path())?, directory.path())
 }
 
 /// A fleet in a store, from its creation to a wrong key.
-fn used(store: &S3, directory: &Path) -> Result<()> {
-    let (_, expected) = runs(&directory.join("runs"), "archives/v3-linux-6.18-virtio", 6)?;
+fn use_fleet(store: &S3, directory: &Path) -> Result<()> {
+    let (_, expected) = make_archives(&directory.join("runs"), "archives/v3-linux-6.18-virtio", 6)?;
     let archives = directory.join("runs");
     let place = "s3://shelf/lab/fleets/a";
-    run(store.with(&mut fleet(&["init", "--keep-raw", place])))?;
-    let again = refused({
-        let mut command = fleet(&["init", place]);
-        store.with(&mut command);
+    run(store.add_to(&mut fleet_command(&["init", "--keep-raw", place])))?;
+    let again = refusal_of({
+        let mut command = fleet_command(&["init", place]);
+        store.add_to(&mut command);
         command
     })?;
     ensure!(again.contains("already a fleet"), "{again}");
-    let mut two = [fleet(&["add", place, text(&archives)]), fleet(&["add", place, text(&archives)])];
+    let mut two =
+        [fleet_command(&["add", place, path_text(&archives)]), fleet_command(&["add", place, path_text(&archives)])];
     let children: Vec<_> =
-        two.iter_mut().map(|one| store.with(one).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()).collect();
+        two.iter_mut().map(|one| store.add_to(one).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()).collect();
     for child in children {
         let output = child?.wait_with_output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
     ensure!(counted_in(store, place, &expected)? == expected);
-    run(store.with(&mut fleet(&["gc", "--grace", "0", place])))?;
+    run(store.add_to(&mut fleet_command(&["gc", "--grace", "0", place])))?;
     ensure!(counted_in(store, place, &expected)? == expected, "after gc");
-    let checked = said(store.with(&mut fleet(&["ls", "--check", place])))?;
+    let checked = output_of(store.add_to(&mut fleet_command(&["ls", "--check", place])))?;
     ensure!(checked.contains(" 0 damaged"), "{checked}");
-    for mut command in [fleet(&["ls", place]), sql(&[place, "SELECT 1"]), fleet(&["add", place, text(&archives)])] {
-        store.with(&mut command).env("AWS_SECRET_ACCESS_KEY", "wrong");
-        let complaint = refused(command)?;
+    for mut command in [
+        fleet_command(&["ls", place]),
+        sql_command(&[place, "SELECT 1"]),
+        fleet_command(&["add", place, path_text(&archives)]),
+    ] {
+        store.add_to(&mut command).env("AWS_SECRET_ACCESS_KEY", "wrong");
+        let complaint = refusal_of(command)?;
         ensure!(complaint.contains("fleet.json") && complaint.contains("403"), "{complaint}");
     }
     Ok(())
@@ -327,31 +333,31 @@ fn used(store: &S3, directory: &Path) -> Result<()> {
 /// S3Proxy over a small tmpfs.
 fn full_s3proxy() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let (_, expected) = runs(&directory.path().join("runs"), "archives/v3-linux-6.18-virtio", 30)?;
+    let (_, expected) = make_archives(&directory.path().join("runs"), "archives/v3-linux-6.18-virtio", 30)?;
     let (small, archives) = (directory.path().join("small"), directory.path().join("runs"));
     let _mounted = Tmpfs::new(small.clone(), "1m")?;
-    let store = S3::over(&small, directory.path())?;
+    let store = S3::start_over(&small, directory.path())?;
     let place = "s3://shelf/full";
-    run(store.with(&mut fleet(&["init", place])))?;
-    let complaint = refused({
-        let mut command = fleet(&["add", place, text(&archives)]);
-        store.with(&mut command);
+    run(store.add_to(&mut fleet_command(&["init", place])))?;
+    let complaint = refusal_of({
+        let mut command = fleet_command(&["add", place, path_text(&archives)]);
+        store.add_to(&mut command);
         command
     })?;
     ensure!(complaint.contains("writing "), "{complaint}");
     let some = counted_in(&store, place, &BTreeMap::from([("archives".to_string(), 0)]))?;
     ensure!(some["archives"] < 30, "it had room");
     run(Command::new("mount").args(["-o", "remount,size=64m"]).arg(&small))?;
-    run(store.with(&mut fleet(&["add", place, text(&archives)])))?;
+    run(store.add_to(&mut fleet_command(&["add", place, path_text(&archives)])))?;
     ensure!(counted_in(&store, place, &expected)? == expected);
     Ok(())
 }
 
 /// Archives whose tables must be made first, each of which the test releases.
-fn interrupted() -> Result<()> {
+fn interrupted_add_stops_at_next_archive() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let at = |name: &str| directory.path().join(name);
-    let (made, _) = runs(&at("runs"), "archives/v3-bench", 5)?;
+    let (made, _) = make_archives(&at("runs"), "archives/v3-bench", 5)?;
     fs::rename(made[0].join("tables"), at("tables"))?;
     made[1..].iter().try_for_each(|archive| fs::remove_dir_all(archive.join("tables")))?;
     fs::write(at("go"), "")?;
@@ -359,14 +365,14 @@ fn interrupted() -> Result<()> {
          while [ $(wc -l <go) -lt $n ]; do sleep 0.02; done\ncp -r tables \"$2/tables\"\n";
     fs::write(at("maker"), script)?;
     run(Command::new("chmod").arg("+x").arg(at("maker")))?;
-    run(&mut fleet(&["init", text(&at("fleet"))]))?;
+    run(&mut fleet_command(&["init", path_text(&at("fleet"))]))?;
     let mut command = Command::new(fathom().with_file_name("fathom-sql"));
     command.args(["fleet", "add"]).args([at("fleet"), at("runs")]).env("FATHOM", at("maker"));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let begun = || fs::read_to_string(at("begun")).unwrap_or_default();
-    until("the first archive is begun", || Ok(!begun().is_empty()))?;
+    wait_until("the first archive is begun", || Ok(!begun().is_empty()))?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
-    until("it ends", || {
+    wait_until("it ends", || {
         fs::write(at("go"), begun())?;
         Ok(child.try_wait()?.is_some())
     })?;
@@ -375,7 +381,7 @@ fn interrupted() -> Result<()> {
     let count = begun().lines().count();
     ensure!(child.wait()?.code() == Some(1) && complaint.contains("stopped"), "{complaint}");
     ensure!(count < made.len(), "{count} of {} archives, in spite of Ctrl-C", made.len());
-    let left = answer(text(&at("fleet")), "SELECT count(*) AS n FROM archives")?;
+    let left = query_rows(path_text(&at("fleet")), "SELECT count(*) AS n FROM archives")?;
     ensure!(left[0]["n"] == 0, "{left:?}");
     Ok(())
 }
@@ -385,7 +391,7 @@ fn many_damaged() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let archives = directory.path().join("runs");
     fs::create_dir(&archives)?;
-    let made = others(&here("archives/v3-linux-6.18-virtio"), &archives, 60, 0)?;
+    let made = make_similar_archives(&crate_path("archives/v3-linux-6.18-virtio"), &archives, 60, 0)?;
     let (bad, good): (Vec<PathBuf>, Vec<PathBuf>) =
         made.into_iter().enumerate().fold((vec![], vec![]), |(mut bad, mut good), (n, path)| {
             if n % 2 == 0 {
@@ -400,16 +406,20 @@ fn many_damaged() -> Result<()> {
         fs::write(&table, &fs::read(&table)?[..200])?;
     }
     let place = directory.path().join("fleet");
-    let place = text(&place);
-    run(&mut fleet(&["init", place]))?;
-    let output = fleet(&["add", place, text(&archives)]).output()?;
+    let place = path_text(&place);
+    run(&mut fleet_command(&["init", place]))?;
+    let output = fleet_command(&["add", place, path_text(&archives)]).output()?;
     let (out, complaint) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
     ensure!(output.status.code() == Some(1) && out.starts_with("30 archives added"), "{out}{complaint}");
     for archive in &bad {
-        ensure!(complaint.matches(&format!("{}: ", text(archive))).count() == 1, "{}: {complaint}", archive.display());
+        ensure!(
+            complaint.matches(&format!("{}: ", path_text(archive))).count() == 1,
+            "{}: {complaint}",
+            archive.display()
+        );
     }
-    let expected = told(&good)?;
-    ensure!(counted(place, &expected)? == expected);
+    let expected = indexed_rows(&good)?;
+    ensure!(queried_rows(place, &expected)? == expected);
     Ok(())
 }
 
@@ -421,7 +431,7 @@ fn best_copy() -> Result<()> {
     let [table, half, whole, _again] =
         ["0-table", "1-half", "2-whole", "3-again"].map(|name| runs.join(format!("{name}.fathom")));
     for to in ["0-table", "1-half", "2-whole", "3-again"] {
-        copy(&here("archives/v3-linux-6.18-virtio"), &runs.join(format!("{to}.fathom")))?;
+        copy_directory(&crate_path("archives/v3-linux-6.18-virtio"), &runs.join(format!("{to}.fathom")))?;
     }
     let spans = table.join("tables/spans.parquet");
     fs::write(&spans, &fs::read(&spans)?[..200])?;
@@ -429,38 +439,38 @@ fn best_copy() -> Result<()> {
     let bytes = fs::read(&log)?;
     fs::write(&log, &bytes[..bytes.len() / 2])?;
     let place = directory.path().join("fleet");
-    let place = text(&place);
-    run(&mut fleet(&["init", place]))?;
-    let output = fleet(&["add", place, text(&runs)]).output()?;
+    let place = path_text(&place);
+    run(&mut fleet_command(&["init", place]))?;
+    let output = fleet_command(&["add", place, path_text(&runs)]).output()?;
     let (out, complaint) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
     ensure!(output.status.code() == Some(1) && out.starts_with("1 archive added"), "{out}{complaint}");
     ensure!(out.contains("1 already there, 2 skipped"), "{out}{complaint}");
     for bad in [&table, &half] {
-        ensure!(complaint.contains(&format!("skipped: {}", text(bad))), "{}: {complaint}", bad.display());
+        ensure!(complaint.contains(&format!("skipped: {}", path_text(bad))), "{}: {complaint}", bad.display());
     }
-    let expected = told(std::slice::from_ref(&whole))?;
-    ensure!(counted(place, &expected)? == expected);
+    let expected = indexed_rows(std::slice::from_ref(&whole))?;
+    ensure!(queried_rows(place, &expected)? == expected);
     // Tables of the half alone are another run of the same recording.
     fs::remove_dir_all(half.join("tables"))?;
-    let complaint = refused(fleet(&["add", place, text(&half)]))?;
+    let complaint = refusal_of(fleet_command(&["add", place, path_text(&half)]))?;
     ensure!(complaint.contains("another state of this recording"), "{complaint}");
-    let complaint = refused(sql(&[text(&half), text(&whole), "SELECT 1"]))?;
+    let complaint = refusal_of(sql_command(&[path_text(&half), path_text(&whole), "SELECT 1"]))?;
     ensure!(complaint.contains("hold the same recording"), "{complaint}");
-    ensure!(counted(place, &expected)? == expected);
+    ensure!(queried_rows(place, &expected)? == expected);
     Ok(())
 }
 
 fn slow_store() -> Result<()> {
     let store = S3::start()?;
     let directory = tempfile::tempdir()?;
-    let (_, expected) = runs(&directory.path().join("runs"), "archives/v3-bench", 2)?;
+    let (_, expected) = make_archives(&directory.path().join("runs"), "archives/v3-bench", 2)?;
     let place = "s3://shelf/slow";
     let faulty = Faulty::start(&store, "slow", 1)?;
-    run(faulty.with(&store, &mut fleet(&["init", place])))?;
-    run(faulty.with(&store, &mut fleet(&["add", place, text(&directory.path().join("runs"))])))?;
+    run(faulty.add_store(&store, &mut fleet_command(&["init", place])))?;
+    run(faulty.add_store(&store, &mut fleet_command(&["add", place, path_text(&directory.path().join("runs"))])))?;
     ensure!(counted_in(&store, place, &expected)? == expected);
     let statement = "SELECT count(*) AS n FROM samples";
-    let output = run(faulty.with(&store, &mut sql(&[place, "--format", "json", statement])))?;
+    let output = run(faulty.add_store(&store, &mut sql_command(&[place, "--format", "json", statement])))?;
     let whole: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(whole["rows"][0]["n"] == expected["samples"], "{whole}");
     Ok(())
@@ -469,30 +479,33 @@ fn slow_store() -> Result<()> {
 fn dead_store() -> Result<()> {
     let store = S3::start()?;
     let place = "s3://shelf/dead";
-    run(store.with(&mut fleet(&["init", place])))?;
+    run(store.add_to(&mut fleet_command(&["init", place])))?;
     for mode in ["down", "hang"] {
         let faulty = Faulty::start(&store, mode, 1)?;
-        for mut command in [fleet(&["add", place, text(&here("archives/v3-bench"))]), sql(&[place, "SELECT 1"])] {
+        for mut command in [
+            fleet_command(&["add", place, path_text(&crate_path("archives/v3-bench"))]),
+            sql_command(&[place, "SELECT 1"]),
+        ] {
             // The timeout of one request; the default of 30 s would make a long test.
-            faulty.with(&store, &mut command).env("AWS_TIMEOUT", "1 s");
-            let complaint = refused(command).with_context(|| mode.to_string())?;
+            faulty.add_store(&store, &mut command).env("AWS_TIMEOUT", "1 s");
+            let complaint = refusal_of(command).with_context(|| mode.to_string())?;
             ensure!(complaint.contains("fleet.json") || complaint.contains(place), "{mode}: {complaint}");
         }
     }
     // The fleet is unchanged.
-    let listed: Value = serde_json::from_str(&said(store.with(&mut fleet(&["ls", "--json", place])))?)?;
+    let listed: Value = serde_json::from_str(&output_of(store.add_to(&mut fleet_command(&["ls", "--json", place])))?)?;
     ensure!(listed["archives"] == 0, "{listed}");
     Ok(())
 }
 
 /// `fathom serve`, and the port that it listens on.
-struct Served {
+struct ServedFleet {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
     port: u16,
 }
 
-impl Served {
+impl ServedFleet {
     fn start(words: &[&str]) -> Result<Self> {
         let mut command = Command::new(fathom());
         command.arg("serve").args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -522,31 +535,31 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ServedFleet {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn served() -> Result<()> {
+fn serve_answers_others_only_with_key() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let (_, expected) = runs(&directory.path().join("runs"), "archives/v3-linux-6.18-virtio", 3)?;
+    let (_, expected) = make_archives(&directory.path().join("runs"), "archives/v3-linux-6.18-virtio", 3)?;
     let place = directory.path().join("fleet");
-    let place = text(&place);
-    run(&mut fleet(&["init", "--keep-raw", place]))?;
-    run(&mut fleet(&["add", place, text(&directory.path().join("runs"))]))?;
-    let before = said(Command::new("find").arg(place).args(["-printf", "%p %s %T@\n"]))?;
+    let place = path_text(&place);
+    run(&mut fleet_command(&["init", "--keep-raw", place]))?;
+    run(&mut fleet_command(&["add", place, path_text(&directory.path().join("runs"))]))?;
+    let before = output_of(Command::new("find").arg(place).args(["-printf", "%p %s %T@\n"]))?;
     let key = directory.path().join("key");
     fs::write(&key, "correct horse battery staple\n")?;
     // Beyond this machine only with a key, and only with a valid one.
     for words in [&["--listen", "0.0.0.0:0"][..], &["--listen", "[::]:0"], &["--key-file", "/nonexistent"]] {
         let mut command = Command::new(fathom());
         command.arg("serve").args([place]).args(words).stdin(Stdio::null());
-        let complaint = refused(command)?;
+        let complaint = refusal_of(command)?;
         ensure!(complaint.contains("--key-file") || complaint.contains("/nonexistent"), "{complaint}");
     }
-    let open = Served::start(&[place, "--listen", "127.0.0.1:0"])?;
+    let open = ServedFleet::start(&[place, "--listen", "127.0.0.1:0"])?;
     let host = "Host: localhost\r\n";
     // Silent clients delay nobody.
     let _silent: Vec<TcpStream> =
@@ -557,32 +570,32 @@ fn served() -> Result<()> {
     ensure!(metrics.contains(&rows), "{metrics}");
     ensure!(open.get("/", host)?.0 == 200 && open.get("/", "Host: evil.example\r\n")?.0 == 403);
     let run_of =
-        answer(place, "SELECT run FROM archives ORDER BY run")?[0]["run"].as_str().context("a run")?.to_string();
+        query_rows(place, "SELECT run FROM archives ORDER BY run")?[0]["run"].as_str().context("a run")?.to_string();
     let (status, page) = open.get(&format!("/archive/{run_of}"), host)?;
     ensure!(status == 200 && page.contains("<script") && page.contains("insert into t values"), "{status}");
     ensure!(open.get("/archive/0000000000000000", host)?.0 == 404 && open.get("/etc/passwd", host)?.0 == 404);
     drop(open);
-    let shut = Served::start(&[place, "--listen", "0.0.0.0:0", "--key-file", text(&key)])?;
+    let shut = ServedFleet::start(&[place, "--listen", "0.0.0.0:0", "--key-file", path_text(&key)])?;
     ensure!(shut.get("/metrics", host)?.0 == 401);
     ensure!(shut.get("/metrics", "Authorization: Bearer correct horse battery stapler\r\n")?.0 == 401);
     ensure!(shut.get("/metrics", "Host: x\r\nAuthorization: Bearer correct horse battery staple\r\n")?.0 == 200);
     drop(shut);
-    let after = said(Command::new("find").arg(place).args(["-printf", "%p %s %T@\n"]))?;
+    let after = output_of(Command::new("find").arg(place).args(["-printf", "%p %s %T@\n"]))?;
     ensure!(before == after, "something was written");
     Ok(())
 }
 
-fn kept() -> Result<()> {
+fn every_kept_archive_has_its_page() -> Result<()> {
     let directory = tempfile::tempdir()?;
     // One of them is so old that it has tables but no log.
     fs::create_dir(directory.path().join("runs"))?;
-    let all = archives(&directory.path().join("runs"))?;
+    let all = copy_sample_archives(&directory.path().join("runs"))?;
     let place = directory.path().join("fleet");
-    let place = text(&place);
-    run(&mut fleet(&["init", "--keep-raw", place]))?;
-    run(&mut fleet(&["add", place, text(&directory.path().join("runs"))]))?;
-    let served = Served::start(&[place, "--listen", "127.0.0.1:0"])?;
-    let kept = answer(place, "SELECT run, archive FROM archives")?;
+    let place = path_text(&place);
+    run(&mut fleet_command(&["init", "--keep-raw", place]))?;
+    run(&mut fleet_command(&["add", place, path_text(&directory.path().join("runs"))]))?;
+    let served = ServedFleet::start(&[place, "--listen", "127.0.0.1:0"])?;
+    let kept = query_rows(place, "SELECT run, archive FROM archives")?;
     ensure!(kept.len() == all.len(), "{kept:?}");
     for one in kept {
         let run = one["run"].as_str().context("a run")?;
@@ -593,21 +606,21 @@ fn kept() -> Result<()> {
 }
 
 /// A fleet of generated recordings of four devices on twenty days; from the eleventh day on, every second device is slower by a third.
-fn reported() -> Result<()> {
+fn report_shows_change_and_links_archives() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (archives, place) = (directory.path().join("generated"), directory.path().join("fleet"));
     run(Command::new(fathom().with_file_name("fathom-sql"))
         .args(["generate", "--seed", "3", "--count", "240", "--devices", "4", "--days", "20", "--worse-from", "10"])
         .arg(&archives)
-        .arg(here("archives/v3-linux-6.18-virtio")))?;
-    let place = text(&place);
-    run(&mut fleet(&["init", "--keep-raw", place]))?;
-    run(&mut fleet(&["add", place, text(&archives)]))?;
+        .arg(crate_path("archives/v3-linux-6.18-virtio")))?;
+    let place = path_text(&place);
+    run(&mut fleet_command(&["init", "--keep-raw", place]))?;
+    run(&mut fleet_command(&["add", place, path_text(&archives)]))?;
     let (page, plain) = (directory.path().join("my fleet.html"), directory.path().join("plain.html"));
-    run(&mut fleet(&["report", place, "-o", text(&page), "--pages"]))?;
+    run(&mut fleet_command(&["report", place, "-o", path_text(&page), "--pages"]))?;
     let page = fs::read_to_string(&page)?;
     // The verb for archives makes the same page, without links.
-    run(Command::new(fathom()).args(["report", place, "-o", text(&plain)]))?;
+    run(Command::new(fathom()).args(["report", place, "-o", path_text(&plain)]))?;
     let plain = fs::read_to_string(&plain)?;
     ensure!(plain.matches("<svg").count() == page.matches("<svg").count() && !plain.contains("<a href"), "{plain}");
     // 2026-12-03 is the first day.
@@ -630,26 +643,26 @@ fn reported() -> Result<()> {
     Ok(())
 }
 
-fn checkpoints() -> Result<()> {
+fn checkpoints_are_few_after_gc() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let place = directory.path().join("fleet");
-    let (made, expected) = runs(&directory.path().join("runs"), "archives/v3-bench", 1)?;
-    let place = text(&place);
-    run(&mut fleet(&["init", place]))?;
-    run(&mut fleet(&["add", place, text(&made[0])]))?;
+    let (made, expected) = make_archives(&directory.path().join("runs"), "archives/v3-bench", 1)?;
+    let place = path_text(&place);
+    run(&mut fleet_command(&["init", place]))?;
+    run(&mut fleet_command(&["add", place, path_text(&made[0])]))?;
     // Each of them writes one.
     for _ in 0..3 {
-        run(&mut fleet(&["gc", "--grace", "0", place]))?;
+        run(&mut fleet_command(&["gc", "--grace", "0", place]))?;
         let left = fs::read_dir(Path::new(place).join("_checkpoints"))?.count();
         ensure!(left == 1, "{left} checkpoints");
     }
-    ensure!(counted(place, &expected)? == expected);
+    ensure!(queried_rows(place, &expected)? == expected);
     Ok(())
 }
 
 /// The context that the recorded application propagates.
-const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const PARENT: &str = "00f067aa0ba902b7";
+const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT_ID: &str = "00f067aa0ba902b7";
 
 /// A fleet with a recording of an application that propagates its trace context, and the window in which it ran, ns since
 /// 1970.
@@ -657,8 +670,8 @@ fn traced_fleet(directory: &Path) -> Result<(String, u64, u64)> {
     let disk = ext4()?;
     let database = disk.path().join("t.db");
     let statement = format!(
-        "create table t(i); insert into t values ('secret') /*action='checkout',traceparent='00-{TRACE}-{PARENT}-01'*/; \
-         insert into t values (2); select count(*) from t /*traceparent='00-{TRACE}-{PARENT}-00'*/;"
+        "create table t(i); insert into t values ('secret') /*action='checkout',traceparent='00-{TRACE_ID}-{PARENT_ID}-01'*/; \
+         insert into t values (2); select count(*) from t /*traceparent='00-{TRACE_ID}-{PARENT_ID}-00'*/;"
     );
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let before = now();
@@ -667,27 +680,27 @@ fn traced_fleet(directory: &Path) -> Result<(String, u64, u64)> {
     let found = run(Command::new("grep").arg("-rlE").arg("secret|checkout").arg(&archive));
     ensure!(found.is_err(), "the archive holds what was in a literal or a comment");
     let place = directory.join("fleet");
-    run(&mut fleet(&["init", text(&place)]))?;
-    run(&mut fleet(&["add", text(&place), text(&archive)]))?;
-    let contexts = answer(
-        text(&place),
+    run(&mut fleet_command(&["init", path_text(&place)]))?;
+    run(&mut fleet_command(&["add", path_text(&place), path_text(&archive)]))?;
+    let contexts = query_rows(
+        path_text(&place),
         "SELECT c.traceparent, s.text FROM contexts c JOIN operations o ON o.run = c.run AND o.id = c.operation JOIN shapes s ON s.run = o.run AND s.id = o.shape ORDER BY 1",
     )?;
     ensure!(contexts.len() == 2 && contexts[1]["text"] == "insert into t values (?)", "{contexts:?}");
-    Ok((text(&place).into(), before, after))
+    Ok((path_text(&place).into(), before, after))
 }
 
 /// An OTLP receiver: prints every accepted request, decoded by the protocol's own definitions, as lines of JSON.
-struct Receiver {
+struct OtlpReceiver {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
     url: String,
 }
 
-impl Receiver {
+impl OtlpReceiver {
     fn start(mode: &str) -> Result<Self> {
         let mut child = Command::new(python())
-            .arg(here("programs/otlp_receiver.py"))
+            .arg(crate_path("programs/otlp_receiver.py"))
             .arg(mode)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -706,25 +719,25 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
+impl Drop for OtlpReceiver {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn exported() -> Result<()> {
+fn operations_reach_receiver_under_traceparent() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (place, before, after) = traced_fleet(directory.path())?;
     let mut ids = Vec::new();
     // A receiver that is busy at first, then accepts them; and once more after a restart.
     for mode in ["busy-once", "takes"] {
-        let mut receiver = Receiver::start(mode)?;
-        let served = Served::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &receiver.url])?;
+        let mut receiver = OtlpReceiver::start(mode)?;
+        let served = ServedFleet::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &receiver.url])?;
         let spans = receiver.next()?;
         ensure!(spans.as_array().is_some_and(|spans| spans.len() == 1), "only what is sampled: {spans}");
         let span = &spans[0];
-        ensure!(span["trace_id"] == TRACE && span["parent_span_id"] == PARENT, "{span}");
+        ensure!(span["trace_id"] == TRACE_ID && span["parent_span_id"] == PARENT_ID, "{span}");
         ensure!(span["attributes"]["db.query.text"] == "insert into t values (?)", "{span}");
         let at = |name: &str| span[name].as_u64().context("a time");
         let (start, end) = (at("start")?, at("end")?);
@@ -734,15 +747,15 @@ fn exported() -> Result<()> {
             layers.iter().filter(|(key, _)| key.starts_with("fathom.layer.")).filter_map(|(_, ns)| ns.as_i64()).sum();
         ensure!(inside == (end - start) as i64, "{inside} ns in layers of {}", end - start);
         ids.push(span["span_id"].clone());
-        until("the metrics count it", || {
+        wait_until("the metrics count it", || {
             let (_, metrics) = served.get("/metrics", "Host: localhost\r\n")?;
             Ok(metrics.contains("\nfathom_otlp_spans_total 1\n"))
         })?;
     }
     ensure!(ids[0] == ids[1], "another identity after a restart: {ids:?}");
     // A receiver that rejects spans is reported, and nothing is sent again.
-    let mut receiver = Receiver::start("refuses")?;
-    let mut served = Served::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &receiver.url])?;
+    let mut receiver = OtlpReceiver::start("refuses")?;
+    let mut served = ServedFleet::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &receiver.url])?;
     receiver.next()?;
     let mut line = String::new();
     served.out.read_line(&mut line)?;
@@ -752,11 +765,11 @@ fn exported() -> Result<()> {
 
 /// The OpenTelemetry collector, built from its own modules.
 fn otelcol() -> Result<PathBuf, String> {
-    let built = here("../target/tools/bin/otelcol");
+    let built = crate_path("../target/tools/bin/otelcol");
     built.is_file().then_some(built).ok_or_else(|| "otelcol is not built; `scripts/otelcol` does it, with Go".into())
 }
 
-fn collected() -> Result<()> {
+fn real_collector_takes_operations() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (place, ..) = traced_fleet(directory.path())?;
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -772,9 +785,10 @@ fn collected() -> Result<()> {
     let mut collector = Command::new(otelcol().map_err(anyhow::Error::msg)?);
     let mut collector = Service::start("the collector", collector.arg("--config").arg(&config), &log)?;
     collector.ready(|| Ok(TcpStream::connect(("127.0.0.1", port)).is_ok()))?;
-    let _served = Served::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &format!("http://127.0.0.1:{port}")])?;
-    until("the collector shows the span", || Ok(collector.printed().contains("insert into t values (?)")))?;
+    let _served =
+        ServedFleet::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &format!("http://127.0.0.1:{port}")])?;
+    wait_until("the collector shows the span", || Ok(collector.printed().contains("insert into t values (?)")))?;
     let shown = collector.printed();
-    ensure!(shown.contains(TRACE) && shown.contains(PARENT), "{shown}");
+    ensure!(shown.contains(TRACE_ID) && shown.contains(PARENT_ID), "{shown}");
     Ok(())
 }

@@ -9,7 +9,9 @@ mod btt;
 mod perfetto;
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, near, recorded_whole, records_lost, root, rows, run, show};
+use fathom_tests::{
+    Case, assert_near, ext4, fathom, installed, recorded_whole, records_lost, root, rows, run, run_suite, show,
+};
 use lab::loopdisk::LoopDisk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 
 /// argv: database, INSERTs.
-const PROGRAM: &str = r#"
+const PYTHON_PROGRAM: &str = r#"
 import os, sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
 db.execute("CREATE TABLE IF NOT EXISTS t (i INTEGER, s TEXT)")
@@ -27,8 +29,8 @@ for i in range(int(sys.argv[2])):
 os.sync()
 "#;
 
-const INSERTS: u32 = 60;
-const TRACEFS: &str = "/sys/kernel/tracing";
+const INSERT_COUNT: u32 = 60;
+const TRACEFS_PATH: &str = "/sys/kernel/tracing";
 
 fn main() -> ExitCode {
     with_tracefs();
@@ -39,13 +41,13 @@ fn main() -> ExitCode {
         ("ebpf_and_ftrace_agree_on_one_run", needs(), both_backends),
         ("totals_match_diskstats", needs(), totals_equal),
         ("recording_leaves_no_instance_and_global_buffer_unchanged", needs(), leaves_nothing),
-        ("own_reads_do_not_exhaust_memory", needs(), bounded),
+        ("own_reads_do_not_exhaust_memory", needs(), own_reads_do_not_exhaust_memory),
         ("leftovers_of_killed_recorder_are_removed", needs(), after_a_kill),
         ("pid_namespace_is_refused", needs().and_then(|()| installed("unshare")), in_pid_namespace),
         ("imported_trace_dat_matches_trace_cmd_counts", trace_cmd(), import_agrees),
         ("same_trace_imports_alike_from_text_and_perfetto", trace_cmd(), forms_agree),
         ("blktrace_files_match_blkparse_counts", installed("blkparse"), blktrace_agrees),
-        ("queue_and_device_times_match_btt", btt(), btt::agrees),
+        ("queue_and_device_times_match_btt", btt(), btt::queue_and_device_times_match_btt),
         ("partition_times_match_btt", btt(), btt::of_a_partition),
         ("blktraces_of_two_disks_are_one_trace", btt(), btt::of_two_disks),
         (
@@ -60,44 +62,44 @@ fn main() -> ExitCode {
             needs().and_then(|()| installed("apt-get")),
             perfetto::beside_ours,
         ),
-        ("invalid_trace_file_is_refused", Ok(()), refused),
+        ("invalid_trace_file_is_refused", Ok(()), invalid_trace_file_is_refused),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// If tracefs is not mounted, as in a system without systemd, the suite runs again in a mount namespace that has it, and leaves the
 /// machine unchanged.
 fn with_tracefs() {
-    const AGAIN: &str = "FATHOM_TEST_TRACEFS";
-    if root().is_err() || tracefs().is_ok() || std::env::var_os(AGAIN).is_some() {
+    const SECOND_RUN_VARIABLE: &str = "FATHOM_TEST_TRACEFS";
+    if root().is_err() || tracefs().is_ok() || std::env::var_os(SECOND_RUN_VARIABLE).is_some() {
         return;
     }
     let Ok(program) = std::env::current_exe() else { return };
-    let script = format!("mount -t tracefs none {TRACEFS}; exec \"$0\" \"$@\"");
+    let script = format!("mount -t tracefs none {TRACEFS_PATH}; exec \"$0\" \"$@\"");
     let mut again = Command::new("unshare");
     again
         .args(["--mount", "--propagation", "private", "sh", "-c", &script])
         .arg(program)
         .args(std::env::args_os().skip(1));
     // This returns only if there is no unshare; the tests are then skipped, with their reason.
-    let error = again.env(AGAIN, "1").exec();
+    let error = again.env(SECOND_RUN_VARIABLE, "1").exec();
     println!("unshare: {error}");
 }
 
 fn tracefs() -> Result<(), String> {
-    let there = Path::new(TRACEFS).join("instances").is_dir();
-    there.then_some(()).ok_or_else(|| format!("tracefs is not mounted at {TRACEFS}"))
+    let there = Path::new(TRACEFS_PATH).join("instances").is_dir();
+    there.then_some(()).ok_or_else(|| format!("tracefs is not mounted at {TRACEFS_PATH}"))
 }
 
-fn ours() -> Vec<String> {
-    let entries = fs::read_dir(Path::new(TRACEFS).join("instances")).into_iter().flatten().flatten();
+fn our_instances() -> Vec<String> {
+    let entries = fs::read_dir(Path::new(TRACEFS_PATH).join("instances")).into_iter().flatten().flatten();
     entries.filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.starts_with("fathom-")).collect()
 }
 
 fn record_by_ftrace(archive: &Path, disk: &LoopDisk) -> Result<()> {
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "--backend", "ftrace", "-o"]).arg(archive);
-    command.args(["--", "python3", "-c", PROGRAM]).arg(disk.path().join("t.db")).arg(INSERTS.to_string());
+    command.args(["--", "python3", "-c", PYTHON_PROGRAM]).arg(disk.path().join("t.db")).arg(INSERT_COUNT.to_string());
     run(&mut command)?;
     Ok(())
 }
@@ -108,12 +110,12 @@ fn cell<'a>(row: &'a Row, column: &str) -> &'a str {
     row.get(column).map_or("", String::as_str)
 }
 
-fn ns(row: &Row, column: &str) -> u64 {
+fn cell_ns(row: &Row, column: &str) -> u64 {
     cell(row, column).parse().unwrap_or(0)
 }
 
 /// The identity of a span, whatever recorded it: everything except its number and its times.
-fn identity(row: &Row) -> Vec<String> {
+fn span_identity(row: &Row) -> Vec<String> {
     let all = ["layer", "kind", "disk", "sector", "bytes"].map(|c| cell(row, c).to_owned());
     let thread = matches!(all[0].as_str(), "Database" | "Syscall" | "FileSystem") && all[1] != "commit";
     let commit = all[1] == "commit";
@@ -122,25 +124,25 @@ fn identity(row: &Row) -> Vec<String> {
 }
 
 /// Two probes read the clocks one after the other; a busy machine may stop between them.
-const NEAR_NS: u64 = 20_000_000;
+const CLOCK_DIFFERENCE_NS_MAX: u64 = 20_000_000;
 
 /// Pairs spans of one archive with those of the other: each takes the first of its kind close to it in time.
-fn pair(a: &[Row], b: &[Row]) -> BTreeMap<String, String> {
+fn pair_spans(a: &[Row], b: &[Row]) -> BTreeMap<String, String> {
     let mut waiting: BTreeMap<Vec<String>, Vec<&Row>> = BTreeMap::new();
     for row in b {
-        waiting.entry(identity(row)).or_default().push(row);
+        waiting.entry(span_identity(row)).or_default().push(row);
     }
-    waiting.values_mut().for_each(|rows| rows.sort_by_key(|r| std::cmp::Reverse(ns(r, "start_ns"))));
+    waiting.values_mut().for_each(|rows| rows.sort_by_key(|r| std::cmp::Reverse(cell_ns(r, "start_ns"))));
     let mut sorted: Vec<&Row> = a.iter().collect();
-    sorted.sort_by_key(|r| ns(r, "start_ns"));
+    sorted.sort_by_key(|r| cell_ns(r, "start_ns"));
     let mut pairs = BTreeMap::new();
     for row in sorted {
-        let Some(all) = waiting.get_mut(&identity(row)) else { continue };
-        let start = ns(row, "start_ns");
-        while all.last().is_some_and(|r| ns(r, "start_ns") + NEAR_NS < start) {
+        let Some(all) = waiting.get_mut(&span_identity(row)) else { continue };
+        let start = cell_ns(row, "start_ns");
+        while all.last().is_some_and(|r| cell_ns(r, "start_ns") + CLOCK_DIFFERENCE_NS_MAX < start) {
             all.pop();
         }
-        if all.last().is_some_and(|r| ns(r, "start_ns") <= start + NEAR_NS)
+        if all.last().is_some_and(|r| cell_ns(r, "start_ns") <= start + CLOCK_DIFFERENCE_NS_MAX)
             && let Some(found) = all.pop()
         {
             pairs.insert(cell(row, "id").to_owned(), cell(found, "id").to_owned());
@@ -182,21 +184,24 @@ fn both_backends() -> Result<()> {
             .arg("--")
             .arg(fathom());
         command.args(["record", "--quiet", "--backend", "ftrace", "-o"]).arg(&b);
-        command.args(["--", "python3", "-c", PROGRAM]).arg(disk.path().join("t.db")).arg(INSERTS.to_string());
+        command
+            .args(["--", "python3", "-c", PYTHON_PROGRAM])
+            .arg(disk.path().join("t.db"))
+            .arg(INSERT_COUNT.to_string());
         run(&mut command)?;
         Ok(a.clone())
     })?;
-    near("events that eBPF lost", records_lost(&by_ebpf)?, 0.0)?;
-    near("events that ftrace lost", records_lost(&show(&b)?)?, 0.0)?;
+    assert_near("events that eBPF lost", records_lost(&by_ebpf)?, 0.0)?;
+    assert_near("events that ftrace lost", records_lost(&show(&b)?)?, 0.0)?;
 
     let of_b = rows(&b, "spans")?;
     let operations = rows(&b, "operations")?;
-    ensure!(operations.len() as u32 > INSERTS, "only {} operations", operations.len());
+    ensure!(operations.len() as u32 > INSERT_COUNT, "only {} operations", operations.len());
     let steps: Vec<&Row> = of_b.iter().filter(|r| cell(r, "kind") == "step").collect();
     let tgid = cell(steps.first().context("no step")?, "tgid").to_owned();
     let (from, to) = (
-        steps.iter().map(|r| ns(r, "start_ns")).min().context("no step")?,
-        steps.iter().map(|r| ns(r, "end_ns")).max().context("no step")?,
+        steps.iter().map(|r| cell_ns(r, "start_ns")).min().context("no step")?,
+        steps.iter().map(|r| cell_ns(r, "end_ns")).max().context("no step")?,
     );
     // The activity of the disk under test, and of the program with its files on it, while statements ran.
     let number = disk.dev()?.0.to_string();
@@ -212,11 +217,11 @@ fn both_backends() -> Result<()> {
             }
             _ => false,
         };
-        let within = |r: &Row| (from..=to).contains(&ns(r, "start_ns"));
+        let within = |r: &Row| (from..=to).contains(&cell_ns(r, "start_ns"));
         Ok(rows(archive, "spans")?.into_iter().filter(|r| wanted(r) && within(r)).collect())
     };
     let (spans_a, spans_b) = (spans(&a)?, spans(&b)?);
-    let pairs = pair(&spans_a, &spans_b);
+    let pairs = pair_spans(&spans_a, &spans_b);
     let mut missing: BTreeMap<String, u64> = BTreeMap::new();
     for row in spans_a.iter().filter(|r| !pairs.contains_key(cell(r, "id"))) {
         *missing.entry(format!("{} {}", cell(row, "layer"), cell(row, "kind"))).or_default() += 1;
@@ -233,8 +238,9 @@ fn both_backends() -> Result<()> {
         ensure!(n.abs_diff(m) <= 1, "{layer}: {n} spans by eBPF, {m} by ftrace; missing there: {missing:?}");
         ensure!(n > 0, "there is nothing to compare in {layer}");
     }
-    let bytes =
-        |rows: &[Row]| -> u64 { rows.iter().filter(|r| cell(r, "layer") == "Driver").map(|r| ns(r, "bytes")).sum() };
+    let bytes = |rows: &[Row]| -> u64 {
+        rows.iter().filter(|r| cell(r, "layer") == "Driver").map(|r| cell_ns(r, "bytes")).sum()
+    };
     ensure!(
         bytes(&spans_a).abs_diff(bytes(&spans_b)) <= 64 << 10,
         "other bytes: {} {}",
@@ -244,7 +250,7 @@ fn both_backends() -> Result<()> {
 
     let (all, again, not) = links_again(&a, &b, &pairs)?;
     println!("links: {all} by eBPF, {again} of them again by ftrace; not: {not:?}");
-    ensure!(all > 10 * INSERTS, "only {all} links to compare");
+    ensure!(all > 10 * INSERT_COUNT, "only {all} links to compare");
     ensure!(u64::from(again) * 100 >= u64::from(all) * 99, "only {again} of {all} links were made again; not: {not:?}");
     let sure = |l: &&Row| matches!(cell(l, "confidence"), "exact" | "structural");
     ensure!(!rows(&b, "links")?.iter().any(|l| sure(&l)), "ftrace knows no link exactly");
@@ -266,9 +272,9 @@ fn totals_equal() -> Result<()> {
     for what in ["writes", "flushes", "bytes written"] {
         let row =
             checks.iter().find(|r| cell(r, "what") == what).with_context(|| format!("{what} were not checked"))?;
-        let (kernel, recorded) = (ns(row, "kernel"), ns(row, "recorded"));
+        let (kernel, recorded) = (cell_ns(row, "kernel"), cell_ns(row, "recorded"));
         ensure!(
-            kernel > 0 && kernel.abs_diff(recorded) <= ns(row, "unsure"),
+            kernel > 0 && kernel.abs_diff(recorded) <= cell_ns(row, "unsure"),
             "{what}: the disk says {kernel}, we {recorded}"
         );
     }
@@ -280,21 +286,21 @@ fn leaves_nothing() -> Result<()> {
     let disk = ext4()?;
     let settings = || -> Result<Vec<String>> {
         let names = ["set_event", "trace_clock", "tracing_on", "buffer_size_kb", "set_event_pid", "uprobe_events"];
-        names.iter().map(|n| Ok(fs::read_to_string(Path::new(TRACEFS).join(n))?)).collect()
+        names.iter().map(|n| Ok(fs::read_to_string(Path::new(TRACEFS_PATH).join(n))?)).collect()
     };
     let before = settings()?;
     let archive = directory.path().join("t.fathom");
     record_by_ftrace(&archive, &disk)?;
     ensure!(settings()? == before, "the global buffer was changed: {before:?} to {:?}", settings()?);
-    ensure!(ours().is_empty(), "instances are left: {:?}", ours());
+    ensure!(our_instances().is_empty(), "instances are left: {:?}", our_instances());
     ensure!(!archive.join("ftrace.raw").exists(), "what came off the buffers is still there");
     Ok(())
 }
 
 /// Kills a process that a failed test leaves behind.
-struct Killed(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -303,7 +309,7 @@ impl Drop for Killed {
 
 /// The recorder's own calls are in the buffers too: once it kept reading events caused by its own reads until memory was exhausted. A
 /// fixed wait: that grew only with time.
-fn bounded() -> Result<()> {
+fn own_reads_do_not_exhaust_memory() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let script = "ulimit -v 2000000; exec \"$0\" record --quiet --backend ftrace -o t.fathom -- sleep 2";
     for _ in 0..3 {
@@ -336,7 +342,7 @@ fn in_pid_namespace() -> Result<()> {
     let output = command.current_dir(directory.path()).output()?;
     let reason = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1) && reason.contains("within a PID namespace"), "{reason}");
-    ensure!(!directory.path().join("t.fathom").exists() && ours().is_empty(), "something is left");
+    ensure!(!directory.path().join("t.fathom").exists() && our_instances().is_empty(), "something is left");
     Ok(())
 }
 
@@ -345,21 +351,21 @@ fn after_a_kill() -> Result<()> {
     let disk = ext4()?;
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "--backend", "ftrace", "-o"]).arg(directory.path().join("killed.fathom"));
-    let mut recorder = Killed(command.args(["--", "sleep", "600"]).spawn()?);
-    fathom_tests::until("the instances", || Ok(ours().len() == 2))?;
+    let mut recorder = KillOnDrop(command.args(["--", "sleep", "600"]).spawn()?);
+    fathom_tests::wait_until("the instances", || Ok(our_instances().len() == 2))?;
     recorder.0.kill()?;
     recorder.0.wait()?;
-    ensure!(ours().len() == 2, "who is killed removes nothing: {:?}", ours());
+    ensure!(our_instances().len() == 2, "who is killed removes nothing: {:?}", our_instances());
     record_by_ftrace(&directory.path().join("next.fathom"), &disk)?;
-    ensure!(ours().is_empty(), "the killed one's instances are left: {:?}", ours());
-    let probes = fs::read_to_string(Path::new(TRACEFS).join("uprobe_events"))?;
+    ensure!(our_instances().is_empty(), "the killed one's instances are left: {:?}", our_instances());
+    let probes = fs::read_to_string(Path::new(TRACEFS_PATH).join("uprobe_events"))?;
     ensure!(!probes.contains("fathom_"), "its probes are left: {probes}");
     Ok(())
 }
 
 /// Other files that trace-cmd writes in addition to events (switches of the function tracer) may be refused; events need none
 /// of them. It reads the kernel's symbols twice, and fails if their size changed, as it does when another recording loads its programs.
-const TRACE_CMD: &str = r#"
+const TRACE_CMD_SCRIPT: &str = r#"
 set -e
 I=/sys/kernel/tracing/instances/$1; shift
 printf 1 > one; : > none
@@ -384,13 +390,23 @@ fn trace_cmd(directory: &Path, options: &[&str], argv: &[&str]) -> Result<PathBu
         }
     }
     let name = format!("test-{}", std::process::id());
-    let instance = Instance(Path::new(TRACEFS).join("instances").join(&name));
+    let instance = Instance(Path::new(TRACEFS_PATH).join("instances").join(&name));
     fs::create_dir(&instance.0).with_context(|| format!("making {}", instance.0.display()))?;
     let file = directory.join("trace.dat");
     let mut command = Command::new("unshare");
-    command
-        .current_dir(directory)
-        .args(["-m", "sh", "-c", TRACE_CMD, "sh", &name, "record", "-B", &name, "-C", "boot"]);
+    command.current_dir(directory).args([
+        "-m",
+        "sh",
+        "-c",
+        TRACE_CMD_SCRIPT,
+        "sh",
+        &name,
+        "record",
+        "-B",
+        &name,
+        "-C",
+        "boot",
+    ]);
     command.args(options).arg("-o").arg(&file).args(argv);
     run(&mut command)?;
     Ok(file)
@@ -411,7 +427,7 @@ fn trace_cmd_records() -> Result<(), String> {
 
 fn import_agrees() -> Result<()> {
     // Of tasks the program's end is sure to be recorded: it may start no other.
-    const SYSTEMS: [&str; 8] =
+    const EVENT_SYSTEMS: [&str; 8] =
         ["raw_syscalls", "block", "jbd2", "ext4", "filemap", "sched_switch", "sched_waking", "sched_process_exit"];
     let disk = ext4()?;
     let dev = disk.dev()?;
@@ -419,12 +435,12 @@ fn import_agrees() -> Result<()> {
     for version in ["6", "7"] {
         let directory = tempfile::tempdir()?;
         let mut options = vec!["--file-version", version, "-b", "20000"];
-        SYSTEMS.iter().for_each(|s| options.extend(["-e", s]));
+        EVENT_SYSTEMS.iter().for_each(|s| options.extend(["-e", s]));
         let database = disk.path().join("t.db");
         let file = trace_cmd(
             directory.path(),
             &options,
-            &["python3", "-c", PROGRAM, &database.to_string_lossy(), &INSERTS.to_string()],
+            &["python3", "-c", PYTHON_PROGRAM, &database.to_string_lossy(), &INSERT_COUNT.to_string()],
         )?;
         let report = run(Command::new("trace-cmd").arg("report").arg(&file))?;
         let report = String::from_utf8_lossy(&report.stdout).into_owned();
@@ -476,30 +492,30 @@ type NamedRows = (&'static str, Vec<Vec<String>>);
 
 /// The content of an archive. `files`: including the file of a span, which is less complete in Perfetto's form: its message for a page
 /// added to the cache lacks the page's size.
-fn said(archive: &Path, files: bool) -> Result<Vec<NamedRows>> {
-    const SPANS: [&str; 12] =
+fn named_rows(archive: &Path, files: bool) -> Result<Vec<NamedRows>> {
+    const SPAN_COLUMNS: [&str; 12] =
         ["id", "parent", "layer", "kind", "start_ns", "end_ns", "tid", "disk", "sector", "bytes", "file", "offset"];
-    const LINKS: [&str; 4] = ["parent", "child", "relation", "confidence"];
+    const LINK_COLUMNS: [&str; 4] = ["parent", "child", "relation", "confidence"];
     let table = |name: &str, columns: &[&str]| -> Result<Vec<Vec<String>>> {
         let rows = rows(archive, name)?;
         Ok(rows.iter().map(|row| columns.iter().map(|c| cell(row, c).to_owned()).collect()).collect())
     };
-    let spans = if files { &SPANS[..] } else { &SPANS[..10] };
-    let mut links = table("links", &LINKS)?;
+    let spans = if files { &SPAN_COLUMNS[..] } else { &SPAN_COLUMNS[..10] };
+    let mut links = table("links", &LINK_COLUMNS)?;
     links.retain(|link| files || link[2] != "dirties");
     Ok(vec![("spans", table("spans", spans)?), ("links", links)])
 }
 
 /// One recording, as trace.dat, as trace-cmd's text in both its forms, and as Perfetto's messages.
 fn forms_agree() -> Result<()> {
-    const EVENTS: [&str; 8] =
+    const EVENT_NAMES: [&str; 8] =
         ["raw_syscalls", "block", "jbd2", "ext4", "filemap", "sched_switch", "sched_waking", "task"];
     let disk = ext4()?;
     let directory = tempfile::tempdir()?;
     let mut options = vec!["-b", "20000"];
-    EVENTS.iter().for_each(|s| options.extend(["-e", s]));
+    EVENT_NAMES.iter().for_each(|s| options.extend(["-e", s]));
     let database = disk.path().join("t.db");
-    let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "20"];
+    let argv = ["python3", "-c", PYTHON_PROGRAM, &database.to_string_lossy(), "20"];
     // It fails if a program was loaded into the kernel while it copied the list of symbols.
     let record = || trace_cmd(directory.path(), &options, &argv);
     let file = record().or_else(|_| record()).or_else(|_| record())?;
@@ -509,14 +525,14 @@ fn forms_agree() -> Result<()> {
         Ok((archive, String::from_utf8_lossy(&output.stderr).into_owned()))
     };
     let (dat, _) = import(&file, "dat.fathom")?;
-    ensure!(said(&dat, true)?.iter().all(|(_, rows)| rows.len() > 100), "the trace holds next to nothing");
+    ensure!(named_rows(&dat, true)?.iter().all(|(_, rows)| rows.len() > 100), "the trace holds next to nothing");
 
     let report = run(Command::new("trace-cmd").args(["report", "-t"]).arg(&file))?;
     ensure!(!String::from_utf8_lossy(&report.stdout).contains("EVENTS DROPPED"), "trace-cmd lost events");
     let text = directory.path().join("report.txt");
     fs::write(&text, &report.stdout)?;
     let bytes = fs::read(&file)?;
-    let (perfetto, counts) = fathom_tests::perfetto::of(&formats::tracedat::TraceDat::parse(&bytes)?)?;
+    let (perfetto, counts) = fathom_tests::perfetto::encode_trace(&formats::tracedat::TraceDat::parse(&bytes)?)?;
     let trace = directory.path().join("trace.unknown");
     fs::write(&trace, perfetto)?;
     println!("{} events of {} kinds", counts.values().sum::<u64>(), counts.len());
@@ -527,7 +543,7 @@ fn forms_agree() -> Result<()> {
     for (file, kind, files) in [(&text, text_of, true), (&raw, text_of, true), (&trace, "Perfetto trace", false)] {
         let (archive, output) = import(file, "other.fathom")?;
         ensure!(output.contains(&format!("of a {kind}")), "{output}");
-        for ((name, truth), (_, ours)) in said(&dat, files)?.into_iter().zip(said(&archive, files)?) {
+        for ((name, truth), (_, ours)) in named_rows(&dat, files)?.into_iter().zip(named_rows(&archive, files)?) {
             let differs = truth.iter().zip(&ours).find(|(a, b)| a != b);
             ensure!(truth == ours, "{kind}: {} {name} of {}: {differs:?}", ours.len(), truth.len());
         }
@@ -561,7 +577,7 @@ fn processor_agrees(trace: &Path, counts: &BTreeMap<String, u64>) -> Result<()> 
 }
 
 /// Unpacks the files of a stored blktrace.
-fn unpack(name: &str, directory: &Path) -> Result<()> {
+fn unpack_blktrace(name: &str, directory: &Path) -> Result<()> {
     for cpu in 0..2 {
         let name = format!("{name}.blktrace.{cpu}");
         let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(format!("{name}.gz"));
@@ -574,7 +590,7 @@ fn unpack(name: &str, directory: &Path) -> Result<()> {
 /// A blktrace recording from a guest of the lab with Debian 12's kernel: INSERTs on ext4 on a SCSI disk, then 4 MiB by dd.
 fn blktrace_agrees() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    unpack("data", directory.path())?;
+    unpack_blktrace("data", directory.path())?;
     let merged = directory.path().join("merged");
     let parsed = run(Command::new("blkparse").current_dir(&directory).args(["-i", "data", "-d"]).arg(&merged))?;
     let text = String::from_utf8_lossy(&parsed.stdout).into_owned();
@@ -610,7 +626,7 @@ fn blktrace_agrees() -> Result<()> {
     Ok(())
 }
 
-fn refused() -> Result<()> {
+fn invalid_trace_file_is_refused() -> Result<()> {
     let directory = tempfile::tempdir()?;
     for (name, bytes, why) in [
         ("any", &b"hello\n"[..], "not a trace that Fathom can import"),

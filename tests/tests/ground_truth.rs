@@ -5,9 +5,10 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{
-    Case, ext4, fathom, installed, lane, near, number, record, recorded_whole, records_lost, root, run, shape, show,
+    Case, assert_near, ext4, fathom, installed, number, record, recorded_whole, records_lost, root, run, run_suite,
+    shape_of, show,
 };
-use lab::kept::Kept;
+use lab::kept::UndoGuard;
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use model::DiskOp;
 use model::event::{Event, Record, bio_flags};
@@ -17,10 +18,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-const ROWS: u32 = 40;
+const ROW_COUNT: u32 = 40;
 
 /// argv: database, journal mode, INSERTs, scans.
-const PROGRAM: &str = r#"
+const PYTHON_PROGRAM: &str = r#"
 import os, sqlite3, sys
 path, mode, rows, scans = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 db = sqlite3.connect(path, isolation_level=None)
@@ -57,12 +58,28 @@ fn main() -> ExitCode {
         ("databases_on_two_disks_are_both_charged", needs(), two_disks),
         ("work_between_rows_is_not_charged_to_select", needs(), work_between_rows),
         ("loop_disk_maps_to_disk_below", needs(), loop_leads_below),
-        ("partition_is_charged_to_its_disk", needs().and_then(|()| installed("partx")), partition),
-        ("xfs_writes_are_followed_to_device", needs().and_then(|()| installed("mkfs.xfs")), xfs),
-        ("btrfs_writes_are_followed_to_device", needs().and_then(|()| installed("mkfs.btrfs")), btrfs),
+        (
+            "partition_is_charged_to_its_disk",
+            needs().and_then(|()| installed("partx")),
+            partition_is_charged_to_its_disk,
+        ),
+        (
+            "xfs_writes_are_followed_to_device",
+            needs().and_then(|()| installed("mkfs.xfs")),
+            xfs_writes_are_followed_to_device,
+        ),
+        (
+            "btrfs_writes_are_followed_to_device",
+            needs().and_then(|()| installed("mkfs.btrfs")),
+            btrfs_writes_are_followed_to_device,
+        ),
         ("fast_commits_are_charged_to_their_callers", needs(), fast_commits),
         ("journal_on_other_disk_is_charged_and_counted", needs(), external_journal),
-        ("btrfs_mirrors_are_charged_alike", needs().and_then(|()| installed("mkfs.btrfs")), mirrors),
+        (
+            "btrfs_mirrors_are_charged_alike",
+            needs().and_then(|()| installed("mkfs.btrfs")),
+            btrfs_mirrors_are_charged_alike,
+        ),
         ("direct_io_from_any_memory_is_charged", needs().and_then(|()| installed("mkfs.btrfs")), direct_io),
         ("io_uring_requests_are_charged_to_operations", root().and_then(|()| installed("cc")), || {
             ring_requests(&[&["read", "opened"], &["vector", "registered", "opened", "async"]])
@@ -76,7 +93,7 @@ fn main() -> ExitCode {
         ("million_calls_are_recorded_without_loss", needs(), nothing_is_lost),
         ("losses_at_full_speed_are_counted", root(), losses_are_reported),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// Calls by class, counted by strace.
@@ -86,7 +103,14 @@ fn strace_counts(directory: &Path, mode: &str, rows: u32) -> Result<BTreeMap<&'s
     run(Command::new("strace")
         .args(["-f", "-y", "-o"])
         .arg(&log)
-        .args(["-e", "trace=write,writev,pwrite64,pwritev,pwritev2,fsync,fdatasync", "--", "python3", "-c", PROGRAM])
+        .args([
+            "-e",
+            "trace=write,writev,pwrite64,pwritev,pwritev2,fsync,fdatasync",
+            "--",
+            "python3",
+            "-c",
+            PYTHON_PROGRAM,
+        ])
         .arg(disk.path().join("t.db"))
         .args([mode, &rows.to_string(), "0"]))?;
     let mut counts = BTreeMap::new();
@@ -107,28 +131,29 @@ fn strace_counts(directory: &Path, mode: &str, rows: u32) -> Result<BTreeMap<&'s
 
 fn agrees_with_strace(mode: &str) -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let (without, with) = (strace_counts(directory.path(), mode, 0)?, strace_counts(directory.path(), mode, ROWS)?);
+    let (without, with) =
+        (strace_counts(directory.path(), mode, 0)?, strace_counts(directory.path(), mode, ROW_COUNT)?);
     let disk = ext4()?;
     let database = disk.path().join("t.db");
-    let rows = ROWS.to_string();
-    let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows, "0"];
+    let rows = ROW_COUNT.to_string();
+    let argv = ["python3", "-c", PYTHON_PROGRAM, &database.to_string_lossy(), mode, &rows, "0"];
     let (_, summary) = recorded_whole(|| {
         for suffix in ["", "-journal", "-wal", "-shm"] {
             let _ = std::fs::remove_file(format!("{}{suffix}", database.display()));
         }
         record(directory.path(), &[], &argv)
     })?;
-    near("lost events", records_lost(&summary)?, 0.0)?;
-    let insert = shape(&summary, "INSERT")?;
-    near("INSERTs", number(insert, "/count")?, f64::from(ROWS))?;
+    assert_near("lost events", records_lost(&summary)?, 0.0)?;
+    let insert = shape_of(&summary, "INSERT")?;
+    assert_near("INSERTs", number(insert, "/count")?, f64::from(ROW_COUNT))?;
     for class in ["rollback journal", "WAL", "shm", "database", "fsyncs"] {
         let truth = with.get(class).unwrap_or(&0.0) - without.get(class).unwrap_or(&0.0);
         let path = match class {
             "fsyncs" => "/per_operation/fsyncs".to_string(),
             _ => format!("/per_operation/filesystem_writes/{class}/count"),
         };
-        let ours = insert.pointer(&path).and_then(Value::as_f64).unwrap_or(0.0) * f64::from(ROWS);
-        near(&format!("{class} in {mode} mode"), ours, truth)?;
+        let ours = insert.pointer(&path).and_then(Value::as_f64).unwrap_or(0.0) * f64::from(ROW_COUNT);
+        assert_near(&format!("{class} in {mode} mode"), ours, truth)?;
     }
     ensure!(mode == "memory" || with["fsyncs"] > 0.0, "strace saw no fsync: the test tests nothing");
     adds_up(insert)
@@ -144,7 +169,7 @@ fn adds_up(operation: &Value) -> Result<()> {
 }
 
 /// `/sys/block/DISK/stat`: reads, sectors read, writes, sectors written, flushes.
-fn stat(text: &str) -> Result<[f64; 5]> {
+fn parse_stat(text: &str) -> Result<[f64; 5]> {
     let fields: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
     let at = |i: usize| fields.get(i).copied().with_context(|| format!("a short stat line: {text}"));
     Ok([at(0)?, at(2)?, at(4)?, at(6)?, at(15)?])
@@ -153,7 +178,7 @@ fn stat(text: &str) -> Result<[f64; 5]> {
 /// The same five numbers from the recorded completions. The rule (block/blk-core.c, blk-flush.c): a request counts when it completes
 /// and is one of those counted by the disk's statistics; the flush machinery's own request counts as a flush, and a request that it
 /// holds back to flush before or after is counted by that machinery's completion, not twice.
-fn completed(archive: &Path, disk: model::Dev) -> Result<[f64; 5]> {
+fn completed_requests(archive: &Path, disk: model::Dev) -> Result<[f64; 5]> {
     let text = run(Command::new(fathom()).args(["export", "--events"]).arg(archive))?.stdout;
     let mut sums = [0.0; 5];
     for line in String::from_utf8(text)?.lines() {
@@ -192,18 +217,18 @@ fn totals_match_diskstats() -> Result<()> {
         // field, requests in flight, shows when all are.
         let script = format!(
             "stat() {{ while read -r _ _ _ _ _ _ _ _ flying _ < $s && [ $flying != 0 ]; do :; done; cat $s; }}; s=/sys/block/{disk}/stat; \
-             stat > {before}; python3 -c \"$0\" {mount}/t.db delete {ROWS} 3; sync -f {mount}; stat > {after}",
+             stat > {before}; python3 -c \"$0\" {mount}/t.db delete {ROW_COUNT} 3; sync -f {mount}; stat > {after}",
             mount = disk.path().display(),
             disk = disk.name(),
             before = before.display(),
             after = after.display()
         );
-        let archive = record(directory.path(), &[], &["sh", "-c", &script, PROGRAM])?;
-        let (before, after) = (stat(&fs::read_to_string(before)?)?, stat(&fs::read_to_string(after)?)?);
-        let (ours, lost) = (completed(&archive, disk.dev()?)?, number(&show(&archive)?, "/loss/events")?);
+        let archive = record(directory.path(), &[], &["sh", "-c", &script, PYTHON_PROGRAM])?;
+        let (before, after) = (parse_stat(&fs::read_to_string(before)?)?, parse_stat(&fs::read_to_string(after)?)?);
+        let (ours, lost) = (completed_requests(&archive, disk.dev()?)?, number(&show(&archive)?, "/loss/events")?);
         ensure!(after[2] > before[2] && after[4] > before[4], "the disk did nothing: the test tests nothing");
         let names = ["reads", "sectors read", "writes", "sectors written", "flushes"];
-        let equal = (0..names.len()).try_for_each(|i| near(names[i], ours[i], after[i] - before[i]));
+        let equal = (0..names.len()).try_for_each(|i| assert_near(names[i], ours[i], after[i] - before[i]));
         if equal.is_ok() || lost == 0.0 {
             return equal;
         }
@@ -234,7 +259,11 @@ fn disks_are_checked() -> Result<()> {
             ensure!(kernel > 8.0 && recorded - kernel <= number(check, &format!("/counts/{what}/unsure"))?, "{check}");
         }
         let commands = &summary["device_commands"]["by_disk"][disk.name()];
-        near("commands without a completion but those under way", number(commands, "/incomplete")?.max(2.0), 2.0)?;
+        assert_near(
+            "commands without a completion but those under way",
+            number(commands, "/incomplete")?.max(2.0),
+            2.0,
+        )?;
         // An fsync's flush counts as a write, but is none of the disk's commands. The commands are those of the recorded time, which
         // includes the time between the two reads.
         let empty = number(check, "/counts/flushes counted as writes/recorded")?;
@@ -256,40 +285,43 @@ fn disks_are_checked() -> Result<()> {
     tried
 }
 
-fn recorded(mode: &str, scans: &str) -> Result<(LoopDisk, Value)> {
+fn record_mode(mode: &str, scans: &str) -> Result<(LoopDisk, Value)> {
     let disk = ext4()?;
     let directory = tempfile::tempdir()?;
     let database = disk.path().join("t.db");
-    let rows = ROWS.to_string();
-    let archive =
-        record(directory.path(), &[], &["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows, scans])?;
+    let rows = ROW_COUNT.to_string();
+    let archive = record(
+        directory.path(),
+        &[],
+        &["python3", "-c", PYTHON_PROGRAM, &database.to_string_lossy(), mode, &rows, scans],
+    )?;
     Ok((disk, show(&archive)?))
 }
 
 fn every_command_is_charged() -> Result<()> {
-    let (disk, summary) = recorded("delete", "0")?;
+    let (disk, summary) = record_mode("delete", "0")?;
     let all = &summary["device_commands"]["by_disk"][disk.name()];
     let total = number(all, "/total")?;
-    ensure!(total >= f64::from(ROWS) * 5.0, "only {total} commands for {ROWS} INSERTs");
-    near("unattributed", number(all, "/unattributed")?, 0.0)?;
+    ensure!(total >= f64::from(ROW_COUNT) * 5.0, "only {total} commands for {ROW_COUNT} INSERTs");
+    assert_near("unattributed", number(all, "/unattributed")?, 0.0)?;
     let parts: f64 = ["attributed", "other_processes", "unattributed", "tracer"]
         .iter()
         .map(|k| number(all, &format!("/{k}")).unwrap_or(f64::NAN))
         .sum();
-    near("the parts of all commands", parts, total)
+    assert_near("the parts of all commands", parts, total)
 }
 
 /// The recorder creates and removes files on the disk of the database, whose inodes are reused at once.
 fn archive_beside() -> Result<()> {
-    let (_apart, apart) = recorded("delete", "0")?;
+    let (_apart, apart) = record_mode("delete", "0")?;
     let disk = ext4()?;
     // ext4 keeps a directory's files together; those in the root directory it spreads.
     let directory = disk.path().join("folder");
     fs::create_dir(&directory)?;
-    let (database, rows) = (directory.join("t.db"), ROWS.to_string());
-    let command = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "delete", &rows, "0"];
+    let (database, rows) = (directory.join("t.db"), ROW_COUNT.to_string());
+    let command = ["python3", "-c", PYTHON_PROGRAM, &database.to_string_lossy(), "delete", &rows, "0"];
     let beside = show(&record(&directory, &[], &command)?)?;
-    let bytes = |summary: &Value| number(shape(summary, "INSERT")?, "/per_operation/device_bytes");
+    let bytes = |summary: &Value| number(shape_of(summary, "INSERT")?, "/per_operation/device_bytes");
     let ratio = bytes(&beside)? / bytes(&apart)?;
     // The database's pages are a quarter of them; the number of the journal's blocks may vary.
     ensure!((0.9..1.1).contains(&ratio), "{ratio} of the bytes that an INSERT has with the archive elsewhere");
@@ -297,11 +329,11 @@ fn archive_beside() -> Result<()> {
 }
 
 fn warm_scans_are_charged_no_commands() -> Result<()> {
-    let (_disk, summary) = recorded("delete", "5")?;
-    let select = shape(&summary, "SELECT * FROM T")?;
-    near("scans", number(select, "/count")?, 5.0)?;
-    near("requests of a warm scan", number(select, "/per_operation/requests")?, 0.0)?;
-    near("rows of all scans", number(select, "/rows")?, f64::from(ROWS) * 5.0)?;
+    let (_disk, summary) = record_mode("delete", "5")?;
+    let select = shape_of(&summary, "SELECT * FROM T")?;
+    assert_near("scans", number(select, "/count")?, 5.0)?;
+    assert_near("requests of a warm scan", number(select, "/per_operation/requests")?, 0.0)?;
+    assert_near("rows of all scans", number(select, "/rows")?, f64::from(ROW_COUNT) * 5.0)?;
     adds_up(select)
 }
 
@@ -310,7 +342,7 @@ fn cold_reads_are_charged() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let database = disk.path().join("t.db");
     let database = database.to_string_lossy();
-    run(Command::new("python3").args(["-c", PROGRAM, &database, "delete", "2000", "0"]))?;
+    run(Command::new("python3").args(["-c", PYTHON_PROGRAM, &database, "delete", "2000", "0"]))?;
     // Pages that are dirty now would be written back during the recording, rightly unattributed.
     run(Command::new("sync").arg("-f").arg(disk.path()))?;
     let device = disk.name().to_string();
@@ -319,9 +351,9 @@ fn cold_reads_are_charged() -> Result<()> {
          cat /sys/block/{device}/stat > {0}/after",
         directory.path().display()
     );
-    let archive = record(directory.path(), &[], &["sh", "-c", &script, PROGRAM])?;
+    let archive = record(directory.path(), &[], &["sh", "-c", &script, PYTHON_PROGRAM])?;
     let summary = show(&archive)?;
-    let select = shape(&summary, "SELECT * FROM T")?;
+    let select = shape_of(&summary, "SELECT * FROM T")?;
     let requests = number(select, "/per_operation/requests")?;
     ensure!(requests >= 1.0, "a cold scan read nothing from the disk");
     let bytes = number(select, "/per_operation/device_bytes")?;
@@ -330,16 +362,16 @@ fn cold_reads_are_charged() -> Result<()> {
     let (reads, hits) = (number(select, &format!("{class}/count"))?, number(select, &format!("{class}/cache_hits"))?);
     ensure!(hits < reads, "{hits} of {reads} cold reads are called page-cache hits");
     let (before, after) = (
-        stat(&fs::read_to_string(directory.path().join("before"))?)?,
-        stat(&fs::read_to_string(directory.path().join("after"))?)?,
+        parse_stat(&fs::read_to_string(directory.path().join("before"))?)?,
+        parse_stat(&fs::read_to_string(directory.path().join("after"))?)?,
     );
     let read = (after[1] - before[1]) * 512.0;
     ensure!(bytes <= read, "the SELECT is charged {bytes} bytes, of {read} that the disk read");
-    near("unattributed", number(&summary, &format!("/device_commands/by_disk/{device}/unattributed"))?, 0.0)
+    assert_near("unattributed", number(&summary, &format!("/device_commands/by_disk/{device}/unattributed"))?, 0.0)
 }
 
 /// Two programs: one writes without ever syncing, the other syncs, which in ext4's ordered mode may write both's pages.
-const TWO: &str = r#"
+const TWO_PROGRAMS: &str = r#"
 import os, sys, sqlite3
 directory, who = sys.argv[1], sys.argv[2]
 db = sqlite3.connect(os.path.join(directory, who + ".db"), isolation_level=None)
@@ -354,12 +386,12 @@ fn two_programs_are_distinguished() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let script =
         format!("python3 -c \"$0\" {0} lazy & python3 -c \"$0\" {0} eager; wait; sync -f {0}", disk.path().display());
-    let archive = record(directory.path(), &[], &["sh", "-c", &script, TWO])?;
+    let archive = record(directory.path(), &[], &["sh", "-c", &script, TWO_PROGRAMS])?;
     let summary = show(&archive)?;
-    let (lazy, eager) = (shape(&summary, "INSERT INTO LAZY")?, shape(&summary, "INSERT INTO EAGER")?);
-    near("fsyncs of the lazy one", number(lazy, "/per_operation/fsyncs")?, 0.0)?;
+    let (lazy, eager) = (shape_of(&summary, "INSERT INTO LAZY")?, shape_of(&summary, "INSERT INTO EAGER")?);
+    assert_near("fsyncs of the lazy one", number(lazy, "/per_operation/fsyncs")?, 0.0)?;
     ensure!(number(eager, "/per_operation/flushes")? > 0.0, "the eager one waited for no flush");
-    near("flushes charged to who never waited", number(lazy, "/per_operation/flushes")?, 0.0)?;
+    assert_near("flushes charged to who never waited", number(lazy, "/per_operation/flushes")?, 0.0)?;
     ensure!(
         number(lazy, "/per_operation/device_bytes")? > 0.0,
         "the lazy one's pages were written by somebody, yet it is charged nothing"
@@ -370,13 +402,13 @@ fn two_programs_are_distinguished() -> Result<()> {
 /// INSERTs on `disk`, every command of which must have its cause.
 fn all_charged_on(disk: &LoopDisk, directory: &Path, at: &Path) -> Result<Value> {
     let database = at.join("t.db");
-    let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "delete", "20", "0"];
+    let argv = ["python3", "-c", PYTHON_PROGRAM, &database.to_string_lossy(), "delete", "20", "0"];
     let summary = show(&record(directory, &[], &argv)?)?;
     let all = format!("/device_commands/by_disk/{}", disk.name());
     ensure!(number(&summary, &format!("{all}/total"))? >= 80.0, "too few commands: {:#}", summary["device_commands"]);
-    near("unattributed", number(&summary, &format!("{all}/unattributed"))?, 0.0)?;
+    assert_near("unattributed", number(&summary, &format!("{all}/unattributed"))?, 0.0)?;
     ensure!(
-        number(shape(&summary, "INSERT")?, "/per_operation/flushes")? > 3.0,
+        number(shape_of(&summary, "INSERT")?, "/per_operation/flushes")? > 3.0,
         "the flushes of 4 fsyncs are not charged"
     );
     Ok(summary)
@@ -409,13 +441,13 @@ fn loop_leads_below() -> Result<()> {
             unattributed = number(&summary, &format!("{all}/unattributed"))?;
         }
     }
-    near("unattributed below", unattributed, 0.0)?;
+    assert_near("unattributed below", unattributed, 0.0)?;
     ensure!(number(&summary, "/relations/remaps")? > 0.0, "no command leads to the disk below");
     Ok(())
 }
 
 /// An MBR with one Linux partition, from 1 MiB to the end.
-fn mbr(sectors: u32) -> Vec<u8> {
+fn make_mbr(sectors: u32) -> Vec<u8> {
     let mut bytes = vec![0; 512];
     bytes[446 + 4] = 0x83;
     bytes[446 + 8..446 + 12].copy_from_slice(&2048_u32.to_le_bytes());
@@ -424,17 +456,17 @@ fn mbr(sectors: u32) -> Vec<u8> {
     bytes
 }
 
-fn partition() -> Result<()> {
+fn partition_is_charged_to_its_disk() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let options = Options { losetup: vec!["--partscan".into()], ..Options::default() };
     let disk = LoopDisk::create(128 << 20, FileSystem::None, &Backing::Ram, &options)?;
-    fs::write(disk.device(), mbr(128 << 11))?;
+    fs::write(disk.device(), make_mbr(128 << 11))?;
     run(Command::new("partx").arg("--update").arg(disk.device()))?;
     let part = format!("{}p1", disk.device().display());
     run(Command::new("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", &part]))?;
     let at = directory.path().join("mnt");
     fs::create_dir(&at)?;
-    let _mounted = Kept::mount_device(Path::new(&part), &at)?;
+    let _mounted = UndoGuard::mount_device(Path::new(&part), &at)?;
     run(Command::new("sync").arg("-f").arg(&at))?;
     let summary = all_charged_on(&disk, directory.path(), &at)?;
     ensure!(
@@ -452,7 +484,7 @@ fn partition() -> Result<()> {
     Ok(())
 }
 
-fn xfs() -> Result<()> {
+fn xfs_writes_are_followed_to_device() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let disk = LoopDisk::create(400 << 20, FileSystem::Xfs, &Backing::Ram, &Options::default())?;
     // The writes of the log, as counted by the file system: each of these small checkpoints is one.
@@ -464,15 +496,15 @@ fn xfs() -> Result<()> {
     let before = log_writes()?;
     let summary = all_charged_on(&disk, directory.path(), disk.path())?;
     let written = log_writes()? - before;
-    let insert = number(shape(&summary, "INSERT")?, "/per_operation/journal_commits")? * 20.0;
-    let create = number(shape(&summary, "CREATE")?, "/per_operation/journal_commits")?;
+    let insert = number(shape_of(&summary, "INSERT")?, "/per_operation/journal_commits")? * 20.0;
+    let create = number(shape_of(&summary, "CREATE")?, "/per_operation/journal_commits")?;
     // Nobody waits for the checkpoint of the file system's own log worker, which runs every 30 s.
     let unwaited = (written - insert - create).round();
     ensure!((0.0..=1.0).contains(&unwaited), "statements waited for {insert} + {create} checkpoints of {written}");
     Ok(())
 }
 
-fn btrfs() -> Result<()> {
+fn btrfs_writes_are_followed_to_device() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let disk = LoopDisk::create(400 << 20, FileSystem::Btrfs, &Backing::Ram, &Options::default())?;
     let summary = all_charged_on(&disk, directory.path(), disk.path())?;
@@ -485,7 +517,7 @@ fn inserts_on(disks: &[&LoopDisk], mode: &str, rows: u32) -> Result<(Value, Vec<
     let directory = tempfile::tempdir()?;
     run(Command::new("sync").arg("-f").arg(disks[0].path()))?;
     let database = disks[0].path().join("t.db");
-    let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), mode, &rows.to_string(), "0"];
+    let argv = ["python3", "-c", PYTHON_PROGRAM, &database.to_string_lossy(), mode, &rows.to_string(), "0"];
     let flushes = || -> Result<Vec<f64>> {
         let count = |disk: &&LoopDisk| {
             let stat = fs::read_to_string(format!("/sys/block/{}/stat", disk.name()))?;
@@ -496,15 +528,15 @@ fn inserts_on(disks: &[&LoopDisk], mode: &str, rows: u32) -> Result<(Value, Vec<
     let before = flushes()?;
     let summary = show(&record(directory.path(), &[], &argv)?)?;
     let of_kernel = flushes()?.iter().zip(&before).map(|(after, before)| after - before).collect();
-    near("the reported loss", number(&summary, "/loss/unattributed_commands")?, 0.0)?;
+    assert_near("the reported loss", number(&summary, "/loss/unattributed_commands")?, 0.0)?;
     Ok((summary, of_kernel))
 }
 
 /// The flushes of the INSERTs are those that the kernel counted, but for a few of the table's creation.
 fn flushes_are_of_inserts(summary: &Value, of_kernel: f64, rows: u32) -> Result<()> {
-    let insert = shape(summary, "INSERT")?;
+    let insert = shape_of(summary, "INSERT")?;
     let charged = number(insert, "/count")? * number(insert, "/per_operation/flushes")?;
-    near("INSERTs", number(insert, "/count")?, rows.into())?;
+    assert_near("INSERTs", number(insert, "/count")?, rows.into())?;
     let told = || format!("{charged} of {of_kernel} flushes: {:#}", summary["device_commands"]);
     ensure!(
         charged >= 0.9 * of_kernel - 20.0 && charged <= of_kernel && charged >= 1.9 * f64::from(rows),
@@ -544,21 +576,21 @@ fn external_journal() -> Result<()> {
     Ok(())
 }
 
-fn mirrors() -> Result<()> {
+fn btrfs_mirrors_are_charged_alike() -> Result<()> {
     let second = LoopDisk::create(400 << 20, FileSystem::None, &Backing::Ram, &Options::default())?;
     let mkfs = ["-d", "raid1", "-m", "raid1", &second.device().to_string_lossy()].map(Into::into).to_vec();
     let first = LoopDisk::create(400 << 20, FileSystem::Btrfs, &Backing::Ram, &Options { mkfs, ..Options::default() })?;
     let (summary, _) = inserts_on(&[&first, &second], "wal", 40)?;
     for disk in [&first, &second] {
         let all = &summary["device_commands"]["by_disk"][disk.name()];
-        near("unattributed", number(all, "/unattributed")?, 0.0).with_context(|| format!("{all:#}"))?;
+        assert_near("unattributed", number(all, "/unattributed")?, 0.0).with_context(|| format!("{all:#}"))?;
         ensure!(number(all, "/total")? >= 100.0, "{all:#}");
     }
     Ok(())
 }
 
 /// Direct I/O, 100 writes of 4 KiB; argv: a disk or file, the memory that they are from, a file to be mapped.
-const DIRECT: &str = r#"
+const DIRECT_PROGRAM: &str = r#"
 import mmap, os, sys
 target, memory, file = sys.argv[1:]
 fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_DIRECT)
@@ -581,7 +613,7 @@ fn direct_io() -> Result<()> {
         for memory in ["private", "shared", "mapped"] {
             let directory = tempfile::tempdir()?;
             let file = other.path().join("mapped");
-            let argv = ["python3", "-c", DIRECT, &target.to_string_lossy(), memory, &file.to_string_lossy()];
+            let argv = ["python3", "-c", DIRECT_PROGRAM, &target.to_string_lossy(), memory, &file.to_string_lossy()];
             run(&mut Command::new("sync"))?;
             let summary = show(&record(directory.path(), &[], &argv)?)?;
             let all = &summary["device_commands"]["by_disk"][disk.name()];
@@ -601,11 +633,11 @@ fn account_holds(summary: &Value, disks: &[&LoopDisk]) -> Result<()> {
     let holding: BTreeMap<_, _> = by_disk.iter().filter(|(_, disk)| disk["role"] == "holds the files").collect();
     ensure!(disks.iter().all(|disk| holding.contains_key(&disk.name().to_owned())), "{:#}", summary["device_commands"]);
     let totals = holding.values().map(|disk| number(disk, "/total")).collect::<Result<Vec<_>>>()?;
-    near("the account's total", number(summary, "/device_commands/total")?, totals.iter().sum())
+    assert_near("the account's total", number(summary, "/device_commands/total")?, totals.iter().sum())
 }
 
 /// Records `tests/programs/ring.c` in these modes; 20 records are written.
-fn ring(modes: &[&str]) -> Result<(LoopDisk, Value)> {
+fn record_ring(modes: &[&str]) -> Result<(LoopDisk, Value)> {
     let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let (source, program) =
         (Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/ring.c"), directory.path().join("ring"));
@@ -622,8 +654,8 @@ fn ring(modes: &[&str]) -> Result<(LoopDisk, Value)> {
 /// Submitted by the caller or a worker, with vectors, registered files, without the page cache; the file opened through the ring.
 fn ring_requests(all: &[&[&str]]) -> Result<()> {
     for modes in all {
-        let (disk, summary) = ring(modes)?;
-        let insert = shape(&summary, "INSERT")?;
+        let (disk, summary) = record_ring(modes)?;
+        let insert = shape_of(&summary, "INSERT")?;
         let context = || format!("{modes:?}: {insert:#}\n{:#}", summary["device_commands"]);
         let (files, path) = (summary["files"].as_array().context("files[]")?, disk.path().join("f"));
         ensure!(
@@ -631,34 +663,35 @@ fn ring_requests(all: &[&[&str]]) -> Result<()> {
             "{modes:?}: the file has no name: {files:?}"
         );
         let of = |what: &str| number(insert, &format!("/per_operation/{what}"));
-        near("operations", number(insert, "/count")?, 20.0).with_context(context)?;
-        near("fsyncs", of("fsyncs")?, 1.0).with_context(context)?;
-        near("writes", of("filesystem_writes/other/count")?, 1.0).with_context(context)?;
-        near("bytes", of("filesystem_writes/other/bytes")?, 4096.0).with_context(context)?;
+        assert_near("operations", number(insert, "/count")?, 20.0).with_context(context)?;
+        assert_near("fsyncs", of("fsyncs")?, 1.0).with_context(context)?;
+        assert_near("writes", of("filesystem_writes/other/count")?, 1.0).with_context(context)?;
+        assert_near("bytes", of("filesystem_writes/other/bytes")?, 4096.0).with_context(context)?;
         // One before the commit record, one after; the first operation may in addition read the disk's block maps.
-        near("flushes", of("flushes")?, 2.0).with_context(context)?;
+        assert_near("flushes", of("flushes")?, 2.0).with_context(context)?;
         ensure!(of("requests")? >= 2.5 && of("device_bytes")? >= 4096.0, "{}", context());
         let unattributed = format!("/device_commands/by_disk/{}/unattributed", disk.name());
-        near("unattributed", number(&summary, &unattributed)?, 0.0).with_context(context)?;
-        near("links by guess", number(&summary, "/links/guess")?, 0.0).with_context(context)?;
+        assert_near("unattributed", number(&summary, &unattributed)?, 0.0).with_context(context)?;
+        assert_near("links by guess", number(&summary, "/links/guess")?, 0.0).with_context(context)?;
         adds_up(insert).with_context(context)?;
         if modes.contains(&"read") {
-            let lookup = shape(&summary, "LOOKUP")?;
-            near("cold reads", number(lookup, "/per_operation/requests")?, 1.0)?;
-            near("bytes of cold reads", number(lookup, "/per_operation/device_bytes")?, 4096.0)?;
+            let lookup = shape_of(&summary, "LOOKUP")?;
+            assert_near("cold reads", number(lookup, "/per_operation/requests")?, 1.0)?;
+            assert_near("bytes of cold reads", number(lookup, "/per_operation/device_bytes")?, 4096.0)?;
         }
     }
     Ok(())
 }
 
 fn polled_ring() -> Result<()> {
-    let (disk, summary) = ring(&["polled"])?;
+    let (disk, summary) = record_ring(&["polled"])?;
     let context = || format!("{summary:#}");
     let by = |what: &str| number(&summary, &format!("/device_commands/by_disk/{}/{what}", disk.name()));
-    near("unattributed", by("unattributed")?, 0.0).with_context(context)?;
+    assert_near("unattributed", by("unattributed")?, 0.0).with_context(context)?;
     // One operation runs at a time, so it is guessed as the cause; none of its calls is recorded.
-    near("flushes", number(shape(&summary, "INSERT")?, "/per_operation/flushes")?, 2.0).with_context(context)?;
-    near("calls", number(shape(&summary, "INSERT")?, "/per_operation/fsyncs")?, 0.0).with_context(context)?;
+    assert_near("flushes", number(shape_of(&summary, "INSERT")?, "/per_operation/flushes")?, 2.0)
+        .with_context(context)?;
+    assert_near("calls", number(shape_of(&summary, "INSERT")?, "/per_operation/fsyncs")?, 0.0).with_context(context)?;
     ensure!(number(&summary, "/links/guess")? >= 20.0, "a guess is not called one: {}", context());
     Ok(())
 }
@@ -672,18 +705,18 @@ fn namespaced_marks() -> Result<()> {
     let summary = show(&record(directory.path(), &[], &argv)?)?;
     // The program is found when it is mapped, so the first statements may run unseen (docs/reference/limits.md); each seen one has a
     // mark around it, which then is not an operation of its own.
-    let seen = number(shape(&summary, "INSERT")?, "/count")?;
+    let seen = number(shape_of(&summary, "INSERT")?, "/count")?;
     ensure!(seen >= 500.0, "only {seen} INSERTs were seen");
     let all = summary["operations"].as_array().context("operations[]")?;
     let is_insert = |o: &&Value| o["kind"] == "mark" && o["statement"].as_str().is_some_and(|s| s == "INSERT");
     let alone: f64 = all.iter().filter(is_insert).filter_map(|o| o["count"].as_f64()).sum();
-    near("INSERTs, and marks without one", seen + alone, 3000.0)
+    assert_near("INSERTs, and marks without one", seen + alone, 3000.0)
 }
 
 /// Two writers of 500,000 single bytes each, on as many CPUs, each call a record: returns how many of their calls are missing in the
 /// recording, and how many events it counts as lost.
 fn two_writers(writer: &str) -> Result<(f64, f64)> {
-    const EACH: u32 = 500_000;
+    const WRITES_PER_WRITER: u32 = 500_000;
     let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let at = disk.path().display();
     let script = format!("for i in 1 2; do {writer} {at}/$i & done; wait");
@@ -691,7 +724,7 @@ fn two_writers(writer: &str) -> Result<(f64, f64)> {
     let lost = records_lost(&show(&archive)?)?;
     let text = String::from_utf8(run(Command::new(fathom()).args(["export", "--events"]).arg(archive))?.stdout)?;
     let calls = text.lines().filter(|l| l.contains(" syscall ") && l.contains(" bytes=1 result=1 ")).count();
-    Ok((f64::from(2 * EACH) - calls as f64, lost))
+    Ok((f64::from(2 * WRITES_PER_WRITER) - calls as f64, lost))
 }
 
 /// At 400,000 calls a second, a third more than is guaranteed. The guarantee assumes that the recorder gets a CPU: if three runs in a row
@@ -724,7 +757,7 @@ fn losses_are_reported() -> Result<()> {
 fn perfetto_agrees() -> Result<()> {
     let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let database = disk.path().join("t.db");
-    let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "delete", &ROWS.to_string(), "3"];
+    let argv = ["python3", "-c", PYTHON_PROGRAM, &database.to_string_lossy(), "delete", &ROW_COUNT.to_string(), "3"];
     let archive = record(directory.path(), &[], &argv)?;
     let (trace, tables) = (directory.path().join("t.pftrace"), directory.path().join("csv"));
     let messages =
@@ -759,7 +792,7 @@ fn perfetto_agrees() -> Result<()> {
     Ok(())
 }
 
-const BOTH: &str = r#"
+const BOTH_PROGRAMS: &str = r#"
 import sqlite3, sys
 for path in sys.argv[1:]:
     db = sqlite3.connect(path, isolation_level=None)
@@ -772,16 +805,16 @@ for path in sys.argv[1:]:
 fn two_disks() -> Result<()> {
     let (one, two, directory) = (ext4()?, ext4()?, tempfile::tempdir()?);
     let paths = [one.path().join("a.db"), two.path().join("b.db")];
-    let argv = ["python3", "-c", BOTH, &paths[0].to_string_lossy(), &paths[1].to_string_lossy()];
+    let argv = ["python3", "-c", BOTH_PROGRAMS, &paths[0].to_string_lossy(), &paths[1].to_string_lossy()];
     let summary = show(&record(directory.path(), &[], &argv)?)?;
     for (verb, disk) in [("INSERT INTO T1", &one), ("INSERT INTO T2", &two)] {
-        let flushes = number(shape(&summary, verb)?, "/per_operation/flushes")?;
+        let flushes = number(shape_of(&summary, verb)?, "/per_operation/flushes")?;
         ensure!(flushes > 3.0, "{verb} on {} shows {flushes} flushes", disk.name());
     }
     account_holds(&summary, &[&one, &two])
 }
 
-const BETWEEN: &str = r#"
+const BETWEEN_PROGRAM: &str = r#"
 import os, sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
 db.execute("CREATE TABLE r (i INTEGER)")
@@ -799,11 +832,12 @@ os._exit(0)
 fn work_between_rows() -> Result<()> {
     let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let database = disk.path().join("t.db");
-    let summary = show(&record(directory.path(), &[], &["python3", "-c", BETWEEN, &database.to_string_lossy()])?)?;
-    let select = shape(&summary, "SELECT I FROM R")?;
-    near("rows", number(select, "/rows")?, 4.0)?;
-    near("fsyncs of the SELECT", number(select, "/per_operation/fsyncs")?, 0.0)?;
-    near("INSERTs between the rows", number(shape(&summary, "INSERT INTO W")?, "/count")?, 4.0)?;
+    let summary =
+        show(&record(directory.path(), &[], &["python3", "-c", BETWEEN_PROGRAM, &database.to_string_lossy()])?)?;
+    let select = shape_of(&summary, "SELECT I FROM R")?;
+    assert_near("rows", number(select, "/rows")?, 4.0)?;
+    assert_near("fsyncs of the SELECT", number(select, "/per_operation/fsyncs")?, 0.0)?;
+    assert_near("INSERTs between the rows", number(shape_of(&summary, "INSERT INTO W")?, "/count")?, 4.0)?;
     adds_up(select)?;
     // Nothing is charged twice: the sum over the statements equals the total charged to operations.
     let all = summary["operations"].as_array().context("operations[]")?;
@@ -812,5 +846,5 @@ fn work_between_rows() -> Result<()> {
         let of = |what: &str| number(operation, &format!("/per_operation/{what}"));
         sum += number(operation, "/count")? * (of("requests")? + of("discards")? + of("flushes")?);
     }
-    near("commands of all operations", sum, number(&summary, "/device_commands/by_operations")?)
+    assert_near("commands of all operations", sum, number(&summary, "/device_commands/by_operations")?)
 }

@@ -18,9 +18,10 @@ mod started;
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{
-    Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, rows, run, shape, show, until,
+    Case, assert_near, ext4, fathom, installed, number, record, records_lost, root, rows, run, run_suite, shape_of,
+    show, wait_until,
 };
-use linked::{LINKED, link};
+use linked::{LINK_METHODS, link_program};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,15 +29,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 fn main() -> ExitCode {
-    let with = |program: &str| root().and_then(|()| x86()).and_then(|()| installed(program));
+    let with = |program: &str| root().and_then(|()| check_x86()).and_then(|()| installed(program));
     let header = || {
         Path::new("/usr/include/sqlite3.h").exists().then_some(()).ok_or("libsqlite3-dev is not installed".to_string())
     };
     let cases: Vec<Case> = vec![
         ("inside_probes_match_uprobes_for_python", with("python3"), || python("wal")),
         ("long::inside_probes_match_uprobes_in_delete_mode", with("python3"), || python("delete")),
-        ("inside_probes_match_uprobes_for_sqlite3_shell", with("sqlite3"), shell),
-        ("inside_probes_match_uprobes_for_16_threads", with("cc").and_then(|()| header()), threads),
+        (
+            "inside_probes_match_uprobes_for_sqlite3_shell",
+            with("sqlite3"),
+            inside_probes_match_uprobes_for_sqlite3_shell,
+        ),
+        (
+            "inside_probes_match_uprobes_for_16_threads",
+            with("cc").and_then(|()| header()),
+            inside_probes_match_uprobes_for_16_threads,
+        ),
         ("statements_are_counted_despite_exceptions_and_longjmp", with("c++").and_then(|()| header()), || {
             ends::exits(1)
         }),
@@ -44,67 +53,125 @@ fn main() -> ExitCode {
             ends::exits(5)
         }),
         ("named_functions_are_counted_however_they_end", with("c++"), ends::named_functions),
-        ("chaos_ends_as_without_fathom", with("cc").and_then(|()| header()), ends::chaos),
+        ("chaos_ends_as_without_fathom", with("cc").and_then(|()| header()), ends::chaos_ends_as_without_fathom),
         ("long::chaos_ends_as_without_fathom", with("cc").and_then(|()| header()), ends::long_chaos),
         ("children_ending_at_random_are_counted_either_way", with("cc").and_then(|()| header()), || ends::endings("7")),
         ("long::children_ending_at_other_times_are_counted", with("cc").and_then(|()| header()), || ends::endings("8")),
-        ("child_without_preload_is_probed_by_uprobes", with("sqlite3").and_then(|()| installed("busybox")), scrubbed),
-        ("sanitized_programs_end_as_without_fathom", with("cc").and_then(|()| archive()), foreign::sanitizers),
-        ("programs_started_by_tools_end_as_without_fathom", with("sqlite3"), foreign::starters),
-        ("functions_of_reopened_libraries_are_counted", with("cc"), foreign::reopened),
-        ("program_does_not_see_object_in_its_environment", with("python3"), environment),
-        ("static_program_matches_uprobes", with("cc").and_then(|()| archive()), || linked::programs(&LINKED[1..2])),
-        ("long::programs_linked_otherwise_match_uprobes", with("cc").and_then(|()| archive()), || {
-            linked::programs(&[LINKED[0], LINKED[2]])
+        (
+            "child_without_preload_is_probed_by_uprobes",
+            with("sqlite3").and_then(|()| installed("busybox")),
+            child_without_preload_is_probed_by_uprobes,
+        ),
+        (
+            "sanitized_programs_end_as_without_fathom",
+            with("cc").and_then(|()| check_static_sqlite()),
+            foreign::sanitized_programs_end_as_without_fathom,
+        ),
+        (
+            "programs_started_by_tools_end_as_without_fathom",
+            with("sqlite3"),
+            foreign::programs_started_by_tools_end_as_without_fathom,
+        ),
+        (
+            "functions_of_reopened_libraries_are_counted",
+            with("cc"),
+            foreign::functions_of_reopened_libraries_are_counted,
+        ),
+        (
+            "program_does_not_see_object_in_its_environment",
+            with("python3"),
+            program_does_not_see_object_in_its_environment,
+        ),
+        ("static_program_matches_uprobes", with("cc").and_then(|()| check_static_sqlite()), || {
+            linked::programs(&LINK_METHODS[1..2])
         }),
-        ("started_programs_are_probed_before_first_statement", with("python3").and_then(|()| archive()), || {
-            started::each_way(1)
+        ("long::programs_linked_otherwise_match_uprobes", with("cc").and_then(|()| check_static_sqlite()), || {
+            linked::programs(&[LINK_METHODS[0], LINK_METHODS[2]])
         }),
-        ("long::started_programs_are_probed_each_time", with("python3").and_then(|()| archive()), || {
+        (
+            "started_programs_are_probed_before_first_statement",
+            with("python3").and_then(|()| check_static_sqlite()),
+            || started::each_way(1),
+        ),
+        ("long::started_programs_are_probed_each_time", with("python3").and_then(|()| check_static_sqlite()), || {
             started::each_way(15)
         }),
         (
             "programs_of_static_shell_are_probed_inside",
-            with("busybox").and_then(|()| archive()),
+            with("busybox").and_then(|()| check_static_sqlite()),
             started::of_static_shell,
         ),
-        ("library_unknown_before_is_probed_when_loaded", with("python3").and_then(|()| archive()), started::loaded),
+        (
+            "library_unknown_before_is_probed_when_loaded",
+            with("python3").and_then(|()| check_static_sqlite()),
+            started::library_unknown_before_is_probed_when_loaded,
+        ),
         (
             "program_that_cannot_be_executed_fails_as_without_fathom",
-            with("python3").and_then(|()| archive()),
+            with("python3").and_then(|()| check_static_sqlite()),
             started::not_executed,
         ),
         ("static_musl_program_matches_uprobes", with("cc"), linked::to_musl),
-        ("children_of_static_program_are_counted_either_way", with("cc").and_then(|()| archive()), || {
-            linked::endings(&LINKED[1..2])
+        ("children_of_static_program_are_counted_either_way", with("cc").and_then(|()| check_static_sqlite()), || {
+            linked::endings(&LINK_METHODS[1..2])
         }),
-        ("long::children_of_static_pie_are_counted_either_way", with("cc").and_then(|()| archive()), || {
-            linked::endings(&LINKED[2..])
-        }),
-        ("filtered_and_reloading_programs_survive", with("cc").and_then(|()| archive()), safety),
+        (
+            "long::children_of_static_pie_are_counted_either_way",
+            with("cc").and_then(|()| check_static_sqlite()),
+            || linked::endings(&LINK_METHODS[2..]),
+        ),
+        (
+            "filtered_and_reloading_programs_survive",
+            with("cc").and_then(|()| check_static_sqlite()),
+            filtered_and_reloading_programs_survive,
+        ),
         ("program_in_other_root_is_probed_by_uprobes", with("cc").and_then(|()| header()), other_root),
-        ("jumps_are_gone_after_recording", with("python3"), undone),
-        ("killed_recorder_does_not_disturb_program", with("python3"), killed),
+        ("jumps_are_gone_after_recording", with("python3"), jumps_are_gone_after_recording),
+        ("killed_recorder_does_not_disturb_program", with("python3"), killed_recorder_does_not_disturb_program),
         ("omitted_probe_is_reported", with("sqlite3"), left_out),
-        ("unprobed_programs_say_why", with("sqlite3"), reasons),
+        ("unprobed_programs_say_why", with("sqlite3"), unprobed_programs_say_why),
         ("calls_of_the_object_are_left_out_and_its_cost_is_reported", with("python3"), own_part),
-        ("running_python_matches_uprobes", with("python3"), running::python),
-        ("running_sqlite3_shell_matches_uprobes", with("sqlite3"), running::shell),
-        ("running_program_that_reopens_sqlite_matches_uprobes", with("python3"), running::reopening),
-        ("running_threads_match_uprobes", with("cc").and_then(|()| header()), running::threads),
+        ("running_python_matches_uprobes", with("python3"), running::running_python_matches_uprobes),
+        ("running_sqlite3_shell_matches_uprobes", with("sqlite3"), running::running_sqlite3_shell_matches_uprobes),
+        (
+            "running_program_that_reopens_sqlite_matches_uprobes",
+            with("python3"),
+            running::running_program_that_reopens_sqlite_matches_uprobes,
+        ),
+        ("running_threads_match_uprobes", with("cc").and_then(|()| header()), running::running_threads_match_uprobes),
         ("busy_process_is_attached_to_and_left", with("cc").and_then(|()| header()), || running::busy(3, "1")),
         ("long::busy_process_is_attached_to_many_times", with("cc").and_then(|()| header()), || running::busy(40, "4")),
-        ("running_process_leaves_statements_by_exceptions", with("c++").and_then(|()| header()), running::exits),
+        (
+            "running_process_leaves_statements_by_exceptions",
+            with("c++").and_then(|()| header()),
+            running::running_process_leaves_statements_by_exceptions,
+        ),
         ("recorder_killed_while_attaching_harms_nobody", with("cc").and_then(|()| header()), || {
             running::killed(6, "1")
         }),
         ("long::recorder_killed_many_times_harms_nobody", with("cc").and_then(|()| header()), || {
             running::killed(120, "4")
         }),
-        ("running_programs_left_to_uprobes_say_why", with("python3").and_then(|()| archive()), running::reasons),
-        ("running_process_is_recorded_among_others", with("python3").and_then(|()| header()), running::others),
-        ("functions_of_running_process_match_uprobes", with("c++"), running_named::functions),
-        ("functions_left_otherwise_are_counted_in_running_process", with("c++"), running_named::left),
+        (
+            "running_programs_left_to_uprobes_say_why",
+            with("python3").and_then(|()| check_static_sqlite()),
+            running::running_programs_left_to_uprobes_say_why,
+        ),
+        (
+            "running_process_is_recorded_among_others",
+            with("python3").and_then(|()| header()),
+            running::running_process_is_recorded_among_others,
+        ),
+        (
+            "functions_of_running_process_match_uprobes",
+            with("c++"),
+            running_named::functions_of_running_process_match_uprobes,
+        ),
+        (
+            "functions_left_otherwise_are_counted_in_running_process",
+            with("c++"),
+            running_named::functions_left_otherwise_are_counted_in_running_process,
+        ),
         ("calls_under_way_end_well_without_object", with("c++"), running_named::under_way),
         ("functions_of_busy_process_are_counted_each_time", with("c++"), || running_named::busy(4)),
         ("long::functions_of_busy_process_are_counted_many_times", with("c++"), || running_named::busy(60)),
@@ -112,26 +179,38 @@ fn main() -> ExitCode {
         ("long::forking_process_with_timer_is_attached_to_many_times", with("cc").and_then(|()| header()), || {
             running_named::forking(40)
         }),
-        ("functions_left_to_uprobes_say_why", with("c++"), running_named::reasons),
-        ("filter_installed_meanwhile_does_not_kill", with("python3"), running_named::filtered),
-        ("long::php_matches_uprobes", with("php").and_then(|()| php_has_sqlite()), known::php),
-        ("long::svn_matches_uprobes", with("svn"), known::svn),
-        ("long::go_program_matches_uprobes", root().and_then(|()| built(known::GO)), known::go),
-        ("long::jvm_matches_uprobes", with("javac").and_then(|()| built(known::DRIVER)), known::jvm),
+        ("functions_left_to_uprobes_say_why", with("c++"), running_named::functions_left_to_uprobes_say_why),
+        (
+            "filter_installed_meanwhile_does_not_kill",
+            with("python3"),
+            running_named::filter_installed_meanwhile_does_not_kill,
+        ),
+        ("long::php_matches_uprobes", with("php").and_then(|()| php_has_sqlite()), known::php_matches_uprobes),
+        ("long::svn_matches_uprobes", with("svn"), known::svn_matches_uprobes),
+        (
+            "long::go_program_matches_uprobes",
+            root().and_then(|()| check_built(known::GO_PROGRAM_PATH)),
+            known::go_program_matches_uprobes,
+        ),
+        (
+            "long::jvm_matches_uprobes",
+            with("javac").and_then(|()| check_built(known::JDBC_JAR_PATH)),
+            known::jvm_matches_uprobes,
+        ),
         ("long::musl_program_in_chroot_matches_uprobes", with("chroot"), known::musl_in_chroot),
-        ("long::browser_matches_its_own_log", with("firefox-esr"), known::browser),
+        ("long::browser_matches_its_own_log", with("firefox-esr"), known::browser_matches_its_own_log),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// SQLite linked statically into programs.
-fn archive() -> Result<(), String> {
+fn check_static_sqlite() -> Result<(), String> {
     let there = Path::new("/usr/lib/x86_64-linux-gnu/libsqlite3.a").exists();
     there.then_some(()).ok_or_else(|| "libsqlite3-dev is not installed".into())
 }
 
 /// A program that set-up builds or fetches, if it can.
-fn built(path: &str) -> Result<(), String> {
+fn check_built(path: &str) -> Result<(), String> {
     Path::new(path).exists().then_some(()).ok_or_else(|| format!("set-up could not bring {path}"))
 }
 
@@ -141,13 +220,13 @@ fn php_has_sqlite() -> Result<(), String> {
     (has("sqlite3") && has("pdo_sqlite")).then_some(()).ok_or_else(|| "php-sqlite3 is not installed".into())
 }
 
-fn x86() -> Result<(), String> {
+fn check_x86() -> Result<(), String> {
     cfg!(target_arch = "x86_64").then_some(()).ok_or_else(|| "the object is for x86-64".into())
 }
 
 /// The facts on which two recordings must agree: for each statement its count, results, rows, calls and writes. A read is an
 /// operation only if it waited for the device, so only the first of two runs may have it.
-fn facts(summary: &Value) -> Result<BTreeMap<String, Value>> {
+fn statement_facts(summary: &Value) -> Result<BTreeMap<String, Value>> {
     let all = summary["operations"].as_array().context("operations[]")?;
     let fact = |o: &Value| {
         let writes = o["per_operation"]["filesystem_writes"].as_object().cloned().unwrap_or_default();
@@ -194,7 +273,7 @@ fn own_links(archive: &Path) -> Result<BTreeMap<[String; 6], usize>> {
 }
 
 /// How many calls were recorded, by name: in operations and outside. A call without a record of its own is known only if it waited.
-fn calls(archive: &Path) -> Result<BTreeMap<String, usize>> {
+fn call_counts(archive: &Path) -> Result<BTreeMap<String, usize>> {
     let mut counts = BTreeMap::new();
     let recorded = |span: &BTreeMap<String, String>| span["layer"] == "Syscall" && span["kind"] != "system call";
     for mut span in rows(archive, "spans")?.into_iter().filter(recorded) {
@@ -230,7 +309,7 @@ fn same_operations_after(before: impl Fn() -> Result<()>, argv: &[&str], least: 
 /// `least`.
 fn same_statements(both: &[Value], least: usize) -> Result<()> {
     let [inside, uprobe] = both else { bail!("{} recordings", both.len()) };
-    let (inside, uprobe) = (facts(inside)?, facts(uprobe)?);
+    let (inside, uprobe) = (statement_facts(inside)?, statement_facts(uprobe)?);
     ensure!(inside.len() >= least, "only {} statements: {:?}", inside.len(), inside.keys());
     for statement in inside.keys().chain(uprobe.keys()) {
         let (ours, theirs) = (inside.get(statement), uprobe.get(statement));
@@ -239,7 +318,7 @@ fn same_statements(both: &[Value], least: usize) -> Result<()> {
     Ok(())
 }
 
-const PYTHON: &str = r#"
+const PYTHON_PROGRAM: &str = r#"
 import os, sqlite3, sys
 for end in ("", "-wal", "-shm", "-journal"):
     if os.path.exists(sys.argv[1] + end): os.remove(sys.argv[1] + end)
@@ -261,15 +340,15 @@ assert db.execute("select f(1)").fetchone() == (60,)
 fn python(mode: &str) -> Result<()> {
     let disk = ext4()?;
     let database = disk.path().join("t.db");
-    let summary = same_operations(&["python3", "-c", PYTHON, &database.to_string_lossy(), mode], 9)?;
-    let inserts = shape(&summary, "INSERT INTO T (B)")?;
-    near("INSERTs", number(inserts, "/count")?, 60.0)?;
-    near("updates between rows", number(shape(&summary, "UPDATE")?, "/count")?, 19.0)?;
+    let summary = same_operations(&["python3", "-c", PYTHON_PROGRAM, &database.to_string_lossy(), mode], 9)?;
+    let inserts = shape_of(&summary, "INSERT INTO T (B)")?;
+    assert_near("INSERTs", number(inserts, "/count")?, 60.0)?;
+    assert_near("updates between rows", number(shape_of(&summary, "UPDATE")?, "/count")?, 19.0)?;
     ensure!(number(inserts, "/per_operation/flushes")? > 0.0, "no flush is charged to an INSERT: {inserts}");
     hooked_by_name(&summary, "libsqlite3.so", "1 process")
 }
 
-fn shell() -> Result<()> {
+fn inside_probes_match_uprobes_for_sqlite3_shell() -> Result<()> {
     let disk = ext4()?;
     let database = disk.path().join("t.db");
     let sql = "create table t(a, b); insert into t values (1, 2); begin; insert into t select a + 1, b from t; commit; \
@@ -278,8 +357,8 @@ fn shell() -> Result<()> {
     let script =
         format!("rm -f {0}; sqlite3 {0} '{sql}'; echo 'select max(a) from t;' | sqlite3 {0}", database.display());
     let summary = same_operations(&["sh", "-c", &script], 8)?;
-    let rows = number(shape(&summary, "SELECT MAX")?, "/rows")?;
-    near("rows", rows, 1.0)?;
+    let rows = number(shape_of(&summary, "SELECT MAX")?, "/rows")?;
+    assert_near("rows", rows, 1.0)?;
     hooked_by_name(&summary, "libsqlite3.so", "2 processes")
 }
 
@@ -290,15 +369,15 @@ fn own_part() -> Result<()> {
     let mut both = Vec::new();
     for way in ["inside", "uprobe"] {
         let database = disk.path().join(way);
-        let argv = ["python3", "-c", PYTHON, &database.to_string_lossy(), "wal"];
+        let argv = ["python3", "-c", PYTHON_PROGRAM, &database.to_string_lossy(), "wal"];
         let archive = record(directory.path(), &["--probes", way, "--keep-sql"], &argv)?;
         let summary = show(&archive)?;
-        both.push(calls(&archive)?);
+        both.push(call_counts(&archive)?);
         let price = |what: &str| summary["environment"][format!("tracer.price.{what}")]["value"].as_str();
         let price = |what: &str| price(what).and_then(|ns| ns.parse::<f64>().ok());
         ensure!(price("step").is_some_and(|ns| ns > 0.0), "{way}: {}", summary["environment"]["tracer.price.step"]);
         ensure!(price("statement").is_some() == (way == "inside"), "{way}: {:?}", price("statement"));
-        let insert = shape(&summary, "INSERT INTO T (B)")?;
+        let insert = shape_of(&summary, "INSERT INTO T (B)")?;
         let [own, latency] = ["/tracer/ns", "/latency_ns/sum"].map(|path| number(insert, path));
         let (own, latency) = (own?, latency?);
         let all: f64 = price("step").unwrap_or_default() + price("statement").unwrap_or_default();
@@ -323,7 +402,7 @@ fn compile(compiler: &str, source: &str, directory: &Path) -> Result<PathBuf> {
 }
 
 /// Checks that the coverage names a library as probed inside, in any process.
-fn hooked(summary: &Value, library: &Path) -> Result<()> {
+fn assert_hooked(summary: &Value, library: &Path) -> Result<()> {
     hooked_in(summary, library, "process")
 }
 
@@ -349,13 +428,13 @@ fn hooked_by_name(summary: &Value, part: &str, processes: &str) -> Result<()> {
     Ok(())
 }
 
-fn safety() -> Result<()> {
+fn filtered_and_reloading_programs_survive() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let shared = directory.path().join("shared");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/sqlite_safety.c");
     run(Command::new("cc").arg("-O1").arg(source).arg("-o").arg(&shared).arg("-ldl"))?;
     let linked = directory.path().join("linked");
-    link("sqlite_safety.c", LINKED[1].1, &linked)?;
+    link_program("sqlite_safety.c", LINK_METHODS[1].1, &linked)?;
     for (program, what, statement, count) in [
         (&shared, "filter", "INSERT", 20_000.0),
         (&linked, "filter", "INSERT", 20_000.0),
@@ -365,7 +444,7 @@ fn safety() -> Result<()> {
         let archive =
             record(directory.path(), &["--probes", "inside", "--keep-sql"], &[&program.to_string_lossy(), what])?;
         let summary = show(&archive)?;
-        near(&format!("{what}: {statement}"), number(shape(&summary, statement)?, "/count")?, count)?;
+        assert_near(&format!("{what}: {statement}"), number(shape_of(&summary, statement)?, "/count")?, count)?;
         let way = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
         ensure!(way == "inside", "{what}: {way}");
     }
@@ -392,11 +471,11 @@ fn other_root() -> Result<()> {
     let output = run(command.args(["--", "chroot", &root, &program, "40"]))?;
     ensure!(output.stderr.is_empty(), "the loader complains: {}", output.stderr.escape_ascii());
     let summary = show(&archive)?;
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)
+    assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)
 }
 
 /// All ways in which a program can inspect its environment.
-const ENVIRONMENT: &str = "
+const ENVIRONMENT_PROGRAM: &str = "
 env; printenv LD_PRELOAD; tr '\\0' '\\n' < /proc/self/environ
 env -i sh -c env
 sh -c 'python3 -c \"import os, subprocess; print(os.environ); subprocess.run([\\\"env\\\"], env={})\"'
@@ -405,10 +484,10 @@ LD_PRELOAD=libm.so.6 sqlite3 :memory: 'select 1'; env -i sqlite3 :memory: 'selec
 python3 -c 'import os; os.posix_spawn(\"/bin/sh\", [\"sh\", \"-c\", \"sqlite3 :memory: \\\"select 1\\\"\"], os.environ); os.wait()'
 ";
 
-fn environment() -> Result<()> {
+fn program_does_not_see_object_in_its_environment() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let script = directory.path().join("script");
-    fs::write(&script, ENVIRONMENT)?;
+    fs::write(&script, ENVIRONMENT_PROGRAM)?;
     let archive = directory.path().join("e.fathom");
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "--probes", "inside", "-o"]).arg(&archive).arg("--").arg("sh").arg(&script);
@@ -417,7 +496,7 @@ fn environment() -> Result<()> {
     ensure!(printed.contains("theirs libm.so.6"), "{printed}");
     let summary = show(&archive)?;
     // Each of them got the object again.
-    near("SELECTs", number(shape(&summary, "SELECT")?, "/count")?, 3.0)?;
+    assert_near("SELECTs", number(shape_of(&summary, "SELECT")?, "/count")?, 3.0)?;
     let rows = summary["coverage"].as_array().context("coverage[]")?;
     let says = |what: &str| rows.iter().any(|row| row["how"].as_str().is_some_and(|how| how.contains(what)));
     ensure!(says("3 processes, by jumps in sqlite3_step"), "{rows:#?}");
@@ -425,7 +504,7 @@ fn environment() -> Result<()> {
 }
 
 /// Runs until its end is requested, and prints the address of its SQLite.
-const OUTLIVES: &str = r#"
+const OUTLIVING_PROGRAM: &str = r#"
 import sqlite3, sys, os, time
 db = sqlite3.connect(":memory:", isolation_level=None)
 where = next(line for line in open("/proc/self/maps") if "libsqlite3" in line)
@@ -436,12 +515,12 @@ while not os.path.exists(sys.argv[2]):
     time.sleep(0.001)
 "#;
 
-fn undone() -> Result<()> {
+fn jumps_are_gone_after_recording() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (ready, go) = (directory.path().join("ready"), directory.path().join("go"));
     // The recording ends with its command, which leaves the other process behind.
     let script = format!(
-        "python3 -c '{OUTLIVES}' {} {} > /dev/null 2>&1 & while ! test -e {0}; do :; done",
+        "python3 -c '{OUTLIVING_PROGRAM}' {} {} > /dev/null 2>&1 & while ! test -e {0}; do :; done",
         ready.display(),
         go.display()
     );
@@ -461,14 +540,14 @@ fn undone() -> Result<()> {
     };
     for name in ["sqlite3_step", "sqlite3_reset", "sqlite3_prepare_v2"] {
         let at = place(name).with_context(|| name.to_string())?;
-        until(&format!("{name} to be as in its file"), || {
+        wait_until(&format!("{name} to be as in its file"), || {
             let mut code = [0; 16];
             std::os::unix::fs::FileExt::read_exact_at(&memory, &mut code, start + at)?;
             Ok(code == whole[at as usize..at as usize + 16])
         })?;
     }
     fs::write(&go, "")?;
-    until("the program to end", || Ok(!Path::new(&format!("/proc/{pid}")).exists()))?;
+    wait_until("the program to end", || Ok(!Path::new(&format!("/proc/{pid}")).exists()))?;
     ensure!(
         summary["environment"]["sqlite.probes"]["value"] == "inside",
         "{}",
@@ -477,13 +556,13 @@ fn undone() -> Result<()> {
     Ok(())
 }
 
-fn threads() -> Result<()> {
+fn inside_probes_match_uprobes_for_16_threads() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let program = compile("cc", "sqlite_threads.c", directory.path())?;
     let summary = same_operations(&[&program.to_string_lossy(), "40"], 5)?;
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)?;
+    assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)?;
     let rows: u32 = (0..40).map(|round: u32| (round % 7 + 1).min(round + 1)).sum();
-    near("rows", number(shape(&summary, "SELECT A FROM T")?, "/rows")?, f64::from(66 * rows))?;
+    assert_near("rows", number(shape_of(&summary, "SELECT A FROM T")?, "/rows")?, f64::from(66 * rows))?;
     hooked_by_name(&summary, "libsqlite3.so", "1 process")
 }
 
@@ -499,7 +578,7 @@ fn left_out() -> Result<()> {
         let _ = fs::remove_file(&database);
         let archive = record(directory.path(), options, &words)?;
         let summary = show(&archive)?;
-        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 1.0)?;
+        assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 1.0)?;
         let coverage = summary["coverage"].as_array().context("coverage[]")?;
         let left =
             coverage.iter().filter(|row| row["how"] == "left out (--without)").filter_map(|row| row["probe"].as_str());
@@ -516,23 +595,23 @@ fn left_out() -> Result<()> {
 }
 
 /// A statement of some tenths of a second, so that the recorder finds a process before it has ended.
-const LASTS: &str =
+const LASTING_STATEMENT: &str =
     "with recursive c (x) as (select 1 union all select x + 1 from c where x < 2000000) select count(*) from c";
 
 /// A statically linked program clears the environment of the programs that it starts.
-fn scrubbed() -> Result<()> {
+fn child_without_preload_is_probed_by_uprobes() -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("t.db");
     let database = database.display();
     let script = format!(
         "sqlite3 {database} 'create table t(a); insert into t values (1)'; \
-         for i in 1 2 3; do busybox env -i {} {database} 'delete from t where a = 7; {LASTS}'; done; \
+         for i in 1 2 3; do busybox env -i {} {database} 'delete from t where a = 7; {LASTING_STATEMENT}'; done; \
          sqlite3 {database} 'insert into t values (2)'",
         String::from_utf8(run(Command::new("which").arg("sqlite3"))?.stdout)?.trim()
     );
     let summary = show(&record(directory.path(), &["--probes", "inside"], &["sh", "-c", &script])?)?;
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 2.0)?;
-    near("DELETEs of processes without the object", number(shape(&summary, "DELETE")?, "/count")?, 3.0)?;
+    assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 2.0)?;
+    assert_near("DELETEs of processes without the object", number(shape_of(&summary, "DELETE")?, "/count")?, 3.0)?;
     let rows = summary["coverage"].as_array().context("coverage[]")?;
     // The number of processes for which the coverage reports this.
     let says = |what: &str| {
@@ -547,13 +626,13 @@ fn scrubbed() -> Result<()> {
 }
 
 /// Directories of recordings in progress.
-fn directories() -> Vec<String> {
+fn recording_directories() -> Vec<String> {
     let names =
         fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("fathom-inside-")).collect()
 }
 
-const LONG: &str = r#"
+const LONG_PROGRAM: &str = r#"
 import sqlite3, sys, os, time
 db = sqlite3.connect(":memory:", isolation_level=None)
 db.execute("create table t (a)")
@@ -568,34 +647,42 @@ open(sys.argv[1] + ".new", "w").write("whole")
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 "#;
 
-fn killed() -> Result<()> {
+fn killed_recorder_does_not_disturb_program() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("done");
     let mut recorder = Command::new(fathom())
         .args(["record", "--quiet", "--probes", "inside", "-o"])
         .arg(directory.path().join("t.fathom"))
-        .args(["--", "python3", "-c", LONG])
+        .args(["--", "python3", "-c", LONG_PROGRAM])
         .arg(&file)
         .stdout(Stdio::null())
         .spawn()?;
     let own = format!("fathom-inside-{}-", recorder.id());
-    until("the program to run", || Ok(directory.path().join("done.ready").exists()))?;
-    ensure!(directories().iter().any(|name| name.starts_with(&own)), "it is not probed inside: {:?}", directories());
+    wait_until("the program to run", || Ok(directory.path().join("done.ready").exists()))?;
+    ensure!(
+        recording_directories().iter().any(|name| name.starts_with(&own)),
+        "it is not probed inside: {:?}",
+        recording_directories()
+    );
     recorder.kill()?;
     recorder.wait()?;
     // More records than its rings can hold.
     fs::write(directory.path().join("done.go"), "")?;
-    until("the program to end by itself", || Ok(file.exists()))?;
+    wait_until("the program to end by itself", || Ok(file.exists()))?;
     ensure!(fs::read_to_string(&file)? == "whole", "it did not end as it should");
     let pid = fs::read_to_string(directory.path().join("done.ready"))?;
-    until("its process to be gone", || Ok(!Path::new(&format!("/proc/{pid}")).exists()))?;
+    wait_until("its process to be gone", || Ok(!Path::new(&format!("/proc/{pid}")).exists()))?;
     // The next recording cleans up.
     record(directory.path(), &["--probes", "inside"], &["python3", "-c", "pass"])?;
-    ensure!(!directories().iter().any(|name| name.starts_with(&own)), "left behind: {:?}", directories());
+    ensure!(
+        !recording_directories().iter().any(|name| name.starts_with(&own)),
+        "left behind: {:?}",
+        recording_directories()
+    );
     Ok(())
 }
 
-fn reasons() -> Result<()> {
+fn unprobed_programs_say_why() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let probes = |options: &[&str], argv: &[&str]| -> Result<String> {
         let summary = show(&record(directory.path(), options, argv)?)?;
@@ -633,7 +720,7 @@ fn reasons() -> Result<()> {
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.code() == Some(1) && message.contains("setuid"), "{output:?}");
     ensure!(!directory.path().join("s.fathom").exists(), "an archive was made");
-    let own: Vec<String> = directories();
+    let own: Vec<String> = recording_directories();
     let alive = |name: &String| name.split('-').nth(2).is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists());
     ensure!(own.iter().all(alive), "left behind: {own:?}");
     Ok(())

@@ -1,16 +1,16 @@
 //! The installed files: the program, a manual page for each command, and completions that their shells accept.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, installed, lane, run};
+use fathom_tests::{Case, fathom, installed, run, run_suite};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("installed_program_runs_and_has_man_pages", installed("bash"), installs),
+        ("installed_program_runs_and_has_man_pages", installed("bash"), installed_program_runs_and_has_man_pages),
         ("fathom_sql_is_installed_next_to_fathom_or_named_as_missing", Ok(()), installs_sql),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 fn installs_sql() -> Result<()> {
@@ -36,7 +36,7 @@ fn installs_sql() -> Result<()> {
     Ok(())
 }
 
-fn installs() -> Result<()> {
+fn installed_program_runs_and_has_man_pages() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/install");
     run(Command::new(script).arg(fathom()).env("DESTDIR", directory.path()).env("PREFIX", "/opt"))?;

@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::bench::Directory;
-use fathom_tests::contracts::{complete, hold_text};
-use fathom_tests::{Case, fathom, lane, root, run, until};
+use fathom_tests::contracts::{check_documented, hold_text};
+use fathom_tests::{Case, fathom, root, run, run_suite, wait_until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -12,18 +12,18 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("recording_contracts_have_known_fields", Ok(()), recording),
-        ("benchmark_contracts_have_known_fields", Ok(()), benchmark),
-        ("untraced_check_contract_has_known_fields", Ok(()), check),
-        ("fix_contract_has_known_fields", root(), fix),
-        ("device_contracts_have_known_fields", Ok(()), device),
-        ("lab_list_contract_has_known_fields", Ok(()), lab),
-        ("pool_contracts_have_known_fields", Ok(()), pool),
-        ("net_contracts_have_known_fields", Ok(()), net),
+        ("recording_contracts_have_known_fields", Ok(()), recording_contracts_have_known_fields),
+        ("benchmark_contracts_have_known_fields", Ok(()), benchmark_contracts_have_known_fields),
+        ("untraced_check_contract_has_known_fields", Ok(()), untraced_check_contract_has_known_fields),
+        ("fix_contract_has_known_fields", root(), fix_contract_has_known_fields),
+        ("device_contracts_have_known_fields", Ok(()), device_contracts_have_known_fields),
+        ("lab_list_contract_has_known_fields", Ok(()), lab_list_contract_has_known_fields),
+        ("pool_contracts_have_known_fields", Ok(()), pool_contracts_have_known_fields),
+        ("net_contracts_have_known_fields", Ok(()), net_contracts_have_known_fields),
         ("net_link_contract_has_known_fields", root(), net_link),
-        ("contracts_are_complete_and_listed_in_manual", Ok(()), manual),
+        ("contracts_are_complete_and_listed_in_manual", Ok(()), contracts_are_complete_and_listed_in_manual),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// Checks the contracts of several verbs in a directory.
@@ -35,7 +35,7 @@ fn hold_all(directory: &Directory, all: &[(&str, &[&str])]) -> Result<()> {
 }
 
 /// The recording shipped with the program: the same fields on every machine.
-fn recording() -> Result<()> {
+fn recording_contracts_have_known_fields() -> Result<()> {
     let directory = Directory::new()?;
     for name in ["a.fathom", "b.fathom"] {
         let carried = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/recorder/sample");
@@ -55,7 +55,7 @@ fn recording() -> Result<()> {
     )
 }
 
-fn benchmark() -> Result<()> {
+fn benchmark_contracts_have_known_fields() -> Result<()> {
     let directory = Directory::new()?;
     directory.run(&["bench", "run", "fake.toml", "--blocks=5", "-o", "b.fathom", "-q"])?;
     hold_all(
@@ -78,7 +78,7 @@ fn benchmark() -> Result<()> {
     )
 }
 
-fn check() -> Result<()> {
+fn untraced_check_contract_has_known_fields() -> Result<()> {
     let directory = Directory::new()?;
     directory.run(&["check", "record", "--no-trace", "--", "cat", "fake.toml"])?;
     // One more read is a difference, whose fields are part of it.
@@ -88,12 +88,12 @@ fn check() -> Result<()> {
     hold_text("check", &printed)
 }
 
-fn fix() -> Result<()> {
+fn fix_contract_has_known_fields() -> Result<()> {
     let directory = Directory::new()?;
     hold_text("fix", &directory.run(&["fix", "--json", "-q", "--", "true"])?)
 }
 
-fn device() -> Result<()> {
+fn device_contracts_have_known_fields() -> Result<()> {
     hold_all(
         &Directory::new()?,
         &[
@@ -105,20 +105,20 @@ fn device() -> Result<()> {
     )
 }
 
-fn lab() -> Result<()> {
+fn lab_list_contract_has_known_fields() -> Result<()> {
     let directory = Directory::new()?;
     hold_text("lab-list", &directory.run(&["lab", "list", "--json"])?)
 }
 
 /// A process that ends with the test, and the first line of its output.
-struct Served(Child, String);
+struct ServedProcess(Child, String);
 
-impl Served {
+impl ServedProcess {
     fn start(directory: &Directory, words: &[&str]) -> Result<Self> {
         let log = fs::File::create(directory.path("said"))?;
         let child = directory.command(words).stdout(log).stderr(Stdio::null()).spawn()?;
         let mut served = Self(child, String::new());
-        until("an address", || {
+        wait_until("an address", || {
             served.1 = fs::read_to_string(directory.path("said"))?.trim().to_owned();
             Ok(!served.1.is_empty())
         })?;
@@ -126,19 +126,21 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ServedProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn pool() -> Result<()> {
+fn pool_contracts_have_known_fields() -> Result<()> {
     let directory = Directory::new()?;
-    let node =
-        Served::start(&directory, &["pool", "node", "--backend=memory:1M", "--insecure", "--listen=127.0.0.1:0"])?;
+    let node = ServedProcess::start(
+        &directory,
+        &["pool", "node", "--backend=memory:1M", "--insecure", "--listen=127.0.0.1:0"],
+    )?;
     let pool = ["pool", "serve", "--node", &node.1, "--insecure", "--nbd=unix:disk.sock"];
-    let _served = Served::start(&directory, &pool)?;
+    let _served = ServedProcess::start(&directory, &pool)?;
     hold_all(
         &directory,
         &[
@@ -152,10 +154,10 @@ fn pool() -> Result<()> {
     )
 }
 
-fn net() -> Result<()> {
+fn net_contracts_have_known_fields() -> Result<()> {
     let directory = Directory::new()?;
     hold_text("net-cc", &directory.run(&["net", "cc", "--json"])?)?;
-    let server = Served::start(&directory, &["net", "serve", "--listen=127.0.0.1:0"])?;
+    let server = ServedProcess::start(&directory, &["net", "serve", "--listen=127.0.0.1:0"])?;
     hold_text("net-run", &directory.run(&["net", "run", &server.1, "--duration=2", "--json"])?)
 }
 
@@ -165,7 +167,7 @@ fn net_link() -> Result<()> {
 }
 
 /// Compares the table of versions in docs/reference/json.md with the contracts' files.
-fn manual() -> Result<()> {
+fn contracts_are_complete_and_listed_in_manual() -> Result<()> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(here.join("../docs/reference/json.md"))?;
     let (_, table) = page.split_once("| contract | 0.1, 0.2 | 0.3 | now |").context("no table of versions")?;
@@ -180,7 +182,7 @@ fn manual() -> Result<()> {
         let path = entry?.path();
         let name = path.file_stem().context("a name")?.to_string_lossy().into_owned();
         let fields = fs::read_to_string(&path)?;
-        complete(&name, &fields)?;
+        check_documented(&name, &fields)?;
         let version = fields.lines().find_map(|line| line.strip_prefix("version ")).context(name.clone())?;
         held.insert(name, version.to_string());
     }

@@ -8,7 +8,7 @@
 //! is a limit other than the injected one. If too few runs are left, the test prints SKIP with the number of usable runs.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, installed, lane, root, run};
+use fathom_tests::{Case, fathom, installed, root, run, run_suite};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -17,33 +17,33 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How often each limit is injected.
-const RUNS: usize = 2;
+const RUN_COUNT: usize = 2;
 /// Seconds of a run.
-const SECONDS: f64 = 1.0;
+const RUN_SECONDS: f64 = 1.0;
 /// A process that only sleeps for 10 ms at a time and wakes up this late, s, found no processor, or its machine was
 /// stalled.
-const LATE: f64 = 0.15;
+const WAKEUP_DELAY_S_MAX: f64 = 0.15;
 /// That process needs next to no processor time; if it waited for a processor for this share of a run, others used all of them.
 /// Less than the share at which the program names the processor, since it is another thread that waits here.
-const WAITED: f64 = 0.15;
+const WAIT_SHARE_MAX: f64 = 0.15;
 /// How often void runs are repeated.
-const ROUNDS: usize = 4;
+const ROUNDS_MAX: usize = 4;
 
 /// Drops everything above 10 Mb/s, in netfilter, which shares no code with the emulated link.
-const POLICER: &str = "nft add table inet fathom; nft add chain inet fathom in \"{ type filter hook input priority 0; }\"; \
+const POLICER_SCRIPT: &str = "nft add table inet fathom; nft add chain inet fathom in \"{ type filter hook input priority 0; }\"; \
     nft add rule inet fathom in tcp dport 7100 limit rate over 1250 kbytes/second burst 32 kbytes drop";
 /// Plain sockets: one receives everything, the other sends as fast as it can.
-const TAKE: &str = "python3 -c 'import socket
+const RECEIVER_COMMAND: &str = "python3 -c 'import socket
 s = socket.create_server((\"0.0.0.0\", 7200))
 print(1, flush=True)
 c = s.accept()[0]
 while c.recv(1 << 16): pass' > others & until [ -s others ]; do sleep 0.05; done";
-const SEND: &str = "import os, socket
+const SENDER_SCRIPT: &str = "import os, socket
 c = socket.create_connection((os.environ[\"FATHOM_LINK_SERVER\"], 7200))
 while True: c.sendall(bytes(1 << 16))";
 
 /// A limit.
-struct Injected {
+struct InjectedLimit {
     /// What `limited_by` must begin with.
     cause: &'static str,
     link: &'static [&'static str],
@@ -52,17 +52,25 @@ struct Injected {
     /// Arguments of `net run`.
     run: &'static [&'static str],
     /// Shell command that runs in the background; `$serve` is the server.
-    beside: String,
+    background: String,
     /// Shell command that runs at the server before it starts.
     before: &'static str,
     seconds: f64,
 }
 
-impl Default for Injected {
+impl Default for InjectedLimit {
     fn default() -> Self {
         // 20 ms of round trip; no rate, so that only the injected limit limits a run.
         let link = &["--delay", "10ms"];
-        Self { cause: "", link, serve: String::new(), run: &[], beside: String::new(), before: "", seconds: SECONDS }
+        Self {
+            cause: "",
+            link,
+            serve: String::new(),
+            run: &[],
+            background: String::new(),
+            before: "",
+            seconds: RUN_SECONDS,
+        }
     }
 }
 
@@ -70,92 +78,117 @@ fn main() -> ExitCode {
     let bed = || installed("ip").and_then(|()| possible());
     let cases: Vec<Case> = vec![
         ("small_receive_buffer_is_receive_window", bed(), || {
-            named(Injected { cause: "receive_window", run: &["--rcvbuf", "32K"], ..Injected::default() })
+            named(InjectedLimit { cause: "receive_window", run: &["--rcvbuf", "32K"], ..InjectedLimit::default() })
         }),
         ("small_send_buffer_is_send_buffer", bed(), || {
-            named(Injected { cause: "send_buffer", run: &["--sndbuf", "32K"], ..Injected::default() })
+            named(InjectedLimit { cause: "send_buffer", run: &["--sndbuf", "32K"], ..InjectedLimit::default() })
         }),
         ("one_percent_loss_is_congestion", bed(), || {
             // With a congestion control that reacts to loss, whatever this machine's default: BBR ignores it, and the link's
             // own speed is the limit.
             let (link, run) = (&["--delay", "10ms", "--loss", "1%"], &["--cc", "cubic"]);
-            named(Injected { cause: "congestion", link, run, ..Injected::default() })
+            named(InjectedLimit { cause: "congestion", link, run, ..InjectedLimit::default() })
         }),
         ("slow_link_is_link_rate", bed(), || {
-            named(Injected {
+            named(InjectedLimit {
                 cause: "link_rate",
                 link: &["--delay", "10ms", "--rate", "10mbit", "--queue", "100"],
-                ..Injected::default()
+                ..InjectedLimit::default()
             })
         }),
         ("udp_above_link_rate_is_link_rate", bed(), || {
             // The queue holds everything, so that nothing is lost.
-            named(Injected {
+            named(InjectedLimit {
                 cause: "link_rate",
                 link: &["--delay", "10ms", "--rate", "10mbit", "--queue", "1000"],
                 run: &["--udp", "--rate", "10500K"],
-                ..Injected::default()
+                ..InjectedLimit::default()
             })
         }),
         ("udp_below_link_rate_is_application", bed(), || {
-            named(Injected {
+            named(InjectedLimit {
                 cause: "application",
                 link: &["--delay", "10ms", "--rate", "10mbit", "--queue", "1000"],
                 run: &["--udp", "--rate", "8M"],
-                ..Injected::default()
+                ..InjectedLimit::default()
             })
         }),
         ("bursty_writer_is_application", bed(), || {
-            named(Injected { cause: "application", run: &["--rate", "10M"], ..Injected::default() })
+            named(InjectedLimit { cause: "application", run: &["--rate", "10M"], ..InjectedLimit::default() })
         }),
         ("policer_with_cubic_is_policer", bed().and_then(|()| installed("nft")), || {
             // The kernel's own token bucket, of a second: it passes the first packets, and then drops everything above 10 Mb/s.
             let (link, run) = (&["--delay", "10ms", "--gso", "off"], &["--cc", "cubic"]);
-            named(Injected { cause: "policer", link, run, before: POLICER, seconds: 4.0, ..Injected::default() })
+            named(InjectedLimit {
+                cause: "policer",
+                link,
+                run,
+                before: POLICER_SCRIPT,
+                seconds: 4.0,
+                ..InjectedLimit::default()
+            })
         }),
         ("policer_with_bbr_is_policer", bed().and_then(|()| installed("nft")).and_then(|()| bbr()), || {
             let (link, run) = (&["--delay", "10ms", "--gso", "off"], &["--cc", "bbr"]);
-            named(Injected { cause: "policer", link, run, before: POLICER, seconds: 4.0, ..Injected::default() })
+            named(InjectedLimit {
+                cause: "policer",
+                link,
+                run,
+                before: POLICER_SCRIPT,
+                seconds: 4.0,
+                ..InjectedLimit::default()
+            })
         }),
         ("queue_of_four_packets_is_a_shallow_buffer", bed(), || {
             let (link, run) = (&["--delay", "10ms", "--rate", "10mbit", "--queue", "4"], &["--cc", "cubic"]);
-            named(Injected { cause: "shallow_buffer", link, run, seconds: 5.0, ..Injected::default() })
+            named(InjectedLimit { cause: "shallow_buffer", link, run, seconds: 5.0, ..InjectedLimit::default() })
         }),
         ("other_flows_on_link_are_competing_traffic", bed().and_then(|()| installed("python3")), || {
             let (link, run) = (&["--delay", "10ms", "--rate", "20mbit", "--queue", "100"], &["--cc", "cubic"]);
-            let beside = format!("exec python3 -c '{SEND}'");
-            named(Injected {
+            let background = format!("exec python3 -c '{SENDER_SCRIPT}'");
+            named(InjectedLimit {
                 cause: "competing_traffic",
                 link,
                 run,
-                beside,
-                before: TAKE,
+                background,
+                before: RECEIVER_COMMAND,
                 seconds: 2.0,
-                ..Injected::default()
+                ..InjectedLimit::default()
             })
         }),
         ("serial_requests_are_round_trips", bed(), || {
-            named(Injected { cause: "round_trips", run: &["--transactions"], ..Injected::default() })
+            named(InjectedLimit { cause: "round_trips", run: &["--transactions"], ..InjectedLimit::default() })
         }),
         ("pausing_receiver_is_application", bed(), || {
             // Its buffer holds the data of 20 ms; it is stopped for 200.
-            let beside = "while :; do sleep 0.05; kill -STOP $serve; sleep 0.2; kill -CONT $serve; done".into();
-            named(Injected { cause: "application", beside, run: &["--rcvbuf", "256K"], ..Injected::default() })
+            let background = "while :; do sleep 0.05; kill -STOP $serve; sleep 0.2; kill -CONT $serve; done".into();
+            named(InjectedLimit {
+                cause: "application",
+                background,
+                run: &["--rcvbuf", "256K"],
+                ..InjectedLimit::default()
+            })
         }),
         ("starved_receiver_is_cpu", bed().and_then(|()| installed("taskset")), || {
             // A weight of 15 against about a thousand (sched(7)).
-            let (serve, beside) = ("taskset -c 0 nice -n 19".into(), "taskset -c 0 sh -c 'while :; do :; done'".into());
+            let (serve, background) = ("taskset -c 0 nice -n 19".into(), "taskset -c 0 sh -c 'while :; do :; done'".into());
             let link = &["--delay", "2ms"];
-            named(Injected { cause: "cpu", link, serve, beside, run: &["--copy"], ..Injected::default() })
+            named(InjectedLimit { cause: "cpu", link, serve, background, run: &["--copy"], ..InjectedLimit::default() })
         }),
         ("receiver_with_cpu_quota_is_cpu", bed().and_then(|()| root()).and_then(|()| quota()), || {
             let group = Group::create(2)?;
             // The shell joins the group and then execs the program.
             let serve = format!("sh -c 'echo $$ > {}/cgroup.procs; exec \"$@\"' sh", group.0.display());
-            named(Injected { cause: "cpu", link: &["--delay", "2ms"], serve, run: &["--copy"], ..Injected::default() })
+            named(InjectedLimit {
+                cause: "cpu",
+                link: &["--delay", "2ms"],
+                serve,
+                run: &["--copy"],
+                ..InjectedLimit::default()
+            })
         }),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// Whether a link can be created here, or why not.
@@ -165,14 +198,14 @@ fn possible() -> Result<(), String> {
 }
 
 /// Injects the limit, and counts how often it was named correctly.
-fn named(limit: Injected) -> Result<()> {
+fn named(limit: InjectedLimit) -> Result<()> {
     let asked = std::env::var("FATHOM_RUNS").ok().and_then(|n| n.parse().ok());
-    let runs = asked.unwrap_or(RUNS);
+    let runs = asked.unwrap_or(RUN_COUNT);
     // For the table, all runs are made.
     let needed = asked.unwrap_or(runs - runs.div_ceil(20));
     let pulse = Pulse::start();
     let (mut right, mut made, mut void) = (0, 0, 0);
-    for _ in 0..ROUNDS {
+    for _ in 0..ROUNDS_MAX {
         let over = made_over_a_link(&limit, (needed - right).min(runs - made))?;
         for (begin, end, limits) in over.runs {
             let right_name = limits[0]["cause"] == limit.cause;
@@ -212,14 +245,14 @@ struct OverLink {
 }
 
 /// Makes this many runs over one link.
-fn made_over_a_link(limit: &Injected, runs: usize) -> Result<OverLink> {
+fn made_over_a_link(limit: &InjectedLimit, runs: usize) -> Result<OverLink> {
     let directory = tempfile::tempdir()?;
     let (at, program) = (directory.path().display(), fathom());
     let program = program.display();
     run(Command::new(fathom()).args(["pool", "keygen"]).arg(directory.path().join("key")))?;
     let key = format!("--key {at}/key");
     let (serve, words) = (&limit.serve, limit.run.join(" "));
-    let beside = match limit.beside.as_str() {
+    let background = match limit.background.as_str() {
         "" => "true",
         words => words,
     };
@@ -229,13 +262,13 @@ fn made_over_a_link(limit: &Injected, runs: usize) -> Result<OverLink> {
         "$FATHOM_LINK_ENTER_SERVER sh -c 'cd {at}; . ./before'
          $FATHOM_LINK_ENTER_SERVER {serve} {program} net serve --listen $FATHOM_LINK_SERVER:7100 {key} >{at}/served & serve=$!
          until [ -s {at}/served ]; do sleep 0.05; done
-         ({beside}) & beside=$!
+         ({background}) & background=$!
          for i in $(seq {runs}); do
              read -r up idle </proc/uptime; echo $up >{at}/$i.times
              {program} net run $FATHOM_LINK_SERVER:7100 {key} --json --duration {seconds} {words} >{at}/$i.json
              read -r up idle </proc/uptime; echo $up >>{at}/$i.times
          done
-         kill $beside; kill -CONT $serve; kill $serve; true"
+         kill $background; kill -CONT $serve; kill $serve; true"
     );
     let mut link = Command::new(fathom());
     link.args(["net", "link", "--json"]).args(limit.link).args(["--", "sh", "-c", &script]).stdin(Stdio::null());
@@ -290,11 +323,11 @@ impl Pulse {
     fn missed(&self, begin: f64, end: f64) -> Result<Option<String>> {
         let beats = self.beats.lock().map_err(|_| anyhow::anyhow!("the pulse's thread died"))?;
         let within = |beat: &Sleep| (beat.to.min(end) - beat.from.max(begin)).max(0.0);
-        let late: f64 = beats.iter().filter(|beat| beat.to - beat.from > LATE).map(within).sum();
+        let late: f64 = beats.iter().filter(|beat| beat.to - beat.from > WAKEUP_DELAY_S_MAX).map(within).sum();
         let waited: f64 = beats.iter().filter(|beat| within(beat) > 0.0).map(|beat| beat.waited).sum();
         Ok(if late > 0.0 {
             Some(format!("for {late:.2} s of the run this machine had no time for anybody"))
-        } else if waited > WAITED * (end - begin) {
+        } else if waited > WAIT_SHARE_MAX * (end - begin) {
             let share = 100.0 * waited / (end - begin);
             Some(format!("a process that only sleeps waited for a processor for {share:.0} % of the run"))
         } else {

@@ -2,7 +2,7 @@
 //! traffic is in namespaces that the program creates.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, installed, lane, run, until};
+use fathom_tests::{Case, fathom, installed, run, run_suite, wait_until};
 use lab::netns::Namespace;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
@@ -14,12 +14,12 @@ fn main() -> ExitCode {
     let bed = || installed("ip").and_then(|()| possible());
     let cases: Vec<Case> = vec![
         ("command_runs_on_link_and_statistics_are_printed", bed(), command_and_figures),
-        ("large_transfer_arrives_whole_with_and_without_gso", bed(), transfer),
-        ("rate_and_queue_give_exact_counts", bed(), counts),
-        ("failing_command_status_is_returned", bed(), status),
-        ("killed_link_leaves_no_namespace", bed(), killed),
-        ("invalid_link_options_are_refused_before_setup", Ok(()), nonsense),
-        ("trial_prints_replicate_lines", bed(), trial),
+        ("large_transfer_arrives_whole_with_and_without_gso", bed(), large_transfer_arrives_whole_with_and_without_gso),
+        ("rate_and_queue_give_exact_counts", bed(), rate_and_queue_give_exact_counts),
+        ("failing_command_status_is_returned", bed(), failing_command_status_is_returned),
+        ("killed_link_leaves_no_namespace", bed(), killed_link_leaves_no_namespace),
+        ("invalid_link_options_are_refused_before_setup", Ok(()), invalid_link_options_are_refused_before_setup),
+        ("trial_prints_replicate_lines", bed(), trial_prints_replicate_lines),
         (
             "kernel_timestamps_agree_with_reported_lateness",
             bed().and_then(|()| fathom_tests::root()).and_then(|()| installed("python3")),
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         (
             "documented_commands_set_up_router",
             bed().and_then(|()| fathom_tests::root()).and_then(|()| installed("sysctl")),
-            router,
+            documented_commands_set_up_router,
         ),
         (
             "documented_nft_commands_give_internet_access",
@@ -38,15 +38,23 @@ fn main() -> ExitCode {
                 .and_then(|()| installed("nft")),
             documented_internet_access,
         ),
-        ("bundled_congestion_control_runs_over_link", bed().and_then(|()| fathom_tests::root()), supplied),
-        ("interrupted_sweep_resumes_where_it_ended", bed().and_then(|()| fathom_tests::root()), sweep),
+        (
+            "bundled_congestion_control_runs_over_link",
+            bed().and_then(|()| fathom_tests::root()),
+            bundled_congestion_control_runs_over_link,
+        ),
+        (
+            "interrupted_sweep_resumes_where_it_ended",
+            bed().and_then(|()| fathom_tests::root()),
+            interrupted_sweep_resumes_where_it_ended,
+        ),
         (
             "link_kernel_iperf3_and_fathom_counts_agree",
             bed().and_then(|()| installed("iperf3")).and_then(|()| installed("python3")),
             iperf3_agrees,
         ),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// Whether a link can be created here, or why not.
@@ -66,7 +74,7 @@ fn figures(output: &Output) -> Result<Value> {
     serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))
 }
 
-const SEND: &str = "
+const SENDER_SCRIPT: &str = "
 import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for i in range(int(sys.argv[1])):
@@ -75,7 +83,7 @@ time.sleep(float(sys.argv[2]))
 ";
 
 fn sends(count: u32, then_s: f64) -> String {
-    format!("python3 -c \"{SEND}\" {count} {then_s}")
+    format!("python3 -c \"{SENDER_SCRIPT}\" {count} {then_s}")
 }
 
 fn command_and_figures() -> Result<()> {
@@ -96,7 +104,7 @@ fn command_and_figures() -> Result<()> {
     Ok(())
 }
 
-fn transfer() -> Result<()> {
+fn large_transfer_arrives_whole_with_and_without_gso() -> Result<()> {
     // The server hashes what arrives; the client sends data whose hash it can compute itself.
     let server = "
 import socket, hashlib
@@ -135,7 +143,7 @@ c.sendall(d); c.close(); print(hashlib.sha256(d).hexdigest(), flush=True)
     Ok(())
 }
 
-fn counts() -> Result<()> {
+fn rate_and_queue_give_exact_counts() -> Result<()> {
     // 50 packets of 1000 bytes at once, onto a link that sends one in 8 ms: one is being sent, ten are queued. While the sender
     // writes its 50, the link may have sent some.
     let options = ["--json", "--rate", "1mbit", "--queue", "10", "--delay", "1ms"];
@@ -154,7 +162,7 @@ fn counts() -> Result<()> {
     Ok(())
 }
 
-fn status() -> Result<()> {
+fn failing_command_status_is_returned() -> Result<()> {
     ensure!(link(&[], "exit 7")?.status.code() == Some(7));
     ensure!(link(&[], "kill -TERM $$")?.status.code() == Some(143));
     let json = figures(&link(&["--json"], "exit 3")?)?;
@@ -165,7 +173,7 @@ fn status() -> Result<()> {
     Ok(())
 }
 
-fn killed() -> Result<()> {
+fn killed_link_leaves_no_namespace() -> Result<()> {
     let mut program = Command::new(fathom());
     let script = "readlink /proc/self/ns/net; sleep 1000";
     program.args(["net", "link", "--delay", "1ms", "--", "sh", "-c", script]).stdout(Stdio::piped());
@@ -176,7 +184,7 @@ fn killed() -> Result<()> {
     ensure!(!inside(&identity)?.is_empty());
     program.kill()?;
     program.wait()?;
-    until("an end of all processes inside", || Ok(inside(&identity)?.is_empty()))
+    wait_until("an end of all processes inside", || Ok(inside(&identity)?.is_empty()))
         .with_context(|| format!("left inside: {:?}", inside(&identity)))
 }
 
@@ -187,7 +195,7 @@ fn inside(identity: &Path) -> Result<Vec<String>> {
     Ok(numbers.filter(|p| std::fs::read_link(format!("/proc/{p}/ns/net")).is_ok_and(|l| l == identity)).collect())
 }
 
-fn nonsense() -> Result<()> {
+fn invalid_link_options_are_refused_before_setup() -> Result<()> {
     for (words, part) in [
         (&["--jitter", "5ms"][..], "--delay"),
         (&["--loss", "2"], "percent"),
@@ -234,7 +242,7 @@ fn metric(lines: &[Value], name: &str) -> Result<f64> {
     found["v"].as_f64().context("a metric is a number")
 }
 
-fn trial() -> Result<()> {
+fn trial_prints_replicate_lines() -> Result<()> {
     for direction in ["up", "down"] {
         let messages = lines(&["--delay", "2ms", "--rate", "20mbit", "--direction", direction])?;
         let rate = metric(&messages, "throughput")?;
@@ -251,7 +259,7 @@ fn trial() -> Result<()> {
     Ok(())
 }
 
-fn supplied() -> Result<()> {
+fn bundled_congestion_control_runs_over_link() -> Result<()> {
     let messages = lines(&["--cc", "westwood", "--delay", "2ms", "--rate", "20mbit"])?;
     let granted = messages.iter().any(|l| l["text"].as_str().is_some_and(|t| t.contains("westwood")));
     ensure!(granted, "no socket says that it uses westwood: {messages:?}");
@@ -261,7 +269,7 @@ fn supplied() -> Result<()> {
 
 /// ICMP echoes, which the kernel at the other end answers by itself. Their times are the kernel's own timestamps: of a packet's entry into
 /// the TUN device and of its reply's arrival from it. So the only program whose delays they contain is the emulator.
-const ECHOES: &str = r#"
+const ECHO_SCRIPT: &str = r#"
 import socket, struct, sys, time, select
 TX, RX, SOFT, ID, TSONLY = 1 << 1, 1 << 3, 1 << 4, 1 << 7, 1 << 11
 s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
@@ -305,12 +313,13 @@ print('TOOK', len(took), min(took), sum(took))
 /// The emulator undisturbed, and one that is stopped again and again: its reported lateness covers what the kernel
 /// measured.
 fn lateness_is_stamped() -> Result<()> {
-    const COUNT: f64 = 400.0;
+    const PACKET_COUNT: f64 = 400.0;
     const DELAYS_NS: f64 = 16e6;
     let directory = tempfile::tempdir()?;
-    std::fs::write(directory.path().join("echoes.py"), ECHOES)?;
+    std::fs::write(directory.path().join("echoes.py"), ECHO_SCRIPT)?;
     for stops in [0, 12] {
-        let script = format!("python3 {}/echoes.py {COUNT} $FATHOM_LINK_SERVER; exit $?", directory.path().display());
+        let script =
+            format!("python3 {}/echoes.py {PACKET_COUNT} $FATHOM_LINK_SERVER; exit $?", directory.path().display());
         let mut command = Command::new(fathom());
         command.args(["net", "link", "--json", "--delay", "8ms", "--", "sh", "-c", &script]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -329,7 +338,7 @@ fn lateness_is_stamped() -> Result<()> {
         let [count, least, sum] = told[..] else { anyhow::bail!("{messages}") };
         // The kernel stamps by a clock that is being slewed: an echo over 16 ms was 11 us too short. That is no early packet.
         let shortest = DELAYS_NS * 0.998;
-        ensure!(count == COUNT && least >= shortest, "an echo took {least} ns, and both delays are {DELAYS_NS}");
+        ensure!(count == PACKET_COUNT && least >= shortest, "an echo took {least} ns, and both delays are {DELAYS_NS}");
         // In the mean it may run by 500 ppm faster or slower; other packets (of IPv6) are few, and late too.
         let clock = 5e-4 * sum;
         let late = |what: &str| -> Result<(f64, f64)> {
@@ -337,17 +346,17 @@ fn lateness_is_stamped() -> Result<()> {
             for way in ["up", "down"] {
                 let of = |name: &str| json[way][what][name].as_f64().with_context(|| format!("{name} in {json}"));
                 all.0 += 1e3 * of("mean")? * of("packets")?;
-                all.1 += (of("packets")? - COUNT) * 1e3 * of("max")?;
+                all.1 += (of("packets")? - PACKET_COUNT) * 1e3 * of("max")?;
             }
             Ok(all)
         };
         let ((known, others), (most, _)) = (late("late_us")?, late("late_at_most_us")?);
-        let longer = sum - COUNT * DELAYS_NS;
+        let longer = sum - PACKET_COUNT * DELAYS_NS;
         println!(
             "{stops} stops: echoes took {:.3} ms longer than both delays in the mean; the link says {:.3} to {:.3}",
-            longer / COUNT / 1e6,
-            (known - others) / COUNT / 1e6,
-            most / COUNT / 1e6
+            longer / PACKET_COUNT / 1e6,
+            (known - others) / PACKET_COUNT / 1e6,
+            most / PACKET_COUNT / 1e6
         );
         ensure!(
             longer + clock >= known - others,
@@ -373,7 +382,7 @@ fn commands(block: usize) -> Result<String> {
     block.map(str::to_string).context("the section has no commands")
 }
 
-fn router() -> Result<()> {
+fn documented_commands_set_up_router() -> Result<()> {
     let (one, two, router) = cabled("192.168.60.2/24")?;
     two.ip(&["route", "add", "default", "via", "192.168.60.1"])?;
     measured_through(&router, &one, &two, 0, "192.168.60.2:7100")
@@ -435,7 +444,7 @@ fn measured_through(router: &Namespace, one: &Namespace, two: &Namespace, block:
 }
 
 /// Interrupted, then killed, then run to its end: nothing is lost, nothing is run twice, and the order is that of the seed.
-fn sweep() -> Result<()> {
+fn interrupted_sweep_resumes_where_it_ended() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let sweep = |words: &[&str]| {
         let mut command = Command::new(fathom());
@@ -459,7 +468,7 @@ fn sweep() -> Result<()> {
     for (signal, least) in [("-INT", 2), ("-KILL", 4)] {
         let words = if least == 2 { [&what[..], &["-o", "s.fathom"]].concat() } else { vec!["--resume", "s.fathom"] };
         let child = sweep(&words).spawn()?;
-        until("a few runs", || Ok(made("s.fathom")?.len() >= least))?;
+        wait_until("a few runs", || Ok(made("s.fathom")?.len() >= least))?;
         run(Command::new("kill").args([signal, &child.id().to_string()]))?;
         let output = child.wait_with_output()?;
         let messages = String::from_utf8_lossy(&output.stderr);
@@ -474,22 +483,22 @@ fn sweep() -> Result<()> {
 
 /// A link of 20 Mb/s and 10 ms each way with a queue of 100 packets, which a TCP sender keeps busy once it is up to speed.
 mod fixed {
-    pub const OPTIONS: [&str; 7] = ["--json", "--rate", "20mbit", "--delay", "10ms", "--queue", "100"];
-    pub const RATE: f64 = 20e6;
+    pub const LINK_OPTIONS: [&str; 7] = ["--json", "--rate", "20mbit", "--delay", "10ms", "--queue", "100"];
+    pub const RATE_BITS_PER_S: f64 = 20e6;
     pub const ROUND_TRIP_S: f64 = 0.02;
     /// A full packet, and its TCP payload: without 20 bytes of IP, 20 of TCP, 12 of timestamps.
-    pub const PACKET: f64 = 1500.0;
-    pub const PAYLOAD: f64 = PACKET - 52.0;
+    pub const PACKET_BYTES: f64 = 1500.0;
+    pub const PAYLOAD_BYTES: f64 = PACKET_BYTES - 52.0;
     /// Bytes that may be in flight at the end of a run: the queue, the packet being sent, the line (10 ms at the rate), and what is sent
     /// until the reset arrives (as much again).
-    pub const UNDER_WAY: f64 = (100.0 + 1.0) * PACKET + 2.0 * RATE * 0.01 / 8.0;
+    pub const IN_FLIGHT_BYTES_MAX: f64 = (100.0 + 1.0) * PACKET_BYTES + 2.0 * RATE_BITS_PER_S * 0.01 / 8.0;
     /// Upper bound of what both ends exchange in addition to the flow, in its direction, bytes: settings, clocks, results.
-    pub const BESIDE: f64 = 64.0 * 1024.0;
-    pub const SECONDS: f64 = 2.0;
+    pub const CONTROL_BYTES_MAX: f64 = 64.0 * 1024.0;
+    pub const RUN_SECONDS: f64 = 2.0;
 }
 
 /// A tool's counts at the receiver, and the link's counts for the same run.
-struct Counted {
+struct FlowCounts {
     bytes: f64,
     bps: f64,
     again: f64,
@@ -499,14 +508,14 @@ struct Counted {
 }
 
 /// Runs `tool` over a link of its own; it writes its JSON to `result`.
-fn over_fixed(result: &Path, tool: &str, read: fn(&Value) -> Option<[f64; 3]>) -> Result<Counted> {
+fn over_fixed(result: &Path, tool: &str, read: fn(&Value) -> Option<[f64; 3]>) -> Result<FlowCounts> {
     let dev = result.with_extension("dev");
     // The number of sent packets is the tenth of the line.
     let handed = format!("awk '/link0:/ {{ print $11 }}' /proc/net/dev >>{}", dev.display());
     // A fixed wait: the last packets of the tool that has exited are still forwarded, and there is no notice of the last
     // one.
     let script = format!("{tool} && sleep 0.2 && {handed} && $FATHOM_LINK_ENTER_SERVER {handed}");
-    let output = link(&fixed::OPTIONS, &script)?;
+    let output = link(&fixed::LINK_OPTIONS, &script)?;
     let messages = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{messages}");
     let text = std::fs::read_to_string(result)?;
@@ -515,7 +524,7 @@ fn over_fixed(result: &Path, tool: &str, read: fn(&Value) -> Option<[f64; 3]>) -
     let handed: Vec<f64> = std::fs::read_to_string(&dev)?.lines().filter_map(|l| l.parse().ok()).collect();
     std::fs::remove_file(&dev)?;
     let handed = handed.try_into().map_err(|all| anyhow::anyhow!("no two counters of the kernel: {all:?}"))?;
-    Ok(Counted { bytes, bps, again, link: figures(&output)?, handed })
+    Ok(FlowCounts { bytes, bps, again, link: figures(&output)?, handed })
 }
 
 fn ours(value: &Value) -> Option<[f64; 3]> {
@@ -547,20 +556,23 @@ fn iperf3_agrees() -> Result<()> {
         let fathom = format!(
             "$FATHOM_LINK_ENTER_SERVER {program} net serve --once --listen $FATHOM_LINK_SERVER:7100 {key} >{at}/up &
              until [ -s {at}/up ]; do sleep 0.05; done
-             {program} net run $FATHOM_LINK_SERVER:7100 {key} --direction {way} --duration {SECONDS} --json >{at}/fathom.json; s=$?
+             {program} net run $FATHOM_LINK_SERVER:7100 {key} --direction {way} --duration {RUN_SECONDS} --json >{at}/fathom.json; s=$?
              rm {at}/up; wait; [ $s = 0 ]"
         );
         let reverse = if way == "up" { "" } else { "-R" };
         let iperf3 = format!(
             "$FATHOM_LINK_ENTER_SERVER iperf3 -s -1 -p 5201 >/dev/null &
              until $FATHOM_LINK_ENTER_SERVER grep -q ':1451 0*:0000 0A' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done
-             iperf3 -c $FATHOM_LINK_SERVER -p 5201 -t {SECONDS} {reverse} -J >{at}/iperf3.json; s=$?; wait; [ $s = 0 ]"
+             iperf3 -c $FATHOM_LINK_SERVER -p 5201 -t {RUN_SECONDS} {reverse} -J >{at}/iperf3.json; s=$?; wait; [ $s = 0 ]"
         );
         let ours = over_fixed(&directory.path().join("fathom.json"), &fathom, ours)?;
         let iperf_result = over_fixed(&directory.path().join("iperf3.json"), &iperf3, iperf_result)?;
         // No faster than the link, and slower by the cost of the beginning: half a round trip until the first packet arrives, and
         // then 10 and 20 segments where 33 would have fit, which is another; as much again for handshakes and the end.
-        let (most, least) = (RATE * PAYLOAD / PACKET, RATE * PAYLOAD / PACKET * (1.0 - 4.0 * ROUND_TRIP_S / SECONDS));
+        let (most, least) = (
+            RATE_BITS_PER_S * PAYLOAD_BYTES / PACKET_BYTES,
+            RATE_BITS_PER_S * PAYLOAD_BYTES / PACKET_BYTES * (1.0 - 4.0 * ROUND_TRIP_S / RUN_SECONDS),
+        );
         for (tool, c) in [("fathom", &ours), ("iperf3", &iperf_result)] {
             let number =
                 |direction: &str, name: &str| c.link[direction][name].as_f64().context("a count of the link's");
@@ -575,8 +587,8 @@ fn iperf3_agrees() -> Result<()> {
             // spurious retransmissions, and the control messages of both ends. iperf3 keeps sending until both ends have agreed
             // to stop, which takes longer on a busy machine: no counter shows this.
             let carried = number(way, "delivered_bytes")?;
-            let needed = c.bytes + (c.bytes / PAYLOAD).ceil() * (PACKET - PAYLOAD);
-            let twice = (c.again - number(way, "queue_full")?).max(0.0) * PACKET;
+            let needed = c.bytes + (c.bytes / PAYLOAD_BYTES).ceil() * (PACKET_BYTES - PAYLOAD_BYTES);
+            let twice = (c.again - number(way, "queue_full")?).max(0.0) * PACKET_BYTES;
             let rest = carried - needed;
             println!(
                 "{tool} {way}: {:.3} Mb/s of {:.3}; {} bytes in {carried} on the link, {rest:.0} besides, {twice:.0} of them twice",
@@ -585,14 +597,14 @@ fn iperf3_agrees() -> Result<()> {
                 c.bytes
             );
             ensure!(
-                rest >= 0.0 && (rest <= UNDER_WAY + twice + BESIDE || tool == "iperf3"),
+                rest >= 0.0 && (rest <= IN_FLIGHT_BYTES_MAX + twice + CONTROL_BYTES_MAX || tool == "iperf3"),
                 "{tool} {way}: {rest} bytes more on the link: {}",
                 c.link
             );
             ensure!(c.bps <= most, "{tool} {way}: {} bit/s over a link that carries {most}", c.bps);
             if c.link["valid"] == true {
                 // Computed from its bytes: iperf3 divides by a time that continues while its ends agree to stop.
-                let bps = c.bytes * 8.0 / SECONDS;
+                let bps = c.bytes * 8.0 / RUN_SECONDS;
                 ensure!(bps >= least * lowered(&c.link)?, "{tool} {way}: {bps} bit/s, and {least} are possible");
             }
         }

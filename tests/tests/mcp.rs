@@ -1,8 +1,8 @@
 //! `fathom mcp` over the protocol of an assistant, and `fathom sql` where its program is missing.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::fleets::{built, fleet, here, python, python_has, text};
-use fathom_tests::{Case, fathom, lane, run};
+use fathom_tests::fleets::{built, crate_path, fleet_command, path_text, python, python_has};
+use fathom_tests::{Case, fathom, run, run_suite};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,22 @@ use std::process::{Command, ExitCode, Stdio};
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("handshake_lists_tools_and_answers_errors", Ok(()), handshake),
-        ("answers_are_those_of_verbs_within_budget", Ok(()), answers),
-        ("few_executions_cannot_carry_claims", Ok(()), claims),
-        ("path_outside_directory_or_without_tables_is_refused", Ok(()), refused),
-        ("benchmarks_are_compared_with_intervals", Ok(()), compares),
+        ("handshake_lists_tools_and_answers_errors", Ok(()), handshake_lists_tools_and_answers_errors),
+        ("answers_are_those_of_verbs_within_budget", Ok(()), answers_are_those_of_verbs_within_budget),
+        ("few_executions_cannot_carry_claims", Ok(()), few_executions_cannot_carry_claims),
+        (
+            "path_outside_directory_or_without_tables_is_refused",
+            Ok(()),
+            path_outside_directory_or_without_tables_is_refused,
+        ),
+        ("benchmarks_are_compared_with_intervals", Ok(()), benchmarks_are_compared_with_intervals),
         ("nothing_is_written", Ok(()), reads_only),
-        ("missing_fathom_sql_says_how_to_build_it", Ok(()), missing),
+        ("missing_fathom_sql_says_how_to_build_it", Ok(()), missing_fathom_sql_says_how_to_build_it),
         ("long::sql_over_fleet_is_answered_and_endless_refused", built(), asks_fleet),
         ("long::sql_neither_leaves_directory_nor_writes", built(), within_directory),
         ("long::python_client_drives_every_tool", built().and_then(|()| python_has("mcp")), python_client),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 fn archives() -> PathBuf {
@@ -56,7 +60,7 @@ fn tool(options: &[&str], directory: &Path, tool: &str, arguments: Value) -> Res
     Ok(if result["isError"] == true { Err(text.to_string()) } else { Ok(serde_json::from_str(text)?) })
 }
 
-fn handshake() -> Result<()> {
+fn handshake_lists_tools_and_answers_errors() -> Result<()> {
     let lines = [
         json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}})
             .to_string(),
@@ -86,7 +90,7 @@ fn handshake() -> Result<()> {
     Ok(())
 }
 
-fn answers() -> Result<()> {
+fn answers_are_those_of_verbs_within_budget() -> Result<()> {
     let directory = archives();
     let listed = tool(&[], &directory, "list", json!({}))?.map_err(anyhow::Error::msg)?;
     let there =
@@ -112,7 +116,7 @@ fn answers() -> Result<()> {
     Ok(())
 }
 
-fn compares() -> Result<()> {
+fn benchmarks_are_compared_with_intervals() -> Result<()> {
     let both = json!({"a": "v3-bench", "b": "v3-bench-slower"});
     let compared = tool(&[], &archives(), "diff", both)?.map_err(anyhow::Error::msg)?;
     let first = &compared["result"]["results"][0];
@@ -124,7 +128,7 @@ fn compares() -> Result<()> {
     Ok(())
 }
 
-fn claims() -> Result<()> {
+fn few_executions_cannot_carry_claims() -> Result<()> {
     let directory = tempfile::tempdir()?;
     for name in ["a.fathom", "b.fathom"] {
         run(Command::new("cp")
@@ -142,7 +146,7 @@ fn claims() -> Result<()> {
     Ok(())
 }
 
-fn refused() -> Result<()> {
+fn path_outside_directory_or_without_tables_is_refused() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("a.fathom");
     run(Command::new("cp").arg("-r").arg(archives().join("v3-bench")).arg(&archive))?;
@@ -184,7 +188,7 @@ fn reads_only() -> Result<()> {
     Ok(())
 }
 
-fn missing() -> Result<()> {
+fn missing_fathom_sql_says_how_to_build_it() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let alone = directory.path().join("fathom");
     std::fs::copy(fathom(), &alone)?;
@@ -208,8 +212,8 @@ fn asks_fleet() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let place = directory.path().join("fleet");
     // The archives that it keeps have no tables of their own.
-    run(&mut fleet(&["init", "--keep-raw", text(&place)]))?;
-    run(&mut fleet(&["add", text(&place), text(&here("archives/v3-linux-6.18-virtio"))]))?;
+    run(&mut fleet_command(&["init", "--keep-raw", path_text(&place)]))?;
+    run(&mut fleet_command(&["add", path_text(&place), path_text(&crate_path("archives/v3-linux-6.18-virtio"))]))?;
     let ask = |query: &str| tool(&[], directory.path(), "sql", json!({"archives": ["fleet"], "query": query}));
     let counted = ask("SELECT count(*) AS n FROM spans")?.map_err(anyhow::Error::msg)?;
     ensure!(counted["result"]["rows"][0]["n"] == 252, "{counted}");
@@ -238,8 +242,8 @@ fn within_directory() -> Result<()> {
     std::os::unix::fs::symlink(&outside, inside.join("link.fathom"))?;
     // A fleet in the directory keeps archives without tables.
     let place = inside.join("fleet");
-    run(&mut fleet(&["init", "--keep-raw", text(&place)]))?;
-    run(&mut fleet(&["add", text(&place), text(&here("archives/v3-bench"))]))?;
+    run(&mut fleet_command(&["init", "--keep-raw", path_text(&place)]))?;
+    run(&mut fleet_command(&["add", path_text(&place), path_text(&crate_path("archives/v3-bench"))]))?;
     let state = || {
         Ok::<_, anyhow::Error>(run(Command::new("find").arg(directory.path()).args(["-printf", "%p %s %T@\n"]))?.stdout)
     };
@@ -261,7 +265,7 @@ fn within_directory() -> Result<()> {
 
 /// The protocol's official client, in Python, which validates every message against its schema.
 fn python_client() -> Result<()> {
-    let output = run(Command::new(python()).arg(here("programs/mcp_client.py")).arg(fathom()).arg(archives()))?;
+    let output = run(Command::new(python()).arg(crate_path("programs/mcp_client.py")).arg(fathom()).arg(archives()))?;
     ensure!(String::from_utf8_lossy(&output.stdout).contains("every tool answers"));
     Ok(())
 }

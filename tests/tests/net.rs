@@ -1,7 +1,7 @@
 //! `fathom net` through the program: what it refuses and what it prints.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, drawn, fathom, lane, rows, run, silent_connections, until};
+use fathom_tests::{Case, fathom, page_data, rows, run, run_suite, silent_connections, wait_until};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -10,26 +10,26 @@ use std::time::Duration;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("usage_errors_name_missing_option", Ok(()), usage),
-        ("unreachable_and_unusable_addresses_are_reported", Ok(()), unreachable),
-        ("json_and_archive_have_documented_fields", Ok(()), documents),
-        ("ctrl_c_ends_both_ends_and_keeps_results", Ok(()), interrupted),
-        ("results_are_printed_if_archive_cannot_be_written", Ok(()), unkept),
-        ("udp_sends_every_due_packet", Ok(()), udp),
+        ("usage_errors_name_missing_option", Ok(()), usage_errors_name_missing_option),
+        ("unreachable_and_unusable_addresses_are_reported", Ok(()), unreachable_and_unusable_addresses_are_reported),
+        ("json_and_archive_have_documented_fields", Ok(()), json_and_archive_have_documented_fields),
+        ("ctrl_c_ends_both_ends_and_keeps_results", Ok(()), ctrl_c_ends_both_ends_and_keeps_results),
+        ("results_are_printed_if_archive_cannot_be_written", Ok(()), results_are_printed_if_archive_cannot_be_written),
+        ("udp_sends_every_due_packet", Ok(()), udp_sends_every_due_packet),
         ("silent_connections_do_not_block_clients", Ok(()), silent_clients),
         ("suspended_run_is_invalid", Ok(()), stood_still),
-        ("recording_shares_clock_and_page_with_run", fathom_tests::root(), recorded),
+        ("recording_shares_clock_and_page_with_run", fathom_tests::root(), recording_shares_clock_and_page_with_run),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// A server, killed when dropped.
-struct Serving {
+struct ServingProcess {
     child: Child,
     at: String,
 }
 
-impl Serving {
+impl ServingProcess {
     fn start(words: &[&str]) -> Result<Self> {
         let mut command = Command::new(fathom());
         command.args(["net", "serve", "--listen", "127.0.0.1:0"]).args(words);
@@ -40,7 +40,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for ServingProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -51,7 +51,7 @@ fn silent_clients() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let key = directory.path().join("key").display().to_string();
     run(Command::new(fathom()).args(["pool", "keygen", &key]))?;
-    let serving = Serving::start(&["--key", &key])?;
+    let serving = ServingProcess::start(&["--key", &key])?;
     let begun = |first: &[u8]| -> Result<()> {
         let mut idle = silent_connections::open(&serving.at)?;
         // Some are closed already.
@@ -80,7 +80,7 @@ fn refused(words: &[&str], status: i32, reason: &str) -> Result<()> {
     Ok(())
 }
 
-fn usage() -> Result<()> {
+fn usage_errors_name_missing_option() -> Result<()> {
     refused(&["serve", "--listen", "0.0.0.0:0"], 2, "keygen")?;
     refused(&["run", "127.0.0.1:1", "--udp"], 2, "--preset iperf2")?;
     refused(&["run", "127.0.0.1:1", "--rate", "auto"], 2, "--udp")?;
@@ -91,8 +91,8 @@ fn usage() -> Result<()> {
     refused(&["run"], 2, "ADDR:PORT")
 }
 
-fn unreachable() -> Result<()> {
-    let serving = Serving::start(&[])?;
+fn unreachable_and_unusable_addresses_are_reported() -> Result<()> {
+    let serving = ServingProcess::start(&[])?;
     refused(&["serve", "--listen", &serving.at], 1, "choose another")?;
     refused(&["run", &serving.at, "--cc", "nosuch", "--duration", "0.2"], 1, "nosuch")?;
     refused(&["run", &serving.at, "--interface", "nosuch0"], 1, "nosuch0")?;
@@ -106,8 +106,8 @@ fn json(words: &[&str]) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-fn documents() -> Result<()> {
-    let serving = Serving::start(&[])?;
+fn json_and_archive_have_documented_fields() -> Result<()> {
+    let serving = ServingProcess::start(&[])?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("run.fathom");
     let archive = archive.to_str().context("a path of text")?;
@@ -157,7 +157,7 @@ fn documents() -> Result<()> {
 fn page_says_the_same(value: &Value, archive: &str) -> Result<()> {
     let file = format!("{archive}.html");
     run(Command::new(fathom()).args(["report", archive, "-o", &file]))?;
-    let page = drawn(Path::new(&file))?;
+    let page = page_data(Path::new(&file))?;
     let near = |a: &Value, b: &Value| {
         let (a, b) = (a.as_f64().unwrap_or(f64::NAN), b.as_f64().unwrap_or(f64::NAN));
         (a - b).abs() <= 1e-9 * b.abs()
@@ -188,8 +188,8 @@ fn page_says_the_same(value: &Value, archive: &str) -> Result<()> {
     Ok(())
 }
 
-fn interrupted() -> Result<()> {
-    let serving = Serving::start(&[])?;
+fn ctrl_c_ends_both_ends_and_keeps_results() -> Result<()> {
+    let serving = ServingProcess::start(&[])?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("run.fathom");
     let mut asking = net(&["run", &serving.at, "--duration", "600", "--direction", "both", "-o"]);
@@ -214,10 +214,10 @@ fn interrupted() -> Result<()> {
 }
 
 /// Waits until the client has a data connection or flow in addition to its control connection: then its run begins.
-fn begun(serving: &Serving) -> Result<()> {
+fn begun(serving: &ServingProcess) -> Result<()> {
     let port: u16 = serving.at.rsplit(':').next().context("a port")?.parse()?;
     let (own, established) = (format!(":{port:04X} "), " 01 ");
-    until("connections of data", || {
+    wait_until("connections of data", || {
         let tables = ["tcp", "udp"].map(|table| std::fs::read_to_string(format!("/proc/net/{table}")));
         let [tcp, udp] = tables;
         // A connection has two ends here, only one of which has the port as its own: its address is in the second
@@ -232,8 +232,8 @@ fn begun(serving: &Serving) -> Result<()> {
 
 /// Results are printed even if the archive's directory vanished meanwhile; an invalid directory is reported before the
 /// run.
-fn unkept() -> Result<()> {
-    let serving = Serving::start(&[])?;
+fn results_are_printed_if_archive_cannot_be_written() -> Result<()> {
+    let serving = ServingProcess::start(&[])?;
     refused(&["run", "127.0.0.1:1", "-o", "/no/such/directory/r.fathom"], 1, "/no/such/directory")?;
     let directory = tempfile::tempdir()?;
     for words in [&[][..], &["--json"]] {
@@ -266,8 +266,8 @@ fn unkept() -> Result<()> {
     Ok(())
 }
 
-fn udp() -> Result<()> {
-    let serving = Serving::start(&[])?;
+fn udp_sends_every_due_packet() -> Result<()> {
+    let serving = ServingProcess::start(&[])?;
     let value = json(&["run", &serving.at, "--duration", "1", "--udp", "--preset", "iperf2"])?;
     let packets = &value["directions"][0]["packets"];
     // 1 Mb/s in packets of 1470 bytes for a second.
@@ -281,7 +281,7 @@ fn udp() -> Result<()> {
 
 /// For 1.5 s the client is stopped: results of that time do not describe the path.
 fn stood_still() -> Result<()> {
-    let serving = Serving::start(&[])?;
+    let serving = ServingProcess::start(&[])?;
     for words in [&["--rate", "10M"][..], &["--udp", "--rate", "10M"], &["--transactions"]] {
         let mut asking = net(&["run", &serving.at, "--duration", "3", "--json"]);
         let asking = asking.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -303,8 +303,8 @@ fn stood_still() -> Result<()> {
 
 /// A script under `fathom record` stops a run twice, and writes a file once it has stopped and another one before it continues the run:
 /// the recording's times of these writes and the run's times of its samples must be of one clock, for no sample was taken between them.
-fn recorded() -> Result<()> {
-    let serving = Serving::start(&[])?;
+fn recording_shares_clock_and_page_with_run() -> Result<()> {
+    let serving = ServingProcess::start(&[])?;
     let directory = tempfile::tempdir()?;
     let script = format!(
         r#"{program} net run {at} --duration 3 --rate 20M --tcp-probe -o run.fathom >run.txt 2>run.err & run=$!
@@ -384,7 +384,7 @@ fn recorded() -> Result<()> {
     let page = directory.path().join("page.html");
     for order in [[&net_run, &recording], [&recording, &net_run]] {
         run(Command::new(fathom()).arg("report").args(order).arg("-o").arg(&page))?;
-        let page = drawn(&page)?;
+        let page = page_data(&page)?;
         let charts = page["flows"].as_array().context("flows")?;
         let line = |title: &str, name: &str| {
             let chart = charts.iter().find(|c| c["title"].as_str().is_some_and(|t| t.starts_with(title)));

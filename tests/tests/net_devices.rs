@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::sshd::Ssh;
 use fathom_tests::tmpfs::Tmpfs;
-use fathom_tests::{Case, drawn, fathom, installed, lane, rows, run, until};
+use fathom_tests::{Case, fathom, installed, page_data, rows, run, run_suite, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -16,11 +16,11 @@ fn main() -> ExitCode {
     let ssh = fathom_tests::sshd::possible;
     let adb = || installed("adb").and_then(|()| installed("python3")).and_then(|()| busybox());
     let cases: Vec<Case> = vec![
-        ("invalid_device_error_lists_valid_forms", Ok(()), names),
-        ("server_listens_only_at_namespace_address", spaces(), namespaces),
-        ("ctrl_c_is_forwarded_and_results_are_collected", spaces(), interrupted),
-        ("killed_controller_leaves_no_process", spaces(), killed),
-        ("dead_end_stops_other_end", spaces(), dies),
+        ("invalid_device_error_lists_valid_forms", Ok(()), invalid_device_error_lists_valid_forms),
+        ("server_listens_only_at_namespace_address", spaces(), server_listens_only_at_namespace_address),
+        ("ctrl_c_is_forwarded_and_results_are_collected", spaces(), ctrl_c_is_forwarded_and_results_are_collected),
+        ("killed_controller_leaves_no_process", spaces(), killed_controller_leaves_no_process),
+        ("dead_end_stops_other_end", spaces(), dead_end_stops_other_end),
         ("devices_behind_one_access_point_share_clock", spaces().and_then(|()| nsenter()), access_point),
         ("ssh_copies_program_once_and_returns_results", ssh(), over_ssh),
         ("ssh_failures_are_reported", ssh(), ssh_troubles),
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         ("adb_failures_are_reported", adb(), adb_troubles),
         ("full_and_noexec_devices_are_reported", adb().and_then(|()| fathom_tests::root()), no_room),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 fn nsenter() -> Result<(), String> {
@@ -67,7 +67,7 @@ fn document(output: &Output) -> Result<Value> {
     Ok(value)
 }
 
-fn names() -> Result<()> {
+fn invalid_device_error_lists_valid_forms() -> Result<()> {
     for bad in ["phone", "ssh:-oProxyCommand=x", "netns:../x", "adb:"] {
         refused(&mut fathom_command(&["--to", bad, "--interface", "lo"]), 2, "ssh:[USER@]HOST[:PORT]")?;
     }
@@ -136,14 +136,14 @@ fn listening(pair: &Pair, end: &str) -> Result<Vec<String>> {
     Ok(rows.filter(|r| r.get(3) == Some(&"0A")).map(|r| r[1].to_string()).collect())
 }
 
-fn namespaces() -> Result<()> {
+fn server_listens_only_at_namespace_address() -> Result<()> {
     let pair = Pair::make()?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("run.fathom");
     let mut command = pair.fathom_command(&["--duration", "1.5", "--direction", "both", "--json", "-o"]);
     let child = command.arg(&archive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut seen = Vec::new();
-    until("a listening end", || {
+    wait_until("a listening end", || {
         seen = listening(&pair, "b")?;
         Ok(!seen.is_empty())
     })?;
@@ -184,7 +184,7 @@ fn under_way(pair: &Pair, words: &[&str]) -> Result<(Child, BufReader<std::proce
     Ok((child, told))
 }
 
-fn interrupted() -> Result<()> {
+fn ctrl_c_is_forwarded_and_results_are_collected() -> Result<()> {
     let pair = Pair::make()?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("run.fathom");
@@ -204,16 +204,16 @@ fn interrupted() -> Result<()> {
     Ok(())
 }
 
-fn killed() -> Result<()> {
+fn killed_controller_leaves_no_process() -> Result<()> {
     let pair = Pair::make()?;
     let (mut child, _told) = under_way(&pair, &[])?;
     ensure!(!pair.empty()?);
     child.kill()?;
     child.wait()?;
-    until("the end of both ends", || pair.empty())
+    wait_until("the end of both ends", || pair.empty())
 }
 
-fn dies() -> Result<()> {
+fn dead_end_stops_other_end() -> Result<()> {
     let pair = Pair::make()?;
     for end in ["a", "b"] {
         let (child, mut told) = under_way(&pair, &[])?;
@@ -226,7 +226,7 @@ fn dies() -> Result<()> {
         let output = child.wait_with_output()?;
         ensure!(output.status.code() == Some(1), "{:?}: {messages}", output.status);
         ensure!(messages.contains(&pair.name(end)) || messages.contains("broke"), "{messages}");
-        until("the end of the other", || pair.empty())?;
+        wait_until("the end of the other", || pair.empty())?;
     }
     Ok(())
 }
@@ -375,7 +375,7 @@ fn on_one_page(directory: &Path, [a, b]: &[Series; 2]) -> Result<()> {
     let (one, two) = (directory.join("one.fathom"), directory.join("two.fathom"));
     let page = directory.join("both.html");
     run(Command::new(fathom()).arg("report").args([&one, &two]).arg("-o").arg(&page))?;
-    let page = drawn(&page)?;
+    let page = page_data(&page)?;
     let charts = page["flows"].as_array().context("flows")?;
     let chart = charts.iter().find(|c| c["title"] == "throughput").context("no chart of throughput")?;
     let lines = chart["flows"].as_array().context("lines")?;
@@ -484,7 +484,7 @@ impl Adb {
         let mut command = Command::new("python3");
         command.arg(script).arg(&file).arg(directory.path()).arg(machine).args(devices).stdin(Stdio::null());
         let mut adb = Self { server: command.spawn()?, port: String::new(), directory };
-        until("the fake of adb's server", || Ok(file.exists()))?;
+        wait_until("the fake of adb's server", || Ok(file.exists()))?;
         adb.port = fs::read_to_string(file)?;
         Ok(adb)
     }
@@ -555,7 +555,7 @@ fn adb_troubles() -> Result<()> {
 fn no_room() -> Result<()> {
     for (options, reason) in [("size=4m", "free space on the device"), ("noexec", "noexec")] {
         let adb = Adb::start(std::env::consts::ARCH, &["R58=device"])?;
-        let _mounted = Tmpfs::with(adb.directory.path().join("tmp"), options)?;
+        let _mounted = Tmpfs::mount_at(adb.directory.path().join("tmp"), options)?;
         refused(&mut adb.fathom_command(&["--to", "adb"]), 1, reason)?;
         let kept = adb.kept()?;
         if kept.iter().any(|name| name.starts_with("part-")) {

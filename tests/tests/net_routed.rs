@@ -2,7 +2,7 @@
 //! namespaces, set up as in docs/guide/net-link.md.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, installed, lane, rows, run, until};
+use fathom_tests::{Case, fathom, installed, rows, run, run_suite, wait_until};
 use lab::netns::Namespace;
 use serde_json::Value;
 use std::path::Path;
@@ -11,19 +11,19 @@ use std::process::{Child, Command, ExitCode, Output, Stdio};
 fn main() -> ExitCode {
     let needs = || fathom_tests::root().and_then(|()| installed("ip")).and_then(|()| installed("sysctl"));
     let cases: Vec<Case> = vec![
-        ("link_requires_two_other_devices", Ok(()), words),
-        ("round_trip_and_loss_match_link_options", needs(), agrees),
-        ("text_and_json_describe_link", needs(), forms),
+        ("link_requires_two_other_devices", Ok(()), link_requires_two_other_devices),
+        ("round_trip_and_loss_match_link_options", needs(), round_trip_and_loss_match_link_options),
+        ("text_and_json_describe_link", needs(), text_and_json_describe_link),
         ("bypassed_link_invalidates_run", needs(), passed_by),
         ("missing_ip_forwarding_is_reported", needs(), no_router),
-        ("ctrl_c_and_sigkill_leave_no_routes", needs(), ended),
+        ("ctrl_c_and_sigkill_leave_no_routes", needs(), ctrl_c_and_sigkill_leave_no_routes),
         ("design_crosses_devices_with_link_options", needs(), || sweep("cubic", 16)),
         ("long::design_crosses_devices_with_congestion_controls", needs(), || sweep("reno,cubic", 32)),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
-fn words() -> Result<()> {
+fn link_requires_two_other_devices() -> Result<()> {
     let refused = |words: &[&str], reason: &str| {
         let output = Command::new(fathom()).args(["net", "run"]).args(words).stdin(Stdio::null()).output()?;
         let messages = String::from_utf8_lossy(&output.stderr);
@@ -137,7 +137,7 @@ fn drawn(seen: f64, all: f64, chance: f64) -> bool {
     (seen - all * chance).abs() <= 5.0 * (all * chance * (1.0 - chance)).sqrt() + 1.0
 }
 
-fn agrees() -> Result<()> {
+fn round_trip_and_loss_match_link_options() -> Result<()> {
     let bench = Bench::make()?;
     // The same path without the link, and with two delays of it: nothing is faster than both delays, and the rest is the
     // path's.
@@ -166,7 +166,7 @@ fn agrees() -> Result<()> {
     Ok(())
 }
 
-fn forms() -> Result<()> {
+fn text_and_json_describe_link() -> Result<()> {
     let bench = Bench::make()?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("r.fathom");
@@ -242,7 +242,7 @@ fn no_router() -> Result<()> {
 /// Starts a long run, and waits until packets have passed the link.
 fn under_way(bench: &Bench) -> Result<Child> {
     let child = bench.fathom_command("delay=1ms", &["--duration", "600", "--json"]).spawn()?;
-    until("packets in the link", || {
+    wait_until("packets in the link", || {
         let table = run(bench.router.command("cat").arg("/proc/self/net/dev"))?;
         let table = String::from_utf8(table.stdout)?;
         let line = table.lines().find_map(|l| l.trim().strip_prefix("fathom-to:")).unwrap_or_default();
@@ -252,7 +252,7 @@ fn under_way(bench: &Bench) -> Result<Child> {
     Ok(child)
 }
 
-fn ended() -> Result<()> {
+fn ctrl_c_and_sigkill_leave_no_routes() -> Result<()> {
     let bench = Bench::make()?;
     let child = under_way(&bench)?;
     // A second one is refused until the first has ended.
@@ -267,7 +267,7 @@ fn ended() -> Result<()> {
     let mut child = under_way(&bench)?;
     child.kill()?;
     child.wait()?;
-    until("the end of all that was made", || bench.clean())?;
+    wait_until("the end of all that was made", || bench.clean())?;
     // The next run works.
     document(&bench.fathom_command("delay=1ms", &["--duration", "1", "--json"]).output()?).map(drop)
 }
@@ -318,11 +318,11 @@ fn sweep(controls: &str, cells: usize) -> Result<()> {
     words.extend(factors.iter().flat_map(|f| ["-p", f]));
     for (signal, least) in [("-INT", 3), ("-KILL", 6)] {
         let child = if least == 3 { start(&words)? } else { start(&["--resume", "s.fathom"])? };
-        until("a few runs", || Ok(runs().len() >= least))?;
+        wait_until("a few runs", || Ok(runs().len() >= least))?;
         run(Command::new("kill").args([signal, &child.id().to_string()]))?;
         let output = child.wait_with_output()?;
         ensure!(signal == "-KILL" || output.status.code() == Some(130), "{output:?}");
-        until("the end of all that was made", || bench.clean())?;
+        wait_until("the end of all that was made", || bench.clean())?;
     }
     let output = start(&["--resume", "s.fathom"])?.wait_with_output()?;
     let runs = runs();

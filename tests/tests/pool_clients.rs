@@ -6,35 +6,49 @@ mod tls;
 use anyhow::{Context, Result, ensure};
 use fathom_tests::pool::Pool;
 use fathom_tests::service::Service;
-use fathom_tests::{Case, installed, lane, root, run, until_within};
-use lab::kept::Kept;
+use fathom_tests::{Case, installed, root, run, run_suite, wait_until_within};
+use lab::kept::UndoGuard;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 fn main() -> ExitCode {
     let all = |programs: &[&str]| programs.iter().try_for_each(|program| installed(program));
-    let fuse = all(&["nbdfuse", "losetup"]).and_then(|()| root()).and_then(|()| there("/dev/fuse"));
+    let fuse = all(&["nbdfuse", "losetup"]).and_then(|()| root()).and_then(|()| check_exists("/dev/fuse"));
     let cases: Vec<Case> = vec![
-        ("qemu_img_copy_compares_equal_and_reads_back", all(&["qemu-img", "nbdcopy", "nbdinfo"]), copied),
-        ("trimming_whole_disk_frees_space", all(&["qemu-io"]), trimmed),
-        ("nbd_tester_client_finds_no_error", tester().map(drop), tested),
-        ("tls_admits_only_valid_clients", all(&["nbdinfo", "nbdcopy", "qemu-io"]), tls::checked),
-        ("silent_connections_do_not_block_tls_clients", installed("nbdinfo"), tls::crowded),
-        ("fsx_finds_no_difference", fuse.clone().and_then(|()| fsx().map(drop)), exercised),
-        ("fio_continues_across_coordinator_restarts", all(&["fio", "nbdkit"]), restarted),
-        ("ext4_passes_check_after_use", fuse.clone().and_then(|()| all(&["mkfs.ext4"])), || whole("ext4")),
+        (
+            "qemu_img_copy_compares_equal_and_reads_back",
+            all(&["qemu-img", "nbdcopy", "nbdinfo"]),
+            qemu_img_copy_compares_equal_and_reads_back,
+        ),
+        ("trimming_whole_disk_frees_space", all(&["qemu-io"]), trimming_whole_disk_frees_space),
+        ("nbd_tester_client_finds_no_error", find_tester().map(drop), nbd_tester_client_finds_no_error),
+        ("tls_admits_only_valid_clients", all(&["nbdinfo", "nbdcopy", "qemu-io"]), tls::tls_admits_only_valid_clients),
+        (
+            "silent_connections_do_not_block_tls_clients",
+            installed("nbdinfo"),
+            tls::silent_connections_do_not_block_tls_clients,
+        ),
+        ("fsx_finds_no_difference", fuse.clone().and_then(|()| find_fsx().map(drop)), fsx_finds_no_difference),
+        (
+            "fio_continues_across_coordinator_restarts",
+            all(&["fio", "nbdkit"]),
+            fio_continues_across_coordinator_restarts,
+        ),
+        ("ext4_passes_check_after_use", fuse.clone().and_then(|()| all(&["mkfs.ext4"])), || {
+            file_system_passes_check("ext4")
+        }),
         ("xfs_passes_check_after_use", file_system("xfs").and(fuse.clone()).and_then(|()| all(&["mkfs.xfs"])), || {
-            whole("xfs")
+            file_system_passes_check("xfs")
         }),
         ("btrfs_passes_check_after_use", file_system("btrfs").and(fuse).and_then(|()| all(&["mkfs.btrfs"])), || {
-            whole("btrfs")
+            file_system_passes_check("btrfs")
         }),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
-fn there(path: &str) -> Result<(), String> {
+fn check_exists(path: &str) -> Result<(), String> {
     if Path::new(path).exists() { Ok(()) } else { Err(format!("there is no {path}")) }
 }
 
@@ -46,39 +60,39 @@ fn file_system(name: &str) -> Result<(), String> {
     there.then_some(()).ok_or_else(|| format!("this kernel has no {name}"))
 }
 
-fn tools() -> PathBuf {
+fn tools_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target")
 }
 
-fn tester() -> Result<PathBuf, String> {
-    let tester = tools().join("nbd-tester/nbd-tester-client");
+fn find_tester() -> Result<PathBuf, String> {
+    let tester = tools_directory().join("nbd-tester/nbd-tester-client");
     if tester.exists() { Ok(tester) } else { Err("scripts/nbd-tester has not built nbd-tester-client".into()) }
 }
 
-fn fsx() -> Result<PathBuf, String> {
-    let fsx = tools().join("tools/bin/fsx");
+fn find_fsx() -> Result<PathBuf, String> {
+    let fsx = tools_directory().join("tools/bin/fsx");
     if fsx.exists() { Ok(fsx) } else { Err("scripts/setup test has not installed fsx".into()) }
 }
 
 /// Three nodes; the disk has 60 MiB concatenated, a little less in stripes.
-fn pool(layout: &str) -> Result<Pool> {
+fn start_pool(layout: &str) -> Result<Pool> {
     Pool::new(&["18M", "23M", "19M"], &["--layout", layout])
 }
 
 /// Writes bytes in which no two blocks are alike, except for a hole.
-fn image(path: &Path, size: usize) -> Result<()> {
+fn write_image(path: &Path, size: usize) -> Result<()> {
     let hole = size / 3..size / 2;
     let byte = |at: usize| if hole.contains(&at) { 0 } else { ((at as u64 * 2_654_435_761) >> 13) as u8 };
     Ok(std::fs::write(path, (0..size).map(byte).collect::<Vec<u8>>())?)
 }
 
-fn copied() -> Result<()> {
+fn qemu_img_copy_compares_equal_and_reads_back() -> Result<()> {
     for layout in ["concat", "stripe"] {
-        let pool = pool(layout)?;
-        let size: usize = text(Command::new("nbdinfo").arg("--size").arg(pool.uri()))?.trim().parse()?;
+        let pool = start_pool(layout)?;
+        let size: usize = stdout_of(Command::new("nbdinfo").arg("--size").arg(pool.uri()))?.trim().parse()?;
         let file = |name: &str| pool.directory.path().join(name);
         let (image_file, back, cow) = (file("image"), file("back"), file("cow"));
-        image(&image_file, size)?;
+        write_image(&image_file, size)?;
         run(Command::new("qemu-img")
             .args(["convert", "-n", "-W", "-m", "8", "-f", "raw", "-O", "raw"])
             .arg(&image_file)
@@ -89,7 +103,7 @@ fn copied() -> Result<()> {
         run(Command::new("qemu-img").args(["convert", "-f", "raw", "-O", "qcow2", pool.uri()]).arg(&cow))?;
         run(Command::new("qemu-img").args(["compare", "-f", "qcow2", "-F", "raw"]).arg(&cow).arg(pool.uri()))?;
         // The map covers the disk once, without a gap.
-        let map = text(Command::new("nbdinfo").args(["--map", pool.uri()]))?;
+        let map = stdout_of(Command::new("nbdinfo").args(["--map", pool.uri()]))?;
         let mut end = 0;
         for line in map.lines() {
             let mut words = line.split_whitespace().map(str::parse::<u64>);
@@ -108,28 +122,29 @@ fn copied() -> Result<()> {
 
 /// Returns what a command printed. Third-party programs print binary data too: nbdinfo, the disk's, where `file` is not
 /// installed.
-fn text(command: &mut Command) -> Result<String> {
+fn stdout_of(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&run(command)?.stdout).into_owned())
 }
 
 /// Bytes that a file occupies on its disk.
-fn taken(path: &Path) -> Result<u64> {
+fn occupied_bytes(path: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     Ok(std::fs::metadata(path)?.blocks() * 512)
 }
 
-fn trimmed() -> Result<()> {
-    let pool = pool("concat")?;
+fn trimming_whole_disk_frees_space() -> Result<()> {
+    let pool = start_pool("concat")?;
     let qemu_io = |commands: &[&str]| {
         let mut command = Command::new("qemu-io");
-        let messages = text(command.args(["-f", "raw"]).args(commands.iter().flat_map(|c| ["-c", c])).arg(pool.uri()))?;
+        let messages =
+            stdout_of(command.args(["-f", "raw"]).args(commands.iter().flat_map(|c| ["-c", c])).arg(pool.uri()))?;
         ensure!(!messages.contains("failed"), "{messages}");
         Ok(())
     };
     qemu_io(&["write -P 7 0 60M", "flush"])?;
-    let before = (0..pool.count()).map(|nth| taken(&pool.store(nth))).sum::<Result<u64>>()?;
+    let before = (0..pool.count()).map(|nth| occupied_bytes(&pool.store(nth))).sum::<Result<u64>>()?;
     qemu_io(&["discard 0 60M", "flush", "read -P 0 0 60M", "write -P 9 30M 4k", "read -P 9 30M 4k"])?;
-    let after = (0..pool.count()).map(|nth| taken(&pool.store(nth))).sum::<Result<u64>>()?;
+    let after = (0..pool.count()).map(|nth| occupied_bytes(&pool.store(nth))).sum::<Result<u64>>()?;
     ensure!(before >= 60 << 20, "what was written takes {before} bytes");
     ensure!(after < 4 << 20, "of {before} bytes {after} stayed");
     // Where nothing was ever written, there is nothing to trim, however large the disk is.
@@ -137,21 +152,21 @@ fn trimmed() -> Result<()> {
     let discards: Vec<String> = (0..16).map(|nth| format!("discard {nth}G 1G")).collect();
     let mut command = Command::new("qemu-io");
     command.args(["-f", "raw"]).args(discards.iter().flat_map(|c| ["-c", c])).arg(large.uri());
-    ensure!(!text(&mut command)?.contains("failed"), "a large disk is not trimmed");
+    ensure!(!stdout_of(&mut command)?.contains("failed"), "a large disk is not trimmed");
     large.end()?;
     pool.end()
 }
 
 /// The transactions that the NBD project runs against its own server, except those that test its configuration. One is
 /// omitted: integrityhuge requests up to 50 MB at once, more than the 32 MiB that the protocol guarantees a client.
-fn tested() -> Result<()> {
-    let client = tester().map_err(anyhow::Error::msg)?;
+fn nbd_tester_client_finds_no_error() -> Result<()> {
+    let client = find_tester().map_err(anyhow::Error::msg)?;
     let directory = client.parent().context("it has a directory")?;
     let integrity = directory.join("integrity-test.tr").display().to_string();
     let transactions: [&[&str]; 5] = [&[], &["-w"], &["-w", "-f"], &["-i", "-t", &integrity], &["-h"]];
     for options in transactions {
         // Each expects a zeroed disk.
-        let pool = pool("concat")?;
+        let pool = start_pool("concat")?;
         let socket = pool.socket().display().to_string();
         run(Command::new("timeout").arg("240").arg(&client).args(["-N", "pool", "-u", &socket]).args(options))
             .with_context(|| format!("{options:?}"))?;
@@ -188,17 +203,17 @@ impl Drop for Fuse {
         // If it does not stop, it is killed; the test has already failed.
         let _ = Command::new("umount").arg(self.file()).status();
         let service = &mut self.service;
-        let _ = until_within(Duration::from_secs(10), "an end of nbdfuse", || service.ended());
+        let _ = wait_until_within(Duration::from_secs(10), "an end of nbdfuse", || service.ended());
     }
 }
 
-fn exercised() -> Result<()> {
-    let pool = pool("stripe")?;
+fn fsx_finds_no_difference() -> Result<()> {
+    let pool = start_pool("stripe")?;
     let fuse = Fuse::new(pool.uri())?;
     let configuration = pool.directory.path().join("fsx.toml");
     // A disk has a fixed size.
     std::fs::write(&configuration, "blockmode = true\n[weights]\ntruncate = 0\n")?;
-    let fsx = fsx().map_err(anyhow::Error::msg)?;
+    let fsx = find_fsx().map_err(anyhow::Error::msg)?;
     run(Command::new(fsx)
         .args(["-q", "-S", "7", "-N", "5000", "-P"])
         .arg(pool.directory.path())
@@ -210,7 +225,7 @@ fn exercised() -> Result<()> {
 }
 
 /// A file system is created, mounted, used, unmounted, checked, and used again after every node was restarted.
-fn whole(kind: &str) -> Result<()> {
+fn file_system_passes_check(kind: &str) -> Result<()> {
     // The smallest size that btrfs and xfs accept.
     let mut pool = Pool::new(&["110M", "120M", "130M"], &["--layout", "stripe"])?;
     let mount = tempfile::tempdir()?;
@@ -221,7 +236,7 @@ fn whole(kind: &str) -> Result<()> {
     };
     for round in 0..2 {
         let fuse = Fuse::new(pool.uri())?;
-        let attached = Kept::attach(&fuse.file())?;
+        let attached = UndoGuard::attach(&fuse.file())?;
         if round == 0 {
             run(Command::new(make[0]).args(&make[1..]).arg(attached.answer()))?;
         }
@@ -252,8 +267,8 @@ fn whole(kind: &str) -> Result<()> {
 }
 
 /// fio through nbdkit, which reconnects when its server is gone, as the kernel's client does.
-fn restarted() -> Result<()> {
-    let mut pool = pool("stripe")?;
+fn fio_continues_across_coordinator_restarts() -> Result<()> {
+    let mut pool = start_pool("stripe")?;
     let front = pool.directory.path().join("kit");
     let kit = format!("socket={}", pool.socket().display());
     let mut between = Command::new("nbdkit");

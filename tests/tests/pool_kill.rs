@@ -7,7 +7,7 @@
 
 use anyhow::{Result, bail, ensure};
 use fathom_tests::pool::{Client, Pool, Verb};
-use fathom_tests::{Case, lane};
+use fathom_tests::{Case, run_suite};
 use stats::random::Random;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -15,20 +15,20 @@ use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("acknowledged_writes_survive_kills_under_load", Ok(()), || killed("1")),
-        ("acknowledged_writes_survive_kills_with_three_connections", Ok(()), || killed("3")),
-        ("node_memory_stays_below_64_mib", Ok(()), bounded),
+        ("acknowledged_writes_survive_kills_under_load", Ok(()), || run_kill_rounds("1")),
+        ("acknowledged_writes_survive_kills_with_three_connections", Ok(()), || run_kill_rounds("3")),
+        ("node_memory_stays_below_64_mib", Ok(()), node_memory_stays_below_64_mib),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// Bytes of one write; not a multiple of a block, so that writes share blocks.
 const PLACE_BYTES: u64 = 7000;
 /// Writes of a round.
-const WRITES: usize = 400;
+const WRITE_COUNT: usize = 400;
 
 /// Returns the place's bytes after the write of that number; 0 is never written.
-fn content(place: u64, write: u64) -> Vec<u8> {
+fn content_of(place: u64, write: u64) -> Vec<u8> {
     if write == 0 {
         return vec![0; PLACE_BYTES as usize];
     }
@@ -37,7 +37,7 @@ fn content(place: u64, write: u64) -> Vec<u8> {
     word.iter().copied().cycle().take(PLACE_BYTES as usize).collect()
 }
 
-fn killed(connections: &str) -> Result<()> {
+fn run_kill_rounds(connections: &str) -> Result<()> {
     let rounds: u64 = std::env::var("FATHOM_KILL_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
     let seed: u64 = std::env::var("FATHOM_KILL_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(2012);
     let mut pool = Pool::new(&["6M", "9M", "7M"], &["--layout", "stripe", "--connections", connections])?;
@@ -48,14 +48,14 @@ fn killed(connections: &str) -> Result<()> {
     let (mut write, mut unknown, mut kills) = (0, 0, 0);
     for round in 1..=rounds {
         let mut chosen = BTreeSet::new();
-        while chosen.len() < WRITES {
+        while chosen.len() < WRITE_COUNT {
             chosen.insert(random.below(may.len() as u64));
         }
         for place in &chosen {
             write += 1;
             may[*place as usize].push(write);
             let fua = write % 16 == 0;
-            client.ask(Verb::Write, fua, *place, place * PLACE_BYTES, PLACE_BYTES as u32, &content(*place, write));
+            client.ask(Verb::Write, fua, *place, place * PLACE_BYTES, PLACE_BYTES as u32, &content_of(*place, write));
         }
         // In another thread, since this one blocks when the connection is full.
         let after = Duration::from_micros(random.below(20_000));
@@ -63,7 +63,7 @@ fn killed(connections: &str) -> Result<()> {
         let victims: Vec<usize> = (0..pool.count()).filter(|_| random.below(2) == 0).collect();
         kills += victims.len() + usize::from(silence);
         let answered = std::thread::scope(|scope| -> Result<Vec<u64>> {
-            let load = scope.spawn(|| answers(&mut client, chosen.len()));
+            let load = scope.spawn(|| receive_replies(&mut client, chosen.len()));
             let until = Instant::now() + after;
             while Instant::now() < until && !load.is_finished() {
                 std::thread::yield_now();
@@ -90,12 +90,12 @@ fn killed(connections: &str) -> Result<()> {
         }
         client.now(Verb::Flush, 0, 0, &[])?;
         for place in &chosen {
-            look(&mut client, &mut may, *place)
+            check_place(&mut client, &mut may, *place)
                 .map_err(|why| why.context(format!("after round {round} of seed {seed}")))?;
         }
     }
     (0..pool.count()).try_for_each(|node| pool.restart_node(node))?;
-    (0..may.len() as u64).try_for_each(|place| look(&mut client, &mut may, place))?;
+    (0..may.len() as u64).try_for_each(|place| check_place(&mut client, &mut may, place))?;
     println!(
         "{rounds} rounds, {kills} kills, {write} writes, {unknown} of them unanswered; every place is as it must be"
     );
@@ -104,7 +104,7 @@ fn killed(connections: &str) -> Result<()> {
 }
 
 /// Sends what is queued and receives this many replies: returns the cookies of those that arrived, and why no more did.
-fn answers(client: &mut Client, count: usize) -> (Vec<u64>, Option<anyhow::Error>) {
+fn receive_replies(client: &mut Client, count: usize) -> (Vec<u64>, Option<anyhow::Error>) {
     let mut answered = Vec::new();
     let mut all = || -> Result<()> {
         client.send()?;
@@ -120,10 +120,10 @@ fn answers(client: &mut Client, count: usize) -> (Vec<u64>, Option<anyhow::Error
 }
 
 /// Reads a place: it contains one of the possible writes, and from now on only that one is possible.
-fn look(client: &mut Client, may: &mut [Vec<u64>], place: u64) -> Result<()> {
+fn check_place(client: &mut Client, may: &mut [Vec<u64>], place: u64) -> Result<()> {
     let data = client.now(Verb::Read, place * PLACE_BYTES, PLACE_BYTES as u32, &[])?;
     let may = &mut may[place as usize];
-    if let Some(write) = may.iter().copied().find(|write| content(place, *write) == data) {
+    if let Some(write) = may.iter().copied().find(|write| content_of(place, *write) == data) {
         *may = vec![write];
         return Ok(());
     }
@@ -134,7 +134,7 @@ fn look(client: &mut Client, may: &mut [Vec<u64>], place: u64) -> Result<()> {
         let from = (block * 4096).max(begin) - begin;
         let to = ((block + 1) * 4096).min(begin + PLACE_BYTES) - begin;
         let range = from as usize..to as usize;
-        may.iter().any(|write| content(place, *write)[range.clone()] == data[range.clone()])
+        may.iter().any(|write| content_of(place, *write)[range.clone()] == data[range.clone()])
     });
     ensure!(whole && may.len() > 1, "place {place} holds {:?}…, which is none of the writes {may:?}", &data[..8]);
     // The place stays undecided, and is written again, with a new number, before it is read.
@@ -142,7 +142,7 @@ fn look(client: &mut Client, may: &mut [Vec<u64>], place: u64) -> Result<()> {
 }
 
 /// Clients that send many large requests and never read.
-fn bounded() -> Result<()> {
+fn node_memory_stays_below_64_mib() -> Result<()> {
     let pool = Pool::new(&["64M"], &["--connections", "4"])?;
     let peak = |pool: &Pool| pool.peak_kib();
     let idle = peak(&pool)?;

@@ -3,9 +3,9 @@
 //! The slow medium is a loop disk in memory, whose write rate the block layer limits (`lab::kept::Kept::throttle`).
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::pool::{Client, Server, Verb, pool, status};
-use fathom_tests::{Case, installed, lane, run, until, until_within};
-use lab::kept::Kept;
+use fathom_tests::pool::{Client, Server, Verb, pool_command, pool_status};
+use fathom_tests::{Case, installed, run, run_suite, wait_until, wait_until_within};
+use lab::kept::UndoGuard;
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use stats::random::Random;
 use std::io::Write as _;
@@ -16,18 +16,18 @@ use std::time::Duration;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("flush_longer_than_timeout_keeps_node_and_blocks_no_read", slow(), || slow_medium(SHORT)),
-        ("damage_is_reported_by_both_ends_and_by_scrub", Ok(()), damaged),
-        ("full_medium_is_named_until_it_has_room", ext4(), full),
-        ("long::sd_card_takes_700_mb_with_default_settings", slow(), || slow_medium(LONG)),
+        ("flush_longer_than_timeout_keeps_node_and_blocks_no_read", can_be_slowed(), || slow_medium(SHORT_RUN)),
+        ("damage_is_reported_by_both_ends_and_by_scrub", Ok(()), damage_is_reported_by_both_ends_and_by_scrub),
+        ("full_medium_is_named_until_it_has_room", ext4(), full_medium_is_named_until_it_has_room),
+        ("long::sd_card_takes_700_mb_with_default_settings", can_be_slowed(), || slow_medium(LONG_RUN)),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 /// What the tests with a slow medium need.
-fn slow() -> Result<(), String> {
+fn can_be_slowed() -> Result<(), String> {
     installed("nbdcopy")?;
-    Kept::can_throttle()?;
+    UndoGuard::can_throttle()?;
     LoopDisk::available(FileSystem::Ext4).map_err(|why| why.to_string())
 }
 
@@ -50,19 +50,19 @@ impl Two {
         let stores = [directories[0].join("store0"), directories[1].join("store1")];
         let start = |store: &Path| {
             let store_text = store.display().to_string();
-            run(&mut pool(&["node", "--init", "--store", &store_text, "--size", size]))?;
+            run(&mut pool_command(&["node", "--init", "--store", &store_text, "--size", size]))?;
             let words = ["node", "--store", &store_text, "--insecure", "--listen", "127.0.0.1:0"];
             let log = std::fs::File::options().create(true).append(true).open(directory.path().join("nodes"))?;
-            Server::started(pool(&words).stderr(log))
+            Server::started(pool_command(&words).stderr(log))
         };
         let nodes = [start(&stores[0])?, start(&stores[1])?];
         let front = format!("unix:{}", directory.path().join("nbd").display());
         let words = ["serve", "--insecure", "--nbd", &front, "--metrics", "127.0.0.1:0", "--node", &nodes[0].says];
         let words = [&words[..], &["--node", &nodes[1].says]].concat();
         let log = std::fs::File::create(directory.path().join("coordinator"))?;
-        let coordinator = Server::started(pool(&words).stderr(log))?;
+        let coordinator = Server::started(pool_command(&words).stderr(log))?;
         let mut two = Self { directory, stores, nodes, coordinator, metrics: String::new() };
-        until("the address of the metrics", || {
+        wait_until("the address of the metrics", || {
             let log = two.log("coordinator")?;
             let address = log.split("metrics at http://").nth(1).and_then(|rest| rest.split('/').next());
             two.metrics = address.unwrap_or_default().to_string();
@@ -81,7 +81,7 @@ impl Two {
 
     fn logged(&self, name: &str, words: &[&str]) -> Result<()> {
         let is_there = |line: &str| words.iter().all(|word| line.contains(word));
-        until("the line", || Ok(self.log(name)?.lines().any(is_there)))
+        wait_until("the line", || Ok(self.log(name)?.lines().any(is_there)))
             .with_context(|| format!("{words:?} is not in {:?}", self.log(name)))
     }
 
@@ -101,8 +101,8 @@ impl Two {
     /// Waits for this state of the second node; also returns its status.
     fn state(&self, wanted: &str) -> Result<serde_json::Value> {
         let mut seen = serde_json::Value::Null;
-        let all = until("the state", || {
-            let (status, code) = status(&self.socket())?;
+        let all = wait_until("the state", || {
+            let (status, code) = pool_status(&self.socket())?;
             seen = status["nodes"][1].clone();
             Ok(seen["state"] == wanted && (code == Some(0)) == (wanted == "serving"))
         });
@@ -111,7 +111,7 @@ impl Two {
     }
 }
 
-fn damaged() -> Result<()> {
+fn damage_is_reported_by_both_ends_and_by_scrub() -> Result<()> {
     const NODE_BYTES: u64 = 8 << 20;
     let directory = tempfile::tempdir()?;
     let two = Two::new([directory.path(), directory.path()], "8M")?;
@@ -121,7 +121,7 @@ fn damaged() -> Result<()> {
     client.now(Verb::Flush, 0, 0, &[])?;
     two.state("serving")?;
     let scrub = || -> Result<(serde_json::Value, Option<i32>)> {
-        let output = pool(&["scrub", "--json", &two.socket().display().to_string()]).output()?;
+        let output = pool_command(&["scrub", "--json", &two.socket().display().to_string()]).output()?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         Ok((serde_json::from_slice(&output.stdout).context(text)?, output.status.code()))
     };
@@ -129,7 +129,7 @@ fn damaged() -> Result<()> {
     ensure!(code == Some(0) && clean["nodes"][1]["verified_bytes"] == NODE_BYTES, "{clean}");
     // The coordinator reads what is cached itself, and meets the damage.
     let frames = || -> Result<u64> {
-        status(&two.socket())?.0["nodes"][1]["frames"]["sent"].as_u64().context("no frames of the second node")
+        pool_status(&two.socket())?.0["nodes"][1]["frames"]["sent"].as_u64().context("no frames of the second node")
     };
     let before = frames()?;
     let data = client.now(Verb::Read, NODE_BYTES + 32_768, 65_536, &[])?;
@@ -166,7 +166,7 @@ fn damaged() -> Result<()> {
     let offsets: Vec<_> = [0, 1].map(|nth| (bad[nth]["offset"].as_u64(), bad[nth]["on_disk"][0].as_u64())).to_vec();
     let wanted = [40_960, 409_600].map(|offset| (Some(offset), Some(NODE_BYTES + offset)));
     ensure!(code == Some(1) && offsets == wanted && found["nodes"][1]["damaged_blocks"] == 2, "{found}");
-    let text = pool(&["scrub", &two.socket().display().to_string()]).output()?;
+    let text = pool_command(&["scrub", &two.socket().display().to_string()]).output()?;
     let text = String::from_utf8(text.stdout)?;
     ensure!(text.contains(&format!("{address}  {store}  8 MiB verified, 2 damaged blocks")), "{text}");
     ensure!(text.contains("damaged: 4096 bytes at offset 409600 of the store"), "{text}");
@@ -186,7 +186,7 @@ fn damaged() -> Result<()> {
 }
 
 /// A client's error names the node; EIO and ENOSPC differ.
-fn full() -> Result<()> {
+fn full_medium_is_named_until_it_has_room() -> Result<()> {
     let disk = LoopDisk::create(24 << 20, FileSystem::Ext4, &Backing::Ram, &Options::default())?;
     let directory = tempfile::tempdir()?;
     let two = Two::new([directory.path(), disk.path()], "16M")?;
@@ -224,15 +224,15 @@ struct Slow {
 }
 
 /// An eighth of the data per second and of the timeout: as on an SD card, with less of everything.
-const SHORT: Slow = Slow { data_mib: 24, mib_per_s: 3, options: &["--node-timeout", "1s"] };
+const SHORT_RUN: Slow = Slow { data_mib: 24, mib_per_s: 3, options: &["--node-timeout", "1s"] };
 /// An SD card.
-const LONG: Slow = Slow { data_mib: 700, mib_per_s: 15, options: &[] };
+const LONG_RUN: Slow = Slow { data_mib: 700, mib_per_s: 15, options: &[] };
 
 /// Starts a coordinator of one node, whose stderr goes to a file.
-fn serve(node: &str, socket: &Path, options: &[&str], log: &Path) -> Result<Server> {
+fn start_coordinator(node: &str, socket: &Path, options: &[&str], log: &Path) -> Result<Server> {
     let front = format!("unix:{}", socket.display());
     let words = [&["serve", "--insecure", "--nbd", &front, "--node", node], options].concat();
-    Server::started(pool(&words).stderr(std::fs::File::options().create(true).append(true).open(log)?))
+    Server::started(pool_command(&words).stderr(std::fs::File::options().create(true).append(true).open(log)?))
 }
 
 /// Random bytes, which no layer can store as a hole.
@@ -254,10 +254,10 @@ fn forget_pages(path: &Path) -> Result<()> {
     Ok(())
 }
 
-const BLOCK: u32 = 4096;
+const BLOCK_BYTES: u32 = 4096;
 /// Reads, one after the other, that are answered before a flush that was reported before the first was sent. If reads waited for
 /// flushes, one could be, since its answer may overtake that of the flush on the way to the clients.
-const OVERTAKING: usize = 2;
+const OVERTAKING_MAX: usize = 2;
 
 fn slow_medium(Slow { data_mib, mib_per_s, options }: Slow) -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -266,23 +266,23 @@ fn slow_medium(Slow { data_mib, mib_per_s, options }: Slow) -> Result<()> {
     let (size, input) = (format!("{}M", data_mib + 16), directory.path().join("input"));
     random_file(&input, data_mib)?;
     let words = ["node", "--init", "--store", &store.display().to_string(), "--size", &size];
-    run(&mut pool(&words))?;
+    run(&mut pool_command(&words))?;
     let node =
         Server::start(&["node", "--store", &store.display().to_string(), "--listen", "127.0.0.1:0", "--insecure"])?;
-    let coordinator = serve(&node.says, &socket, options, &log)?;
+    let coordinator = start_coordinator(&node.says, &socket, options, &log)?;
     // What is read meanwhile is on the medium only, and too far apart for the kernel to read ahead.
     let (mut client, end) = Client::connect(&socket)?;
     let cold: Vec<u64> = (1..=16).map(|nth| end - (nth << 20)).collect();
     for offset in &cold {
-        client.now(Verb::Write, *offset, BLOCK, &[3; BLOCK as usize])?;
+        client.now(Verb::Write, *offset, BLOCK_BYTES, &[3; BLOCK_BYTES as usize])?;
     }
     client.now(Verb::Flush, 0, 0, &[])?;
     forget_pages(&store)?;
 
-    let limit = Kept::throttle(disk.device(), mib_per_s << 20)?;
+    let limit = UndoGuard::throttle(disk.device(), mib_per_s << 20)?;
     let said = || -> Result<String> { Ok(std::fs::read_to_string(&log)?) };
     let state = || -> Result<(serde_json::Value, Option<i32>)> {
-        let (status, code) = status(&socket)?;
+        let (status, code) = pool_status(&socket)?;
         Ok((status["nodes"][0].clone(), code))
     };
     let mut copy = Command::new("nbdcopy");
@@ -291,26 +291,25 @@ fn slow_medium(Slow { data_mib, mib_per_s, options }: Slow) -> Result<()> {
     let (mut flusher, _) = Client::connect(&socket)?;
     let mut left = cold.iter();
     let mut overtaking = 0;
-    while overtaking < OVERTAKING {
+    while overtaking < OVERTAKING_MAX {
         let much = |node: &serde_json::Value| node["dirty_bytes"].as_u64() > Some(mib_per_s << 20);
-        until_within(Duration::from_secs(600), "much dirty data", || {
+        wait_until_within(Duration::from_secs(600), "much dirty data", || {
             Ok(much(&state()?.0) || copy.try_wait()?.is_some())
         })?;
         ensure!(
             copy.try_wait()?.is_none(),
-            "no flush was overtaken by {OVERTAKING} reads while there was data to flush"
+            "no flush was overtaken by {OVERTAKING_MAX} reads while there was data to flush"
         );
         flusher.ask(Verb::Flush, false, 9, 0, 0, &[]);
         flusher.send()?;
-        until(
-            "a flush that is reported",
-            || Ok(state()?.0["flushing_s"].as_f64() > Some(0.0) || flusher.has_reply()?),
-        )?;
+        wait_until("a flush that is reported", || {
+            Ok(state()?.0["flushing_s"].as_f64() > Some(0.0) || flusher.has_reply()?)
+        })?;
         overtaking = 0;
-        while overtaking < OVERTAKING && !flusher.has_reply()? {
+        while overtaking < OVERTAKING_MAX && !flusher.has_reply()? {
             let offset = left.next().context("there were too few blocks to read")?;
-            let data = client.now(Verb::Read, *offset, BLOCK, &[])?;
-            ensure!(data == [3; BLOCK as usize], "wrong data at {offset}");
+            let data = client.now(Verb::Read, *offset, BLOCK_BYTES, &[])?;
+            ensure!(data == [3; BLOCK_BYTES as usize], "wrong data at {offset}");
             overtaking += usize::from(!flusher.has_reply()?);
         }
         ensure!(flusher.reply()? == (9, 0), "the flush failed");
@@ -328,7 +327,7 @@ fn slow_medium(Slow { data_mib, mib_per_s, options }: Slow) -> Result<()> {
         }
         client.ask(Verb::Flush, false, 9, 0, 0, &[]);
         client.send()?;
-        until("a flush that is reported", || {
+        wait_until("a flush that is reported", || {
             is_flushing = state()?.0["flushing_s"].as_f64() > Some(0.0);
             Ok(is_flushing || client.has_reply()?)
         })?;
@@ -337,7 +336,7 @@ fn slow_medium(Slow { data_mib, mib_per_s, options }: Slow) -> Result<()> {
     }
     let mut coordinator = coordinator;
     coordinator.kill()?;
-    let coordinator = serve(&node.says, &socket, options, &log)?;
+    let coordinator = start_coordinator(&node.says, &socket, options, &log)?;
     drop(limit);
     let copied: PathBuf = directory.path().join("output");
     run(Command::new("nbdcopy").arg(&coordinator.says).arg(&copied))?;

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{
-    Case, ext4, fathom, installed, lane, near, number, record, recorded_whole, records_lost, root, rows, run, shape,
-    show,
+    Case, assert_near, ext4, fathom, installed, number, record, recorded_whole, records_lost, root, rows, run,
+    run_suite, shape_of, show,
 };
 use serde_json::Value;
 use std::fs;
@@ -13,38 +13,50 @@ use std::process::{Child, Command, ExitCode, Stdio};
 fn main() -> ExitCode {
     let with = |program: &str| root().and_then(|()| installed(program));
     let cases: Vec<Case> = vec![
-        ("sqlite3_shell_is_recorded", with("sqlite3"), shell),
+        ("sqlite3_shell_is_recorded", with("sqlite3"), sqlite3_shell_is_recorded),
         ("static_binary_with_symbols_is_recorded", root(), static_binary),
         ("stripped_binary_is_inferred_from_files", with("strip"), || stripped_binary(&["delete", "wal"])),
         ("long::stripped_binary_is_inferred_in_other_journal_modes", with("strip"), || {
             stripped_binary(&["truncate", "persist", "memory"])
         }),
-        ("unset_pragmas_are_read_from_file_header", with("sqlite3"), headers),
+        ("unset_pragmas_are_read_from_file_header", with("sqlite3"), unset_pragmas_are_read_from_file_header),
         ("running_process_is_recorded_by_pid", with("python3"), running_process),
         ("running_process_is_recorded_by_name", with("python3"), by_name),
         ("short_lived_processes_are_recorded_by_name", with("sleep"), short_lived),
-        ("program_named_in_words_is_probed_before_it_runs", with("sh"), named),
-        ("statements_before_probes_are_reported_missing", with("python3"), unnamed),
+        (
+            "program_named_in_words_is_probed_before_it_runs",
+            with("sh"),
+            program_named_in_words_is_probed_before_it_runs,
+        ),
+        (
+            "statements_before_probes_are_reported_missing",
+            with("python3"),
+            statements_before_probes_are_reported_missing,
+        ),
         ("ftrace_names_library_that_is_loaded_late", with("python3"), loaded_late),
-        ("program_in_container_is_recorded", with("unshare"), container),
+        ("program_in_container_is_recorded", with("unshare"), program_in_container_is_recorded),
         ("recorder_works_in_container", with("unshare").and_then(|()| installed("sqlite3")), || {
-            recorder_inside(&INSIDE)
+            recorder_inside(&NAMESPACE_COMMANDS)
         }),
         ("long::recorder_works_in_other_containers", with("unshare").and_then(|()| installed("sqlite3")), || {
-            recorder_inside(&FURTHER_INSIDE)
+            recorder_inside(&NESTED_NAMESPACE_COMMANDS)
         }),
         ("recorder_in_container_sees_running_programs", with("unshare").and_then(|()| installed("python3")), || {
-            running_inside(&INSIDE[..1])
+            running_inside(&NAMESPACE_COMMANDS[..1])
         }),
         (
             "long::recorder_in_other_containers_sees_running_programs",
             with("unshare").and_then(|()| installed("python3")),
-            || running_inside(&FURTHER_INSIDE),
+            || running_inside(&NESTED_NAMESPACE_COMMANDS),
         ),
         ("marks_in_recorder_namespace_are_joined", with("unshare"), marks_inside),
-        ("function_is_recorded_as_operation", with("cc"), function),
-        ("calls_of_32_bit_programs_are_recorded", with("cc").and_then(|()| x86_64()), compat),
-        ("places_in_functions_are_not_probed", with("cc").and_then(|()| x86_64()), places),
+        ("function_is_recorded_as_operation", with("cc"), function_is_recorded_as_operation),
+        (
+            "calls_of_32_bit_programs_are_recorded",
+            with("cc").and_then(|()| x86_64()),
+            calls_of_32_bit_programs_are_recorded,
+        ),
+        ("places_in_functions_are_not_probed", with("cc").and_then(|()| x86_64()), places_in_functions_are_not_probed),
         ("nested_functions_add_up", with("cc"), || both_ways(nested_functions)),
         ("recursion_is_one_operation", with("cc"), || both_ways(recursion)),
         ("function_left_by_longjmp_has_no_end", with("cc"), || both_ways(left_by_longjmp)),
@@ -53,22 +65,22 @@ fn main() -> ExitCode {
         ("earliest_of_many_cursors_have_no_end", with("python3"), many_cursors),
         ("function_inside_statement_is_charged_its_flushes", with("sqlite3"), || both_ways(function_in_statement)),
         ("recording_overhead_is_reported_separately", with("sqlite3"), own_part),
-        ("jvm_with_seeking_sqlite_is_recorded", with("java").and_then(|()| jdbc()), old_driver),
-        ("jvm_with_stripped_sqlite_is_inferred_from_files", with("java").and_then(|()| jdbc()), stripped_driver),
+        ("jvm_with_seeking_sqlite_is_recorded", with("java").and_then(|()| check_jdbc()), old_driver),
+        ("jvm_with_stripped_sqlite_is_inferred_from_files", with("java").and_then(|()| check_jdbc()), stripped_driver),
         ("child_runs_as_sudo_caller", root(), sudo_user),
         ("other_writers_are_named", with("python3"), others_have_names),
-        ("all_records_every_process_while_command_runs", with("sqlite3"), everyone),
+        ("all_records_every_process_while_command_runs", with("sqlite3"), all_records_every_process_while_command_runs),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
-fn shell() -> Result<()> {
+fn sqlite3_shell_is_recorded() -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let sql = "create table t(i); insert into t values (1); insert into t values (2); select * from t;";
     let archive = record(directory.path(), &[], &["sqlite3", &disk.path().join("t.db").to_string_lossy(), sql])?;
     let summary = show(&archive)?;
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 2.0)?;
-    near("rows", number(shape(&summary, "SELECT * FROM T")?, "/rows")?, 2.0)
+    assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 2.0)?;
+    assert_near("rows", number(shape_of(&summary, "SELECT * FROM T")?, "/rows")?, 2.0)
 }
 
 fn workload(directory: &str, rows: u32) -> Vec<String> {
@@ -85,9 +97,9 @@ fn static_binary() -> Result<()> {
     let argv: Vec<&str> =
         std::iter::once(binary.to_str().context("a path in UTF-8")?).chain(rest.iter().map(String::as_str)).collect();
     let summary = show(&record(directory.path(), &[], &argv)?)?;
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 20.0)?;
+    assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 20.0)?;
     ensure!(
-        number(shape(&summary, "INSERT")?, "/layers/App/exclusive_ns").is_ok() || summary["operations"].is_array(),
+        number(shape_of(&summary, "INSERT")?, "/layers/App/exclusive_ns").is_ok() || summary["operations"].is_array(),
         "no layers"
     );
     Ok(())
@@ -103,15 +115,15 @@ fn stripped_binary(modes: &[&str]) -> Result<()> {
         let mut counts = Vec::new();
         for rows in [1, 31] {
             let rest = workload(&disk.path().to_string_lossy(), rows);
-            let mut argv = vec!["env", "-u", model::marks::VARIABLE, binary.to_str().context("a path in UTF-8")?];
+            let mut argv = vec!["env", "-u", model::marks::FD_VARIABLE, binary.to_str().context("a path in UTF-8")?];
             argv.extend(rest.iter().map(String::as_str));
             argv.extend(["--journal-mode", mode]);
             let archive = record(directory.path(), &[], &argv)?;
             let summary = show(&archive)?;
-            let writes = shape(&summary, "(WRITE TRANSACTION ON")?;
+            let writes = shape_of(&summary, "(WRITE TRANSACTION ON")?;
             ensure!(writes["kind"] == "transaction", "{writes}");
             counts.push(number(writes, "/count")?);
-            near(&format!("unfinished in {mode} mode"), number(writes, "/unfinished")?, 0.0)?;
+            assert_near(&format!("unfinished in {mode} mode"), number(writes, "/unfinished")?, 0.0)?;
             ensure!(number(writes, "/per_operation/flushes")? > 0.0, "no flush is charged in {mode} mode: {writes}");
             // Calls outside its transactions that wait for the medium are operations of their own, and are more
             // certain.
@@ -124,7 +136,7 @@ fn stripped_binary(modes: &[&str]) -> Result<()> {
                 }
             }
             let of_transactions = number(&summary, "/device_commands/by_operations")? - calls;
-            near("causes surer than a guess", of_transactions, number(&summary, "/cause_confidence/guess")?)?;
+            assert_near("causes surer than a guess", of_transactions, number(&summary, "/cause_confidence/guess")?)?;
             let says = "no SQLite was found in application: its transactions are inferred from its files";
             let covered = summary["coverage"].as_array().context("coverage[]")?.iter().any(|c| c["how"] == says);
             ensure!(covered, "the coverage does not say that it is inferred: {:#}", summary["coverage"]);
@@ -132,14 +144,14 @@ fn stripped_binary(modes: &[&str]) -> Result<()> {
             let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
             ensure!(shown.contains(&says.replacen('n', "N", 1)), "the table does not say that it is inferred: {shown}");
         }
-        near(&format!("transactions of 30 more INSERTs in {mode} mode"), counts[1] - counts[0], 30.0)?;
+        assert_near(&format!("transactions of 30 more INSERTs in {mode} mode"), counts[1] - counts[0], 30.0)?;
     }
     Ok(())
 }
 
 /// Settings that PRAGMAs made before the recording are read from the file, and those that no file keeps are reported as
 /// unknown.
-fn headers() -> Result<()> {
+fn unset_pragmas_are_read_from_file_header() -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("any name");
     let database = database.to_string_lossy();
@@ -161,7 +173,7 @@ fn headers() -> Result<()> {
 }
 
 /// INSERTs until end of stdin. Its table has a unique name: where all programs are recorded, others insert as well.
-const LOOP: &str = r#"
+const LOOP_PROGRAM: &str = r#"
 import sqlite3, sys, select
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
 db.execute("CREATE TABLE looped (i INTEGER)")
@@ -171,10 +183,10 @@ while not select.select([sys.stdin], [], [], 0.001)[0]:
 "#;
 
 /// Starts a program that inserts until its stdin is closed, and waits until it has begun.
-fn inserting(directory: &Path) -> Result<Child> {
+fn start_inserting(directory: &Path) -> Result<Child> {
     use std::io::Read;
     let mut child = Command::new("python3")
-        .args(["-c", LOOP])
+        .args(["-c", LOOP_PROGRAM])
         .arg(directory.join("t.db"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -185,7 +197,7 @@ fn inserting(directory: &Path) -> Result<Child> {
 
 fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
-    let mut child = inserting(disk.path())?;
+    let mut child = start_inserting(disk.path())?;
     let archive = directory.path().join("t.fathom");
     let recorded = run(Command::new(fathom())
         .args(["record", "-q", "--duration", "1", "-o"])
@@ -195,7 +207,7 @@ fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
     child.wait()?;
     recorded?;
     let summary = show(&archive)?;
-    let insert = shape(&summary, "INSERT INTO LOOPED")?;
+    let insert = shape_of(&summary, "INSERT INTO LOOPED")?;
     ensure!(number(insert, "/count")? >= 5.0, "few INSERTs: {insert}");
     ensure!(number(insert, "/per_operation/fsyncs")? >= 1.0, "no fsync seen: {insert}");
     let database = number(insert, "/per_operation/filesystem_writes/database/count")?;
@@ -207,7 +219,7 @@ fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
 /// charged to.
 fn others_have_names() -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
-    let mut child = inserting(disk.path())?;
+    let mut child = start_inserting(disk.path())?;
     // Until the other process has written its database three times: everything before the last write is done.
     let script = format!(
         "cd {}; echo x >f; sync f; for n in 1 2 3; do was=$(stat -c %y t.db); until [ \"$(stat -c %y t.db)\" != \"$was\" ]; do :; done; done",
@@ -255,19 +267,19 @@ fn short_lived() -> Result<()> {
 }
 
 /// A program with SQLite linked in, started by a shell, whose 20 INSERTs are over within milliseconds.
-fn named() -> Result<()> {
+fn program_named_in_words_is_probed_before_it_runs() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let place = directory.path().to_string_lossy().into_owned();
     let line = std::iter::once(fathom().to_string_lossy().into_owned()).chain(workload(&place, 20)).collect::<Vec<_>>();
     let summary = show(&record(directory.path(), &[], &["sh", "-c", &format!("true; {}; true", line.join(" "))])?)?;
-    let count = number(shape(&summary, "INSERT")?, "/count")?;
+    let count = number(shape_of(&summary, "INSERT")?, "/count")?;
     ensure!(count == 20.0, "{count} INSERTs of 20");
     Ok(())
 }
 
 /// The same, by a program whose command line does not identify it: what ran before the probes is reported missing, or
 /// nothing is missing.
-fn unnamed() -> Result<()> {
+fn statements_before_probes_are_reported_missing() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let place = directory.path().to_string_lossy().into_owned();
     let program = fathom().to_string_lossy().chars().rev().collect::<String>();
@@ -278,7 +290,7 @@ fn unnamed() -> Result<()> {
     for backend in ["ebpf", "ftrace"] {
         let inner = tempfile::tempdir_in(directory.path())?;
         let summary = show(&record(inner.path(), &["--backend", backend, "--probes", "uprobe"], &line)?)?;
-        let count = shape(&summary, "INSERT").and_then(|insert| number(insert, "/count")).unwrap_or(0.0);
+        let count = shape_of(&summary, "INSERT").and_then(|insert| number(insert, "/count")).unwrap_or(0.0);
         let rows = summary["coverage"].as_array().context("coverage[]")?;
         let reported = |row: &Value| {
             row["attached"] == false && row["how"].as_str().is_some_and(|how| how.contains("first statements"))
@@ -323,7 +335,7 @@ fn loaded_late() -> Result<()> {
     Ok(())
 }
 
-fn container() -> Result<()> {
+fn program_in_container_is_recorded() -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let inner = disk.path().join("root");
     fs::create_dir_all(inner.join("data"))?;
@@ -334,11 +346,11 @@ fn container() -> Result<()> {
     argv.extend([root.as_str(), "/fathom"]);
     argv.extend(rest.iter().map(String::as_str));
     let summary = show(&record(directory.path(), &[], &argv)?)?;
-    let insert = shape(&summary, "INSERT")?;
+    let insert = shape_of(&summary, "INSERT")?;
     // A program that exists only inside is probed when it is mapped. Its statements before that are known by their marks, and that they
     // are missing is said.
-    let (seen, marked) = (number(insert, "/count")?, marks(&summary, "INSERT"));
-    near("INSERTs and marks", seen + marked, 2000.0)?;
+    let (seen, marked) = (number(insert, "/count")?, mark_count(&summary, "INSERT"));
+    assert_near("INSERTs and marks", seen + marked, 2000.0)?;
     let probes = summary["coverage"].as_array().context("coverage[]")?;
     ensure!(
         marked == 0.0 || probes.iter().any(|probe| probe["absence"] == "found late"),
@@ -349,19 +361,19 @@ fn container() -> Result<()> {
 }
 
 /// How many marks of this name were recorded whose work is no statement.
-fn marks(summary: &Value, name: &str) -> f64 {
+fn mark_count(summary: &Value, name: &str) -> f64 {
     let all = summary["operations"].as_array().into_iter().flatten();
     all.filter(|o| o["kind"] == "mark" && o["statement"] == name).filter_map(|o| o["count"].as_f64()).sum()
 }
 
 /// Ways into namespaces: a PID namespace with its own /proc, one with the /proc of the machine, and time offsets.
-const INSIDE: [&[&str]; 3] = [
+const NAMESPACE_COMMANDS: [&[&str]; 3] = [
     &["--pid", "--fork", "--mount-proc"],
     &["--pid", "--fork"],
     &["--time", "--boottime", "100000", "--monotonic", "50000"],
 ];
 /// As in a container, and nested.
-const FURTHER_INSIDE: [&[&str]; 2] = [
+const NESTED_NAMESPACE_COMMANDS: [&[&str]; 2] = [
     &["--mount", "--pid", "--fork", "--uts", "--ipc", "--mount-proc"],
     &["--pid", "--fork", "--mount-proc", "unshare", "--pid", "--fork", "--mount-proc"],
 ];
@@ -381,8 +393,8 @@ fn recorder_inside(ways: &[&[&str]]) -> Result<()> {
         let database = disk.path().join(format!("{i}.db"));
         let archive = directory.path().join(format!("{i}.fathom"));
         let summary = record_inside(way, &archive, &[], &["sqlite3", &database.to_string_lossy(), sql])?;
-        let insert = shape(&summary, "INSERT").with_context(|| format!("unshare {way:?}"))?;
-        near("INSERTs", number(insert, "/count")?, 2.0)?;
+        let insert = shape_of(&summary, "INSERT").with_context(|| format!("unshare {way:?}"))?;
+        assert_near("INSERTs", number(insert, "/count")?, 2.0)?;
         ensure!(number(insert, "/per_operation/fsyncs")? >= 1.0, "unshare {way:?}: {insert}");
         ensure!(number(insert, "/per_operation/flushes")? >= 1.0, "unshare {way:?}: {insert}");
         // The recorder's writes are attributed to it, and the command's name is known.
@@ -411,7 +423,7 @@ fn running_inside(ways: &[&[&str]]) -> Result<()> {
         let mut command = Command::new("unshare");
         command.args(way).arg("sh").arg(&script).arg(&database).arg(&name);
         if way.contains(&"--mount-proc") {
-            run(command.env("LOOP", LOOP).env("FATHOM", fathom()))?;
+            run(command.env("LOOP", LOOP_PROGRAM).env("FATHOM", fathom()))?;
         } else {
             // A shell has its child's number of that namespace, and this /proc does not.
             continue;
@@ -421,7 +433,7 @@ fn running_inside(ways: &[&[&str]]) -> Result<()> {
                 continue;
             }
             let summary = show(&archive)?;
-            let insert = shape(&summary, "INSERT INTO LOOPED")
+            let insert = shape_of(&summary, "INSERT INTO LOOPED")
                 .with_context(|| format!("unshare {way:?}: {}", archive.display()))?;
             ensure!(number(insert, "/count")? >= 10.0, "unshare {way:?}: {}: {insert}", archive.display());
             ensure!(number(insert, "/per_operation/fsyncs")? > 1.0, "{insert}");
@@ -437,15 +449,15 @@ fn marks_inside() -> Result<()> {
     let load = workload(&disk.path().to_string_lossy(), 400);
     let fathom = fathom().to_string_lossy().into_owned();
     let argv: Vec<&str> = std::iter::once(fathom.as_str()).chain(load.iter().map(String::as_str)).collect();
-    let summary = record_inside(INSIDE[0], &directory.path().join("t.fathom"), &[], &argv)?;
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 400.0)?;
+    let summary = record_inside(NAMESPACE_COMMANDS[0], &directory.path().join("t.fathom"), &[], &argv)?;
+    assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 400.0)?;
     let all = summary["operations"].as_array().context("operations[]")?;
     let alone: Vec<&Value> = all.iter().filter(|o| o["kind"] == "mark" && o["statement"] == "INSERT").collect();
     ensure!(alone.is_empty(), "marks that were not joined to their statements: {alone:?}");
     Ok(())
 }
 
-fn function() -> Result<()> {
+fn function_is_recorded_as_operation() -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let (source, binary) = (directory.path().join("p.c"), directory.path().join("p"));
     fs::write(
@@ -464,12 +476,12 @@ fn function() -> Result<()> {
         .as_array()
         .and_then(|all| all.iter().find(|o| o["statement"].as_str().is_some_and(|s| s.contains("handle"))))
         .context("no operation `handle`")?;
-    near("calls", number(handle, "/count")?, 7.0)?;
-    near("fsyncs a call", number(handle, "/per_operation/fsyncs")?, 1.0)
+    assert_near("calls", number(handle, "/count")?, 7.0)?;
+    assert_near("fsyncs a call", number(handle, "/per_operation/fsyncs")?, 1.0)
 }
 
 /// The same calls by a 64-bit program, by a 32-bit one, and by a 64-bit one through int 0x80.
-fn compat() -> Result<()> {
+fn calls_of_32_bit_programs_are_recorded() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/calls.c");
     let mut seen: Vec<Vec<String>> = Vec::new();
@@ -493,9 +505,9 @@ fn compat() -> Result<()> {
         let all = ["kind", "offset", "bytes", "result"];
         let shown = spans[first..].iter().map(|span| all.map(|column| span[column].clone()).join(" "));
         seen.push(shown.filter(|span| !span.starts_with("write ") || !span.ends_with(" 7")).collect());
-        near("fdatasyncs", number(shape(&summary, "FDATASYNC")?, "/count")?, 20.0)?;
+        assert_near("fdatasyncs", number(shape_of(&summary, "FDATASYNC")?, "/count")?, 20.0)?;
         let unattributed = format!("/device_commands/by_disk/{}/unattributed", disk.name());
-        near("unattributed", number(&summary, &unattributed)?, 0.0).with_context(|| format!("{kind:?}"))?;
+        assert_near("unattributed", number(&summary, &unattributed)?, 0.0).with_context(|| format!("{kind:?}"))?;
         let blind = summary["blind"].as_array().context("blind[]")?;
         ensure!(!blind.iter().any(|layer| layer["layer"] == "Syscall"), "{kind:?}: {blind:?}");
         // Its numbers mean other calls, which ftrace does not tell.
@@ -518,7 +530,7 @@ fn x86_64() -> Result<(), String> {
 
 /// A probe within a function would change what it computes; each is refused with the reason, before the program runs. A function that
 /// begins where the kernel replaces the code is probed, and unharmed.
-fn places() -> Result<()> {
+fn places_in_functions_are_not_probed() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/places.c");
     let program = directory.path().join("places");
@@ -552,7 +564,7 @@ fn places() -> Result<()> {
         let whole = ran == "leaf 0\nother 0\nsaves 0\nbegins 0\narguments 0, chosen 7\n";
         ensure!(output.status.success() && whole, "{way}: {}: {ran}{told}", output.status);
         let summary = show(&directory.path().join("t.fathom"))?;
-        near(way, number(shape(&summary, "BEGINS")?, "/count")?, 1000.0)?;
+        assert_near(way, number(shape_of(&summary, "BEGINS")?, "/count")?, 1000.0)?;
     }
     Ok(())
 }
@@ -565,7 +577,7 @@ fn both_ways(test: fn(&str) -> Result<()>) -> Result<()> {
 
 /// Records `tests/programs/nested.c`, whose functions are in a library without execute permission, as Debian installs
 /// them.
-fn nested(way: &str, mode: &str, times: u32, functions: &[&str]) -> Result<serde_json::Value> {
+fn record_nested(way: &str, mode: &str, times: u32, functions: &[&str]) -> Result<serde_json::Value> {
     use std::os::unix::fs::PermissionsExt as _;
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/nested.c");
@@ -589,27 +601,27 @@ fn own_adds_up(summary: &serde_json::Value) -> Result<()> {
         Ok(number(o, "/count")? * (of("requests")? + of("flushes")? + of("discards")?))
     };
     let sum = all.iter().map(own).sum::<Result<f64>>()?;
-    near("commands of operations", sum, number(summary, "/device_commands/by_operations")?)
+    assert_near("commands of operations", sum, number(summary, "/device_commands/by_operations")?)
 }
 
 fn nested_functions(way: &str) -> Result<()> {
     for (mode, calls) in [("plain", 7.0), ("threads", 14.0)] {
-        let summary = nested(way, mode, 7, &["outer", "inner", "last"])?;
+        let summary = record_nested(way, mode, 7, &["outer", "inner", "last"])?;
         let told = || format!("{mode}: {:#}", summary["operations"]);
         // (function, executions, syncs in it, its own)
         for (name, count, all) in [("OUTER", calls, 2.0), ("INNER", 3.0 * calls, 1.0), ("LAST", calls, 2.0)] {
-            let function = shape(&summary, name)?;
-            near(name, number(function, "/count")?, count).with_context(told)?;
-            near("unfinished", number(function, "/unfinished")?, 0.0).with_context(told)?;
-            near("syncs", number(function, "/per_operation/fsyncs")?, all).with_context(told)?;
-            near("own syncs", number(function, "/own/fsyncs")?, 1.0).with_context(told)?;
+            let function = shape_of(&summary, name)?;
+            assert_near(name, number(function, "/count")?, count).with_context(told)?;
+            assert_near("unfinished", number(function, "/unfinished")?, 0.0).with_context(told)?;
+            assert_near("syncs", number(function, "/per_operation/fsyncs")?, all).with_context(told)?;
+            assert_near("own syncs", number(function, "/own/fsyncs")?, 1.0).with_context(told)?;
             ensure!(number(function, "/own/flushes")? > 0.0, "{}", told());
             let own = number(function, "/own/latency_ns")? * count;
             let latency = number(function, "/latency_ns/sum")?;
             // The average is rounded.
             ensure!(if all > 1.0 { own < latency } else { (own - latency).abs() < 1.0 }, "{}", told());
         }
-        let inside = &shape(&summary, "INNER")?["inside"];
+        let inside = &shape_of(&summary, "INNER")?["inside"];
         ensure!(*inside == serde_json::json!({"outer": calls as u64, "last": calls as u64}), "{inside}");
         own_adds_up(&summary).with_context(told)?;
     }
@@ -617,28 +629,28 @@ fn nested_functions(way: &str) -> Result<()> {
 }
 
 fn recursion(way: &str) -> Result<()> {
-    let summary = nested(way, "recursion", 2, &["again", "inner"])?;
-    let again = shape(&summary, "AGAIN")?;
-    near("executions", number(again, "/count")?, 2.0)?;
-    near("syncs", number(again, "/per_operation/fsyncs")?, 300.0)?;
-    near("own syncs", number(again, "/own/fsyncs")?, 300.0)?;
+    let summary = record_nested(way, "recursion", 2, &["again", "inner"])?;
+    let again = shape_of(&summary, "AGAIN")?;
+    assert_near("executions", number(again, "/count")?, 2.0)?;
+    assert_near("syncs", number(again, "/per_operation/fsyncs")?, 300.0)?;
+    assert_near("own syncs", number(again, "/own/fsyncs")?, 300.0)?;
     own_adds_up(&summary)
 }
 
 /// `outer` and `inner` are left by longjmp each time; what follows is charged to neither, and the next call is complete
 /// again.
 fn left_by_longjmp(way: &str) -> Result<()> {
-    let summary = nested(way, "jumps", 5, &["outer", "inner", "again"])?;
+    let summary = record_nested(way, "jumps", 5, &["outer", "inner", "again"])?;
     let told = || format!("{:#}", summary["operations"]);
     for name in ["OUTER", "INNER"] {
-        let function = shape(&summary, name)?;
-        near(name, number(function, "/count")?, 0.0).with_context(told)?;
-        near("left", number(function, "/unfinished")?, 5.0).with_context(told)?;
+        let function = shape_of(&summary, name)?;
+        assert_near(name, number(function, "/count")?, 0.0).with_context(told)?;
+        assert_near("left", number(function, "/unfinished")?, 5.0).with_context(told)?;
     }
-    let again = shape(&summary, "AGAIN")?;
-    near("whole", number(again, "/count")?, 5.0).with_context(told)?;
-    near("unfinished", number(again, "/unfinished")?, 0.0).with_context(told)?;
-    near("its syncs", number(again, "/own/fsyncs")?, 1.0).with_context(told)?;
+    let again = shape_of(&summary, "AGAIN")?;
+    assert_near("whole", number(again, "/count")?, 5.0).with_context(told)?;
+    assert_near("unfinished", number(again, "/unfinished")?, 0.0).with_context(told)?;
+    assert_near("its syncs", number(again, "/own/fsyncs")?, 1.0).with_context(told)?;
     ensure!(again["inside"] == serde_json::json!({}), "{}", told());
     let outside = number(&summary, "/device_commands/by_recorded_processes")?;
     ensure!(outside > 0.0, "what came after the jump was charged to a function: {:#}", summary["device_commands"]);
@@ -648,39 +660,39 @@ fn left_by_longjmp(way: &str) -> Result<()> {
 /// What the function that is jumped back to does next is charged to it, though the stack is as deep as in the function
 /// that was left.
 fn resumed_by_longjmp(way: &str) -> Result<()> {
-    let summary = nested(way, "lands", 5, &["lands", "leaps"])?;
+    let summary = record_nested(way, "lands", 5, &["lands", "leaps"])?;
     let told = || format!("{:#}", summary["operations"]);
-    let (lands, leaps) = (shape(&summary, "LANDS")?, shape(&summary, "LEAPS")?);
-    near("whole", number(lands, "/count")?, 5.0).with_context(told)?;
-    near("its syncs", number(lands, "/per_operation/fsyncs")?, 4.0).with_context(told)?;
-    near("own syncs", number(lands, "/own/fsyncs")?, 3.0).with_context(told)?;
-    near("left", number(leaps, "/unfinished")?, 5.0).with_context(told)?;
-    near("finished", number(leaps, "/count")?, 0.0).with_context(told)
+    let (lands, leaps) = (shape_of(&summary, "LANDS")?, shape_of(&summary, "LEAPS")?);
+    assert_near("whole", number(lands, "/count")?, 5.0).with_context(told)?;
+    assert_near("its syncs", number(lands, "/per_operation/fsyncs")?, 4.0).with_context(told)?;
+    assert_near("own syncs", number(lands, "/own/fsyncs")?, 3.0).with_context(told)?;
+    assert_near("left", number(leaps, "/unfinished")?, 5.0).with_context(told)?;
+    assert_near("finished", number(leaps, "/count")?, 0.0).with_context(told)
 }
 
 /// Ten nested functions, of which eight are kept: the two outermost are dropped, and the others are complete.
 fn deep_functions(way: &str) -> Result<()> {
     let names: Vec<String> = (0..10).map(|n| format!("level{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let summary = nested(way, "deep", 3, &names)?;
+    let summary = record_nested(way, "deep", 3, &names)?;
     let told = || format!("{:#}\n{:#}", summary["operations"], summary["loss"]);
     for (n, name) in names.iter().enumerate() {
-        let function = shape(&summary, &name.to_uppercase())?;
+        let function = shape_of(&summary, &name.to_uppercase())?;
         let (whole, unfinished) = if n < 2 { (0.0, 3.0) } else { (3.0, 0.0) };
-        near(name, number(function, "/count")?, whole).with_context(told)?;
-        near("unfinished", number(function, "/unfinished")?, unfinished).with_context(told)?;
+        assert_near(name, number(function, "/count")?, whole).with_context(told)?;
+        assert_near("unfinished", number(function, "/unfinished")?, unfinished).with_context(told)?;
         if n < 2 {
             continue;
         }
-        near("syncs", number(function, "/per_operation/fsyncs")?, 10.0 - n as f64).with_context(told)?;
-        near("own syncs", number(function, "/own/fsyncs")?, 1.0).with_context(told)?;
+        assert_near("syncs", number(function, "/per_operation/fsyncs")?, 10.0 - n as f64).with_context(told)?;
+        assert_near("own syncs", number(function, "/own/fsyncs")?, 1.0).with_context(told)?;
     }
-    near("given up", records_lost(&summary)?, 6.0).with_context(told)
+    assert_near("given up", records_lost(&summary)?, 6.0).with_context(told)
 }
 
 /// Statements that are stepped alternately on one thread: eight are kept, the oldest are dropped.
 fn many_cursors() -> Result<()> {
-    const TURNS: &str = "import sqlite3, sys\n\
+    const TURNS_PROGRAM: &str = "import sqlite3, sys\n\
         c = sqlite3.connect(':memory:', isolation_level=None)\n\
         c.execute('create table t(a)')\n\
         c.executemany('insert into t values(?)', [(i,) for i in range(10)])\n\
@@ -690,17 +702,17 @@ fn many_cursors() -> Result<()> {
                 for x in all: next(x, None)\n";
     for (cursors, gave_way) in [(8, 0), (11, 3)] {
         let directory = tempfile::tempdir()?;
-        let argv = ["python3", "-c", TURNS, &cursors.to_string()];
+        let argv = ["python3", "-c", TURNS_PROGRAM, &cursors.to_string()];
         let (_, summary) = recorded_whole(|| record(directory.path(), &[], &argv))?;
         let told = || format!("{cursors}: {:#}\n{:#}", summary["operations"], summary["loss"]);
         for n in 0..cursors {
-            let select = shape(&summary, &format!("SELECT A FROM T AS X{n} "))?;
+            let select = shape_of(&summary, &format!("SELECT A FROM T AS X{n} "))?;
             let (whole, unfinished) = if n < gave_way { (0.0, 20.0) } else { (20.0, 0.0) };
-            near("executions", number(select, "/count")?, whole).with_context(told)?;
-            near("unfinished", number(select, "/unfinished")?, unfinished).with_context(told)?;
-            near("rows", number(select, "/rows")?, 10.0 * whole).with_context(told)?;
+            assert_near("executions", number(select, "/count")?, whole).with_context(told)?;
+            assert_near("unfinished", number(select, "/unfinished")?, unfinished).with_context(told)?;
+            assert_near("rows", number(select, "/rows")?, 10.0 * whole).with_context(told)?;
         }
-        near("given up", records_lost(&summary)?, 20.0 * f64::from(gave_way)).with_context(told)?;
+        assert_near("given up", records_lost(&summary)?, 20.0 * f64::from(gave_way)).with_context(told)?;
     }
     Ok(())
 }
@@ -712,19 +724,19 @@ fn function_in_statement(way: &str) -> Result<()> {
     let database = disk.path().join("t.db");
     let options = ["--op", "libc.so.6:fdatasync", "--op", "libc.so.6:fsync", "--probes", way];
     let summary = show(&record(directory.path(), &options, &["sqlite3", &database.to_string_lossy(), sql])?)?;
-    let insert = shape(&summary, "INSERT")?;
+    let insert = shape_of(&summary, "INSERT")?;
     let syncs = number(insert, "/per_operation/fsyncs")?;
     ensure!(syncs >= 2.0, "{insert}");
-    near("own syncs of an INSERT", number(insert, "/own/fsyncs")?, 0.0)?;
+    assert_near("own syncs of an INSERT", number(insert, "/own/fsyncs")?, 0.0)?;
     let mut inside = 0.0;
     // How SQLite was built decides which of the two syncs the directory.
-    for sync in ["FDATASYNC", "FSYNC"].into_iter().filter_map(|name| shape(&summary, name).ok()) {
-        near("own syncs", number(sync, "/own/fsyncs")?, 1.0)?;
+    for sync in ["FDATASYNC", "FSYNC"].into_iter().filter_map(|name| shape_of(&summary, name).ok()) {
+        assert_near("own syncs", number(sync, "/own/fsyncs")?, 1.0)?;
         let around = sync["inside"].as_object().context("inside{}")?;
         let around = around.iter().filter(|(name, _)| name.starts_with("insert"));
         inside += around.filter_map(|(_, n)| n.as_f64()).sum::<f64>();
     }
-    near("inside INSERTs", inside, 2.0 * syncs)?;
+    assert_near("inside INSERTs", inside, 2.0 * syncs)?;
     own_adds_up(&summary)
 }
 
@@ -747,15 +759,15 @@ fn own_part() -> Result<()> {
         let layers = operation["layers"].as_object().context("layers{}")?;
         let sum: f64 = layers.values().filter_map(|l| l["exclusive_ns"].as_f64()).sum();
         let latency = number(operation, "/latency_ns/sum")?;
-        near("the layers' sum", sum + number(operation, "/unexplained_ns")?, latency)?;
+        assert_near("the layers' sum", sum + number(operation, "/unexplained_ns")?, latency)?;
         let own = layers.get("Tracer").map_or(0.0, |l| l["exclusive_ns"].as_f64().unwrap_or(-1.0));
-        near("the recording's own", number(operation, "/tracer/ns")?, own)?;
+        assert_near("the recording's own", number(operation, "/tracer/ns")?, own)?;
         ensure!(operation["tracer"]["large"] == (number(operation, "/tracer/share")? > 0.1), "{operation}");
     }
-    let scan = shape(&summary, "SELECT I FROM T")?;
+    let scan = shape_of(&summary, "SELECT I FROM T")?;
     // 10,000 rows, each with a step, and one more step for the end; half of the last pair of probes is outside.
     let (rows, took) = (number(scan, "/rows")?, number(scan, "/tracer/ns")?);
-    near("rows", rows, 10_000.0)?;
+    assert_near("rows", rows, 10_000.0)?;
     let calls = number(scan, "/per_operation/syscalls")?;
     ensure!(took > 0.0 && took <= (rows + 0.5) * middle + calls * 10_000.0, "{took} ns for {rows} rows at {middle} ns");
     let steps: Vec<_> = rows_of(&archive)?;
@@ -768,18 +780,19 @@ fn rows_of(archive: &Path) -> Result<Vec<String>> {
 }
 
 /// The drivers, which set-up fetches; their functions are found when the JVM maps the unpacked library.
-fn jdbc() -> Result<(), String> {
-    let missing = [DRIVER, OLD_DRIVER, LOGGER].into_iter().find(|jar| !Path::new(JARS).join(jar).exists());
+fn check_jdbc() -> Result<(), String> {
+    let missing =
+        [DRIVER_JAR, OLD_DRIVER_JAR, LOGGER_JAR].into_iter().find(|jar| !Path::new(JARS_DIRECTORY).join(jar).exists());
     missing.map_or(Ok(()), |jar| Err(format!("set-up could not fetch {jar}")))
 }
 
-const JARS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/jars");
-const DRIVER: &str = "sqlite-jdbc-3.46.1.3.jar";
+const JARS_DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/jars");
+const DRIVER_JAR: &str = "sqlite-jdbc-3.46.1.3.jar";
 /// This one seeks and writes, where newer ones use pwrite.
-const OLD_DRIVER: &str = "sqlite-jdbc-3.7.2.jar";
-const LOGGER: &str = "slf4j-api-1.7.36.jar";
+const OLD_DRIVER_JAR: &str = "sqlite-jdbc-3.7.2.jar";
+const LOGGER_JAR: &str = "slf4j-api-1.7.36.jar";
 
-const JAVA: &str = r#"
+const JAVA_PROGRAM: &str = r#"
 import java.sql.*;
 public class Load {
     public static void main(String[] a) throws Exception {
@@ -796,11 +809,11 @@ public class Load {
 }
 "#;
 
-fn jvm(driver: &str) -> Result<serde_json::Value> {
+fn record_jdbc(driver: &str) -> Result<serde_json::Value> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let source = directory.path().join("Load.java");
-    fs::write(&source, JAVA)?;
-    let path = format!("{JARS}/{driver}:{JARS}/{LOGGER}");
+    fs::write(&source, JAVA_PROGRAM)?;
+    let path = format!("{JARS_DIRECTORY}/{driver}:{JARS_DIRECTORY}/{LOGGER_JAR}");
     let database = disk.path().join("t.db");
     let argv = ["java", "-cp", &path, &source.to_string_lossy(), &database.to_string_lossy()];
     show(&record(directory.path(), &[], &argv)?)
@@ -808,9 +821,9 @@ fn jvm(driver: &str) -> Result<serde_json::Value> {
 
 /// The library is unpacked and loaded by a JVM that is already running.
 fn old_driver() -> Result<()> {
-    let summary = jvm(OLD_DRIVER)?;
-    let insert = shape(&summary, "INSERT")?;
-    near("INSERTs", number(insert, "/count")?, 12.0)?;
+    let summary = record_jdbc(OLD_DRIVER_JAR)?;
+    let insert = shape_of(&summary, "INSERT")?;
+    assert_near("INSERTs", number(insert, "/count")?, 12.0)?;
     ensure!(number(insert, "/per_operation/fsyncs")? >= 1.0, "{insert}");
     ensure!(number(insert, "/per_operation/filesystem_writes/database/count")? >= 1.0, "{insert}");
     Ok(())
@@ -819,15 +832,15 @@ fn old_driver() -> Result<()> {
 /// The driver's library is stripped of all SQLite symbols: the statements cannot be seen, which is reported; its files
 /// show the table's creation and the twelve INSERTs.
 fn stripped_driver() -> Result<()> {
-    let summary = jvm(DRIVER)?;
+    let summary = record_jdbc(DRIVER_JAR)?;
     let blind = summary["coverage"].as_array().context("coverage")?.iter().any(|c| {
         c["attached"] == false
             && c["probe"].as_str().is_some_and(|p| p.contains("sqlitejdbc"))
             && c["how"].as_str().is_some_and(|h| h.contains("stripped"))
     });
     ensure!(blind, "nothing says that the driver's SQLite cannot be seen: {:#}", summary["coverage"]);
-    let writes = shape(&summary, "(WRITE TRANSACTION ON T.DB")?;
-    near("write transactions", number(writes, "/count")?, 13.0)?;
+    let writes = shape_of(&summary, "(WRITE TRANSACTION ON T.DB")?;
+    assert_near("write transactions", number(writes, "/count")?, 13.0)?;
     ensure!(number(writes, "/per_operation/flushes")? > 0.0, "{writes}");
     Ok(())
 }
@@ -848,7 +861,7 @@ fn sudo_user() -> Result<()> {
     Ok(())
 }
 
-fn everyone() -> Result<()> {
+fn all_records_every_process_while_command_runs() -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let archive = directory.path().join("t.fathom");
     let mut recorder = Command::new(fathom())
@@ -866,5 +879,9 @@ fn everyone() -> Result<()> {
     drop(recorder.stdin.take());
     recorder.wait()?;
     other?;
-    near("another process's INSERTs", number(shape(&show(&archive)?, "INSERT INTO EVERYONE")?, "/count")?, 1.0)
+    assert_near(
+        "another process's INSERTs",
+        number(shape_of(&show(&archive)?, "INSERT INTO EVERYONE")?, "/count")?,
+        1.0,
+    )
 }

@@ -3,7 +3,7 @@
 //! counters are the oracle.
 
 use anyhow::{Context, Result, bail, ensure};
-use fathom_tests::{Case, fathom, installed, lane_of, number, run, until};
+use fathom_tests::{Case, fathom, installed, number, run, run_suite_in_parallel, wait_until};
 use lab::netns::Namespace;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
@@ -14,26 +14,26 @@ use std::time::Duration;
 fn main() -> ExitCode {
     let needs = || fathom_tests::root().and_then(|()| installed("ip")).and_then(|()| installed("tc"));
     let cases: Vec<Case> = vec![
-        ("found_rate_holds_through_deep_queue", needs(), deep),
-        ("found_rate_holds_through_shallow_queue", needs(), shallow),
-        ("found_rate_holds_through_policer", needs().and_then(|()| installed("nft")), policer),
-        ("found_rate_holds_on_varying_link", needs(), varying),
-        ("bursty_loss_gives_no_valid_rate", needs(), || lossy("burst:1.5%,60%")),
-        ("long::random_loss_gives_no_valid_rate", needs(), || lossy("3%")),
+        ("found_rate_holds_through_deep_queue", needs(), found_rate_holds_through_deep_queue),
+        ("found_rate_holds_through_shallow_queue", needs(), found_rate_holds_through_shallow_queue),
+        ("found_rate_holds_through_policer", needs().and_then(|()| installed("nft")), found_rate_holds_through_policer),
+        ("found_rate_holds_on_varying_link", needs(), found_rate_holds_on_varying_link),
+        ("bursty_loss_gives_no_valid_rate", needs(), || rate_under_loss("burst:1.5%,60%")),
+        ("long::random_loss_gives_no_valid_rate", needs(), || rate_under_loss("3%")),
         ("slight_loss_still_gives_rate", needs(), loses_little),
-        ("interrupted_search_gives_no_valid_rate", needs(), interrupted),
+        ("interrupted_search_gives_no_valid_rate", needs(), interrupted_search_gives_no_valid_rate),
     ];
     // A search consists of trials of 2 s at 20 Mb/s. On an overloaded host a test reports this and asserts nothing.
-    lane_of(cases, 2)
+    run_suite_in_parallel(cases, 2)
 }
 
 /// Bytes of a packet's payload, of its IP packet, and of the Ethernet frame that a bucket counts.
-const PACKET: f64 = 1200.0;
-const IP: f64 = PACKET + 28.0;
-const FRAME: f64 = IP + 14.0;
+const PAYLOAD_BYTES: f64 = 1200.0;
+const IP_BYTES: f64 = PAYLOAD_BYTES + 28.0;
+const FRAME_BYTES: f64 = IP_BYTES + 14.0;
 
 /// Packets per second that the policer admits: 20 Mb/s of payload.
-const POLICED: f64 = 2083.0;
+const POLICED_PACKETS_PER_S: f64 = 2083.0;
 
 /// Two ends with a cable, and a server.
 struct Bench {
@@ -73,7 +73,7 @@ impl Bench {
     fn udp(&self, rate: &str) -> Result<Value> {
         let mut command = self.client.command(fathom());
         command.args(["net", "run", "198.18.5.2:7100", "--udp", "--rate", rate, "--duration", "2", "--json", "--key"]);
-        document(command.args([&self.directory.path().join("key")]).args(["--packet", &PACKET.to_string()]))
+        json_of(command.args([&self.directory.path().join("key")]).args(["--packet", &PAYLOAD_BYTES.to_string()]))
     }
 
     /// Packets that the bucket dropped and accepted so far.
@@ -85,7 +85,7 @@ impl Bench {
     }
 }
 
-fn document(command: &mut Command) -> Result<Value> {
+fn json_of(command: &mut Command) -> Result<Value> {
     let output = command.stdin(Stdio::null()).output()?;
     let value: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
     ensure!(value["valid"] == output.status.success(), "{output:?}");
@@ -114,12 +114,15 @@ fn highest_rate(value: &Value) -> Result<Option<f64>> {
 /// Through a bucket with such a queue: returns the answer, and a run at 10 % above the bucket's rate. `None` if no rate was
 /// sustained.
 fn through_bucket(queue: &str) -> Result<Option<(f64, Value)>> {
-    const RATE: f64 = 20e6;
+    const RATE_BITS_PER_S: f64 = 20e6;
     let bench = Bench::make()?;
     bench.tc(&format!("qdisc add dev eth0 root tbf rate 20mbit {queue}"))?;
     let Some(rate) = highest_rate(&bench.udp("auto")?)? else { return Ok(None) };
     // In 2 s a bucket passes its burst in addition; a sustained rate loses at most 1 %.
-    ensure!(rate * 0.99 * FRAME / PACKET <= RATE * 1.005, "{rate} bit/s is more than the bucket gives");
+    ensure!(
+        rate * 0.99 * FRAME_BYTES / PAYLOAD_BYTES <= RATE_BITS_PER_S * 1.005,
+        "{rate} bit/s is more than the bucket gives"
+    );
     // The same rate once more, by itself: the kernel's drops equal the loss that our ends report.
     let before = bench.dropped()?;
     let again = bench.udp(&format!("{rate}"))?;
@@ -128,12 +131,12 @@ fn through_bucket(queue: &str) -> Result<Option<(f64, Value)>> {
     println!("again: the kernel dropped {} of {}, {lost} were lost", after[0] - before[0], after[1] - before[1]);
     ensure!(after[0] - before[0] == lost, "the kernel dropped {before:?} to {after:?}, the ends say {lost}");
     // And 10 % above the bucket's rate: the search cannot have found that.
-    let over = bench.udp(&format!("{}", (RATE * 1.1 * PACKET / FRAME).round()))?;
+    let over = bench.udp(&format!("{}", (RATE_BITS_PER_S * 1.1 * PAYLOAD_BYTES / FRAME_BYTES).round()))?;
     Ok(Some((rate, over)))
 }
 
 /// Bursts are queued in the bucket, so that the answer is near the bucket's rate, on a busy machine too.
-fn deep() -> Result<()> {
+fn found_rate_holds_through_deep_queue() -> Result<()> {
     let mut seen = Vec::new();
     // On a busy machine a search may end lower: the machine, not the link, limited the rate then.
     for _ in 0..3 {
@@ -147,29 +150,32 @@ fn deep() -> Result<()> {
     bail!("{seen:?}")
 }
 
-fn shallow() -> Result<()> {
+fn found_rate_holds_through_shallow_queue() -> Result<()> {
     let Some((_, over)) = through_bucket("burst 5kb limit 9kb")? else { return Ok(()) };
     let loss = number(&over, "/directions/0/packets/loss")?;
     ensure!(loss > 0.01, "{loss} were lost of a tenth more than the bucket gives");
     Ok(())
 }
 
-fn policer() -> Result<()> {
+fn found_rate_holds_through_policer() -> Result<()> {
     let bench = Bench::make()?;
     let nft = |words: &str| run(bench.server.command("nft").args([words])).map(drop);
     nft("add table ip police")?;
     nft("add chain ip police in { type filter hook input priority 0; }")?;
     // The excess is dropped. By packets, not bytes: a limit in bytes has a bucket of one second's bytes and the burst (nft_limit_init).
     nft(&format!(
-        "add rule ip police in udp dport 7100 limit rate over {POLICED}/second burst 20 packets counter drop"
+        "add rule ip police in udp dport 7100 limit rate over {POLICED_PACKETS_PER_S}/second burst 20 packets counter drop"
     ))?;
     let Some(rate) = highest_rate(&bench.udp("auto")?)? else { return Ok(()) };
-    ensure!(rate * 0.99 <= POLICED * PACKET * 8.0 * 1.01, "{rate} bit/s is more than the policer lets through");
+    ensure!(
+        rate * 0.99 <= POLICED_PACKETS_PER_S * PAYLOAD_BYTES * 8.0 * 1.01,
+        "{rate} bit/s is more than the policer lets through"
+    );
     Ok(())
 }
 
 /// Between 8 and 24 Mb/s, four times a second.
-fn varying() -> Result<()> {
+fn found_rate_holds_on_varying_link() -> Result<()> {
     let bench = Bench::make()?;
     bench.tc("qdisc add dev eth0 root tbf rate 8mbit burst 5kb limit 20kb")?;
     let over = AtomicBool::new(false);
@@ -192,13 +198,13 @@ fn varying() -> Result<()> {
 }
 
 /// Ctrl-C during a trial.
-fn interrupted() -> Result<()> {
+fn interrupted_search_gives_no_valid_rate() -> Result<()> {
     let bench = Bench::make()?;
     bench.tc("qdisc add dev eth0 root tbf rate 20mbit burst 5kb limit 60kb")?;
     let mut command = bench.client.command(fathom());
     command.args(["net", "run", "198.18.5.2:7100", "--udp", "--rate", "auto", "--json", "--key"]);
     let child = command.arg(bench.directory.path().join("key")).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    until("the first trial", || Ok(bench.dropped()?[1] > 500.0))?;
+    wait_until("the first trial", || Ok(bench.dropped()?[1] > 500.0))?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let output = child.wait_with_output()?;
     ensure!(output.status.code() == Some(130), "{output:?}");
@@ -227,7 +233,7 @@ fn over_link(seconds: &str, options: &[&str]) -> Result<Value> {
 
 /// Bursts of two packets, 2.4 % of all (longer ones also interrupt the ends' control messages), or 3 % independently: sending faster or
 /// slower does not change that. The search goes down to the slowest rate, so each of its many trials is short.
-fn lossy(loss: &str) -> Result<()> {
+fn rate_under_loss(loss: &str) -> Result<()> {
     let value = over_link("1", &["--delay", "1ms", "--rate", "20mbit", "--loss", loss, "--seed", "3"])?;
     ensure!(value["valid"] == false && value["search"]["rate_bps"].is_null(), "{loss}: {value}");
     let why = value["invalid"].as_str().context("no reason")?;
@@ -239,7 +245,7 @@ fn lossy(loss: &str) -> Result<()> {
 fn loses_little() -> Result<()> {
     let value = over_link("2", &["--delay", "1ms", "--rate", "20mbit", "--loss", "0.1%", "--seed", "3"])?;
     if let Some(rate) = highest_rate(&value)? {
-        ensure!(rate * 0.99 * IP / PACKET <= 20e6, "{rate} bit/s over 20 Mb/s");
+        ensure!(rate * 0.99 * IP_BYTES / PAYLOAD_BYTES <= 20e6, "{rate} bit/s over 20 Mb/s");
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ mod files;
 mod stacks;
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, run, show};
+use fathom_tests::{Case, ext4, fathom, installed, record, root, run, run_suite, show};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, ExitCode, Stdio};
@@ -21,23 +21,35 @@ use std::process::{Command, ExitCode, Stdio};
 fn main() -> ExitCode {
     let needs = || root().and_then(|()| installed("python3"));
     let cases: Vec<Case> = vec![
-        ("syncs_of_program_without_sqlite_are_counted", needs(), syncs),
+        ("syncs_of_program_without_sqlite_are_counted", needs(), syncs_of_program_without_sqlite_are_counted),
         ("every_wait_in_every_operation_is_waiting", needs().and_then(|()| installed("chrt")), account::of_all_pairs),
         ("time_before_marks_are_mapped_is_not_cpu_time", needs(), account::before_marks_are_mapped),
         ("waiter_for_wal_names_its_holder", needs(), two_writers),
-        ("pipe_futex_and_flock_waits_name_their_ends", needs(), others),
+        ("pipe_futex_and_flock_waits_name_their_ends", needs(), pipe_futex_and_flock_waits_name_their_ends),
         ("calls_on_files_add_up_and_syncs_wait", needs(), files::add_up),
-        ("control_answers_once_running_process_is_recorded", needs(), control),
-        ("ready_made_operations_are_listed", Ok(()), listed),
+        ("control_answers_once_running_process_is_recorded", needs(), control_answers_once_running_process_is_recorded),
+        ("ready_made_operations_are_listed", Ok(()), ready_made_operations_are_listed),
         (
             "write_groups_of_rocksdb_match_its_counters",
             needs().and_then(|()| installed("db_bench")),
-            databases::rocksdb,
+            databases::write_groups_of_rocksdb_match_its_counters,
         ),
-        ("write_groups_of_leveldb_match_its_log", needs().and_then(|()| databases::has_plyvel()), databases::leveldb),
-        ("slept_in_functions_are_named_exactly", needs().and_then(|()| installed("cc")), stacks::exact),
+        (
+            "write_groups_of_leveldb_match_its_log",
+            needs().and_then(|()| databases::has_plyvel()),
+            databases::write_groups_of_leveldb_match_its_log,
+        ),
+        (
+            "slept_in_functions_are_named_exactly",
+            needs().and_then(|()| installed("cc")),
+            stacks::slept_in_functions_are_named_exactly,
+        ),
         ("functions_probed_inside_stay_on_stacks", needs().and_then(|()| installed("cc")), stacks::exact_inside),
-        ("unknown_callers_end_chain_and_say_so", needs().and_then(|()| installed("cc")), stacks::honest),
+        (
+            "unknown_callers_end_chain_and_say_so",
+            needs().and_then(|()| installed("cc")),
+            stacks::unknown_callers_end_chain_and_say_so,
+        ),
         ("lost_library_is_read_where_it_is_mapped", needs().and_then(|()| installed("cc")), stacks::of_lost_library),
         (
             "stripped_library_is_named_by_what_is_left",
@@ -58,15 +70,19 @@ fn main() -> ExitCode {
             needs().and_then(|()| installed("musl-gcc")),
             stacks::of_static_program,
         ),
-        ("stacks_keep_their_budget", needs().and_then(|()| installed("cc")), stacks::budget),
-        ("slow_waits_are_shown_unless_off", needs().and_then(|()| installed("cc")), stacks::shown),
+        ("stacks_keep_their_budget", needs().and_then(|()| installed("cc")), stacks::stacks_keep_their_budget),
+        (
+            "slow_waits_are_shown_unless_off",
+            needs().and_then(|()| installed("cc")),
+            stacks::slow_waits_are_shown_unless_off,
+        ),
         (
             "long::commits_of_mariadb_match_its_counters",
             needs().and_then(|()| installed("mariadbd")).and_then(|()| installed("mariadb-install-db")),
-            databases::innodb,
+            databases::commits_of_mariadb_match_its_counters,
         ),
     ];
-    lane(cases)
+    run_suite(cases)
 }
 
 fn operations(summary: &Value) -> Result<&Vec<Value>> {
@@ -74,7 +90,7 @@ fn operations(summary: &Value) -> Result<&Vec<Value>> {
 }
 
 /// argv: a directory on a disk.
-const SYNCS: &str = r#"
+const SYNC_PROGRAM: &str = r#"
 import ctypes, mmap, os, sys
 os.chdir(sys.argv[1])
 log = os.open("segment.000017.log", os.O_CREAT | os.O_RDWR, 0o644)
@@ -103,11 +119,12 @@ os.pread(log, 100, 0)
 os._exit(0)
 "#;
 
-fn syncs() -> Result<()> {
+fn syncs_of_program_without_sqlite_are_counted() -> Result<()> {
     let disk = ext4()?;
     let directory = tempfile::tempdir()?;
     let options = ["--probes", "uprobe"];
-    let archive = record(directory.path(), &options, &["python3", "-c", SYNCS, &disk.path().display().to_string()])?;
+    let archive =
+        record(directory.path(), &options, &["python3", "-c", SYNC_PROGRAM, &disk.path().display().to_string()])?;
     let summary = show(&archive)?;
     let all = operations(&summary)?;
     let own = |statement: &str| all.iter().find(|o| o["statement"] == statement);
@@ -133,7 +150,8 @@ fn syncs() -> Result<()> {
     std::fs::create_dir(&again)?;
     let directory = tempfile::tempdir()?;
     let options = ["--backend", "ftrace"];
-    let summary = show(&record(directory.path(), &options, &["python3", "-c", SYNCS, &again.display().to_string()])?)?;
+    let summary =
+        show(&record(directory.path(), &options, &["python3", "-c", SYNC_PROGRAM, &again.display().to_string()])?)?;
     for (statement, count) in [("pwrite64 durable", 5), ("pwritev2 plain", 4)] {
         let own = operations(&summary)?.iter().find(|o| o["statement"] == statement);
         ensure!(own.is_some_and(|own| own["count"] == count), "ftrace: {statement}: {own:?}");
@@ -142,7 +160,7 @@ fn syncs() -> Result<()> {
 }
 
 /// argv: a file. Syncs on request only.
-const TOLD: &str = r#"
+const COMMANDED_PROGRAM: &str = r#"
 import os, sys
 file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR, 0o644)
 print("ready", flush=True)
@@ -155,12 +173,12 @@ sys.stdin.readline()
 
 /// A controller that waits for the acknowledgement misses nothing of a running process, and ends the recording without
 /// a signal.
-fn control() -> Result<()> {
+fn control_answers_once_running_process_is_recorded() -> Result<()> {
     let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let fifos = ["ctl", "ack"].map(|name| directory.path().join(name));
     run(Command::new("mkfifo").args(&fifos))?;
     let mut program = Command::new("python3");
-    program.args(["-c", TOLD]).arg(disk.path().join("told")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    program.args(["-c", COMMANDED_PROGRAM]).arg(disk.path().join("told")).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut program = program.spawn()?;
     let mut told = BufReader::new(program.stdout.take().context("stdout")?);
     let mut line = String::new();
@@ -212,7 +230,7 @@ fn control() -> Result<()> {
 }
 
 /// argv: database. The parent holds the write lock while the child requests it; its exit tells which process was which.
-const TWO_WRITERS: &str = r#"
+const TWO_WRITERS_PROGRAM: &str = r#"
 import os, sqlite3, sys, time
 path = sys.argv[1]
 def connect():
@@ -255,7 +273,7 @@ fn two_writers() -> Result<()> {
     let archive = record(
         directory.path(),
         &[],
-        &["python3", "-c", TWO_WRITERS, &disk.path().join("x.db").display().to_string()],
+        &["python3", "-c", TWO_WRITERS_PROGRAM, &disk.path().join("x.db").display().to_string()],
     )?;
     let summary = show(&archive)?;
     let all = operations(&summary)?;
@@ -280,7 +298,7 @@ fn two_writers() -> Result<()> {
 
 /// argv: a file to lock. Statements whose function waits for a pipe, a thread and a lock, each ended by a known
 /// process.
-const OTHERS: &str = r#"
+const OTHER_SYNCS_PROGRAM: &str = r#"
 import fcntl, os, sqlite3, sys, threading, time
 path = sys.argv[1]
 parent = os.getpid()
@@ -334,10 +352,10 @@ os.waitpid(child, 0)
 os._exit(0)
 "#;
 
-fn others() -> Result<()> {
+fn pipe_futex_and_flock_waits_name_their_ends() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let lock = directory.path().join("lock").display().to_string();
-    let archive = record(directory.path(), &[], &["python3", "-c", OTHERS, &lock])?;
+    let archive = record(directory.path(), &[], &["python3", "-c", OTHER_SYNCS_PROGRAM, &lock])?;
     let summary = show(&archive)?;
     let all = operations(&summary)?;
     let waits = |statement: &str| -> Result<&Vec<Value>> {
@@ -355,7 +373,7 @@ fn others() -> Result<()> {
     Ok(())
 }
 
-fn listed() -> Result<()> {
+fn ready_made_operations_are_listed() -> Result<()> {
     let output = run(Command::new(fathom()).args(["record", "--list-ops"]))?;
     let text = String::from_utf8(output.stdout)?;
     let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();

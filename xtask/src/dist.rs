@@ -63,7 +63,7 @@ pub fn build_adbd_aarch64(root: &Path) -> Result<()> {
 /// Builds for aarch64 with clang and musl's headers.
 fn cross(root: &Path, words: &[&str]) -> Result<()> {
     let cache = root.join("target/lab");
-    let headers = Packages::new(&cache, "arm64")?.unpacked("musl-dev")?.join("usr/include/aarch64-linux-musl");
+    let headers = Packages::new(&cache, "arm64")?.unpack("musl-dev")?.join("usr/include/aarch64-linux-musl");
     ensure!(headers.join("stdio.h").exists(), "musl-dev has no headers in {}", headers.display());
 
     // -nostdlibinc keeps this machine's own headers out, and keeps clang's own (stddef.h etc.).

@@ -59,7 +59,7 @@ fn tables_for_python() -> String {
     format!(
         "{{\n  \"notice\": \"Generated from crates/model by `cargo xtask gen`. Do not edit.\",\n  \"version\": {TABLE_VERSION},\n  \
          \"leading\": [\n      {}\n  ],\n  \"tables\": {{\n{}\n  }}\n}}\n",
-        columns(&model::fleet::LEADING),
+        columns(&model::fleet::LEADING_COLUMNS),
         tables.join(",\n")
     )
 }

@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn page_has_commit_and_paths() {
-        let text = "# Results\n| page | … |\n|---|---|\n| [P](p.md) | `make p` | today | here | `abc1` | `crates/a` `b` |\n";
+        let text =
+            "# Results\n| page | … |\n|---|---|\n| [P](p.md) | `make p` | today | here | `abc1` | `crates/a` `b` |\n";
         let page = Page { name: "p.md", commit: "abc1", measures: vec!["crates/a", "b"] };
         assert_eq!(pages(text).unwrap(), [page]);
         assert!(pages("| [P](p.md) | `make p` |\n").is_err());

@@ -9,14 +9,14 @@ use model::{Layer, Origin, Relation};
 use std::collections::{BTreeMap, HashSet};
 
 /// Shares that differ by less are equal: they are sums of fractions.
-const ROUNDING: f64 = 1e-6;
+const SHARE_TOLERANCE: f64 = 1e-6;
 
 /// Charges all device commands, once for each index.
 pub fn device_commands<'a>(index: &'a Index<'_>) -> &'a DeviceCommands {
-    index.commands.get_or_init(|| charged(index))
+    index.commands.get_or_init(|| charge_commands(index))
 }
 
-fn charged(index: &Index) -> DeviceCommands {
+fn charge_commands(index: &Index) -> DeviceCommands {
     let rows = index.rows;
     let causes = (0..rows.causes.len()).filter(|&at| rows.causes.share(at).is_finite() && rows.causes.share(at) > 0.0);
     let causes = causes.filter_map(|at| Some((index.span(rows.causes.command(at))?, at as u32)));
@@ -28,7 +28,7 @@ fn charged(index: &Index) -> DeviceCommands {
         rows.links.iter().filter(|l| l.relation == Relation::Retries).map(|l| l.parent).collect();
     for span in rows.spans.of_layer(Layer::Driver).map(|(_, s)| s) {
         // A command without a disk number may have been for the files' disk.
-        let counted = span.disk.is_none_or(|d| index.counted.contains(&d));
+        let counted = span.disk.is_none_or(|d| index.counted_disks.contains(&d));
         let does = IoAction::on_disk(&span);
         let bytes = if does == IoAction::Flush { 0 } else { span.bytes };
         let disk = by_disk.entry(span.disk.unwrap_or(0)).or_default();
@@ -74,12 +74,13 @@ fn charged(index: &Index) -> DeviceCommands {
                 sums.1 += share * bytes as f64;
             }
         };
-        let own = index.span(span.id).map_or(&[][..], |at| causes.of(at)).iter().map(|&at| rows.causes.at(at as usize));
+        let own =
+            index.span(span.id).map_or(&[][..], |at| causes.rows_of(at)).iter().map(|&at| rows.causes.at(at as usize));
         let own: Vec<Cause> = own.collect();
         own.iter().for_each(|c| charge(c.origin, c.tgid, c.share));
         // The rest that the table does not charge is listed as unattributed.
         let open = 1.0 - own.iter().map(|c| c.share).sum::<f64>();
-        if open > ROUNDING {
+        if open > SHARE_TOLERANCE {
             charge(Origin::Unattributed, None, open);
         }
     }
@@ -105,21 +106,25 @@ fn charged(index: &Index) -> DeviceCommands {
 }
 
 /// Share of the commands whose origin may be unknown without being reported: what was written before the recording.
-const UNATTRIBUTED: f64 = 0.01;
+const UNATTRIBUTED_SHARE_MAX: f64 = 0.01;
 
 /// Returns the number of commands of unknown origin, if it must be reported as a loss; otherwise 0.
-pub fn unattributed(account: &DeviceCommands) -> f64 {
-    if account.unattributed > UNATTRIBUTED * account.total as f64 + ROUNDING { account.unattributed } else { 0.0 }
+pub fn reportable_unattributed(account: &DeviceCommands) -> f64 {
+    if account.unattributed > UNATTRIBUTED_SHARE_MAX * account.total as f64 + SHARE_TOLERANCE {
+        account.unattributed
+    } else {
+        0.0
+    }
 }
 
 /// Returns the confidence of the charges: sums of shares of all commands on the disks that hold the files, without unattributed ones.
-pub fn confidence(index: &Index) -> ByConfidence<f64> {
+pub fn charge_confidence(index: &Index) -> ByConfidence<f64> {
     let mut sums = ByConfidence::default();
     let charged = |c: &Cause| c.origin != Origin::Unattributed && c.share.is_finite();
     for cause in index.rows.causes.iter().filter(charged) {
         let disk = index.span(cause.command).and_then(|at| index.rows.spans.disk(at));
-        if disk.is_none_or(|d| index.counted.contains(&d)) {
-            *sums.of(cause.confidence) += cause.share;
+        if disk.is_none_or(|d| index.counted_disks.contains(&d)) {
+            *sums.get_mut(cause.confidence) += cause.share;
         }
     }
     sums

@@ -10,7 +10,7 @@ use model::{Absence, Layer};
 use std::collections::BTreeSet;
 
 /// Returns the sentence for a layer of which nothing is seen.
-fn whole(layer: Layer) -> &'static str {
+fn unseen_layer(layer: Layer) -> &'static str {
     match layer {
         Layer::App => "processes that started or exited during the recording are not tracked and have no names.",
         Layer::Database => {
@@ -41,7 +41,7 @@ fn whole(layer: Layer) -> &'static str {
 }
 
 /// Probes that no other probe can replace, and the effect of their absence.
-const SINGLE: [(&str, &str); 13] = [
+const IRREPLACEABLE_PROBES: [(&str, &str); 13] = [
     ("sys_enter", "system calls are not recorded: no call, read or write is counted."),
     ("sys_exit", "system calls are not recorded: no call, read or write is counted."),
     (
@@ -62,15 +62,15 @@ const SINGLE: [(&str, &str); 13] = [
 
 /// The sentence for a SQLite found only after a process had begun to run it. It does not name the library (the list of probes does), so
 /// that recordings can be compared.
-const LATE: &str = "a SQLite was found when a process already ran it: that process's first statements, or all of them, may be missing.";
+const SQLITE_FOUND_LATE: &str = "a SQLite was found when a process already ran it: that process's first statements, or all of them, may be missing.";
 
 /// Returns the sentences for probes that were not attached.
-pub fn blind(coverage: &[Coverage]) -> Vec<Blind> {
+pub fn blind_spots(coverage: &[Coverage]) -> Vec<Blind> {
     let mut all: Vec<Blind> = Vec::new();
     for &layer in Layer::ALL {
         let mut rows = coverage.iter().filter(|c| c.layer == layer).peekable();
         if rows.peek().is_some() && rows.all(|c| !c.attached) {
-            all.push(Blind { layer, wholly: true, means: whole(layer).into() });
+            all.push(Blind { layer, wholly: true, means: unseen_layer(layer).into() });
         }
     }
     for row in coverage.iter().filter(|c| !c.attached) {
@@ -78,8 +78,9 @@ pub fn blind(coverage: &[Coverage]) -> Vec<Blind> {
         if row.absence == Some(Absence::NoSqlite) {
             all.push(Blind { layer: row.layer, wholly: false, means: format!("{}.", row.how) });
         } else if row.absence == Some(Absence::Late) {
-            all.push(Blind { layer: row.layer, wholly: false, means: LATE.into() });
-        } else if let Some((_, means)) = SINGLE.iter().find(|(probe, _)| *probe == row.probe && !covered) {
+            all.push(Blind { layer: row.layer, wholly: false, means: SQLITE_FOUND_LATE.into() });
+        } else if let Some((_, means)) = IRREPLACEABLE_PROBES.iter().find(|(probe, _)| *probe == row.probe && !covered)
+        {
             all.push(Blind { layer: row.layer, wholly: false, means: (*means).into() });
         }
     }
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn layer_is_blind_only_without_any_probe() {
+    fn a_layer_is_blind_only_without_any_probe() {
         let rows = [
             row(Layer::Block, "bio_queue", false, "refused"),
             row(Layer::Block, "bio_done", false, "refused"),
@@ -110,23 +111,23 @@ mod tests {
             row(Layer::FileSystem, "xfs_write", false, "this kernel has no tracepoint"),
             row(Layer::FileSystem, "ext4_sync_enter", true, "raw_tp"),
         ];
-        let found: Vec<_> = blind(&rows).into_iter().map(|b| (b.layer, b.wholly)).collect();
+        let found: Vec<_> = blind_spots(&rows).into_iter().map(|b| (b.layer, b.wholly)).collect();
         assert_eq!(found, [(Layer::Block, true), (Layer::Driver, false)]);
-        assert!(blind(&[]).is_empty());
+        assert!(blind_spots(&[]).is_empty());
     }
 
     /// Nothing was lost, and yet statements may be missing.
     #[test]
-    fn sqlite_that_was_found_late_is_reported_once() {
+    fn a_sqlite_that_was_found_late_is_reported_once() {
         let late = |path| Coverage::absent(Layer::Database, path, Absence::Late, "it was found late");
         let steps = |path: &str| row(Layer::Database, &format!("{path}:sqlite3_step"), true, "uprobe");
-        let found = blind(&[steps("/a/app"), late("/a/app"), steps("/b/app"), late("/b/app")]);
+        let found = blind_spots(&[steps("/a/app"), late("/a/app"), steps("/b/app"), late("/b/app")]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(!found[0].wholly && found[0].means.contains("may be missing"), "{found:?}");
         // If no step is seen at all, that is reported first.
-        assert!(blind(&[late("/a/app")])[0].wholly);
+        assert!(blind_spots(&[late("/a/app")])[0].wholly);
         let found =
-            blind(&[steps("/a/app"), Coverage::absent(Layer::Database, "/a/app", Absence::Failed, "no symbols")]);
+            blind_spots(&[steps("/a/app"), Coverage::absent(Layer::Database, "/a/app", Absence::Failed, "no symbols")]);
         assert!(found.is_empty(), "{found:?}");
     }
 
@@ -137,7 +138,7 @@ mod tests {
             row(Layer::Database, "/lib/libsqlite3.so.0:sqlite3_step", true, "uprobe"),
             Coverage::absent(Layer::Database, "app", Absence::NoSqlite, how),
         ];
-        let found = blind(&rows);
+        let found = blind_spots(&rows);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].means, format!("{how}."));
         assert!(!found[0].wholly);

@@ -23,7 +23,7 @@ impl RowsByKey {
     }
 
     /// The rows of a key, in the order in which they were given.
-    pub fn of(&self, key: usize) -> &[u32] {
+    pub fn rows_of(&self, key: usize) -> &[u32] {
         &self.rows[self.first[key] as usize..self.first[key + 1] as usize]
     }
 }

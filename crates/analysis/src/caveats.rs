@@ -55,15 +55,15 @@ impl Caveats {
 
     /// The one that forbids any conclusion from times.
     pub fn against_times(&self) -> Option<&Caveat> {
-        self.of(Limit::EmulatedProcessor)
+        self.with_limit(Limit::EmulatedProcessor)
     }
 
     /// The one that makes the requests of each operation too few.
     pub fn against_charges(&self) -> Option<&Caveat> {
-        self.of(Limit::UnknownOrigins)
+        self.with_limit(Limit::UnknownOrigins)
     }
 
-    fn of(&self, limit: Limit) -> Option<&Caveat> {
+    fn with_limit(&self, limit: Limit) -> Option<&Caveat> {
         self.0.iter().find(|caveat| caveat.limit == limit)
     }
 }

@@ -17,7 +17,7 @@ use model::{Layer, Origin, Relation};
 use std::sync::Arc;
 
 /// Marks an absent entry in tables of positions.
-const NONE: u32 = u32::MAX;
+const NO_COMMAND: u32 = u32::MAX;
 
 /// An operation's share of an item.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,27 +31,31 @@ pub struct OperationShare {
 }
 
 /// Yields a share for an operation and the same share for the operations around it.
-fn parts<'i>(index: &'i Index<'i>, operation: usize, share: f64) -> impl Iterator<Item = OperationShare> + 'i {
+fn shares_in_chain<'i>(
+    index: &'i Index<'i>,
+    operation: usize,
+    share: f64,
+) -> impl Iterator<Item = OperationShare> + 'i {
     let own = move |at: usize| if at == operation { share } else { 0.0 };
     index.chain(operation).map(move |at| OperationShare { operation: at as u32, share, own: own(at) })
 }
 
 /// Items (spans by position), each with its shares.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct SharedItems {
     items: Vec<u32>,
     ends: Vec<u32>,
     shares: Vec<OperationShare>,
 }
 
-impl Shared {
+impl SharedItems {
     /// Yields each item: the position of its span, and all shares in it.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &[OperationShare])> {
-        (0..self.items.len()).map(|i| (self.items[i] as usize, self.of(i)))
+        (0..self.items.len()).map(|i| (self.items[i] as usize, self.shares_of(i)))
     }
 
     /// All shares in the item of this number.
-    pub fn of(&self, item: usize) -> &[OperationShare] {
+    pub fn shares_of(&self, item: usize) -> &[OperationShare] {
         let start = item.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         &self.shares[start..self.ends[item] as usize]
     }
@@ -74,31 +78,31 @@ impl Shared {
 #[derive(Debug)]
 pub struct Charges {
     /// Device commands.
-    pub commands: Arc<Shared>,
+    pub commands: Arc<SharedItems>,
     /// Bios that each command carries, in the same order.
     pub carried: Vec<u32>,
-    pub bios: Shared,
-    pub commits: Shared,
+    pub bios: SharedItems,
+    pub commits: SharedItems,
 }
 
 impl Charges {
     /// Follows the links of a trace.
     pub fn new(index: &Index) -> Self {
-        Self::of(index, Arc::new(commands(index)))
+        Self::with_commands(index, Arc::new(command_shares(index)))
     }
 
     /// The same where the shares of the commands are known.
-    pub fn of(index: &Index, commands: Arc<Shared>) -> Self {
-        let (bios, carried) = bios(index, &commands);
-        let commits = commits(index);
+    pub fn with_commands(index: &Index, commands: Arc<SharedItems>) -> Self {
+        let (bios, carried) = bio_shares(index, &commands);
+        let commits = commit_shares(index);
         Self { commands, carried, bios, commits }
     }
 }
 
 /// Device commands alone.
-pub fn commands(index: &Index) -> Shared {
+pub fn command_shares(index: &Index) -> SharedItems {
     let rows = index.rows;
-    let mut number = vec![NONE; rows.spans.len()];
+    let mut number = vec![NO_COMMAND; rows.spans.len()];
     let mut spans: Vec<u32> = Vec::new();
     for (i, number) in number.iter_mut().enumerate().filter(|(i, _)| rows.spans.layer(*i) == Layer::Driver) {
         *number = spans.len() as u32;
@@ -106,19 +110,19 @@ pub fn commands(index: &Index) -> Shared {
     }
     let mut causes: Vec<(u32, u32, f64)> = Vec::new();
     for cause in rows.causes.iter().filter(|c| c.origin == Origin::Operation && c.share.is_finite()) {
-        let command = index.span(cause.command).map(|i| number[i]).filter(|&n| n != NONE);
+        let command = index.span(cause.command).map(|i| number[i]).filter(|&n| n != NO_COMMAND);
         if let (Some(command), Some(operation)) = (command, cause.operation.and_then(|id| index.operation(id))) {
             causes.push((command, operation as u32, cause.share));
         }
     }
     causes.sort_by_key(|&(command, ..)| command);
-    let mut shared = Shared::default();
+    let mut shared = SharedItems::default();
     let mut rest = causes.as_slice();
     for (n, &span) in spans.iter().enumerate() {
         // Few each: a binary search of the rest would read all over it.
         let (own, after) = rest.split_at(rest.iter().take_while(|(command, ..)| *command as usize == n).count());
         rest = after;
-        let parts = own.iter().flat_map(|&(_, op, share)| parts(index, op as usize, share));
+        let parts = own.iter().flat_map(|&(_, op, share)| shares_in_chain(index, op as usize, share));
         shared.push(span as usize, parts);
     }
     shared
@@ -132,7 +136,7 @@ struct DriverLink {
 }
 
 /// Bios with their shares, and how many bios each command carries.
-fn bios(index: &Index, commands: &Shared) -> (Shared, Vec<u32>) {
+fn bio_shares(index: &Index, commands: &SharedItems) -> (SharedItems, Vec<u32>) {
     let rows = index.rows;
     let stage = |layer| match layer {
         Layer::Block => Some(0),
@@ -190,7 +194,7 @@ fn bios(index: &Index, commands: &Shared) -> (Shared, Vec<u32>) {
     // Carried before waited: a bio with data is charged by its data, not by the flushes around it.
     pairs.sort_unstable();
 
-    let mut shared = Shared::default();
+    let mut shared = SharedItems::default();
     let mut rest = pairs.as_slice();
     for (i, _) in is_part.iter().enumerate().filter(|(_, is_part)| !**is_part) {
         if rows.spans.layer(i) != Layer::Block {
@@ -202,19 +206,18 @@ fn bios(index: &Index, commands: &Shared) -> (Shared, Vec<u32>) {
         rest = after;
         let own = &own[..own.partition_point(|&(_, waited, _)| waited == own[0].1)];
         let part = 1.0 / own.len().max(1) as f64;
-        let carriers = own.iter().flat_map(|&(.., command)| commands.of(command as usize)).map(|p| OperationShare {
-            share: p.share * part,
-            own: p.own * part,
-            ..*p
-        });
+        let carriers = own
+            .iter()
+            .flat_map(|&(.., command)| commands.shares_of(command as usize))
+            .map(|p| OperationShare { share: p.share * part, own: p.own * part, ..*p });
         let alone = own.is_empty().then(|| index.operation_of_row(i)).flatten().into_iter();
-        shared.push(i, carriers.chain(alone.flat_map(|o| parts(index, o, 1.0))));
+        shared.push(i, carriers.chain(alone.flat_map(|o| shares_in_chain(index, o, 1.0))));
     }
     (shared, carried)
 }
 
 /// Commits with the shares of the calls that joined them, or of those that waited where no call is known to have joined.
-fn commits(index: &Index) -> Shared {
+fn commit_shares(index: &Index) -> SharedItems {
     let rows = index.rows;
     let mut joins: Vec<(u32, u32)> = Vec::new();
     let relations = [Relation::JoinsTransaction, Relation::WaitsForLog];
@@ -228,14 +231,14 @@ fn commits(index: &Index) -> Shared {
     }
     joins.sort_unstable();
     joins.dedup();
-    let mut shared = Shared::default();
+    let mut shared = SharedItems::default();
     let mut rest = joins.as_slice();
     while let Some(&(commit, _)) = rest.first() {
         let (own, after) = rest.split_at(rest.iter().take_while(|(c, _)| *c == commit).count());
         rest = after;
         let part = 1.0 / own.len() as f64;
         let operations = own.iter().filter_map(|&(_, parent)| index.operation_of_row(parent as usize));
-        let parts = operations.flat_map(|o| parts(index, o, part));
+        let parts = operations.flat_map(|o| shares_in_chain(index, o, part));
         shared.push(commit as usize, parts);
     }
     shared

@@ -1,16 +1,16 @@
 //! When an execution checkpoints a WAL: the single definition, used for its cost (`explain`) and for its removal (`whatif`).
 
-use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
+use crate::diff::phase::{FileRole, Phase, Phases, wal_databases};
 use crate::rows::Index;
 use model::{Call, Layer};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Yields the system calls within operations in order of start time: position, operation, call, kind.
-pub fn calls<'a>(
+pub fn calls_in_operations<'a>(
     index: &'a Index<'a>,
     phases: &'a Phases<'a>,
-) -> impl Iterator<Item = (usize, usize, Call, Kind)> + 'a {
+) -> impl Iterator<Item = (usize, usize, Call, FileRole)> + 'a {
     let spans = &index.rows.spans;
     let mut all: Vec<usize> = (0..spans.len()).filter(|&at| spans.layer(at) == Layer::Syscall).collect();
     all.sort_by_key(|&at| spans.start_ns(at));
@@ -21,7 +21,7 @@ pub fn calls<'a>(
 }
 
 /// Size of a WAL's header in bytes; the header is written separately.
-const WAL_HEADER: u64 = 32;
+const WAL_HEADER_BYTES: u64 = 32;
 
 fn is_sync(call: Call) -> bool {
     matches!(call, Call::Fsync | Call::Fdatasync)
@@ -34,31 +34,32 @@ fn is_sync(call: Call) -> bool {
 /// A commit after a checkpoint restarts the WAL: it writes the header and syncs it before its frames (walFrames in SQLite's
 /// wal.c), with `synchronous=NORMAL` the only sync of a commit. That cost is caused by the checkpoint too, and is a separate
 /// window of that execution.
-pub fn windows(index: &Index, phases: &Phases) -> BTreeMap<usize, Vec<(u64, u64)>> {
+pub fn checkpoint_windows(index: &Index, phases: &Phases) -> BTreeMap<usize, Vec<(u64, u64)>> {
     let wal = wal_databases(index);
     #[derive(Default)]
-    struct Seen {
+    struct ExecutionCalls {
         syncs: Vec<u64>,
         first_read: Option<u64>,
         write_back: Option<(u64, u64)>,
     }
-    let mut seen: BTreeMap<usize, Seen> = BTreeMap::new();
+    let mut seen: BTreeMap<usize, ExecutionCalls> = BTreeMap::new();
     let mut written_back: HashSet<&str> = HashSet::new();
     // For each execution that wrote a WAL header: its next sync of the WAL.
     let mut anew: HashMap<usize, u64> = HashMap::new();
     let mut all: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
-    for (at, operation, call, kind) in calls(index, phases) {
+    for (at, operation, call, kind) in calls_in_operations(index, phases) {
         let span = &index.rows.spans.at(at);
         let end = span.end_ns.unwrap_or(span.start_ns);
-        let back = kind == Kind::Of(FileClass::Database) && index.path_of(span).is_some_and(|path| wal.contains(path));
+        let back =
+            kind == FileRole::Of(FileClass::Database) && index.path_of(span).is_some_and(|path| wal.contains(path));
         let own = seen.entry(operation).or_default();
         let path = index.path_of(span);
         if back && call.writes() {
             written_back.extend(path);
         }
-        if kind == Kind::Of(FileClass::Wal) {
+        if kind == FileRole::Of(FileClass::Wal) {
             let database = path.and_then(|path| path.strip_suffix("-wal"));
-            let header = call.writes() && span.offset == Some(0) && span.bytes == WAL_HEADER;
+            let header = call.writes() && span.offset == Some(0) && span.bytes == WAL_HEADER_BYTES;
             if header && database.is_some_and(|path| written_back.contains(path)) {
                 anew.insert(operation, span.start_ns);
             } else if let Some(since) = anew.remove(&operation).filter(|_| is_sync(call)) {
@@ -66,11 +67,11 @@ pub fn windows(index: &Index, phases: &Phases) -> BTreeMap<usize, Vec<(u64, u64)
             }
         }
         match call {
-            call if kind == Kind::Of(FileClass::Wal) && is_sync(call) && own.write_back.is_none() => {
+            call if kind == FileRole::Of(FileClass::Wal) && is_sync(call) && own.write_back.is_none() => {
                 own.syncs.push(span.start_ns);
             }
-            call if kind == Kind::Of(FileClass::Wal) && call.writes() => own.first_read = None,
-            call if kind == Kind::Of(FileClass::Wal) && call.reads() && own.write_back.is_none() => {
+            call if kind == FileRole::Of(FileClass::Wal) && call.writes() => own.first_read = None,
+            call if kind == FileRole::Of(FileClass::Wal) && call.reads() && own.write_back.is_none() => {
                 own.first_read = own.first_read.or(Some(span.start_ns));
             }
             call if back && (call.writes() || is_sync(call) && own.write_back.is_some()) => {
@@ -87,7 +88,7 @@ pub fn windows(index: &Index, phases: &Phases) -> BTreeMap<usize, Vec<(u64, u64)
             *least = (*least).min(own.syncs.len());
         }
     }
-    let window = |(operation, own): (usize, Seen)| {
+    let window = |(operation, own): (usize, ExecutionCalls)| {
         let (since, until) = own.write_back?;
         let usual = index.shape(operation).and_then(|shape| usual.get(&shape)).copied().unwrap_or(1);
         let read = own.first_read.unwrap_or(since);

@@ -42,7 +42,7 @@ pub fn completeness(index: &Index) -> Completeness {
         by_disk.entry(row.disk).or_default().push(row);
     }
     let disks: BTreeMap<String, DiskCheck> =
-        by_disk.into_iter().map(|(dev, rows)| (index.disk_name(dev), disk(&rows))).collect();
+        by_disk.into_iter().map(|(dev, rows)| (index.disk_name(dev), check_disk(&rows))).collect();
     let all = |state: &str| disks.iter().filter(|(_, d)| d.state == state).collect::<Vec<_>>();
     let reported = |list: Vec<(&String, &DiskCheck)>| {
         let each = |(name, check): &(&String, &DiskCheck)| format!("{name}: {}", check.why.as_deref().unwrap_or(""));
@@ -74,7 +74,7 @@ pub fn completeness(index: &Index) -> Completeness {
     Completeness { state: state.into(), why, disks }
 }
 
-fn disk(rows: &[&CheckRow]) -> DiskCheck {
+fn check_disk(rows: &[&CheckRow]) -> DiskCheck {
     let count = |row: &&CheckRow| {
         let count = CheckedCount { kernel: row.kernel, recorded: row.recorded, unsure: row.unsure };
         (row.what.to_string(), count)
@@ -103,7 +103,7 @@ fn disk(rows: &[&CheckRow]) -> DiskCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
+    use crate::small_trace;
     use model::Dev;
 
     fn row(what: &'static str, kernel: Option<u64>, recorded: u64, unsure: u64) -> CheckRow {
@@ -113,7 +113,7 @@ mod tests {
 
     /// The small trace without its loss, and with counts of both its disks.
     fn state(change: impl Fn(&mut crate::rows::Rows)) -> (String, String) {
-        let mut rows = case::rows();
+        let mut rows = small_trace::rows();
         rows.losses.clear();
         rows.links.edit().iter_mut().for_each(|link| link.weakened_by = None);
         rows.checks = vec![row("writes", Some(3), 3, 0), row("flushes", Some(1), 1, 0)];
@@ -127,14 +127,14 @@ mod tests {
     fn only_checked_recordings_are_complete() {
         assert_eq!(state(|_| ()), (CHECKED.into(), String::new()));
         assert_eq!(state(|rows| rows.trace.complete = false).0, NOT_CHECKED);
-        assert_eq!(state(|rows| rows.losses = case::rows().losses).0, FAILED);
+        assert_eq!(state(|rows| rows.losses = small_trace::rows().losses).0, FAILED);
         assert_eq!(state(|rows| rows.checks.clear()).0, NOT_CHECKED, "an archive of before");
         // Without any command: an idle disk equals its statistics, a trace without statistics equals nothing.
         let idle = |compared: Option<u64>| {
             state(|rows| {
                 rows.checks.clear();
                 rows.spans.edit().retain(|span| span.layer != Layer::Driver);
-                rows.facts.extend(compared.map(|disks| case::fact("trace.disks_compared", disks)));
+                rows.facts.extend(compared.map(|disks| small_trace::fact("trace.disks_compared", disks)));
             })
         };
         assert_eq!(idle(Some(2)).0, CHECKED);
@@ -149,14 +149,14 @@ mod tests {
 
     /// Losses counted by the recorder against losses in the log.
     #[test]
-    fn records_lost_at_unknown_time_are_counted() {
-        let lost = |n: u64| move |rows: &mut Rows| rows.facts.push(case::fact("tracer.records_lost", n));
+    fn records_lost_at_an_unknown_time_are_counted() {
+        let lost = |n: u64| move |rows: &mut Rows| rows.facts.push(small_trace::fact("tracer.records_lost", n));
         assert_eq!(state(lost(0)).0, CHECKED);
         assert_eq!(state(lost(940)), (FAILED.into(), "records were lost at an unknown time".into()));
-        let mut rows = case::rows();
+        let mut rows = small_trace::rows();
         rows.losses[0].source = LossSource::Ring;
         let reported = rows.losses.iter().filter_map(|l| l.events).sum::<u64>();
-        rows.facts.push(case::fact("tracer.records_lost", reported));
+        rows.facts.push(small_trace::fact("tracer.records_lost", reported));
         assert_eq!(lost_at_unknown_time(&rows), 0);
         rows.losses[0].source = LossSource::ArchiveFull;
         assert_eq!(lost_at_unknown_time(&rows), reported, "the archive's own are in another count");

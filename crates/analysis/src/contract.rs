@@ -125,7 +125,7 @@ pub struct OperationSummary {
     pub layers: BTreeMap<Layer, LayerTime>,
     /// Waits for anything but the disk, where the kernel reported it: locks, other programs, memory, quotas; the longest first.
     /// This time is in `layers` too.
-    pub waits: Vec<WaitedFor>,
+    pub waits: Vec<WaitSummary>,
     /// Where its threads slept longest, from a sample of sleeps within the recording's budget (facts `stacks.*`); the longest first.
     pub slow_waits: Vec<SlowWait>,
     /// Time that no slice covers.
@@ -138,7 +138,7 @@ pub struct OperationSummary {
     /// What it waited for, of a call that is an operation; absent for others, which are charged for what they cause.
     pub waited_for: Option<WaitedIo>,
     /// The same means without the operations inside this one; identical where there are none.
-    pub own: Own,
+    pub own: OwnCounts,
     /// The operations inside which its executions ran, by their text: how many of the `count` did.
     pub inside: BTreeMap<String, u64>,
     /// Runs of writes to files of one class without a sync between them, in order.
@@ -166,7 +166,7 @@ pub struct LayerTime {
 
 /// Waits of one kind, ended by the same holder or waker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct WaitedFor {
+pub struct WaitSummary {
     /// What was waited for.
     pub wait: Wait,
     /// Path of the locked file.
@@ -250,7 +250,7 @@ pub struct PerOperation {
     /// Requests by their size in bytes (see [`size_class`]), by share.
     pub request_sizes: BTreeMap<u64, f64>,
     /// Undivided counts of the things to which the operation contributes.
-    pub touched: Touched,
+    pub touched: TouchedCounts,
     /// Bytes written at each layer.
     pub bytes_written: BytesWritten,
     /// Bytes written to the device for each byte that the operation wrote by system calls; absent if it wrote none.
@@ -262,7 +262,7 @@ pub struct PerOperation {
 /// What an operation did itself, without the operations inside it, mean per finished execution. Summed over all executions of
 /// all operations, each thing is counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Own {
+pub struct OwnCounts {
     /// Time outside the operations inside it.
     pub latency_ns: f64,
     /// As in [`PerOperation`].
@@ -321,7 +321,7 @@ pub struct Reads {
 
 /// Counts that are not divided by share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Touched {
+pub struct TouchedCounts {
     /// Commits.
     pub journal_commits: f64,
     /// Bios.
@@ -564,7 +564,7 @@ pub struct ByConfidence<T> {
 
 impl<T> ByConfidence<T> {
     /// Returns the number of one confidence.
-    pub fn of(&mut self, confidence: model::Confidence) -> &mut T {
+    pub fn get_mut(&mut self, confidence: model::Confidence) -> &mut T {
         match confidence {
             model::Confidence::Exact => &mut self.exact,
             model::Confidence::Structural => &mut self.structural,

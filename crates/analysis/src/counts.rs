@@ -47,8 +47,8 @@ pub fn counts(summary: &Summary) -> Counts {
                 rows.push(CountRow { layer: layer.name(), name: name.into(), class, count, bytes, note });
             }
         };
-        add(Layer::Syscall, "recorded system calls", None, per.syscalls, None, alone(per.syscalls, own.syscalls));
-        add(Layer::Syscall, "fsync, fdatasync", None, per.fsyncs, None, alone(per.fsyncs, own.fsyncs));
+        add(Layer::Syscall, "recorded system calls", None, per.syscalls, None, own_note(per.syscalls, own.syscalls));
+        add(Layer::Syscall, "fsync, fdatasync", None, per.fsyncs, None, own_note(per.fsyncs, own.fsyncs));
         for (class, writes) in &per.filesystem_writes {
             let note = format!("{} {} in all", writes.inodes, if writes.inodes == 1 { "inode" } else { "inodes" });
             add(Layer::FileSystem, "writes", Some(*class), writes.count, Some(writes.bytes), note);
@@ -68,15 +68,15 @@ pub fn counts(summary: &Summary) -> Counts {
             None,
             per.journal_commits,
             None,
-            touched(per.touched.journal_commits, per.journal_commits, own.journal_commits),
+            touched_note(per.touched.journal_commits, per.journal_commits, own.journal_commits),
         );
-        let bios = touched(per.touched.bios, per.bios, own.bios);
+        let bios = touched_note(per.touched.bios, per.bios, own.bios);
         add(Layer::Block, "bios", None, per.bios, Some(per.block_bytes), bios);
         add(Layer::IoScheduler, "merges", None, per.merges, None, String::new());
-        let requests = touched(per.touched.requests, per.requests, own.requests);
+        let requests = touched_note(per.touched.requests, per.requests, own.requests);
         add(Layer::Driver, "requests", None, per.requests, Some(per.device_bytes), requests);
-        add(Layer::Driver, "discards", None, per.discards, None, alone(per.discards, own.discards));
-        let flushes = touched(per.touched.flushes, per.flushes, own.flushes);
+        add(Layer::Driver, "discards", None, per.discards, None, own_note(per.discards, own.discards));
+        let flushes = touched_note(per.touched.flushes, per.flushes, own.flushes);
         add(Layer::Driver, "flushes", None, per.flushes, None, flushes);
         StatementCounts { statement: shown(&operation.statement), count: operation.count, rows }
     });
@@ -84,12 +84,12 @@ pub fn counts(summary: &Summary) -> Counts {
 }
 
 /// Returns the operation's own part of a count, if operations inside it contribute to it.
-fn alone(all: f64, own: f64) -> String {
+fn own_note(all: f64, own: f64) -> String {
     if all - own > 0.005 { format!("own {own:.2}") } else { String::new() }
 }
 
-fn touched(touched: f64, all: f64, own: f64) -> String {
-    match alone(all, own) {
+fn touched_note(touched: f64, all: f64, own: f64) -> String {
+    match own_note(all, own) {
         own if own.is_empty() => format!("touches {touched:.2}"),
         own => format!("{own}, touches {touched:.2}"),
     }

@@ -18,13 +18,13 @@ use std::collections::BTreeMap;
 type Durations = (Vec<u64>, Vec<u64>);
 
 /// Number of parts of a recording with a depth each: as many as fit the width of a page.
-const PARTS: u64 = 120;
+const DEPTH_PART_COUNT: u64 = 120;
 
 /// Width of the depth over time in `fathom show`, in columns.
-const COLUMNS: usize = 60;
+const DEPTH_COLUMNS: usize = 60;
 
 /// Adds times and depths to the disks. `window`: the recording's start and end, ns.
-pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u64, u64)) {
+pub fn add_times(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u64, u64)) {
     let length_ns = window.1.saturating_sub(window.0);
     let rows = index.rows;
     let carries = |at: &usize| matches!(rows.links.relation(*at), Relation::Carries | Relation::Merges);
@@ -35,7 +35,7 @@ pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u
         let mut waiting = vec![command];
         // A chain has three layers; a damaged table may contain a cycle.
         for _ in 0..3 {
-            let next: Vec<usize> = waiting.iter().flat_map(|&at| above.of(at)).map(|&at| at as usize).collect();
+            let next: Vec<usize> = waiting.iter().flat_map(|&at| above.rows_of(at)).map(|&at| at as usize).collect();
             let bios = next.iter().filter(|&&at| rows.spans.layer(at) == Layer::Block);
             let bios = bios.map(|&at| rows.spans.start_ns(at));
             first = first.into_iter().chain(bios).min();
@@ -74,7 +74,7 @@ pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u
             (depth, before) = (depth + step, at);
             most = most.max(depth);
         }
-        of.depth_over_time = over_time(&moments, window);
+        of.depth_over_time = depth_over_time(&moments, window);
         of.depth_max = most.unsigned_abs();
         of.depth_mean = if length_ns > 0 { sum / length_ns as f64 } else { 0.0 };
     }
@@ -82,19 +82,19 @@ pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u
 
 /// Returns the depths of a disk for each part; `moments` are issues and completions, in order. Those outside of the window count
 /// at its edge.
-fn over_time(moments: &[(u64, i64)], (start, end): (u64, u64)) -> Vec<DepthPart> {
+fn depth_over_time(moments: &[(u64, i64)], (start, end): (u64, u64)) -> Vec<DepthPart> {
     let length = end.saturating_sub(start);
-    if length < PARTS {
+    if length < DEPTH_PART_COUNT {
         return Vec::new();
     }
-    let edge = |part: u64| start + (u128::from(length) * u128::from(part) / u128::from(PARTS)) as u64;
+    let edge = |part: u64| start + (u128::from(length) * u128::from(part) / u128::from(DEPTH_PART_COUNT)) as u64;
     let mut waiting = moments.iter().map(|&(at, step)| (at.clamp(start, end), step)).peekable();
     let mut depth = 0_i64;
     let part = |part: u64| {
         let (from, to) = (edge(part), edge(part + 1));
         let (mut before, mut sum, mut most) = (from, 0.0, depth);
         // The last part includes the end of the window.
-        while let Some((at, step)) = waiting.next_if(|(at, _)| *at < to || part + 1 == PARTS) {
+        while let Some((at, step)) = waiting.next_if(|(at, _)| *at < to || part + 1 == DEPTH_PART_COUNT) {
             sum += depth as f64 * (at - before) as f64;
             (depth, before) = (depth + step, at);
             most = most.max(depth);
@@ -102,7 +102,7 @@ fn over_time(moments: &[(u64, i64)], (start, end): (u64, u64)) -> Vec<DepthPart>
         sum += depth as f64 * (to - before) as f64;
         DepthPart { from_ns: from - start, mean: sum / (to - from).max(1) as f64, max: most.unsigned_abs() }
     };
-    (0..PARTS).map(part).collect()
+    (0..DEPTH_PART_COUNT).map(part).collect()
 }
 
 /// Adds a table of device times to the output of `fathom show`.
@@ -131,34 +131,34 @@ pub fn text(out: &mut String, summary: &Summary) {
         line(out, &format!("  {:<10} commands at the device at once: {depth}", shown(name)));
         let most: Vec<f64> = disk.depth_over_time.iter().map(|part| part.max as f64).collect();
         if !most.is_empty() {
-            line(out, &format!("  {:<10} over time, at most: |{}|", shown(name), bars(&most, COLUMNS)));
+            line(out, &format!("  {:<10} over time, at most: |{}|", shown(name), bars(&most, DEPTH_COLUMNS)));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{PARTS, over_time};
-    use crate::case;
+    use super::{DEPTH_PART_COUNT, depth_over_time};
+    use crate::small_trace;
     use crate::summary::summarise;
     use model::{Layer, Relation};
 
     #[test]
-    fn depth_of_each_part_is_that_of_its_moments() {
+    fn the_depth_of_each_part_is_that_of_its_moments() {
         // Two at once from 12 to 25 of 1000 to 13000, parts of 100 ns.
         let moments = [(1200, 1), (1250, 1), (1450, -1), (1500, -1), (12_990, 1), (13_000, -1)];
-        let parts = over_time(&moments, (1000, 13_000));
+        let parts = depth_over_time(&moments, (1000, 13_000));
         let told: Vec<(u64, f64, u64)> =
             parts.iter().filter(|part| part.max > 0).map(|part| (part.from_ns, part.mean, part.max)).collect();
         // At 1500 the last command ends: it was in flight when that part began.
         let expected = [(200, 1.5, 2), (300, 2.0, 2), (400, 1.5, 2), (500, 0.0, 1), (11_900, 0.1, 1)];
         assert_eq!(told, expected);
-        assert_eq!((parts.len() as u64, over_time(&moments, (5, 5)).len()), (PARTS, 0));
+        assert_eq!((parts.len() as u64, depth_over_time(&moments, (5, 5)).len()), (DEPTH_PART_COUNT, 0));
     }
 
     #[test]
     fn times_are_those_of_commands_and_their_first_bios() {
-        let rows = case::rows();
+        let rows = small_trace::rows();
         let summary = summarise(&rows);
         let start = |id: u64| rows.spans.iter().find(|s| s.id == id).map(|s| (s.layer, s.start_ns));
         let (mut waited, mut took) = (0, 0);

@@ -46,8 +46,8 @@ pub fn driver_commands(index: &Index) -> Vec<DriverCommands> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
     use crate::rows::Rows;
+    use crate::small_trace;
     use model::Dev;
     use model::table::DriverCommand;
 
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn commands_are_counted_by_disk_and_name() {
-        let mut rows: Rows = case::rows();
+        let mut rows: Rows = small_trace::rows();
         rows.driver_commands = vec![
             row("UNMAP", None, Some(110), None),
             row("WRITE(10)", Some(61), Some(120), None),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn label_names_known_blocks() {
+    fn a_label_names_the_blocks_that_are_known() {
         let whole = row("WRITE(10)", None, None, None);
         assert_eq!(whole.label(), "WRITE(10) lba 2048 + 8");
         assert_eq!(DriverCommand { blocks: None, ..whole.clone() }.label(), "WRITE(10) lba 2048");

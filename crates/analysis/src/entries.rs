@@ -3,7 +3,7 @@
 //! A call that reads or writes counts once, as the call; other accesses to the file system (io_uring, splice, a mapped file)
 //! count where they enter it.
 
-use crate::rows::{Index, call, call_of};
+use crate::rows::{Index, call_of_kind, call_of_span};
 use model::table::Span;
 use model::{Call, Layer, Relation, SpanKind};
 use sqlite::FileClass;
@@ -18,7 +18,7 @@ pub struct Entries {
 
 /// The effect of one span.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Use {
+pub struct SpanEffect {
     /// Whether it enters the file system other than by a call that reads or writes.
     pub enters: bool,
     pub class: Option<FileClass>,
@@ -40,7 +40,7 @@ impl Entries {
         for link in index.rows.links.iter().filter(|l| l.relation == Relation::Calls) {
             if let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) {
                 entries.below_call[child] |= spans.layer(parent) == Layer::Syscall
-                    && call_of(&spans.kind(parent)).is_some_and(|c| c.reads() || c.writes());
+                    && call_of_kind(&spans.kind(parent)).is_some_and(|c| c.reads() || c.writes());
                 entries.enters[parent] |= spans.layer(child) == Layer::FileSystem;
             }
         }
@@ -48,12 +48,12 @@ impl Entries {
     }
 
     /// Returns the effect of a span, which is at this position.
-    pub fn of(&self, index: &Index, at: usize, span: &Span) -> Use {
-        let call = (span.layer == Layer::Syscall).then(|| call(span)).flatten();
+    pub fn effect_of(&self, index: &Index, at: usize, span: &Span) -> SpanEffect {
+        let call = (span.layer == Layer::Syscall).then(|| call_of_span(span)).flatten();
         let enters = span.layer == Layer::FileSystem && !self.below_call[at];
         // A file without a name may be a pipe: then it counts only if it was seen in the file system.
         let class = index.class_of(span).filter(|_| self.enters[at] || enters || index.path_of(span).is_some());
-        Use {
+        SpanEffect {
             enters,
             class,
             wrote: class.filter(|_| call.is_some_and(Call::writes) || enters && span.is(SpanKind::Write)),

@@ -4,7 +4,7 @@
 //! *Uncertainty*: what reads a file for another (sendfile's source) is known by the pages that it adds to the page cache only.
 
 use crate::contract::{CallTotal, FileUse};
-use crate::rows::{Index, Rows, call};
+use crate::rows::{Index, Rows, call_of_span};
 use model::table::Span;
 use model::{Layer, SpanKind};
 use std::cmp::Reverse;
@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, HashSet};
 
 /// The sums of each file, by its position, and of each call.
 #[derive(Debug)]
-pub struct Sums {
+pub struct FileSums {
     files: Vec<FileUse>,
     calls: BTreeMap<String, CallTotal>,
     recorded: HashSet<u32>,
 }
 
-impl Sums {
+impl FileSums {
     /// Creates empty ones.
     pub fn new(index: &Index) -> Self {
         let rows = index.rows;
@@ -29,7 +29,11 @@ impl Sums {
             ino: rows.files[at].ino,
             ..FileUse::default()
         };
-        Self { files: (0..rows.files.len()).map(file).collect(), calls: BTreeMap::new(), recorded: recorded(rows) }
+        Self {
+            files: (0..rows.files.len()).map(file).collect(),
+            calls: BTreeMap::new(),
+            recorded: recorded_processes(rows),
+        }
     }
 
     /// Adds a span, if a recorded process or an operation made it.
@@ -51,7 +55,7 @@ impl Sums {
             *sum = sum.saturating_add(span.bytes);
             return;
         }
-        let Some(call) = call(span).filter(|_| span.layer == Layer::Syscall) else { return };
+        let Some(call) = call_of_span(span).filter(|_| span.layer == Layer::Syscall) else { return };
         let moves = call.reads() || call.writes() || call.copies();
         let bytes = span.result.map_or(span.bytes, |done| done.try_into().unwrap_or(0));
         let bytes = if moves { bytes } else { 0 };
@@ -85,7 +89,7 @@ impl Sums {
 }
 
 /// The recorded processes. Where none is known (archives of other tools), those with calls.
-fn recorded(rows: &Rows) -> HashSet<u32> {
+fn recorded_processes(rows: &Rows) -> HashSet<u32> {
     let tracked: HashSet<u32> = rows.processes.iter().filter(|p| p.tracked).map(|p| p.tgid).collect();
     if !tracked.is_empty() {
         return tracked;

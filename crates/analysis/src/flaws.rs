@@ -8,7 +8,7 @@ use crate::text::count;
 use model::words::{EMULATED_TIMES, is_emulated};
 
 /// Those of a recording.
-pub fn of(index: &Index) -> Caveats {
+pub fn find_caveats(index: &Index) -> Caveats {
     let rows = index.rows;
     let mut all = Vec::new();
     let mut add = |limit, because: &str, cannot_claim: String| {
@@ -30,11 +30,11 @@ pub fn of(index: &Index) -> Caveats {
             "what happened at the end: the recording was cut short".into(),
         );
     }
-    if let Some(lost) = lost(rows) {
+    if let Some(lost) = lost_in_words(rows) {
         add(Limit::RecordsLost, &format!("{lost} lost"), format!("exact counts: {lost} lost"));
     }
     let commands = account::device_commands(index);
-    let unknown = account::unattributed(commands);
+    let unknown = account::reportable_unattributed(commands);
     if unknown > 0.0 {
         let unknown = format!(
             "{} of {} device commands ({:.0} %) are of unknown origin",
@@ -57,7 +57,7 @@ pub fn of(index: &Index) -> Caveats {
 }
 
 /// Describes how many records were lost.
-fn lost(rows: &Rows) -> Option<String> {
+fn lost_in_words(rows: &Rows) -> Option<String> {
     let known = rows.losses.iter().filter_map(|loss| loss.events).fold(lost_at_unknown_time(rows), u64::saturating_add);
     let more = rows.losses.iter().any(|loss| loss.at_least || loss.events.is_none());
     match (known, more) {
@@ -72,26 +72,26 @@ fn lost(rows: &Rows) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
+    use crate::small_trace;
     use model::Layer;
 
     fn limits(rows: &Rows) -> Vec<Limit> {
-        of(&Index::new(rows)).iter().map(|caveat| caveat.limit).collect()
+        find_caveats(&Index::new(rows)).iter().map(|caveat| caveat.limit).collect()
     }
 
     #[test]
-    fn each_flaw_of_recording_has_caveat() {
-        let mut rows = case::rows();
+    fn each_flaw_of_a_recording_has_a_caveat() {
+        let mut rows = small_trace::rows();
         let unknown = [Limit::RecordsLost, Limit::UnknownOrigins, Limit::Unconfirmed];
         assert_eq!(limits(&rows), unknown, "some commands have no cause");
-        (rows.trace.complete, rows.facts) = (false, vec![case::emulated()]);
-        let all = of(&Index::new(&rows));
+        (rows.trace.complete, rows.facts) = (false, vec![small_trace::emulated_fact()]);
+        let all = find_caveats(&Index::new(&rows));
         assert_eq!(limits(&rows), [&[Limit::EmulatedProcessor, Limit::CutShort], &unknown[..]].concat());
         assert!(all.against_times().unwrap().cannot_claim.contains("emulated"));
         rows.spans.edit().retain(|span| span.layer != Layer::Driver);
         assert!(!limits(&rows).contains(&Limit::UnknownOrigins), "nothing was sent");
         rows.losses[0].events = None;
-        let text = serde_json::to_string(&of(&Index::new(&rows))).unwrap();
+        let text = serde_json::to_string(&find_caveats(&Index::new(&rows))).unwrap();
         assert!(text.contains("an unknown number of records was lost"), "{text}");
     }
 }

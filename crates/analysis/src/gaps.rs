@@ -27,7 +27,7 @@ pub struct Act {
 }
 
 /// Ordinal from which on phases are no longer distinguished: a checkpoint may have thousands.
-const MAX_ORDINAL: u32 = 9;
+const ORDINAL_MAX: u32 = 9;
 
 /// The acts, phases and gaps of all executions of one shape.
 #[derive(Debug, Default)]
@@ -58,14 +58,14 @@ impl Phases {
             let end_ns = run.iter().map(|a| a.end_ns).max().unwrap_or(run[0].end_ns);
             let ordinal = ordinals.entry(class).or_default();
             *ordinal += 1;
-            let name = if *ordinal < MAX_ORDINAL {
+            let name = if *ordinal < ORDINAL_MAX {
                 format!("{} write {ordinal}", class.name())
             } else {
-                format!("{} write {MAX_ORDINAL}+", class.name())
+                format!("{} write {ORDINAL_MAX}+", class.name())
             };
-            self.gap(&from, &name, syncs, run[0].start_ns.saturating_sub(from_ns));
+            self.add_gap(&from, &name, syncs, run[0].start_ns.saturating_sub(from_ns));
             let bytes = run.iter().fold(0_u64, |sum, a| sum.saturating_add(a.bytes));
-            self.phase(&name, run.len() as u64, bytes, end_ns.saturating_sub(run[0].start_ns));
+            self.add_phase(&name, run.len() as u64, bytes, end_ns.saturating_sub(run[0].start_ns));
             (from, from_ns, syncs) = (name, end_ns, 0);
             if class == FileClass::Database {
                 database_ns = Some(end_ns);
@@ -73,11 +73,11 @@ impl Phases {
         }
         self.after_database.extend(database_ns.zip(next_ns).map(|(end, next)| next.saturating_sub(end)));
         if let Some(next_ns) = next_ns.filter(|_| from != "begin") {
-            self.gap(&from, "next statement", syncs, next_ns.saturating_sub(from_ns));
+            self.add_gap(&from, "next statement", syncs, next_ns.saturating_sub(from_ns));
         }
     }
 
-    fn gap(&mut self, from: &str, to: &str, syncs: u64, ns: u64) {
+    fn add_gap(&mut self, from: &str, to: &str, syncs: u64, ns: u64) {
         match self.gaps.iter_mut().find(|g| g.0 == from && g.1 == to) {
             Some(gap) => {
                 gap.2 += syncs;
@@ -87,7 +87,7 @@ impl Phases {
         }
     }
 
-    fn phase(&mut self, name: &str, writes: u64, bytes: u64, ns: u64) {
+    fn add_phase(&mut self, name: &str, writes: u64, bytes: u64, ns: u64) {
         match self.phases.iter_mut().find(|p| p.0 == name) {
             Some(phase) => {
                 phase.1 += writes;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn insert_has_three_phases_of_paper() {
+    fn an_insert_has_the_three_phases_of_the_paper() {
         let mut phases = Phases::default();
         phases.add(
             &acts(&[
@@ -171,7 +171,7 @@ mod tests {
 
     /// PERSIST writes the journal's header once more after the database is written.
     #[test]
-    fn time_after_database_write_spans_later_phases() {
+    fn the_time_after_a_database_write_spans_later_phases() {
         let mut phases = Phases::default();
         let run = [(110, 120, Some(RollbackJournal)), (130, 140, Some(Database)), (150, 160, Some(RollbackJournal))];
         phases.add(&acts(&run), 100, Some(300));

@@ -8,7 +8,7 @@ use model::{Environment, Fact};
 
 /// A reading of a device's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reading {
+pub struct ClockReading {
     /// When, ns of the device's CLOCK_BOOTTIME.
     pub at_ns: u64,
     /// Offset from the host's clock; positive if the device is ahead.
@@ -23,17 +23,17 @@ pub struct HostClock {
     /// Boot ID of the host.
     pub boot: String,
     /// Reading when the run began.
-    pub first: Reading,
+    pub first: ClockReading,
     /// Reading when it ended, if the device was still reachable.
-    pub last: Option<Reading>,
+    pub last: Option<ClockReading>,
 }
 
 /// The names of a reading's facts.
-const FIRST: [&str; 3] = ["clock.read_at", "clock.ahead", "clock.error"];
-const LAST: [&str; 3] = ["clock.read_at_last", "clock.ahead_last", "clock.error_last"];
-const BOOT: &str = "clock.host_boot";
+const FIRST_READING_FACTS: [&str; 3] = ["clock.read_at", "clock.ahead", "clock.error"];
+const LAST_READING_FACTS: [&str; 3] = ["clock.read_at_last", "clock.ahead_last", "clock.error_last"];
+const HOST_BOOT_FACT: &str = "clock.host_boot";
 /// Source of these facts.
-const SOURCE: &str = "exchanges of the host that conducted the run";
+const FACTS_SOURCE: &str = "exchanges of the host that conducted the run";
 
 impl HostClock {
     /// Returns the readings as facts of an archive.
@@ -41,11 +41,12 @@ impl HostClock {
         let mut facts = Environment::new();
         let mut add = |name: &str, value: String, unit: Option<&str>| {
             let unit = unit.map(Into::into);
-            let fact = Fact { value: Some(value), unknown: None, unit, source: SOURCE.into(), varies: "run".into() };
+            let fact =
+                Fact { value: Some(value), unknown: None, unit, source: FACTS_SOURCE.into(), varies: "run".into() };
             facts.insert(name.into(), fact);
         };
-        add(BOOT, self.boot.clone(), None);
-        for (names, reading) in [(FIRST, Some(self.first)), (LAST, self.last)] {
+        add(HOST_BOOT_FACT, self.boot.clone(), None);
+        for (names, reading) in [(FIRST_READING_FACTS, Some(self.first)), (LAST_READING_FACTS, self.last)] {
             let Some(reading) = reading else { continue };
             let values = [reading.at_ns.to_string(), reading.ahead_ns.to_string(), reading.error_ns.to_string()];
             names.iter().zip(values).for_each(|(name, value)| add(name, value, Some("ns")));
@@ -54,16 +55,20 @@ impl HostClock {
     }
 
     /// Returns the clock of an archive, if another machine conducted its run.
-    pub fn of(facts: &Environment) -> Option<Self> {
+    pub fn from_facts(facts: &Environment) -> Option<Self> {
         let text = |name: &str| facts.get(name)?.value.as_deref();
         let reading = |[at, ahead, error]: [&str; 3]| {
-            Some(Reading {
+            Some(ClockReading {
                 at_ns: text(at)?.parse().ok()?,
                 ahead_ns: text(ahead)?.parse().ok()?,
                 error_ns: text(error)?.parse().ok()?,
             })
         };
-        Some(Self { boot: text(BOOT)?.into(), first: reading(FIRST)?, last: reading(LAST) })
+        Some(Self {
+            boot: text(HOST_BOOT_FACT)?.into(),
+            first: reading(FIRST_READING_FACTS)?,
+            last: reading(LAST_READING_FACTS),
+        })
     }
 
     /// Returns the offset of the device's clock at a time of the device, and the bound of its error, ns.
@@ -86,24 +91,24 @@ impl HostClock {
     }
 
     /// Describes the offset in a sentence.
-    pub fn text(&self, device: &str) -> String {
+    pub fn describe(&self, device: &str) -> String {
         let drift = match self.last {
             Some(last) => {
                 let drift = last.ahead_ns.wrapping_sub(self.first.ahead_ns);
                 let within = last.error_ns.saturating_add(self.first.error_ns);
-                format!("; it moved by {:.3} ms until the end, to within {:.3} ms", ms(drift), ms(within as i64))
+                format!("; it moved by {:.3} ms until the end, to within {:.3} ms", to_ms(drift), to_ms(within as i64))
             }
             None => String::new(),
         };
         format!(
             "{device}'s clock was {:.6} s ahead of this machine's, to within {:.3} ms{drift}",
             self.first.ahead_ns as f64 / 1e9,
-            ms(self.first.error_ns as i64)
+            to_ms(self.first.error_ns as i64)
         )
     }
 }
 
-fn ms(ns: i64) -> f64 {
+fn to_ms(ns: i64) -> f64 {
     ns as f64 / 1e6
 }
 
@@ -111,34 +116,35 @@ fn ms(ns: i64) -> f64 {
 mod tests {
     use super::*;
 
-    fn clock(last: Option<Reading>) -> HostClock {
-        HostClock { boot: "b".into(), first: Reading { at_ns: 1000, ahead_ns: 500, error_ns: 3 }, last }
+    fn clock(last: Option<ClockReading>) -> HostClock {
+        HostClock { boot: "b".into(), first: ClockReading { at_ns: 1000, ahead_ns: 500, error_ns: 3 }, last }
     }
 
     #[test]
-    fn facts_give_same_clock_back() {
-        for last in [None, Some(Reading { at_ns: 3000, ahead_ns: -7, error_ns: 9 })] {
-            assert_eq!(HostClock::of(&clock(last).facts()), Some(clock(last)));
+    fn facts_give_the_same_clock_back() {
+        for last in [None, Some(ClockReading { at_ns: 3000, ahead_ns: -7, error_ns: 9 })] {
+            assert_eq!(HostClock::from_facts(&clock(last).facts()), Some(clock(last)));
         }
-        assert_eq!(HostClock::of(&Environment::new()), None);
+        assert_eq!(HostClock::from_facts(&Environment::new()), None);
         let mut broken = clock(None).facts();
         broken.get_mut("clock.ahead").unwrap().value = Some("much".into());
-        assert_eq!(HostClock::of(&broken), None);
+        assert_eq!(HostClock::from_facts(&broken), None);
     }
 
     #[test]
-    fn times_between_readings_follow_drift() {
-        let drifting = clock(Some(Reading { at_ns: 2000, ahead_ns: 700, error_ns: 5 }));
+    fn times_between_readings_follow_the_drift() {
+        let drifting = clock(Some(ClockReading { at_ns: 2000, ahead_ns: 700, error_ns: 5 }));
         assert_eq!(drifting.ahead_at(1000), (500, 3));
         assert_eq!(drifting.ahead_at(1500), (600, 5));
         assert_eq!(drifting.ahead_at(9000), (700, 5));
         assert_eq!(drifting.on_host(1500), 900);
         assert_eq!(clock(None).on_host(1500), 1000);
         // A clock that is behind, and a device that reports absurd values.
-        let behind = HostClock { first: Reading { at_ns: 0, ahead_ns: -50, error_ns: 1 }, ..clock(None) };
+        let behind = HostClock { first: ClockReading { at_ns: 0, ahead_ns: -50, error_ns: 1 }, ..clock(None) };
         assert_eq!(behind.on_host(10), 60);
-        let lying = HostClock { first: Reading { at_ns: 0, ahead_ns: i64::MIN, error_ns: u64::MAX }, ..clock(None) };
+        let lying =
+            HostClock { first: ClockReading { at_ns: 0, ahead_ns: i64::MIN, error_ns: u64::MAX }, ..clock(None) };
         assert_eq!(lying.on_host(5), 5 + i64::MAX as u64);
-        assert!(lying.text("x").contains("ahead"));
+        assert!(lying.describe("x").contains("ahead"));
     }
 }

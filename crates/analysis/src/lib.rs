@@ -12,8 +12,6 @@ mod account;
 pub mod bench;
 mod blind;
 mod by_key;
-#[cfg(test)]
-mod case;
 pub mod caveats;
 mod charges;
 pub mod check;
@@ -30,21 +28,23 @@ pub mod figures;
 mod files;
 mod flaws;
 mod gaps;
+#[cfg(test)]
+mod handmade;
 pub mod host_clock;
 mod lines;
-#[cfg(test)]
-mod made;
-mod older;
+mod older_archives;
 pub mod papers;
 mod probes;
 pub mod rows;
 pub mod show;
+#[cfg(test)]
+mod small_trace;
 mod stacks;
 pub mod summary;
 pub mod text;
 mod times;
 mod tracer;
-mod waited;
+mod waited_io;
 mod waits;
 pub mod whatif;
 

@@ -1,33 +1,33 @@
 //! Lines for a terminal: `show`, `diff` and `explain` print no line wider than 100 columns, whatever names a traced program uses.
 
 /// Maximum width of a line, in columns.
-pub const WIDTH: usize = 100;
+pub const LINE_COLUMNS_MAX: usize = 100;
 
 /// Adds a line, truncated at the width: only names from outside can be so long.
 pub fn line(out: &mut String, text: &str) {
     let text = text.trim_end();
-    if text.chars().count() <= WIDTH {
+    if text.chars().count() <= LINE_COLUMNS_MAX {
         out.push_str(text);
     } else {
-        out.extend(text.chars().take(WIDTH - 1).chain(['…']));
+        out.extend(text.chars().take(LINE_COLUMNS_MAX - 1).chain(['…']));
     }
     out.push('\n');
 }
 
 /// Adds a text, wrapped: the first line after `head`, the others two columns further in.
 pub fn wrapped(out: &mut String, head: &str, text: &str) {
-    folded(out, head, head.chars().count() + 2, text);
+    fold(out, head, head.chars().count() + 2, text);
 }
 
 /// Adds a text, wrapped, with every line after `indent`.
 pub fn paragraph(out: &mut String, indent: &str, text: &str) {
-    folded(out, indent, indent.chars().count(), text);
+    fold(out, indent, indent.chars().count(), text);
 }
 
-fn folded(out: &mut String, head: &str, hang: usize, text: &str) {
+fn fold(out: &mut String, head: &str, hang: usize, text: &str) {
     let (mut now, mut empty) = (head.to_string(), true);
     for word in text.split_whitespace() {
-        if !empty && now.chars().count() + 1 + word.chars().count() > WIDTH {
+        if !empty && now.chars().count() + 1 + word.chars().count() > LINE_COLUMNS_MAX {
             line(out, &now);
             (now, empty) = (" ".repeat(hang), true);
         }
@@ -39,7 +39,7 @@ fn folded(out: &mut String, head: &str, hang: usize, text: &str) {
 }
 
 /// Capitalises the first letter of a sentence.
-pub fn capital(text: &str) -> String {
+pub fn capitalise(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
@@ -47,12 +47,12 @@ pub fn capital(text: &str) -> String {
 /// Draws values beside one another as bars of at most `columns` columns, in steps of eighths of the largest value. Of values that share
 /// a column the largest is drawn. Only zero is blank.
 pub fn bars(values: &[f64], columns: usize) -> String {
-    const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    const BAR_EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = values.iter().copied().fold(0.0, f64::max);
     let columns = columns.min(values.len()).max(1);
     let column = |i: usize| &values[i * values.len() / columns..(i + 1) * values.len() / columns];
     let bar = |i: usize| match column(i).iter().copied().fold(0.0, f64::max) {
-        value if value > 0.0 => EIGHTHS[((value / most * 8.0).ceil() as usize).clamp(1, 8) - 1],
+        value if value > 0.0 => BAR_EIGHTHS[((value / most * 8.0).ceil() as usize).clamp(1, 8) - 1],
         _ => ' ',
     };
     (0..columns).map(bar).collect()
@@ -63,17 +63,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_line_exceeds_width_and_no_word_is_lost() {
+    fn no_line_exceeds_the_width_and_no_word_is_lost() {
         let text = "é".repeat(60) + " b " + &"c ".repeat(80);
         for add in [wrapped, paragraph] {
             let mut out = String::new();
             add(&mut out, "  head: ", &text);
-            assert!(out.lines().all(|line| line.chars().count() <= WIDTH), "{out}");
+            assert!(out.lines().all(|line| line.chars().count() <= LINE_COLUMNS_MAX), "{out}");
             assert_eq!(out.split_whitespace().skip(1).collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
         }
         let mut out = String::new();
-        line(&mut out, &"x".repeat(WIDTH + 1));
-        assert!(out.ends_with("x…\n") && out.chars().count() == WIDTH + 1, "{out}");
+        line(&mut out, &"x".repeat(LINE_COLUMNS_MAX + 1));
+        assert!(out.ends_with("x…\n") && out.chars().count() == LINE_COLUMNS_MAX + 1, "{out}");
     }
 
     #[test]

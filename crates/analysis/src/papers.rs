@@ -6,12 +6,12 @@
 //! number is only in [`PaperStatement`]; ours is in [`Row::ours`], absent if the trace does not contain it. Nothing is averaged,
 //! scaled or compared between the two: their disks, kernels and SQLite are of 2009 to 2012.
 
-pub mod both;
 pub mod claims;
 pub mod density;
 pub mod list;
 pub mod network;
 mod outcome;
+pub mod two_machines;
 
 use crate::contract::{FileUse, Gap, OperationSummary, Summary};
 use crate::figures::looks_read_only;
@@ -43,7 +43,7 @@ pub struct Row {
     pub what: &'static str,
     /// `count`, `bytes` or `ns`.
     pub unit: &'static str,
-    pub paper: Vec<Stated>,
+    pub paper: Vec<PaperStatement>,
     /// The value of our trace.
     pub ours: Option<f64>,
     /// How our value was obtained, or why there is none.
@@ -52,7 +52,7 @@ pub struct Row {
 
 /// A paper's statement about one system.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Stated {
+pub struct PaperStatement {
     pub system: &'static str,
     /// Number, in the row's unit; absent if the paper gives words only.
     pub value: Option<f64>,
@@ -60,27 +60,27 @@ pub struct Stated {
     pub text: &'static str,
 }
 
-const fn stated(system: &'static str, value: f64, text: &'static str) -> Stated {
-    Stated { system, value: Some(value), text }
+const fn stated_number(system: &'static str, value: f64, text: &'static str) -> PaperStatement {
+    PaperStatement { system, value: Some(value), text }
 }
 
-const fn said(system: &'static str, text: &'static str) -> Stated {
-    Stated { system, value: None, text }
+const fn stated_words(system: &'static str, text: &'static str) -> PaperStatement {
+    PaperStatement { system, value: None, text }
 }
 
 /// PC, Celeron 440, Ubuntu 10.04, Linux 2.6.32, SQLite 3.5.9.
-const LINUX: &str = "Linux (PC)";
+const LINUX_PC: &str = "Linux (PC)";
 /// The same PC, Android x86 1.6, Linux 2.6.32, SQLite 3.5.9.
 const ANDROID_X86: &str = "Android x86 (same PC)";
 /// Nexus S, Android 4.0, SQLite 3.7.4, MMC.
-const ANDROID: &str = "Android (Nexus S)";
+const ANDROID_PHONE: &str = "Android (Nexus S)";
 /// The system of paper 000's figures 11, 12 and 14.
 const ANDROID_000: &str = "Android";
 const LINUX_000: &str = "Linux";
 
 /// Finds the statement of a trace that corresponds to the papers' INSERT or SELECT: of the matching statements, the
 /// one with the most executions.
-fn find(summary: &Summary, wanted: impl Fn(&str) -> bool) -> Option<&OperationSummary> {
+fn find_statement(summary: &Summary, wanted: impl Fn(&str) -> bool) -> Option<&OperationSummary> {
     let statements = summary.operations.iter().filter(|o| o.kind == ShapeKind::Statement.name() && o.count > 0);
     statements.filter(|o| wanted(&o.statement)).max_by_key(|o| o.count)
 }
@@ -98,18 +98,18 @@ fn find_shape(rows: &crate::Rows) -> Option<&model::table::Shape> {
 /// database then, and not while a row is inserted. It is recognised by this: the INSERTs themselves wrote no page of the
 /// database.
 fn commit_of<'a>(summary: &'a Summary, insert: &OperationSummary) -> Option<&'a OperationSummary> {
-    let pages = |o: &OperationSummary| written(o, FileClass::Database).0 + written(o, FileClass::Wal).0;
+    let pages = |o: &OperationSummary| writes_of_class(o, FileClass::Database).0 + writes_of_class(o, FileClass::Wal).0;
     let ends = |s: &str| {
         let word = s.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
         word.eq_ignore_ascii_case("commit") || word.eq_ignore_ascii_case("end")
     };
-    if pages(insert) > 0.0 { None } else { find(summary, ends).filter(|commit| pages(commit) > 0.0) }
+    if pages(insert) > 0.0 { None } else { find_statement(summary, ends).filter(|commit| pages(commit) > 0.0) }
 }
 
 /// Returns every figure with our values.
-pub fn compare(summary: &Summary) -> Vec<Figure> {
-    let insert = find(summary, |s| s.get(..6).is_some_and(|s| s.eq_ignore_ascii_case("insert")));
-    let select = find(summary, looks_read_only);
+pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
+    let insert = find_statement(summary, |s| s.get(..6).is_some_and(|s| s.eq_ignore_ascii_case("insert")));
+    let select = find_statement(summary, looks_read_only);
     let commit = insert.and_then(|insert| commit_of(summary, insert));
     let of = |operation: Option<&OperationSummary>, value: fn(&OperationSummary) -> f64, how: &str| match operation {
         Some(o) => {
@@ -132,16 +132,22 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
         }
         _ => of(insert, value, "latency"),
     };
-    let row =
-        |what, unit, paper: Vec<Stated>, (ours, note): (Option<f64>, String)| Row { what, unit, paper, ours, note };
+    let row = |what, unit, paper: Vec<PaperStatement>, (ours, note): (Option<f64>, String)| Row {
+        what,
+        unit,
+        paper,
+        ours,
+        note,
+    };
     // Zero is a valid count only where something was counted.
     let unseen = unseen_commands(summary);
     let at_device = |of: (Option<f64>, String)| match &unseen {
         Some(why) => (None, why.clone()),
         None => of,
     };
-    let gap =
-        |from: FileClass, last: bool, to: fn(&Gap) -> bool| gap(commit.or(insert), commit.is_some(), from, last, to);
+    let gap = |from: FileClass, last: bool, to: fn(&Gap) -> bool| {
+        median_gap(commit.or(insert), commit.is_some(), from, last, to)
+    };
     vec![
         Figure {
             paper: "000",
@@ -151,8 +157,8 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
             rows: vec![row(
                 "device commands per INSERT",
                 "count",
-                vec![said(ANDROID_000, "write commands are issued")],
-                at_device(of(insert, commands, "requests and flushes, by share")),
+                vec![stated_words(ANDROID_000, "write commands are issued")],
+                at_device(of(insert, device_commands, "requests and flushes, by share")),
             )],
         },
         Figure {
@@ -163,8 +169,8 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
             rows: vec![row(
                 "device commands per SELECT",
                 "count",
-                vec![stated(ANDROID_000, 0.0, "none: the page cache answers")],
-                at_device(of(select, commands, "requests and flushes, by share")),
+                vec![stated_number(ANDROID_000, 0.0, "none: the page cache answers")],
+                at_device(of(select, device_commands, "requests and flushes, by share")),
             )],
         },
         Figure {
@@ -176,13 +182,13 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                 row(
                     "database writes per INSERT, at the file system",
                     "count",
-                    vec![stated(ANDROID_000, 3.0, "3 of 1024 B"), stated(LINUX_000, 2.0, "2 of 1024 B")],
-                    of(insert, |o| written(o, FileClass::Database).0, "calls"),
+                    vec![stated_number(ANDROID_000, 3.0, "3 of 1024 B"), stated_number(LINUX_000, 2.0, "2 of 1024 B")],
+                    of(insert, |o| writes_of_class(o, FileClass::Database).0, "calls"),
                 ),
                 row(
                     "size of a database write",
                     "bytes",
-                    vec![stated(ANDROID_000, 1024.0, "1024 B"), stated(LINUX_000, 1024.0, "1024 B")],
+                    vec![stated_number(ANDROID_000, 1024.0, "1024 B"), stated_number(LINUX_000, 1024.0, "1024 B")],
                     match commit {
                         Some(_) => of(commit, mean_database_write, "mean"),
                         None => of(insert, mean_database_write, "mean"),
@@ -191,7 +197,10 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                 row(
                     "device writes around them",
                     "count",
-                    vec![stated(ANDROID_000, 3.0, "2 of 4 KB and 1 of 8 KB"), stated(LINUX_000, 2.0, "2 of 4 KB")],
+                    vec![
+                        stated_number(ANDROID_000, 3.0, "2 of 4 KB and 1 of 8 KB"),
+                        stated_number(LINUX_000, 2.0, "2 of 4 KB"),
+                    ],
                     at_device(of(
                         insert,
                         |o| o.per_operation.requests,
@@ -209,31 +218,43 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                 row(
                     "file-system writes per INSERT",
                     "count",
-                    vec![stated(LINUX, 3.0, "3"), stated(ANDROID_X86, 3.0, "3"), stated(ANDROID, 14.0, "14")],
+                    vec![
+                        stated_number(LINUX_PC, 3.0, "3"),
+                        stated_number(ANDROID_X86, 3.0, "3"),
+                        stated_number(ANDROID_PHONE, 14.0, "14"),
+                    ],
                     of(insert, |o| o.per_operation.filesystem_writes.values().map(|w| w.count).sum(), "calls"),
                 ),
                 row(
                     "of these to the journal",
                     "count",
-                    vec![stated(LINUX, 2.0, "2"), stated(ANDROID_X86, 2.0, "2"), stated(ANDROID, 11.0, "11")],
+                    vec![
+                        stated_number(LINUX_PC, 2.0, "2"),
+                        stated_number(ANDROID_X86, 2.0, "2"),
+                        stated_number(ANDROID_PHONE, 11.0, "11"),
+                    ],
                     of(
                         insert,
-                        |o| written(o, FileClass::RollbackJournal).0 + written(o, FileClass::Wal).0,
+                        |o| writes_of_class(o, FileClass::RollbackJournal).0 + writes_of_class(o, FileClass::Wal).0,
                         "calls, rollback journal and WAL",
                     ),
                 ),
                 row(
                     "of these to the database",
                     "count",
-                    vec![stated(LINUX, 1.0, "1"), stated(ANDROID_X86, 1.0, "1"), stated(ANDROID, 3.0, "3")],
-                    of(insert, |o| written(o, FileClass::Database).0, "calls"),
+                    vec![
+                        stated_number(LINUX_PC, 1.0, "1"),
+                        stated_number(ANDROID_X86, 1.0, "1"),
+                        stated_number(ANDROID_PHONE, 3.0, "3"),
+                    ],
+                    of(insert, |o| writes_of_class(o, FileClass::Database).0, "calls"),
                 ),
                 row(
                     "from journal write 1 to journal write 2",
                     "ns",
                     vec![
-                        said(LINUX, "no great difference to Android x86"),
-                        said(ANDROID_X86, "no great difference to Linux"),
+                        stated_words(LINUX_PC, "no great difference to Android x86"),
+                        stated_words(ANDROID_X86, "no great difference to Linux"),
                     ],
                     gap(FileClass::RollbackJournal, false, |g| g.to == "rollback journal write 2"),
                 ),
@@ -247,20 +268,20 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                     "from the database write to the next INSERT",
                     "ns",
                     vec![
-                        said(LINUX, "differs by about 67 % from Android x86"),
-                        said(ANDROID_X86, "differs by about 67 % from Linux"),
+                        stated_words(LINUX_PC, "differs by about 67 % from Android x86"),
+                        stated_words(ANDROID_X86, "differs by about 67 % from Linux"),
                     ],
-                    to_next(commit.or(insert)),
+                    time_to_next(commit.or(insert)),
                 ),
                 row(
                     "device commands per INSERT",
                     "count",
                     vec![
-                        said(LINUX, "fewer after the database write"),
-                        said(ANDROID_X86, "more after the database write"),
-                        said(ANDROID, "more requests in the block layer and scheduler than on either"),
+                        stated_words(LINUX_PC, "fewer after the database write"),
+                        stated_words(ANDROID_X86, "more after the database write"),
+                        stated_words(ANDROID_PHONE, "more requests in the block layer and scheduler than on either"),
                     ],
-                    at_device(of(insert, commands, "requests and flushes, by share")),
+                    at_device(of(insert, device_commands, "requests and flushes, by share")),
                 ),
             ],
         },
@@ -273,19 +294,19 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                 row(
                     "median of an INSERT",
                     "ns",
-                    vec![said(ANDROID, "short where dense, but not always")],
+                    vec![stated_words(ANDROID_PHONE, "short where dense, but not always")],
                     alone(|o| o.latency_ns.p50 as f64),
                 ),
                 row(
                     "95th percentile of an INSERT",
                     "ns",
-                    vec![said(ANDROID, "sparse parts lower the rate")],
+                    vec![stated_words(ANDROID_PHONE, "sparse parts lower the rate")],
                     alone(|o| o.latency_ns.p95 as f64),
                 ),
                 row(
                     "time of an INSERT between the file system and the driver",
                     "ns",
-                    vec![said(ANDROID, "requests take long from layer to layer")],
+                    vec![stated_words(ANDROID_PHONE, "requests take long from layer to layer")],
                     at_device(of(insert, between_layers, "mean time in the block layer and the I/O scheduler")),
                 ),
             ],
@@ -313,7 +334,7 @@ fn unseen_commands(summary: &Summary) -> Option<String> {
     let sqlite = |f: &&FileUse| f.class != FileClass::Other && f.writes > 0;
     let mut written = summary.files.iter().filter(sqlite).peekable();
     let unnumbered = written.peek().is_some() && written.all(|f| f.dev.starts_with("0:"));
-    let idle = summary.operations.iter().all(|o| commands(o) == 0.0);
+    let idle = summary.operations.iter().all(|o| device_commands(o) == 0.0);
     let diskless =
         diskless.or_else(|| (unnumbered && idle).then(|| "its databases are on no disk, but in memory".into()));
     let blind = summary.blind.iter().find(|b| b.wholly && b.layer == Layer::Block);
@@ -326,22 +347,22 @@ fn between_layers(operation: &OperationSummary) -> f64 {
     layers.map(|time| time.exclusive_ns).sum::<u64>() as f64 / operation.count.max(1) as f64
 }
 
-fn commands(operation: &OperationSummary) -> f64 {
+fn device_commands(operation: &OperationSummary) -> f64 {
     operation.per_operation.requests + operation.per_operation.flushes
 }
 
 /// Returns the mean calls and bytes written to a class.
-fn written(operation: &OperationSummary, class: FileClass) -> (f64, f64) {
+fn writes_of_class(operation: &OperationSummary, class: FileClass) -> (f64, f64) {
     operation.per_operation.filesystem_writes.get(&class).map_or((0.0, 0.0), |w| (w.count, w.bytes))
 }
 
 fn mean_database_write(operation: &OperationSummary) -> f64 {
-    let (count, bytes) = written(operation, FileClass::Database);
+    let (count, bytes) = writes_of_class(operation, FileClass::Database);
     if count > 0.0 { bytes / count } else { 0.0 }
 }
 
 /// Returns the median of the time from the last write to a database to the next statement.
-fn to_next(of: Option<&OperationSummary>) -> (Option<f64>, String) {
+fn time_to_next(of: Option<&OperationSummary>) -> (Option<f64>, String) {
     let Some(of) = of else { return (None, "the recording has no INSERT".into()) };
     match &of.database_to_next_ns {
         Some(times) => {
@@ -354,7 +375,7 @@ fn to_next(of: Option<&OperationSummary>) -> (Option<f64>, String) {
 
 /// Returns the median of a gap that begins with a write to `from`: of the matching gaps, the most frequent; with
 /// `last` any ordinal matches, otherwise only the first. `of`: the INSERT, or the `commit` that wrote for it.
-fn gap(
+fn median_gap(
     of: Option<&OperationSummary>,
     commit: bool,
     from: FileClass,
@@ -411,7 +432,7 @@ pub fn markdown(recordings: &[(String, Vec<Figure>)]) -> String {
 }
 
 /// Formats the figures of two recordings for people: each quantity of both, and their ratio where it makes sense.
-pub fn beside(a: &[Figure], b: &[Figure]) -> String {
+pub fn side_by_side(a: &[Figure], b: &[Figure]) -> String {
     let mut out = String::new();
     let mut notes: Vec<&str> = Vec::new();
     for (figure, other) in a.iter().zip(b) {
@@ -445,29 +466,29 @@ pub fn beside(a: &[Figure], b: &[Figure]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{case, summarise};
+    use crate::{small_trace, summarise};
 
     #[test]
-    fn emulated_processor_has_counts_but_no_times() {
-        let summary = summarise(&case::rows());
+    fn an_emulated_processor_has_counts_but_no_times() {
+        let summary = summarise(&small_trace::rows());
         let values = |figures: &[Figure], ns: bool| {
             let rows = figures.iter().flat_map(|figure| &figure.rows);
             rows.filter(|row| (row.unit == "ns") == ns && row.ours.is_some()).count()
         };
-        let whole = compare(&summary);
+        let whole = measured_figures(&summary);
         let mut figures = whole.clone();
         without_emulated_times(&summary, &mut figures);
         assert_eq!(figures, whole);
         assert!(values(&whole, true) > 0 && values(&whole, false) > 0);
-        let mut rows = case::rows();
-        rows.facts.push(case::emulated());
+        let mut rows = small_trace::rows();
+        rows.facts.push(small_trace::emulated_fact());
         without_emulated_times(&summarise(&rows), &mut figures);
         assert_eq!((values(&figures, true), values(&figures, false)), (0, values(&whole, false)));
     }
 
     #[test]
-    fn measured_values_come_from_trace_and_paper_values_from_paper() {
-        let figures = compare(&summarise(&case::rows()));
+    fn measured_values_come_from_the_trace_others_from_the_paper() {
+        let figures = measured_figures(&summarise(&small_trace::rows()));
         let row = |what: &str| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
         assert_eq!(row("of these to the journal").ours, Some(2.0));
         assert_eq!(row("of these to the database").ours, Some(0.5));
@@ -481,7 +502,7 @@ mod tests {
     /// A file system in memory has no device; that differs from a device that gets no command.
     #[test]
     fn files_in_memory_have_no_device_commands() {
-        let mut summary = summarise(&case::rows());
+        let mut summary = summarise(&small_trace::rows());
         let why = "no file on a disk was read or written";
         let fact = model::Fact {
             value: None,
@@ -491,7 +512,7 @@ mod tests {
             varies: "run".into(),
         };
         summary.environment.insert("disk.name".into(), fact);
-        let figures = compare(&summary);
+        let figures = measured_figures(&summary);
         let row = |what: &str| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
         for what in ["device commands per SELECT", "device commands per INSERT", "device writes around them"] {
             assert_eq!((row(what).ours, row(what).note.as_str()), (None, why), "{what}");
@@ -506,8 +527,8 @@ mod tests {
     }
 
     #[test]
-    fn two_recordings_stand_beside_each_other_with_factor() {
-        let figures = compare(&summarise(&case::rows()));
+    fn two_recordings_are_shown_side_by_side_with_a_factor() {
+        let figures = measured_figures(&summarise(&small_trace::rows()));
         let mut other = figures.clone();
         for row in other.iter_mut().flat_map(|f| &mut f.rows) {
             match row.what {
@@ -516,7 +537,7 @@ mod tests {
                 _ => {}
             }
         }
-        let text = beside(&figures, &other);
+        let text = side_by_side(&figures, &other);
         let line = |what: &str| text.lines().find(|l| l.contains(what)).unwrap().split_whitespace().collect::<Vec<_>>();
         assert_eq!(line("of these to the journal")[5..], ["2", "11", "x", "5.50"], "{text}");
         assert_eq!(line("device commands per SELECT")[4..], ["0", "not", "known"], "{text}");
@@ -525,14 +546,14 @@ mod tests {
 
     /// The mean over all executions, of both intermediate layers.
     #[test]
-    fn time_between_layers_is_block_layer_and_scheduler() {
-        let mut summary = summarise(&case::rows());
+    fn the_time_between_layers_is_block_layer_and_scheduler() {
+        let mut summary = summarise(&small_trace::rows());
         let insert = summary.operations.iter_mut().find(|o| o.statement.starts_with("INSERT")).unwrap();
         let other = insert.layers[&Layer::Driver].clone();
         let n = insert.count;
         insert.layers.insert(Layer::Block, crate::contract::LayerTime { exclusive_ns: 3_000 * n, ..other.clone() });
         insert.layers.insert(Layer::IoScheduler, crate::contract::LayerTime { exclusive_ns: 500 * n, ..other });
-        let figures = compare(&summary);
+        let figures = measured_figures(&summary);
         let row =
             figures.iter().flat_map(|f| &f.rows).find(|r| r.what.starts_with("time of an INSERT between")).unwrap();
         assert_eq!(row.ours, Some(3_500.0));
@@ -540,8 +561,8 @@ mod tests {
 
     /// SQLite writes the database in the statement that ends the transaction.
     #[test]
-    fn inserts_of_transaction_include_its_commit() {
-        let mut summary = summarise(&case::rows());
+    fn the_inserts_of_a_transaction_include_its_commit() {
+        let mut summary = summarise(&small_trace::rows());
         let at = summary.operations.iter().position(|o| o.statement.starts_with("INSERT")).unwrap();
         let mut commit = summary.operations[at].clone();
         commit.statement = "COMMIT".into();
@@ -552,7 +573,7 @@ mod tests {
         insert.database_to_next_ns = None;
         insert.per_operation.filesystem_writes.remove(&FileClass::Database);
         summary.operations.push(commit);
-        let figures = compare(&summary);
+        let figures = measured_figures(&summary);
         let row = |what: &str| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
         // Two journal writes for each INSERT; half a database write for each COMMIT, of which there are half as many.
         assert_eq!(row("of these to the journal").ours, Some(2.0));
@@ -565,9 +586,9 @@ mod tests {
     }
 
     #[test]
-    fn recordings_are_shown_side_by_side() {
-        let figures = compare(&summarise(&case::rows()));
-        let empty = compare(&summarise(&crate::Rows::default()));
+    fn markdown_has_a_column_for_each_recording() {
+        let figures = measured_figures(&summarise(&small_trace::rows()));
+        let empty = measured_figures(&summarise(&crate::Rows::default()));
         let text = markdown(&[("pc".into(), figures), ("phone".into(), empty)]);
         assert!(
             text.contains("| what | paper | pc | phone | how ours was obtained |\n|---|---|---|---|---|\n"),
@@ -578,8 +599,8 @@ mod tests {
     }
 
     #[test]
-    fn empty_trace_has_no_measured_values() {
-        let figures = compare(&summarise(&crate::Rows::default()));
+    fn an_empty_trace_has_no_measured_values() {
+        let figures = measured_figures(&summarise(&crate::Rows::default()));
         assert!(figures.iter().flat_map(|f| &f.rows).all(|r| r.ours.is_none() && !r.note.is_empty()));
         assert!(
             markdown(&[("here".into(), figures)])

@@ -7,9 +7,9 @@ use model::Absence;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of probes named for one reason of absence.
-const NAMED: usize = 4;
+const NAMED_PROBES_MAX: usize = 4;
 /// File systems and protocols that have probes of their own, named after them; no machine has them all.
-const SOMETIMES: [&str; 7] = ["btrfs", "ext4", "f2fs", "mmc", "nvme", "scsi", "xfs"];
+const OPTIONAL_PROBE_PREFIXES: [&str; 7] = ["btrfs", "ext4", "f2fs", "mmc", "nvme", "scsi", "xfs"];
 
 /// Adds the probes that were attached, the layers that are blind, and what of an imported trace was not used.
 pub fn text(out: &mut String, summary: &Summary) {
@@ -40,8 +40,12 @@ pub fn text(out: &mut String, summary: &Summary) {
         reasons.entry((probe.layer, &probe.how)).or_default().push(&probe.probe);
     }
     for ((layer, how), probes) in reasons {
-        let named: Vec<String> = probes.iter().take(NAMED).map(|probe| shown(probe)).collect();
-        let more = if probes.len() > NAMED { format!(" and {} more", probes.len() - NAMED) } else { String::new() };
+        let named: Vec<String> = probes.iter().take(NAMED_PROBES_MAX).map(|probe| shown(probe)).collect();
+        let more = if probes.len() > NAMED_PROBES_MAX {
+            format!(" and {} more", probes.len() - NAMED_PROBES_MAX)
+        } else {
+            String::new()
+        };
         wrapped(out, "  blind: ", &format!("{} {}{more}: {}", layer.name(), named.join(", "), shown(how)));
     }
     for blind in summary.blind.iter().filter(|b| b.wholly || b.layer != model::Layer::Database) {
@@ -58,5 +62,5 @@ pub fn text(out: &mut String, summary: &Summary) {
 
 /// Returns the file system or protocol to which a probe is specific, if any.
 fn belongs_to(probe: &str) -> Option<&'static str> {
-    SOMETIMES.into_iter().find(|name| probe.strip_prefix(name).is_some_and(|rest| rest.starts_with('_')))
+    OPTIONAL_PROBE_PREFIXES.into_iter().find(|name| probe.strip_prefix(name).is_some_and(|rest| rest.starts_with('_')))
 }

@@ -5,7 +5,7 @@
 //! database, for which its tables are designed.
 
 use crate::contract::{DeviceCommands, DiskRole, Trace};
-use crate::older;
+use crate::older_archives;
 use archive::{Archive, Error};
 use model::packed::PackedTable;
 use model::table::{
@@ -106,7 +106,7 @@ impl Rows {
             disks: archive.rows()?,
             losses: archive.rows()?,
             checks: archive.rows()?,
-            coverage: archive.rows()?.into_iter().map(older::coverage).collect(),
+            coverage: archive.rows()?.into_iter().map(older_archives::coverage).collect(),
             facts: archive.rows()?,
         })
     }
@@ -165,7 +165,7 @@ pub struct Index<'a> {
     file: Places,
     pub classes: Vec<FileClass>,
     /// Disks whose commands are counted: those that hold the files.
-    pub counted: BTreeSet<u32>,
+    pub counted_disks: BTreeSet<u32>,
     /// Disks below them.
     pub below: BTreeSet<u32>,
     disk: HashMap<u32, u32>,
@@ -175,15 +175,15 @@ pub struct Index<'a> {
 }
 
 /// Maximum nesting of operations that is followed; a damaged table may contain a cycle.
-const MAX_DEPTH: usize = 16;
+const CHAIN_DEPTH_MAX: usize = 16;
 
 impl<'a> Index<'a> {
     /// Builds the index in one pass over the rows.
     pub fn new(rows: &'a Rows) -> Self {
-        let shape: HashMap<u64, u32> = positions(rows.shapes.iter().map(|s| s.id));
-        let disk = positions(rows.disks.iter().map(|d| d.dev));
+        let shape: HashMap<u64, u32> = positions_by_key(rows.shapes.iter().map(|s| s.id));
+        let disk = positions_by_key(rows.disks.iter().map(|d| d.dev));
         let file = Places::new(rows.files.iter().map(|f| f.id), rows.files.len());
-        let (counted, below) = roles(rows);
+        let (counted, below) = counted_disks_and_below(rows);
         Self {
             span: Places::new((0..rows.spans.len()).map(|at| rows.spans.id(at)), rows.spans.len()),
             operation: Places::new((0..rows.operations.len()).map(|at| rows.operations.id(at)), rows.operations.len()),
@@ -192,12 +192,12 @@ impl<'a> Index<'a> {
                 rows.operations.len(),
             ),
             shapes: (0..rows.operations.len()).map(|at| shape.get(&rows.operations.shape(at)).copied()).collect(),
-            classes: classes(rows, &file),
+            classes: file_classes(rows, &file),
             file,
-            counted,
+            counted_disks: counted,
             below,
             disk,
-            process: positions(rows.processes.iter().map(|p| p.tgid)),
+            process: positions_by_key(rows.processes.iter().map(|p| p.tgid)),
             commands: OnceLock::new(),
             rows,
         }
@@ -205,12 +205,12 @@ impl<'a> Index<'a> {
 
     /// Position of a span.
     pub fn span(&self, id: u64) -> Option<usize> {
-        self.span.of(id)
+        self.span.position_of(id)
     }
 
     /// Position of an operation.
     pub fn operation(&self, id: u64) -> Option<usize> {
-        self.operation.of(id)
+        self.operation.position_of(id)
     }
 
     /// Position of the operation's shape.
@@ -220,25 +220,25 @@ impl<'a> Index<'a> {
 
     /// Position of a file.
     pub fn file(&self, id: u64) -> Option<usize> {
-        self.file.of(id)
+        self.file.position_of(id)
     }
 
     /// The operation to which a span belongs, or which it is.
     pub fn operation_of(&self, span: &Span) -> Option<usize> {
-        span.operation.and_then(|id| self.operation(id)).or_else(|| self.operation_of_span.of(span.id))
+        span.operation.and_then(|id| self.operation(id)).or_else(|| self.operation_of_span.position_of(span.id))
     }
 
     /// The operation to which the span at a position belongs, or which it is.
     pub fn operation_of_row(&self, span: usize) -> Option<usize> {
         let spans = &self.rows.spans;
         let own = spans.operation(span).and_then(|id| self.operation(id));
-        own.or_else(|| self.operation_of_span.of(spans.id(span)))
+        own.or_else(|| self.operation_of_span.position_of(spans.id(span)))
     }
 
     /// The operation itself and those around it, innermost first.
     pub fn chain(&self, operation: usize) -> impl Iterator<Item = usize> {
         let above = |&at: &usize| self.operation(self.rows.operations.parent(at)?);
-        std::iter::successors(Some(operation), above).take(MAX_DEPTH)
+        std::iter::successors(Some(operation), above).take(CHAIN_DEPTH_MAX)
     }
 
     /// Name of a disk: the kernel's, or its number.
@@ -250,7 +250,7 @@ impl<'a> Index<'a> {
     }
 
     pub fn role(&self, dev: u32) -> DiskRole {
-        if self.counted.contains(&dev) {
+        if self.counted_disks.contains(&dev) {
             DiskRole::HoldsFiles
         } else if self.below.contains(&dev) {
             DiskRole::Below
@@ -287,22 +287,22 @@ enum Places {
 }
 
 /// No position.
-const ABSENT: u32 = u32::MAX;
+const NO_POSITION: u32 = u32::MAX;
 
 impl Places {
     fn new(ids: impl Iterator<Item = u64> + Clone, count: usize) -> Self {
         let last = ids.clone().max().unwrap_or(0);
         if last >= (count as u64).saturating_mul(4) {
-            return Self::Sparse(positions(ids));
+            return Self::Sparse(positions_by_key(ids));
         }
-        let mut places = vec![ABSENT; last as usize + 1];
+        let mut places = vec![NO_POSITION; last as usize + 1];
         ids.enumerate().for_each(|(i, id)| places[id as usize] = i as u32);
         Self::Dense(places)
     }
 
-    fn of(&self, id: u64) -> Option<usize> {
+    fn position_of(&self, id: u64) -> Option<usize> {
         let place = match self {
-            Self::Dense(places) => places.get(usize::try_from(id).ok()?).copied().filter(|&at| at != ABSENT),
+            Self::Dense(places) => places.get(usize::try_from(id).ok()?).copied().filter(|&at| at != NO_POSITION),
             Self::Sparse(places) => places.get(&id).copied(),
         };
         place.map(|at| at as usize)
@@ -310,22 +310,25 @@ impl Places {
 }
 
 /// Position of each key; of several equal keys the last, since a name learnt later is more accurate.
-fn positions<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> HashMap<K, u32> {
+fn positions_by_key<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> HashMap<K, u32> {
     keys.enumerate().map(|(i, key)| (key, i as u32)).collect()
 }
 
 /// Classes of files, by name, by the names of the files beside them, and by how they are read.
-fn classes(rows: &Rows, position: &Places) -> Vec<FileClass> {
+fn file_classes(rows: &Rows, position: &Places) -> Vec<FileClass> {
     let companions = Companions::new(rows.files.iter().filter_map(|f| f.path.as_deref()));
-    let mut classes: Vec<FileClass> =
-        rows.files.iter().map(|f| f.path.as_deref().map_or(FileClass::Other, |path| companions.class(path))).collect();
+    let mut classes: Vec<FileClass> = rows
+        .files
+        .iter()
+        .map(|f| f.path.as_deref().map_or(FileClass::Other, |path| companions.classify(path)))
+        .collect();
     let spans = &rows.spans;
     for span in (0..spans.len()).filter(|&at| spans.layer(at) == Layer::Syscall) {
         if let (Some(file), Some(offset)) = (spans.file(span), spans.offset(span))
             && reads_database_header(offset, spans.bytes(span))
             && spans.operation(span).is_some()
-            && call_of(&spans.kind(span)).is_some_and(Call::reads)
-            && let Some(at) = position.of(file)
+            && call_of_kind(&spans.kind(span)).is_some_and(Call::reads)
+            && let Some(at) = position.position_of(file)
             && classes[at] == FileClass::Other
         {
             classes[at] = FileClass::Database;
@@ -335,19 +338,19 @@ fn classes(rows: &Rows, position: &Places) -> Vec<FileClass> {
 }
 
 /// Returns the system call of a span.
-pub fn call(span: &Span) -> Option<Call> {
-    call_of(&span.kind)
+pub fn call_of_span(span: &Span) -> Option<Call> {
+    call_of_kind(&span.kind)
 }
 
 /// Returns the system call of a span of this kind.
-pub fn call_of(kind: &str) -> Option<Call> {
+pub fn call_of_kind(kind: &str) -> Option<Call> {
     Call::ALL.iter().copied().find(|c| c.name() == kind)
 }
 
 /// Returns the disks that hold the files and have commands, and the disks below them. A partition or a mapped device,
 /// which has no commands of its own, passes its role down. If no file was used at all, all top-level disks count; if
 /// files were used, but on no disk (tmpfs), none counts.
-fn roles(rows: &Rows) -> (BTreeSet<u32>, BTreeSet<u32>) {
+fn counted_disks_and_below(rows: &Rows) -> (BTreeSet<u32>, BTreeSet<u32>) {
     let by_name: HashMap<&str, u32> = rows.disks.iter().map(|d| (d.name.as_str(), d.dev)).collect();
     let under = |dev: u32| {
         rows.disks
@@ -412,12 +415,12 @@ fn roles(rows: &Rows) -> (BTreeSet<u32>, BTreeSet<u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
+    use crate::small_trace;
     use archive::{Meta, TablesWriter};
 
     #[test]
-    fn archive_and_rows_give_same_summary() {
-        let rows = case::rows();
+    fn an_archive_and_its_rows_give_the_same_summary() {
+        let rows = small_trace::rows();
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path().join("t.fathom");
         let meta = Meta { complete: true, ..Meta::new(archive::ArchiveKind::Trace, 7, rows.trace.command.clone()) };
@@ -453,7 +456,7 @@ mod tests {
         for ids in [vec![3, 1, 2, 1], vec![u64::MAX, 5, 0], vec![]] {
             let places = Places::new(ids.iter().copied(), ids.len());
             for id in [0, 1, 2, 3, 4, 5, u64::MAX] {
-                assert_eq!(places.of(id), ids.iter().rposition(|&i| i == id), "{id} of {ids:?}");
+                assert_eq!(places.position_of(id), ids.iter().rposition(|&i| i == id), "{id} of {ids:?}");
             }
         }
     }
@@ -466,27 +469,27 @@ mod tests {
             below: below.into(),
             holds_files,
         };
-        let mut rows = case::rows();
+        let mut rows = small_trace::rows();
         // As if the files were on a mapped device, which has bios but no commands, above loop0.
         rows.disks.push(disk(9, "dm-0", "loop0", true));
         rows.disks[0].holds_files = false;
         let index = Index::new(&rows);
         assert_eq!((index.role(rows.disks[0].dev), index.role(9)), (DiskRole::HoldsFiles, DiskRole::Other));
         // Even if the loop disk's backing device is unknown, the links show it.
-        let mut rows = case::rows();
+        let mut rows = small_trace::rows();
         rows.disks[0].below = "/var/disk.img".into();
         let index = Index::new(&rows);
         assert_eq!(index.role(rows.disks[1].dev), DiskRole::Below);
         // As if the files were on no disk; and as if there were no files.
         rows.disks.clear();
-        assert_eq!(Index::new(&rows).counted.len(), 0);
+        assert_eq!(Index::new(&rows).counted_disks.len(), 0);
         rows.files.clear();
-        assert_eq!(Index::new(&rows).counted.len(), 2);
+        assert_eq!(Index::new(&rows).counted_disks.len(), 2);
     }
 
     #[test]
-    fn database_of_any_name_is_recognised_by_its_reads() {
-        let mut rows = case::rows();
+    fn a_database_of_any_name_is_recognised_by_its_reads() {
+        let mut rows = small_trace::rows();
         rows.files.remove(0);
         rows.files[0].path = Some("/mnt/places".into());
         assert_eq!(Index::new(&rows).classes[0], FileClass::Database);
@@ -495,9 +498,9 @@ mod tests {
     }
 
     #[test]
-    fn flags_determine_kind_of_command() {
+    fn flags_determine_the_kind_of_a_command() {
         let does = |kind: &'static str, flags: &'static str| {
-            let span = case::rows().spans.at(0);
+            let span = small_trace::rows().spans.at(0);
             IoAction::on_disk(&Span { kind: kind.into(), flags: flags.into(), ..span })
         };
         assert_eq!(does("request", "write sync preflush fua"), IoAction::Write);

@@ -5,7 +5,7 @@ use crate::completeness::{CHECKED, FAILED, NOT_CHECKED};
 use crate::contract::{ByConfidence, Completeness, DiskRole, FileUse, OperationSummary, Summary, WaitedData};
 use crate::counts::{self, StatementCounts};
 use crate::device_times;
-use crate::lines::{WIDTH, bars, capital, line, paragraph, wrapped};
+use crate::lines::{LINE_COLUMNS_MAX, bars, capitalise, line, paragraph, wrapped};
 use crate::probes;
 use crate::stacks;
 use crate::text::{bytes, count, digits, duration, shown, size};
@@ -17,20 +17,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Width of a bar for a whole latency, in columns.
-const BAR: usize = 24;
+const BAR_COLUMNS: usize = 24;
 /// Maximum width of a distribution, in columns, and the number of executions from which one is drawn.
-const BARS: usize = 60;
-const FEW: u64 = 10;
+const DISTRIBUTION_COLUMNS_MAX: usize = 60;
+const DISTRIBUTION_EXECUTIONS_MIN: u64 = 10;
 /// Maximum number of rows in a list of processes, files or losses.
-const ROWS: usize = 10;
+const ROWS_MAX: usize = 10;
 /// A statement with less than this part of all time gets a line instead of a block, unless it is one of the first two.
-const SMALL: f64 = 0.01;
+const BLOCK_SHARE_MIN: f64 = 0.01;
 /// Maximum number of waits listed for a statement, and the smallest share of its time for which they are listed.
-const MOST_WAITS: usize = 3;
-const WAITS_FROM: f64 = 0.01;
+const WAITS_SHOWN_MAX: usize = 3;
+const WAITS_SHARE_MIN: f64 = 0.01;
 
 /// Facts of the header: their label, and their names, of which the first known one is shown.
-const HEADER: [(&str, &[&str]); 10] = [
+const HEADER_FACTS: [(&str, &[&str]); 10] = [
     ("device", &["device.model", "device.platform"]),
     ("processor", &["cpu.model"]),
     ("system", &["os.name"]),
@@ -44,7 +44,7 @@ const HEADER: [(&str, &[&str]); 10] = [
 ];
 
 /// Notes on how the numbers were obtained, in the order of the table.
-const NOTES: &str = "\
+const METHOD_NOTES: &str = "\
 Layer times are exclusive: each ns belongs to the deepest layer that was waited on; they add up to the latency.
 Counts are means per finished execution. What several share (a flush, a merged request, a commit) is counted by
 share: by bytes for data, equal among the waiters of a flush, by joining calls for a commit. \"touches\" counts
@@ -64,7 +64,7 @@ pub fn text(summary: &Summary) -> String {
     let database = |b: &&crate::contract::Blind| b.layer == model::Layer::Database && !b.wholly;
     for blind in summary.blind.iter().filter(database) {
         out.push('\n');
-        wrapped(&mut out, "", &shown(&capital(&blind.means)));
+        wrapped(&mut out, "", &shown(&capitalise(&blind.means)));
     }
     commands(&mut out, summary);
     device_times::text(&mut out, summary);
@@ -74,7 +74,7 @@ pub fn text(summary: &Summary) -> String {
     probes::text(&mut out, summary);
     files(&mut out, summary);
     line(&mut out, "\nNotes");
-    paragraph(&mut out, "  ", NOTES);
+    paragraph(&mut out, "  ", METHOD_NOTES);
     out
 }
 
@@ -109,7 +109,7 @@ fn header(out: &mut String, summary: &Summary) {
     let length = duration(trace.end_ns.saturating_sub(trace.start_ns) as f64);
     let complete = if trace.complete { "" } else { "; the recording was interrupted" };
     line(out, &format!("  {length} recorded{complete}"));
-    for (name, facts) in HEADER {
+    for (name, facts) in HEADER_FACTS {
         // The JSON has the reasons for unknown facts; here only known facts are of interest.
         if let Some(value) = facts.iter().find_map(|f| summary.environment.get(*f)?.value.as_ref()) {
             line(out, &format!("  {name:<12} {}", shown(value)));
@@ -155,7 +155,7 @@ fn statements(out: &mut String, summary: &Summary) {
     for (i, (operation, counts)) in summary.operations.iter().zip(&counts.statements).enumerate() {
         // A statement that failed or never ended gets a block however little time it took.
         let ended_well = operation.errors == 0 && operation.unfinished == 0;
-        if i >= 2 && ended_well && (operation.latency_ns.sum as f64) < SMALL * all as f64 {
+        if i >= 2 && ended_well && (operation.latency_ns.sum as f64) < BLOCK_SHARE_MIN * all as f64 {
             others.push((operation, counts));
         } else {
             statement(out, operation, counts);
@@ -164,7 +164,7 @@ fn statements(out: &mut String, summary: &Summary) {
     if others.is_empty() {
         return;
     }
-    line(out, &format!("\nOther statements, each below {} % of the time (--json lists all)", 100.0 * SMALL));
+    line(out, &format!("\nOther statements, each below {} % of the time (--json lists all)", 100.0 * BLOCK_SHARE_MIN));
     line(out, &format!("  {:>7} {:>9} {:>9}  statement", "times", "median", "sum"));
     for (operation, counts) in others {
         let [p50, sum] = [operation.latency_ns.p50, operation.latency_ns.sum].map(|ns| duration(ns as f64));
@@ -262,21 +262,21 @@ fn waited_for(out: &mut String, operation: &OperationSummary) {
 fn distribution(out: &mut String, operation: &OperationSummary) {
     let bins = &operation.distribution;
     let [first, .., last] = &bins[..] else { return };
-    if operation.count < FEW {
+    if operation.count < DISTRIBUTION_EXECUTIONS_MIN {
         return;
     }
     let counts: Vec<f64> = with_empty(bins).into_iter().map(|n| n as f64).collect();
     let [from, to] = [first.from_ns, last.to_ns].map(|ns| duration(ns as f64));
-    line(out, &format!("  latencies: {from} |{}| {to}", bars(&counts, BARS)));
+    line(out, &format!("  latencies: {from} |{}| {to}", bars(&counts, DISTRIBUTION_COLUMNS_MAX)));
 }
 
 /// The most frequent sizes, by size: `4 x 4 B, 2 x 4.00 KiB`.
 fn sizes(sizes: &std::collections::BTreeMap<u64, f64>) -> String {
-    const MOST: usize = 5;
+    const SIZES_SHOWN_MAX: usize = 5;
     let mut list: Vec<_> = sizes.iter().collect();
     list.sort_by(|a, b| b.1.total_cmp(a.1));
-    let more = if list.len() > MOST { ", …" } else { "" };
-    list.truncate(MOST);
+    let more = if list.len() > SIZES_SHOWN_MAX { ", …" } else { "" };
+    list.truncate(SIZES_SHOWN_MAX);
     list.sort_by_key(|(size, _)| **size);
     list.into_iter().map(|(&size, &n)| format!("{} x {}", count(n), size_text(size))).collect::<Vec<_>>().join(", ")
         + more
@@ -297,7 +297,7 @@ fn layers(out: &mut String, operation: &OperationSummary) {
         let (p50, p95) = (duration(time.p50_ns as f64), duration(time.p95_ns as f64));
         let bar = bar(time.share);
         let head = format!("  {:<12} {p50:>9} {p95:>9} {:>5.1} % {bar} ", layer.name(), 100.0 * time.share);
-        list(out, &head, &reasons(&time.reasons, time.exclusive_ns));
+        push_list(out, &head, &reasons(&time.reasons, time.exclusive_ns));
     }
     if let Some(part) = operation.tracer.filter(|part| part.large) {
         let of = |ns: u64| 100.0 * ns as f64 / operation.latency_ns.sum.max(1) as f64;
@@ -322,8 +322,8 @@ fn layers(out: &mut String, operation: &OperationSummary) {
 
 /// Lists what the operation waited for other than the disk, if it is significant.
 fn waits(out: &mut String, operation: &OperationSummary) {
-    let least = WAITS_FROM * operation.latency_ns.sum as f64;
-    for waited in operation.waits.iter().filter(|w| w.ns as f64 >= least).take(MOST_WAITS) {
+    let least = WAITS_SHARE_MIN * operation.latency_ns.sum as f64;
+    for waited in operation.waits.iter().filter(|w| w.ns as f64 >= least).take(WAITS_SHOWN_MAX) {
         wrapped(out, "  waited for   ", &waits::line(waited));
     }
     stacks::text(out, &operation.slow_waits, operation.latency_ns.sum);
@@ -331,10 +331,10 @@ fn waits(out: &mut String, operation: &OperationSummary) {
 
 /// Draws a bar in steps of eighths, so that small shares are visible.
 fn bar(share: f64) -> String {
-    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (share.clamp(0.0, 1.0) * BAR as f64 * 8.0).round() as usize;
-    let bar = "█".repeat(eighths / 8) + EIGHTHS[eighths % 8];
-    format!("{bar:<BAR$}")
+    const BAR_EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * BAR_COLUMNS as f64 * 8.0).round() as usize;
+    let bar = "█".repeat(eighths / 8) + BAR_EIGHTHS[eighths % 8];
+    format!("{bar:<BAR_COLUMNS$}")
 }
 
 /// Lists the reasons of the time, the largest first: `cpu 70 %`, `journal 30 %`.
@@ -406,14 +406,14 @@ fn commands(out: &mut String, summary: &Summary) {
         wrapped(out, "  ", &format!("{text}; {read} read, {written} written"));
     }
     let processes = &account.processes;
-    for process in processes.iter().take(ROWS) {
+    for process in processes.iter().take(ROWS_MAX) {
         let who = match process.tgid {
             Some(tgid) => format!("{} ({tgid}), {}", shown(&process.name), process.origin),
             None => format!("{}, {}", shown(&process.name), process.origin),
         };
         line(out, &format!("    {who:<40} {:>10} {:>12}", count(process.commands), bytes(process.bytes)));
     }
-    more(out, processes.len());
+    push_more(out, processes.len());
 }
 
 /// Lists the commands that drivers sent, by their names in the protocol.
@@ -453,9 +453,9 @@ fn driver_commands(out: &mut String, summary: &Summary) {
     }
 }
 
-fn more(out: &mut String, rows: usize) {
-    if rows > ROWS {
-        line(out, &format!("    and {} more (--json lists all)", rows - ROWS));
+fn push_more(out: &mut String, rows: usize) {
+    if rows > ROWS_MAX {
+        line(out, &format!("    and {} more (--json lists all)", rows - ROWS_MAX));
     }
 }
 
@@ -517,7 +517,7 @@ fn losses(out: &mut String, summary: &Summary) {
     let least = if loss.at_least { "at least " } else { "" };
     let [records, links] = [number(loss.events, "record", "records"), number(loss.weakened_links, "link", "links")];
     line(out, &format!("\nLost: {least}{records}; lower confidence: {links}"));
-    for interval in loss.intervals.iter().take(ROWS) {
+    for interval in loss.intervals.iter().take(ROWS_MAX) {
         let cpu = interval.cpu.map_or("any CPU".into(), |cpu| format!("CPU {cpu}"));
         let at = duration(interval.start_ns.saturating_sub(summary.trace.start_ns) as f64);
         let length = duration(interval.end_ns.saturating_sub(interval.start_ns) as f64);
@@ -525,7 +525,7 @@ fn losses(out: &mut String, summary: &Summary) {
         let program = interval.program.as_deref().map_or(String::new(), |p| format!(", {}", shown(p)));
         line(out, &format!("  {events} on {cpu}, {} at {at} within {length}{program}", interval.source));
     }
-    more(out, loss.intervals.len());
+    push_more(out, loss.intervals.len());
     if loss.events_at_unknown_time > 0 {
         line(out, &format!("  {} more at an unknown time", loss.events_at_unknown_time));
     }
@@ -537,7 +537,7 @@ fn losses(out: &mut String, summary: &Summary) {
 
 /// Lists each disk's own counts, beside the recorded ones where they differ.
 fn disk_checks(out: &mut String, check: &Completeness) {
-    for (name, disk) in check.disks.iter().take(ROWS) {
+    for (name, disk) in check.disks.iter().take(ROWS_MAX) {
         let mut parts = Vec::new();
         for what in ["reads", "writes", "discards", "flushes"] {
             let Some(count) = disk.counts.get(what) else { continue };
@@ -570,11 +570,11 @@ fn disk_checks(out: &mut String, check: &Completeness) {
 }
 
 /// Adds parts after `head`, separated by commas, over as many lines as needed; no part is split.
-fn list(out: &mut String, head: &str, parts: &[String]) {
+fn push_list(out: &mut String, head: &str, parts: &[String]) {
     let mut now = head.to_owned();
     for (i, part) in parts.iter().enumerate() {
         let comma = if i + 1 < parts.len() { ", " } else { "" };
-        if i > 0 && now.chars().count() + part.chars().count() + comma.trim_end().len() > WIDTH {
+        if i > 0 && now.chars().count() + part.chars().count() + comma.trim_end().len() > LINE_COLUMNS_MAX {
             line(out, &now);
             now = " ".repeat(head.chars().count());
         }
@@ -611,20 +611,20 @@ fn files(out: &mut String, summary: &Summary) {
     let row = |class: &str, [n, writes, written, reads, read]: [String; 5], path: &str| {
         let numbers = format!("{class:<18} {n:>6} {writes:>8} {written:>9} {reads:>8} {read:>9}  ");
         // The end of a long path is more informative than its start.
-        let room = WIDTH - numbers.chars().count().min(WIDTH);
+        let room = LINE_COLUMNS_MAX - numbers.chars().count().min(LINE_COLUMNS_MAX);
         let over = path.chars().count().saturating_sub(room);
         let kept: String = path.chars().skip(if over == 0 { 0 } else { over + 1 }).collect();
         numbers + if over == 0 { "" } else { "…" } + &kept
     };
     let head = ["count", "writes", "written", "reads", "read"].map(Into::into);
     line(out, &format!("\n{}", row("Files", head, "path")));
-    for (n, file) in files.iter().take(ROWS) {
+    for (n, file) in files.iter().take(ROWS_MAX) {
         let path = file.path.as_deref().map_or_else(|| format!("inode {} on {}", file.ino, file.dev), shown);
         let [written, read] = [file.bytes_written, file.bytes_read].map(|n| bytes(n as f64));
         let numbers = [n.to_string(), file.writes.to_string(), written, file.reads.to_string(), read];
         line(out, &row(&format!("  {}", file.class.name()), numbers, &path));
     }
-    more(out, files.len());
+    push_more(out, files.len());
     let mut all = FileUse::default();
     files.iter().for_each(|(_, file)| all.add(file));
     let [written, read] = [all.bytes_written, all.bytes_read].map(|n| bytes(n as f64));
@@ -658,13 +658,13 @@ fn what_files_count(summary: &Summary, all: &FileUse) -> String {
 mod tests {
     use super::*;
     use crate::contract::{Probe, Times};
-    use crate::{case, summarise};
+    use crate::{small_trace, summarise};
     use model::Absence;
 
     #[test]
     fn small_trace_matches_snapshot() {
-        let text = text(&summarise(&case::rows()));
-        assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
+        let text = text(&summarise(&small_trace::rows()));
+        assert!(text.lines().all(|l| l.chars().count() <= LINE_COLUMNS_MAX), "{text}");
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
         insta::assert_snapshot!(text);
     }
@@ -676,8 +676,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_not_truncated_by_column_width() {
-        let mut summary = summarise(&case::rows());
+    fn numbers_are_not_truncated_by_the_columns_width() {
+        let mut summary = summarise(&small_trace::rows());
         let time = summary.operations[0].layers.values_mut().next().unwrap();
         time.exclusive_ns = 100;
         time.reasons =
@@ -691,15 +691,15 @@ mod tests {
         for whole in ["cpu 34 %, other 26 %,", "journal 19 %", "40.0 MiB read,", "41.0 MiB", "-> next function "] {
             assert!(text.contains(whole), "{whole:?} is not in {text}");
         }
-        assert!(text.lines().all(|l| l.chars().count() <= WIDTH && !l.ends_with('…')), "{text}");
+        assert!(text.lines().all(|l| l.chars().count() <= LINE_COLUMNS_MAX && !l.ends_with('…')), "{text}");
     }
 
     #[test]
-    fn emulated_processor_times_are_marked() {
-        let mut summary = summarise(&case::rows());
+    fn times_of_an_emulated_processor_are_marked() {
+        let mut summary = summarise(&small_trace::rows());
         assert!(!text(&summary).contains("emulated"));
-        let mut rows = case::rows();
-        rows.facts.push(case::emulated());
+        let mut rows = small_trace::rows();
+        rows.facts.push(small_trace::emulated_fact());
         summary = summarise(&rows);
         assert!(
             text(&summary)
@@ -708,8 +708,8 @@ mod tests {
     }
 
     #[test]
-    fn statement_without_end_has_no_time() {
-        let mut rows = case::rows();
+    fn a_statement_without_an_end_has_no_time() {
+        let mut rows = small_trace::rows();
         rows.operations.edit().iter_mut().filter(|o| o.shape == 2).for_each(|o| o.end_ns = None);
         let text = text(&summarise(&rows));
         assert!(text.contains("1 execution without an end: neither times nor rows are known"), "{text}");
@@ -717,8 +717,8 @@ mod tests {
     }
 
     #[test]
-    fn recording_without_command_is_titled_by_its_options() {
-        let mut summary = summarise(&case::rows());
+    fn a_recording_without_a_command_is_titled_by_its_options() {
+        let mut summary = summarise(&small_trace::rows());
         summary.trace.command.clear();
         let fact = summary.environment.values().next().unwrap().clone();
         let asked = model::Fact { value: Some("process 12 (a\u{1b}b)".into()), ..fact };
@@ -729,8 +729,8 @@ mod tests {
     }
 
     #[test]
-    fn losses_counted_by_recorder_are_always_shown() {
-        let mut summary = summarise(&case::rows());
+    fn losses_counted_by_the_recorder_are_always_shown() {
+        let mut summary = summarise(&small_trace::rows());
         summary.loss = crate::contract::Loss { events_at_unknown_time: 940, ..Default::default() };
         let all = text(&summary);
         assert!(all.contains("\nLost: 940 records at an unknown time\n"), "{all}");
@@ -740,7 +740,7 @@ mod tests {
     /// A small demo: cheap statements, probes of other kernels and repeated files take little room.
     #[test]
     fn minor_statements_take_one_line() {
-        let mut summary = summarise(&case::rows());
+        let mut summary = summarise(&small_trace::rows());
         let operation = |statement: &str, count, sum, errors| OperationSummary {
             statement: statement.into(),
             count,
@@ -782,7 +782,7 @@ mod tests {
         let mut text = text.split_off(text.find("\nINSERT INTO u").unwrap());
         probes::text(&mut text, &summary);
         files(&mut text, &summary);
-        assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
+        assert!(text.lines().all(|l| l.chars().count() <= LINE_COLUMNS_MAX), "{text}");
         insta::assert_snapshot!(text);
     }
 }

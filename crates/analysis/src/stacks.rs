@@ -11,11 +11,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 /// Maximum number of distinct sleeps kept for a statement; the longest are kept.
-const KEPT: usize = 16;
+const SLEEPS_MAX: usize = 16;
 /// Maximum number of sleeps that `show` prints for a statement.
-const PRINTED: usize = 3;
+const SLEEPS_PRINTED_MAX: usize = 3;
 /// Maximum number of functions of either side in a line.
-const FUNCTIONS: usize = 6;
+const FUNCTIONS_SHOWN_MAX: usize = 6;
 
 /// Key of a sleep: thread and start time.
 pub type Key = (u32, u64);
@@ -50,7 +50,7 @@ impl<'a> Sleeps<'a> {
     pub fn within(&self, (tgid, tid): (u32, u32), from_ns: u64, to_ns: u64) -> impl Iterator<Item = (Key, u64)> {
         let stacks = &self.index.rows.stacks;
         let sleeps = self.all.range((tid, 0)..(tid, to_ns.max(from_ns))).rev();
-        let rows = sleeps.filter_map(|(key, sides)| Some((*key, any(sides)?)));
+        let rows = sleeps.filter_map(|(key, sides)| Some((*key, either_side(sides)?)));
         // The sleeps of one thread do not overlap.
         let last = rows.take_while(move |(_, at)| stacks.end_ns(*at) > from_ns);
         let own = last.filter(move |(_, at)| stacks.tgid(*at) == tgid);
@@ -68,7 +68,7 @@ impl<'a> Sleeps<'a> {
             let Some(sides @ (kernel, program)) = self.all.get(&key) else { continue };
             let functions = |at: &Option<u32>| at.map_or_else(String::new, |at| stacks.functions(at as usize));
             let (of_kernel, of_program) = (functions(kernel), functions(program));
-            let span = any(sides).and_then(|at| stacks.span(at)).and_then(|id| self.index.span(id));
+            let span = either_side(sides).and_then(|at| stacks.span(at)).and_then(|id| self.index.span(id));
             let call = span.map(|at| rows.spans.kind(at).into_owned());
             let call = call.or_else(|| system_call(&of_kernel).map(str::to_owned));
             let ended = program.and_then(|at| stacks.ended(at as usize));
@@ -87,13 +87,13 @@ impl<'a> Sleeps<'a> {
         let mut waits: Vec<SlowWait> = places.into_iter().map(slow_wait).collect();
         let rest = |w: &SlowWait| (w.ns, w.program.clone(), w.kernel.clone());
         waits.sort_by(|a, b| b.longest_ns.cmp(&a.longest_ns).then_with(|| rest(b).cmp(&rest(a))));
-        waits.truncate(KEPT);
+        waits.truncate(SLEEPS_MAX);
         waits
     }
 }
 
 /// Returns a row with the fields that both sides have in common.
-fn any((kernel, program): &Sides) -> Option<usize> {
+fn either_side((kernel, program): &Sides) -> Option<usize> {
     program.or(*kernel).map(|at| at as usize)
 }
 
@@ -103,7 +103,7 @@ pub fn slow_waits(index: &Index) -> HashMap<usize, Vec<SlowWait>> {
     let mut of_shape: HashMap<usize, Vec<(Key, u64)>> = HashMap::new();
     let stacks = &index.rows.stacks;
     for (key, sides) in &sleeps.all {
-        let Some(at) = any(sides) else { continue };
+        let Some(at) = either_side(sides) else { continue };
         if let Some(shape) = stacks.operation(at).and_then(|id| index.operation(id)).and_then(|at| index.shape(at)) {
             of_shape.entry(shape).or_default().push((*key, stacks.end_ns(at).saturating_sub(stacks.start_ns(at))));
         }
@@ -124,7 +124,7 @@ fn system_call(kernel: &str) -> Option<&str> {
 
 /// Adds the sleeps that `show` prints: the longest ones, each at least a thousandth of the statement's time `sum_ns`.
 pub fn text(out: &mut String, waits: &[SlowWait], sum_ns: u64) {
-    for wait in waits.iter().filter(|w| w.longest_ns.saturating_mul(1000) >= sum_ns).take(PRINTED) {
+    for wait in waits.iter().filter(|w| w.longest_ns.saturating_mul(1000) >= sum_ns).take(SLEEPS_PRINTED_MAX) {
         wrapped(out, "  slow wait    ", &line(wait));
     }
 }
@@ -133,20 +133,20 @@ pub fn text(out: &mut String, waits: &[SlowWait], sum_ns: u64) {
 pub fn line(wait: &SlowWait) -> String {
     let call = wait.call.as_deref().map_or_else(String::new, |call| format!(" in {}", shown(call)));
     let times = if wait.times > 1 { format!(" (the longest of {} like it)", wait.times) } else { String::new() };
-    let program = chain(&program(wait));
+    let program = join_functions(&program_functions(wait));
     let program = match (program.is_empty(), wait.program_ended.as_deref()) {
         (true, why) => format!("program unknown ({})", shown(why.unwrap_or("no function"))),
         (false, None) => program,
         // The last known function is not the outermost.
         (false, Some(_)) => format!("{program} <- ?"),
     };
-    let kernel = chain(&kernel(wait));
+    let kernel = join_functions(&kernel_functions(wait));
     let kernel = if kernel.is_empty() { String::new() } else { format!("; kernel: {kernel}") };
     format!("{}{call}{times}: {program}{kernel}", duration(wait.longest_ns as f64))
 }
 
 /// The program's functions without those of the C library around `main` and around a thread's function, and without the call itself.
-fn program(wait: &SlowWait) -> Vec<&str> {
+fn program_functions(wait: &SlowWait) -> Vec<&str> {
     // Without its debugging symbols, the C library's own part of a program's start has no name.
     let unnamed = |name: &str| wait.program_ended.is_none() && name.starts_with("libc.so.") && name.contains('+');
     let around = |name: &&&str| {
@@ -168,7 +168,7 @@ fn program(wait: &SlowWait) -> Vec<&str> {
 }
 
 /// The kernel's functions between the scheduler, in which all sleeps end, and the entry of the system call.
-fn kernel(wait: &SlowWait) -> Vec<&str> {
+fn kernel_functions(wait: &SlowWait) -> Vec<&str> {
     let scheduler = |name: &&&str| {
         let name = name.trim_start_matches('_');
         name == "schedule" || name.starts_with("schedule_") || name.starts_with("io_schedule") || name == "bit_wait_io"
@@ -185,9 +185,9 @@ fn kernel(wait: &SlowWait) -> Vec<&str> {
 }
 
 /// Joins functions, innermost first, up to the maximum for a line.
-fn chain(functions: &[&str]) -> String {
-    let mut names: Vec<String> = functions.iter().take(FUNCTIONS).map(|name| shown(name)).collect();
-    if functions.len() > FUNCTIONS {
+fn join_functions(functions: &[&str]) -> String {
+    let mut names: Vec<String> = functions.iter().take(FUNCTIONS_SHOWN_MAX).map(|name| shown(name)).collect();
+    if functions.len() > FUNCTIONS_SHOWN_MAX {
         names.push("…".into());
     }
     names.join(" <- ")
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn unnamed_functions_of_c_library_around_main_are_left_out() {
+    fn unnamed_functions_of_the_c_library_around_main_are_left_out() {
         let stripped =
             ["compare", "libc.so.6+0x3f1a0", "main", "libc.so.6+0x2724a", "__libc_start_main@@GLIBC_2.34", "_start"];
         let mut one = wait(&stripped, &[], None);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn line_names_what_differs_between_sleeps() {
+    fn a_line_names_what_differs_between_sleeps() {
         let program = [
             "fdatasync",
             "app_commit",

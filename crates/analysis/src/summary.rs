@@ -7,15 +7,15 @@
 
 use crate::account;
 use crate::blind;
-use crate::charges::{Charges, OperationShare, Shared};
+use crate::charges::{Charges, OperationShare, SharedItems};
 use crate::completeness::completeness;
 use crate::contract::{
-    ByConfidence, BytesWritten, DiskInfo, DiskUse, LayerTime, Loss, LossInterval, OperationSummary, Own, PerOperation,
-    Probe, Reads, Summary, Touched, VERSION, Writes, size_class,
+    ByConfidence, BytesWritten, DiskInfo, DiskUse, LayerTime, Loss, LossInterval, OperationSummary, OwnCounts,
+    PerOperation, Probe, Reads, Summary, TouchedCounts, VERSION, Writes, size_class,
 };
 use crate::device_times;
 use crate::driver;
-use crate::entries::{Entries, Use};
+use crate::entries::{Entries, SpanEffect};
 use crate::files;
 use crate::flaws;
 use crate::gaps::{Act, Phases};
@@ -23,19 +23,19 @@ use crate::rows::{Index, IoAction, Rows};
 use crate::stacks;
 use crate::times::{distribution, times};
 use crate::tracer::{self, Prices, Times};
-use crate::waited::Waited;
+use crate::waited_io::WaitedSpans;
 use crate::waits::Waits;
 use archive::{Archive, Error};
 use model::table::{Operation, Slice, Span};
 use model::{Layer, Reason, Relation, ShapeKind};
-use sqlite::{FileClass, PageGrid, database_of, part};
+use sqlite::{FileClass, PageGrid, database_of, part_at};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Page size of a database of which no whole page was seen: SQLite's default since 3.12.
-const DEFAULT_PAGE: u32 = 4096;
+const DEFAULT_PAGE_BYTES: u32 = 4096;
 
 /// SQLite's result codes that are no errors: OK, ROW (reset before its end), DONE.
-const NO_ERROR: [i64; 3] = [0, 100, 101];
+const SUCCESS_CODES: [i64; 3] = [0, 100, 101];
 
 /// Summarises a trace.
 pub fn summarise(rows: &Rows) -> Summary {
@@ -65,15 +65,15 @@ pub fn summarise_archive(archive: &Archive) -> Result<Summary, Error> {
 
 /// Summarises a trace that has its index, and whose slices are passed by `slices`, one after the other.
 fn of_index<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Summary, E> {
-    let mut summary = Summarising::new(index);
+    let mut summary = SummaryBuilder::new(index);
     slices(&mut |slice| summary.slice(slice))?;
     Ok(summary.finish(Charges::new(index)))
 }
 
 /// A summary in the making: slices are added one after the other.
-pub(crate) struct Summarising<'a>(Tallies<'a>);
+pub(crate) struct SummaryBuilder<'a>(Tallies<'a>);
 
-impl<'a> Summarising<'a> {
+impl<'a> SummaryBuilder<'a> {
     /// Begins one with the executions.
     pub fn new(index: &'a Index<'a>) -> Self {
         let mut tallies = Tallies::new(index);
@@ -87,11 +87,11 @@ impl<'a> Summarising<'a> {
 
     /// Adds what is in no slice.
     pub fn finish(self, charges: Charges) -> Summary {
-        finished_summary(self.0, charges)
+        build_summary(self.0, charges)
     }
 }
 
-fn finished_summary(mut tallies: Tallies, charges: Charges) -> Summary {
+fn build_summary(mut tallies: Tallies, charges: Charges) -> Summary {
     let index = tallies.index;
     let rows = index.rows;
     tallies.slices_end();
@@ -101,7 +101,7 @@ fn finished_summary(mut tallies: Tallies, charges: Charges) -> Summary {
     for (shape, waits) in stacks::slow_waits(index) {
         tallies.shapes[shape].summary.slow_waits = waits;
     }
-    let mut files = files::Sums::new(index);
+    let mut files = files::FileSums::new(index);
     let used = |layer| matches!(layer, Layer::Syscall | Layer::FileSystem);
     rows.spans.of_layers(used).for_each(|(_, span)| files.add(index, &span));
     let (files, calls) = files.finish();
@@ -112,7 +112,7 @@ fn finished_summary(mut tallies: Tallies, charges: Charges) -> Summary {
     }
     let mut operations: Vec<OperationSummary> = tallies.finish();
     operations.sort_by(|a, b| b.latency_ns.sum.cmp(&a.latency_ns.sum).then_with(|| a.statement.cmp(&b.statement)));
-    let (links, relations) = links(rows);
+    let (links, relations) = count_links(rows);
     let mut trace = rows.trace.clone();
     // The recorder reports when its probes were attached; an archive from elsewhere may lack this.
     let fact = |name: &str| rows.facts.iter().find(|f| f.name == name)?.value.as_ref()?.parse::<u64>().ok();
@@ -122,8 +122,9 @@ fn finished_summary(mut tallies: Tallies, charges: Charges) -> Summary {
     trace.end_ns = fact("trace.end").or_else(last).unwrap_or(0);
     let mut device_commands = account::device_commands(index).clone();
     device_commands.waited_for_by_calls = waited_commands;
-    device_times::add(index, &mut device_commands.by_disk, (trace.start_ns, trace.end_ns));
-    let loss = Loss { unattributed_commands: account::unattributed(&device_commands), ..loss(rows) };
+    device_times::add_times(index, &mut device_commands.by_disk, (trace.start_ns, trace.end_ns));
+    let loss =
+        Loss { unattributed_commands: account::reportable_unattributed(&device_commands), ..summarise_loss(rows) };
     Summary {
         version: VERSION,
         trace,
@@ -132,16 +133,16 @@ fn finished_summary(mut tallies: Tallies, charges: Charges) -> Summary {
         driver_commands: driver::driver_commands(index),
         links,
         relations,
-        cause_confidence: account::confidence(index),
+        cause_confidence: account::charge_confidence(index),
         loss,
         completeness: completeness(index),
-        caveats: flaws::of(index),
+        caveats: flaws::find_caveats(index),
         environment: rows.environment(),
-        disks: disks(index),
+        disks: disk_infos(index),
         files,
         calls,
-        coverage: coverage(rows),
-        blind: blind::blind(&rows.coverage),
+        coverage: probe_rows(rows),
+        blind: blind::blind_spots(&rows.coverage),
     }
 }
 
@@ -167,7 +168,7 @@ struct Tallies<'a> {
     /// Position of each finished operation's shape.
     of: Vec<Option<usize>>,
     /// What calls that are operations waited for.
-    waited: Waited,
+    waited: WaitedSpans,
     /// For each operation, the time in each layer in which it has any.
     layers: Times,
     /// The part of that time in which it was running.
@@ -177,7 +178,7 @@ struct Tallies<'a> {
     waits: Vec<(u32, u64, u64)>,
 }
 
-fn finished(operation: &Operation) -> Option<u64> {
+fn finished_latency(operation: &Operation) -> Option<u64> {
     operation.end_ns.map(|end| end.saturating_sub(operation.start_ns))
 }
 
@@ -192,13 +193,14 @@ impl<'a> Tallies<'a> {
             },
             ..Tally::default()
         };
-        let of =
-            (0..rows.operations.len()).map(|i| finished(&rows.operations.at(i)).and_then(|_| index.shape(i))).collect();
+        let of = (0..rows.operations.len())
+            .map(|i| finished_latency(&rows.operations.at(i)).and_then(|_| index.shape(i)))
+            .collect();
         Self {
             index,
             shapes: rows.shapes.iter().map(tally).collect(),
             of,
-            waited: Waited::default(),
+            waited: WaitedSpans::default(),
             layers: Times::default(),
             running: Times::default(),
             waits: Vec::new(),
@@ -210,7 +212,7 @@ impl<'a> Tallies<'a> {
             let Some(shape) = self.index.shape(i) else { continue };
             let tally = &mut self.shapes[shape];
             let summary = &mut tally.summary;
-            let Some(latency) = finished(&operation) else {
+            let Some(latency) = finished_latency(&operation) else {
                 summary.unfinished += 1;
                 continue;
             };
@@ -218,7 +220,8 @@ impl<'a> Tallies<'a> {
             summary.rows = summary.rows.saturating_add(operation.rows);
             if let Some(result) = operation.result {
                 *summary.results.entry(result).or_default() += 1;
-                summary.errors += u64::from(summary.kind == ShapeKind::Statement.name() && !NO_ERROR.contains(&result));
+                summary.errors +=
+                    u64::from(summary.kind == ShapeKind::Statement.name() && !SUCCESS_CODES.contains(&result));
             }
             tally.latency.push(latency);
             tally.inside.push(operation.inside_ns);
@@ -226,7 +229,7 @@ impl<'a> Tallies<'a> {
             let Some(around) = operation.parent.and_then(|id| self.index.operation(id)) else { continue };
             if let Some(shape) = self.index.shape(around) {
                 let text = &self.index.rows.shapes[shape].text;
-                *entry(&mut self.shapes[self.of[i].unwrap_or(shape)].summary.inside, text) += 1;
+                *entry_or_default(&mut self.shapes[self.of[i].unwrap_or(shape)].summary.inside, text) += 1;
             }
             // It cannot have been inside for longer than the outer operation ran, even if lost records suggest so.
             let outer = &self.index.rows.operations.at(around);
@@ -249,7 +252,7 @@ impl<'a> Tallies<'a> {
         self.shapes[shape].waits.add(self.index, slice);
         let layer = self.shapes[shape].summary.layers.entry(slice.layer).or_default();
         layer.exclusive_ns = layer.exclusive_ns.saturating_add(ns);
-        let reason = entry(&mut layer.reasons, slice.why());
+        let reason = entry_or_default(&mut layer.reasons, slice.why());
         *reason = reason.saturating_add(ns);
         self.layers.add(operation, slice.layer, ns);
         if slice.reason == Reason::Cpu && matches!(slice.layer, Layer::App | Layer::Database | Layer::Syscall) {
@@ -259,8 +262,8 @@ impl<'a> Tallies<'a> {
 
     fn slices_end(&mut self) {
         let (of, shapes) = (&self.of, &mut self.shapes);
-        if let Some(prices) = Prices::of(self.index.rows) {
-            tracer::take_off(self.index, prices, &mut self.layers, &self.running, |at, part| {
+        if let Some(prices) = Prices::from_rows(self.index.rows) {
+            tracer::deduct_all(self.index, prices, &mut self.layers, &self.running, |at, part| {
                 if let Some(shape) = of[at] {
                     part(&mut shapes[shape].summary);
                 }
@@ -285,7 +288,7 @@ impl<'a> Tallies<'a> {
         let mut acts: Vec<Act> = Vec::new();
         for (i, span) in rows.spans.iter().enumerate() {
             let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
-            let Use { enters, class, wrote, read, syncs, bytes } = entries.of(index, i, &span);
+            let SpanEffect { enters, class, wrote, read, syncs, bytes } = entries.effect_of(index, i, &span);
             let file = span.file.and_then(|id| index.file(id));
             if wrote.is_some() || syncs {
                 let end_ns = span.end_ns.unwrap_or(span.start_ns);
@@ -301,15 +304,15 @@ impl<'a> Tallies<'a> {
                 if span.layer == Layer::Syscall {
                     sums.syscalls += 1.0;
                     sums.fsyncs += f64::from(u8::from(syncs));
-                    *entry(&mut sums.calls, &span.kind) += 1.0;
+                    *entry_or_default(&mut sums.calls, &span.kind) += 1.0;
                 }
                 if let Some(class) = wrote {
-                    let page = file.and_then(|at| pages[at]).unwrap_or(DEFAULT_PAGE);
-                    let part = part(class, span.offset.unwrap_or(u64::MAX), bytes, page).name();
+                    let page = file.and_then(|at| pages[at]).unwrap_or(DEFAULT_PAGE_BYTES);
+                    let part = part_at(class, span.offset.unwrap_or(u64::MAX), bytes, page).name();
                     let writes = sums.filesystem_writes.entry(class).or_default();
                     writes.count += 1.0;
                     writes.bytes += bytes as f64;
-                    *entry(&mut writes.parts, part) += 1.0;
+                    *entry_or_default(&mut writes.parts, part) += 1.0;
                     *writes.sizes.entry(size_class(bytes)).or_default() += 1.0;
                     sums.bytes_written.syscall += bytes as f64;
                     tally.written.entry(class).or_default().extend(file.map(|at| rows.files[at].ino));
@@ -353,7 +356,7 @@ impl<'a> Tallies<'a> {
     fn charges(&mut self, charges: &Charges) {
         let index = self.index;
         let spans = &index.rows.spans;
-        let counted = |span: &Span| span.disk.is_some_and(|d| index.counted.contains(&d));
+        let counted = |span: &Span| span.disk.is_some_and(|d| index.counted_disks.contains(&d));
         let names: HashMap<u32, String> = (0..spans.len())
             .filter_map(|at| spans.disk(at))
             .collect::<HashSet<_>>()
@@ -372,7 +375,7 @@ impl<'a> Tallies<'a> {
             let data = matches!(does, IoAction::Read | IoAction::Write);
             let bytes = if data { span.bytes as f64 * share } else { 0.0 };
             if let Some(name) = span.disk.and_then(|d| names.get(&d)) {
-                let disk = entry(&mut sums.by_disk, name);
+                let disk = entry_or_default(&mut sums.by_disk, name);
                 match (flush, data) {
                     (true, _) => disk.flushes += share,
                     (_, true) => disk.requests += share,
@@ -403,7 +406,7 @@ impl<'a> Tallies<'a> {
         });
         self.each(&charges.bios, |sums, own, _, span, OperationShare { share, own: alone, .. }| {
             if let Some(name) = span.disk.and_then(|d| names.get(&d)) {
-                entry(&mut sums.by_disk, name).bios += share;
+                entry_or_default(&mut sums.by_disk, name).bios += share;
             }
             if counted(span) {
                 own.bios += alone;
@@ -422,8 +425,8 @@ impl<'a> Tallies<'a> {
     /// Passes each share of a finished operation to `add`, with the item's number and span.
     fn each(
         &mut self,
-        shared: &Shared,
-        mut add: impl FnMut(&mut PerOperation, &mut Own, usize, &Span, OperationShare),
+        shared: &SharedItems,
+        mut add: impl FnMut(&mut PerOperation, &mut OwnCounts, usize, &Span, OperationShare),
     ) {
         let mut spans = self.index.rows.spans.in_order();
         for (number, (at, parts)) in shared.iter().enumerate() {
@@ -466,7 +469,7 @@ impl Tally {
                 ..std::mem::take(time)
             };
         }
-        tracer::judge(&mut summary);
+        tracer::judge_tracer_part(&mut summary);
         let explained = summary.layers.values().fold(0_u64, |sum, l| sum.saturating_add(l.exclusive_ns));
         summary.unexplained_ns = summary.latency_ns.sum.saturating_sub(explained);
         (summary.phases, summary.gaps, summary.database_to_next_ns) = self.phases.finish();
@@ -476,10 +479,19 @@ impl Tally {
         for (class, files) in self.read {
             self.sums.filesystem_reads.entry(class).or_default().inodes = files.len() as u64;
         }
-        summary.per_operation = means(self.sums, summary.count);
+        summary.per_operation = to_means(self.sums, summary.count);
         let n = summary.count.max(1) as f64;
-        let Own { latency_ns, syscalls, fsyncs, journal_commits, bios, requests, discards, flushes, device_bytes } =
-            &mut summary.own;
+        let OwnCounts {
+            latency_ns,
+            syscalls,
+            fsyncs,
+            journal_commits,
+            bios,
+            requests,
+            discards,
+            flushes,
+            device_bytes,
+        } = &mut summary.own;
         [latency_ns, syscalls, fsyncs, journal_commits, bios, requests, discards, flushes, device_bytes]
             .into_iter()
             .for_each(|x| *x /= n);
@@ -488,7 +500,7 @@ impl Tally {
 }
 
 /// Turns sums over `count` executions into means.
-fn means(mut sums: PerOperation, count: u64) -> PerOperation {
+fn to_means(mut sums: PerOperation, count: u64) -> PerOperation {
     let n = count.max(1) as f64;
     // Named in full, so that a new count cannot be forgotten here.
     let PerOperation {
@@ -523,7 +535,7 @@ fn means(mut sums: PerOperation, count: u64) -> PerOperation {
     for DiskUse { bios, requests, discards, flushes, bytes } in by_disk.values_mut() {
         [bios, requests, discards, flushes, bytes].into_iter().for_each(|x| *x /= n);
     }
-    let Touched { journal_commits, bios, requests, flushes } = touched;
+    let TouchedCounts { journal_commits, bios, requests, flushes } = touched;
     let BytesWritten { syscall, block, device } = bytes_written;
     [journal_commits, bios, requests, flushes, syscall, block, device].into_iter().for_each(|x| *x /= n);
     sums.write_amplification =
@@ -532,7 +544,7 @@ fn means(mut sums: PerOperation, count: u64) -> PerOperation {
 }
 
 /// Returns the entry of a map, without allocating a new key if it exists.
-fn entry<'m, T: Default>(map: &'m mut BTreeMap<String, T>, key: &str) -> &'m mut T {
+fn entry_or_default<'m, T: Default>(map: &'m mut BTreeMap<String, T>, key: &str) -> &'m mut T {
     if !map.contains_key(key) {
         map.insert(key.into(), T::default());
     }
@@ -554,7 +566,7 @@ fn page_sizes(index: &Index) -> Vec<Option<u32>> {
             grids.entry(path).or_default().add(offset, spans.bytes(span));
         }
     }
-    (0..rows.files.len()).map(|at| grids.get(base(at)?)?.size()).collect()
+    (0..rows.files.len()).map(|at| grids.get(base(at)?)?.page_size()).collect()
 }
 
 /// Returns for each operation when its thread began the next operation of the same kind after its end.
@@ -573,17 +585,17 @@ fn next_on_thread(index: &Index) -> Vec<Option<u64>> {
     next
 }
 
-fn links(rows: &Rows) -> (ByConfidence<u64>, BTreeMap<String, u64>) {
+fn count_links(rows: &Rows) -> (ByConfidence<u64>, BTreeMap<String, u64>) {
     let mut links = ByConfidence::default();
     let mut relations: BTreeMap<Relation, u64> = BTreeMap::new();
     for link in &rows.links {
-        *links.of(link.confidence) += 1;
+        *links.get_mut(link.confidence) += 1;
         *relations.entry(link.relation).or_default() += 1;
     }
     (links, relations.into_iter().map(|(relation, n)| (relation.name().into(), n)).collect())
 }
 
-fn loss(rows: &Rows) -> Loss {
+fn summarise_loss(rows: &Rows) -> Loss {
     let mut weakened: HashMap<u64, u64> = HashMap::new();
     for id in rows.links.iter().filter_map(|l| l.weakened_by) {
         *weakened.entry(id).or_default() += 1;
@@ -611,7 +623,7 @@ fn loss(rows: &Rows) -> Loss {
     }
 }
 
-fn disks(index: &Index) -> Vec<DiskInfo> {
+fn disk_infos(index: &Index) -> Vec<DiskInfo> {
     let info = |d: &model::table::Disk| DiskInfo {
         name: d.name.clone(),
         dev: model::Dev(d.dev).to_string(),
@@ -621,7 +633,7 @@ fn disks(index: &Index) -> Vec<DiskInfo> {
     index.rows.disks.iter().map(info).collect()
 }
 
-fn coverage(rows: &Rows) -> Vec<Probe> {
+fn probe_rows(rows: &Rows) -> Vec<Probe> {
     let fact =
         rows.facts.iter().find(|f| f.name == "tracer.counted").and_then(|f| f.value.as_ref()?.parse::<f64>().ok());
     let counted_s = fact.filter(|ns| *ns > 0.0).map(|ns| ns / 1e9);

@@ -1,6 +1,6 @@
 //! Formatting of numbers, and of texts that came from a traced program.
 
-pub use model::text::{bytes, count, date, digits, duration, scale, shown, size, steers};
+pub use model::text::{bytes, count, date, digits, duration, is_steering, scale, shown, size};
 
 /// Formats a text for a Markdown table: markup characters are escaped.
 pub fn escaped(text: &str) -> String {

@@ -24,11 +24,11 @@ pub fn distribution(ns: &[u64]) -> Vec<Bin> {
     for &x in ns {
         let octaves = if x < 2 { 0 } else { x.ilog2() * 4 };
         // Find the quarter of the octave by the bins' own borders.
-        let bin = (octaves..octaves + 4).rev().find(|&bin| border(bin) <= x).unwrap_or(0);
+        let bin = (octaves..octaves + 4).rev().find(|&bin| bin_start(bin) <= x).unwrap_or(0);
         *counts.entry(bin).or_default() += 1;
     }
-    let from = |bin| if bin == 0 { 0 } else { border(bin) };
-    counts.into_iter().map(|(bin, count)| Bin { from_ns: from(bin), to_ns: border(bin + 1), count }).collect()
+    let from = |bin| if bin == 0 { 0 } else { bin_start(bin) };
+    counts.into_iter().map(|(bin, count)| Bin { from_ns: from(bin), to_ns: bin_start(bin + 1), count }).collect()
 }
 
 /// The counts of all bins from the first to the last, with the empty ones between them.
@@ -36,8 +36,8 @@ pub fn with_empty(bins: &[Bin]) -> Vec<u64> {
     let mut counts: Vec<u64> = Vec::new();
     let mut at = 0;
     for bin in bins {
-        let place = |i: &u32| (if *i == 0 { 0 } else { border(*i) }, border(i + 1)) == (bin.from_ns, bin.to_ns);
-        let Some(place) = (at..BINS).find(place) else { continue };
+        let place = |i: &u32| (if *i == 0 { 0 } else { bin_start(*i) }, bin_start(i + 1)) == (bin.from_ns, bin.to_ns);
+        let Some(place) = (at..BIN_COUNT).find(place) else { continue };
         let empty = if counts.is_empty() { 0 } else { place - at };
         counts.extend((0..empty).map(|_| 0));
         counts.push(bin.count);
@@ -47,10 +47,10 @@ pub fn with_empty(bins: &[Bin]) -> Vec<u64> {
 }
 
 /// Number of bins: as many as durations of 64 bits need.
-const BINS: u32 = 64 * 4;
+const BIN_COUNT: u32 = 64 * 4;
 
 /// 2^(bin/4), rounded up.
-fn border(bin: u32) -> u64 {
+fn bin_start(bin: u32) -> u64 {
     2_f64.powf(f64::from(bin) / 4.0).ceil() as u64
 }
 

@@ -23,11 +23,11 @@ use model::{Layer, Reason, ShapeKind};
 use std::collections::BTreeMap;
 
 /// From this share of an operation's time on, its times reflect the recording more than the operation.
-const LARGE: f64 = 0.1;
+const LARGE_SHARE_MIN: f64 = 0.1;
 
 /// Layers from which the recording takes time. For files in memory the file system's span is the whole call: it then includes
 /// the cost of the call's probes.
-const LAYERS: [Layer; 4] = [Layer::App, Layer::Database, Layer::Syscall, Layer::FileSystem];
+const DEDUCTED_LAYERS: [Layer; 4] = [Layer::App, Layer::Database, Layer::Syscall, Layer::FileSystem];
 
 /// Cost of a pair of probes, in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -47,10 +47,10 @@ impl Price {
 
 /// Returns the cost of recording in the time of a recorded prepare, in ns; 0 if it was not measured.
 pub fn in_prepare_ns(rows: &Rows) -> u64 {
-    price(rows, "prepare").map_or(0, |price| (price.ns[0] * price.inside) as u64)
+    read_price(rows, "prepare").map_or(0, |price| (price.ns[0] * price.inside) as u64)
 }
 
-fn price(rows: &Rows, what: &str) -> Option<Price> {
+fn read_price(rows: &Rows, what: &str) -> Option<Price> {
     let fact = |name: &str| rows.facts.iter().find(|f| f.name == name)?.value.as_ref()?.parse::<f64>().ok();
     let part = |part: &str| fact(&format!("tracer.price.{what}{part}")).filter(|ns| *ns >= 0.0);
     let ns = [part("")?, part(".low")?, part(".high")?];
@@ -71,15 +71,15 @@ pub struct Prices {
 
 impl Prices {
     /// Returns the costs of a trace; `None` if it has none.
-    pub fn of(rows: &Rows) -> Option<Self> {
+    pub fn from_rows(rows: &Rows) -> Option<Self> {
         // Costs of probes that were not in use are absent; without any, nothing is known.
-        let (step, function) = (price(rows, "step"), price(rows, "function"));
+        let (step, function) = (read_price(rows, "step"), read_price(rows, "function"));
         step.or(function)?;
         Some(Self {
             step: step.unwrap_or_default(),
-            statement: price(rows, "statement").unwrap_or_default(),
+            statement: read_price(rows, "statement").unwrap_or_default(),
             function: function.unwrap_or_default(),
-            call: price(rows, "call").unwrap_or_default(),
+            call: read_price(rows, "call").unwrap_or_default(),
         })
     }
 }
@@ -103,7 +103,7 @@ impl TracerTime {
 }
 
 /// Returns the time that the recording took from each execution, by position.
-fn parts(index: &Index, prices: Prices) -> Vec<TracerTime> {
+fn tracer_times(index: &Index, prices: Prices) -> Vec<TracerTime> {
     const APP: usize = 0;
     const DATABASE: usize = 1;
     const SYSCALL: usize = 2;
@@ -162,7 +162,7 @@ impl Times {
         all[at] = all[at].saturating_add(ns);
     }
 
-    fn of(&self, at: usize, layer: Layer) -> u64 {
+    fn time_of(&self, at: usize, layer: Layer) -> u64 {
         self.0.get(&layer).and_then(|all| all.get(at)).copied().unwrap_or(0)
     }
 
@@ -182,30 +182,30 @@ impl Times {
 /// Deducts the recording's part from the layers of each finished execution and gives it a layer of its own. `all` are the times
 /// of the executions by layer, `running` the part of them on a CPU; `finished` passes the summary of an execution's shape, if it
 /// is finished.
-pub fn take_off(
+pub fn deduct_all(
     index: &Index,
     prices: Prices,
     all: &mut Times,
     running: &Times,
     mut finished: impl FnMut(usize, &mut dyn FnMut(&mut OperationSummary)),
 ) {
-    for (at, part) in parts(index, prices).into_iter().enumerate() {
-        finished(at, &mut |summary| give(at, part, all, running, summary));
+    for (at, part) in tracer_times(index, prices).into_iter().enumerate() {
+        finished(at, &mut |summary| deduct(at, part, all, running, summary));
     }
 }
 
 /// Returns the recording's part of each execution by layer, for callers that do not sum up executions by shape.
-pub fn taken(index: &Index, prices: Prices, running: &Times) -> Vec<[(Layer, u64); 4]> {
+pub fn tracer_part_by_layer(index: &Index, prices: Prices, running: &Times) -> Vec<[(Layer, u64); 4]> {
     let fitted = |(at, part): (usize, TracerTime)| {
-        let taken = fitted(at, part, running);
-        std::array::from_fn(|i| (LAYERS[i], taken[i]))
+        let taken = fit_to_running(at, part, running);
+        std::array::from_fn(|i| (DEDUCTED_LAYERS[i], taken[i]))
     };
-    parts(index, prices).into_iter().enumerate().map(fitted).collect()
+    tracer_times(index, prices).into_iter().enumerate().map(fitted).collect()
 }
 
 /// Returns the recording's part of one execution by [`DEDUCTED_LAYERS`], limited to the time it was running there.
-fn fitted(at: usize, part: TracerTime, running: &Times) -> [u64; 4] {
-    let room = LAYERS.map(|layer| running.of(at, layer));
+fn fit_to_running(at: usize, part: TracerTime, running: &Times) -> [u64; 4] {
+    let room = DEDUCTED_LAYERS.map(|layer| running.time_of(at, layer));
     let mut taken: [u64; 4] = std::array::from_fn(|i| (part.layers[i].round() as u64).min(room[i]));
     // How a pair is divided between layers is less certain than its total: what does not fit into one of the two is in the
     // other. The same holds for a call and the file system below it.
@@ -217,8 +217,8 @@ fn fitted(at: usize, part: TracerTime, running: &Times) -> [u64; 4] {
 }
 
 /// Deducts the recording's part from one execution's layers.
-fn give(at: usize, part: TracerTime, all: &mut Times, running: &Times, summary: &mut OperationSummary) {
-    let taken = fitted(at, part, running);
+fn deduct(at: usize, part: TracerTime, all: &mut Times, running: &Times, summary: &mut OperationSummary) {
+    let taken = fit_to_running(at, part, running);
     let sum = taken.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
     let part_of = summary.tracer.get_or_insert_with(TracerPart::default);
     part_of.ns = part_of.ns.saturating_add(sum);
@@ -227,7 +227,7 @@ fn give(at: usize, part: TracerTime, all: &mut Times, running: &Times, summary: 
     if sum == 0 {
         return;
     }
-    for (layer, ns) in LAYERS.into_iter().zip(taken).filter(|(_, ns)| *ns > 0) {
+    for (layer, ns) in DEDUCTED_LAYERS.into_iter().zip(taken).filter(|(_, ns)| *ns > 0) {
         all.take(at, layer, ns);
         if let Some(time) = summary.layers.get_mut(&layer) {
             time.exclusive_ns = time.exclusive_ns.saturating_sub(ns);
@@ -244,24 +244,24 @@ fn give(at: usize, part: TracerTime, all: &mut Times, running: &Times, summary: 
 }
 
 /// Determines how large the recording's part of a shape is, once its latency is known.
-pub fn judge(summary: &mut OperationSummary) {
+pub fn judge_tracer_part(summary: &mut OperationSummary) {
     let latency = summary.latency_ns.sum;
     let Some(part) = &mut summary.tracer else { return };
     // The part cannot exceed the latency. Where the cost did not fit into the running time, the true part may exceed what was deducted.
     let most = latency.max(part.ns);
     (part.low_ns, part.high_ns) = (part.low_ns.min(most), part.high_ns.clamp(part.ns, most));
     part.share = part.ns as f64 / latency.max(1) as f64;
-    part.large = part.share > LARGE;
+    part.large = part.share > LARGE_SHARE_MIN;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::{self, fact};
+    use crate::small_trace::{self, fact};
     use crate::summary::summarise;
 
     fn rows(step: [u64; 3]) -> Rows {
-        let mut rows = case::rows();
+        let mut rows = small_trace::rows();
         for what in ["step", "function"] {
             for (part, ns) in ["", ".low", ".high"].iter().zip(step) {
                 rows.facts.push(fact(&format!("tracer.price.{what}{part}"), ns));
@@ -272,18 +272,18 @@ mod tests {
 
     #[test]
     fn unknown_probe_costs_are_not_subtracted() {
-        let summary = summarise(&case::rows());
+        let summary = summarise(&small_trace::rows());
         assert!(summary.operations.iter().all(|o| o.tracer.is_none() && !o.layers.contains_key(&Layer::Tracer)));
     }
 
     #[test]
-    fn layers_including_tracer_add_up_to_latency() {
+    fn layers_with_the_tracer_add_up_to_the_latency() {
         for price in [[0, 0, 0], [700, 600, 900], [40_000, 30_000, 50_000], [u64::MAX / 4; 3]] {
             let mut rows = rows(price);
             for (n, operation) in rows.operations.edit().iter_mut().enumerate() {
                 operation.steps = Some(n as u64 * 7);
             }
-            let (with, without) = (summarise(&rows), summarise(&case::rows()));
+            let (with, without) = (summarise(&rows), summarise(&small_trace::rows()));
             for (with, without) in with.operations.iter().zip(&without.operations) {
                 let sum =
                     |o: &OperationSummary| o.layers.values().map(|l| l.exclusive_ns).sum::<u64>() + o.unexplained_ns;
@@ -294,7 +294,7 @@ mod tests {
                 }
                 let part = with.tracer.unwrap_or_default();
                 assert!(part.low_ns <= part.high_ns && part.ns <= part.high_ns, "{part:?}");
-                assert_eq!(part.large, part.share > LARGE);
+                assert_eq!(part.large, part.share > LARGE_SHARE_MIN);
                 let layer = with.layers.get(&Layer::Tracer).map_or(0, |l| l.exclusive_ns);
                 assert_eq!(layer, part.ns, "{price:?}");
             }
@@ -303,18 +303,18 @@ mod tests {
 
     /// A statement of 1,000 rows: half of each step's probe pair counts in the database, the other half between steps in the application.
     #[test]
-    fn half_of_step_probe_cost_is_inside_steps() {
+    fn half_of_a_steps_probe_cost_is_inside_the_step() {
         let mut rows = rows([10, 9, 12]);
         let scan = rows.operations.iter().position(|o| o.shape == 2).unwrap();
         rows.operations.edit()[scan].steps = Some(1001);
         let index = Index::new(&rows);
-        let part = parts(&index, Prices::of(&rows).unwrap())[scan];
+        let part = tracer_times(&index, Prices::from_rows(&rows).unwrap())[scan];
         assert_eq!((part.layers, part.low, part.high), ([5000.0, 5005.0, 0.0, 0.0], 9004.5, 12006.0));
     }
 
     /// When probed inside the process, a statement has a cost of its own, of which one half is before its start and after its end.
     #[test]
-    fn statement_price_counts_once_for_each_execution() {
+    fn a_statements_price_counts_once_for_each_execution() {
         let mut rows = rows([10, 9, 12]);
         for (part, ns) in ["", ".low", ".high"].iter().zip([100, 80, 140]) {
             rows.facts.push(fact(&format!("tracer.price.statement{part}"), ns));
@@ -322,25 +322,25 @@ mod tests {
         let scan = rows.operations.iter().position(|o| o.shape == 2).unwrap();
         rows.operations.edit()[scan].steps = Some(1001);
         let index = Index::new(&rows);
-        let part = parts(&index, Prices::of(&rows).unwrap())[scan];
+        let part = tracer_times(&index, Prices::from_rows(&rows).unwrap())[scan];
         assert_eq!((part.layers, part.low, part.high), ([5000.0, 5055.0, 0.0, 0.0], 9044.5, 12076.0));
     }
 
     /// A function whose first instruction is single-stepped: most of its probe pair is inside.
     #[test]
-    fn measured_inside_cost_is_used_for_probes() {
+    fn a_measured_inside_cost_is_used_for_probes() {
         let mut rows = rows([10, 9, 12]);
         rows.facts.push(fact("tracer.price.step.inside", 8));
         let scan = rows.operations.iter().position(|o| o.shape == 2).unwrap();
         rows.operations.edit()[scan].steps = Some(1001);
         let index = Index::new(&rows);
-        let part = parts(&index, Prices::of(&rows).unwrap())[scan];
+        let part = tracer_times(&index, Prices::from_rows(&rows).unwrap())[scan];
         assert_eq!(part.layers.map(f64::round), [2000.0, 8008.0, 0.0, 0.0]);
     }
 
     /// On tmpfs the file system's span is the whole call.
     #[test]
-    fn probe_cost_of_call_without_own_time_is_in_file_system() {
+    fn a_calls_probe_cost_without_time_of_its_own_goes_below_it() {
         let part = TracerTime { layers: [0.0, 0.0, 300.0, 0.0], low: 280.0, high: 330.0 };
         let [mut all, running] = [(); 2].map(|()| {
             let mut times = Times::default();
@@ -349,21 +349,24 @@ mod tests {
             times
         });
         let mut summary = OperationSummary::default();
-        give(0, part, &mut all, &running, &mut summary);
+        deduct(0, part, &mut all, &running, &mut summary);
         assert_eq!(summary.tracer.unwrap().ns, 300);
-        assert_eq!((all.of(0, Layer::Syscall), all.of(0, Layer::FileSystem), all.of(0, Layer::Tracer)), (0, 750, 300));
+        assert_eq!(
+            (all.time_of(0, Layer::Syscall), all.time_of(0, Layer::FileSystem), all.time_of(0, Layer::Tracer)),
+            (0, 750, 300)
+        );
     }
 
     /// Waiting is not overhead, but overhead beyond the running time may still be part of the latency.
     #[test]
-    fn overhead_interval_is_capped_only_by_latency() {
+    fn the_overheads_interval_is_capped_only_by_the_latency() {
         let part_of = |latency| {
             let mut summary = OperationSummary {
                 tracer: Some(TracerPart { ns: 100, low_ns: 280, high_ns: 330, ..TracerPart::default() }),
                 ..OperationSummary::default()
             };
             summary.latency_ns.sum = latency;
-            judge(&mut summary);
+            judge_tracer_part(&mut summary);
             let part = summary.tracer.unwrap();
             (part.ns, part.low_ns, part.high_ns)
         };

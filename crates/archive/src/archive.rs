@@ -1,10 +1,10 @@
 //! Creates the directory of an archive without harming anything else, and opens it.
 
-use crate::error::{Error, Result, Tried};
+use crate::error::{Error, IoResultExt, Result};
 use crate::lock::Lock;
 use crate::log::{self, LogReader};
 use crate::meta::{self, Meta};
-use crate::tables::Bound;
+use crate::tables::ReadLimit;
 use crate::{runs, tables};
 use model::table::{Cell, Row, TableInfo};
 use std::borrow::Cow;
@@ -19,7 +19,7 @@ pub struct Archive {
 }
 
 /// What exists where an archive is to be created.
-enum Existing {
+enum ExistingDirectory {
     Nothing,
     Empty,
     Archive,
@@ -33,13 +33,13 @@ impl Archive {
     /// # Errors
     /// [`Error::Exists`], [`Error::Busy`], [`Error::NotAnArchive`] for any other directory or file, [`Error::Io`].
     pub fn create(dir: &Path, meta: &Meta, overwrite: bool) -> Result<Self> {
-        match Self::place(dir, overwrite)? {
-            Existing::Nothing => {
+        match Self::find_existing(dir, overwrite)? {
+            ExistingDirectory::Nothing => {
                 fs::create_dir(dir).map_err(|source| Error::creating("create the directory", dir, source))?;
             }
-            Existing::Empty => {}
-            Existing::Archive => {
-                tables::remove(dir)?;
+            ExistingDirectory::Empty => {}
+            ExistingDirectory::Archive => {
+                tables::remove_tables(dir)?;
                 remove_if_there(&log::path(dir))?;
                 remove_if_there(&runs::path(dir))?;
             }
@@ -49,15 +49,15 @@ impl Archive {
     }
 
     /// Checks that [`Archive::create`] would succeed, before work whose result could not be stored. Changes nothing.
-    pub fn has_room(dir: &Path, overwrite: bool) -> Result<()> {
-        Self::place(dir, overwrite).map(|_| ())
+    pub fn check_create(dir: &Path, overwrite: bool) -> Result<()> {
+        Self::find_existing(dir, overwrite).map(|_| ())
     }
 
-    fn place(dir: &Path, overwrite: bool) -> Result<Existing> {
+    fn find_existing(dir: &Path, overwrite: bool) -> Result<ExistingDirectory> {
         Lock::is_free(dir)?;
         if fs::symlink_metadata(dir).is_err() {
             let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let there = fs::metadata(parent).map(|_| Existing::Nothing);
+            let there = fs::metadata(parent).map(|_| ExistingDirectory::Nothing);
             return there.map_err(|source| Error::creating("create the directory", dir, source));
         }
         let not_ours = |why: &str| Error::NotAnArchive { path: dir.into(), why: why.into() };
@@ -68,12 +68,13 @@ impl Archive {
             _ => Error::Io { action: "read", path: dir.into(), source: e },
         })?;
         // A process that is killed while it creates an archive may leave no more than the first, unfinished meta.json.
-        let unfinished = |entry: fs::DirEntry| entry.path() == meta::unfinished(dir) && meta::is_begun(&entry.path());
+        let unfinished =
+            |entry: fs::DirEntry| entry.path() == meta::temporary_meta_path(dir) && meta::is_begun(&entry.path());
         if entries.into_iter().all(|entry| entry.is_ok_and(unfinished)) {
-            return Ok(Existing::Empty);
+            return Ok(ExistingDirectory::Empty);
         }
         match Meta::read(dir) {
-            Ok(_) | Err(Error::Newer { .. } | Error::UnknownKind { .. }) if overwrite => Ok(Existing::Archive),
+            Ok(_) | Err(Error::Newer { .. } | Error::UnknownKind { .. }) if overwrite => Ok(ExistingDirectory::Archive),
             Ok(_) | Err(Error::Newer { .. } | Error::UnknownKind { .. }) => Err(Error::Exists { path: dir.into() }),
             Err(_) => {
                 Err(not_ours("it contains other files, which Fathom does not overwrite; choose another name with -o"))
@@ -124,8 +125,8 @@ impl Archive {
     pub fn table_file(&self, table: &str) -> Result<Option<(PathBuf, u64)>> {
         let index = tables::Index::read(&self.dir)?;
         let Some(&rows) = index.rows.get(table) else { return Ok(None) };
-        let path = tables::file(&self.dir, table);
-        tables::sound(&index, table, &path)?;
+        let path = tables::table_path(&self.dir, table);
+        tables::open_checked(&index, table, &path)?;
         Ok(Some((path, rows)))
     }
 
@@ -134,8 +135,8 @@ impl Archive {
     /// # Errors
     /// [`Error::NotLinked`], [`Error::Damaged`], [`Error::Newer`], [`Error::Io`].
     pub fn rows<T: Row>(&self) -> Result<Vec<T>> {
-        let path = tables::file(&self.dir, T::TABLE.name);
-        let bound = Bound::of(fs::metadata(&path).map_or(0, |about| about.len()));
+        let path = tables::table_path(&self.dir, T::TABLE.name);
+        let bound = ReadLimit::for_file_size(fs::metadata(&path).map_or(0, |about| about.len()));
         let (mut rows, mut texts) = (Vec::new(), 0_u64);
         self.each_row(|cells, row| {
             texts = cells.iter().fold(texts, |sum, cell| sum.saturating_add(own_text(cell)));
@@ -164,7 +165,7 @@ impl Archive {
     }
 
     fn each_row<T: Row>(&self, mut each: impl FnMut(&[Cell], T)) -> Result<()> {
-        let path = tables::file(&self.dir, T::TABLE.name);
+        let path = tables::table_path(&self.dir, T::TABLE.name);
         let mut wrong = 0_u64;
         tables::read(&self.dir, &T::TABLE, &mut |cells| match T::from_cells(cells) {
             Some(row) => each(cells, row),
@@ -190,7 +191,7 @@ pub(crate) fn own_text(cell: &Cell) -> u64 {
 
 pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).tried("remove", path),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).with_action("remove", path),
         _ => Ok(()),
     }
 }

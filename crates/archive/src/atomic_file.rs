@@ -1,7 +1,7 @@
 //! Files that are either complete or absent: written under a temporary name next to their own, then renamed. A page that a
 //! full disk or a Ctrl-C left incomplete would look like a page.
 
-use crate::error::{Result, Tried as _};
+use crate::error::{IoResultExt as _, Result};
 use crate::{Error, SignalCleanup};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -25,9 +25,9 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T
     };
     if there.as_ref().is_some_and(|about| !about.is_file()) {
         // A device or a pipe is written to, never replaced.
-        return finish(File::create(&target).tried("create", output)?).tried("write", output);
+        return finish(File::create(&target).with_action("create", output)?).with_action("write", output);
     }
-    let tmp = beside(&target);
+    let tmp = temporary_path(&target);
     let _cleanup = SignalCleanup::file(&tmp)?;
     let file = File::options()
         .write(true)
@@ -40,16 +40,16 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T
         // Half a file is of no use.
         let _ = fs::remove_file(&tmp);
     }
-    filled.tried("write", output)
+    filled.with_action("write", output)
 }
 
 /// Writes a text as [`write`] does.
-pub fn text(output: &Path, text: &str) -> Result<()> {
+pub fn write_text(output: &Path, text: &str) -> Result<()> {
     write(output, |out| out.write_all(text.as_bytes()))
 }
 
 /// `.NAME.PID.tmp` in the same directory, so that it can be renamed.
-fn beside(target: &Path) -> PathBuf {
+fn temporary_path(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     target.with_file_name(format!(".{name}.{}.tmp", std::process::id()))
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_write_leaves_old_file_and_no_temporary() {
+    fn a_failed_write_leaves_the_old_file_and_no_temporary_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.html");
         let half = |out: &mut dyn Write| -> io::Result<()> {
@@ -69,28 +69,28 @@ mod tests {
         let names = || fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
         assert!(write(&path, half).unwrap_err().to_string().contains("x.html: no room"));
         assert!(names().is_empty());
-        text(&path, "whole").unwrap();
+        write_text(&path, "whole").unwrap();
         assert!(write(&path, half).is_err());
         assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names().len()), ("whole", 1));
 
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        text(&link, "new").unwrap();
+        write_text(&link, "new").unwrap();
         assert!(link.is_symlink());
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     }
 
     #[test]
-    fn missing_directory_is_named() {
+    fn a_missing_directory_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let said = text(&dir.path().join("none/x.html"), "x").unwrap_err().to_string();
+        let said = write_text(&dir.path().join("none/x.html"), "x").unwrap_err().to_string();
         assert!(said.contains("/none") && said.contains("mkdir -p"), "{said}");
     }
 
     #[test]
-    fn device_file_is_written_in_place() {
-        text(Path::new("/dev/null"), "gone").unwrap();
+    fn a_device_file_is_written_in_place() {
+        write_text(Path::new("/dev/null"), "gone").unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
-        assert!(text(Path::new("/dev/full"), "no room").is_err());
+        assert!(write_text(Path::new("/dev/full"), "no room").is_err());
     }
 }

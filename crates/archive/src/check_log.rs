@@ -19,7 +19,9 @@ pub fn check_log(archive: &Archive) -> Result<()> {
     let index = Index::read(dir)?;
     let Some(log) = log_of(dir) else { return Ok(()) };
     let why = match index.log {
-        Some(of) => (Some(of) != LogState::of(dir)?).then(|| "its tables were made from another log".to_owned()),
+        Some(of) => {
+            (Some(of) != LogState::from_archive(dir)?).then(|| "its tables were made from another log".to_owned())
+        }
         None => missing_behind_tables(archive, &index)?,
     };
     why.map_or(Ok(()), |why| Err(damaged_log(dir, log, why)))

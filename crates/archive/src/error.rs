@@ -106,7 +106,7 @@ pub enum Error {
     #[error(
         "cannot log a record of {bytes} bytes; records have {} to {} bytes",
         model::event::Header::SIZE,
-        crate::layout::MAX_RECORD
+        crate::layout::RECORD_BYTES_MAX
     )]
     BadRecord { bytes: usize },
 }
@@ -173,11 +173,11 @@ impl Error {
 /// Whether the location written to is among an error's causes: no space, no quota, or not writable.
 pub fn lacks_room(error: &(dyn std::error::Error + 'static)) -> bool {
     use io::ErrorKind as Kind;
-    const KINDS: [Kind; 5] =
+    const LOCATION_ERROR_KINDS: [Kind; 5] =
         [Kind::StorageFull, Kind::QuotaExceeded, Kind::FileTooLarge, Kind::ReadOnlyFilesystem, Kind::PermissionDenied];
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if error.downcast_ref::<io::Error>().is_some_and(|io| KINDS.contains(&io.kind())) {
+        if error.downcast_ref::<io::Error>().is_some_and(|io| LOCATION_ERROR_KINDS.contains(&io.kind())) {
             return true;
         }
         cause = error.source();
@@ -186,12 +186,12 @@ pub fn lacks_room(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Adds the failed operation and the file to an I/O error.
-pub(crate) trait Tried<T> {
-    fn tried(self, action: &'static str, path: &Path) -> Result<T>;
+pub(crate) trait IoResultExt<T> {
+    fn with_action(self, action: &'static str, path: &Path) -> Result<T>;
 }
 
-impl<T> Tried<T> for io::Result<T> {
-    fn tried(self, action: &'static str, path: &Path) -> Result<T> {
+impl<T> IoResultExt<T> for io::Result<T> {
+    fn with_action(self, action: &'static str, path: &Path) -> Result<T> {
         self.map_err(|source| Error::Io { action, path: path.into(), source })
     }
 }

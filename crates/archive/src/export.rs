@@ -6,7 +6,7 @@
 //! written as `\n`, `\t` or `\u{…}`, so that a row stays a line.
 
 use crate::archive::Archive;
-use crate::error::{Error, Result, Tried};
+use crate::error::{Error, IoResultExt, Result};
 use crate::tables::{self, Index};
 use model::Context;
 use model::table::{Cell, TABLE_VERSION, TABLES};
@@ -24,14 +24,14 @@ use std::path::Path;
 pub fn parquet(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<String>> {
     let old = Index::read(archive.dir())?.table_version < TABLE_VERSION;
     each_table(archive, to, "parquet", |name, path| {
-        interrupted(to, context)?;
+        check_interrupted(to, context)?;
         if let Some(table) = TABLES.iter().find(|t| t.name == name).filter(|_| old) {
             return tables::rewrite(archive.dir(), table, path);
         }
-        let from = tables::file(archive.dir(), name);
-        let mut source = tables::sound(&Index::read(archive.dir())?, name, &from)?;
-        let mut copy = File::create_new(path).tried("create", path)?;
-        std::io::copy(&mut source, &mut copy).and_then(|_| copy.sync_all()).tried("write", path)
+        let from = tables::table_path(archive.dir(), name);
+        let mut source = tables::open_checked(&Index::read(archive.dir())?, name, &from)?;
+        let mut copy = File::create_new(path).with_action("create", path)?;
+        std::io::copy(&mut source, &mut copy).and_then(|_| copy.sync_all()).with_action("write", path)
     })
 }
 
@@ -42,7 +42,7 @@ pub fn parquet(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<St
 pub fn csv(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<String>> {
     each_table(archive, to, "csv", |name, path| {
         let Some(table) = TABLES.iter().find(|t| t.name == name) else { return Ok(()) };
-        let mut out = BufWriter::new(File::create_new(path).tried("create", path)?);
+        let mut out = BufWriter::new(File::create_new(path).with_action("create", path)?);
         let names: Vec<&str> = table.columns.iter().map(|c| c.name).collect();
         let mut written = write!(out, "{}\r\n", names.join(","));
         let mut line = String::new();
@@ -54,12 +54,12 @@ pub fn csv(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<String
                 written = out.write_all(line.as_bytes());
             }
         })?;
-        interrupted(to, context)?;
-        written.and_then(|()| out.flush()).and_then(|()| out.get_ref().sync_all()).tried("write", path)
+        check_interrupted(to, context)?;
+        written.and_then(|()| out.flush()).and_then(|()| out.get_ref().sync_all()).with_action("write", path)
     })
 }
 
-fn interrupted(to: &Path, context: &Context) -> Result<()> {
+fn check_interrupted(to: &Path, context: &Context) -> Result<()> {
     if context.cancelled() { Err(Error::Interrupted { path: to.into() }) } else { Ok(()) }
 }
 
@@ -84,7 +84,7 @@ fn each_table(
     let written = written.and_then(|()| {
         names.iter().try_for_each(|name| {
             let path = to.join(format!("{name}.{ending}"));
-            fs::rename(tmp(name), &path).tried("replace", &path)
+            fs::rename(tmp(name), &path).with_action("replace", &path)
         })
     });
     if written.is_err() {
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn csv_text_is_quoted_escaped_and_not_formula() {
+    fn csv_text_is_quoted_and_never_a_formula() {
         for (text, cell) in [
             ("SELECT 1", "SELECT 1"),
             ("a,b", "\"a,b\""),

@@ -3,26 +3,26 @@
 
 use crate::signal_cleanup;
 use model::Context;
-use model::context::SAME_SIGNAL;
+use model::context::SAME_SIGNAL_WINDOW;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// The flag of the newest context that a signal cancels, null if there is none.
-static FLAG: AtomicPtr<AtomicBool> = AtomicPtr::new(std::ptr::null_mut());
+static CANCEL_FLAG: AtomicPtr<AtomicBool> = AtomicPtr::new(std::ptr::null_mut());
 /// When the first signal came, 0 if none did.
-static FIRST_NS: AtomicU64 = AtomicU64::new(0);
+static FIRST_SIGNAL_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Makes Ctrl-C, SIGTERM and SIGHUP cancel `context`, as does one that came before. A second one ends the program at once.
 pub fn end_on_signal(context: &Context) {
     extern "C" fn on_signal(signal: libc::c_int) {
         // SAFETY: never freed, once it was stored.
-        let Some(flag) = (unsafe { FLAG.load(Ordering::SeqCst).as_ref() }) else { return };
+        let Some(flag) = (unsafe { CANCEL_FLAG.load(Ordering::SeqCst).as_ref() }) else { return };
         let now_ns = boot_ns();
-        match FIRST_NS.compare_exchange(0, now_ns, Ordering::SeqCst, Ordering::SeqCst) {
+        match FIRST_SIGNAL_NS.compare_exchange(0, now_ns, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => flag.store(true, Ordering::Relaxed),
-            Err(first_ns) if now_ns.saturating_sub(first_ns) < SAME_SIGNAL.as_nanos() as u64 => {}
+            Err(first_ns) if now_ns.saturating_sub(first_ns) < SAME_SIGNAL_WINDOW.as_nanos() as u64 => {}
             Err(_) => {
-                signal_cleanup::remove();
+                signal_cleanup::remove_files();
                 // SAFETY: both calls are async-signal-safe; the default action of the signal then ends the process.
                 unsafe {
                     libc::signal(signal, libc::SIG_DFL);
@@ -33,13 +33,13 @@ pub fn end_on_signal(context: &Context) {
     }
     // Never freed: a handler may be reading it. A verb has two or three of them.
     let flag = Arc::into_raw(context.cancel_flag()).cast_mut();
-    FLAG.store(flag, Ordering::SeqCst);
-    if interrupted() {
+    CANCEL_FLAG.store(flag, Ordering::SeqCst);
+    if is_interrupted() {
         // SAFETY: as above.
         unsafe { &*flag }.store(true, Ordering::Relaxed);
     }
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        handle(signal, on_signal);
+        set_handler(signal, on_signal);
     }
 }
 
@@ -47,11 +47,11 @@ pub fn end_on_signal(context: &Context) {
 /// a message. A handler that does nothing, since an ignored signal would stay ignored in the programs that this one starts.
 pub fn size_limit_is_error() {
     extern "C" fn nothing(_: libc::c_int) {}
-    handle(libc::SIGXFSZ, nothing);
+    set_handler(libc::SIGXFSZ, nothing);
 }
 
 /// Calls an async-signal-safe function at each such signal.
-fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
+fn set_handler(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     // SAFETY: the handlers touch atomics only, if anything; the struct is plain data, valid when zeroed.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -70,8 +70,8 @@ fn boot_ns() -> u64 {
 }
 
 /// Whether a signal has requested an end.
-fn interrupted() -> bool {
-    FIRST_NS.load(Ordering::SeqCst) != 0
+fn is_interrupted() -> bool {
+    FIRST_SIGNAL_NS.load(Ordering::SeqCst) != 0
 }
 
 #[cfg(test)]
@@ -82,12 +82,12 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
-    const OF_CHILD: &str = "FATHOM_TEST_SECOND_SIGNAL";
+    const CHILD_VARIABLE: &str = "FATHOM_TEST_SECOND_SIGNAL";
 
     /// The first signal ends a recording; the same one sent twice keeps the unfinished tables, and a second one removes them.
     #[test]
     fn second_signal_after_recording_removes_unfinished_tables() {
-        if let Some(path) = std::env::var_os(OF_CHILD) {
+        if let Some(path) = std::env::var_os(CHILD_VARIABLE) {
             end_on_signal(&model::Context::silent());
             let there = Path::new(&path);
             let tmp = there.parent().unwrap();
@@ -102,7 +102,7 @@ mod tests {
         let there = directory.path().join("tables.tmp/spans.parquet");
         let test = "interrupt::tests::second_signal_after_recording_removes_unfinished_tables";
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        let command = command.args(["--exact", test]).env(OF_CHILD, &there).stdout(std::process::Stdio::null());
+        let command = command.args(["--exact", test]).env(CHILD_VARIABLE, &there).stdout(std::process::Stdio::null());
         let mut child = command.spawn().unwrap();
         let pid = child.id() as libc::pid_t;
         let deadline = Instant::now() + Duration::from_secs(50);
@@ -113,13 +113,13 @@ mod tests {
         let interrupt = || unsafe { libc::kill(pid, libc::SIGINT) };
         interrupt();
         // A fixed wait: that the child does not end cannot be polled.
-        std::thread::sleep(SAME_SIGNAL + Duration::from_millis(100));
+        std::thread::sleep(SAME_SIGNAL_WINDOW + Duration::from_millis(100));
         assert!(child.try_wait().unwrap().is_none() && there.exists());
         // Timed from when the child got the first signal, which may be late on a busy machine.
         let deadline = Instant::now() + Duration::from_secs(30);
         let ended = loop {
             interrupt();
-            std::thread::sleep(SAME_SIGNAL + Duration::from_millis(100));
+            std::thread::sleep(SAME_SIGNAL_WINDOW + Duration::from_millis(100));
             match child.try_wait().unwrap() {
                 None if Instant::now() < deadline => {}
                 ended => break ended,

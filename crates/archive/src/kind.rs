@@ -20,7 +20,7 @@ impl ArchiveKind {
     pub const ALL: [Self; 3] = [Self::Trace, Self::Bench, Self::Net];
 
     /// The kind of this word in `meta.json`.
-    pub fn of_word(word: &str) -> Option<Self> {
+    pub fn from_word(word: &str) -> Option<Self> {
         Self::deserialize(StrDeserializer::<serde::de::value::Error>::new(word)).ok()
     }
 }
@@ -43,8 +43,8 @@ mod tests {
     #[test]
     fn stored_words_are_those_of_older_archives() {
         for (kind, word) in ArchiveKind::ALL.into_iter().zip(["trace", "bench", "net"]) {
-            assert_eq!((ArchiveKind::of_word(word), serde_json::to_value(kind).unwrap()), (Some(kind), word.into()));
+            assert_eq!((ArchiveKind::from_word(word), serde_json::to_value(kind).unwrap()), (Some(kind), word.into()));
         }
-        assert_eq!(ArchiveKind::of_word("lab"), None);
+        assert_eq!(ArchiveKind::from_word("lab"), None);
     }
 }

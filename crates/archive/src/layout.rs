@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// Bytes of the longest record: the largest text (64 KiB) and its fields.
-pub const MAX_RECORD: usize = 128 << 10;
+pub const RECORD_BYTES_MAX: usize = 128 << 10;
 
 /// The log of a recording's events.
 pub fn events(dir: &Path) -> PathBuf {

@@ -47,6 +47,6 @@ pub use log::{Damage, LogReader, LogSummary, LogWriter};
 pub use meta::{Meta, MetaRoom, unix_now_ns};
 pub use runs::{Runs, RunsWriter, is_lost};
 pub use signal_cleanup::SignalCleanup;
-pub use staged::Staged;
+pub use staged::StagedArchive;
 pub use table_maker::TableMaker;
 pub use tables::TablesWriter;

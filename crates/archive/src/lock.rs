@@ -4,7 +4,7 @@
 //! a crash blocks nobody. The file holds the holder's process ID, for error messages, and for the holder to recognise its own lock.
 //! Where a file system has no such locks (some network file systems), nothing is locked.
 
-use crate::error::{Error, Result, Tried};
+use crate::error::{Error, IoResultExt, Result};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -24,12 +24,12 @@ impl Lock {
     /// # Errors
     /// [`Error::Busy`] if another writer holds it, [`Error::Io`].
     pub fn take(dir: &Path) -> Result<Self> {
-        let path = path(dir);
+        let path = lock_path(dir);
         loop {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-            let mut file = file.tried("create", &path)?;
-            if !flock(&file, libc::LOCK_EX)? {
-                return Err(busy(dir, &mut file));
+            let mut file = file.with_action("create", &path)?;
+            if !try_flock(&file, libc::LOCK_EX)? {
+                return Err(busy_error(dir, &mut file));
             }
             // Its holder may have removed the file between our opening and our locking it; then the name refers to
             // another file.
@@ -50,9 +50,9 @@ impl Lock {
     /// # Errors
     /// [`Error::Busy`].
     pub fn is_free(dir: &Path) -> Result<()> {
-        let Ok(mut file) = crate::own_file::open(&path(dir)) else { return Ok(()) };
-        match flock(&file, libc::LOCK_SH) {
-            Ok(false) => Err(busy(dir, &mut file)),
+        let Ok(mut file) = crate::own_file::open(&lock_path(dir)) else { return Ok(()) };
+        match try_flock(&file, libc::LOCK_SH) {
+            Ok(false) => Err(busy_error(dir, &mut file)),
             _ => Ok(()),
         }
     }
@@ -60,7 +60,7 @@ impl Lock {
     /// Returns the lock file of the archive `dir`, if it names this process as the holder: for a process that is ended by a signal
     /// and drops nothing.
     pub fn of_this_process(dir: &Path) -> Option<PathBuf> {
-        let path = path(dir);
+        let path = lock_path(dir);
         let said = std::fs::read_to_string(&path).ok()?;
         (said.trim().parse() == Ok(std::process::id())).then_some(path)
     }
@@ -77,12 +77,12 @@ impl Drop for Lock {
     }
 }
 
-fn path(dir: &Path) -> PathBuf {
+fn lock_path(dir: &Path) -> PathBuf {
     dir.join("lock")
 }
 
 /// Tries to lock; returns false if another process holds the lock.
-fn flock(file: &File, how: libc::c_int) -> Result<bool> {
+fn try_flock(file: &File, how: libc::c_int) -> Result<bool> {
     // SAFETY: a descriptor of ours; flock touches no memory.
     if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
         return Ok(true);
@@ -91,7 +91,7 @@ fn flock(file: &File, how: libc::c_int) -> Result<bool> {
     Ok(std::io::Error::last_os_error().kind() != std::io::ErrorKind::WouldBlock)
 }
 
-fn busy(dir: &Path, file: &mut File) -> Error {
+fn busy_error(dir: &Path, file: &mut File) -> Error {
     let mut text = String::new();
     let _ = file.take(32).read_to_string(&mut text);
     Error::Busy { path: dir.into(), pid: text.trim().parse().ok() }
@@ -108,7 +108,7 @@ mod tests {
         for error in [Lock::take(dir.path()).unwrap_err(), Lock::is_free(dir.path()).unwrap_err()] {
             assert!(matches!(error, Error::Busy { pid: Some(pid), .. } if pid == std::process::id()), "{error}");
         }
-        assert_eq!(Lock::of_this_process(dir.path()), Some(path(dir.path())));
+        assert_eq!(Lock::of_this_process(dir.path()), Some(lock_path(dir.path())));
         drop(lock);
         assert_eq!(Lock::of_this_process(dir.path()), None);
         assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left");

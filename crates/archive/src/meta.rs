@@ -1,7 +1,7 @@
 //! `meta.json`: what an archive is. Read before everything else, so that a newer archive is refused with a clear
 //! message instead of a parse error, and replaced atomically, so that it is never half written.
 
-use crate::error::{Error, Result, Tried};
+use crate::error::{Error, IoResultExt, Result};
 use crate::{ArchiveKind, layout, versions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,12 +11,12 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 /// The value of `format` in every archive.
-pub const FORMAT: &str = "fathom-archive";
+pub const FORMAT_NAME: &str = "fathom-archive";
 
 /// A larger file is not one of ours.
-const MAX_BYTES: u64 = 16 << 20;
+const META_BYTES_MAX: u64 = 16 << 20;
 /// The remedy if there is no archive.
-const GIVE: &str = "give an archive made by `fathom record` or `fathom bench run`";
+const MISSING_ARCHIVE_REMEDY: &str = "give an archive made by `fathom record` or `fathom bench run`";
 
 /// What an archive is and which versions wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,8 +58,8 @@ impl Meta {
     /// The metadata of a new archive, with this program's versions.
     pub fn new(kind: ArchiveKind, created_unix_ns: u64, command: Vec<String>) -> Self {
         Self {
-            format: FORMAT.into(),
-            version: versions::newest(versions::DIRECTORY),
+            format: FORMAT_NAME.into(),
+            version: versions::newest(versions::DIRECTORY_VERSIONS),
             made_by: format!("Fathom {}", env!("CARGO_PKG_VERSION")),
             kind,
             created_unix_ns,
@@ -92,19 +92,19 @@ impl Meta {
                     (true, _) => {
                         format!("it has a log but no meta.json; `fathom reindex {}` makes one", model::shell_word(dir))
                     }
-                    (false, true) => format!("it has no meta.json; {GIVE}"),
-                    (false, false) => format!("no such directory; {GIVE}"),
+                    (false, true) => format!("it has no meta.json; {MISSING_ARCHIVE_REMEDY}"),
+                    (false, false) => format!("no such directory; {MISSING_ARCHIVE_REMEDY}"),
                 };
                 return Err(Error::NotAnArchive { path: dir.into(), why });
             }
             Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
-                let why = format!("it is a file, not a directory; {GIVE}");
+                let why = format!("it is a file, not a directory; {MISSING_ARCHIVE_REMEDY}");
                 return Err(Error::NotAnArchive { path: dir.into(), why });
             }
-            Err(e) => return Err(e).tried("open", &path),
+            Err(e) => return Err(e).with_action("open", &path),
         };
         let mut bytes = Vec::new();
-        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).tried("read", &path)?;
+        file.take(META_BYTES_MAX + 1).read_to_end(&mut bytes).with_action("read", &path)?;
         Self::parse(&path, &bytes)
     }
 
@@ -127,31 +127,31 @@ impl Meta {
                 .into(),
         };
         let damaged = |why: String| Error::Damaged { path: path.into(), why, remedy: remedy.clone() };
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(damaged(format!("it has more than {MAX_BYTES} bytes")));
+        if bytes.len() as u64 > META_BYTES_MAX {
+            return Err(damaged(format!("it has more than {META_BYTES_MAX} bytes")));
         }
         // Format and version first, parsed as loosely as possible: everything else may have changed.
         let value: Value = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
         let not_ours = || Error::NotAnArchive {
             path: path.parent().unwrap_or(path).into(),
-            why: format!("its meta.json has no \"format\": \"{FORMAT}\""),
+            why: format!("its meta.json has no \"format\": \"{FORMAT_NAME}\""),
         };
-        if value.get("format").and_then(Value::as_str) != Some(FORMAT) {
+        if value.get("format").and_then(Value::as_str) != Some(FORMAT_NAME) {
             return Err(not_ours());
         }
         let made_by = value.get("made_by").and_then(Value::as_str).unwrap_or("a newer Fathom").to_string();
         let parts = [
-            ("version", "format", versions::newest(versions::DIRECTORY)),
+            ("version", "format", versions::newest(versions::DIRECTORY_VERSIONS)),
             ("event_version", "event list", model::event::EVENT_VERSION),
             ("table_version", "set of tables", model::table::TABLE_VERSION),
         ];
         for (key, what, newest) in parts {
             let found = value.get(key).and_then(Value::as_u64).ok_or_else(|| damaged(format!("it has no {key}")))?;
-            versions::check(path, what, u32::try_from(found).unwrap_or(u32::MAX), newest, &made_by)?;
+            versions::check_version(path, what, u32::try_from(found).unwrap_or(u32::MAX), newest, &made_by)?;
         }
         // A new kind does not raise a version: it changes nothing that older programs know.
         if let Some(kind) =
-            value.get("kind").and_then(Value::as_str).filter(|word| ArchiveKind::of_word(word).is_none())
+            value.get("kind").and_then(Value::as_str).filter(|word| ArchiveKind::from_word(word).is_none())
         {
             return Err(Error::UnknownKind { path: dir.into(), kind: kind.into(), made_by });
         }
@@ -162,9 +162,9 @@ impl Meta {
     pub fn write(&self, dir: &Path) -> Result<()> {
         // A structure of strings, numbers and JSON values always has a JSON form; only a failing writer could fail here.
         let mut bytes =
-            serde_json::to_vec_pretty(self).map_err(std::io::Error::from).tried("write", &Self::path(dir))?;
+            serde_json::to_vec_pretty(self).map_err(std::io::Error::from).with_action("write", &Self::path(dir))?;
         bytes.push(b'\n');
-        replace(&Self::path(dir), &bytes)
+        replace_file(&Self::path(dir), &bytes)
     }
 }
 
@@ -175,20 +175,20 @@ pub fn unix_now_ns() -> u64 {
 }
 
 /// Where a process that was killed leaves the `meta.json` that it was writing.
-pub(crate) fn unfinished(dir: &Path) -> PathBuf {
-    beside(&Meta::path(dir))
+pub(crate) fn temporary_meta_path(dir: &Path) -> PathBuf {
+    temporary_path(&Meta::path(dir))
 }
 
 /// Whether a file is the begin of a `meta.json`, or space reserved for one.
 pub(crate) fn is_begun(path: &Path) -> bool {
-    let begin = format!("{{\n  \"format\": \"{FORMAT}\"").into_bytes();
+    let begin = format!("{{\n  \"format\": \"{FORMAT_NAME}\"").into_bytes();
     let mut found = Vec::new();
     let read = crate::own_file::open(path).and_then(|file| file.take(begin.len() as u64).read_to_end(&mut found));
     read.is_ok() && (begin.starts_with(&found) || found.iter().all(|byte| *byte == 0))
 }
 
 /// The temporary name of a file while it is written.
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");
     PathBuf::from(name)
@@ -201,20 +201,21 @@ pub struct MetaRoom(PathBuf);
 
 impl MetaRoom {
     /// `meta.json` takes 20 to 40 KiB; more where many programs have probes.
-    const BYTES: u32 = 128 << 10;
+    const RESERVED_BYTES: u32 = 128 << 10;
 
     /// Reserves the space in an archive that has its `meta.json`. `None` if there is not enough, or the file system cannot reserve
     /// any: there may be space at the end all the same.
     pub fn reserve(dir: &Path) -> Option<Self> {
-        let held = Self(beside(&Meta::path(dir)));
+        let held = Self(temporary_path(&Meta::path(dir)));
         let file = File::create(&held.0).ok()?;
         // SAFETY: a call on an open file and numbers.
-        (unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, Self::BYTES.into()) } == 0).then_some(held)
+        (unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, Self::RESERVED_BYTES.into()) } == 0).then_some(held)
     }
 
     /// Whether space is reserved in this archive.
     pub(crate) fn is_held(dir: &Path) -> bool {
-        std::fs::metadata(beside(&Meta::path(dir))).is_ok_and(|about| about.len() >= u64::from(Self::BYTES))
+        std::fs::metadata(temporary_path(&Meta::path(dir)))
+            .is_ok_and(|about| about.len() >= u64::from(Self::RESERVED_BYTES))
     }
 }
 
@@ -226,8 +227,8 @@ impl Drop for MetaRoom {
 }
 
 /// Replaces a file atomically: written next to it, synced to disk, renamed over it.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let tmp = beside(path);
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let tmp = temporary_path(path);
     // Reserved space is written to, not released first: others would take it.
     let written = File::options().write(true).create(true).truncate(false).open(&tmp).and_then(|mut file| {
         file.write_all(bytes)?;
@@ -238,8 +239,8 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
         // The old file stays; the half-written new one is of no use.
         let _ = std::fs::remove_file(&tmp);
     }
-    written.tried("write", &tmp)?;
-    std::fs::rename(&tmp, path).tried("replace", path)
+    written.with_action("write", &tmp)?;
+    std::fs::rename(&tmp, path).with_action("replace", path)
 }
 
 #[cfg(test)]
@@ -247,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserved_room_is_used_by_last_write_or_removed() {
+    fn reserved_space_is_used_by_the_last_write_or_removed() {
         let dir = tempfile::tempdir().unwrap();
         let names = || std::fs::read_dir(dir.path()).unwrap().count();
         let Some(room) = MetaRoom::reserve(dir.path()) else { return };
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_archive_names_required_version() {
+    fn a_newer_archive_names_the_required_version() {
         for key in ["version", "event_version", "table_version"] {
             let mut value = serde_json::to_value(sample()).unwrap();
             value[key] = 99.into();
@@ -295,7 +296,7 @@ mod tests {
 
     /// An archive of another version's kind is not damaged, and must not be rebuilt as something else.
     #[test]
-    fn unknown_kind_is_reported() {
+    fn an_unknown_kind_is_reported() {
         let mut value = serde_json::to_value(sample()).unwrap();
         value["kind"] = "heat".into();
         value["made_by"] = "Fathom 7.1.0".into();
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_damaged_directories_have_own_errors() {
+    fn foreign_and_damaged_directories_have_their_own_errors() {
         let path = Path::new("x.fathom/meta.json");
         assert!(matches!(Meta::parse(path, b"{\"name\": 1}"), Err(Error::NotAnArchive { .. })));
         assert!(matches!(Meta::parse(path, b"{\"format\": "), Err(Error::Damaged { .. })));

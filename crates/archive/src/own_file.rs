@@ -41,7 +41,7 @@ mod tests {
 
     /// Each would wait for ever.
     #[test]
-    fn pipe_in_place_of_any_file_is_refused() {
+    fn a_pipe_in_place_of_any_file_is_refused() {
         for name in ["meta.json", "events.log", "runs.jsonl", "tables/index.json", "tables/facts.parquet", "lock"] {
             let directory = tempfile::tempdir().unwrap();
             let dir = directory.path().join("a.fathom");
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn device_is_refused_and_directory_as_ever() {
+    fn a_device_is_refused_and_a_directory_left_to_the_caller() {
         assert_eq!(open(Path::new("/dev/zero")).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(read(Path::new("/")).unwrap_err().kind(), ErrorKind::IsADirectory);
         assert_eq!(read(Path::new("/nonexistent")).unwrap_err().kind(), ErrorKind::NotFound);

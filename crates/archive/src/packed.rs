@@ -2,7 +2,7 @@
 
 use crate::archive::{Archive, own_text};
 use crate::error::{Error, Result};
-use crate::tables::{self, Bound, Sink};
+use crate::tables::{self, ReadLimit, Sink};
 use model::packed::PackedTable;
 use model::table::{Cell, Row};
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 impl Archive {
     /// All rows of a table, packed. A table without rows is empty.
     pub fn packed<T: Row>(&self) -> Result<PackedTable<T>> {
-        let mut packing = Packing::<T>::new(self, None);
+        let mut packing = TablePacker::<T>::new(self, None);
         tables::read_columns(self.dir(), &T::TABLE, &mut packing)?;
         Ok(packing.table)
     }
@@ -21,15 +21,15 @@ impl Archive {
     /// # Errors
     /// As [`Archive::rows`]; groups before the damaged one have been handed out then.
     pub fn for_each_group<T: Row>(&self, mut each: impl FnMut(PackedTable<T>)) -> Result<()> {
-        tables::read_columns(self.dir(), &T::TABLE, &mut Packing::new(self, Some(&mut each)))
+        tables::read_columns(self.dir(), &T::TABLE, &mut TablePacker::new(self, Some(&mut each)))
     }
 }
 
 /// The columns of a table as they are read.
-struct Packing<'a, T> {
+struct TablePacker<'a, T> {
     table: PackedTable<T>,
     path: PathBuf,
-    bound: Bound,
+    bound: ReadLimit,
     /// Bytes of texts, and values that are none of their columns.
     texts: u64,
     invalid: u64,
@@ -37,15 +37,15 @@ struct Packing<'a, T> {
     each: Option<&'a mut dyn FnMut(PackedTable<T>)>,
 }
 
-impl<'a, T: Row> Packing<'a, T> {
+impl<'a, T: Row> TablePacker<'a, T> {
     fn new(archive: &Archive, each: Option<&'a mut dyn FnMut(PackedTable<T>)>) -> Self {
-        let path = tables::file(archive.dir(), T::TABLE.name);
-        let bound = Bound::of(fs::metadata(&path).map_or(0, |about| about.len()));
+        let path = tables::table_path(archive.dir(), T::TABLE.name);
+        let bound = ReadLimit::for_file_size(fs::metadata(&path).map_or(0, |about| about.len()));
         Self { table: PackedTable::default(), path, bound, texts: 0, invalid: 0, each }
     }
 }
 
-impl<T: Row> Sink for Packing<'_, T> {
+impl<T: Row> Sink for TablePacker<'_, T> {
     fn numbers(&mut self, column: usize, numbers: &[Option<i64>]) {
         self.invalid += self.table.push_numbers(column, numbers.iter().copied());
     }

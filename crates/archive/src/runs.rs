@@ -9,7 +9,7 @@
 //! line has its number and a checksum ([`line`]); unreadable and missing lines are damage, and are reported. Resuming a damaged log
 //! keeps it next to the one that is made of its intact lines ([`read`]).
 
-use crate::error::{Error, Result, Tried};
+use crate::error::{Error, IoResultExt, Result};
 use crate::lock::Lock;
 use crate::tables::TablesWriter;
 use model::Environment;
@@ -100,7 +100,7 @@ pub use crate::layout::runs as path;
 
 /// An entry that does not fit those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-enum Misplaced {
+enum MisplacedEntry {
     #[error("found {what} {found} where {what} {expected} was expected")]
     OutOfOrder { what: &'static str, found: u64, expected: u64 },
     #[error("no such {0}: {1}")]
@@ -140,7 +140,7 @@ impl Runs {
                 let why = "it contains no benchmark (no runs.jsonl)".into();
                 return Err(Error::NotAnArchive { path: dir.into(), why });
             }
-            other => other.tried("open", &path)?,
+            other => other.with_action("open", &path)?,
         };
         Self::parse(&mut BufReader::new(file), &path)
     }
@@ -173,12 +173,12 @@ impl Runs {
     }
 
     /// Adds an entry.
-    fn take(&mut self, entry: Entry) -> Result<(), Misplaced> {
+    fn add_entry(&mut self, entry: Entry) -> Result<(), MisplacedEntry> {
         let next = |what, found: u64, expected: usize| {
             if found == expected as u64 {
                 Ok(())
             } else {
-                Err(Misplaced::OutOfOrder { what, found, expected: expected as u64 })
+                Err(MisplacedEntry::OutOfOrder { what, found, expected: expected as u64 })
             }
         };
         match entry {
@@ -189,7 +189,7 @@ impl Runs {
                 self.designs.push(row);
             }
             Entry::Cell(row) => {
-                self.designs.get(row.design as usize).ok_or(Misplaced::Absent("design", row.design))?;
+                self.designs.get(row.design as usize).ok_or(MisplacedEntry::Absent("design", row.design))?;
                 match self.cells.get_mut(row.id as usize) {
                     Some(lost) if is_lost(lost) => *lost = DesignCell { absent: lost.absent.take(), ..row },
                     _ => {
@@ -200,20 +200,20 @@ impl Runs {
             }
             Entry::Absent { cell, why } => {
                 let row = usize::try_from(cell).ok().and_then(|at| self.cells.get_mut(at));
-                row.ok_or(Misplaced::Absent("cell", cell))?.absent = Some(why);
+                row.ok_or(MisplacedEntry::Absent("cell", cell))?.absent = Some(why);
             }
             Entry::Replicate(run) => {
                 next("replicate", run.replicate.id, self.runs.len())?;
                 let cell = run.replicate.cell;
                 let row = usize::try_from(cell).ok().and_then(|at| self.cells.get(at));
-                let design = row.ok_or(Misplaced::Absent("cell", cell))?.design;
+                let design = row.ok_or(MisplacedEntry::Absent("cell", cell))?.design;
                 self.goes_on(design);
                 self.runs.push(*run);
             }
             Entry::Mark(row) => self.marks.push(row),
             Entry::Stopped { design, why, .. } => {
                 let row = usize::try_from(design).ok().and_then(|at| self.designs.get_mut(at));
-                row.ok_or(Misplaced::Absent("design", design))?.stopped = Some(why);
+                row.ok_or(MisplacedEntry::Absent("design", design))?.stopped = Some(why);
             }
         }
         Ok(())
@@ -271,7 +271,7 @@ impl RunsWriter {
     pub fn create(dir: &Path) -> Result<Self> {
         let lock = Lock::take(dir)?;
         let path = path(dir);
-        let file = OpenOptions::new().append(true).create_new(true).open(&path).tried("create", &path)?;
+        let file = OpenOptions::new().append(true).create_new(true).open(&path).with_action("create", &path)?;
         Ok(Self { _lock: lock, path, file, runs: Runs::default() })
     }
 
@@ -284,9 +284,9 @@ impl RunsWriter {
         let lock = Lock::take(dir)?;
         let (mut runs, damage) = Runs::salvage(dir)?;
         let path = path(dir);
-        let mended = if damage.is_none() { None } else { Some((damage, mend(&path, &mut runs)?)) };
-        let file = OpenOptions::new().append(true).open(&path).tried("open", &path)?;
-        file.set_len(runs.whole).tried("cut", &path)?;
+        let mended = if damage.is_none() { None } else { Some((damage, replace_damaged_log(&path, &mut runs)?)) };
+        let file = OpenOptions::new().append(true).open(&path).with_action("open", &path)?;
+        file.set_len(runs.whole).with_action("cut", &path)?;
         Ok((Self { _lock: lock, path, file, runs }, mended))
     }
 
@@ -301,15 +301,15 @@ impl RunsWriter {
     /// [`Error::Io`], such as for a full disk; the lines before stay, and a partial line is truncated.
     pub fn push(&mut self, entry: Entry) -> Result<()> {
         let line =
-            line::encode(self.runs.lines + 1, &entry).map_err(std::io::Error::from).tried("write", &self.path)?;
+            line::encode(self.runs.lines + 1, &entry).map_err(std::io::Error::from).with_action("write", &self.path)?;
         let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
         if written.is_err() {
             // Best effort: a reader ignores a partial last line anyway.
             let _ = self.file.set_len(self.runs.whole);
         }
-        written.tried("write", &self.path)?;
+        written.with_action("write", &self.path)?;
         let bytes = line.len() as u64;
-        self.runs.take(entry).map_err(std::io::Error::other).tried("continue", &self.path)?;
+        self.runs.add_entry(entry).map_err(std::io::Error::other).with_action("continue", &self.path)?;
         self.runs.whole += bytes;
         self.runs.lines += 1;
         Ok(())
@@ -318,7 +318,7 @@ impl RunsWriter {
 
 /// Replaces a damaged log by one made of its intact lines, and returns the damaged one's new path. At every moment one of the two has
 /// the log's name.
-fn mend(path: &Path, runs: &mut Runs) -> Result<PathBuf> {
+fn replace_damaged_log(path: &Path, runs: &mut Runs) -> Result<PathBuf> {
     let beside = |ending: &str| {
         let mut name = path.as_os_str().to_owned();
         name.push(ending);
@@ -330,7 +330,7 @@ fn mend(path: &Path, runs: &mut Runs) -> Result<PathBuf> {
     let mut text = Vec::new();
     let entries = runs.entries();
     for (number, entry) in (1..).zip(&entries) {
-        text.extend(line::encode(number, entry).map_err(std::io::Error::from).tried("write", &tmp)?);
+        text.extend(line::encode(number, entry).map_err(std::io::Error::from).with_action("write", &tmp)?);
     }
     let written = File::create(&tmp).and_then(|mut file| {
         file.write_all(&text)?;
@@ -341,7 +341,7 @@ fn mend(path: &Path, runs: &mut Runs) -> Result<PathBuf> {
     if written.is_err() {
         let _ = std::fs::remove_file(&tmp);
     }
-    written.tried("replace", path)?;
+    written.with_action("replace", path)?;
     (runs.whole, runs.lines) = (text.len() as u64, entries.len() as u64);
     Ok(kept)
 }
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn log_round_trips_and_becomes_tables() {
+    fn a_log_round_trips_and_becomes_tables() {
         let dir = tempfile::tempdir().unwrap();
         crate::Archive::create(dir.path(), &crate::Meta::new(crate::ArchiveKind::Bench, 1, vec![]), false).unwrap();
         let written = write(dir.path());
@@ -442,11 +442,11 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_table_writer_are_listed() {
+    fn leftovers_of_a_table_writer_are_listed() {
         let dir = tempfile::tempdir().unwrap();
         crate::Archive::create(dir.path(), &crate::Meta::new(crate::ArchiveKind::Bench, 1, vec![]), false).unwrap();
         let written = write(dir.path());
-        let litter = TablesWriter::litter(dir.path());
+        let litter = TablesWriter::leftover_paths(dir.path());
         let tmp = litter.last().unwrap();
         let listed = |directory: &Path| {
             let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_log_is_read_to_cut_and_continued() {
+    fn a_truncated_log_is_read_up_to_the_cut_and_continued() {
         let dir = tempfile::tempdir().unwrap();
         let whole = write(dir.path());
         let bytes = std::fs::read(path(dir.path())).unwrap();
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_error_names_line() {
+    fn a_damage_error_names_the_line() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path());
         let text = std::fs::read_to_string(path(dir.path())).unwrap();
@@ -511,7 +511,7 @@ mod tests {
     /// Whichever lines are removed, changed, duplicated or moved: the remaining ones are as written, and the end is accepted only
     /// if nothing is missing. The mended log is intact.
     #[test]
-    fn intact_lines_of_damaged_log_are_used() {
+    fn intact_lines_of_a_damaged_log_are_used() {
         let dir = tempfile::tempdir().unwrap();
         let whole = write(dir.path());
         let text = std::fs::read_to_string(path(dir.path())).unwrap();
@@ -583,7 +583,7 @@ mod tests {
         /// Lines removed, then the end cut off, then bytes changed: the log is refused, or has both designs and every process whose
         /// line is intact.
         #[test]
-        fn lost_design_is_reported(
+        fn a_lost_design_is_reported(
             out in proptest::collection::vec(0..22_usize, 0..15),
             cut in proptest::option::of(0..9000_usize),
             changed in proptest::collection::vec(0..9000_usize, 0..4),

@@ -3,7 +3,7 @@
 //! Ctrl-C must not leave half a page next to the archives, under a meaningless name. The signals that end a program are
 //! caught while a [`SignalCleanup`] lives; then the signal ends the program as it would have.
 
-use crate::error::{Result, Tried};
+use crate::error::{IoResultExt, Result};
 use crate::{Lock, TablesWriter};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Sent by a user or by the system. One that is ignored (nohup) stays ignored.
-const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+const TERMINATION_SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// Files, and their directory if that is removed too.
 struct Paths {
@@ -21,11 +21,11 @@ struct Paths {
 }
 
 /// The paths to remove, null if none: only one output is written at a time.
-static PATHS: AtomicPtr<Paths> = AtomicPtr::new(null_mut());
+static CLEANUP_PATHS: AtomicPtr<Paths> = AtomicPtr::new(null_mut());
 
 /// While it lives, a signal that ends the program removes its files first.
 pub struct SignalCleanup {
-    before: [Option<libc::sigaction>; SIGNALS.len()],
+    before: [Option<libc::sigaction>; TERMINATION_SIGNALS.len()],
 }
 
 impl SignalCleanup {
@@ -55,25 +55,25 @@ impl SignalCleanup {
     /// A path contains a NUL byte.
     pub fn tables(dir: &Path) -> Result<Self> {
         let lock = Lock::of_this_process(dir);
-        let files: Vec<PathBuf> = lock.into_iter().chain(TablesWriter::litter(dir)).collect();
+        let files: Vec<PathBuf> = lock.into_iter().chain(TablesWriter::leftover_paths(dir)).collect();
         Self::directory(&files)
     }
 
     fn begin(paths: Paths, wanted: impl Fn(&libc::sigaction) -> bool) -> Self {
         // Never freed: a handler may be reading it while this is dropped. It is a few paths per output.
-        PATHS.store(Box::into_raw(Box::new(paths)), Ordering::SeqCst);
-        Self { before: SIGNALS.map(|signal| catch(signal, &wanted)) }
+        CLEANUP_PATHS.store(Box::into_raw(Box::new(paths)), Ordering::SeqCst);
+        Self { before: TERMINATION_SIGNALS.map(|signal| install_handler(signal, &wanted)) }
     }
 }
 
 fn c_path(path: &Path) -> Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(std::io::Error::from).tried("name", path)
+    CString::new(path.as_os_str().as_bytes()).map_err(std::io::Error::from).with_action("name", path)
 }
 
 impl Drop for SignalCleanup {
     fn drop(&mut self) {
-        PATHS.store(null_mut(), Ordering::SeqCst);
-        for (signal, before) in SIGNALS.into_iter().zip(&self.before) {
+        CLEANUP_PATHS.store(null_mut(), Ordering::SeqCst);
+        for (signal, before) in TERMINATION_SIGNALS.into_iter().zip(&self.before) {
             if let Some(before) = before {
                 // SAFETY: the action that the kernel returned for this signal.
                 unsafe { libc::sigaction(signal, before, null_mut()) };
@@ -83,9 +83,9 @@ impl Drop for SignalCleanup {
 }
 
 /// Removes what a living [`SignalCleanup`] names, if there is one. Async-signal-safe.
-pub fn remove() {
+pub fn remove_files() {
     // SAFETY: never freed, and not changed after it was stored.
-    let Some(paths) = (unsafe { PATHS.swap(null_mut(), Ordering::SeqCst).as_ref() }) else { return };
+    let Some(paths) = (unsafe { CLEANUP_PATHS.swap(null_mut(), Ordering::SeqCst).as_ref() }) else { return };
     // SAFETY: each name ends with NUL; the calls are async-signal-safe.
     unsafe {
         for file in &paths.files {
@@ -98,7 +98,7 @@ pub fn remove() {
 }
 
 extern "C" fn on_signal(signal: libc::c_int) {
-    remove();
+    remove_files();
     // SAFETY: async-signal-safe calls. The default action of the signal ends the process as soon as this returns.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
@@ -107,7 +107,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
 }
 
 /// Installs [`on_signal`] for a signal, unless the signal is ignored or its action is not `wanted` to be replaced; returns that action.
-fn catch(signal: libc::c_int, wanted: impl Fn(&libc::sigaction) -> bool) -> Option<libc::sigaction> {
+fn install_handler(signal: libc::c_int, wanted: impl Fn(&libc::sigaction) -> bool) -> Option<libc::sigaction> {
     // SAFETY: plain data, valid when zeroed; both structures live until the calls return, and the handler makes only
     // async-signal-safe calls.
     unsafe {
@@ -128,7 +128,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
-    const OF_CHILD: &str = "FATHOM_TEST_SIGNAL_CLEANUP";
+    const CHILD_VARIABLE: &str = "FATHOM_TEST_SIGNAL_CLEANUP";
 
     /// Starts the test of that name as a process that writes until killed; returns once `there` has data.
     fn writer(test: &str, there: &Path) -> Child {
@@ -136,7 +136,7 @@ mod tests {
         // SAFETY: async-signal-safe calls. Tests that run in the background may inherit some of the signals as ignored.
         unsafe {
             command.pre_exec(|| {
-                SIGNALS.iter().for_each(|signal| {
+                TERMINATION_SIGNALS.iter().for_each(|signal| {
                     libc::signal(*signal, libc::SIG_DFL);
                 });
                 Ok(())
@@ -144,7 +144,7 @@ mod tests {
         }
         let child = command
             .args(["--exact", &format!("signal_cleanup::tests::{test}")])
-            .env(OF_CHILD, there)
+            .env(CHILD_VARIABLE, there)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn signal_removes_file_and_ends_program() {
-        if let Some(path) = std::env::var_os(OF_CHILD) {
+        if let Some(path) = std::env::var_os(CHILD_VARIABLE) {
             let path = Path::new(&path);
             let _cleanup = SignalCleanup::file(path).unwrap();
             std::fs::write(path, "half").unwrap();
@@ -172,7 +172,7 @@ mod tests {
         }
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(".x.html.1.tmp");
-        for signal in SIGNALS {
+        for signal in TERMINATION_SIGNALS {
             let mut child = writer("signal_removes_file_and_ends_program", &path);
             send(&child, signal);
             assert_eq!(child.wait().unwrap().signal(), Some(signal));
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn signal_removes_unfinished_tables() {
-        if let Some(path) = std::env::var_os(OF_CHILD) {
+        if let Some(path) = std::env::var_os(CHILD_VARIABLE) {
             return write_tables(Path::new(&path));
         }
         let directory = tempfile::tempdir().unwrap();

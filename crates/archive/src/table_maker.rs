@@ -135,16 +135,16 @@ mod tests {
     use std::cell::RefCell;
 
     /// Records its calls.
-    struct Maker {
+    struct RecordingMaker {
         kinds: &'static [ArchiveKind],
         log: &'static str,
         live: bool,
         calls: RefCell<Vec<String>>,
     }
 
-    const MADE: TableCounts = TableCounts { read: (2, "line"), found: (1, "row") };
+    const TABLE_COUNTS: TableCounts = TableCounts { read: (2, "line"), found: (1, "row") };
 
-    impl TableMaker for Maker {
+    impl TableMaker for RecordingMaker {
         fn kinds(&self) -> &'static [ArchiveKind] {
             self.kinds
         }
@@ -163,16 +163,16 @@ mod tests {
         fn make(&self, dir: &Path, _: &Context) -> Result<TableCounts, Failure> {
             self.calls.borrow_mut().push("make".into());
             TablesWriter::create(dir)?.finish()?;
-            Ok(MADE)
+            Ok(TABLE_COUNTS)
         }
         fn make_without_meta(&self, _: &Path, _: Error, _: &Context) -> Result<TableCounts, Failure> {
             self.calls.borrow_mut().push("make without meta".into());
-            Ok(MADE)
+            Ok(TABLE_COUNTS)
         }
     }
 
-    fn makers() -> (Maker, Maker) {
-        let of = |kinds, log, live| Maker { kinds, log, live, calls: RefCell::default() };
+    fn makers() -> (RecordingMaker, RecordingMaker) {
+        let of = |kinds, log, live| RecordingMaker { kinds, log, live, calls: RefCell::default() };
         (
             of(&[ArchiveKind::Bench, ArchiveKind::Net], "runs.jsonl", true),
             of(&[ArchiveKind::Trace], "events.log", false),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_made_once_by_maker_of_kind() {
+    fn tables_are_made_once_by_the_maker_of_the_kind() {
         let (runs, events) = makers();
         let (_directory, dir) = archive(ArchiveKind::Trace);
         for _ in 0..2 {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn live_archive_gets_new_tables_without_lock() {
+    fn a_live_archive_gets_new_tables_without_the_lock() {
         let (runs, events) = makers();
         let (_directory, dir) = archive(ArchiveKind::Bench);
         let _written = Lock::take(&dir).unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn log_decides_where_meta_is_gone() {
+    fn the_log_selects_the_maker_if_meta_json_is_gone() {
         let (runs, events) = makers();
         let (_directory, dir) = archive(ArchiveKind::Bench);
         std::fs::remove_file(Meta::path(&dir)).unwrap();
@@ -224,14 +224,14 @@ mod tests {
         assert!(matches!(error, OpenError::Archive(Error::NotAnArchive { .. })), "{error}");
         assert!(!dir.join("lock").exists(), "nothing is made in a directory without a log");
         std::fs::write(dir.join("events.log"), "").unwrap();
-        assert_eq!(remake(&dir, &[&runs, &events], &Context::silent()).unwrap(), MADE);
+        assert_eq!(remake(&dir, &[&runs, &events], &Context::silent()).unwrap(), TABLE_COUNTS);
         assert_eq!(*events.calls.borrow(), ["make without meta"]);
         assert!(runs.calls.borrow().is_empty());
     }
 
     /// A file that was copied in part, and a benchmark that was resumed.
     #[test]
-    fn log_that_changed_behind_its_tables_is_told_or_read_again() {
+    fn a_log_changed_after_its_tables_is_reported_or_read_again() {
         let (runs, events) = makers();
         let makers: [&dyn TableMaker; 2] = [&runs, &events];
         let (_directory, dir) = archive(ArchiveKind::Trace);
@@ -252,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn kind_without_maker_is_reported() {
+    fn a_kind_without_a_maker_is_reported() {
         let (_directory, dir) = archive(ArchiveKind::Net);
         let error = open(&dir, &[], &Context::silent()).unwrap_err();
         assert_eq!(error.to_string(), "this program makes no tables of a network run");
     }
 
     #[test]
-    fn full_disk_is_found_below_other_causes() {
+    fn a_full_disk_is_found_among_the_causes_of_an_error() {
         let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
         let below = Error::Io { action: "write", path: "x".into(), source: full };
         assert!(OpenError::Tables(Box::new(below)).lacks_room());

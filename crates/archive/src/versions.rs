@@ -20,13 +20,14 @@ pub struct Version {
 }
 
 /// The directory: `meta.json` and which files are where.
-pub const DIRECTORY: &[Version] = &[Version { number: 1, what: "meta.json, events.log, tables/ with index.json" }];
+pub const DIRECTORY_VERSIONS: &[Version] =
+    &[Version { number: 1, what: "meta.json, events.log, tables/ with index.json" }];
 
 /// The chunks of `events.log`. The records in them have a version of their own, [`model::event::EVENT_VERSION`].
-pub const LOG: &[Version] = &[Version { number: 1, what: "chunks of 64-byte headers and LZ4 payloads" }];
+pub const LOG_VERSIONS: &[Version] = &[Version { number: 1, what: "chunks of 64-byte headers and LZ4 payloads" }];
 
 /// A required column that older tables lack, and the value that it would have had.
-struct Added {
+struct AddedColumn {
     table: &'static str,
     column: &'static str,
     /// The table version that introduced it.
@@ -36,7 +37,8 @@ struct Added {
 
 /// Version 2 of the tables gave each cell its design; archives of version 1 distinguish designs only by the cells'
 /// order, and are read as if they had one design.
-const ADDED: &[Added] = &[Added { table: "cells", column: "design", version: 2, was: || Cell::I64(0) }];
+const ADDED_COLUMNS: &[AddedColumn] =
+    &[AddedColumn { table: "cells", column: "design", version: 2, was: || Cell::I64(0) }];
 
 /// A value that older tables have in place of an empty cell.
 struct FormerDefault {
@@ -49,7 +51,7 @@ struct FormerDefault {
 
 /// Version 3 of the tables made their whole numbers signed, and left out the sector of a request that flushes: the kernel
 /// gives it 2^64 - 1.
-const NOTHING: &[FormerDefault] =
+const FORMER_DEFAULTS: &[FormerDefault] =
     &[FormerDefault { table: "spans", column: "sector", version: 3, was: || Cell::I64(-1) }];
 
 /// The newest version of a part.
@@ -61,7 +63,7 @@ pub fn newest(history: &[Version]) -> u32 {
 ///
 /// # Errors
 /// [`Error::Newer`] with the Fathom that is needed; [`Error::Damaged`] for version 0.
-pub fn check(path: &Path, what: &'static str, found: u32, newest: u32, made_by: &str) -> Result<()> {
+pub fn check_version(path: &Path, what: &'static str, found: u32, newest: u32, made_by: &str) -> Result<()> {
     match found {
         0 => Err(Error::Damaged {
             path: path.into(),
@@ -76,16 +78,16 @@ pub fn check(path: &Path, what: &'static str, found: u32, newest: u32, made_by: 
 /// Returns the value of a required column that a table of an older version lacks; `None` if that version had the
 /// column, so that its absence is damage.
 pub fn missing_column(table: &str, column: &str, version: u32) -> Option<Cell> {
-    find(ADDED, table, column, version)
+    find_default(ADDED_COLUMNS, table, column, version)
 }
 
 /// Returns the value that meant an empty cell in a column of an older version's tables; `None` if there is no such
 /// value.
-pub fn meant_nothing(table: &str, column: &str, version: u32) -> Option<Cell> {
-    NOTHING.iter().find(|n| n.table == table && n.column == column && version < n.version).map(|n| (n.was)())
+pub fn former_default(table: &str, column: &str, version: u32) -> Option<Cell> {
+    FORMER_DEFAULTS.iter().find(|n| n.table == table && n.column == column && version < n.version).map(|n| (n.was)())
 }
 
-fn find(added: &[Added], table: &str, column: &str, version: u32) -> Option<Cell> {
+fn find_default(added: &[AddedColumn], table: &str, column: &str, version: u32) -> Option<Cell> {
     added.iter().find(|a| a.table == table && a.column == column && version < a.version).map(|a| (a.was)())
 }
 
@@ -94,16 +96,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn added_column_has_default_only_in_older_tables() {
-        let added = [Added { table: "spans", column: "colour", version: 3, was: || Cell::I64(7) }];
-        assert_eq!(find(&added, "spans", "colour", 2), Some(Cell::I64(7)));
-        assert_eq!(find(&added, "spans", "colour", 3), None);
-        assert_eq!(find(&added, "links", "colour", 2), None);
+    fn an_added_column_has_a_default_only_in_older_tables() {
+        let added = [AddedColumn { table: "spans", column: "colour", version: 3, was: || Cell::I64(7) }];
+        assert_eq!(find_default(&added, "spans", "colour", 2), Some(Cell::I64(7)));
+        assert_eq!(find_default(&added, "spans", "colour", 3), None);
+        assert_eq!(find_default(&added, "links", "colour", 2), None);
     }
 
     #[test]
     fn versions_are_strictly_increasing() {
-        for history in [DIRECTORY, LOG] {
+        for history in [DIRECTORY_VERSIONS, LOG_VERSIONS] {
             assert!(history.windows(2).all(|w| w[0].number < w[1].number));
         }
     }

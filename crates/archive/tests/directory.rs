@@ -41,7 +41,7 @@ fn meta() -> Meta {
 }
 
 /// An archive with some spans in `dir`.
-fn make(dir: &Path, spans: u64) -> Archive {
+fn make_archive(dir: &Path, spans: u64) -> Archive {
     let archive = Archive::create(dir, &meta(), false).unwrap();
     let mut tables = TablesWriter::create(dir).unwrap();
     (0..spans).for_each(|id| tables.push(&span(id)).unwrap());
@@ -51,9 +51,9 @@ fn make(dir: &Path, spans: u64) -> Archive {
 }
 
 #[test]
-fn rows_round_trip_over_several_row_groups() {
+fn rows_round_trip_through_several_row_groups() {
     let dir = tempfile::tempdir().unwrap();
-    let archive = make(dir.path(), 70_000);
+    let archive = make_archive(dir.path(), 70_000);
     let mut next = 0;
     archive
         .for_each(|row: Span| {
@@ -100,9 +100,9 @@ fn extreme_values_of_every_type_round_trip() {
 
 /// What other programs see: names, types and enum words, and nothing particular to our reader.
 #[test]
-fn parquet_schema_has_names_types_and_enum_words() {
+fn the_parquet_schema_has_names_types_and_enum_words() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), 2);
+    make_archive(dir.path(), 2);
     let file = SerializedFileReader::new(File::open(dir.path().join("tables/spans.parquet")).unwrap()).unwrap();
     let mut text = Vec::new();
     parquet::schema::printer::print_schema(&mut text, file.metadata().file_metadata().schema());
@@ -121,9 +121,9 @@ fn parquet_schema_has_names_types_and_enum_words() {
 }
 
 #[test]
-fn unfinished_writer_leaves_old_tables() {
+fn an_unfinished_writer_leaves_the_old_tables() {
     let dir = tempfile::tempdir().unwrap();
-    let archive = make(dir.path(), 3);
+    let archive = make_archive(dir.path(), 3);
     let mut tables = TablesWriter::create(dir.path()).unwrap();
     tables.push(&span(9)).unwrap();
     drop(tables);
@@ -139,7 +139,7 @@ fn unfinished_writer_leaves_old_tables() {
 }
 
 #[test]
-fn missing_tables_error_names_reindex() {
+fn the_error_for_missing_tables_names_reindex() {
     let dir = tempfile::tempdir().unwrap();
     let archive = Archive::create(dir.path(), &meta(), false).unwrap();
     assert!(!archive.has_tables());
@@ -148,9 +148,9 @@ fn missing_tables_error_names_reindex() {
 }
 
 #[test]
-fn damage_error_names_file_and_reindex() {
+fn a_damage_error_names_the_file_and_reindex() {
     let dir = tempfile::tempdir().unwrap();
-    let archive = make(dir.path(), 100);
+    let archive = make_archive(dir.path(), 100);
     let path = dir.path().join("tables/spans.parquet");
     let whole = fs::read(&path).unwrap();
     let damaged = |bytes: Option<&[u8]>| {
@@ -179,7 +179,7 @@ fn forget_sums(dir: &Path) {
 #[test]
 fn every_flipped_bit_is_detected() {
     let dir = tempfile::tempdir().unwrap();
-    let archive = make(&dir.path().join("a.fathom"), 40);
+    let archive = make_archive(&dir.path().join("a.fathom"), 40);
     let path = archive.dir().join("tables/spans.parquet");
     let (whole, spans) = (fs::read(&path).unwrap(), archive.rows::<Span>().unwrap());
     for at in (0..whole.len()).step_by(7) {
@@ -197,9 +197,9 @@ fn every_flipped_bit_is_detected() {
 }
 
 #[test]
-fn unknown_enum_word_in_table_is_damage() {
+fn an_unknown_enum_word_in_a_table_is_damage() {
     let dir = tempfile::tempdir().unwrap();
-    let archive = make(dir.path(), 1);
+    let archive = make_archive(dir.path(), 1);
     let path = dir.path().join("tables/spans.parquet");
     // With and without compression a text of this length is stored verbatim in the dictionary page.
     let mut bytes = fs::read(&path).unwrap();
@@ -217,7 +217,7 @@ fn columns_are_matched_by_name() {
         ColumnInfo { name, kind: ColumnType::I64, optional, doc: "" }
     }
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), 2);
+    make_archive(dir.path(), 2);
     let read = |columns: &'static [ColumnInfo]| {
         let file = File::open(dir.path().join("tables/spans.parquet")).unwrap();
         let mut rows = Vec::new();
@@ -225,21 +225,21 @@ fn columns_are_matched_by_name() {
         read_file(file, Path::new("a.fathom/tables/spans.parquet"), &info, 1, &mut |row| rows.push(row.to_vec()))
             .map(|_| rows)
     };
-    const SOME: &[ColumnInfo] = &[column("start_ns", false), column("colour", true), column("id", false)];
-    const MISSING: &[ColumnInfo] = &[column("colour", false)];
-    const OTHER_TYPE: &[ColumnInfo] = &[column("kind", false)];
-    let rows = read(SOME).unwrap();
+    const REORDERED_COLUMNS: &[ColumnInfo] = &[column("start_ns", false), column("colour", true), column("id", false)];
+    const MISSING_COLUMNS: &[ColumnInfo] = &[column("colour", false)];
+    const MISTYPED_COLUMNS: &[ColumnInfo] = &[column("kind", false)];
+    let rows = read(REORDERED_COLUMNS).unwrap();
     assert_eq!(rows[1], [Cell::I64(100), Cell::Empty, Cell::I64(1)]);
-    let error = read(MISSING).unwrap_err().to_string();
+    let error = read(MISSING_COLUMNS).unwrap_err().to_string();
     assert!(error.contains("missing column colour"), "{error}");
-    let error = read(OTHER_TYPE).unwrap_err().to_string();
+    let error = read(MISTYPED_COLUMNS).unwrap_err().to_string();
     assert!(error.contains("unexpected type"), "{error}");
 }
 
 #[test]
 fn newer_tables_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let archive = make(dir.path(), 1);
+    let archive = make_archive(dir.path(), 1);
     let mut index = Index::read(dir.path()).unwrap();
     index.table_version = 99;
     index.made_by = "Fathom 8.0".into();
@@ -249,7 +249,7 @@ fn newer_tables_are_refused() {
 }
 
 #[test]
-fn creating_archive_never_touches_other_directories() {
+fn creating_an_archive_never_touches_other_directories() {
     let dir = tempfile::tempdir().unwrap();
     let mine = dir.path().join("photos");
     fs::create_dir(&mine).unwrap();
@@ -268,10 +268,10 @@ fn creating_archive_never_touches_other_directories() {
 }
 
 #[test]
-fn archive_is_overwritten_only_on_request() {
+fn an_archive_is_overwritten_only_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("a.fathom");
-    make(&place, 3);
+    make_archive(&place, 3);
     LogWriter::create(&place, None).unwrap().finish().unwrap();
     assert!(matches!(Archive::create(&place, &meta(), false), Err(Error::Exists { .. })));
     let archive = Archive::create(&place, &Meta::new(ArchiveKind::Bench, 2, vec![]), true).unwrap();
@@ -282,7 +282,7 @@ fn archive_is_overwritten_only_on_request() {
 #[test]
 fn exports_contain_every_table() {
     let dir = tempfile::tempdir().unwrap();
-    let archive = make(&dir.path().join("a.fathom"), 2);
+    let archive = make_archive(&dir.path().join("a.fathom"), 2);
     let out = dir.path().join("out");
     let mut names: Vec<&str> = TABLES.iter().map(|table| table.name).collect();
     names.sort_unstable();
@@ -301,9 +301,9 @@ fn exports_contain_every_table() {
 }
 
 #[test]
-fn interrupted_export_leaves_nothing() {
+fn an_interrupted_export_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let archive = make(&dir.path().join("a.fathom"), 2);
+    let archive = make_archive(&dir.path().join("a.fathom"), 2);
     let context = Context::silent();
     context.cancel_flag().store(true, Ordering::Relaxed);
     let out = dir.path().join("out");

@@ -24,7 +24,7 @@ fn event(n: u64) -> Event {
 }
 
 /// A log of `chunks` chunks of `per` events, and where each chunk begins.
-fn log(chunks: u64, per: u64) -> (Vec<u8>, Vec<usize>) {
+fn make_log(chunks: u64, per: u64) -> (Vec<u8>, Vec<usize>) {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = LogWriter::create(dir.path(), None).unwrap();
     let mut begins = Vec::new();
@@ -42,7 +42,7 @@ fn log(chunks: u64, per: u64) -> (Vec<u8>, Vec<usize>) {
     (std::fs::read(dir.path().join("events.log")).unwrap(), begins)
 }
 
-fn read(bytes: &[u8]) -> (Vec<Event>, Vec<Event>, archive::Damage) {
+fn read_log(bytes: &[u8]) -> (Vec<Event>, Vec<Event>, archive::Damage) {
     let mut reader = LogReader::new(Cursor::new(bytes), Path::new("x/events.log"), "Fathom 9").unwrap();
     let all: Vec<Event> = reader.by_ref().collect();
     let (losses, events) = all.into_iter().partition(|e| matches!(e.record, Record::Loss(_)));
@@ -56,26 +56,26 @@ fn loss(event: &Event) -> (u64, u64, u64, bool) {
 }
 
 /// Whether the log was full.
-fn full(error: &archive::Error) -> bool {
+fn is_full(error: &archive::Error) -> bool {
     matches!(error, archive::Error::Full { .. })
 }
 
 #[test]
-fn log_round_trips() {
-    let (bytes, _) = log(3, 5);
-    let (events, losses, damage) = read(&bytes);
+fn a_log_round_trips() {
+    let (bytes, _) = make_log(3, 5);
+    let (events, losses, damage) = read_log(&bytes);
     assert_eq!(events, (0..15).map(event).collect::<Vec<_>>());
     assert!(losses.is_empty() && damage.is_none());
 }
 
 #[test]
-fn empty_log_has_no_events_and_no_damage() {
-    let (events, losses, damage) = read(&[]);
+fn an_empty_log_has_no_events_and_no_damage() {
+    let (events, losses, damage) = read_log(&[]);
     assert!(events.is_empty() && losses.is_empty() && damage.is_none());
 }
 
 #[test]
-fn large_log_is_split_into_chunks_and_round_trips() {
+fn a_large_log_is_split_into_chunks_and_round_trips() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = LogWriter::create(dir.path(), None).unwrap();
     let mut bytes = Vec::new();
@@ -93,10 +93,10 @@ fn large_log_is_split_into_chunks_and_round_trips() {
 }
 
 #[test]
-fn truncated_log_gives_whole_chunks_and_reports_cut() {
-    let (bytes, begins) = log(3, 4);
+fn a_truncated_log_gives_whole_chunks_and_reports_the_cut() {
+    let (bytes, begins) = make_log(3, 4);
     for cut in 0..=bytes.len() {
-        let (events, losses, damage) = read(&bytes[..cut]);
+        let (events, losses, damage) = read_log(&bytes[..cut]);
         let whole = begins.iter().filter(|&&b| b > 0 && b <= cut).count() as u64;
         assert_eq!(events, (0..whole * 4).map(event).collect::<Vec<_>>(), "cut at {cut}");
         let torn = !begins.contains(&cut);
@@ -112,47 +112,47 @@ fn truncated_log_gives_whole_chunks_and_reports_cut() {
 }
 
 #[test]
-fn damaged_chunk_is_loss_with_exact_event_count() {
-    let (mut bytes, begins) = log(3, 4);
+fn a_damaged_chunk_is_a_loss_with_the_exact_event_count() {
+    let (mut bytes, begins) = make_log(3, 4);
     bytes[begins[1] + 3] ^= 1; // In the magic: nothing of the header can be believed.
-    let (events, losses, damage) = read(&bytes);
+    let (events, losses, damage) = read_log(&bytes);
     assert_eq!(events, (0..4).chain(8..12).map(event).collect::<Vec<_>>());
     assert_eq!(losses.iter().map(loss).collect::<Vec<_>>(), [(1_030, 1_080, 4, false)]);
     assert_eq!((damage.places, damage.bytes, damage.events), (1, (begins[2] - begins[1]) as u64, 4));
 }
 
 #[test]
-fn loss_of_first_chunk_begins_with_log() {
-    let (mut bytes, _) = log(2, 4);
+fn the_loss_of_the_first_chunk_begins_with_the_log() {
+    let (mut bytes, _) = make_log(2, 4);
     bytes[0] = 0;
-    let (events, losses, _) = read(&bytes);
+    let (events, losses, _) = read_log(&bytes);
     assert_eq!(events, (4..8).map(event).collect::<Vec<_>>());
     assert_eq!(losses.iter().map(loss).collect::<Vec<_>>(), [(1_000, 1_040, 4, false)]);
 }
 
 #[test]
-fn removed_chunk_is_loss() {
-    let (mut bytes, begins) = log(3, 4);
+fn a_removed_chunk_is_a_loss() {
+    let (mut bytes, begins) = make_log(3, 4);
     bytes.drain(begins[1]..begins[2]);
-    let (events, losses, _) = read(&bytes);
+    let (events, losses, _) = read_log(&bytes);
     assert_eq!(events.len(), 8);
     assert_eq!(losses.iter().map(loss).collect::<Vec<_>>(), [(1_030, 1_080, 4, false)]);
 }
 
 #[test]
-fn duplicate_chunk_counts_once() {
-    let (mut bytes, begins) = log(3, 4);
+fn a_duplicate_chunk_counts_once() {
+    let (mut bytes, begins) = make_log(3, 4);
     let again = bytes[begins[1]..begins[2]].to_vec();
     bytes.splice(begins[2]..begins[2], again);
-    let (events, losses, _) = read(&bytes);
+    let (events, losses, _) = read_log(&bytes);
     assert_eq!(events, (0..12).map(event).collect::<Vec<_>>());
     assert_eq!(losses.iter().map(|l| loss(l).2).collect::<Vec<_>>(), [0]);
 }
 
 /// A traced program may embed a forged log in its SQL.
 #[test]
-fn log_embedded_in_damaged_chunk_is_not_read() {
-    let planted = log(1, 4).0;
+fn a_log_embedded_in_a_damaged_chunk_is_not_read() {
+    let planted = make_log(1, 4).0;
     let dir = tempfile::tempdir().unwrap();
     let mut writer = LogWriter::create(dir.path(), None).unwrap();
     for n in [100, 0, 104] {
@@ -174,15 +174,15 @@ fn log_embedded_in_damaged_chunk_is_not_read() {
     let mut bytes = std::fs::read(dir.path().join("events.log")).unwrap();
     let place = bytes.windows(planted.len()).position(|w| w == planted).expect("the chunk is stored as it is");
     bytes[place - 8] ^= 1; // In the payload, before the planted chunk.
-    let (events, losses, _) = read(&bytes);
+    let (events, losses, _) = read_log(&bytes);
     assert_eq!(events, [event(100), event(104)]);
     assert_eq!(losses.len(), 1);
 }
 
 /// Counts the bytes that are read.
-struct Counted<'a>(Cursor<Vec<u8>>, &'a Cell<u64>);
+struct CountingReader<'a>(Cursor<Vec<u8>>, &'a Cell<u64>);
 
-impl Read for Counted<'_> {
+impl Read for CountingReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let n = self.0.read(out)?;
         self.1.set(self.1.get() + n as u64);
@@ -190,7 +190,7 @@ impl Read for Counted<'_> {
     }
 }
 
-impl Seek for Counted<'_> {
+impl Seek for CountingReader<'_> {
     fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
         self.0.seek(to)
     }
@@ -199,7 +199,7 @@ impl Seek for Counted<'_> {
 /// How often each byte of a log without valid chunks is read on average.
 fn times_read(bytes: Vec<u8>) -> u64 {
     let (len, count) = (bytes.len() as u64, Cell::new(0));
-    let mut reader = LogReader::new(Counted(Cursor::new(bytes), &count), Path::new("x"), "").unwrap();
+    let mut reader = LogReader::new(CountingReader(Cursor::new(bytes), &count), Path::new("x"), "").unwrap();
     assert_eq!(reader.by_ref().filter(|e| !matches!(e.record, Record::Loss(_))).count(), 0);
     assert_eq!(reader.damage().bytes, len);
     count.get() / len
@@ -208,16 +208,16 @@ fn times_read(bytes: Vec<u8>) -> u64 {
 /// A log crafted to be slow: each byte is still read only a few times.
 #[test]
 fn false_chunk_headers_do_not_cause_quadratic_reading() {
-    const SIZE: usize = 1 << 20;
-    let (genuine, _) = log(1, 1);
-    assert!(times_read(genuine[..8].repeat(SIZE / 8)) <= 10, "nothing but magics");
+    const LOG_BYTES: usize = 1 << 20;
+    let (genuine, _) = make_log(1, 1);
+    assert!(times_read(genuine[..8].repeat(LOG_BYTES / 8)) <= 10, "nothing but magics");
 
     // Valid headers, each claiming a payload up to the end of the file.
     let mut heads = Vec::new();
-    while heads.len() < SIZE {
+    while heads.len() < LOG_BYTES {
         let mut head = genuine[..64].to_vec();
         head[10..12].fill(0);
-        let payload = ((SIZE - heads.len() - 64) as u32).to_le_bytes();
+        let payload = ((LOG_BYTES - heads.len() - 64) as u32).to_le_bytes();
         head[12..16].copy_from_slice(&payload);
         head[16..20].copy_from_slice(&payload);
         head[20..24].fill(0);
@@ -241,14 +241,14 @@ fn records_of_unknown_kind_are_counted_and_skipped() {
         writer.append(&bytes).unwrap();
     }
     writer.finish().unwrap();
-    let (events, losses, damage) = read(&std::fs::read(dir.path().join("events.log")).unwrap());
+    let (events, losses, damage) = read_log(&std::fs::read(dir.path().join("events.log")).unwrap());
     assert_eq!(events, [event(0), event(2)]);
     assert_eq!((losses.len(), damage.unknown_records), (1, 1));
 }
 
 #[test]
-fn newer_log_is_refused_and_not_damaged() {
-    let (mut bytes, _) = log(1, 1);
+fn a_newer_log_is_refused_but_not_damaged() {
+    let (mut bytes, _) = make_log(1, 1);
     bytes[8] = 77;
     let crc = crc32fast::hash(&bytes[..60]);
     bytes[60..64].copy_from_slice(&crc.to_le_bytes());
@@ -257,7 +257,7 @@ fn newer_log_is_refused_and_not_damaged() {
 }
 
 #[test]
-fn size_limit_keeps_written_events() {
+fn the_size_limit_keeps_written_events() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = LogWriter::create(dir.path(), Some(300)).unwrap();
     let mut stored = 0;
@@ -270,21 +270,21 @@ fn size_limit_keeps_written_events() {
             Err(e) => break e,
         }
     };
-    assert!(full(&error) && error.to_string().contains("300 bytes"), "{error}");
-    assert!(writer.append(&[0; 24]).is_err_and(|e| full(&e)));
+    assert!(is_full(&error) && error.to_string().contains("300 bytes"), "{error}");
+    assert!(writer.append(&[0; 24]).is_err_and(|e| is_full(&e)));
     let summary = writer.finish().unwrap();
     assert_eq!((summary.events, summary.lost_events), (stored, 2));
     let bytes = std::fs::read(dir.path().join("events.log")).unwrap();
     assert!(bytes.len() <= 300);
-    assert_eq!(read(&bytes).0.len() as u64, stored);
+    assert_eq!(read_log(&bytes).0.len() as u64, stored);
 }
 
 /// If a chunk does not fit, those of its events that fit are kept.
 #[test]
-fn size_limit_is_used_to_last_chunk() {
+fn the_size_limit_is_used_up_to_the_last_chunk() {
     let dir = tempfile::tempdir().unwrap();
-    const LIMIT: u64 = 64 << 10;
-    let mut writer = LogWriter::create(dir.path(), Some(LIMIT)).unwrap();
+    const LOG_BYTES_MAX: u64 = 64 << 10;
+    let mut writer = LogWriter::create(dir.path(), Some(LOG_BYTES_MAX)).unwrap();
     let noise = |n: u64| {
         let mut x = n + 1;
         let text = std::iter::repeat_with(|| {
@@ -299,36 +299,36 @@ fn size_limit_is_used_to_last_chunk() {
         let mut bytes = Vec::new();
         noise(n).encode(&mut bytes);
         let taken = writer.append(&bytes);
-        assert!(taken.is_ok() || taken.is_err_and(|e| full(&e)));
+        assert!(taken.is_ok() || taken.is_err_and(|e| is_full(&e)));
     }
     let summary = writer.finish().unwrap();
     assert!(summary.lost_events > 0 && summary.events + summary.lost_events == given, "{summary:?}");
     // The last attempt is a part of 2 to 4 KiB.
-    assert!((LIMIT - 4096 - 256..=LIMIT).contains(&summary.bytes), "{summary:?}");
-    let (events, losses, damage) = read(&std::fs::read(dir.path().join("events.log")).unwrap());
+    assert!((LOG_BYTES_MAX - 4096 - 256..=LOG_BYTES_MAX).contains(&summary.bytes), "{summary:?}");
+    let (events, losses, damage) = read_log(&std::fs::read(dir.path().join("events.log")).unwrap());
     assert_eq!(events, (0..summary.events).map(noise).collect::<Vec<_>>(), "the first that came, whole");
     assert!(losses.is_empty() && damage.is_none());
     assert_eq!(summary.lost_since_ns, Some(noise(summary.events).header.time_ns));
 }
 
 #[test]
-fn full_and_failing_disks_have_own_errors() {
+fn full_and_failing_disks_have_their_own_errors() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/full", dir.path().join("events.log")).unwrap();
     let mut writer = LogWriter::create(dir.path(), None).unwrap();
     writer.append(&[1; 24]).unwrap();
     let error = writer.sync_chunk().unwrap_err();
-    assert!(full(&error) && error.to_string().contains("No space left"), "{error}");
-    assert!(writer.append(&[1; 24]).is_err_and(|e| full(&e)), "it stays full");
+    assert!(is_full(&error) && error.to_string().contains("No space left"), "{error}");
+    assert!(writer.append(&[1; 24]).is_err_and(|e| is_full(&e)), "it stays full");
     assert!(writer.sync_chunk().is_ok(), "there is nothing to be stored");
 }
 
 #[test]
-fn invalid_record_is_refused_and_log_continues() {
+fn an_invalid_record_is_refused_and_the_log_continues() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = LogWriter::create(dir.path(), None).unwrap();
     for size in [0, 23, (128 << 10) + 1] {
-        assert!(writer.append(&vec![0; size]).is_err_and(|e| !full(&e)));
+        assert!(writer.append(&vec![0; size]).is_err_and(|e| !is_full(&e)));
     }
     let mut bytes = Vec::new();
     event(0).encode(&mut bytes);
@@ -341,7 +341,7 @@ proptest! {
     fn changed_bytes_lose_only_their_chunks(
         changes in prop::collection::vec((any::<prop::sample::Index>(), 1_u8..), 1..6),
     ) {
-        let (mut bytes, begins) = log(5, 3);
+        let (mut bytes, begins) = make_log(5, 3);
         let mut good = [true; 5];
         let whole = bytes.clone();
         for (place, change) in changes {
@@ -350,7 +350,7 @@ proptest! {
         for (chunk, good) in good.iter_mut().enumerate() {
             *good = bytes[begins[chunk]..begins[chunk + 1]] == whole[begins[chunk]..begins[chunk + 1]];
         }
-        let (events, losses, damage) = read(&bytes);
+        let (events, losses, damage) = read_log(&bytes);
         let expected: Vec<Event> = (0..15).filter(|n| good[*n as usize / 3]).map(event).collect();
         prop_assert_eq!(events, expected);
         prop_assert_eq!(losses.is_empty(), good.iter().all(|g| *g));

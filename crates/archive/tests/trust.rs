@@ -19,7 +19,7 @@ fn meta() -> Meta {
 }
 
 /// An archive in `dir` whose log has two chunks.
-fn recorded(dir: &Path) -> Archive {
+fn record_archive(dir: &Path) -> Archive {
     let archive = Archive::create(dir, &meta(), false).unwrap();
     let mut log = LogWriter::create(dir, None).unwrap();
     for n in 0..100 {
@@ -48,7 +48,7 @@ fn tables_of_another_log_are_detected() {
     let directory = tempfile::tempdir().unwrap();
     for older in [false, true] {
         let dir = directory.path().join(format!("{older}.fathom"));
-        let archive = recorded(&dir);
+        let archive = record_archive(&dir);
         let path = archive::log::path(&dir);
         if older {
             forget_log(&dir);
@@ -69,10 +69,10 @@ fn tables_of_another_log_are_detected() {
 
 /// Cut at the end of a chunk, an older log shows no damage by itself.
 #[test]
-fn cut_of_older_log_is_found_by_number_of_events() {
+fn a_cut_of_an_older_log_is_found_by_its_number_of_events() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path().join("a.fathom");
-    recorded(&dir);
+    record_archive(&dir);
     forget_log(&dir);
     let mut meta = meta();
     meta.extra.insert("surroundings".into(), serde_json::json!({"stored": 100}));
@@ -81,17 +81,17 @@ fn cut_of_older_log_is_found_by_number_of_events() {
     archive::check_log(&archive).unwrap();
     let path = archive::log::path(&dir);
     let whole = fs::read(&path).unwrap();
-    let second = whole.windows(8).rposition(|bytes| bytes == archive::log::MAGIC).unwrap();
+    let second = whole.windows(8).rposition(|bytes| bytes == archive::log::CHUNK_MAGIC).unwrap();
     fs::write(&path, &whole[..second]).unwrap();
     let error = archive::check_log(&archive).unwrap_err().to_string();
     assert!(error.contains("50 events of 100"), "{error}");
 }
 
 #[test]
-fn every_declared_table_exists_without_rows_if_need_be() {
+fn every_declared_table_exists_even_without_rows() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path().join("a.fathom");
-    let archive = recorded(&dir);
+    let archive = record_archive(&dir);
     for table in TABLES {
         let (path, rows) = archive.table_file(table.name).unwrap().unwrap();
         assert_eq!(rows, 0, "{}", table.name);
@@ -100,14 +100,14 @@ fn every_declared_table_exists_without_rows_if_need_be() {
     }
 }
 
-const NUMBERS: TableInfo = TableInfo {
+const NUMBERS_TABLE: TableInfo = TableInfo {
     name: "numbers",
     doc: "",
     columns: &[ColumnInfo { name: "id", kind: ColumnType::I64, optional: false, doc: "" }],
 };
 
 /// Writes a file with this many rows, all of the same number.
-fn repeated(path: &Path, rows: usize) -> u64 {
+fn write_repeated_rows(path: &Path, rows: usize) -> u64 {
     let schema = Arc::new(parse_message_type("message numbers { REQUIRED INT64 id; }").unwrap());
     let properties = WriterProperties::builder().set_compression(Compression::ZSTD(Default::default())).build();
     let mut file = SerializedFileWriter::new(File::create(path).unwrap(), schema, Arc::new(properties)).unwrap();
@@ -122,14 +122,14 @@ fn repeated(path: &Path, rows: usize) -> u64 {
 
 /// 3 MB of Parquet can claim 50 million rows, and took 10 GB.
 #[test]
-fn rows_that_file_cannot_hold_are_refused_unread() {
+fn rows_that_a_file_cannot_hold_are_refused_unread() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("numbers.parquet");
     let read = |rows: usize| {
-        let bytes = repeated(&path, rows);
+        let bytes = write_repeated_rows(&path, rows);
         assert!(bytes < 100_000, "{bytes}");
         let mut seen = 0;
-        let result = read_file(File::open(&path).unwrap(), &path, &NUMBERS, 3, &mut |_: &[Cell]| seen += 1);
+        let result = read_file(File::open(&path).unwrap(), &path, &NUMBERS_TABLE, 3, &mut |_: &[Cell]| seen += 1);
         (seen, result)
     };
     let (seen, result) = read(100_000);
@@ -161,7 +161,7 @@ fn text_in_every_row_is_bounded() {
 
 /// A page is decompressed as a whole: a few kilobytes can become gigabytes.
 #[test]
-fn page_that_file_cannot_hold_is_refused_unread() {
+fn a_page_that_a_file_cannot_hold_is_refused_unread() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path().join("a.fathom");
     let archive = Archive::create(&dir, &meta(), false).unwrap();
@@ -179,7 +179,7 @@ fn page_that_file_cannot_hold_is_refused_unread() {
 
 /// What `record` has written when it is killed at its start must not block its name.
 #[test]
-fn begun_archive_is_replaced_and_other_files_are_not() {
+fn an_unfinished_archive_is_replaced_and_other_files_are_not() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path().join("a.fathom");
     meta().write(directory.path()).unwrap();
@@ -188,7 +188,7 @@ fn begun_archive_is_replaced_and_other_files_are_not() {
     for begun in [&whole[..0], &whole[..5], &whole[..whole.len() - 1], &whole, &[0; 4096]] {
         fs::create_dir(&dir).unwrap();
         fs::write(&tmp, begun).unwrap();
-        Archive::has_room(&dir, false).unwrap();
+        Archive::check_create(&dir, false).unwrap();
         Archive::create(&dir, &meta(), false).unwrap();
         assert_eq!(Archive::open(&dir).unwrap().meta(), &meta());
         assert!(!tmp.exists());

@@ -8,7 +8,7 @@ use std::process::{Command, exit};
 use std::{env, fs};
 
 /// Tells cargo that `directory` and each file in it are what the objects are made of.
-pub fn watch(directory: &Path) {
+pub fn rerun_if_changed(directory: &Path) {
     println!("cargo::rerun-if-changed={}", directory.display());
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         println!("cargo::rerun-if-changed={}", entry.path().display());
@@ -23,7 +23,7 @@ pub fn compile(source: &Path, name: &str, mcpu: &str) {
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
         Ok("aarch64") => "arm64",
-        other => fail(&format!("the probes support x86_64 and aarch64 only, not {other:?}")),
+        other => exit_with_error(&format!("the probes support x86_64 and aarch64 only, not {other:?}")),
     };
     let object = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join(name);
 
@@ -38,31 +38,31 @@ pub fn compile(source: &Path, name: &str, mcpu: &str) {
         .arg(&object)
         .output();
     match compiler {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => fail(&format!(
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => exit_with_error(&format!(
             "{} was not found. BPF programs are compiled by clang: `apt install clang libbpf-dev`, or name it in CLANG.",
             clang.display()
         )),
-        Err(e) => fail(&format!("{}: {e}", clang.display())),
+        Err(e) => exit_with_error(&format!("{}: {e}", clang.display())),
         Ok(out) if !out.status.success() => {
             let text = String::from_utf8_lossy(&out.stderr);
             if text.contains("bpf/bpf_helpers.h") && text.contains("not found") {
-                fail("libbpf's headers were not found: `apt install libbpf-dev`");
+                exit_with_error("libbpf's headers were not found: `apt install libbpf-dev`");
             }
-            fail(&format!("{} failed on {}:\n{text}", clang.display(), source.display()));
+            exit_with_error(&format!("{} failed on {}:\n{text}", clang.display(), source.display()));
         }
         Ok(_) => {}
     }
-    strip(&clang, &object);
+    strip_debug_info(&clang, &object);
 }
 
 /// Takes the debug information out, of which only BTF is needed; that is two thirds of the object. Without llvm-strip the
 /// object is only larger.
-fn strip(clang: &Path, object: &Path) {
+fn strip_debug_info(clang: &Path, object: &Path) {
     let name = clang.file_name().and_then(|n| n.to_str()).unwrap_or_default().replace("clang", "llvm-strip");
     let _ = Command::new(clang.with_file_name(name)).arg("-g").arg(object).output();
 }
 
-fn fail(why: &str) -> ! {
+fn exit_with_error(why: &str) -> ! {
     for line in why.lines() {
         println!("cargo::error={line}");
     }

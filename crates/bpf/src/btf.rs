@@ -1,35 +1,35 @@
 //! The kernel's type information (BTF): the offsets of its structs' members, and modules' types merged with its own.
 //!
 //! aya-obj relocates programs by it, but offers no access to structs, and reads only a single type section. The kernel
-//! proper describes its types in [`VMLINUX`], a module only its own in a file next to it, as a continuation: its types are
+//! proper describes its types in [`VMLINUX_PATH`], a module only its own in a file next to it, as a continuation: its types are
 //! numbered on from the kernel's, and its names follow the kernel's. The format: the kernel's Documentation/bpf/btf.rst.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// The kernel's own types.
-pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+pub const VMLINUX_PATH: &str = "/sys/kernel/btf/vmlinux";
 
 /// Little-endian, like every machine that the probes support.
 const MAGIC: [u8; 2] = [0x9f, 0xeb];
 /// `struct btf_header`: magic, version, flags, then five lengths and offsets.
-const HEADER: usize = 24;
-const POINTER: u32 = 2;
-const STRUCT: u32 = 4;
-const UNION: u32 = 5;
+const HEADER_BYTES: usize = 24;
+const KIND_POINTER: u32 = 2;
+const KIND_STRUCT: u32 = 4;
+const KIND_UNION: u32 = 5;
 /// What has a name that a program can mean: integers, structs, unions, enumerations, forward declarations, typedefs, floats.
-const TYPES: [u32; 8] = [1, STRUCT, UNION, 6, 7, 8, 16, 19];
+const NAMED_KINDS: [u32; 8] = [1, KIND_STRUCT, KIND_UNION, 6, 7, 8, 16, 19];
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
 /// Returns the parts of a type section: header length, types, names.
-fn sections(bytes: &[u8]) -> Option<(usize, &[u8], &[u8])> {
+fn split_section(bytes: &[u8]) -> Option<(usize, &[u8], &[u8])> {
     if bytes.get(..2)? != MAGIC {
         return None;
     }
-    let word = |at: usize| Some(word(bytes, at)? as usize);
+    let word = |at: usize| Some(read_word(bytes, at)? as usize);
     let header = word(4)?;
     let types = header.checked_add(word(8)?)?;
     let names = header.checked_add(word(16)?)?;
@@ -38,7 +38,7 @@ fn sections(bytes: &[u8]) -> Option<(usize, &[u8], &[u8])> {
 
 /// Returns where a type's description, after its three words, refers to names and other types. `struct btf_type` of
 /// include/uapi/linux/btf.h: (bytes that follow, their period, names at, types at) within each period.
-fn layout(kind: u32, members: usize) -> Option<(usize, usize, &'static [usize], &'static [usize])> {
+fn kind_layout(kind: u32, members: usize) -> Option<(usize, usize, &'static [usize], &'static [usize])> {
     Some(match kind {
         // Integers, variables, declaration tags: a word of flags.
         1 | 14 | 17 => (4, 4, &[], &[]),
@@ -47,7 +47,7 @@ fn layout(kind: u32, members: usize) -> Option<(usize, usize, &'static [usize], 
         // Arrays: element, index, count.
         3 => (12, 12, &[], &[0, 4]),
         // Structs and unions: name, type, offset.
-        STRUCT | UNION => (12 * members, 12, &[0], &[4]),
+        KIND_STRUCT | KIND_UNION => (12 * members, 12, &[0], &[4]),
         // Enumerations: name, value.
         6 => (8 * members, 8, &[0], &[]),
         // Prototypes: name, type.
@@ -61,12 +61,12 @@ fn layout(kind: u32, members: usize) -> Option<(usize, usize, &'static [usize], 
 }
 
 /// Whether the third word of a kind is a type rather than a size.
-fn refers(kind: u32) -> bool {
+fn refers_to_type(kind: u32) -> bool {
     matches!(kind, 2 | 8..=14 | 17 | 18)
 }
 
 /// Walks over types. `name` and `ty` are applied to every reference to a name or type; returns the number of types.
-fn walk(types: &mut [u8], name: impl Fn(u32) -> u32, ty: impl Fn(u32) -> u32) -> Option<u32> {
+fn rewrite_references(types: &mut [u8], name: impl Fn(u32) -> u32, ty: impl Fn(u32) -> u32) -> Option<u32> {
     fn change(types: &mut [u8], at: usize, f: impl Fn(u32) -> u32) -> Option<()> {
         let word = types.get_mut(at..at.checked_add(4)?)?;
         let new = f(u32::from_le_bytes(word.try_into().ok()?));
@@ -77,9 +77,9 @@ fn walk(types: &mut [u8], name: impl Fn(u32) -> u32, ty: impl Fn(u32) -> u32) ->
     while at < types.len() {
         let info = u32::from_le_bytes(types.get(at + 4..at + 8)?.try_into().ok()?);
         let (kind, members) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
-        let (bytes, period, names, others) = layout(kind, members)?;
+        let (bytes, period, names, others) = kind_layout(kind, members)?;
         change(types, at, &name)?;
-        if refers(kind) {
+        if refers_to_type(kind) {
             change(types, at + 8, &ty)?;
         }
         at += 12;
@@ -96,29 +96,33 @@ fn walk(types: &mut [u8], name: impl Fn(u32) -> u32, ty: impl Fn(u32) -> u32) ->
 
 /// Appends modules' type sections to the kernel's. Each continues only the kernel's, so all except the first have their own
 /// types and names shifted past the ones before. `None` if one is damaged.
-pub fn append(base: &[u8], modules: &[Vec<u8>]) -> Option<Vec<u8>> {
-    let (_, base_types, base_names) = sections(base)?;
+pub fn append_modules(base: &[u8], modules: &[Vec<u8>]) -> Option<Vec<u8>> {
+    let (_, base_types, base_names) = split_section(base)?;
     let (mut types, mut names) = (base_types.to_vec(), base_names.to_vec());
-    let own = walk(&mut types, |n| n, |t| t)?;
-    let own_names = u32::try_from(names.len()).ok()?;
-    let mut count = own;
+    let kernel_count = rewrite_references(&mut types, |n| n, |t| t)?;
+    let kernel_name_bytes = u32::try_from(names.len()).ok()?;
+    let mut count = kernel_count;
     for module in modules {
-        let (_, module_types, module_names) = sections(module)?;
+        let (_, module_types, module_names) = split_section(module)?;
         let mut moved = module_types.to_vec();
-        let (by, names_by) = (count - own, u32::try_from(names.len()).ok()? - own_names);
-        // Type 0 is `void` and has no description, so the kernel's last type has the number `own`.
+        let (type_shift, name_shift) = (count - kernel_count, u32::try_from(names.len()).ok()? - kernel_name_bytes);
+        // Type 0 is `void` and has no description, so the kernel's last type has the number `kernel_count`.
         let shift = |n: u32, after: u32, by: u32| if n >= after { n.saturating_add(by) } else { n };
-        count += walk(&mut moved, |n| shift(n, own_names, names_by), |t| shift(t, own + 1, by))?;
+        count += rewrite_references(
+            &mut moved,
+            |n| shift(n, kernel_name_bytes, name_shift),
+            |t| shift(t, kernel_count + 1, type_shift),
+        )?;
         types.extend_from_slice(&moved);
         names.extend_from_slice(module_names);
     }
-    section(base, &types, &names)
+    build_section(base, &types, &names)
 }
 
 /// Returns a section with these types and names, and the version of another.
-fn section(like: &[u8], types: &[u8], names: &[u8]) -> Option<Vec<u8>> {
+fn build_section(like: &[u8], types: &[u8], names: &[u8]) -> Option<Vec<u8>> {
     let mut out = like.get(..4)?.to_vec();
-    for word in [HEADER, 0, types.len(), types.len(), names.len()] {
+    for word in [HEADER_BYTES, 0, types.len(), types.len(), names.len()] {
         out.extend_from_slice(&u32::try_from(word).ok()?.to_le_bytes());
     }
     out.extend_from_slice(types);
@@ -126,39 +130,39 @@ fn section(like: &[u8], types: &[u8], names: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-pub fn names(bytes: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
-    let (_, _, names) = sections(bytes)?;
+pub fn type_names(bytes: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
+    let (_, _, names) = split_section(bytes)?;
     Some(names.split(|byte| *byte == 0))
 }
 
 /// Returns a section of the types with these names, and of what they consist of, numbered anew; pointers point to nothing. A loader that
 /// searches all types for each name it needs then has few. `None` if the section is damaged.
 pub fn subset(bytes: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
-    let (_, types, names) = sections(bytes)?;
+    let (_, types, names) = split_section(bytes)?;
     // Where each type begins, by its number; 0 is `void`, which has no description.
     let mut starts = vec![0];
     let (mut at, mut needed) = (0, Vec::new());
     while at < types.len() {
-        let (name, info) = (word(types, at)? as usize, word(types, at + 4)?);
+        let (name, info) = (read_word(types, at)? as usize, read_word(types, at + 4)?);
         let kind = info >> 24 & 0x1f;
-        if TYPES.contains(&kind) && wanted(names.get(name..)?.split(|byte| *byte == 0).next()?) {
+        if NAMED_KINDS.contains(&kind) && wanted(names.get(name..)?.split(|byte| *byte == 0).next()?) {
             needed.push(u32::try_from(starts.len()).ok()?);
         }
         starts.push(at);
-        at += 12 + layout(kind, (info & 0xffff) as usize)?.0;
+        at += 12 + kind_layout(kind, (info & 0xffff) as usize)?.0;
     }
     starts.push(at);
     let description = |number: u32| types.get(*starts.get(number as usize)?..*starts.get(number as usize + 1)?);
 
     let mut kept = BTreeMap::from([(0, 0)]);
     while let Some(number) = needed.pop() {
-        if kept.insert(number, 0).is_none() && word(description(number)?, 4)? >> 24 & 0x1f != POINTER {
+        if kept.insert(number, 0).is_none() && read_word(description(number)?, 4)? >> 24 & 0x1f != KIND_POINTER {
             let refers_to = RefCell::new(&mut needed);
             let note = |ty| {
                 refers_to.borrow_mut().push(ty);
                 ty
             };
-            walk(&mut description(number)?.to_vec(), |name| name, note)?;
+            rewrite_references(&mut description(number)?.to_vec(), |name| name, note)?;
         }
     }
     kept.values_mut().zip(0..).for_each(|(new, number)| *new = number);
@@ -166,8 +170,8 @@ pub fn subset(bytes: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     for number in kept.keys().skip(1) {
         few.extend_from_slice(description(*number)?);
     }
-    walk(&mut few, |name| name, |ty| kept.get(&ty).copied().unwrap_or(0))?;
-    section(bytes, &few, names)
+    rewrite_references(&mut few, |name| name, |ty| kept.get(&ty).copied().unwrap_or(0))?;
+    build_section(bytes, &few, names)
 }
 
 /// A struct: its type number, size, and members.
@@ -206,10 +210,10 @@ pub struct Structs<'a> {
 
 impl<'a> Structs<'a> {
     /// Creates it from these type sections; `None` if one is damaged.
-    pub fn of(kernel: &'a [u8], module: Option<&'a [u8]>) -> Option<Self> {
-        let (_, types, names) = sections(kernel)?;
+    pub fn from_sections(kernel: &'a [u8], module: Option<&'a [u8]>) -> Option<Self> {
+        let (_, types, names) = split_section(kernel)?;
         let (more, more_names) = match module {
-            Some(module) => sections(module).map(|(_, types, names)| (types, names))?,
+            Some(module) => split_section(module).map(|(_, types, names)| (types, names))?,
             None => (&[][..], &[][..]),
         };
         Some(Self { types: vec![more, types], names: [names, more_names] })
@@ -221,9 +225,9 @@ impl<'a> Structs<'a> {
     }
 
     /// Returns the offset, in bytes, of a field in the first struct of that name that has it.
-    pub fn offset(&self, of: &str, field: &str) -> Option<u32> {
+    pub fn offset(&self, struct_name: &str, field: &str) -> Option<u32> {
         let has = |found: &Structure| found.member(field).is_some();
-        let found = self.types.iter().find_map(|types| self.find(types, of, has))?;
+        let found = self.types.iter().find_map(|types| self.find(types, struct_name, has))?;
         found.member(field).and_then(|(_, member)| u32::try_from(member.offset).ok())
     }
 
@@ -231,12 +235,12 @@ impl<'a> Structs<'a> {
         let (mut at, mut id) = (0, 0);
         while at < types.len() {
             id += 1;
-            let info = word(types, at + 4)?;
+            let info = read_word(types, at + 4)?;
             let (kind, members) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
-            if kind == STRUCT && self.name(word(types, at)?)? == name.as_bytes() {
+            if kind == KIND_STRUCT && self.name(read_word(types, at)?)? == name.as_bytes() {
                 let found = Structure {
                     id,
-                    size: word(types, at + 8)? as usize,
+                    size: read_word(types, at + 8)? as usize,
                     members: (0..members)
                         .map(|n| self.member(types, at + 12 + 12 * n, info >> 31 == 1))
                         .collect::<Option<_>>()?,
@@ -245,15 +249,15 @@ impl<'a> Structs<'a> {
                     return Some(found);
                 }
             }
-            at += 12 + layout(kind, members)?.0;
+            at += 12 + kind_layout(kind, members)?.0;
         }
         None
     }
 
     fn member(&self, types: &[u8], at: usize, has_bit_fields: bool) -> Option<Member> {
-        let name = String::from_utf8_lossy(self.name(word(types, at)?)?).into_owned();
+        let name = String::from_utf8_lossy(self.name(read_word(types, at)?)?).into_owned();
         // If a struct has bit fields, the upper byte is the width.
-        let bits = word(types, at + 8)? & if has_bit_fields { 0xff_ffff } else { u32::MAX };
+        let bits = read_word(types, at + 8)? & if has_bit_fields { 0xff_ffff } else { u32::MAX };
         Some(Member { name, offset: bits as usize / 8 })
     }
 
@@ -270,7 +274,7 @@ mod tests {
     use aya_obj::btf::Btf;
     use proptest::prelude::*;
 
-    fn description(types: &[u8], names: &[u8]) -> Vec<u8> {
+    fn section_of(types: &[u8], names: &[u8]) -> Vec<u8> {
         let mut out = vec![0x9f, 0xeb, 1, 0];
         // Names come first in the file, to show that offsets are followed.
         for word in [24, names.len(), types.len(), 0, names.len()] {
@@ -287,17 +291,17 @@ mod tests {
 
     /// The kernel has `int` (1); a module has a struct of that name (2) with one `int`, and a pointer to it (3).
     fn kernel_and_module(name: &str) -> (Vec<u8>, Vec<u8>) {
-        let kernel = description(&words(&[1, 1 << 24, 4, 32]), b"\0int\0");
+        let kernel = section_of(&words(&[1, 1 << 24, 4, 32]), b"\0int\0");
         let of_struct = [5, 4 << 24 | 1, 4, 5 + name.len() as u32 + 1, 1, 0, 0, 2 << 24, 2];
-        (kernel, description(&words(&of_struct), format!("{name}\0m\0").as_bytes()))
+        (kernel, section_of(&words(&of_struct), format!("{name}\0m\0").as_bytes()))
     }
 
     #[test]
     fn module_types_are_renumbered_consecutively() {
         let (kernel, one) = kernel_and_module("one");
         let (_, other) = kernel_and_module("other");
-        let joined = append(&kernel, &[one, other]).unwrap();
-        let (_, types, names) = sections(&joined).unwrap();
+        let joined = append_modules(&kernel, &[one, other]).unwrap();
+        let (_, types, names) = split_section(&joined).unwrap();
         assert_eq!(names, b"\0int\0one\0m\0other\0m\0");
         let seen: Vec<u32> = types.chunks(4).map(|w| u32::from_le_bytes(w.try_into().unwrap())).collect();
         let int = [1, 1 << 24, 4, 32];
@@ -311,15 +315,15 @@ mod tests {
     fn fields_are_found_in_kernel_and_module() {
         let (kernel, _) = kernel_and_module("one");
         // A struct with bit fields: `m`, 3 bits wide, begins at bit 64.
-        let module = description(&words(&[5, 1 << 31 | 4 << 24 | 1, 16, 9, 1, 3 << 24 | 64]), b"one\0m\0");
-        let structs = Structs::of(&kernel, Some(&module)).unwrap();
+        let module = section_of(&words(&[5, 1 << 31 | 4 << 24 | 1, 16, 9, 1, 3 << 24 | 64]), b"one\0m\0");
+        let structs = Structs::from_sections(&kernel, Some(&module)).unwrap();
         assert_eq!(structs.offset("one", "m"), Some(8));
         assert_eq!(structs.offset("one", "int"), None);
         assert_eq!(structs.offset("on", "m"), None);
-        let own = description(&words(&[1, 1 << 24, 4, 32, 5, 4 << 24 | 1, 8, 9, 1, 32]), b"\0int\0one\0m\0");
-        assert_eq!(Structs::of(&own, None).unwrap().offset("one", "m"), Some(4));
+        let own = section_of(&words(&[1, 1 << 24, 4, 32, 5, 4 << 24 | 1, 8, 9, 1, 32]), b"\0int\0one\0m\0");
+        assert_eq!(Structs::from_sections(&own, None).unwrap().offset("one", "m"), Some(4));
         for cut in 0..module.len() {
-            let _ = Structs::of(&kernel, Some(&module[..cut])).map(|s| s.offset("one", "m"));
+            let _ = Structs::from_sections(&kernel, Some(&module[..cut])).map(|s| s.offset("one", "m"));
         }
     }
 
@@ -327,21 +331,21 @@ mod tests {
     fn subset_has_wanted_types_and_their_parts() {
         let (kernel, one) = kernel_and_module("one");
         let (_, other) = kernel_and_module("other");
-        let joined = append(&kernel, &[one, other]).unwrap();
+        let joined = append_modules(&kernel, &[one, other]).unwrap();
         let few = subset(&joined, |name| name == b"other").unwrap();
-        let structs = Structs::of(&few, None).unwrap();
+        let structs = Structs::from_sections(&few, None).unwrap();
         assert_eq!(structs.get("other").map(|found| (found.id, found.size)), Some((2, 4)));
         assert_eq!((structs.offset("other", "m"), structs.get("one")), (Some(0), None));
-        let (_, types, _) = sections(&few).unwrap();
+        let (_, types, _) = split_section(&few).unwrap();
         assert_eq!(types, words(&[1, 1 << 24, 4, 32, 11, 4 << 24 | 1, 4, 17, 1, 0]), "`int`, and the struct with one");
-        let all: Vec<&[u8]> = names(&joined).unwrap().collect();
+        let all: Vec<&[u8]> = type_names(&joined).unwrap().collect();
         assert_eq!(all, [&b""[..], b"int", b"one", b"m", b"other", b"m", b""]);
         assert!(Btf::parse(&few, Default::default()).is_ok());
     }
 
     #[test]
     fn subset_of_running_kernel_has_same_offsets() {
-        let Ok(kernel) = std::fs::read(VMLINUX) else {
+        let Ok(kernel) = std::fs::read(VMLINUX_PATH) else {
             return println!("SKIP subset_of_running_kernel_has_same_offsets: the kernel has no BTF");
         };
         let wanted = ["task_struct", "bio", "request", "inode"];
@@ -357,16 +361,16 @@ mod tests {
     fn truncated_btf_is_refused() {
         let (kernel, module) = kernel_and_module("one");
         for cut in 0..module.len() {
-            assert_eq!(append(&kernel, &[module[..cut].to_vec()]), None, "cut at {cut}");
+            assert_eq!(append_modules(&kernel, &[module[..cut].to_vec()]), None, "cut at {cut}");
         }
         for cut in 0..kernel.len() {
-            assert_eq!(append(&kernel[..cut], std::slice::from_ref(&module)), None, "cut at {cut}");
+            assert_eq!(append_modules(&kernel[..cut], std::slice::from_ref(&module)), None, "cut at {cut}");
             assert_eq!(subset(&kernel[..cut], |_| true), None, "cut at {cut}");
         }
     }
 
     fn get(kernel: &[u8], name: &str) -> Option<Structure> {
-        Structs::of(kernel, None)?.get(name)
+        Structs::from_sections(kernel, None)?.get(name)
     }
 
     /// `int`, then `struct ops { int a; int (bits) b; }` with or without the flag for bit fields.
@@ -374,7 +378,7 @@ mod tests {
         let strings = b"\0int\0ops\0a\0b\0";
         let flag = u32::from(has_bitfields) << 31;
         let wide = if has_bitfields { 3 << 24 } else { 0 };
-        let types: Vec<u32> = vec![1, 1 << 24, 4, 32, 5, STRUCT << 24 | 2 | flag, 8, 9, 1, 0, 11, 1, 32 | wide];
+        let types: Vec<u32> = vec![1, 1 << 24, 4, 32, 5, KIND_STRUCT << 24 | 2 | flag, 8, 9, 1, 0, 11, 1, 32 | wide];
         let mut blob = MAGIC.to_vec();
         blob.extend([1, 0]);
         let length = 4 * types.len() as u32;
@@ -398,7 +402,7 @@ mod tests {
 
     #[test]
     fn btf_of_running_kernel_is_read() {
-        let Ok(kernel) = std::fs::read(VMLINUX) else {
+        let Ok(kernel) = std::fs::read(VMLINUX_PATH) else {
             return println!("SKIP btf_of_running_kernel_is_read: the kernel has no BTF");
         };
         let list = get(&kernel, "list_head").expect("every kernel has lists");

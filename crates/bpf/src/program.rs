@@ -1,6 +1,6 @@
 //! Loads programs and the types that describe them.
 
-use crate::call::{descriptor, empty, name16};
+use crate::call::{call_for_fd, object_name, zeroed_attr};
 use aya_obj::generated::{bpf_attach_type, bpf_cmd, bpf_insn, bpf_prog_type};
 use std::ffi::CStr;
 use std::io;
@@ -14,7 +14,7 @@ const LOG_BYTES: usize = 1 << 20;
 pub struct Program<'a> {
     /// Its name; the kernel keeps 15 bytes.
     pub name: &'a str,
-    pub kind: Kind,
+    pub kind: ProgramKind,
     pub code: &'a [bpf_insn],
     /// License, as in its object.
     pub license: &'a CStr,
@@ -23,7 +23,7 @@ pub struct Program<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProgramKind {
     /// To be attached by [`crate::uprobe::link`].
     UprobeMulti,
     /// A member of one of the kernel's structs.
@@ -47,7 +47,7 @@ pub struct Functions<'a> {
 
 /// Why the kernel rejected a program.
 #[derive(Debug)]
-pub struct Refused {
+pub struct LoadError {
     pub error: io::Error,
     /// The verifier's log; empty if the verifier did not run.
     pub log: String,
@@ -55,34 +55,34 @@ pub struct Refused {
 
 /// Loads a type section.
 pub fn load_types(blob: &[u8]) -> io::Result<OwnedFd> {
-    let mut attr = empty();
+    let mut attr = zeroed_attr();
     // SAFETY: writes to a union whose every field is plain integers.
     let types = unsafe { &mut attr.__bindgen_anon_7 };
     types.btf = blob.as_ptr() as u64;
     types.btf_size = blob.len() as u32;
-    descriptor(bpf_cmd::BPF_BTF_LOAD, &mut attr)
+    call_for_fd(bpf_cmd::BPF_BTF_LOAD, &mut attr)
 }
 
 /// Loads a program.
-pub fn load(program: &Program<'_>) -> Result<OwnedFd, Refused> {
+pub fn load(program: &Program<'_>) -> Result<OwnedFd, LoadError> {
     try_load(program, &mut []).map_err(|error| {
         let mut log = vec![0; LOG_BYTES];
         let _ = try_load(program, &mut log);
         let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
-        Refused { error, log: String::from_utf8_lossy(&log[..end]).into_owned() }
+        LoadError { error, log: String::from_utf8_lossy(&log[..end]).into_owned() }
     })
 }
 
 fn try_load(program: &Program<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
-    let mut attr = empty();
+    let mut attr = zeroed_attr();
     // SAFETY: as in `load_types`.
     let load = unsafe { &mut attr.__bindgen_anon_3 };
     match program.kind {
-        Kind::UprobeMulti => {
+        ProgramKind::UprobeMulti => {
             load.prog_type = bpf_prog_type::BPF_PROG_TYPE_KPROBE as u32;
             load.expected_attach_type = bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32;
         }
-        Kind::StructOps { ops, member } => {
+        ProgramKind::StructOps { ops, member } => {
             load.prog_type = bpf_prog_type::BPF_PROG_TYPE_STRUCT_OPS as u32;
             load.attach_btf_id = ops;
             load.expected_attach_type = member;
@@ -91,7 +91,7 @@ fn try_load(program: &Program<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
     load.insns = program.code.as_ptr() as u64;
     load.insn_cnt = program.code.len() as u32;
     load.license = program.license.as_ptr() as u64;
-    load.prog_name = name16(program.name);
+    load.prog_name = object_name(program.name);
     if let Some(functions) = program.functions {
         load.prog_btf_fd = functions.types.as_raw_fd() as u32;
         load.func_info = functions.records.as_ptr() as u64;
@@ -103,5 +103,5 @@ fn try_load(program: &Program<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
         load.log_buf = log.as_mut_ptr() as u64;
         load.log_size = log.len() as u32;
     }
-    descriptor(bpf_cmd::BPF_PROG_LOAD, &mut attr)
+    call_for_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr)
 }

@@ -1,6 +1,6 @@
 //! Links of type `BPF_TRACE_UPROBE_MULTI` (Linux 6.6): one program at many places of a file.
 
-use crate::call::{descriptor, empty};
+use crate::call::{call_for_fd, zeroed_attr};
 use aya_obj::generated::{BPF_F_UPROBE_MULTI_RETURN, bpf_attach_type, bpf_cmd};
 use std::ffi::CStr;
 use std::io;
@@ -19,7 +19,7 @@ pub struct ProbePoint {
 pub fn link(program: &OwnedFd, path: &CStr, places: &[ProbePoint], at_return: bool) -> io::Result<OwnedFd> {
     let offsets: Vec<u64> = places.iter().map(|p| p.offset).collect();
     let cookies: Vec<u64> = places.iter().map(|p| p.cookie).collect();
-    let mut attr = empty();
+    let mut attr = zeroed_attr();
     // SAFETY: writes to a union whose every field is plain integers.
     let link = unsafe { &mut attr.link_create };
     link.__bindgen_anon_1.prog_fd = program.as_raw_fd() as u32;
@@ -31,12 +31,12 @@ pub fn link(program: &OwnedFd, path: &CStr, places: &[ProbePoint], at_return: bo
     probes.cookies = cookies.as_ptr() as u64;
     probes.cnt = places.len() as u32;
     probes.flags = if at_return { BPF_F_UPROBE_MULTI_RETURN } else { 0 };
-    descriptor(bpf_cmd::BPF_LINK_CREATE, &mut attr)
+    call_for_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
 }
 
 /// Whether the kernel supports such links, and lets this process create them. Tests this with a link to a directory, for which
 /// a kernel with support returns EBADF.
-pub fn links_exist(program: &OwnedFd) -> io::Result<()> {
+pub fn check_support(program: &OwnedFd) -> io::Result<()> {
     match link(program, c"/", &[ProbePoint { offset: 0, cookie: 0 }], false) {
         Err(e) if e.raw_os_error() == Some(libc::EBADF) => Ok(()),
         Err(e) => Err(e),

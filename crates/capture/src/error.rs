@@ -70,14 +70,14 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         }
         next = e.source();
     }
-    plain(&text)
+    without_errno(&text)
 }
 
 /// Returns a system error message without its number, which `strerror` has already put into words.
-pub(crate) fn plain(text: &str) -> String {
+pub(crate) fn without_errno(text: &str) -> String {
     let Some((before, rest)) = text.split_once(" (os error ") else { return text.into() };
     match rest.split_once(')') {
-        Some((number, after)) if number.parse::<i32>().is_ok() => before.to_owned() + &plain(after),
+        Some((number, after)) if number.parse::<i32>().is_ok() => before.to_owned() + &without_errno(after),
         _ => text.into(),
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     fn error_messages_omit_errno() {
         let io = std::io::Error::from_raw_os_error(libc::EPERM);
         assert_eq!(chain(&io), "Operation not permitted");
-        assert_eq!(plain("a: No such file (os error 2): b (os error -5), c"), "a: No such file: b, c");
-        assert_eq!(plain("an (os error of another) is left"), "an (os error of another) is left");
+        assert_eq!(without_errno("a: No such file (os error 2): b (os error -5), c"), "a: No such file: b, c");
+        assert_eq!(without_errno("an (os error of another) is left"), "an (os error of another) is left");
     }
 }

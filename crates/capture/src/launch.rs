@@ -20,9 +20,9 @@
 mod follow;
 mod traced;
 
-use crate::inside::error::NotImplanted;
+use crate::inside::error::ImplantError;
 use crate::marks;
-pub use follow::{Follower, Met};
+pub use follow::{ExecStop, Follower};
 use model::text::{ShownPath as _, shown};
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString, c_char, c_int};
@@ -33,12 +33,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-pub use traced::Lingering;
+pub use traced::LingeringProcess;
 pub(crate) use traced::Request;
-use traced::{Reached, Traced};
+use traced::{ExecProgress, TracedProcess};
 
 /// The exit status of a child whose recorder had died before it could run the command.
-pub const NOT_RUN: i32 = 125;
+pub const NOT_RUN_STATUS: i32 = 125;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
@@ -62,7 +62,7 @@ impl LaunchError {
         match self {
             Self::NotFound(_) => 127,
             Self::NotExecutable { .. } => 126,
-            Self::User(_) | Self::System { .. } => NOT_RUN,
+            Self::User(_) | Self::System { .. } => NOT_RUN_STATUS,
         }
     }
 
@@ -75,7 +75,7 @@ impl LaunchError {
 ///
 /// # Errors
 /// [`LaunchError::NotFound`], or [`LaunchError::NotExecutable`] if nothing that was found can be run.
-pub fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
+pub fn resolve_program(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
     let shown = || name.to_string_lossy().into_owned();
     let refuse = |why: &str| LaunchError::NotExecutable { program: shown(), why: why.into() };
     let check = |path: &Path| match std::fs::metadata(path) {
@@ -120,7 +120,7 @@ impl User {
     ///
     /// # Errors
     /// sudo's variables are invalid.
-    pub fn caller() -> Result<Option<Self>, LaunchError> {
+    pub fn sudo_caller() -> Result<Option<Self>, LaunchError> {
         // SAFETY: takes no arguments and has no effect.
         if unsafe { libc::geteuid() } != 0 {
             return Ok(None);
@@ -176,7 +176,7 @@ impl<'a> Command<'a> {
     pub fn new(words: &[OsString]) -> Result<Self, LaunchError> {
         let name = words.first().ok_or_else(|| LaunchError::NotFound(String::new()))?;
         let environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
-        let program = resolve(name, environment.get(OsStr::new("PATH")).map(OsString::as_os_str))?;
+        let program = resolve_program(name, environment.get(OsStr::new("PATH")).map(OsString::as_os_str))?;
         Ok(Self { program, arguments: words.to_vec(), environment, user: None, marks: None })
     }
 
@@ -208,7 +208,7 @@ impl<'a> Command<'a> {
     /// Passes it the memory for its marks, named in its environment.
     pub fn marks(mut self, marks: BorrowedFd<'a>) -> Self {
         let number = marks.as_raw_fd().to_string();
-        self.environment.insert(marks::VARIABLE.into(), number.into());
+        self.environment.insert(marks::FD_VARIABLE.into(), number.into());
         self.marks = Some(marks);
         self
     }
@@ -218,9 +218,9 @@ impl<'a> Command<'a> {
     /// # Errors
     /// The system has no process or descriptor left, or a word holds a zero byte.
     pub fn spawn(self) -> Result<Child, LaunchError> {
-        let plan = Plan::new(&self)?;
+        let plan = ChildPlan::new(&self)?;
         // Concurrent launches must know each other's gates; see `close_what_exec_would_close`.
-        let one_at_a_time = FORK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let one_at_a_time = FORK_LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (gate_out, gate_in) = pipe()?;
         let (report_out, report_in) = pipe()?;
         let ours: Vec<RawFd> = [&gate_out, &report_in].map(AsRawFd::as_raw_fd).into_iter().chain(plan.marks).collect();
@@ -233,7 +233,7 @@ impl<'a> Command<'a> {
             libc::sigfillset(&raw mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         }
-        // SAFETY: the child only calls `Plan::run`, which is restricted to what is safe after a fork.
+        // SAFETY: the child only calls `ChildPlan::run`, which is restricted to what is safe after a fork.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             // SAFETY: this is the child of a fork, and all descriptors are open.
@@ -251,7 +251,7 @@ impl<'a> Command<'a> {
     }
 }
 
-static FORK: Mutex<()> = Mutex::new(());
+static FORK_LOCK: Mutex<()> = Mutex::new(());
 
 fn empty_set() -> libc::sigset_t {
     // SAFETY: a signal set is a plain array of integers, for which zeros are valid (the empty set).
@@ -276,12 +276,12 @@ fn open_descriptors() -> Vec<RawFd> {
 }
 
 /// The steps of the child that can fail, by number; the exec is the last.
-const STEPS: [&str; 3] = ["setting its groups", "setting its group", "setting its user"];
-const EXEC: u8 = STEPS.len() as u8;
-const GO: u8 = 1;
+const STEP_NAMES: [&str; 3] = ["setting its groups", "setting its group", "setting its user"];
+const EXEC_STEP: u8 = STEP_NAMES.len() as u8;
+const GATE_OPEN: u8 = 1;
 
 /// Everything that the child needs, created before the fork.
-struct Plan {
+struct ChildPlan {
     program: CString,
     _words: Vec<CString>,
     arguments: Vec<*const c_char>,
@@ -294,9 +294,9 @@ struct Plan {
     abandoned: Vec<u8>,
 }
 
-const SHELL: &std::ffi::CStr = c"/bin/sh";
+const SHELL_PATH: &std::ffi::CStr = c"/bin/sh";
 
-impl Plan {
+impl ChildPlan {
     fn new(command: &Command<'_>) -> Result<Self, LaunchError> {
         let text = |bytes: Vec<u8>| {
             CString::new(bytes).map_err(|_| LaunchError::NotExecutable {
@@ -316,7 +316,7 @@ impl Plan {
         let pointers: Vec<*const c_char> = words.iter().map(|w| w.as_ptr()).collect();
         let (arguments, environment) = pointers.split_at(command.arguments.len());
         let ended = |list: &[*const c_char]| [list, &[std::ptr::null()]].concat();
-        let by_shell = [&[SHELL.as_ptr(), program.as_ptr()], arguments.get(1..).unwrap_or_default()].concat();
+        let by_shell = [&[SHELL_PATH.as_ptr(), program.as_ptr()], arguments.get(1..).unwrap_or_default()].concat();
         let name = command.program.shown();
         Ok(Self {
             arguments: ended(arguments),
@@ -349,10 +349,10 @@ impl Plan {
             };
             if read != 1 {
                 libc::write(2, self.abandoned.as_ptr().cast(), self.abandoned.len());
-                libc::_exit(NOT_RUN);
+                libc::_exit(NOT_RUN_STATUS);
             }
-            if byte != GO {
-                libc::_exit(NOT_RUN);
+            if byte != GATE_OPEN {
+                libc::_exit(NOT_RUN_STATUS);
             }
             if let Some(fd) = self.marks {
                 libc::fcntl(fd, libc::F_SETFD, 0);
@@ -360,20 +360,20 @@ impl Plan {
             if let Some((gid, uid)) = self.identity {
                 // In this order: a process that has given up its user may no longer change its groups.
                 if libc::setgroups(self.groups.len(), self.groups.as_ptr()) < 0 {
-                    fail(report, 0);
+                    report_failure(report, 0);
                 }
                 if libc::setgid(gid) < 0 {
-                    fail(report, 1);
+                    report_failure(report, 1);
                 }
                 if libc::setuid(uid) < 0 {
-                    fail(report, 2);
+                    report_failure(report, 2);
                 }
             }
             libc::execve(self.program.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr());
             if io::Error::last_os_error().raw_os_error() == Some(libc::ENOEXEC) {
-                libc::execve(SHELL.as_ptr(), self.by_shell.as_ptr(), self.environment.as_ptr());
+                libc::execve(SHELL_PATH.as_ptr(), self.by_shell.as_ptr(), self.environment.as_ptr());
             }
-            fail(report, EXEC)
+            report_failure(report, EXEC_STEP)
         }
     }
 }
@@ -413,28 +413,28 @@ unsafe fn default_signals() {
                 libc::sigaction(signal, &raw const default, std::ptr::null_mut());
             }
         }
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const EMPTY, std::ptr::null_mut());
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const EMPTY_SIGNAL_SET, std::ptr::null_mut());
     }
 }
 
 // SAFETY: a signal set is a plain array of integers, for which zeros are valid (the empty set).
-static EMPTY: libc::sigset_t = unsafe { std::mem::zeroed() };
+static EMPTY_SIGNAL_SET: libc::sigset_t = unsafe { std::mem::zeroed() };
 
 /// Reports which step failed and why, and exits.
 ///
 /// # Safety
 /// Only in a child of fork.
-unsafe fn fail(report: RawFd, step: u8) -> ! {
+unsafe fn report_failure(report: RawFd, step: u8) -> ! {
     let number = io::Error::last_os_error().raw_os_error().unwrap_or(0).to_le_bytes();
     let message = [step, number[0], number[1], number[2], number[3]];
     // SAFETY: system calls on an open descriptor and on memory of this frame.
     unsafe {
         libc::write(report, message.as_ptr().cast(), message.len());
-        libc::_exit(NOT_RUN)
+        libc::_exit(NOT_RUN_STATUS)
     }
 }
 
-fn gone(source: io::Error) -> LaunchError {
+fn died_at_gate(source: io::Error) -> LaunchError {
     LaunchError::System { what: "it exited while waiting for the probes", source }
 }
 
@@ -482,7 +482,7 @@ impl Child {
     /// its user or was killed while it waited. The child has then ended.
     pub fn release(&mut self) -> Result<(), LaunchError> {
         let Some(mut gate) = self.gate.take() else { return Ok(()) };
-        let opened = gate.write_all(&[GO]);
+        let opened = gate.write_all(&[GATE_OPEN]);
         drop(gate);
         self.exec_result(opened)
     }
@@ -491,28 +491,28 @@ impl Child {
     /// number and may trace it. Returns its result, or why the program could not be stopped; it runs either way.
     pub fn release_stopped(
         &mut self,
-        then: impl FnOnce(u32) -> Result<(), NotImplanted>,
-    ) -> Result<Result<(), NotImplanted>, LaunchError> {
+        then: impl FnOnce(u32) -> Result<(), ImplantError>,
+    ) -> Result<Result<(), ImplantError>, LaunchError> {
         let Some(mut gate) = self.gate.take() else {
-            return Ok(Err(NotImplanted::NotStopped("it was released before")));
+            return Ok(Err(ImplantError::NotStopped("it was released before")));
         };
-        let traced = Traced::begin(self.pid);
-        let opened = gate.write_all(&[GO]);
+        let traced = TracedProcess::seize(self.pid);
+        let opened = gate.write_all(&[GATE_OPEN]);
         drop(gate);
         let done = match traced {
             Ok(traced) => match traced.reach_exec() {
-                Reached::Exec(traced) => {
+                ExecProgress::Exec(traced) => {
                     let done = then(self.pid());
                     drop(traced);
                     done
                 }
-                Reached::Ended(status) => {
-                    self.exit = Some(exit_of(status));
-                    Err(NotImplanted::NotStopped("it ended before its first instruction"))
+                ExecProgress::Ended(status) => {
+                    self.exit = Some(exit_from_status(status));
+                    Err(ImplantError::NotStopped("it ended before its first instruction"))
                 }
-                Reached::Lost(e) => Err(NotImplanted::NotTraced(e)),
+                ExecProgress::Lost(e) => Err(ImplantError::NotTraced(e)),
             },
-            Err(e) => Err(NotImplanted::NotTraced(e)),
+            Err(e) => Err(ImplantError::NotTraced(e)),
         };
         self.exec_result(opened).map(|()| done)
     }
@@ -521,9 +521,9 @@ impl Child {
     /// (`follow.rs`); or returns why that is not possible. `implant` loads the object into a process that its caller traces.
     pub fn release_followed(
         &mut self,
-        implant: impl Fn(u32) -> Result<(), NotImplanted> + Send + 'static,
-    ) -> Result<Result<Follower, NotImplanted>, LaunchError> {
-        let follower = Follower::begin(self.pid, Box::new(implant)).map_err(NotImplanted::NotTraced);
+        implant: impl Fn(u32) -> Result<(), ImplantError> + Send + 'static,
+    ) -> Result<Result<Follower, ImplantError>, LaunchError> {
+        let follower = Follower::begin(self.pid, Box::new(implant)).map_err(ImplantError::NotTraced);
         self.release().map(|()| follower)
     }
 
@@ -533,18 +533,18 @@ impl Child {
         let read = opened.and_then(|()| self.report.read_to_end(&mut message));
         let error = match (read, message.as_slice()) {
             (Ok(0), _) => return Ok(()),
-            (Ok(_), &[step, a, b, c, d]) => self.explain(step, i32::from_le_bytes([a, b, c, d])),
-            (Ok(_), _) => gone(io::Error::from(io::ErrorKind::UnexpectedEof)),
-            (Err(source), _) => gone(source),
+            (Ok(_), &[step, a, b, c, d]) => self.failure_of_step(step, i32::from_le_bytes([a, b, c, d])),
+            (Ok(_), _) => died_at_gate(io::Error::from(io::ErrorKind::UnexpectedEof)),
+            (Err(source), _) => died_at_gate(source),
         };
         let _ = self.wait();
         Err(error)
     }
 
-    fn explain(&self, step: u8, number: i32) -> LaunchError {
+    fn failure_of_step(&self, step: u8, number: i32) -> LaunchError {
         let source = io::Error::from_raw_os_error(number);
-        if step != EXEC {
-            let what = STEPS.get(usize::from(step)).unwrap_or(&"an unknown step");
+        if step != EXEC_STEP {
+            let what = STEP_NAMES.get(usize::from(step)).unwrap_or(&"an unknown step");
             return LaunchError::System { what, source };
         }
         let why = match number {
@@ -594,7 +594,7 @@ impl Child {
             n if n < 0 => return Err(io::Error::last_os_error()),
             _ => {}
         }
-        self.exit = Some(exit_of(status));
+        self.exit = Some(exit_from_status(status));
         Ok(self.exit)
     }
 
@@ -628,24 +628,24 @@ impl Drop for Child {
 ///
 /// # Errors
 /// The result of `then`, or why it was not stopped; it runs either way.
-pub fn meet_at_exec(
+pub fn stop_at_exec(
     pid: u32,
     go: impl FnOnce(),
     went_on: impl FnMut() -> bool,
-    then: impl FnOnce(u32) -> Result<(), NotImplanted>,
-    linger: &mut Vec<Lingering>,
-) -> Result<(), NotImplanted> {
-    let traced = Traced::accompany(pid.cast_signed());
+    then: impl FnOnce(u32) -> Result<(), ImplantError>,
+    linger: &mut Vec<LingeringProcess>,
+) -> Result<(), ImplantError> {
+    let traced = TracedProcess::seize_unrelated(pid.cast_signed());
     go();
-    match traced.map_err(NotImplanted::NotTraced)?.exec_of_accompanied(went_on) {
-        traced::Met::Exec(_traced) => return then(pid),
-        traced::Met::Lingers(lingering) => linger.push(lingering),
-        traced::Met::Ended => {}
+    match traced.map_err(ImplantError::NotTraced)?.wait_for_exec(went_on) {
+        traced::ExecOutcome::Exec(_traced) => return then(pid),
+        traced::ExecOutcome::Lingers(lingering) => linger.push(lingering),
+        traced::ExecOutcome::Ended => {}
     }
-    Err(NotImplanted::NotStopped("it did not stop at its first instruction"))
+    Err(ImplantError::NotStopped("it did not stop at its first instruction"))
 }
 
-fn exit_of(status: c_int) -> Exit {
+fn exit_from_status(status: c_int) -> Exit {
     if libc::WIFSIGNALED(status) { Exit::Signal(libc::WTERMSIG(status)) } else { Exit::Code(libc::WEXITSTATUS(status)) }
 }
 

@@ -43,7 +43,7 @@ impl LossWatch {
     }
 
     /// Returns the losses since the last call, from the counters of every CPU.
-    pub fn look(&mut self, values: &[CpuState]) -> Vec<Event> {
+    pub fn losses_since_last(&mut self, values: &[CpuState]) -> Vec<Event> {
         let start = self.last_ns;
         let now = boot_ns();
         self.last.resize(values.len(), CpuState::default());
@@ -62,7 +62,7 @@ impl LossWatch {
                 if source != LossSource::NotRun {
                     self.lost += count;
                 }
-                all.push(loss(start, now, cpu, count, source, program));
+                all.push(loss_event(start, now, cpu, count, source, program));
             }
             *old = *new;
         }
@@ -72,11 +72,11 @@ impl LossWatch {
 
     /// Returns the losses of rings with records that stayed unavailable until the end, from the bytes left in each ring. How many
     /// they were is unknown, as is since when within the recording.
-    pub fn left(&mut self, bytes: &[u64], (start_ns, end_ns): (u64, u64)) -> Vec<Event> {
+    pub fn unread_losses(&mut self, bytes: &[u64], (start_ns, end_ns): (u64, u64)) -> Vec<Event> {
         let mut all = Vec::new();
         for (cpu, _) in bytes.iter().enumerate().filter(|(_, left)| **left > 0) {
             self.lost += 1;
-            let mut event = loss(start_ns, end_ns, cpu as u16, 1, LossSource::Unread, "");
+            let mut event = loss_event(start_ns, end_ns, cpu as u16, 1, LossSource::Unread, "");
             if let Record::Loss(loss) = &mut event.record {
                 loss.bound = 1;
             }
@@ -87,7 +87,7 @@ impl LossWatch {
 
     /// Returns the runs that programs missed since the last call because they were already running on that CPU. The kernel
     /// does not report which CPU.
-    pub fn look_at_programs(&mut self, programs: &[(String, RawFd)]) -> Vec<Event> {
+    pub fn missed_runs(&mut self, programs: &[(String, RawFd)]) -> Vec<Event> {
         let start = self.recursion_ns;
         let now = boot_ns();
         let mut all = Vec::new();
@@ -98,7 +98,7 @@ impl LossWatch {
             *seen = info.recursion_misses;
             if count > 0 {
                 self.lost += count;
-                all.push(loss(start, now, NO_CPU, count, LossSource::Recursion, name));
+                all.push(loss_event(start, now, NO_CPU, count, LossSource::Recursion, name));
             }
         }
         self.recursion_ns = now;
@@ -106,7 +106,7 @@ impl LossWatch {
     }
 }
 
-fn loss(start_ns: u64, now: u64, cpu: u16, events: u64, source: LossSource, program: &str) -> Event {
+fn loss_event(start_ns: u64, now: u64, cpu: u16, events: u64, source: LossSource, program: &str) -> Event {
     let record = Loss { start_ns, events, source: source.number(), text: program.into(), ..Loss::default() }.into();
     Event { header: Header { time_ns: now, cpu, ..Header::default() }, record }
 }
@@ -119,7 +119,7 @@ mod tests {
     fn growing_counters_are_losses_of_their_source() {
         let mut watch = LossWatch::new();
         let state = CpuState { lost: 2, table_full: 1, switches_unseen: 4, wakings_unseen: 3 };
-        let told = watch.look(&[CpuState::default(), state]);
+        let told = watch.losses_since_last(&[CpuState::default(), state]);
         let rows = |told: &[Event]| -> Vec<(u16, u64, u16, String)> {
             let row = |event: &Event| match &event.record {
                 Record::Loss(loss) => (event.header.cpu, loss.events, loss.source, loss.text.clone()),
@@ -135,14 +135,14 @@ mod tests {
             (NO_CPU, 3, not_run, "sched_waking".into()),
         ];
         assert_eq!((rows(&told), watch.lost()), (expected.to_vec(), 3));
-        assert!(watch.look(&[CpuState::default(), state]).is_empty());
+        assert!(watch.losses_since_last(&[CpuState::default(), state]).is_empty());
     }
 
     #[test]
     fn rings_that_could_not_be_read_are_losses_of_unknown_number() {
         let mut watch = LossWatch::new();
-        assert!(watch.left(&[0, 0, 0], (5, 9)).is_empty() && watch.lost() == 0);
-        let told = watch.left(&[0, 4096, 0], (5, 9));
+        assert!(watch.unread_losses(&[0, 0, 0], (5, 9)).is_empty() && watch.lost() == 0);
+        let told = watch.unread_losses(&[0, 4096, 0], (5, 9));
         let [Event { header, record: Record::Loss(loss), .. }] = &told[..] else { panic!("{told:?}") };
         assert_eq!((header.cpu, loss.start_ns, header.time_ns), (1, 5, 9));
         assert_eq!((loss.events, loss.bound, LossSource::from_number(loss.source)), (1, 1, LossSource::Unread));

@@ -9,8 +9,8 @@
 use crate::kernel::clock::{boot_ns, to_kernel_ns};
 use model::Dev;
 use model::event::Event;
-pub use model::marks::VARIABLE;
-use model::marks::{COUNT_AT, MOST, RECORD, Slot, header, offset};
+pub use model::marks::FD_VARIABLE;
+use model::marks::{CAPACITY_MAX, COUNT_AT, RECORD_BYTES, Slot, header, offset};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
@@ -25,7 +25,7 @@ pub struct Marks {
 
 /// The marks of a program.
 #[derive(Debug, Default)]
-pub struct Read {
+pub struct ProgramMarks {
     /// One `mark` event per finished span, in the order of their records.
     pub events: Vec<Event>,
     /// Marks that did not fit.
@@ -41,7 +41,7 @@ impl Marks {
     /// # Errors
     /// The kernel has no memfd, or no memory.
     pub fn create(capacity: u64) -> io::Result<Self> {
-        let mut capacity = capacity.min(MOST);
+        let mut capacity = capacity.min(CAPACITY_MAX);
         // SAFETY: a zero-terminated name and plain flags; the result is checked.
         let fd = unsafe { libc::memfd_create(c"fathom-marks".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if fd < 0 {
@@ -83,13 +83,13 @@ impl Marks {
     ///
     /// # Errors
     /// The memory could not be read, which no program can cause.
-    pub fn read(&self) -> io::Result<Read> {
+    pub fn read(&self) -> io::Result<ProgramMarks> {
         let mut count = [0; 8];
         self.memory.read_exact_at(&mut count, COUNT_AT as u64)?;
         let count = u64::from_le_bytes(count);
-        let mut all = Read { lost: count.saturating_sub(self.capacity), ..Read::default() };
+        let mut all = ProgramMarks { lost: count.saturating_sub(self.capacity), ..ProgramMarks::default() };
         let now_ns = boot_ns();
-        let mut record = [0; RECORD];
+        let mut record = [0; RECORD_BYTES];
         for i in 0..count.min(self.capacity) {
             self.memory.read_exact_at(&mut record, offset(i))?;
             let slot = Slot::decode(&record);
@@ -116,7 +116,7 @@ mod tests {
         bytes.extend(8u32.to_le_bytes());
         bytes.extend(9u64.to_le_bytes());
         bytes.extend(name);
-        bytes.resize(RECORD, 0);
+        bytes.resize(RECORD_BYTES, 0);
         bytes
     }
 

@@ -9,13 +9,13 @@
 //! for one function, perf's way remains.
 
 use crate::error::chain;
-use crate::probes::not_loaded;
-use crate::refusal::NotAttached;
+use crate::probes::load_error;
+use crate::refusal::AttachError;
 use aya::maps::{Map, MapData};
 use aya::{Btf, Ebpf};
 use aya_obj::generated::bpf_insn;
 use aya_obj::{Function, Object, ProgramSection};
-use bpf::program::{self, Functions, Kind, Program, Refused};
+use bpf::program::{self, Functions, LoadError, Program, ProgramKind};
 use bpf::uprobe;
 pub use bpf::uprobe::ProbePoint;
 use std::collections::BTreeMap;
@@ -32,8 +32,8 @@ pub struct UprobeLinks {
 
 /// The programs for uprobes, relocated for this kernel and for the maps of the other programs.
 #[derive(Debug)]
-pub struct Multi {
-    programs: BTreeMap<String, Source>,
+pub struct MultiUprobes {
+    programs: BTreeMap<String, ProgramSource>,
     loaded: BTreeMap<String, OwnedFd>,
     /// The object's own types.
     types: OwnedFd,
@@ -43,7 +43,7 @@ pub struct Multi {
 
 /// A program that can be loaded.
 #[derive(Debug)]
-struct Source {
+struct ProgramSource {
     code: Vec<bpf_insn>,
     license: CString,
     /// The start and type of its functions within the code: records of `function_size` bytes.
@@ -54,17 +54,17 @@ struct Source {
 }
 
 /// The program that is loaded to test whether the kernel accepts such programs.
-const TRIAL: &str = "sqlite_step";
+const TRIAL_PROGRAM: &str = "sqlite_step";
 
-impl Multi {
+impl MultiUprobes {
     /// Prepares the uprobes of an object whose maps `ebpf` has created, for a kernel with these types.
-    pub fn open(object: &[u8], ebpf: &Ebpf, kernel: &Btf) -> Result<Self, NotAttached> {
+    pub fn open(object: &[u8], ebpf: &Ebpf, kernel: &Btf) -> Result<Self, AttachError> {
         let mut object = Object::parse(object).map_err(|e| chain(&e))?;
         let features = aya::features().btf().ok_or("the kernel has no BTF")?;
         let types = object.fixup_and_sanitize_btf(features).map_err(|e| chain(&e))?;
         let types = program::load_types(&types.ok_or("the object has no BTF")?.to_bytes()).map_err(|e| chain(&e))?;
         object.relocate_btf(kernel).map_err(|e| chain(&e))?;
-        let maps = relocate(&mut object, ebpf)?;
+        let maps = relocate_maps_and_calls(&mut object, ebpf)?;
         let programs = object.programs.iter().filter_map(|(name, program)| {
             let at_return = match program.section {
                 ProgramSection::UProbe { .. } => false,
@@ -72,17 +72,17 @@ impl Multi {
                 _ => return None,
             };
             let function = object.functions.get(&program.function_key())?;
-            Some((name.clone(), Source::new(function, &program.license, at_return)))
+            Some((name.clone(), ProgramSource::new(function, &program.license, at_return)))
         });
         let mut multi = Self { programs: programs.collect(), loaded: BTreeMap::new(), types, _maps: maps };
-        multi.load(TRIAL)?;
-        let program = multi.loaded.get(TRIAL).ok_or("not in this build")?;
-        uprobe::links_exist(program).map_err(|e| NotAttached::because(&e))?;
+        multi.load(TRIAL_PROGRAM)?;
+        let program = multi.loaded.get(TRIAL_PROGRAM).ok_or("not in this build")?;
+        uprobe::check_support(program).map_err(|e| AttachError::from_error(&e))?;
         Ok(multi)
     }
 
     /// Attaches a program to places of a file, all or none.
-    pub fn attach(&mut self, name: &str, path: &Path, places: &[ProbePoint]) -> Result<UprobeLinks, NotAttached> {
+    pub fn attach(&mut self, name: &str, path: &Path, places: &[ProbePoint]) -> Result<UprobeLinks, AttachError> {
         self.load(name)?;
         let (Some(source), Some(program)) = (self.programs.get(name), self.loaded.get(name)) else {
             return Err("not in this build".into());
@@ -90,14 +90,14 @@ impl Multi {
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| chain(&e))?;
         let link = uprobe::link(program, &path, places, source.at_return);
         link.map(|descriptor| UprobeLinks { _descriptor: descriptor })
-            .map_err(|e| NotAttached::of(format!("the kernel refused the link: {}", chain(&e)), &e))
+            .map_err(|e| AttachError::with_reason(format!("the kernel refused the link: {}", chain(&e)), &e))
     }
 
-    fn load(&mut self, name: &str) -> Result<(), NotAttached> {
+    fn load(&mut self, name: &str) -> Result<(), AttachError> {
         if !self.loaded.contains_key(name) {
             let source = self.programs.get(name).ok_or("not in this build")?;
             let program = program::load(&source.program(name, &self.types))
-                .map_err(|Refused { error, log }| not_loaded(&error, &log))?;
+                .map_err(|LoadError { error, log }| load_error(&error, &log))?;
             self.loaded.insert(name.into(), program);
         }
         Ok(())
@@ -115,7 +115,7 @@ impl Multi {
     }
 }
 
-impl Source {
+impl ProgramSource {
     fn new(function: &Function, license: &CStr, at_return: bool) -> Self {
         Self {
             code: function.instructions.clone(),
@@ -129,16 +129,16 @@ impl Source {
     fn program<'a>(&'a self, name: &'a str, types: &'a OwnedFd) -> Program<'a> {
         let functions = Functions { types, records: &self.functions, record_size: self.function_size };
         let (code, license) = (&self.code[..], &*self.license);
-        Program { name, kind: Kind::UprobeMulti, code, license, functions: Some(functions) }
+        Program { name, kind: ProgramKind::UprobeMulti, code, license, functions: Some(functions) }
     }
 }
 
 /// Relocates the maps' descriptors and the called functions in the programs. Returns the maps.
-fn relocate(object: &mut Object, ebpf: &Ebpf) -> Result<Vec<OwnedFd>, String> {
+fn relocate_maps_and_calls(object: &mut Object, ebpf: &Ebpf) -> Result<Vec<OwnedFd>, String> {
     let described = std::mem::take(&mut object.maps);
     let mut maps = Vec::new();
     for name in described.keys() {
-        let map = ebpf.map(name).and_then(data).ok_or_else(|| format!("the table {name} is missing"))?;
+        let map = ebpf.map(name).and_then(map_data).ok_or_else(|| format!("the table {name} is missing"))?;
         maps.push(map.fd().as_fd().try_clone_to_owned().map_err(|e| chain(&e))?);
     }
     let numbered = described.iter().zip(&maps).map(|((name, map), fd)| (name.as_str(), fd.as_raw_fd(), map));
@@ -149,7 +149,7 @@ fn relocate(object: &mut Object, ebpf: &Ebpf) -> Result<Vec<OwnedFd>, String> {
 }
 
 /// Returns the map itself, for any of the kinds in the object.
-fn data(map: &Map) -> Option<&MapData> {
+fn map_data(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data)
         | Map::HashMap(data)

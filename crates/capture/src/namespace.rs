@@ -19,14 +19,14 @@ use std::fs;
 use std::io::Read;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/namespace.bpf.o"));
+static NAMESPACE_OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/namespace.bpf.o"));
 
 /// The name of the machine's initial PID namespace in `/proc/self/ns` (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
-const MACHINE: &str = "pid:[4026531836]";
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// The numbers of a task. As in `bpf/namespace.bpf.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Numbers {
+pub struct TaskNumbers {
     /// Process and thread in the machine's initial namespace: those in records.
     pub outside: (u32, u32),
     /// In this process's own namespace.
@@ -50,39 +50,39 @@ static NAMESPACE: OnceLock<Namespace> = OnceLock::new();
 
 /// Whether this process is in another PID namespace than the machine's initial one, as far as `/proc` shows.
 pub fn is_within() -> bool {
-    fs::read_link("/proc/self/ns/pid").is_ok_and(|own| own.as_os_str() != MACHINE)
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|own| own.as_os_str() != INITIAL_PID_NAMESPACE)
 }
 
 /// Determines this process's namespace. Must be called before the others, which assume the machine's namespace until then.
 ///
 /// # Errors
 /// It is in a PID namespace, and the numbers outside cannot be determined.
-pub fn find_out() -> Result<(), Error> {
+pub fn determine_namespace() -> Result<(), Error> {
     if NAMESPACE.get().is_some() {
         return Ok(());
     }
-    let place = place()?;
+    let place = read_namespace()?;
     let _ = NAMESPACE.set(place);
     Ok(())
 }
 
-fn place() -> Result<Namespace, Error> {
+fn read_namespace() -> Result<Namespace, Error> {
     let unknown = |why: String| Error::Namespace { why };
     let status = fs::read_to_string("/proc/self/status");
     let here = fs::read_link("/proc/self/ns/pid");
     let (Ok(status), Ok(here)) = (status, here) else {
         return Err(unknown("/proc/self is missing: /proc is not mounted, or belongs to another namespace".into()));
     };
-    if here.as_os_str() == MACHINE {
+    if here.as_os_str() == INITIAL_PID_NAMESPACE {
         return Ok(Namespace::Machine);
     }
     let outwards = proc_outwards(&status).ok_or_else(|| unknown("/proc/self/status has no NSpid line".into()))?;
-    let types = KernelTypes::read(OBJECT)?;
+    let types = KernelTypes::read(NAMESPACE_OBJECT)?;
     let mut walk = EbpfLoader::new()
         .btf(Some(&types.for_fields))
         .override_global("proc_outwards", &outwards, true)
-        .load(OBJECT)
-        .map_err(|e| refusal::not_loaded(&e))?;
+        .load(NAMESPACE_OBJECT)
+        .map_err(|e| refusal::load_error(&e))?;
     let program: &mut Iter = walk
         .program_mut("list_numbers")
         .ok_or_else(|| unknown("this build lacks the BPF program for it".into()))?
@@ -90,8 +90,8 @@ fn place() -> Result<Namespace, Error> {
         .map_err(|e| unknown(error::chain(&e)))?;
     program
         .load("task", &types.vmlinux)
-        .map_err(|e| refusal::refused(&e).unwrap_or_else(|| unknown(error::chain(&e))))?;
-    let all = read(&mut walk).map_err(unknown)?;
+        .map_err(|e| refusal::as_refusal(&e).unwrap_or_else(|| unknown(error::chain(&e))))?;
+    let all = read_numbers(&mut walk).map_err(unknown)?;
     let own = all.iter().find(|n| n.own.0 == std::process::id());
     let own = own.ok_or_else(|| unknown("this process is not in the kernel's task list".into()))?;
     // In the machine's own /proc, every task's number is the one outside.
@@ -107,20 +107,20 @@ fn proc_outwards(status: &str) -> Option<u32> {
 }
 
 /// Reads the numbers of every task in this namespace.
-fn read(walk: &mut Ebpf) -> Result<Vec<Numbers>, String> {
+fn read_numbers(walk: &mut Ebpf) -> Result<Vec<TaskNumbers>, String> {
     let program: &mut Iter =
         walk.program_mut("list_numbers").ok_or("not in this build")?.try_into().map_err(|e| error::chain(&e))?;
     let link = program.attach().and_then(|id| program.take_link(id)).map_err(|e| error::chain(&e))?;
     let mut file = link.into_file().map_err(|e| error::chain(&e))?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(|e| e.to_string())?;
-    Ok(parse(&bytes))
+    Ok(parse_numbers(&bytes))
 }
 
-fn parse(bytes: &[u8]) -> Vec<Numbers> {
+fn parse_numbers(bytes: &[u8]) -> Vec<TaskNumbers> {
     let number = |b: &[u8]| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
     let pair = |b: &[u8]| (number(&b[..4]), number(&b[4..]));
-    let numbers = |b: &[u8]| Numbers {
+    let numbers = |b: &[u8]| TaskNumbers {
         outside: pair(&b[..8]),
         own: pair(&b[8..16]),
         proc: pair(&b[16..24]),
@@ -130,12 +130,12 @@ fn parse(bytes: &[u8]) -> Vec<Numbers> {
 }
 
 /// Returns all tasks that the kernel lists now; `None` if numbers are the same everywhere.
-fn all() -> Option<Vec<Numbers>> {
+fn all_tasks() -> Option<Vec<TaskNumbers>> {
     match NAMESPACE.get()? {
         Namespace::Machine => None,
         // A failing walk, though one worked before, returns no tasks.
         Namespace::Within { walk, .. } => {
-            Some(read(&mut walk.lock().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default())
+            Some(read_numbers(&mut walk.lock().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default())
         }
     }
 }
@@ -146,27 +146,27 @@ fn same_proc() -> bool {
 }
 
 /// Whether this process is in a PID namespace other than the machine's.
-pub fn within() -> bool {
+pub fn in_pid_namespace() -> bool {
     matches!(NAMESPACE.get(), Some(Namespace::Within { .. }))
 }
 
 /// Returns this process's number in records.
 pub fn tracer() -> u32 {
     let own = std::process::id();
-    all().and_then(|all| all.iter().find(|n| n.own.0 == own).map(|n| n.outside.0)).unwrap_or(own)
+    all_tasks().and_then(|all| all.iter().find(|n| n.own.0 == own).map(|n| n.outside.0)).unwrap_or(own)
 }
 
 /// Returns the number in `/proc` of a child of this process.
-pub fn of_child(pid: u32) -> u32 {
-    all().and_then(|all| all.iter().find(|n| n.own.0 == pid).map(|n| n.proc.0)).unwrap_or(pid)
+pub fn proc_pid_of_child(pid: u32) -> u32 {
+    all_tasks().and_then(|all| all.iter().find(|n| n.own.0 == pid).map(|n| n.proc.0)).unwrap_or(pid)
 }
 
 /// Returns the number in records of a process in `/proc`.
-pub fn outside(proc: u32) -> Option<u32> {
+pub fn outside_pid(proc: u32) -> Option<u32> {
     if same_proc() {
         return Some(proc);
     }
-    all()?.iter().find(|n| n.proc.0 == proc).map(|n| n.outside.0)
+    all_tasks()?.iter().find(|n| n.proc.0 == proc).map(|n| n.outside.0)
 }
 
 /// Returns the number in `/proc` of a process in records; `None` if it is outside this namespace.
@@ -174,19 +174,19 @@ pub fn in_proc(tgid: u32) -> Option<u32> {
     if same_proc() {
         return Some(tgid);
     }
-    all()?.iter().find(|n| n.outside.0 == tgid).map(|n| n.proc.0)
+    all_tasks()?.iter().find(|n| n.outside.0 == tgid).map(|n| n.proc.0)
 }
 
 /// Returns the numbers of these threads of a process in `/proc`, for those that still exist.
-pub fn threads(proc: u32, tids: &[u32]) -> Vec<Numbers> {
-    match all() {
+pub fn threads(proc: u32, tids: &[u32]) -> Vec<TaskNumbers> {
+    match all_tasks() {
         Some(all) if !same_proc() => all.into_iter().filter(|n| n.proc.0 == proc && tids.contains(&n.proc.1)).collect(),
         known => {
             let here = known.unwrap_or_default();
             let numbers = |tid: &u32| {
                 let pair = (proc, *tid);
                 let inner = here.iter().find(|n| n.outside == pair).map_or(pair, |n| n.inner);
-                Numbers { outside: pair, own: pair, proc: pair, inner }
+                TaskNumbers { outside: pair, own: pair, proc: pair, inner }
             };
             tids.iter().map(numbers).collect()
         }
@@ -200,10 +200,10 @@ mod tests {
     #[test]
     fn namespace_and_global_task_ids_are_distinguished() {
         let words: Vec<u8> = (1..=16_u32).flat_map(u32::to_ne_bytes).collect();
-        let all = parse(&words);
-        assert_eq!(all[0], Numbers { outside: (1, 2), own: (3, 4), proc: (5, 6), inner: (7, 8) });
+        let all = parse_numbers(&words);
+        assert_eq!(all[0], TaskNumbers { outside: (1, 2), own: (3, 4), proc: (5, 6), inner: (7, 8) });
         assert_eq!((all.len(), all[1].inner), (2, (15, 16)));
-        assert_eq!(parse(&words[..63]).len(), 1);
+        assert_eq!(parse_numbers(&words[..63]).len(), 1);
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn unknown_namespaces_keep_task_ids() {
         let me = std::process::id();
-        assert_eq!((tracer(), outside(7), in_proc(7), of_child(7)), (me, Some(7), Some(7), 7));
+        assert_eq!((tracer(), outside_pid(7), in_proc(7), proc_pid_of_child(7)), (me, Some(7), Some(7), 7));
         assert_eq!(threads(7, &[8])[0].inner, (7, 8));
     }
 }

@@ -1,7 +1,7 @@
 //! The cost of each probe. The kernel can time every run of a program, at about 50 ns per run, which is as much as the run
 //! itself; so this is enabled only for short windows, one fiftieth of the time, and the mean over the windows is reported.
 
-use crate::trap::{Begin, Price, Probed};
+use crate::trap::{FirstInstruction, Price, ProbedFunction};
 use aya::sys::{Stats, enable_stats};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::size_of_val;
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 /// Time without a window: between two, and before the first. A short trace has one too, but not while its program is still
 /// starting.
-const PERIOD: Duration = Duration::from_millis(245);
-const BEFORE: Duration = Duration::from_millis(25);
-const WINDOW: Duration = Duration::from_millis(5);
+const WINDOW_INTERVAL: Duration = Duration::from_millis(245);
+const FIRST_WINDOW_DELAY: Duration = Duration::from_millis(25);
+const WINDOW_DURATION: Duration = Duration::from_millis(5);
 
 /// Approximate time that timing a run takes, in ns, which is included in the measured time.
-const COUNTING_NS: f64 = 45.0;
+const TIMING_NS: f64 = 45.0;
 
 /// Returns what being recorded costs a program, by activity: the traps, if any, and the programs at its begin and its end. How much of
 /// the programs' time is the timing itself is known only approximately: the minimum excludes it, the maximum includes all of it.
@@ -26,16 +26,16 @@ const COUNTING_NS: f64 = 45.0;
 /// The clock is read in the middle of the trap at the entry and of the one at the return. Stepping over an instruction happens
 /// after the entry's trap, and so lies entirely inside the function.
 pub fn costs(
-    traps: &BTreeMap<Begin, Price>,
-    begins: &BTreeSet<(Probed, Begin)>,
+    traps: &BTreeMap<FirstInstruction, Price>,
+    begins: &BTreeSet<(ProbedFunction, FirstInstruction)>,
     programs: &BTreeMap<&str, ProgramInfo>,
 ) -> Vec<(&'static str, Price)> {
-    let emulated_ns = traps.get(&Begin::Emulated).map(|price| price.ns);
-    let inside = |begin: Begin, price: Price| match (begin, emulated_ns) {
-        (Begin::Stepped, Some(emulated_ns)) if price.ns > emulated_ns => price.ns - emulated_ns / 2.0,
+    let emulated_ns = traps.get(&FirstInstruction::Emulated).map(|price| price.ns);
+    let inside = |begin: FirstInstruction, price: Price| match (begin, emulated_ns) {
+        (FirstInstruction::Stepped, Some(emulated_ns)) if price.ns > emulated_ns => price.ns - emulated_ns / 2.0,
         _ => price.ns / 2.0,
     };
-    let traps = |probed: Probed| {
+    let traps = |probed: ProbedFunction| {
         let own = traps.iter().filter(|(begin, _)| begins.contains(&(probed, **begin)));
         own.map(|(begin, price)| Price { inside_ns: inside(*begin, *price), ..*price }).reduce(|a, b| Price {
             ns: (a.ns + b.ns) / 2.0,
@@ -50,7 +50,7 @@ pub fn costs(
     };
     let pair = |first: &str, second: &str| {
         let means = [mean(first)?, mean(second)?];
-        let own: f64 = means.iter().map(|ns| (ns - COUNTING_NS).max(0.0)).sum();
+        let own: f64 = means.iter().map(|ns| (ns - TIMING_NS).max(0.0)).sum();
         Some(Price { ns: own, low_ns: own, high_ns: means.iter().sum(), inside_ns: own / 2.0 })
     };
     let with = |traps: Price, programs: Option<Price>| {
@@ -62,9 +62,10 @@ pub fn costs(
             inside_ns: traps.inside_ns + p.inside_ns,
         }
     };
-    let step = traps(Probed::Step).map(|traps| with(traps, pair("sqlite_step", "sqlite_step_return")));
-    let prepare = traps(Probed::Prepare).map(|traps| with(traps, pair("sqlite_prepare", "sqlite_prepare_return")));
-    let function = traps(Probed::Function).map(|traps| with(traps, pair("function_enter", "function_return")));
+    let step = traps(ProbedFunction::Step).map(|traps| with(traps, pair("sqlite_step", "sqlite_step_return")));
+    let prepare =
+        traps(ProbedFunction::Prepare).map(|traps| with(traps, pair("sqlite_prepare", "sqlite_prepare_return")));
+    let function = traps(ProbedFunction::Function).map(|traps| with(traps, pair("function_enter", "function_return")));
     let call = pair("sys_enter", "sys_exit");
     let all = [("step", step), ("prepare", prepare), ("function", function), ("call", call)];
     all.into_iter().filter_map(|(name, price)| Some((name, price?))).collect()
@@ -74,11 +75,11 @@ pub fn costs(
 /// instructions, the processor does part of it while it waits for those: a row of five columns bears a third of a bare step's cost. On the
 /// other hand the loop has its memory in the caches, and includes neither the jumps to the hooks nor a reset. Programs of scans, point SELECTs
 /// and INSERTs measured 0.35 to 1.4 (docs/results/inside.md).
-const IN_PROGRAM: [f64; 2] = [0.25, 1.5];
+const PROGRAM_FACTORS: [f64; 2] = [0.25, 1.5];
 
 /// Returns what being recorded inside the process costs it: a step, and the additional cost of a statement, independent of its steps.
 /// `statement` is the cost of one with one step. Both lie half before and half after the clock is read.
-pub fn inside(step: Option<Price>, statement: Option<Price>) -> Vec<(&'static str, Price)> {
+pub fn inside_costs(step: Option<Price>, statement: Option<Price>) -> Vec<(&'static str, Price)> {
     let (Some(step), Some(whole)) = (step, statement) else { return Vec::new() };
     let rest = |whole: f64, step: f64| (whole - step).max(0.0);
     let statement = Price {
@@ -87,7 +88,7 @@ pub fn inside(step: Option<Price>, statement: Option<Price>) -> Vec<(&'static st
         high_ns: rest(whole.high_ns, step.low_ns),
         inside_ns: rest(whole.ns, step.ns) / 2.0,
     };
-    let [least, most] = IN_PROGRAM;
+    let [least, most] = PROGRAM_FACTORS;
     let in_program = |price: Price| Price { low_ns: price.low_ns * least, high_ns: price.high_ns * most, ..price };
     vec![("step", in_program(step)), ("statement", in_program(statement))]
 }
@@ -99,47 +100,53 @@ pub struct PriceSampler {
     /// Timing is on while this lives.
     window: Option<OwnedFd>,
     /// Start of the window, or end of the last one.
-    turned: Instant,
+    last_change: Instant,
     /// The pause after that before the next one begins.
     pause: Duration,
     /// Total time of the closed windows.
-    open_for: Duration,
+    windows_total: Duration,
 }
 
 impl PriceSampler {
     /// Creates a sampler, which does nothing unless wanted.
     pub fn new(wanted: bool) -> Self {
-        Self { wanted, window: None, turned: Instant::now(), pause: BEFORE, open_for: Duration::ZERO }
+        Self {
+            wanted,
+            window: None,
+            last_change: Instant::now(),
+            pause: FIRST_WINDOW_DELAY,
+            windows_total: Duration::ZERO,
+        }
     }
 
     /// Returns the time until the open window should be closed.
-    pub fn rest(&self) -> Option<Duration> {
-        self.window.as_ref().map(|_| WINDOW.saturating_sub(self.turned.elapsed()))
+    pub fn window_remaining(&self) -> Option<Duration> {
+        self.window.as_ref().map(|_| WINDOW_DURATION.saturating_sub(self.last_change.elapsed()))
     }
 
     /// Must be called often; opens or closes a window when it is time.
     pub fn tick(&mut self) {
-        let since = self.turned.elapsed();
-        if self.window.is_some() && since >= WINDOW {
+        let since = self.last_change.elapsed();
+        if self.window.is_some() && since >= WINDOW_DURATION {
             self.window = None;
-            self.open_for += since;
-            self.turned = Instant::now();
-            self.pause = PERIOD;
+            self.windows_total += since;
+            self.last_change = Instant::now();
+            self.pause = WINDOW_INTERVAL;
         } else if self.window.is_none() && since >= self.pause {
             self.open();
         }
     }
 
     /// Returns the total time during which runs were timed and counted so far.
-    pub fn counted(&self) -> Duration {
-        self.open_for + if self.window.is_some() { self.turned.elapsed() } else { Duration::ZERO }
+    pub fn counted_duration(&self) -> Duration {
+        self.windows_total + if self.window.is_some() { self.last_change.elapsed() } else { Duration::ZERO }
     }
 
     fn open(&mut self) {
         // On a kernel without this (before v5.8) the cost is unknown, but the trace is just as good.
         self.window = if self.wanted { enable_stats(Stats::RunTime).ok() } else { None };
         self.wanted = self.window.is_some();
-        self.turned = Instant::now();
+        self.last_change = Instant::now();
     }
 }
 
@@ -166,9 +173,9 @@ impl std::ops::AddAssign for ProgramInfo {
 pub fn program_info(fd: RawFd) -> Option<ProgramInfo> {
     const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
     // Offsets in `struct bpf_prog_info` (include/uapi/linux/bpf.h), which only grows at its end.
-    const RUN_TIME: usize = 192;
-    const RUN_COUNT: usize = 200;
-    const RECURSION_MISSES: usize = 208;
+    const RUN_TIME_OFFSET: usize = 192;
+    const RUN_COUNT_OFFSET: usize = 200;
+    const RECURSION_MISSES_OFFSET: usize = 208;
 
     #[repr(C)]
     struct Query {
@@ -184,9 +191,9 @@ pub fn program_info(fd: RawFd) -> Option<ProgramInfo> {
     let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_GET_INFO_BY_FD, &raw mut query, size_of_val(&query)) };
     let field = |offset: usize| info[offset / 8];
     (result == 0).then(|| ProgramInfo {
-        run_time_ns: field(RUN_TIME),
-        run_count: field(RUN_COUNT),
-        recursion_misses: field(RECURSION_MISSES),
+        run_time_ns: field(RUN_TIME_OFFSET),
+        run_count: field(RUN_COUNT_OFFSET),
+        recursion_misses: field(RECURSION_MISSES_OFFSET),
     })
 }
 
@@ -199,9 +206,9 @@ mod tests {
         let price = |ns| Price { ns, low_ns: ns - 2.0, high_ns: ns + 4.0, inside_ns: ns / 2.0 };
         let step = Price { ns: 30.0, low_ns: 7.0, high_ns: 51.0, inside_ns: 15.0 };
         let statement = Price { ns: 120.0, low_ns: 28.5, high_ns: 189.0, inside_ns: 60.0 };
-        assert_eq!(inside(Some(price(30.0)), Some(price(150.0))), [("step", step), ("statement", statement)]);
-        assert_eq!(inside(Some(price(30.0)), Some(price(10.0)))[1].1.ns, 0.0);
-        assert_eq!(inside(Some(price(30.0)), None), []);
+        assert_eq!(inside_costs(Some(price(30.0)), Some(price(150.0))), [("step", step), ("statement", statement)]);
+        assert_eq!(inside_costs(Some(price(30.0)), Some(price(10.0)))[1].1.ns, 0.0);
+        assert_eq!(inside_costs(Some(price(30.0)), None), []);
     }
 
     #[test]
@@ -214,11 +221,12 @@ mod tests {
             ("sys_exit", info(0, 0)),
         ]);
         let price = |ns| Price { ns, low_ns: ns - 100.0, high_ns: ns + 200.0, inside_ns: 0.0 };
-        let traps = BTreeMap::from([(Begin::Emulated, price(1000.0)), (Begin::Stepped, price(5000.0))]);
+        let traps =
+            BTreeMap::from([(FirstInstruction::Emulated, price(1000.0)), (FirstInstruction::Stepped, price(5000.0))]);
         let begins = BTreeSet::from([
-            (Probed::Step, Begin::Emulated),
-            (Probed::Function, Begin::Emulated),
-            (Probed::Function, Begin::Stepped),
+            (ProbedFunction::Step, FirstInstruction::Emulated),
+            (ProbedFunction::Function, FirstInstruction::Emulated),
+            (ProbedFunction::Function, FirstInstruction::Stepped),
         ]);
         // The cost of programs without timed runs is unknown; that of traps is known.
         assert_eq!(
@@ -229,10 +237,10 @@ mod tests {
             ]
         );
         // Stepping is 4,000 of the 5,000, and happens after the clock was read.
-        let stepped = BTreeSet::from([(Probed::Function, Begin::Stepped)]);
+        let stepped = BTreeSet::from([(ProbedFunction::Function, FirstInstruction::Stepped)]);
         let function = Price { ns: 5000.0, low_ns: 4900.0, high_ns: 5200.0, inside_ns: 4500.0 };
         assert_eq!(costs(&traps, &stepped, &programs), [("function", function)]);
-        let prepared = BTreeSet::from([(Probed::Prepare, Begin::Stepped)]);
+        let prepared = BTreeSet::from([(ProbedFunction::Prepare, FirstInstruction::Stepped)]);
         assert_eq!(costs(&traps, &prepared, &programs), [("prepare", function)]);
         assert_eq!(costs(&BTreeMap::new(), &begins, &programs), []);
     }

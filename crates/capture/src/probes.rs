@@ -6,14 +6,14 @@
 
 use crate::error::chain;
 use crate::kernel::places;
-use crate::refusal::NotAttached;
+use crate::refusal::AttachError;
 use aya::maps::{Array, MapError, ProgramArray};
 use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf};
 use model::table::Coverage;
 use model::{Absence, Layer};
 
-enum By {
+enum AttachMethod {
     /// By type: `tp_btf`.
     Type,
     /// By name: `raw_tp`.
@@ -21,23 +21,29 @@ enum By {
     /// Not attached, but called by another program through this table; typed by the tracepoint.
     Call(&'static str),
 }
-use By::{Call, Name, Type};
+use AttachMethod::{Call, Name, Type};
 
 /// One probe: the program, how and to which tracepoint it is attached, and the layer it observes.
 struct Probe {
     program: &'static str,
-    by: By,
+    by: AttachMethod,
     tracepoint: &'static str,
     layer: Layer,
     /// Another program that does the same on another kernel; this one is tried if that one could not be attached.
     instead_of: Option<&'static str>,
 }
 
-const fn probe(program: &'static str, by: By, tracepoint: &'static str, layer: Layer) -> Probe {
+const fn probe(program: &'static str, by: AttachMethod, tracepoint: &'static str, layer: Layer) -> Probe {
     Probe { program, by, tracepoint, layer, instead_of: None }
 }
 
-const fn instead(first: &'static str, program: &'static str, by: By, tracepoint: &'static str, layer: Layer) -> Probe {
+const fn instead(
+    first: &'static str,
+    program: &'static str,
+    by: AttachMethod,
+    tracepoint: &'static str,
+    layer: Layer,
+) -> Probe {
     Probe { program, by, tracepoint, layer, instead_of: Some(first) }
 }
 
@@ -128,9 +134,9 @@ const FILE_SYSTEMS: &[FileSystem] = &[
 
 /// The probes of file systems that have not been mounted so far.
 #[derive(Debug, Clone)]
-pub struct Waiting(Vec<usize>);
+pub struct UnmountedFileSystems(Vec<usize>);
 
-impl Waiting {
+impl UnmountedFileSystems {
     /// Creates it with all of them.
     pub fn new() -> Self {
         Self((0..FILE_SYSTEMS.len()).collect())
@@ -138,7 +144,7 @@ impl Waiting {
 
     /// Attaches the probes of the file systems that were mounted meanwhile, anywhere: `/sys/fs` is independent of
     /// namespaces.
-    pub fn look(&mut self, ebpf: &mut Ebpf, types: &Btf) -> Vec<Coverage> {
+    pub fn attach_mounted(&mut self, ebpf: &mut Ebpf, types: &Btf) -> Vec<Coverage> {
         let (found, rest) = self.0.iter().partition(|i| is_mounted(&FILE_SYSTEMS[**i]));
         self.0 = rest;
         let found: Vec<usize> = found;
@@ -151,7 +157,7 @@ impl Waiting {
         probes
             .map(|(name, p)| {
                 let why = format!("no {name} was mounted");
-                row(p.layer, p.program, Err(NotAttached { why, absence: Absence::NotMounted }))
+                coverage_row(p.layer, p.program, Err(AttachError { why, absence: Absence::NotMounted }))
             })
             .collect()
     }
@@ -164,20 +170,20 @@ fn is_mounted(file_system: &FileSystem) -> bool {
 
 fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) -> Vec<Coverage> {
     // Without the offsets, the probes that read them have nothing to record.
-    let known = places::of(file_system.name).and_then(|known| {
+    let known = places::field_offsets(file_system.name).and_then(|known| {
         let map = ebpf.map_mut("places").ok_or("not in this build")?;
         let mut table: Array<_, u32> = map.try_into().map_err(|e: MapError| chain(&e))?;
         known.into_iter().try_for_each(|(place, offset)| table.set(place, offset, 0).map_err(|e| chain(&e)))
     });
     let outcome = |ebpf: &mut Ebpf, probe: &Probe| match &known {
-        Err(why) if READ_PLACES.contains(&probe.program) => Err(why.clone().into()),
-        _ => attach(ebpf, probe, types),
+        Err(why) if PROGRAMS_WITH_OFFSETS.contains(&probe.program) => Err(why.clone().into()),
+        _ => attach_probe(ebpf, probe, types),
     };
-    file_system.probes.iter().map(|p| row(p.layer, p.program, outcome(ebpf, p))).collect()
+    file_system.probes.iter().map(|p| coverage_row(p.layer, p.program, outcome(ebpf, p))).collect()
 }
 
 /// Programs that need the offsets of their file system's fields.
-const READ_PLACES: [&str; 4] = ["xfs_logged", "xfs_force", "btrfs_committed", "f2fs_checkpoint"];
+const PROGRAMS_WITH_OFFSETS: [&str; 4] = ["xfs_logged", "xfs_force", "btrfs_committed", "f2fs_checkpoint"];
 
 /// Returns the names of the probes in every recording, by which they can be left out.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -194,8 +200,8 @@ pub fn attach_all(ebpf: &mut Ebpf, types: &Btf, without: &[String]) -> (Vec<Cove
             continue;
         }
         let left_out = without.iter().any(|name| name == probe.instead_of.unwrap_or(probe.program));
-        let outcome = if left_out { Err("left out (--without)".into()) } else { attach(ebpf, probe, types) };
-        let row = row(probe.layer, probe.program, outcome);
+        let outcome = if left_out { Err("left out (--without)".into()) } else { attach_probe(ebpf, probe, types) };
+        let row = coverage_row(probe.layer, probe.program, outcome);
         forbidden |= rows.is_empty() && row.absence == Some(Absence::NotPermitted);
         if let Some(first) = probe.instead_of {
             // One row for the two; the first one's reason is kept unless the second is attached.
@@ -211,72 +217,72 @@ pub fn attach_all(ebpf: &mut Ebpf, types: &Btf, without: &[String]) -> (Vec<Cove
 }
 
 /// A row of the coverage: how the probe is attached, or why it is not.
-pub fn row(layer: Layer, probe: &str, outcome: Result<String, NotAttached>) -> Coverage {
+pub fn coverage_row(layer: Layer, probe: &str, outcome: Result<String, AttachError>) -> Coverage {
     match outcome {
         Ok(how) => Coverage::attached(layer, probe, how),
-        Err(NotAttached { why, absence }) => Coverage::absent(layer, probe, absence, why),
+        Err(AttachError { why, absence }) => Coverage::absent(layer, probe, absence, why),
     }
 }
 
-fn attach(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, NotAttached> {
+fn attach_probe(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, AttachError> {
     let program = ebpf.program_mut(probe.program).ok_or("not in this build")?;
     let name = probe.tracepoint;
     match probe.by {
         Type => {
-            let program: &mut BtfTracePoint = program.try_into().map_err(|e| refusal(name, &e))?;
-            program.load(name, types).map_err(|e| refusal(name, &e))?;
-            program.attach().map_err(|e| refusal(name, &e))?;
+            let program: &mut BtfTracePoint = program.try_into().map_err(|e| attach_error(name, &e))?;
+            program.load(name, types).map_err(|e| attach_error(name, &e))?;
+            program.attach().map_err(|e| attach_error(name, &e))?;
             Ok(format!("tp_btf {name}"))
         }
         Call(table) => {
-            let program: &mut BtfTracePoint = program.try_into().map_err(|e| refusal(name, &e))?;
-            program.load(name, types).map_err(|e| refusal(name, &e))?;
+            let program: &mut BtfTracePoint = program.try_into().map_err(|e| attach_error(name, &e))?;
+            program.load(name, types).map_err(|e| attach_error(name, &e))?;
             let fd = program
                 .fd()
                 .and_then(|fd| fd.try_clone().map_err(ProgramError::IOError))
-                .map_err(|e| NotAttached::because(&e))?;
+                .map_err(|e| AttachError::from_error(&e))?;
             let map = ebpf.map_mut(table).ok_or("not in this build")?;
-            let mut table = ProgramArray::try_from(map).map_err(|e| NotAttached::because(&e))?;
-            table.set(0, &fd, 0).map_err(|e| NotAttached::because(&e))?;
+            let mut table = ProgramArray::try_from(map).map_err(|e| AttachError::from_error(&e))?;
+            table.set(0, &fd, 0).map_err(|e| AttachError::from_error(&e))?;
             Ok(format!("called at tp_btf {name}"))
         }
         Name => {
-            let program: &mut RawTracePoint = program.try_into().map_err(|e| refusal(name, &e))?;
-            program.load().map_err(|e| refusal(name, &e))?;
-            program.attach(name).map_err(|e| refusal(name, &e))?;
+            let program: &mut RawTracePoint = program.try_into().map_err(|e| attach_error(name, &e))?;
+            program.load().map_err(|e| attach_error(name, &e))?;
+            program.attach(name).map_err(|e| attach_error(name, &e))?;
             Ok(format!("raw_tp {name}"))
         }
     }
 }
 
 /// Returns why a program is not attached to a tracepoint.
-pub fn refusal(tracepoint: &str, error: &ProgramError) -> NotAttached {
-    let none = |rest: &str| NotAttached {
+pub fn attach_error(tracepoint: &str, error: &ProgramError) -> AttachError {
+    let none = |rest: &str| AttachError {
         why: format!("this kernel has no tracepoint {tracepoint}{rest}"),
         absence: Absence::NoTracepoint,
     };
     match error {
         ProgramError::Btf(_) => none(""),
-        ProgramError::LoadError { io_error, verifier_log } => not_loaded(io_error, &verifier_log.to_string()),
+        ProgramError::LoadError { io_error, verifier_log } => load_error(io_error, &verifier_log.to_string()),
         ProgramError::SyscallError(e) if e.io_error.kind() == std::io::ErrorKind::NotFound => {
             none(", or its module is not loaded")
         }
-        other => NotAttached::because(other),
+        other => AttachError::from_error(other),
     }
 }
 
 /// Returns why a program is not loaded, with the verifier's log.
-pub fn not_loaded(error: &std::io::Error, log: &str) -> NotAttached {
+pub fn load_error(error: &std::io::Error, log: &str) -> AttachError {
     // The last line before the statistics contains the reason.
     let statistics = ["processed ", "stack depth ", "verification time "];
     let line = log.lines().rev().map(str::trim).find(|l| !l.is_empty() && !statistics.iter().any(|s| l.starts_with(s)));
-    let message = crate::error::plain(&error.to_string());
+    let message = crate::error::without_errno(&error.to_string());
     let why = format!("the kernel rejected the program ({message}): {}", line.unwrap_or("no reason given"));
-    NotAttached::of(why, error)
+    AttachError::with_reason(why, error)
 }
 
 /// Returns the program's descriptor, if it is loaded.
-pub fn descriptor(program: &Program) -> Option<std::os::fd::RawFd> {
+pub fn program_fd(program: &Program) -> Option<std::os::fd::RawFd> {
     use std::os::fd::{AsFd, AsRawFd};
     program.fd().ok().map(|fd| fd.as_fd().as_raw_fd())
 }

@@ -7,47 +7,47 @@ use aya::maps::MapError;
 use model::Absence;
 use std::fs;
 
-const MACHINES_USERS: &str = "user:[4026531837]";
+const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 
 /// Why a probe is not attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotAttached {
+pub struct AttachError {
     pub why: String,
     /// The same, as one of a few categories.
     pub absence: Absence,
 }
 
-impl NotAttached {
+impl AttachError {
     /// Creates it from the kernel's error, with all its causes.
-    pub fn because(error: &(dyn std::error::Error + 'static)) -> Self {
-        Self::of(chain(error), error)
+    pub fn from_error(error: &(dyn std::error::Error + 'static)) -> Self {
+        Self::with_reason(chain(error), error)
     }
 
     /// Creates it with a different text.
-    pub fn of(why: String, error: &(dyn std::error::Error + 'static)) -> Self {
+    pub fn with_reason(why: String, error: &(dyn std::error::Error + 'static)) -> Self {
         Self { why, absence: if is_refusal(error) { Absence::NotPermitted } else { Absence::Failed } }
     }
 }
 
-impl From<String> for NotAttached {
+impl From<String> for AttachError {
     fn from(why: String) -> Self {
         Self { why, absence: Absence::Failed }
     }
 }
 
-impl From<&str> for NotAttached {
+impl From<&str> for AttachError {
     fn from(why: &str) -> Self {
         why.to_string().into()
     }
 }
 
 /// Returns why programs and their maps were not created.
-pub fn not_loaded(error: &EbpfError) -> Error {
-    let what = in_words(error);
+pub fn load_error(error: &EbpfError) -> Error {
+    let what = describe_refusal(error);
     match whose_root() {
         whose if is_refusal(error) => Error::NotPermitted { what: what + whose },
         // Without permissions the loader assumes that the kernel lacks what it tries.
-        whose if lacks_rights() => {
+        whose if lacks_capabilities() => {
             Error::NotPermitted { what: format!("it has neither CAP_BPF nor CAP_SYS_ADMIN{whose}") }
         }
         "" => Error::Object(what),
@@ -56,12 +56,12 @@ pub fn not_loaded(error: &EbpfError) -> Error {
 }
 
 /// Returns the error as a refusal by the kernel, if it was one.
-pub fn refused(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
+pub fn as_refusal(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     is_refusal(error).then(|| Error::NotPermitted { what: chain(error) + whose_root() })
 }
 
 /// Returns what the kernel refused, in words that do not assume knowledge of the programs' maps.
-fn in_words(error: &EbpfError) -> String {
+fn describe_refusal(error: &EbpfError) -> String {
     use std::io::ErrorKind::{InvalidInput, OutOfMemory, PermissionDenied};
     let EbpfError::MapError(MapError::CreateError { io_error, .. }) = error else { return chain(error) };
     match io_error.kind() {
@@ -89,14 +89,14 @@ pub fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Whether this process may not load BPF programs, by its effective capabilities (include/uapi/linux/capability.h).
-fn lacks_rights() -> bool {
-    const SYS_ADMIN: u64 = 1 << 21;
-    const BPF: u64 = 1 << 39;
+fn lacks_capabilities() -> bool {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    const CAP_BPF: u64 = 1 << 39;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    effective(&status).is_some_and(|capabilities| capabilities & (SYS_ADMIN | BPF) == 0)
+    effective_capabilities(&status).is_some_and(|capabilities| capabilities & (CAP_SYS_ADMIN | CAP_BPF) == 0)
 }
 
-fn effective(status: &str) -> Option<u64> {
+fn effective_capabilities(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
 }
@@ -104,7 +104,7 @@ fn effective(status: &str) -> Option<u64> {
 /// Returns what to add if the kernel forbids: root of a user namespace is not the machine's.
 fn whose_root() -> &'static str {
     match fs::read_link("/proc/self/ns/user") {
-        Ok(users) if users.as_os_str() != MACHINES_USERS => {
+        Ok(users) if users.as_os_str() != INITIAL_USER_NAMESPACE => {
             "; this is a user namespace, whose root may not trace: record from outside"
         }
         _ => "",
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn effective_capabilities_are_read() {
-        assert_eq!(effective("CapPrm:\tff\nCapEff:\t000001ffffffffff\n"), Some(0x1ff_ffff_ffff));
-        assert_eq!(effective("CapEff:\t0000000000000000\n"), Some(0));
-        assert_eq!(effective("CapEff:\tx\n"), None);
-        assert_eq!(effective(""), None);
+        assert_eq!(effective_capabilities("CapPrm:\tff\nCapEff:\t000001ffffffffff\n"), Some(0x1ff_ffff_ffff));
+        assert_eq!(effective_capabilities("CapEff:\t0000000000000000\n"), Some(0));
+        assert_eq!(effective_capabilities("CapEff:\tx\n"), None);
+        assert_eq!(effective_capabilities(""), None);
     }
 }

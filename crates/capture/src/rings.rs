@@ -8,30 +8,30 @@
 use crate::Error;
 use crate::kernel::clock::boot_ns;
 use crate::loss::CpuState;
-use crate::unpack::{CHECK, CHUNK, Raw};
+use crate::unpack::{CHECK_MASK, CHUNK, PackedRecord};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Spare bytes after a chunk, for a record that begins in it; as in `ring.h`.
-const SPARE: u64 = 8 << 10;
+const CHUNK_SPARE: u64 = 8 << 10;
 /// Maximum number of chunks of all rings together.
-const CHUNKS: u32 = 64;
-const LEAST_CHUNKS: u32 = 2;
-const MOST_CHUNKS: u32 = 32;
+const CHUNKS_MAX: u32 = 64;
+const RING_CHUNKS_MIN: u32 = 2;
+const RING_CHUNKS_MAX: u32 = 32;
 
 /// By how much a ring's records may be later than the oldest record of all others when they are passed on.
-const STRETCH_NS: u64 = 10_000_000;
+const TIME_SLICE_NS: u64 = 10_000_000;
 /// By how much the kernel's fast clock may be behind ours, generously; the low bits of a time before ours would stand for one a year
 /// later.
-const CLOCKS_DIFFER_NS: u64 = 3_600_000_000_000;
+const CLOCK_SKEW_NS_MAX: u64 = 3_600_000_000_000;
 /// Number of bytes after which room is released meanwhile.
-const GIVE_BACK: u64 = 256 << 10;
+const RELEASE_BYTES: u64 = 256 << 10;
 /// How often a record that is not complete is looked at again.
-const PATIENCE: u32 = 20;
+const RETRIES_MAX: u32 = 20;
 /// How full a ring may become while it waits for another one.
-const ENOUGH: f64 = 0.5;
+const WAITING_FILL_RATIO_MAX: f64 = 0.5;
 
 /// A CPU's counters and a ring's positions; `tail` is written by us. As in `ring.h`.
 #[repr(C)]
@@ -50,11 +50,11 @@ struct Control {
 
 /// The check's upper bits in the first 4 GiB of a ring. A body word left from the previous lap, where a record was begun and not yet
 /// named, must not look like a record's: no word in bodies (numbers, times, addresses with flags, sectors, texts) ends like this.
-const UNLIKELY: u64 = 0xd << 60;
+const CHECK_UPPER_BITS: u64 = 0xd << 60;
 
 /// The layout of this machine's rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct RingLayout {
     /// Maximum number of CPUs that the machine may have.
     pub cpus: u32,
     /// Number of rings; CPUs with higher numbers share them.
@@ -65,13 +65,18 @@ pub struct Shape {
     pub salt: u64,
 }
 
-impl Shape {
+impl RingLayout {
     /// Creates the layout for this number of possible and of running CPUs: at most 64 MiB in total, 2 to 32 MiB each. From
-    /// `salt`, the bits that fit into the check are used, minus four bits that are [`UNLIKELY`].
+    /// `salt`, the bits that fit into the check are used, minus four bits that are [`CHECK_UPPER_BITS`].
     pub fn new(cpus: u32, running: u32, salt: u64) -> Self {
-        let rings = running.clamp(1, CHUNKS / LEAST_CHUNKS);
-        let share = (CHUNKS / rings).min(MOST_CHUNKS);
-        Self { cpus: cpus.max(rings), rings, chunks: 1 << share.ilog2(), salt: UNLIKELY | salt & (CHECK >> 4) & CHECK }
+        let rings = running.clamp(1, CHUNKS_MAX / RING_CHUNKS_MIN);
+        let share = (CHUNKS_MAX / rings).min(RING_CHUNKS_MAX);
+        Self {
+            cpus: cpus.max(rings),
+            rings,
+            chunks: 1 << share.ilog2(),
+            salt: CHECK_UPPER_BITS | salt & (CHECK_MASK >> 4) & CHECK_MASK,
+        }
     }
 
     fn ring_bytes(&self) -> u64 {
@@ -79,39 +84,39 @@ impl Shape {
     }
 
     /// Returns the size of all rings in memory.
-    fn memory(&self) -> u64 {
-        u64::from(self.rings) * u64::from(self.chunks) * (CHUNK + SPARE)
+    fn memory_bytes(&self) -> u64 {
+        u64::from(self.rings) * u64::from(self.chunks) * (CHUNK + CHUNK_SPARE)
     }
 
     /// Returns the offset in memory of a place in a ring.
-    fn offset(&self, ring: u32, place: u64) -> usize {
+    fn memory_offset(&self, ring: u32, place: u64) -> usize {
         let chunk = u64::from(ring) * u64::from(self.chunks) + place / CHUNK % u64::from(self.chunks);
-        (chunk * (CHUNK + SPARE) + place % CHUNK) as usize
+        (chunk * (CHUNK + CHUNK_SPARE) + place % CHUNK) as usize
     }
 }
 
 pub struct Rings {
     maps: Maps,
-    numbers: Numbers,
+    numbers: SequenceNumbers,
     /// Earlier than any record.
     began_ns: u64,
     /// The record being passed on.
-    whole: Vec<u64>,
+    record_words: Vec<u64>,
     /// The time of each ring's last record.
     last_ns: Vec<u64>,
 }
 
 impl Rings {
     /// Maps the two tables, `ring_controls` and `ring_memory`. Must be called before anything writes into them.
-    pub fn new(shape: Shape, controls: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> Result<Self, Error> {
+    pub fn new(shape: RingLayout, controls: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> Result<Self, Error> {
         let maps = Maps {
             shape,
-            controls: Mapping::new(controls, u64::from(shape.cpus) * size_of::<Control>() as u64)?,
-            memory: Mapping::new(memory, shape.memory())?,
+            controls: TableMapping::new(controls, u64::from(shape.cpus) * size_of::<Control>() as u64)?,
+            memory: TableMapping::new(memory, shape.memory_bytes())?,
         };
-        let began_ns = boot_ns().saturating_sub(CLOCKS_DIFFER_NS);
+        let began_ns = boot_ns().saturating_sub(CLOCK_SKEW_NS_MAX);
         let last_ns = vec![boot_ns(); shape.rings as usize];
-        Ok(Self { maps, numbers: Numbers::new(shape.cpus), began_ns, whole: Vec::new(), last_ns })
+        Ok(Self { maps, numbers: SequenceNumbers::new(shape.cpus), began_ns, record_words: Vec::new(), last_ns })
     }
 
     /// Whether so many statements were left between their rows that their resets matter.
@@ -131,13 +136,13 @@ impl Rings {
     }
 
     /// Returns how full the fullest ring is, from 0 to 1.
-    pub fn fill(&self) -> f64 {
-        self.maps.fill()
+    pub fn fill_ratio(&self) -> f64 {
+        self.maps.fill_ratio()
     }
 
     /// Passes on the available records, for no longer than `at_most`. They are complete: a header and a body as in `model::event`.
-    pub fn drain(&mut self, at_most: Duration, order: Order, sink: &mut dyn FnMut(&[u8])) -> Drained {
-        let Self { maps, numbers, began_ns, whole, last_ns } = self;
+    pub fn drain(&mut self, at_most: Duration, order: Order, sink: &mut dyn FnMut(&[u8])) -> DrainResult {
+        let Self { maps, numbers, began_ns, record_words: whole, last_ns } = self;
         let mut count = 0;
         let until_ns = maps.drain(at_most, order, *began_ns, last_ns, &mut |ring, record| {
             let (cpu, time_ns) = (record.cpu().unwrap_or(ring), record.time_ns(*began_ns));
@@ -151,8 +156,8 @@ impl Rings {
                 count += 1;
             }
         });
-        numbers.pass(maps.each_cpu().map(|control| control.lost.load(Ordering::Relaxed)));
-        Drained { count, until_ns }
+        numbers.skip_lost(maps.each_cpu().map(|control| control.lost.load(Ordering::Relaxed)));
+        DrainResult { count, until_ns }
     }
 
     /// Returns how far each ring has been reserved: what is made from now on lies beyond.
@@ -170,12 +175,12 @@ impl Rings {
 
 /// Numbers the records of each CPU, including lost ones. The kernel side does not, since that needed a locked instruction per
 /// record.
-struct Numbers {
+struct SequenceNumbers {
     next: Vec<u32>,
     lost: Vec<u64>,
 }
 
-impl Numbers {
+impl SequenceNumbers {
     fn new(cpus: u32) -> Self {
         Self { next: vec![0; cpus as usize], lost: vec![0; cpus as usize] }
     }
@@ -187,7 +192,7 @@ impl Numbers {
     }
 
     /// Skips the numbers of lost records, by each CPU's count.
-    fn pass(&mut self, counts: impl Iterator<Item = u64>) {
+    fn skip_lost(&mut self, counts: impl Iterator<Item = u64>) {
         for ((next, lost), count) in self.next.iter_mut().zip(&mut self.lost).zip(counts) {
             *next = next.wrapping_add((count - *lost) as u32);
             *lost = count;
@@ -203,9 +208,9 @@ fn bytes_of(words: &[u64]) -> &[u8] {
 
 /// The memory shared by both sides.
 struct Maps {
-    shape: Shape,
-    controls: Mapping,
-    memory: Mapping,
+    shape: RingLayout,
+    controls: TableMapping,
+    memory: TableMapping,
 }
 
 impl Maps {
@@ -221,7 +226,7 @@ impl Maps {
         (0..self.shape.cpus).map(|cpu| self.control(cpu))
     }
 
-    fn fill(&self) -> f64 {
+    fn fill_ratio(&self) -> f64 {
         let used = |ring| {
             let control = self.control(ring);
             control.head.load(Ordering::Relaxed).saturating_sub(control.tail.load(Ordering::Relaxed))
@@ -237,23 +242,27 @@ impl Maps {
         order: Order,
         began_ns: u64,
         last_ns: &mut [u64],
-        sink: &mut dyn FnMut(u32, Raw<'_>),
+        sink: &mut dyn FnMut(u32, PackedRecord<'_>),
     ) -> Option<u64> {
-        let (began, mut patience) = (Instant::now(), PATIENCE);
-        let mut readers: Vec<Reader<'_>> =
-            (0..).zip(last_ns.iter()).map(|(ring, last)| Reader::new(self, ring, began_ns, *last)).collect();
+        let (began, mut retries_left) = (Instant::now(), RETRIES_MAX);
+        let mut readers: Vec<RingReader<'_>> =
+            (0..).zip(last_ns.iter()).map(|(ring, last)| RingReader::new(self, ring, began_ns, *last)).collect();
         // If records arrive faster than they are taken (an emulated machine), a drain would never end.
         while began.elapsed() < at_most {
-            let held_up_ns = readers.iter().filter(|r| r.is_held_up()).map(|r| r.last_ns).min();
-            let limit = held_up_ns.filter(|_| order == Order::Kept && self.fill() < ENOUGH).unwrap_or(u64::MAX);
-            let oldest = readers.iter().filter_map(Reader::time).min().filter(|oldest| *oldest <= limit);
+            let held_up_ns = readers.iter().filter(|r| r.is_blocked()).map(|r| r.last_ns).min();
+            let limit = held_up_ns
+                .filter(|_| order == Order::Kept && self.fill_ratio() < WAITING_FILL_RATIO_MAX)
+                .unwrap_or(u64::MAX);
+            let oldest = readers.iter().filter_map(RingReader::time).min().filter(|oldest| *oldest <= limit);
             match oldest {
                 Some(oldest) => {
-                    readers.iter_mut().for_each(|r| r.take(oldest.saturating_add(STRETCH_NS).min(limit), sink));
+                    readers
+                        .iter_mut()
+                        .for_each(|r| r.pass_on_until(oldest.saturating_add(TIME_SLICE_NS).min(limit), sink));
                 }
                 // Another CPU may be writing the record at this moment.
-                None if limit < u64::MAX && patience > 0 => {
-                    patience -= 1;
+                None if limit < u64::MAX && retries_left > 0 => {
+                    retries_left -= 1;
                     std::thread::yield_now();
                 }
                 None => break,
@@ -262,7 +271,7 @@ impl Maps {
         for (last, reader) in last_ns.iter_mut().zip(&readers) {
             *last = reader.last_ns;
         }
-        let next = |reader: &Reader<'_>| reader.time().or_else(|| reader.is_held_up().then_some(reader.last_ns));
+        let next = |reader: &RingReader<'_>| reader.time().or_else(|| reader.is_blocked().then_some(reader.last_ns));
         readers.iter().filter_map(next).min()
     }
 }
@@ -279,55 +288,56 @@ pub enum Order {
 
 /// The result of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drained {
+pub struct DrainResult {
     pub count: usize,
     /// The time up to which no ring has more; `None` if all were empty.
     pub until_ns: Option<u64>,
 }
 
 /// A ring that is being read.
-struct Reader<'a> {
+struct RingReader<'a> {
     maps: &'a Maps,
     control: &'a Control,
     ring: u32,
     began_ns: u64,
-    at: u64,
-    given_back: u64,
+    position: u64,
+    released: u64,
     /// The head when reading began.
     head: u64,
     /// The time of the last record.
     last_ns: u64,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RingReader<'a> {
     fn new(maps: &'a Maps, ring: u32, began_ns: u64, last_ns: u64) -> Self {
         let control = maps.control(ring);
         let at = control.tail.load(Ordering::Relaxed);
         let head = control.head.load(Ordering::Acquire);
-        Self { maps, control, ring, began_ns, at, given_back: at, head, last_ns }
+        Self { maps, control, ring, began_ns, position: at, released: at, head, last_ns }
     }
 
     /// Whether the record at the current place is not complete.
-    fn is_held_up(&self) -> bool {
-        self.at < self.head && self.record().is_none()
+    fn is_blocked(&self) -> bool {
+        self.position < self.head && self.record().is_none()
     }
 
     /// Returns the record at the current place, if there is one and it is complete.
-    fn record(&self) -> Option<Raw<'a>> {
-        if self.at >= self.head {
+    fn record(&self) -> Option<PackedRecord<'a>> {
+        if self.position >= self.head {
             return None;
         }
         let shape = &self.maps.shape;
         // SAFETY: the place is within the mapping, and a multiple of 8 since all lengths are; the kernel side stores words
         // whole.
         let (start, word) = unsafe {
-            let start = self.maps.memory.start.add(shape.offset(self.ring, self.at)).cast::<u64>();
+            let start = self.maps.memory.start.add(shape.memory_offset(self.ring, self.position)).cast::<u64>();
             (start, start.cast::<AtomicU64>().as_ref().load(Ordering::Acquire))
         };
-        let length = Raw::length(word, self.at, shape.salt).filter(|words| 8 * *words as u64 <= SPARE)?;
+        let length =
+            PackedRecord::length(word, self.position, shape.salt).filter(|words| 8 * *words as u64 <= CHUNK_SPARE)?;
         // SAFETY: it ends within its chunk or the spare bytes after that, hence within the mapping. It is complete, and the kernel
         // side does not write there again before `tail` has passed it.
-        Some(Raw::new(unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }))
+        Some(PackedRecord::new(unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }))
     }
 
     /// Returns when the record at the current place was made.
@@ -336,7 +346,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Passes on the records up to a time.
-    fn take(&mut self, until_ns: u64, sink: &mut dyn FnMut(u32, Raw<'_>)) {
+    fn pass_on_until(&mut self, until_ns: u64, sink: &mut dyn FnMut(u32, PackedRecord<'_>)) {
         while let Some(record) = self.record() {
             let time_ns = record.time_ns(self.began_ns);
             if time_ns > until_ns {
@@ -344,32 +354,32 @@ impl<'a> Reader<'a> {
             }
             self.last_ns = self.last_ns.max(time_ns);
             sink(self.ring, record);
-            self.at += 8 * record.words() as u64;
-            if self.at - self.given_back >= GIVE_BACK {
-                self.give_back();
+            self.position += 8 * record.words() as u64;
+            if self.position - self.released >= RELEASE_BYTES {
+                self.release_read();
             }
         }
-        self.give_back();
+        self.release_read();
     }
 
-    fn give_back(&mut self) {
-        if self.at != self.given_back {
-            self.control.tail.store(self.at, Ordering::Release);
-            self.given_back = self.at;
+    fn release_read(&mut self) {
+        if self.position != self.released {
+            self.control.tail.store(self.position, Ordering::Release);
+            self.released = self.position;
         }
     }
 }
 
 /// A kernel table mapped into our memory.
-struct Mapping {
+struct TableMapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: nothing else in this process owns the memory, and all access to it is atomic or ordered by atomics.
-unsafe impl Send for Mapping {}
+unsafe impl Send for TableMapping {}
 
-impl Mapping {
+impl TableMapping {
     fn new(fd: BorrowedFd<'_>, bytes: u64) -> Result<Self, Error> {
         // SAFETY: a call without arguments that cannot fail.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(4096) as u64;
@@ -386,7 +396,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for TableMapping {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`, and nothing borrowed from it outlives it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
@@ -399,9 +409,9 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
 
-    const SHAPE: Shape = Shape { cpus: 2, rings: 2, chunks: 2, salt: 0x1234 << 48 };
+    const TEST_LAYOUT: RingLayout = RingLayout { cpus: 2, rings: 2, chunks: 2, salt: 0x1234 << 48 };
     /// Number of words of a record without a body.
-    const HEAD: u64 = 2;
+    const RECORD_HEAD_WORDS: u64 = 2;
 
     /// Rings in plain files, and the actions of the kernel side.
     struct Kernel {
@@ -417,8 +427,8 @@ mod tests {
                 file
             };
             let controls = file(4096);
-            let memory = file(SHAPE.memory());
-            let mut rings = Rings::new(SHAPE, controls.as_fd(), memory.as_fd()).unwrap();
+            let memory = file(TEST_LAYOUT.memory_bytes());
+            let mut rings = Rings::new(TEST_LAYOUT, controls.as_fd(), memory.as_fd()).unwrap();
             rings.began_ns = 0;
             Self { rings, heads: [0; 2] }
         }
@@ -429,21 +439,21 @@ mod tests {
 
         /// Stores a word of the record that begins at a place.
         fn store(&self, cpu: usize, place: u64, nth: u64, word: u64) {
-            let offset = SHAPE.offset(cpu as u32, place) + 8 * nth as usize;
+            let offset = TEST_LAYOUT.memory_offset(cpu as u32, place) + 8 * nth as usize;
             // SAFETY: within the mapping, and a multiple of 8.
             unsafe { self.rings.maps.memory.start.add(offset).cast::<AtomicU64>().as_ref() }
                 .store(word, Ordering::Release);
         }
 
         fn word(place: u64, words: u64) -> u64 {
-            (place / CHUNK) << 48 ^ SHAPE.salt | words
+            (place / CHUNK) << 48 ^ TEST_LAYOUT.salt | words
         }
 
         /// Reserves room for a record; returns its place, or `None` if there is no room.
         fn take(&mut self, cpu: usize, words: u64) -> Option<u64> {
             let place = self.heads[cpu];
             let control = self.control(cpu);
-            if place + 8 * words - control.tail.load(Ordering::Relaxed) > SHAPE.ring_bytes() {
+            if place + 8 * words - control.tail.load(Ordering::Relaxed) > TEST_LAYOUT.ring_bytes() {
                 return None;
             }
             control.head.store(place + 8 * words, Ordering::Release);
@@ -454,7 +464,7 @@ mod tests {
 
         fn fill(&self, cpu: usize, place: u64, words: u64, time: u64) {
             self.store(cpu, place, 1, time << 9);
-            for nth in HEAD..words {
+            for nth in RECORD_HEAD_WORDS..words {
                 self.store(cpu, place, nth, time ^ nth);
             }
             self.store(cpu, place, 0, Self::word(place, words));
@@ -474,7 +484,7 @@ mod tests {
             let mut all = Vec::new();
             let until = self.rings.maps.drain(Duration::from_secs(60), order, 0, last_ns, &mut |_, record| {
                 let time = record.time_ns(0);
-                for (nth, word) in record.all().iter().enumerate().skip(HEAD as usize) {
+                for (nth, word) in record.all().iter().enumerate().skip(RECORD_HEAD_WORDS as usize) {
                     assert_eq!(*word, time ^ nth as u64);
                 }
                 all.push((time, record.words() as u64));
@@ -502,13 +512,13 @@ mod tests {
             let mut got = kernel.drain();
             got.sort_unstable();
             assert_eq!(got, put, "round {round}");
-            laps = kernel.heads[0] / SHAPE.ring_bytes();
+            laps = kernel.heads[0] / TEST_LAYOUT.ring_bytes();
         }
         assert!(laps > 10 && lost > 0, "{laps} laps, {lost} lost: the test shows nothing");
     }
 
     #[test]
-    fn reading_stops_at_incomplete_record() {
+    fn reading_stops_at_an_incomplete_record() {
         let mut kernel = Kernel::new();
         assert!(kernel.put(0, 3, 1));
         let open = kernel.take(0, 4).unwrap();
@@ -520,9 +530,9 @@ mod tests {
     }
 
     #[test]
-    fn rings_wait_for_incomplete_record_unless_they_fill_up() {
+    fn rings_wait_for_an_incomplete_record_unless_they_fill_up() {
         // Times that one stretch keeps apart.
-        let at = |nth: u64| nth * 2 * STRETCH_NS;
+        let at = |nth: u64| nth * 2 * TIME_SLICE_NS;
         let (mut kernel, mut last_ns) = (Kernel::new(), [0; 2]);
         assert!(kernel.put(0, 3, at(1)));
         let open = kernel.take(0, 4).unwrap();
@@ -532,7 +542,7 @@ mod tests {
         kernel.fill(0, open, 4, at(2));
         assert_eq!(kernel.drain_in(Order::Kept, &mut last_ns), (vec![(at(2), 4), (at(4), 3)], None));
         let open = kernel.take(0, 4).unwrap();
-        let half = SHAPE.ring_bytes() / 2 / 24;
+        let half = TEST_LAYOUT.ring_bytes() / 2 / 24;
         assert!((0..half - 1).all(|nth| kernel.put(1, 3, at(5 + nth))));
         assert_eq!(kernel.drain_in(Order::Kept, &mut last_ns), (vec![], Some(at(2))));
         assert!(kernel.put(1, 3, at(5 + half)) && kernel.put(1, 3, at(6 + half)));
@@ -544,14 +554,14 @@ mod tests {
     }
 
     #[test]
-    fn records_behind_incomplete_one_are_unread() {
+    fn records_behind_an_incomplete_one_are_unread() {
         let mut kernel = Kernel::new();
         assert!(kernel.put(0, 24, 1) && kernel.put(1, 24, 2));
         let open = kernel.take(0, 4).unwrap();
         assert!(kernel.put(0, 3, 4));
         let heads = kernel.rings.heads();
         let drained = kernel.rings.drain(Duration::ZERO, Order::Kept, &mut |_| ());
-        assert_eq!(drained, Drained { count: 0, until_ns: Some(1) });
+        assert_eq!(drained, DrainResult { count: 0, until_ns: Some(1) });
         assert_eq!(kernel.rings.unread(&heads), [8 * 31, 8 * 24]);
         kernel.drain();
         assert_eq!(kernel.rings.unread(&heads), [8 * 7, 0]);
@@ -564,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_ring_data_is_not_record() {
+    fn stale_ring_data_is_not_a_record() {
         let mut kernel = Kernel::new();
         while kernel.put(0, 4, 7) {}
         kernel.drain();
@@ -585,9 +595,12 @@ mod tests {
             0x6c71_732e_7469_6c64,    // a text
         ];
         for salt in [0, 0x1234 << 48, u64::MAX] {
-            let shape = Shape::new(2, 2, salt);
+            let shape = RingLayout::new(2, 2, salt);
             for chunk in 0..4096 {
-                assert!(held.iter().all(|word| Raw::length(*word, chunk * CHUNK, shape.salt).is_none()), "{chunk}");
+                assert!(
+                    held.iter().all(|word| PackedRecord::length(*word, chunk * CHUNK, shape.salt).is_none()),
+                    "{chunk}"
+                );
             }
         }
     }
@@ -638,7 +651,7 @@ mod tests {
     #[test]
     fn ring_memory_is_bounded_and_shared_among_cpus() {
         let shape = |cpus, running| {
-            let shape = Shape::new(cpus, running, 0);
+            let shape = RingLayout::new(cpus, running, 0);
             (shape.cpus, shape.rings, shape.chunks)
         };
         assert_eq!(shape(1, 1), (1, 1, 32));

@@ -1,7 +1,7 @@
 //! Tasks that existed before the recording: passed to the kernel side, and named in the trace.
 
 use crate::kernel::clock::boot_ns;
-use crate::namespace::{self, Numbers};
+use crate::namespace::{self, TaskNumbers};
 use model::event::{File, Header, InnerTask, Task, file_what, task_what};
 use model::{Dev, Event, Record};
 use std::fs;
@@ -16,14 +16,14 @@ pub fn name_of(tgid: u32) -> Option<Event> {
     let pid = namespace::in_proc(tgid)?;
     let text = comm_of(pid)?;
     let record: Record =
-        Task { parent: parent_outside(pid), what: task_what::THERE_BEFORE, text, ..Task::default() }.into();
+        Task { parent: parent_outside(pid), what: task_what::EXISTED_BEFORE, text, ..Task::default() }.into();
     let header = Header { time_ns: boot_ns(), cpu: NO_CPU, tgid, tid: tgid, kind: record.kind(), ..Header::default() };
     Some(Event { header, record })
 }
 
 /// Returns the numbers by which a task knows itself, and which its marks use, as a record; `None` if they are the same as
 /// in records.
-pub fn inner(task: Numbers) -> Option<Event> {
+pub fn inner_numbers(task: TaskNumbers) -> Option<Event> {
     let ((tgid, tid), (inner_tgid, inner_tid)) = (task.outside, task.inner);
     let record: Record = InnerTask { inner_tgid, inner_tid, tgid, tid }.into();
     let header = Header { time_ns: boot_ns(), cpu: NO_CPU, tgid, tid, kind: record.kind(), ..Header::default() };
@@ -32,13 +32,13 @@ pub fn inner(task: Numbers) -> Option<Event> {
 
 /// Returns all threads of a process; empty if there is no such process.
 pub fn threads(tgid: u32) -> Vec<u32> {
-    numbers(Path::new(&format!("/proc/{tgid}/task")))
+    numeric_entries(Path::new(&format!("/proc/{tgid}/task")))
 }
 
 /// Returns the processes with this name, which the kernel cuts at 15 bytes.
-pub fn named(comm: &str) -> Vec<u32> {
+pub fn processes_named(comm: &str) -> Vec<u32> {
     let comm = cut_comm(comm);
-    numbers(Path::new("/proc")).into_iter().filter(|pid| comm_of(*pid).as_deref() == Some(comm)).collect()
+    numeric_entries(Path::new("/proc")).into_iter().filter(|pid| comm_of(*pid).as_deref() == Some(comm)).collect()
 }
 
 /// Returns a name as stored by the kernel: at most 15 bytes, cut at a character boundary.
@@ -51,17 +51,17 @@ pub fn cut_comm(comm: &str) -> &str {
 }
 
 /// Returns a process in `/proc` and its open files, as records.
-pub fn describe(pid: u32) -> Vec<Event> {
-    let Some(tgid) = namespace::outside(pid) else { return Vec::new() };
+pub fn describe_process(pid: u32) -> Vec<Event> {
+    let Some(tgid) = namespace::outside_pid(pid) else { return Vec::new() };
     let header = Header { time_ns: boot_ns(), cpu: NO_CPU, tgid, tid: tgid, ..Header::default() };
     let event = |record: Record| Event { header: Header { kind: record.kind(), ..header }, record };
     let mut all = Vec::new();
     if let Some(text) = comm_of(pid) {
         all.push(event(
-            Task { parent: parent_outside(pid), what: task_what::THERE_BEFORE, text, ..Task::default() }.into(),
+            Task { parent: parent_outside(pid), what: task_what::EXISTED_BEFORE, text, ..Task::default() }.into(),
         ));
     }
-    for fd in numbers(Path::new(&format!("/proc/{pid}/fd"))) {
+    for fd in numeric_entries(Path::new(&format!("/proc/{pid}/fd"))) {
         all.extend(describe_file(pid, fd));
     }
     all
@@ -69,7 +69,7 @@ pub fn describe(pid: u32) -> Vec<Event> {
 
 /// Returns a file that a process in `/proc` has open, as a record; `None` if it is not a file.
 pub fn describe_file(pid: u32, fd: u32) -> Option<Event> {
-    let tgid = namespace::outside(pid)?;
+    let tgid = namespace::outside_pid(pid)?;
     let link = format!("/proc/{pid}/fd/{fd}");
     let (meta, path) = (fs::metadata(&link).ok()?, fs::read_link(&link).ok()?);
     if !meta.is_file() {
@@ -79,7 +79,7 @@ pub fn describe_file(pid: u32, fd: u32) -> Option<Event> {
     let about = || {
         let mounts = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
         let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
-        volume(&text, &String::from_utf8_lossy(&mounts))
+        btrfs_device(&text, &String::from_utf8_lossy(&mounts))
     };
     let whole = if libc::major(meta.dev()) == 0 { about() } else { None };
     let dev = whole.unwrap_or_else(|| Dev::new(libc::major(meta.dev()), libc::minor(meta.dev()))).0;
@@ -91,7 +91,7 @@ pub fn describe_file(pid: u32, fd: u32) -> Option<Event> {
 
 /// Returns the number of the btrfs that contains an open file, from the texts of its `fdinfo` and of its process's `mountinfo`
 /// (proc(5)).
-fn volume(fdinfo: &str, mounts: &str) -> Option<Dev> {
+fn btrfs_device(fdinfo: &str, mounts: &str) -> Option<Dev> {
     let mount = fdinfo.lines().find_map(|l| l.strip_prefix("mnt_id:"))?.trim();
     let line = mounts.lines().find(|l| l.split(' ').next() == Some(mount))?;
     let (before, after) = line.split_once(" - ")?;
@@ -111,30 +111,30 @@ pub fn process_of(tid: u32) -> Option<u32> {
 }
 
 /// `PF_KTHREAD` of include/linux/sched.h.
-const KERNEL_THREAD: u32 = 0x0020_0000;
+const PF_KTHREAD: u32 = 0x0020_0000;
 
 /// Whether it is a kernel thread.
-pub fn is_of_the_kernel(tgid: u32) -> bool {
-    stat(tgid, 6).is_some_and(|flags| flags & KERNEL_THREAD != 0)
+pub fn is_kernel_thread(tgid: u32) -> bool {
+    stat_field(tgid, 6).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
 /// Returns the number in records of a process's parent; 0: it has none here.
 fn parent_outside(pid: u32) -> u32 {
-    parent_of(pid).filter(|parent| *parent != 0).and_then(namespace::outside).unwrap_or(0)
+    parent_of(pid).filter(|parent| *parent != 0).and_then(namespace::outside_pid).unwrap_or(0)
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
-    stat(pid, 1)
+    stat_field(pid, 1)
 }
 
 /// Returns a field of `/proc/PID/stat`, counted from the one after the name, the state; the name may contain anything but ends at
 /// the last `)`.
-fn stat(pid: u32, field: usize) -> Option<u32> {
+fn stat_field(pid: u32, field: usize) -> Option<u32> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     String::from_utf8_lossy(&stat).rsplit_once(") ")?.1.split(' ').nth(field)?.parse().ok()
 }
 
-fn numbers(directory: &Path) -> Vec<u32> {
+fn numeric_entries(directory: &Path) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
@@ -149,13 +149,13 @@ mod tests {
         assert!(threads(me).contains(&me));
         assert_eq!(threads(0), Vec::<u32>::new());
         assert_eq!(parent_of(me), Some(std::os::unix::process::parent_id()));
-        assert!(!is_of_the_kernel(me));
+        assert!(!is_kernel_thread(me));
         let file = tempfile::NamedTempFile::new().unwrap();
         let meta = file.as_file().metadata().unwrap();
-        let events = describe(me);
+        let events = describe_process(me);
         let Record::Task(task) = &events[0].record else { panic!("{:?}", events[0]) };
-        assert_eq!((task.what, task.text.is_empty()), (task_what::THERE_BEFORE, false));
-        assert!(named(&task.text).contains(&me));
+        assert_eq!((task.what, task.text.is_empty()), (task_what::EXISTED_BEFORE, false));
+        assert!(processes_named(&task.text).contains(&me));
         assert!(events.iter().any(|e| match &e.record {
             Record::File(f) =>
                 f.ino == meta.ino() && f.what == file_what::OPEN_BEFORE && Path::new(&f.text) == file.path(),
@@ -167,9 +167,9 @@ mod tests {
     fn btrfs_file_has_device_of_whole_volume() {
         let mounts = "36 35 0:45 /sub /mnt rw shared:1 - btrfs /dev/vdb rw,subvol=/sub\n\
                       37 35 254:0 / /home rw - ext4 /dev/vda rw\n";
-        assert_eq!(volume("pos:\t0\nflags:\t02\nmnt_id:\t36\nino:\t257\n", mounts), Some(Dev::new(0, 45)));
+        assert_eq!(btrfs_device("pos:\t0\nflags:\t02\nmnt_id:\t36\nino:\t257\n", mounts), Some(Dev::new(0, 45)));
         for other in ["mnt_id:\t37\n", "mnt_id:\t38\n", "mnt_id:\n", ""] {
-            assert_eq!(volume(other, mounts), None, "{other}");
+            assert_eq!(btrfs_device(other, mounts), None, "{other}");
         }
     }
 

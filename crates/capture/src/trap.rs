@@ -2,7 +2,7 @@
 //!
 //! The kernel's statistics time the programs that the traps run, not the traps, which are most of the cost: an exception, the
 //! instruction that the probe displaced, and a second exception instead of the return. So functions of this process are probed like
-//! the others, one for each kind of first instruction ([`Begin`]), and called in batches before and after the recording. Their
+//! the others, one for each kind of first instruction ([`FirstInstruction`]), and called in batches before and after the recording. Their
 //! programs find that this process is not recorded and return at once.
 //!
 //! *Uncertainty*: this is this process's cost, with everything that the traps touch in its caches, at the clock speed at those
@@ -14,8 +14,8 @@ use std::path::Path;
 use std::time::Instant;
 
 /// Number of calls per batch, and of batches at each of the two times: some milliseconds in total.
-const CALLS: u32 = 50;
-const BATCHES: usize = 21;
+const BATCH_CALLS: u32 = 50;
+const BATCH_COUNT: usize = 21;
 
 /// A cost: the median of what was measured and its spread, in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -33,17 +33,17 @@ pub struct Price {
 /// How a probed function begins, which decides the cost of a trap: the kernel emulates a push itself, and lets the processor execute
 /// all other instructions out of line, followed by a second exception (in a virtual machine five times as expensive).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Begin {
+pub enum FirstInstruction {
     /// With an instruction that the kernel emulates.
     Emulated,
     /// With another one.
     Stepped,
 }
 
-impl Begin {
+impl FirstInstruction {
     /// Returns the kind of a function from its first bytes (x86_64: `push_setup_xol_ops` and `branch_setup_xol_ops` in
     /// arch/x86/kernel/uprobes.c; on arm64 all relevant ones are stepped).
-    pub fn of(code: &[u8]) -> Self {
+    pub fn from_code(code: &[u8]) -> Self {
         let emulated = cfg!(target_arch = "x86_64")
             && match code {
                 // push, with or without the prefix for the higher registers; nop; a call or jump.
@@ -58,7 +58,7 @@ impl Begin {
 
 /// The role of a probed function in the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Probed {
+pub enum ProbedFunction {
     /// `sqlite3_step`.
     Step,
     /// One of those that prepare statements.
@@ -111,22 +111,22 @@ unsafe extern "C" {
     fn fathom_trap_free(n: u32) -> u32;
 }
 
-type Called = unsafe extern "C" fn(u32) -> u32;
+type TrapFunction = unsafe extern "C" fn(u32) -> u32;
 
-fn function(begin: Begin) -> Called {
+fn trap_function(begin: FirstInstruction) -> TrapFunction {
     match begin {
-        Begin::Emulated => fathom_trap_emulated,
-        Begin::Stepped => fathom_trap_stepped,
+        FirstInstruction::Emulated => fathom_trap_emulated,
+        FirstInstruction::Stepped => fathom_trap_stepped,
     }
 }
 
 /// Returns the file offset of the function with that beginning in this program; `None` if it is unknown.
-pub fn place(begin: Begin) -> Option<u64> {
-    offset_of(&std::fs::read_to_string("/proc/self/maps").ok()?, function(begin) as *const () as u64)
+pub fn trap_offset(begin: FirstInstruction) -> Option<u64> {
+    offset_of(&std::fs::read_to_string("/proc/self/maps").ok()?, trap_function(begin) as *const () as u64)
 }
 
 /// Returns this program's file, by a path that works even if it was replaced.
-pub fn program() -> &'static Path {
+pub fn own_program() -> &'static Path {
     Path::new("/proc/self/exe")
 }
 
@@ -142,24 +142,24 @@ fn offset_of(maps: &str, address: u64) -> Option<u64> {
 }
 
 /// Measures how long the two traps of a call take, batch by batch, in ns.
-pub fn measure(begin: Begin, into: &mut Vec<f64>) {
-    let time = |function: Called| {
+pub fn measure_batches(begin: FirstInstruction, into: &mut Vec<f64>) {
+    let time = |function: TrapFunction| {
         let function = black_box(function);
         let start = Instant::now();
-        for n in 0..CALLS {
+        for n in 0..BATCH_CALLS {
             // SAFETY: it takes a number, returns one and leaves everything else unchanged.
             black_box(unsafe { function(n) });
         }
-        start.elapsed().as_nanos() as f64 / f64::from(CALLS)
+        start.elapsed().as_nanos() as f64 / f64::from(BATCH_CALLS)
     };
     // The first calls bring the code and the kernel's tables into the caches.
-    time(function(begin));
+    time(trap_function(begin));
     time(fathom_trap_free);
-    into.extend((0..BATCHES).map(|_| (time(function(begin)) - time(fathom_trap_free)).max(0.0)));
+    into.extend((0..BATCH_COUNT).map(|_| (time(trap_function(begin)) - time(fathom_trap_free)).max(0.0)));
 }
 
 /// Returns the cost from these batches; `None` if there are none.
-pub fn price(batches: &mut [f64]) -> Option<Price> {
+pub fn price_of_batches(batches: &mut [f64]) -> Option<Price> {
     batches.sort_by(f64::total_cmp);
     let at = |part: f64| batches.get((part * (batches.len().checked_sub(1)?) as f64).round() as usize).copied();
     let ns = at(0.5)?;
@@ -175,11 +175,11 @@ mod tests {
         let maps = "55d0-55e0 r--p 00000000 fe:00 7 /bin/x\n55e0-5600 r-xp 00000100 fe:00 7 /bin/x\n";
         assert_eq!(offset_of(maps, 0x55e8), Some(0x108));
         assert_eq!(offset_of(maps, 0x5600), None);
-        let code = std::fs::read(program()).unwrap();
-        for begin in [Begin::Emulated, Begin::Stepped] {
-            let at = usize::try_from(place(begin).unwrap()).unwrap();
+        let code = std::fs::read(own_program()).unwrap();
+        for begin in [FirstInstruction::Emulated, FirstInstruction::Stepped] {
+            let at = usize::try_from(trap_offset(begin).unwrap()).unwrap();
             if cfg!(target_arch = "x86_64") {
-                assert_eq!(Begin::of(&code[at..at + 4]), begin);
+                assert_eq!(FirstInstruction::from_code(&code[at..at + 4]), begin);
             }
         }
     }
@@ -194,18 +194,25 @@ mod tests {
             (&[0x66, 0x0f, 0x1f, 0x44], true),     // nop
             (&[], false),
         ] {
-            let begin = if emulated && cfg!(target_arch = "x86_64") { Begin::Emulated } else { Begin::Stepped };
-            assert_eq!(Begin::of(code), begin, "{code:x?}");
+            let begin = if emulated && cfg!(target_arch = "x86_64") {
+                FirstInstruction::Emulated
+            } else {
+                FirstInstruction::Stepped
+            };
+            assert_eq!(FirstInstruction::from_code(code), begin, "{code:x?}");
         }
     }
 
     #[test]
     fn price_is_median_of_batches() {
-        assert_eq!(price(&mut []), None);
+        assert_eq!(price_of_batches(&mut []), None);
         let mut batches: Vec<f64> = (0..=100).rev().map(f64::from).collect();
-        assert_eq!(price(&mut batches), Some(Price { ns: 50.0, low_ns: 25.0, high_ns: 75.0, inside_ns: 25.0 }));
+        assert_eq!(
+            price_of_batches(&mut batches),
+            Some(Price { ns: 50.0, low_ns: 25.0, high_ns: 75.0, inside_ns: 25.0 })
+        );
         let mut batches = Vec::new();
-        measure(Begin::Stepped, &mut batches);
-        assert_eq!(batches.len(), BATCHES);
+        measure_batches(FirstInstruction::Stepped, &mut batches);
+        assert_eq!(batches.len(), BATCH_COUNT);
     }
 }

@@ -3,13 +3,13 @@
 //! They are attached to a file, hence to every process that maps it; the kernel side drops those that are not recorded.
 //! What it must know about a file is in the probe's cookie, so that no table is looked up.
 
-use crate::multi::{self, Multi, ProbePoint};
-use crate::probes::row;
-use crate::refusal::NotAttached;
+use crate::multi::{self, MultiUprobes, ProbePoint};
+use crate::probes::coverage_row;
+use crate::refusal::AttachError;
 use crate::request::Function;
-use crate::sqlite::entry::entry;
+use crate::sqlite::entry::find_entry;
 use crate::sqlite::{Prepare, SqliteSymbols};
-use crate::trap::{self, Begin, Probed};
+use crate::trap::{self, FirstInstruction, ProbedFunction};
 use aya::Ebpf;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{ProgramError, UProbe};
@@ -22,50 +22,50 @@ use std::os::unix::fs::{FileExt as _, MetadataExt};
 use std::path::Path;
 
 /// Bit of the cookie: the call passes its SQL as UTF-16. As in `sqlite.bpf.c`.
-const UTF16: u64 = 1 << 56;
+const COOKIE_UTF16: u64 = 1 << 56;
 
 /// Files whose SQLite is already probed, by device and inode: one library has many names.
 #[derive(Debug)]
 pub struct Uprobes {
     /// Links that take many functions. Perf events, one each, are used for what the kernel refuses them, and for functions
     /// that only their loader finds.
-    multi: Option<Multi>,
+    multi: Option<MultiUprobes>,
     files: HashSet<(u64, u64)>,
-    links: Vec<Attached>,
-    begins: BTreeSet<(Probed, Begin)>,
+    links: Vec<AttachedProbe>,
+    begins: BTreeSet<(ProbedFunction, FirstInstruction)>,
     /// Whether resets are probed everywhere.
     resets: bool,
     /// Those that are not probed yet.
-    waiting: Vec<Reset>,
+    waiting: Vec<PendingReset>,
 }
 
 /// A `sqlite3_reset` whose probe is attached once it matters. The file is kept open: its process may have ended by then, and
 /// with it the path by which it was found.
 #[derive(Debug)]
-struct Reset {
+struct PendingReset {
     file: File,
     probe: String,
     place: ProbePoint,
 }
 
 /// The names of the two ways in the coverage.
-const LINK: &str = "uprobe_multi";
-const PERF: &str = "uprobe";
+const LINK_NAME: &str = "uprobe_multi";
+const PERF_NAME: &str = "uprobe";
 
 /// An attached probe, as long as it lives.
 #[derive(Debug)]
 #[expect(dead_code, reason = "to be dropped is all they are for")]
-enum Attached {
+enum AttachedProbe {
     Multi(multi::UprobeLinks),
     Perf(UProbeLink),
 }
 
 /// The text for its row in the coverage.
-const WAITING: &str = "attached once abandoned statements end late by 1 ms in total";
+const WAITING_TEXT: &str = "attached once abandoned statements end late by 1 ms in total";
 
 impl Uprobes {
     /// Attaches nothing yet. Without `multi`, perf events are used.
-    pub fn new(multi: Option<Multi>) -> Self {
+    pub fn new(multi: Option<MultiUprobes>) -> Self {
         Self {
             multi,
             files: HashSet::new(),
@@ -97,45 +97,47 @@ impl Uprobes {
         // Ends before begins, so that what begins is seen to end.
         if let Some(offset) = symbols.finalize {
             let all = [("sqlite3_finalize", ProbePoint { offset, cookie: text })];
-            rows.extend(self.put(ebpf, path, &["sqlite_finalize"], &all));
+            rows.extend(self.attach_programs(ebpf, path, &["sqlite_finalize"], &all));
         }
         // A trap in each execution, useful only for statements that are abandoned between their rows.
         let waits = File::open(path).ok().filter(|_| !self.resets && symbols.running.is_some());
         let reset = symbols.reset.map(|offset| ProbePoint { offset, cookie: text });
         let waiting = match (reset, waits) {
-            (Some(place), Some(file)) => Some(Reset { file, probe: name("sqlite3_reset"), place }),
+            (Some(place), Some(file)) => Some(PendingReset { file, probe: name("sqlite3_reset"), place }),
             (Some(place), None) => {
-                rows.extend(self.put(ebpf, path, &["sqlite_reset"], &[("sqlite3_reset", place)]));
+                rows.extend(self.attach_programs(ebpf, path, &["sqlite_reset"], &[("sqlite3_reset", place)]));
                 None
             }
             (None, _) => None,
         };
-        self.begins_at(Probed::Step, path, symbols.step);
+        self.note_begin(ProbedFunction::Step, path, symbols.step);
         let step = ProbePoint { offset: symbols.step, cookie: step_cookie(symbols) | library };
-        rows.extend(self.put(ebpf, path, &["sqlite_step_return", "sqlite_step"], &[("sqlite3_step", step)]));
+        rows.extend(self.attach_programs(
+            ebpf,
+            path,
+            &["sqlite_step_return", "sqlite_step"],
+            &[("sqlite3_step", step)],
+        ));
         let cookie = |p: &Prepare| prepare_cookie(p, symbols.sql_offset) | library;
         let place = |p: &Prepare| ProbePoint { offset: p.offset, cookie: cookie(p) };
-        symbols.prepares.iter().for_each(|p| self.begins_at(Probed::Prepare, path, p.offset));
+        symbols.prepares.iter().for_each(|p| self.note_begin(ProbedFunction::Prepare, path, p.offset));
         let prepares: Vec<_> = symbols.prepares.iter().map(|p| (p.name, place(p))).collect();
-        rows.extend(self.put(ebpf, path, &["sqlite_prepare_return", "sqlite_prepare"], &prepares));
+        rows.extend(self.attach_programs(ebpf, path, &["sqlite_prepare_return", "sqlite_prepare"], &prepares));
         if let Some(reset) = waiting {
             // Useless if the steps are not seen.
             let steps = rows.iter().any(|r| r.attached && r.probe == name("sqlite3_step"));
-            let how = if steps { Ok(WAITING.into()) } else { Err("sqlite3_step is not watched".into()) };
-            rows.push(row(Layer::Database, &reset.probe, how));
+            let how = if steps { Ok(WAITING_TEXT.into()) } else { Err("sqlite3_step is not watched".into()) };
+            rows.push(coverage_row(Layer::Database, &reset.probe, how));
             self.waiting.extend(steps.then_some(reset));
         }
-        rows.extend(
-            symbols
-                .blind_to()
-                .into_iter()
-                .map(|what| row(Layer::Database, &path.to_string_lossy(), Err(format!("blind to {what}").into()))),
-        );
+        rows.extend(symbols.blind_to().into_iter().map(|what| {
+            coverage_row(Layer::Database, &path.to_string_lossy(), Err(format!("blind to {what}").into()))
+        }));
         Some(rows)
     }
 
     /// Attaches programs, in their order, to functions of a file; returns a row for each function.
-    fn put(
+    fn attach_programs(
         &mut self,
         ebpf: &mut Ebpf,
         path: &Path,
@@ -143,13 +145,13 @@ impl Uprobes {
         functions: &[(&str, ProbePoint)],
     ) -> Vec<Coverage> {
         let places: Vec<ProbePoint> = functions.iter().map(|(_, place)| *place).collect();
-        let together = if places.len() > 1 { self.by_link(path, programs, &places) } else { None };
+        let together = if places.len() > 1 { self.attach_by_link(path, programs, &places) } else { None };
         let alone = |&(name, place): &(&str, ProbePoint)| {
             let outcome = match &together {
-                Some(Ok(())) => Ok(at(LINK, place)),
+                Some(Ok(())) => Ok(describe_place(LINK_NAME, place)),
                 _ => self.attach(ebpf, path, programs, place),
             };
-            row(Layer::Database, &format!("{}:{name}", path.to_string_lossy()), outcome)
+            coverage_row(Layer::Database, &format!("{}:{name}", path.to_string_lossy()), outcome)
         };
         functions.iter().map(alone).collect()
     }
@@ -162,41 +164,46 @@ impl Uprobes {
         path: &Path,
         programs: &[&str],
         place: ProbePoint,
-    ) -> Result<String, NotAttached> {
-        let refused = match self.by_link(path, programs, &[place]) {
-            Some(Ok(())) => return Ok(at(LINK, place)),
-            Some(Err(refused)) => Some((format!("{LINK}: {}", refused.why), refused.absence)),
+    ) -> Result<String, AttachError> {
+        let refused = match self.attach_by_link(path, programs, &[place]) {
+            Some(Ok(())) => return Ok(describe_place(LINK_NAME, place)),
+            Some(Err(refused)) => Some((format!("{LINK_NAME}: {}", refused.why), refused.absence)),
             None => None,
         };
-        match (self.by_perf(ebpf, path, programs, place), refused) {
-            (Ok(()), None) => Ok(at(PERF, place)),
-            (Ok(()), Some((why, _))) => Ok(format!("{}, since {why}", at(PERF, place))),
+        match (self.attach_by_perf(ebpf, path, programs, place), refused) {
+            (Ok(()), None) => Ok(describe_place(PERF_NAME, place)),
+            (Ok(()), Some((why, _))) => Ok(format!("{}, since {why}", describe_place(PERF_NAME, place))),
             (Err(refused), None) => Err(refused),
-            (Err(by_perf), Some((why, absence))) => Err(NotAttached {
-                why: format!("{why}; {PERF}: {}", by_perf.why),
+            (Err(by_perf), Some((why, absence))) => Err(AttachError {
+                why: format!("{why}; {PERF_NAME}: {}", by_perf.why),
                 absence: if absence == Absence::NotPermitted { absence } else { by_perf.absence },
             }),
         }
     }
 
     /// Attaches programs to places of a file by links, all or none; `None` if links are not supported.
-    fn by_link(&mut self, path: &Path, programs: &[&str], places: &[ProbePoint]) -> Option<Result<(), NotAttached>> {
+    fn attach_by_link(
+        &mut self,
+        path: &Path,
+        programs: &[&str],
+        places: &[ProbePoint],
+    ) -> Option<Result<(), AttachError>> {
         let multi = self.multi.as_mut()?;
         let links: Result<Vec<_>, _> = programs.iter().map(|program| multi.attach(program, path, places)).collect();
-        Some(links.map(|links| self.links.extend(links.into_iter().map(Attached::Multi))))
+        Some(links.map(|links| self.links.extend(links.into_iter().map(AttachedProbe::Multi))))
     }
 
     /// Attaches programs to one place of a file by perf events, all or none.
-    fn by_perf(
+    fn attach_by_perf(
         &mut self,
         ebpf: &mut Ebpf,
         path: &Path,
         programs: &[&str],
         place: ProbePoint,
-    ) -> Result<(), NotAttached> {
-        let links = programs.iter().map(|program| attach_at(ebpf, program, path, place));
+    ) -> Result<(), AttachError> {
+        let links = programs.iter().map(|program| attach_perf_event(ebpf, program, path, place));
         let links = links.collect::<Result<Vec<_>, _>>()?;
-        self.links.extend(links.into_iter().map(Attached::Perf));
+        self.links.extend(links.into_iter().map(AttachedProbe::Perf));
         Ok(())
     }
 
@@ -207,7 +214,7 @@ impl Uprobes {
         for reset in std::mem::take(&mut self.waiting) {
             let path = format!("/proc/self/fd/{}", reset.file.as_raw_fd());
             let outcome = self.attach(ebpf, Path::new(&path), &["sqlite_reset"], reset.place);
-            rows.push(row(Layer::Database, &reset.probe, outcome.map(|how| format!("{how}, {WAITING}"))));
+            rows.push(coverage_row(Layer::Database, &reset.probe, outcome.map(|how| format!("{how}, {WAITING_TEXT}"))));
         }
         rows
     }
@@ -223,42 +230,42 @@ impl Uprobes {
         let mut rows = Vec::new();
         for (function, cookie) in functions.iter().zip(0..) {
             let path = &function.path;
-            let outcome = entry(path, &function.name).map_err(|why| why.to_string().into()).and_then(|offset| {
-                self.begins_at(Probed::Function, path, offset);
+            let outcome = find_entry(path, &function.name).map_err(|why| why.to_string().into()).and_then(|offset| {
+                self.note_begin(ProbedFunction::Function, path, offset);
                 let place = ProbePoint { offset, cookie: cookie | library_cookie(function.inside) };
                 self.attach(ebpf, path, &programs, place)
             });
             let name = format!("{}:{}", path.to_string_lossy(), function.name);
-            rows.push(row(Layer::Database, &name, outcome));
+            rows.push(coverage_row(Layer::Database, &name, outcome));
         }
         rows
     }
 
     /// Returns how the probed functions begin.
-    pub fn begins(&self) -> &BTreeSet<(Probed, Begin)> {
+    pub fn begins(&self) -> &BTreeSet<(ProbedFunction, FirstInstruction)> {
         &self.begins
     }
 
-    fn begins_at(&mut self, probed: Probed, path: &Path, offset: u64) {
+    fn note_begin(&mut self, probed: ProbedFunction, path: &Path, offset: u64) {
         let mut code = [0; 4];
         let read = File::open(path).and_then(|file| file.read_exact_at(&mut code, offset));
         if read.is_ok() {
-            self.begins.insert((probed, Begin::of(&code)));
+            self.begins.insert((probed, FirstInstruction::from_code(&code)));
         }
     }
 
     /// Attaches the programs for functions to the function of this process that is called to measure the cost of traps. Returns
     /// whether that succeeded.
-    pub fn attach_trap(&mut self, ebpf: &mut Ebpf, begin: Begin) -> bool {
-        let Some(offset) = trap::place(begin) else { return false };
+    pub fn attach_trap(&mut self, ebpf: &mut Ebpf, begin: FirstInstruction) -> bool {
+        let Some(offset) = trap::trap_offset(begin) else { return false };
         // Not a number of the list.
         let place = ProbePoint { offset, cookie: u64::MAX };
-        self.attach(ebpf, trap::program(), &["function_return", "function_enter"], place).is_ok()
+        self.attach(ebpf, trap::own_program(), &["function_return", "function_enter"], place).is_ok()
     }
 
     /// Returns the programs that are attached other than through `ebpf`, by name.
     pub fn programs(&self) -> Vec<(String, RawFd)> {
-        self.multi.iter().flat_map(Multi::programs).collect()
+        self.multi.iter().flat_map(MultiUprobes::programs).collect()
     }
 
     /// Detaches all probes. For each link the kernel waits until no CPU can be inside it. Each has a thread, so that they
@@ -273,7 +280,7 @@ impl Uprobes {
 }
 
 /// Describes a way and a place.
-fn at(way: &str, place: ProbePoint) -> String {
+fn describe_place(way: &str, place: ProbePoint) -> String {
     format!("{way} at {:#x}", place.offset)
 }
 
@@ -311,23 +318,28 @@ fn prepare_cookie(prepare: &Prepare, text_offset: Option<u32>) -> u64 {
         | argument(prepare.stmt_arg, 32)
         | argument(prepare.sql_arg, 40)
         | argument(prepare.length_arg, 48)
-        | if prepare.utf16 { UTF16 } else { 0 }
+        | if prepare.utf16 { COOKIE_UTF16 } else { 0 }
 }
 
-fn attach_at(ebpf: &mut Ebpf, program: &str, path: &Path, place: ProbePoint) -> Result<UProbeLink, NotAttached> {
+fn attach_perf_event(
+    ebpf: &mut Ebpf,
+    program: &str,
+    path: &Path,
+    place: ProbePoint,
+) -> Result<UProbeLink, AttachError> {
     let program: &mut UProbe = ebpf
         .program_mut(program)
         .ok_or("not in this build")?
         .try_into()
-        .map_err(|e: ProgramError| NotAttached::because(&e))?;
+        .map_err(|e: ProgramError| AttachError::from_error(&e))?;
     match program.load() {
         Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
-        Err(e) => return Err(crate::probes::refusal("uprobe", &e)),
+        Err(e) => return Err(crate::probes::attach_error("uprobe", &e)),
     }
     let location = UProbeAttachLocation::AbsoluteOffset(place.offset);
     let point = UProbeAttachPoint { location, cookie: Some(place.cookie) };
-    let link = program.attach(point, path, UProbeScope::AllProcesses).map_err(|e| NotAttached::because(&e))?;
-    program.take_link(link).map_err(|e| NotAttached::because(&e))
+    let link = program.attach(point, path, UProbeScope::AllProcesses).map_err(|e| AttachError::from_error(&e))?;
+    program.take_link(link).map_err(|e| AttachError::from_error(&e))
 }
 
 #[cfg(test)]
@@ -335,7 +347,7 @@ mod tests {
     use super::*;
     use crate::kernel::types::KernelTypes;
     use crate::request::{Request, Scope};
-    use crate::rings::Shape;
+    use crate::rings::RingLayout;
     use crate::{session, sqlite};
 
     #[test]
@@ -356,17 +368,17 @@ mod tests {
         // So that the reset is probed from the start.
         symbols.running = None;
         symbols.prepares[1].offset = fs::metadata(&path).unwrap().len().next_multiple_of(1 << 20);
-        let types = KernelTypes::read(session::OBJECT).unwrap();
-        let mut ebpf = session::load(&Request::new(Scope::Command), &types, Shape::new(1, 1, 0)).unwrap();
-        let open = |ebpf: &Ebpf| Multi::open(session::OBJECT, ebpf, &types.for_fields);
+        let types = KernelTypes::read(session::BPF_OBJECT).unwrap();
+        let mut ebpf = session::load_programs(&Request::new(Scope::Command), &types, RingLayout::new(1, 1, 0)).unwrap();
+        let open = |ebpf: &Ebpf| MultiUprobes::open(session::BPF_OBJECT, ebpf, &types.for_fields);
         let known = fs::read("/sys/kernel/btf/vmlinux").unwrap();
         let known = known.windows(22).any(|w| w == b"BPF_TRACE_UPROBE_MULTI");
         assert_eq!(open(&ebpf).err().filter(|_| known), None, "this kernel has such links");
-        let mut ways = vec![(PERF, Uprobes::new(None), 0)];
-        ways.extend(open(&ebpf).ok().map(|multi| (LINK, Uprobes::new(Some(multi)), 6)));
+        let mut ways = vec![(PERF_NAME, Uprobes::new(None), 0)];
+        ways.extend(open(&ebpf).ok().map(|multi| (LINK_NAME, Uprobes::new(Some(multi)), 6)));
         ways.extend(open(&ebpf).ok().map(|mut multi| {
             multi.refuse("sqlite_finalize");
-            (REFUSED, Uprobes::new(Some(multi)), 5)
+            (MIXED_NAME, Uprobes::new(Some(multi)), 5)
         }));
         let rows = ways.into_iter().map(|(way, mut uprobes, of_links)| {
             let rows = uprobes.attach_sqlite(&mut ebpf, &path, &symbols, None).unwrap();
@@ -378,7 +390,7 @@ mod tests {
     }
 
     /// By links, except for one program.
-    const REFUSED: &str = "uprobe_multi and uprobe";
+    const MIXED_NAME: &str = "uprobe_multi and uprobe";
 
     #[test]
     #[ignore = "root: attaches probes"]
@@ -387,12 +399,12 @@ mod tests {
             for row in rows {
                 let blind = row.probe.ends_with(":sqlite3_prepare_v2") || row.how.starts_with("blind to ");
                 assert_eq!(row.attached, !blind, "{row:?}");
-                let by_perf = way == PERF || way == REFUSED && row.probe.ends_with(":sqlite3_finalize");
+                let by_perf = way == PERF_NAME || way == MIXED_NAME && row.probe.ends_with(":sqlite3_finalize");
                 assert!(
                     blind || row.how.starts_with(if by_perf { "uprobe at 0x" } else { "uprobe_multi at 0x" }),
                     "{row:?}"
                 );
-                assert_eq!(way == REFUSED && by_perf, row.how.contains(", since uprobe_multi: "), "{row:?}");
+                assert_eq!(way == MIXED_NAME && by_perf, row.how.contains(", since uprobe_multi: "), "{row:?}");
             }
         }
     }

@@ -18,24 +18,24 @@ use std::process::{Command, Stdio};
 #[path = "../../inside/compile.rs"]
 mod compile;
 
-const QEMU: &str = "qemu-aarch64-static";
+const QEMU_PROGRAM: &str = "qemu-aarch64-static";
 
 /// Debian's arm64 packages that these tests use, and the libraries in them.
-const LIBRARIES: [(&str, &str); 4] = [
+const PACKAGE_LIBRARIES: [(&str, &str); 4] = [
     ("libsqlite3-0", "usr/lib/aarch64-linux-gnu/libsqlite3.so.0"),
     ("libc6", "lib/aarch64-linux-gnu/libc.so.6"),
     ("libpq5", "usr/lib/aarch64-linux-gnu/libpq.so.5"),
     ("musl", "lib/aarch64-linux-musl/libc.so"),
 ];
 
-fn library(package: &str) -> Result<PathBuf, String> {
+fn library_path(package: &str) -> Result<PathBuf, String> {
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/lab");
-    let unpacked = Packages::new(&cache, "arm64").and_then(|all| all.unpacked(package)).map_err(|e| e.to_string())?;
-    let (_, path) = LIBRARIES.iter().find(|(name, _)| *name == package).ok_or("no such library")?;
+    let unpacked = Packages::new(&cache, "arm64").and_then(|all| all.unpack(package)).map_err(|e| e.to_string())?;
+    let (_, path) = PACKAGE_LIBRARIES.iter().find(|(name, _)| *name == package).ok_or("no such library")?;
     Ok(unpacked.join(path))
 }
 
-fn installed(program: &str) -> Result<(), String> {
+fn check_installed(program: &str) -> Result<(), String> {
     let there = Command::new(program).arg("--version").stdout(Stdio::null()).status();
     there.map(drop).map_err(|e| format!("{program}: {e}"))
 }
@@ -51,7 +51,7 @@ struct Code {
     code: Vec<u8>,
 }
 
-fn functions(path: &Path) -> Vec<Code> {
+fn read_functions(path: &Path) -> Vec<Code> {
     let bytes = fs::read(path).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
     let of = |symbol: object::Symbol<'_, '_>| {
@@ -69,26 +69,26 @@ fn word(code: &[u8], n: usize) -> u32 {
 }
 
 /// Offsets in words in a piece of `moved.c`: the targets for branches of its two instructions, and the place of constants.
-const BRANCHED: i64 = 4;
-const CALLED: i64 = 6;
-const CONSTANT: i64 = 12;
+const BRANCH_TARGET_WORD: i64 = 4;
+const CALL_TARGET_WORD: i64 = 6;
+const CONSTANT_WORD: i64 = 12;
 
 /// Rewrites an instruction's targets to places within a piece; `None`: it cannot run in one (it would leave it, or read memory that does
 /// not exist).
-fn within(word: u32, at: i64) -> Option<u32> {
+fn retarget(word: u32, at: i64) -> Option<u32> {
     let place = |mask: u32, shift: u32, to: i64| word & !(mask << shift) | (((to - at) as u32) & mask) << shift;
     let fields = |which: &[u32]| which.iter().any(|shift| matches!(word >> shift & 31, 16..=18 | 26..=28));
     match word {
-        _ if word & 0xfc00_0000 == 0x1400_0000 => Some(place(0x3ff_ffff, 0, BRANCHED)),
-        _ if word & 0xfc00_0000 == 0x9400_0000 => Some(place(0x3ff_ffff, 0, CALLED)),
-        _ if word & 0xff00_0010 == 0x5400_0000 => Some(place(0x7ffff, 5, BRANCHED)),
+        _ if word & 0xfc00_0000 == 0x1400_0000 => Some(place(0x3ff_ffff, 0, BRANCH_TARGET_WORD)),
+        _ if word & 0xfc00_0000 == 0x9400_0000 => Some(place(0x3ff_ffff, 0, CALL_TARGET_WORD)),
+        _ if word & 0xff00_0010 == 0x5400_0000 => Some(place(0x7ffff, 5, BRANCH_TARGET_WORD)),
         _ if fields(&[0]) => None,
-        _ if word & 0x7e00_0000 == 0x3400_0000 => Some(place(0x7ffff, 5, BRANCHED)),
-        _ if word & 0x7e00_0000 == 0x3600_0000 => Some(place(0x3fff, 5, BRANCHED)),
+        _ if word & 0x7e00_0000 == 0x3400_0000 => Some(place(0x7ffff, 5, BRANCH_TARGET_WORD)),
+        _ if word & 0x7e00_0000 == 0x3600_0000 => Some(place(0x3fff, 5, BRANCH_TARGET_WORD)),
         // adr and adrp: a few bytes, or pages, further.
         _ if word & 0x1f00_0000 == 0x1000_0000 => Some(word & !(0x7ffff << 5) | 3 << 5),
         // Constants in the code.
-        _ if word & 0x3b00_0000 == 0x1800_0000 => Some(place(0x7ffff, 5, CONSTANT)),
+        _ if word & 0x3b00_0000 == 0x1800_0000 => Some(place(0x7ffff, 5, CONSTANT_WORD)),
         // svc; indirect branches.
         _ if word & 0xff00_0000 == 0xd400_0000 || word & 0xfe00_0000 == 0xd600_0000 => None,
         _ if fields(&[5, 10, 16]) => None,
@@ -99,21 +99,21 @@ fn within(word: u32, at: i64) -> Option<u32> {
 }
 
 /// Builds a `struct piece` of `moved.c`. `None`: it cannot be hooked, for this role.
-fn piece(first: u32, second: u32, offset: u64, flags: u64) -> Option<Vec<u8>> {
+fn build_piece(first: u32, second: u32, offset: u64, flags: u64) -> Option<Vec<u8>> {
     let mark = |n: u32| 0xd280_0000 | n << 5;
-    // movz x27, #1; ret x28; at BRANCHED movz x27, #2; ret x28; at CALLED movz x26, #3; ret
+    // movz x27, #1; ret x28; at BRANCH_TARGET_WORD movz x27, #2; ret x28; at CALL_TARGET_WORD movz x26, #3; ret
     let code = [first, second, mark(1) | 27, 0xd65f_0380, mark(2) | 27, 0xd65f_0380, mark(3) | 26, 0xd65f_03c0];
     let code: Vec<u8> = code.iter().flat_map(|word| word.to_le_bytes()).collect();
     let recipe = recipe(&code, offset, &[], false).ok()?;
     let function = Function { address: offset, role: Role::Syscall, recipe };
     let library = Library { functions: vec![function], ..Library::default() };
     // As in the plan, after its header and the library's.
-    let plan = Plan { libraries: vec![library], ..Plan::default() }.bytes();
+    let plan = Plan { libraries: vec![library], ..Plan::default() }.to_bytes();
     Some([&code[..], &flags.to_le_bytes(), &plan[40 + 32..40 + 32 + 136]].concat())
 }
 
 /// Instructions whose meaning depends on their address, in forms that compilers rarely put second.
-const SYNTHETIC: [u32; 22] = [
+const SECOND_INSTRUCTIONS: [u32; 22] = [
     0x1000_0003,
     0x7000_0003,
     0x9000_0003,
@@ -138,7 +138,7 @@ const SYNTHETIC: [u32; 22] = [
     0xd53b_d043,
 ];
 /// First instructions: nothing; bti c; paciasp; pacibsp; stp; sub sp; str; cmp x0, #0; mov x9, x0; adrp x3.
-const FIRSTS: [u32; 10] = [
+const FIRST_INSTRUCTIONS: [u32; 10] = [
     0xd503_201f,
     0xd503_245f,
     0xd503_233f,
@@ -152,23 +152,24 @@ const FIRSTS: [u32; 10] = [
 ];
 
 #[test]
-fn moved_instructions_compute_same_under_qemu() {
-    const NAME: &str = "moved_instructions_compute_the_same_under_qemu";
-    if let Err(why) = installed(QEMU) {
-        return skip(NAME, &why);
+fn moved_instructions_compute_the_same_under_qemu() {
+    const TEST_NAME: &str = "moved_instructions_compute_the_same_under_qemu";
+    if let Err(why) = check_installed(QEMU_PROGRAM) {
+        return skip(TEST_NAME, &why);
     }
-    let mut pairs: BTreeSet<(u32, u32)> = FIRSTS.iter().flat_map(|f| SYNTHETIC.map(|s| (*f, s))).collect();
-    for (package, _) in LIBRARIES {
-        let path = match library(package) {
+    let mut pairs: BTreeSet<(u32, u32)> =
+        FIRST_INSTRUCTIONS.iter().flat_map(|f| SECOND_INSTRUCTIONS.map(|s| (*f, s))).collect();
+    for (package, _) in PACKAGE_LIBRARIES {
+        let path = match library_path(package) {
             Ok(path) => path,
-            Err(why) => return skip(NAME, &why),
+            Err(why) => return skip(TEST_NAME, &why),
         };
-        let code = functions(&path).into_iter().filter(|f| f.code.len() >= 8);
+        let code = read_functions(&path).into_iter().filter(|f| f.code.len() >= 8);
         pairs.extend(code.map(|f| (word(&f.code, 0), word(&f.code, 1))));
     }
     // An access through the first instruction's result, which is no valid address in the test.
     let accesses = |f: u32, s: u32| s >> 25 & 0b101 == 0b100 && f & 31 == s >> 5 & 31;
-    let normal = pairs.iter().filter_map(|(f, s)| Some((within(*f, 0)?, within(*s, 1)?)));
+    let normal = pairs.iter().filter_map(|(f, s)| Some((retarget(*f, 0)?, retarget(*s, 1)?)));
     let normal = normal.filter(|(f, s)| !accesses(*f, *s));
     let normal: BTreeSet<(u32, u32)> = normal.collect();
     let mut input = Vec::new();
@@ -176,24 +177,24 @@ fn moved_instructions_compute_same_under_qemu() {
     for (n, (first, second)) in normal.iter().enumerate() {
         // Carry and zero, or negative and overflow; at different offsets in a page.
         let flags = if n % 2 == 0 { 0x6000_0000 } else { 0x9000_0000 };
-        if let Some(piece) = piece(*first, *second, 0x100 + 4 * (n as u64 % 900), flags) {
+        if let Some(piece) = build_piece(*first, *second, 0x100 + 4 * (n as u64 % 900), flags) {
             input.extend(piece);
             cases.push(format!("{first:08x} {second:08x}"));
         }
     }
     let directory = tempfile::tempdir().unwrap();
-    let room = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (source, object) = (room.join("tests/arm64/moved.c"), directory.path().join("moved.o"));
+    let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (source, object) = (crate_directory.join("tests/arm64/moved.c"), directory.path().join("moved.o"));
     let mut clang = Command::new("clang");
     clang.args(["--target=aarch64-unknown-linux-gnu", "-O1", "-ffreestanding", "-fno-builtin", "-fno-stack-protector"]);
     clang.args(["-mgeneral-regs-only", "-ffixed-x18", "-mno-outline-atomics", "-fno-omit-frame-pointer"]);
-    clang.args(["-DFATHOM_EMULATED", "-I"]).arg(room.join("../inside/object")).arg("-c").arg(source);
+    clang.args(["-DFATHOM_EMULATED", "-I"]).arg(crate_directory.join("../inside/object")).arg("-c").arg(source);
     assert!(clang.arg("-o").arg(&object).status().unwrap().success());
     let program = directory.path().join("moved");
     let mut link = compile::linker().unwrap();
     link.args(["-static", "--defsym=_DYNAMIC=0"]).arg(&object).arg("-o").arg(&program);
     assert!(link.status().unwrap().success());
-    let mut child = Command::new(QEMU);
+    let mut child = Command::new(QEMU_PROGRAM);
     child.args(["-cpu", "max"]).arg(program).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().unwrap();
     let mut to = child.stdin.take().unwrap();
@@ -211,7 +212,7 @@ fn moved_instructions_compute_same_under_qemu() {
 }
 
 fn plan_of(sqlite: &Path) -> Plan {
-    let all: BTreeMap<String, Code> = functions(sqlite).into_iter().map(|f| (f.name.clone(), f)).collect();
+    let all: BTreeMap<String, Code> = read_functions(sqlite).into_iter().map(|f| (f.name.clone(), f)).collect();
     let prepare = Role::Prepare { stmt: 3, sql: 1, length: 2, utf16: false };
     let wanted = [
         ("sqlite3_step", Role::Step),
@@ -233,23 +234,25 @@ fn plan_of(sqlite: &Path) -> Plan {
 
 #[test]
 fn program_is_probed_inside_under_qemu() {
-    const NAME: &str = "program_is_probed_inside_under_qemu";
-    if let Err(why) = installed(QEMU) {
-        return skip(NAME, &why);
+    const TEST_NAME: &str = "program_is_probed_inside_under_qemu";
+    if let Err(why) = check_installed(QEMU_PROGRAM) {
+        return skip(TEST_NAME, &why);
     }
-    let (libc, sqlite) = match (library("libc6"), library("libsqlite3-0")) {
+    let (libc, sqlite) = match (library_path("libc6"), library_path("libsqlite3-0")) {
         (Ok(libc), Ok(sqlite)) => (libc, fs::canonicalize(sqlite).unwrap()),
-        (Err(why), _) | (_, Err(why)) => return skip(NAME, &why),
+        (Err(why), _) | (_, Err(why)) => return skip(TEST_NAME, &why),
     };
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    let room = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
     let object = at("fathom-inside.so");
-    assert!(compile::compile(&room.join("../inside"), "aarch64", &["-DFATHOM_EMULATED"], &object).unwrap());
-    fs::write(at("plan"), plan_of(&sqlite).bytes()).unwrap();
+    assert!(compile::compile(&crate_directory.join("../inside"), "aarch64", &["-DFATHOM_EMULATED"], &object).unwrap());
+    fs::write(at("plan"), plan_of(&sqlite).to_bytes()).unwrap();
     fs::create_dir(at("arenas")).unwrap();
     let mut clang = Command::new("clang");
-    clang.args(["--target=aarch64-unknown-linux-gnu", "-O1", "-fPIE", "-c"]).arg(room.join("tests/arm64/statements.c"));
+    clang
+        .args(["--target=aarch64-unknown-linux-gnu", "-O1", "-fPIE", "-c"])
+        .arg(crate_directory.join("tests/arm64/statements.c"));
     assert!(clang.arg("-o").arg(at("s.o")).status().unwrap().success());
     let mut link = compile::linker().unwrap();
     link.args(["-pie", "-dynamic-linker", "/lib/ld-linux-aarch64.so.1", "--allow-shlib-undefined"]);
@@ -261,7 +264,7 @@ fn program_is_probed_inside_under_qemu() {
     let from = (uptime.split(' ').next().unwrap().parse::<f64>().unwrap() * 1e9) as u64;
     let root = libc.ancestors().nth(3).unwrap();
     let directories = format!("{}:{}", libc.parent().unwrap().display(), sqlite.parent().unwrap().display());
-    let mut qemu = Command::new(QEMU);
+    let mut qemu = Command::new(QEMU_PROGRAM);
     qemu.arg("-L").arg(root).args(["-E", &format!("LD_LIBRARY_PATH={directories}")]);
     qemu.args(["-E", &format!("LD_PRELOAD={}", object.display())]).arg(at("s"));
     let child = qemu.stdout(Stdio::piped()).spawn().unwrap();
@@ -270,8 +273,8 @@ fn program_is_probed_inside_under_qemu() {
     assert!(out.status.success() && out.stdout == b"done\n", "{out:?}");
 
     let mut arenas = Arenas::new(at("arenas"), from, 0);
-    arenas.look();
-    assert_eq!(arenas.status(pid, 0), inside::layout::Status::Hooked);
+    arenas.open_new();
+    assert_eq!(arenas.status(pid, 0), inside::layout::LibraryStatus::Hooked);
     let events = arenas.collect(&|_| Some(pid));
     assert_eq!(arenas.lost(), 0);
     let mut by_thread: BTreeMap<u32, Vec<&Record>> = BTreeMap::new();
@@ -303,7 +306,7 @@ fn program_is_probed_inside_under_qemu() {
 }
 
 /// Returns instructions as disassembled by llvm-objdump, by address.
-fn disassembled(args: &[&str], file: &Path) -> Result<BTreeMap<u64, String>, String> {
+fn disassemble(args: &[&str], file: &Path) -> Result<BTreeMap<u64, String>, String> {
     let out = Command::new("llvm-objdump").arg("--no-show-raw-insn").args(args).arg(file).output();
     let out = out.map_err(|e| format!("llvm-objdump: {e}"))?;
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -318,7 +321,7 @@ fn disassembled(args: &[&str], file: &Path) -> Result<BTreeMap<u64, String>, Str
 }
 
 /// Splits an instruction's text into the part before an address that it names, and that address.
-fn names(text: &str, here: u64) -> Option<(&str, u64)> {
+fn split_address(text: &str, here: u64) -> Option<(&str, u64)> {
     let (before, last) = text.rsplit_once(' ')?;
     if let Some(hex) = last.strip_prefix("0x") {
         return Some((before, u64::from_str_radix(hex, 16).ok()?));
@@ -343,16 +346,16 @@ impl Walk<'_> {
     }
 
     /// Expects exactly this instruction.
-    fn is(&mut self, expected: &str) {
+    fn expect(&mut self, expected: &str) {
         let (name, at) = (self.name.to_owned(), self.at);
         assert_eq!(self.next(), expected, "{name} at {at:x}");
     }
 
     /// Expects an instruction that loads this address from after the code.
-    fn loads(&mut self, register: &str, address: u64) {
+    fn expect_load(&mut self, register: &str, address: u64) {
         let (at, begin) = (self.at, self.begin);
         let text = self.next().to_owned();
-        let (before, place) = names(&text, at).unwrap_or_else(|| panic!("{}: {text}", self.name));
+        let (before, place) = split_address(&text, at).unwrap_or_else(|| panic!("{}: {text}", self.name));
         assert_eq!(before, format!("ldr {register},"), "{}", self.name);
         let place = (place - begin) as usize;
         let word = u64::from_le_bytes(self.code[place..place + 8].try_into().unwrap());
@@ -360,44 +363,44 @@ impl Walk<'_> {
     }
 
     /// Expects code equivalent to an instruction at another address. Returns whether execution continues after it.
-    fn means(&mut self, text: &str, here: u64, entry: u64) -> bool {
+    fn expect_equivalent(&mut self, text: &str, here: u64, entry: u64) -> bool {
         let mnemonic = text.split(' ').next().unwrap_or_default();
         let register = text.split([' ', ',']).nth(1).unwrap_or_default();
         let wide = register.replace('w', "x");
-        match (mnemonic, names(text, here)) {
-            ("adr" | "adrp", Some((_, target))) => self.loads(register, target),
+        match (mnemonic, split_address(text, here)) {
+            ("adr" | "adrp", Some((_, target))) => self.expect_load(register, target),
             ("ldr" | "ldrsw", Some((_, target))) if register.starts_with(['x', 'w']) => {
-                self.loads(&wide, target);
-                self.is(&format!("{mnemonic} {register}, [{wide}]"));
+                self.expect_load(&wide, target);
+                self.expect(&format!("{mnemonic} {register}, [{wide}]"));
             }
             ("ldr" | "prfm", Some((_, target))) => {
-                self.loads("x17", target);
-                self.is(&format!("{mnemonic} {register}, [x17]"));
+                self.expect_load("x17", target);
+                self.expect(&format!("{mnemonic} {register}, [x17]"));
             }
             ("b", Some((_, target))) => {
-                self.is(&format!("b 0x{target:x}"));
+                self.expect(&format!("b 0x{target:x}"));
                 return false;
             }
             ("bl", Some((_, target))) => {
-                self.loads("x30", entry + 8);
-                self.is(&format!("b 0x{target:x}"));
+                self.expect_load("x30", entry + 8);
+                self.expect(&format!("b 0x{target:x}"));
                 return false;
             }
             ("blr", _) => {
-                self.loads("x30", entry + 8);
-                self.is(&format!("br {register}"));
+                self.expect_load("x30", entry + 8);
+                self.expect(&format!("br {register}"));
                 return false;
             }
             (_, Some((before, target)))
                 if mnemonic.starts_with("b.") || before.ends_with(',') && "ct".contains(&mnemonic[..1]) =>
             {
                 let at = self.at;
-                self.is(&format!("{before} 0x{:x}", at + 8));
-                self.is(&format!("b 0x{:x}", at + 12));
-                self.is(&format!("b 0x{target:x}"));
+                self.expect(&format!("{before} 0x{:x}", at + 8));
+                self.expect(&format!("b 0x{:x}", at + 12));
+                self.expect(&format!("b 0x{target:x}"));
             }
             _ => {
-                self.is(text);
+                self.expect(text);
                 return !matches!(mnemonic, "ret" | "br" | "retaa" | "retab");
             }
         }
@@ -406,21 +409,22 @@ impl Walk<'_> {
 }
 
 #[test]
-fn trampolines_of_arm64_functions_mean_same() {
-    const NAME: &str = "trampolines_of_arm64_functions_do_the_same";
+fn trampolines_of_arm64_functions_do_the_same() {
+    const TEST_NAME: &str = "trampolines_of_arm64_functions_do_the_same";
     // The address of the trampolines: within reach of a jump.
-    const AWAY: u64 = 64 << 20;
+    const TRAMPOLINE_ADDRESS: u64 = 64 << 20;
     let directory = tempfile::tempdir().unwrap();
-    for (package, _) in LIBRARIES {
-        let (path, known) = match library(package).and_then(|path| Ok((path.clone(), disassembled(&["-d"], &path)?))) {
-            Ok(both) => both,
-            Err(why) => return skip(NAME, &why),
-        };
-        let all = functions(&path);
+    for (package, _) in PACKAGE_LIBRARIES {
+        let (path, known) =
+            match library_path(package).and_then(|path| Ok((path.clone(), disassemble(&["-d"], &path)?))) {
+                Ok(both) => both,
+                Err(why) => return skip(TEST_NAME, &why),
+            };
+        let all = read_functions(&path);
         let (mut bytes, mut hooked) = (Vec::new(), Vec::new());
         for f in &all {
             let Ok(recipe) = recipe(&f.code, f.address, &[0, 1, 2], true) else { continue };
-            let begin = AWAY + bytes.len() as u64;
+            let begin = TRAMPOLINE_ADDRESS + bytes.len() as u64;
             let mut code = recipe.code.clone();
             // As in `build` of object/aarch64_code.h.
             for fixup in &recipe.fixups {
@@ -440,14 +444,15 @@ fn trampolines_of_arm64_functions_mean_same() {
         let mut copy = Command::new("llvm-objcopy");
         copy.args(["-I", "binary", "-O", "elf64-littleaarch64"]).arg(&blob).arg(&elf);
         assert!(copy.status().unwrap().success());
-        let texts = disassembled(&["-D", &format!("--adjust-vma={AWAY}")], &elf).unwrap();
+        let texts = disassemble(&["-D", &format!("--adjust-vma={TRAMPOLINE_ADDRESS}")], &elf).unwrap();
         for (f, begin, code, recipe) in &hooked {
             let mut walk = Walk { name: &f.name, texts: &texts, code, begin: *begin, at: *begin };
             let text = |n: u64| known.get(&(f.address + 4 * n)).map_or("", |text| text);
-            let goes_on = walk.means(text(0), f.address, f.address) && walk.means(text(1), f.address + 4, f.address);
+            let goes_on = walk.expect_equivalent(text(0), f.address, f.address)
+                && walk.expect_equivalent(text(1), f.address + 4, f.address);
             let end = begin + code.len() as u64;
             if goes_on && walk.at != end {
-                walk.is(&format!("b 0x{end:x}"));
+                walk.expect(&format!("b 0x{end:x}"));
             }
             // What the stub undoes, according to the disassembler.
             let lowered = text(0).strip_prefix("sub sp, sp, #").and_then(|n| n.split(' ').next()?.parse::<i64>().ok());
@@ -456,7 +461,7 @@ fn trampolines_of_arm64_functions_mean_same() {
             let expected = lowered.or(stored).or(signs).unwrap_or(0);
             assert_eq!(i64::from(recipe.undo) * 16, expected, "{}: {}", f.name, text(0));
             for (n, here) in (f.address + 8..f.address + f.code.len() as u64).step_by(4).enumerate() {
-                let target = known.get(&here).and_then(|text| names(text, here)).map(|(_, target)| target);
+                let target = known.get(&here).and_then(|text| split_address(text, here)).map(|(_, target)| target);
                 assert_ne!(target, Some(f.address + 4), "{}: instruction {n} leads into what was moved", f.name);
             }
         }

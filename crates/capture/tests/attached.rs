@@ -9,13 +9,14 @@ use model::table::Coverage;
 use std::collections::BTreeMap;
 
 /// Long enough for the kernel's counting of the programs' runs, which begins after 25 ms, to see some.
-const CALLS: u32 = 300_000;
+const CALL_COUNT: u32 = 300_000;
 
-fn writes(hollow: bool) -> (Vec<Event>, Vec<Coverage>) {
+fn record_writes(hollow: bool) -> (Vec<Event>, Vec<Coverage>) {
     let directory = tempfile::tempdir().unwrap();
-    let script = format!("exec dd if=/dev/zero of={}/f bs=1 count={CALLS} status=none", directory.path().display());
+    let script =
+        format!("exec dd if=/dev/zero of={}/f bs=1 count={CALL_COUNT} status=none", directory.path().display());
     let mut recorder = Recorder::start(&Request { hollow, stacks: false, ..Request::new(Scope::Command) });
-    recorder.release(common::gated(&script));
+    recorder.release(common::spawn_gated(&script));
     let (events, finished) = recorder.finish();
     (events, finished.coverage)
 }
@@ -23,10 +24,10 @@ fn writes(hollow: bool) -> (Vec<Event>, Vec<Coverage>) {
 #[test]
 fn empty_probes_attach_and_record_nothing() {
     needs_live_kernel!();
-    let (recorded, probes) = writes(false);
-    let (nothing, hollow) = writes(true);
+    let (recorded, probes) = record_writes(false);
+    let (nothing, hollow) = record_writes(true);
 
-    assert!(records!(recorded, Syscall).count() > CALLS as usize);
+    assert!(records!(recorded, Syscall).count() > CALL_COUNT as usize);
     // Records that the recorder adds itself, such as the command's name, remain.
     assert_eq!(records!(nothing, Syscall).count(), 0);
     assert!(nothing.len() < 100, "{} events", nothing.len());

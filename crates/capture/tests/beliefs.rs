@@ -13,14 +13,14 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 /// Records everything on a disk while `script` runs in a child shell, in the directory where the disk is mounted.
-fn on_disk(disk: &LoopDisk, script: &str) -> Vec<Event> {
-    let child = common::gated(&format!("cd {} && {script}", disk.path().display()));
+fn record_on_disk(disk: &LoopDisk, script: &str) -> Vec<Event> {
+    let child = common::spawn_gated(&format!("cd {} && {script}", disk.path().display()));
     let mut recorder = Recorder::start(&Request::new(Scope::Command));
     // Leftovers of the mount were queued before the recording.
-    recorder.until_quiet(disk);
+    recorder.drain_until_quiet(disk);
     recorder.events.clear();
     recorder.release(child);
-    recorder.until_quiet(disk);
+    recorder.drain_until_quiet(disk);
     let (events, finished) = recorder.finish();
     assert_eq!(finished.lost, 0, "nothing may be lost on a quiet machine");
     events
@@ -88,15 +88,15 @@ fn completions_match_diskstats() {
     let disk = LoopDisk::ext4();
     let db = "for i in 1 2 3 4 5 6 7 8 9 10; do dd if=/dev/urandom of=f$i bs=4k count=$i conv=fsync status=none; done; \
               rm f3; sync; echo 3 > /proc/sys/vm/drop_caches; cat f* > /dev/null; fstrim .";
-    let child = common::gated(&format!("cd {} && {db}", disk.path().display()));
+    let child = common::spawn_gated(&format!("cd {} && {db}", disk.path().display()));
     let mut recorder = Recorder::start(&Request::new(Scope::Command));
-    recorder.until_quiet(&disk);
+    recorder.drain_until_quiet(&disk);
     let before = disk.stat();
     // Earlier commands are in neither count.
     recorder.drain();
     recorder.events.clear();
     recorder.release(child);
-    recorder.until_quiet(&disk);
+    recorder.drain_until_quiet(&disk);
     let after = disk.stat();
     let (events, finished) = recorder.finish();
     assert_eq!(finished.lost, 0);
@@ -110,7 +110,7 @@ fn merged_request_lists_its_bios_at_issue() {
     needs_live_kernel!();
     let disk = LoopDisk::ext4();
     // The journal blocks of one commit are adjacent and are submitted one by one.
-    let events = on_disk(&disk, "mkdir a b c d; touch a/1 b/2 c/3 d/4; sync");
+    let events = record_on_disk(&disk, "mkdir a b c d; touch a/1 b/2 c/3 d/4; sync");
     let mut more: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for (_, r) in records!(events, RqBios) {
         more.entry(r.rq).or_default().extend(&r.bios[..r.listed as usize]);
@@ -139,11 +139,13 @@ fn merged_request_lists_its_bios_at_issue() {
 }
 
 #[test]
-fn flush_waiters_are_on_flush_queue() {
+fn flush_waiters_are_on_the_flush_queue() {
     needs_live_kernel!();
     let disk = LoopDisk::ext4();
-    let events =
-        on_disk(&disk, "echo x > f && sync f && dd if=/dev/zero of=f bs=1 count=1 conv=notrunc,fdatasync status=none");
+    let events = record_on_disk(
+        &disk,
+        "echo x > f && sync f && dd if=/dev/zero of=f bs=1 count=1 conv=notrunc,fdatasync status=none",
+    );
     let issued: BTreeSet<u64> = records!(events, RqIssue)
         .filter(|(_, r)| r.disk == disk.dev() && r.op == DiskOp::Flush as u8)
         .map(|(_, r)| r.rq)
@@ -174,7 +176,7 @@ fn flush_waiters_are_on_flush_queue() {
 fn request_is_allocated_between_bio_queue_and_issue() {
     needs_live_kernel!();
     let disk = LoopDisk::ext4();
-    let events = on_disk(&disk, "dd if=/dev/zero of=f bs=64k count=4 conv=fsync status=none");
+    let events = record_on_disk(&disk, "dd if=/dev/zero of=f bs=64k count=4 conv=fsync status=none");
     let mut queued: BTreeMap<u64, u64> = BTreeMap::new();
     let mut checked = 0;
     for event in &events {
@@ -230,7 +232,7 @@ fn bio_lists_its_pages() {
 fn direct_reads_have_syscall_and_no_file_pages() {
     needs_live_kernel!();
     let disk = LoopDisk::ext4();
-    let events = on_disk(
+    let events = record_on_disk(
         &disk,
         "dd if=/dev/zero of=f bs=4k count=8 conv=fsync status=none && dd if=f of=/dev/null bs=8k iflag=direct status=none",
     );
@@ -265,7 +267,8 @@ fn read_reports_page_cache_misses() {
     file.read_to_end(&mut Vec::new()).unwrap();
     drop(file);
     // The pages of a clean file are dropped on request.
-    let events = on_disk(&disk, "dd if=f iflag=nocache count=0 status=none; cat f > /dev/null; cat f > /dev/null");
+    let events =
+        record_on_disk(&disk, "dd if=f iflag=nocache count=0 status=none; cat f > /dev/null; cat f > /dev/null");
     let reads: Vec<u64> = records!(events, Syscall)
         .filter(|(_, s)| s.dev == disk.dev() && s.result > 0 && s.call == model::Call::Read as u16)
         .map(|(_, s)| u64::from(s.cache_added))

@@ -3,7 +3,7 @@
 mod common;
 
 use capture::request::Function;
-use capture::{Finished, Request, Scope, sqlite};
+use capture::{FinishedRecording, Request, Scope, sqlite};
 use common::{LoopDisk, Recorder};
 use model::event::{File, Statement, flags, header_flags};
 use model::{Call, Event};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Returns a system library that the test's programs use.
-fn library(name: &str) -> Option<PathBuf> {
+fn library_path(name: &str) -> Option<PathBuf> {
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"]
         .into_iter()
         .map(|directory| Path::new(directory).join(name))
@@ -61,13 +61,13 @@ fn executions(events: &[Event]) -> Vec<Execution> {
 #[test]
 fn sqlite3_shell_insert_is_traced_to_file() {
     needs_live_kernel!();
-    let Some(library) = library("libsqlite3.so.0") else { return common::skip("no libsqlite3.so.0") };
+    let Some(library) = library_path("libsqlite3.so.0") else { return common::skip("no libsqlite3.so.0") };
     if Command::new("sqlite3").arg("--version").output().is_err() {
         return common::skip("no sqlite3 shell");
     }
     let disk = LoopDisk::ext4();
     let db = disk.path().join("t.db");
-    let child = common::gated(&format!(
+    let child = common::spawn_gated(&format!(
         "exec sqlite3 {} \"pragma page_size=4096; create table t(a integer, b text); insert into t values (1, 'x'); \
          insert into t values (2, 'y'); select * from t\"",
         db.display()
@@ -193,7 +193,7 @@ struct Python {
 impl Python {
     /// `None` without it; then the reason is printed.
     fn new() -> Option<Self> {
-        let Some(library) = library("libsqlite3.so.0") else {
+        let Some(library) = library_path("libsqlite3.so.0") else {
             common::skip("no libsqlite3.so.0");
             return None;
         };
@@ -206,10 +206,10 @@ impl Python {
     }
 
     /// Records a script with uprobes.
-    fn record(&self, script: &str) -> (Vec<Event>, Finished) {
+    fn record(&self, script: &str) -> (Vec<Event>, FinishedRecording) {
         let directory = self.directory.path();
         std::fs::write(directory.join("script.py"), script).unwrap();
-        let child = common::gated(&format!("cd {} && exec /usr/bin/python3 script.py", directory.display()));
+        let child = common::spawn_gated(&format!("cd {} && exec /usr/bin/python3 script.py", directory.display()));
         let mut recorder = Recorder::start(&Request::new(Scope::Command));
         assert!(recorder.session.attach_sqlite(&self.library, &self.symbols));
         recorder.release(child);
@@ -299,9 +299,9 @@ fn prepare_after_unseen_reset_begins_between_rows() {
 #[test]
 fn function_is_recorded_as_operation() {
     needs_live_kernel!();
-    let Some(library) = library("libc.so.6") else { return common::skip("no libc.so.6") };
+    let Some(library) = library_path("libc.so.6") else { return common::skip("no libc.so.6") };
     let directory = tempfile::tempdir().unwrap();
-    let child = common::gated(&format!(
+    let child = common::spawn_gated(&format!(
         "exec dd if=/dev/zero of={}/f bs=4k count=1 conv=fsync status=none",
         directory.path().display()
     ));

@@ -12,7 +12,7 @@ fn full_ring_losses_are_counted_exactly() {
     needs_live_kernel!();
     let directory = tempfile::tempdir().unwrap();
     // More records than the ring holds, without draining.
-    let mut child = common::gated(&format!(
+    let mut child = common::spawn_gated(&format!(
         "exec dd if=/dev/zero of={}/f bs=1 count=1500000 status=none",
         directory.path().display()
     ));
@@ -46,7 +46,7 @@ fn full_ring_losses_are_counted_exactly() {
 }
 
 #[test]
-fn missing_process_is_error() {
+fn missing_process_is_an_error() {
     needs_live_kernel!();
     // Above the largest number that a kernel assigns (PID_MAX_LIMIT).
     let absent = (4 << 20) + 1;

@@ -9,7 +9,7 @@ use common::Recorder;
 use std::collections::BTreeSet;
 
 /// The largest needs 36,000 on Linux 6.18. The kernel's own limit is a million, which takes seconds.
-const MOST: u32 = 100_000;
+const INSTRUCTIONS_MAX: u32 = 100_000;
 
 #[test]
 fn verifier_follows_few_paths_of_each_program() {
@@ -30,5 +30,5 @@ fn verifier_follows_few_paths_of_each_program() {
     recorder.finish();
     counts.sort_unstable();
     assert!(counts.len() > 30, "{counts:?}");
-    assert!(counts.last().is_some_and(|(count, _)| *count < MOST), "{counts:?}");
+    assert!(counts.last().is_some_and(|(count, _)| *count < INSTRUCTIONS_MAX), "{counts:?}");
 }

@@ -13,9 +13,9 @@ use std::time::Instant;
 
 /// Counts rows and keeps none.
 #[derive(Default)]
-struct Count(u64);
+struct CountingSink(u64);
 
-impl Sink for Count {
+impl Sink for CountingSink {
     fn operation(&mut self, _: table::Operation) {
         self.0 += 1;
     }
@@ -58,7 +58,7 @@ fn main() {
     let left_out: Vec<u8> = std::env::args().nth(2).iter().flat_map(|names| names.split(',')).map(kind).collect();
     let mut made = common::Inserts::new(4);
     let mut linker = Linker::new(Config::default());
-    let mut sink = Count::default();
+    let mut sink = CountingSink::default();
     let (mut pushed, mut held, mut spent) = (0, 0, std::time::Duration::ZERO);
     let mut events = Vec::new();
     while pushed < wanted {

@@ -9,13 +9,13 @@
 //! is known, so what it explains is a guess.
 
 use crate::actor::TxnKey;
-use crate::blocked::Blocked;
+use crate::blocked::KernelWait;
 use model::event::flags;
 use model::{Call, Confidence, Layer, Reason};
 use std::collections::VecDeque;
 
 /// Maximum number of bios kept; beyond it the oldest are dropped, and waits for them become `other`.
-const KEPT: usize = 1 << 15;
+const IN_FLIGHT_MAX: usize = 1 << 15;
 
 /// One bio in flight.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +50,7 @@ struct Commit {
 }
 
 impl Commit {
-    fn sure(&self) -> Confidence {
+    fn confidence(&self) -> Confidence {
         if self.guess { Confidence::Guess } else { Confidence::Interval }
     }
 }
@@ -67,7 +67,7 @@ struct RingSync {
 
 /// The situation in which a thread sleeps.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sleeper {
+pub(crate) struct SleepContext {
     pub tid: u32,
     /// Start of its system call; 0: none (a page fault, or a call that was not recorded).
     pub call_ns: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Sleeper {
 
 /// A piece of a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Waited {
+pub(crate) struct TimeSlice {
     pub layer: Layer,
     pub reason: Reason,
     pub span: u64,
@@ -91,7 +91,7 @@ pub(crate) struct Waited {
     /// In a call: the inferred transaction that it belongs to; 0: none.
     pub transaction: Option<u64>,
     /// What the kernel itself reported about the wait.
-    pub blocked: Option<Blocked>,
+    pub blocked: Option<KernelWait>,
 }
 
 /// An interval in which something may be waited for.
@@ -107,14 +107,14 @@ pub(crate) struct Activity {
     /// Kept to reuse its memory.
     levels: [Vec<Interval>; 4],
     /// Likewise, for a thread's slices.
-    buffer: Vec<Waited>,
+    buffer: Vec<TimeSlice>,
 }
 
 impl Activity {
     /// Records that a bio was queued; returns its number.
     pub(crate) fn add(&mut self, flight: Flight) -> u64 {
         self.flights.push_back(flight);
-        if self.flights.len() > KEPT {
+        if self.flights.len() > IN_FLIGHT_MAX {
             self.flights.pop_front();
             self.first += 1;
         }
@@ -154,7 +154,7 @@ impl Activity {
     }
 
     /// From `at_ns` on, something else is waited for in its place, or it has ended.
-    pub(crate) fn left(&mut self, number: u64, at_ns: u64) {
+    pub(crate) fn superseded(&mut self, number: u64, at_ns: u64) {
         if let Some(flight) = self.get_mut(number) {
             flight.done_ns = flight.done_ns.min(at_ns);
         }
@@ -169,7 +169,7 @@ impl Activity {
 
     pub(crate) fn commit_began(&mut self, key: TxnKey, span: u64, begin_ns: u64) {
         self.commits.push_back(Commit { key, span, begin_ns, end_ns: u64::MAX, guess: false });
-        if self.commits.len() > KEPT {
+        if self.commits.len() > IN_FLIGHT_MAX {
             self.commits.pop_front();
         }
     }
@@ -191,7 +191,7 @@ impl Activity {
 
     pub(crate) fn ring_sync_began(&mut self, tid: u32, dev: u32, span: u64, start_ns: u64) {
         self.ring_syncs.push_back(RingSync { tid, dev, span, start_ns, end_ns: u64::MAX });
-        if self.ring_syncs.len() > KEPT {
+        if self.ring_syncs.len() > IN_FLIGHT_MAX {
             self.ring_syncs.pop_front();
         }
     }
@@ -221,13 +221,13 @@ impl Activity {
     }
 
     /// Returns an empty buffer for a thread's slices, to be given back.
-    pub(crate) fn take_buffer(&mut self) -> Vec<Waited> {
+    pub(crate) fn take_buffer(&mut self) -> Vec<TimeSlice> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         buffer
     }
 
-    pub(crate) fn give_back(&mut self, buffer: Vec<Waited>) {
+    pub(crate) fn give_back(&mut self, buffer: Vec<TimeSlice>) {
         self.buffer = buffer;
     }
 
@@ -235,11 +235,11 @@ impl Activity {
     /// explains goes to `rest`.
     pub(crate) fn explain(
         &mut self,
-        who: &Sleeper,
+        who: &SleepContext,
         start_ns: u64,
         end_ns: u64,
         rest: (Layer, u64),
-        out: &mut Vec<Waited>,
+        out: &mut Vec<TimeSlice>,
     ) {
         let syncs = who.call.is_some_and(|c| c.syncs() || c.writes() && who.ctx & flags::SYNC_FILE != 0);
         let reads = who.call.is_some_and(Call::reads);
@@ -278,7 +278,7 @@ impl Activity {
         for s in self.ring_syncs.iter().filter(|s| in_ring && s.tid == who.tid) {
             let (from, to) = (s.start_ns, s.end_ns);
             for t in self.commits.iter().filter(|t| t.key.0 == s.dev) {
-                add(3, t.begin_ns.max(from), t.end_ns.min(to), t.span, Reason::Journal, t.sure());
+                add(3, t.begin_ns.max(from), t.end_ns.min(to), t.span, Reason::Journal, t.confidence());
             }
             for f in self.flights.iter().filter(|f| f.commit.is_some_and(|c| c.0 == s.dev)) {
                 let reason = if f.flush { Reason::Flush } else { Reason::Device };
@@ -304,23 +304,30 @@ impl Activity {
         }
         if journal {
             for t in self.commits.iter().filter(|t| t.key.0 == who.dev) {
-                add(3, t.begin_ns, t.end_ns, t.span, Reason::Journal, t.sure());
+                add(3, t.begin_ns, t.end_ns, t.span, Reason::Journal, t.confidence());
             }
         }
         levels.iter_mut().for_each(|l| l.sort_unstable());
-        fill(&levels, 0, start_ns, end_ns, rest, out);
+        fill_level(&levels, 0, start_ns, end_ns, rest, out);
         self.levels = levels;
     }
 }
 
-const LAYERS: [Layer; 4] = [Layer::Driver, Layer::IoScheduler, Layer::Block, Layer::FileSystem];
+const LEVEL_LAYERS: [Layer; 4] = [Layer::Driver, Layer::IoScheduler, Layer::Block, Layer::FileSystem];
 
 /// Covers `from..to` by the intervals of `level`, and the gaps between them by those of the levels after it.
-fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (Layer, u64), out: &mut Vec<Waited>) {
+fn fill_level(
+    levels: &[Vec<Interval>; 4],
+    level: usize,
+    from: u64,
+    to: u64,
+    rest: (Layer, u64),
+    out: &mut Vec<TimeSlice>,
+) {
     let Some(intervals) = levels.get(level) else {
         // That no wait was seen does not prove that there was none.
         let confidence = Confidence::Interval;
-        out.push(Waited {
+        out.push(TimeSlice {
             layer: rest.0,
             reason: Reason::Other,
             span: rest.1,
@@ -342,12 +349,12 @@ fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (La
             break;
         }
         if start > at {
-            fill(levels, level + 1, at, start, rest, out);
+            fill_level(levels, level + 1, at, start, rest, out);
             at = start;
         }
         let end = end.min(to);
-        let layer = LAYERS[level];
-        out.push(Waited {
+        let layer = LEVEL_LAYERS[level];
+        out.push(TimeSlice {
             layer,
             reason,
             span,
@@ -363,7 +370,7 @@ fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (La
             return;
         }
     }
-    fill(levels, level + 1, at, to, rest, out);
+    fill_level(levels, level + 1, at, to, rest, out);
 }
 
 #[cfg(test)]
@@ -371,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_ends_with_last_part_of_request() {
+    fn a_wait_ends_with_the_last_part_of_its_request() {
         let mut activity = Activity::default();
         let flight = Flight {
             queue_ns: 10,
@@ -400,7 +407,7 @@ mod tests {
             ..flight
         });
         activity.add(Flight { call: (8, 5), ..flight });
-        let who = Sleeper { tid: 7, call_ns: 5, call: Some(Call::Fsync), dev: 1, ino: 9, ctx: 0 };
+        let who = SleepContext { tid: 7, call_ns: 5, call: Some(Call::Fsync), dev: 1, ino: 9, ctx: 0 };
         let mut out = Vec::new();
         activity.explain(&who, 8, 100, (Layer::FileSystem, 0), &mut out);
         let seen: Vec<_> = out.iter().map(|w| (w.layer, w.reason, w.span, w.start_ns, w.end_ns)).collect();

@@ -26,7 +26,7 @@ impl Actor {
 
     /// Returns who is charged for what a thread does, in the absence of better evidence: the operation around it, which may
     /// be a guess.
-    pub(crate) fn of(header: &Header, ctx: u16, around: Option<(u64, bool)>, cx: &Context<'_>) -> Self {
+    pub(crate) fn from_header(header: &Header, ctx: u16, around: Option<(u64, bool)>, cx: &Context<'_>) -> Self {
         let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & header_flags::KERNEL_THREAD != 0;
         if cx.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0 {
             Actor::process(Origin::Tracer, header.tgid)
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn part_of_bio_is_charged_to_writers_of_its_pages() {
+    fn a_part_of_a_bio_is_charged_to_the_writers_of_its_pages() {
         let line = |tgid, weight| Charge {
             source: Source::Actor(Actor::process(Origin::Process, tgid)),
             ..Charge::unattributed(weight, "page")
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn split_keeps_writer_of_each_byte() {
+    fn a_split_keeps_the_writer_of_each_byte() {
         let line = |tgid, weight| Charge {
             source: Source::Actor(Actor::process(Origin::Process, tgid)),
             ..Charge::unattributed(weight, "page")

@@ -25,25 +25,25 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 
 /// A commit or an upper command that is still open after this time is considered lost; a mark is then an operation.
-const PATIENCE_NS: u64 = 30_000_000_000;
+const LOST_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Maximum number of commands of upper disks whose causes are kept, for later writebacks below.
-const OUTCOMES: usize = 1 << 16;
+const OUTCOMES_MAX: usize = 1 << 16;
 /// Maximum depth of disks on files on disks: deeper stacks are a loop in a damaged log.
-const DEEPEST: u32 = 8;
+const STACK_DEPTH_MAX: u32 = 8;
 
 /// A completed command that is not settled yet.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingCommand {
     pub due_ns: u64,
     pub command: u64,
     pub issue_ns: u64,
     pub done_ns: u64,
     pub cpu: u16,
     /// The expected sum of the charges: bytes, or the waiters of a flush.
-    pub measure: f64,
+    pub expected_weight: f64,
     pub flush: bool,
     /// The command is one of a disk on a file.
-    pub above: bool,
+    pub on_file: bool,
     pub charges: Vec<Charge>,
 }
 
@@ -52,9 +52,9 @@ pub(crate) struct Pending {
 pub(crate) struct Attribution {
     /// In the order in which they fall due, which is the order of arrival: the clock never goes back, and each waits for
     /// one horizon.
-    due: VecDeque<Pending>,
+    due: VecDeque<PendingCommand>,
     /// Those of disks on files, which commands below wait for.
-    above: BTreeSet<u64>,
+    pending_on_file: BTreeSet<u64>,
     /// The causes of such commands that are settled.
     outcomes: FastMap<u64, Vec<Share>>,
     outcomes_order: VecDeque<u64>,
@@ -74,9 +74,9 @@ struct Share {
 
 impl Attribution {
     /// Adds a completed command.
-    pub(crate) fn charge(&mut self, pending: Pending) {
-        if pending.above {
-            self.above.insert(pending.command);
+    pub(crate) fn add(&mut self, pending: PendingCommand) {
+        if pending.on_file {
+            self.pending_on_file.insert(pending.command);
         }
         self.due.push_back(pending);
     }
@@ -89,16 +89,16 @@ impl Attribution {
 
     /// Settles the commands that are due; at the `end`, all of them.
     pub(crate) fn settle(&mut self, end: bool, threads: &mut Threads, objects: &Objects, cx: &mut Context<'_>) {
-        let mut patience = self.due.len().saturating_mul(DEEPEST as usize);
+        let mut attempts_left = self.due.len().saturating_mul(STACK_DEPTH_MAX as usize);
         let now_ns = cx.now_ns;
         while let Some(mut pending) = self.due.pop_front_if(|p| end || p.due_ns <= now_ns) {
-            let old = now_ns > pending.done_ns.saturating_add(PATIENCE_NS) || (end && patience == 0);
-            patience = patience.saturating_sub(1);
-            if !self.settle_one(&pending, (end, old), threads, objects, cx) {
+            let is_forced = now_ns > pending.done_ns.saturating_add(LOST_TIMEOUT_NS) || (end && attempts_left == 0);
+            attempts_left = attempts_left.saturating_sub(1);
+            if !self.settle_one(&pending, (end, is_forced), threads, objects, cx) {
                 pending.due_ns = now_ns.saturating_add(cx.config.horizon_ns.max(1));
                 self.due.push_back(pending);
-            } else if pending.above {
-                self.above.remove(&pending.command);
+            } else if pending.on_file {
+                self.pending_on_file.remove(&pending.command);
             }
         }
     }
@@ -106,7 +106,7 @@ impl Attribution {
     /// `end`: nothing more will become known about commits. `force`: nor about commands above and marks.
     fn settle_one(
         &mut self,
-        pending: &Pending,
+        pending: &PendingCommand,
         (end, force): (bool, bool),
         threads: &mut Threads,
         objects: &Objects,
@@ -117,8 +117,17 @@ impl Attribution {
         waits.clear();
         let (now_ns, horizon_ns) = (cx.now_ns, cx.config.horizon_ns);
         let (commits, all) = (end || force, force);
-        let mut settlement =
-            Settlement { commands: self, threads, objects, now_ns, horizon_ns, commits, all, shares, waits };
+        let mut settlement = Settlement {
+            attribution: self,
+            threads,
+            objects,
+            now_ns,
+            horizon_ns,
+            commits_are_final: commits,
+            all_is_final: all,
+            shares,
+            waits,
+        };
         let known = pending.charges.iter().all(|c| settlement.resolve(c, 0));
         Settlement { shares, waits, .. } = settlement;
         if known {
@@ -131,15 +140,15 @@ impl Attribution {
     /// Writes the causes of a command whose charges are all known, and who waited for it.
     fn write_causes(
         &mut self,
-        pending: &Pending,
+        pending: &PendingCommand,
         (shares, waits): (&mut Vec<Share>, &mut Vec<(u64, Confidence)>),
         threads: &mut Threads,
         objects: &Objects,
         cx: &mut Context<'_>,
     ) {
         let charged: f64 = pending.charges.iter().map(|c| c.weight).sum();
-        if charged < pending.measure * (1.0 - 1e-9) || charged <= 0.0 {
-            let left = if charged <= 0.0 { 1.0 } else { pending.measure - charged };
+        if charged < pending.expected_weight * (1.0 - 1e-9) || charged <= 0.0 {
+            let left = if charged <= 0.0 { 1.0 } else { pending.expected_weight - charged };
             let via = if pending.flush { "flush" } else { "unknown" };
             shares.push(Share { actor: Actor::UNATTRIBUTED, share: left, confidence: Confidence::Exact, via });
         }
@@ -171,10 +180,10 @@ impl Attribution {
                 cx.link(span, pending.command, Relation::WaitsForFlush, sure, window);
             }
         }
-        if pending.above {
+        if pending.on_file {
             self.outcomes.insert(pending.command, shares.clone());
             self.outcomes_order.push_back(pending.command);
-            if self.outcomes_order.len() > OUTCOMES {
+            if self.outcomes_order.len() > OUTCOMES_MAX {
                 self.outcomes_order.pop_front().map(|old| self.outcomes.remove(&old));
             }
         }
@@ -182,7 +191,7 @@ impl Attribution {
 
     /// Whether the command's causes may still become known.
     fn is_open(&self, command: u64, objects: &Objects) -> bool {
-        self.above.contains(&command) || objects.stacked.is_open(command)
+        self.pending_on_file.contains(&command) || objects.stacked.is_open(command)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -192,15 +201,15 @@ impl Attribution {
 
 /// A command that is being settled.
 struct Settlement<'a> {
-    commands: &'a Attribution,
+    attribution: &'a Attribution,
     threads: &'a Threads,
     objects: &'a Objects,
     now_ns: u64,
     horizon_ns: u64,
     /// Nothing more will become known about commits.
-    commits: bool,
+    commits_are_final: bool,
     /// Nor about commands above and marks.
-    all: bool,
+    all_is_final: bool,
     shares: Vec<Share>,
     /// The spans that wait for the command.
     waits: Vec<(u64, Confidence)>,
@@ -208,36 +217,37 @@ struct Settlement<'a> {
 
 impl Settlement<'_> {
     /// Adds the shares of a charge. Returns `false` if they are not known yet.
-    fn resolve(&mut self, c: &Charge, depth: u32) -> bool {
-        let unattributed = |via| Share { actor: Actor::UNATTRIBUTED, share: c.weight, confidence: c.confidence, via };
-        if depth > DEEPEST {
+    fn resolve(&mut self, charge: &Charge, depth: u32) -> bool {
+        let unattributed =
+            |via| Share { actor: Actor::UNATTRIBUTED, share: charge.weight, confidence: charge.confidence, via };
+        if depth > STACK_DEPTH_MAX {
             self.shares.push(unattributed("unknown"));
             return true;
         }
-        match c.source {
-            Source::Actor(actor) if !self.all && self.threads.is_undecided(actor.operation) => false,
+        match charge.source {
+            Source::Actor(actor) if !self.all_is_final && self.threads.is_undecided(actor.operation) => false,
             Source::Actor(actor) => {
-                if c.span != 0 {
-                    self.waits.push((c.span, c.confidence));
+                if charge.span != 0 {
+                    self.waits.push((charge.span, charge.confidence));
                 }
-                let confidence = if actor.guess { Confidence::Guess } else { c.confidence };
-                self.shares.push(Share { actor, share: c.weight, confidence, via: c.via });
+                let confidence = if actor.guess { Confidence::Guess } else { charge.confidence };
+                self.shares.push(Share { actor, share: charge.weight, confidence, via: charge.via });
                 true
             }
-            Source::Command(command) => match self.commands.outcomes.get(&command) {
+            Source::Command(command) => match self.attribution.outcomes.get(&command) {
                 Some(shares) => {
-                    if c.span != 0 {
-                        self.waits.push((c.span, c.confidence));
+                    if charge.span != 0 {
+                        self.waits.push((charge.span, charge.confidence));
                     }
                     self.shares.extend(shares.iter().map(|s| Share {
-                        share: s.share * c.weight,
-                        confidence: s.confidence.min(c.confidence),
-                        via: c.via,
+                        share: s.share * charge.weight,
+                        confidence: s.confidence.min(charge.confidence),
+                        via: charge.via,
                         ..*s
                     }));
                     true
                 }
-                None if self.all || !self.commands.is_open(command, self.objects) => {
+                None if self.all_is_final || !self.attribution.is_open(command, self.objects) => {
                     self.shares.push(unattributed("stacked"));
                     true
                 }
@@ -245,43 +255,43 @@ impl Settlement<'_> {
             },
             Source::Joiners(key) | Source::Waiters(key) => {
                 let Some(transaction) = self.objects.journal.get(key) else {
-                    self.shares.push(unattributed(c.via));
+                    self.shares.push(unattributed(charge.via));
                     return true;
                 };
                 let settled = transaction.end_ns.is_some_and(|e| e.saturating_add(self.horizon_ns) <= self.now_ns);
-                if !settled && !self.commits {
+                if !settled && !self.commits_are_final {
                     return false;
                 }
                 // If the end of a commit was lost, the absence of known waiters proves nothing.
-                let most = match c.source {
-                    Source::Waiters(_) if transaction.unseen => Confidence::Guess,
-                    _ => c.confidence,
+                let confidence_max = match charge.source {
+                    Source::Waiters(_) if transaction.end_unseen => Confidence::Guess,
+                    _ => charge.confidence,
                 };
-                let line = |source, weight, sure: Confidence, span| Charge {
+                let charge_of = |source, weight, sure: Confidence, span| Charge {
                     source,
                     weight,
-                    confidence: sure.min(most).min(c.confidence),
-                    via: c.via,
+                    confidence: sure.min(confidence_max).min(charge.confidence),
+                    via: charge.via,
                     span,
                 };
-                if matches!(c.source, Source::Waiters(_)) && !transaction.waiters.is_empty() {
-                    let each = c.weight / transaction.waiters.len() as f64;
+                if matches!(charge.source, Source::Waiters(_)) && !transaction.waiters.is_empty() {
+                    let each = charge.weight / transaction.waiters.len() as f64;
                     return transaction
                         .waiters
                         .iter()
-                        .all(|w| self.resolve(&line(w.source, each, w.confidence, w.span), depth + 1));
+                        .all(|w| self.resolve(&charge_of(w.source, each, w.confidence, w.span), depth + 1));
                 }
                 // Proxies are not charged, such as ext4's worker that turns written extents into valid ones
                 // (ext4_end_io_rsv_work).
                 let members = || transaction.joiners.iter().filter(|j| j.source != Source::Actor(Actor::UNATTRIBUTED));
-                let all: f64 = members().map(|j| j.handles).sum();
-                if all <= 0.0 {
-                    self.shares.push(unattributed(c.via));
+                let handles_total: f64 = members().map(|j| j.handles).sum();
+                if handles_total <= 0.0 {
+                    self.shares.push(unattributed(charge.via));
                     return true;
                 }
                 members().all(|j| {
-                    let part = c.weight * j.handles / all;
-                    self.resolve(&line(j.source, part, j.confidence, 0), depth + 1)
+                    let part = charge.weight * j.handles / handles_total;
+                    self.resolve(&charge_of(j.source, part, j.confidence, 0), depth + 1)
                 })
             }
         }
@@ -296,7 +306,7 @@ fn share_among_groups(
     objects: &Objects,
 ) {
     for at in 0..shares.len() {
-        let led = threads.covered(shares[at].actor.operation, done_ns, &objects.names);
+        let led = threads.take_covered(shares[at].actor.operation, done_ns, &objects.names);
         let share = shares[at].share / (led.len() + 1) as f64;
         shares[at].share = share;
         let confidence = shares[at].confidence.min(Confidence::Interval);
@@ -316,8 +326,8 @@ fn add_up(shares: &mut Vec<Share>) {
     }
     // The larger share of an actor comes first: its chain is named.
     shares.sort_by(|a, b| a.actor.cmp(&b.actor).then(b.share.total_cmp(&a.share)).then(a.via.cmp(b.via)));
-    let all: f64 = shares.iter().map(|s| s.share).sum();
-    shares.iter_mut().for_each(|s| s.share /= all);
+    let total: f64 = shares.iter().map(|s| s.share).sum();
+    shares.iter_mut().for_each(|s| s.share /= total);
     shares.dedup_by(|s, first| {
         let same = s.actor == first.actor;
         if same {

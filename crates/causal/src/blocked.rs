@@ -4,7 +4,7 @@ use model::Wait;
 
 /// What the kernel reported about a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Blocked {
+pub(crate) struct KernelWait {
     pub wait: Wait,
     /// The process that held the lock, or woke the thread; 0: not known.
     pub tgid: u32,
@@ -14,9 +14,9 @@ pub(crate) struct Blocked {
     pub file: u64,
 }
 
-impl Blocked {
+impl KernelWait {
     /// Creates one of which only the kind is known.
-    pub(crate) fn of(wait: Wait) -> Self {
+    pub(crate) fn from_wait(wait: Wait) -> Self {
         Self { wait, tgid: 0, operation: 0, file: 0 }
     }
 

@@ -19,13 +19,13 @@ use model::{Confidence, Layer, Relation, SpanKind};
 use std::borrow::Cow;
 
 /// Maximum number of askers kept per file system; beyond it the oldest are dropped.
-const ASKERS: usize = 1024;
+const REQUESTERS_MAX: usize = 1024;
 /// Maximum number of file systems.
-const MOST: usize = 1024;
+const FILE_SYSTEMS_MAX: usize = 1024;
 
 /// A caller that asked for a commit.
 #[derive(Debug, Clone, Copy)]
-struct Asker {
+struct CommitRequester {
     number: u64,
     time_ns: u64,
     cpu: u16,
@@ -38,7 +38,7 @@ struct Asker {
 
 /// The commit that ended last.
 #[derive(Debug)]
-struct Arrived {
+struct LastCommit {
     span: u64,
     end_ns: u64,
     cpu: u16,
@@ -49,8 +49,8 @@ struct Arrived {
 /// State of one file system.
 #[derive(Debug, Default)]
 struct FsCommits {
-    askers: Vec<Asker>,
-    arrived: Option<Arrived>,
+    requesters: Vec<CommitRequester>,
+    last_commit: Option<LastCommit>,
 }
 
 /// All such file systems.
@@ -60,19 +60,22 @@ pub(crate) struct Checkpoints {
 }
 
 impl Checkpoints {
-    fn of(&mut self, dev: u32) -> &mut FsCommits {
-        if self.by_dev.len() >= MOST && !self.by_dev.contains_key(&dev) {
+    fn commits_of(&mut self, dev: u32) -> &mut FsCommits {
+        if self.by_dev.len() >= FILE_SYSTEMS_MAX && !self.by_dev.contains_key(&dev) {
             self.by_dev.clear();
         }
         self.by_dev.entry(dev).or_default()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_dev.values().map(|p| 1 + p.askers.len() + p.arrived.as_ref().map_or(0, |a| a.waited.len())).sum()
+        self.by_dev
+            .values()
+            .map(|p| 1 + p.requesters.len() + p.last_commit.as_ref().map_or(0, |a| a.waited.len()))
+            .sum()
     }
 }
 
-impl Asker {
+impl CommitRequester {
     fn new(header: &Header, record: &Checkpoint, span: u64) -> Self {
         Self {
             number: record.number,
@@ -103,23 +106,23 @@ impl Checkpoints {
         };
         match record.phase {
             0 => {
-                objects.journal.asked(record.dev, asker);
-                let askers = &mut self.of(record.dev).askers;
-                if askers.len() >= ASKERS {
+                objects.journal.mark_asked(record.dev, asker);
+                let askers = &mut self.commits_of(record.dev).requesters;
+                if askers.len() >= REQUESTERS_MAX {
                     askers.remove(0);
                 }
-                askers.push(Asker::new(header, record, asker));
+                askers.push(CommitRequester::new(header, record, asker));
             }
-            1 => self.arrived(header, record, asker, tasks, objects, cx),
+            1 => self.on_commit_done(header, record, asker, tasks, objects, cx),
             _ => {
-                self.left(header, record.dev, asker, tasks, cx);
-                needed(header, record, asker, tasks, cx);
+                self.on_call_end(header, record.dev, asker, tasks, cx);
+                put_needed(header, record, asker, tasks, cx);
             }
         }
     }
 
     /// A commit is on the medium. `own`: the call whose thread carried it out; 0: none.
-    fn arrived(
+    fn on_commit_done(
         &mut self,
         header: &Header,
         record: &Checkpoint,
@@ -128,14 +131,14 @@ impl Checkpoints {
         objects: &mut Objects,
         cx: &mut Context<'_>,
     ) {
-        let askers = &mut self.of(record.dev).askers;
+        let askers = &mut self.commits_of(record.dev).requesters;
         // A commit on the medium includes all before it.
         let (mut waited, later): (Vec<_>, Vec<_>) = askers.drain(..).partition(|a| a.number <= record.number);
         *askers = later;
         let last_ns = waited.iter().map(|a| a.time_ns).max();
         waited.retain(|a| a.span != 0 && self.is_under_way(a, header.time_ns, tasks));
         if own != 0 && !waited.iter().any(|a| a.span == own) {
-            waited.push(Asker::new(header, record, own));
+            waited.push(CommitRequester::new(header, record, own));
         }
         waited.sort_unstable_by_key(|a| (a.span, a.time_ns));
         waited.dedup_by_key(|a| a.span);
@@ -153,18 +156,18 @@ impl Checkpoints {
         });
         objects.activity.commit_took((record.dev, record.number as u32), id, begin_ns, header.time_ns);
         let waited = waited.into_iter().map(|a| a.span).collect();
-        let arrived = Arrived { span: id, end_ns: header.time_ns, cpu: header.cpu, waited };
-        self.of(record.dev).arrived = Some(arrived);
+        let arrived = LastCommit { span: id, end_ns: header.time_ns, cpu: header.cpu, waited };
+        self.commits_of(record.dev).last_commit = Some(arrived);
     }
 
     /// A call that needed a commit returns.
-    fn left(&mut self, header: &Header, dev: u32, call: u64, tasks: &Tasks, cx: &mut Context<'_>) {
+    fn on_call_end(&mut self, header: &Header, dev: u32, call: u64, tasks: &Tasks, cx: &mut Context<'_>) {
         let start_ns = tasks.threads.call(header.tid).map_or(u64::MAX, |c| c.start_ns);
-        let Some(arrived) = self.of(dev).arrived.as_mut() else { return };
+        let Some(arrived) = self.commits_of(dev).last_commit.as_mut() else { return };
         if call == 0 || arrived.end_ns < start_ns || arrived.waited.contains(&call) {
             return;
         }
-        if arrived.waited.len() < ASKERS {
+        if arrived.waited.len() < REQUESTERS_MAX {
             arrived.waited.push(call);
         }
         let (commit, cpus) = (arrived.span, [header.cpu, arrived.cpu]);
@@ -173,7 +176,7 @@ impl Checkpoints {
     }
 
     /// Whether the asking call had not returned by then.
-    fn is_under_way(&self, asker: &Asker, time_ns: u64, tasks: &Tasks) -> bool {
+    fn is_under_way(&self, asker: &CommitRequester, time_ns: u64, tasks: &Tasks) -> bool {
         let call = tasks.threads.call(asker.tid);
         call.is_some_and(|c| [c.span, c.fs_span].contains(&asker.span) && c.end_ns > time_ns)
             || tasks.rings.get(asker.tgid, asker.call_ns).is_some()
@@ -182,7 +185,7 @@ impl Checkpoints {
 
 /// A returning call reported that it needed a checkpoint, and why: a point in time with its own span, since the call's
 /// spans are already written.
-fn needed(header: &Header, record: &Checkpoint, call: u64, tasks: &mut Tasks, cx: &mut Context<'_>) {
+fn put_needed(header: &Header, record: &Checkpoint, call: u64, tasks: &mut Tasks, cx: &mut Context<'_>) {
     let reason = usize::try_from(record.number).ok().and_then(|n| model::CHECKPOINT_REASONS.get(n.checked_sub(1)?));
     let (Some(reason), true) = (reason, call != 0) else { return };
     let known = tasks.threads.call(header.tid).filter(|c| [c.span, c.fs_span].contains(&call));

@@ -9,14 +9,14 @@ use std::borrow::Cow;
 
 /// State kept between events.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     config: Config,
     now_ns: u64,
     spans: u64,
     losses: Losses,
 }
 
-impl Shared {
+impl SharedState {
     pub(crate) fn new(config: Config) -> Self {
         Self { config, now_ns: 0, spans: 0, losses: Losses::default() }
     }
@@ -71,7 +71,7 @@ impl Context<'_> {
         window: Window,
     ) -> Confidence {
         let confidence = self.config.at_most(relation, confidence);
-        let (confidence, weakened_by) = self.losses.judge(confidence, window);
+        let (confidence, weakened_by) = self.losses.weaken(confidence, window);
         if parent != 0 && child != 0 && parent != child {
             self.sink.link(Link { parent, child, relation, confidence, weakened_by });
         }

@@ -38,14 +38,14 @@ use sqlite::{FileClass, database_in, database_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of databases remembered by name or by how they are read.
-const DATABASES: usize = 1 << 12;
+const DATABASES_MAX: usize = 1 << 12;
 /// Between two writes of one commit to a WAL, only the next frame is prepared. A thread that pauses longer has finished the
 /// commit.
-const PAUSE_NS: u64 = 10_000_000;
+const COMMIT_PAUSE_NS: u64 = 10_000_000;
 /// The announcement of a sync and the start time in its record are taken from the clock one after the other.
 const SAME_CALL_NS: u64 = 100_000;
 /// A call whose end was lost is not waited for longer than this.
-const LONGEST_CALL_NS: u64 = 10_000_000_000;
+const CALL_TIMEOUT_NS: u64 = 10_000_000_000;
 
 /// The evidence in a record, which may have arrived before its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(crate) enum Evidence {
 
 /// A call of a thread, by the time at which it began.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Note {
+struct CallNote {
     file: FileKey,
     evidence: Evidence,
     /// `u64::MAX`: not known yet.
@@ -95,14 +95,14 @@ pub(crate) struct Transaction {
 impl Transaction {
     /// Whether it has ended by `time_ns` if only reads followed its last write or sync.
     pub(crate) fn over_by(&self, time_ns: u64) -> bool {
-        !self.journal && time_ns > self.last_ns.saturating_add(PAUSE_NS)
+        !self.journal && time_ns > self.last_ns.saturating_add(COMMIT_PAUSE_NS)
     }
 }
 
 /// What is known of threads that may be in a transaction.
 #[derive(Default)]
-pub(crate) struct Inferred {
-    notes: BTreeMap<(u32, u64), Vec<Note>>,
+pub(crate) struct InferredTransactions {
+    notes: BTreeMap<(u32, u64), Vec<CallNote>>,
     open: FastMap<u32, Vec<Transaction>>,
     /// Paths of databases that have a journal or WAL; `true`: a WAL.
     databases: BTreeMap<String, bool>,
@@ -112,13 +112,13 @@ pub(crate) struct Inferred {
     names: BTreeMap<String, String>,
 }
 
-impl Inferred {
+impl InferredTransactions {
     pub(crate) fn len(&self) -> usize {
         self.notes.len() + self.open.len() + self.databases.len() + self.read.len() + self.names.len()
     }
 
     /// Notes what must be known of a record on arrival, for the events before and during it.
-    pub(crate) fn arrives(&mut self, with_statements: Option<&BTreeSet<u32>>, event: &Event) {
+    pub(crate) fn on_arrival(&mut self, with_statements: Option<&BTreeSet<u32>>, event: &Event) {
         let h = &event.header;
         let Some(with_statements) = with_statements else { return };
         // The kind first: it is cheaper than the look-up, and most events are of other kinds.
@@ -133,18 +133,18 @@ impl Inferred {
         }
         let (time_ns, note) = match &event.record {
             Record::File(r) => {
-                let class = sqlite::class(&r.text);
+                let class = sqlite::classify_path(&r.text);
                 if let FileClass::RollbackJournal | FileClass::Wal = class {
-                    self.remember(database_of(&r.text), class == FileClass::Wal);
+                    self.remember_database(database_of(&r.text), class == FileClass::Wal);
                 }
                 if !matches!(r.what, file_what::OPENED | file_what::CREATED) {
                     return;
                 }
                 let journal_of = (class == FileClass::RollbackJournal).then(|| database_of(&r.text).to_string());
-                (h.time_ns, Note { file: (r.dev, r.ino), evidence: Evidence::Named(journal_of), end_ns: h.time_ns })
+                (h.time_ns, CallNote { file: (r.dev, r.ino), evidence: Evidence::Named(journal_of), end_ns: h.time_ns })
             }
             Record::SyncBegin(r) => {
-                (h.time_ns, Note { file: (r.dev, r.ino), evidence: Evidence::Synced, end_ns: u64::MAX })
+                (h.time_ns, CallNote { file: (r.dev, r.ino), evidence: Evidence::Synced, end_ns: u64::MAX })
             }
             Record::Syscall(r) if r.ctx & flags::TRACKED != 0 && r.ino != 0 => {
                 let file = (r.dev, r.ino);
@@ -168,7 +168,7 @@ impl Inferred {
                     Some(call) if call.writes() => Evidence::Changed(r.pos == 0),
                     _ => Evidence::Other,
                 };
-                (r.start_ns, Note { file, evidence, end_ns: h.time_ns })
+                (r.start_ns, CallNote { file, evidence, end_ns: h.time_ns })
             }
             _ => return,
         };
@@ -177,15 +177,15 @@ impl Inferred {
 
     /// Drops the calls that ended before the events that are being processed.
     pub(crate) fn prune(&mut self, now_ns: u64) {
-        let lost = |start_ns: u64| now_ns.saturating_sub(start_ns) > LONGEST_CALL_NS;
+        let lost = |start_ns: u64| now_ns.saturating_sub(start_ns) > CALL_TIMEOUT_NS;
         self.notes.retain(|&(_, start_ns), all| {
             all.retain(|n| n.end_ns >= now_ns && !(n.end_ns == u64::MAX && lost(start_ns)));
             !all.is_empty()
         });
     }
 
-    fn remember(&mut self, database: &str, wal: bool) {
-        if self.databases.len() >= DATABASES && !self.databases.contains_key(database) {
+    fn remember_database(&mut self, database: &str, wal: bool) {
+        if self.databases.len() >= DATABASES_MAX && !self.databases.contains_key(database) {
             self.databases.clear();
         }
         *self.databases.entry(database.into()).or_default() |= wal;
@@ -193,14 +193,14 @@ impl Inferred {
 
     /// Records that the file was read the way SQLite reads a database's header.
     pub(crate) fn reads_header(&mut self, file: FileKey) {
-        if self.read.len() >= DATABASES {
+        if self.read.len() >= DATABASES_MAX {
             self.read.clear();
         }
         self.read.insert(file);
     }
 
     /// Returns what the thread does from `time_ns` on, as far as it has arrived.
-    fn after(&self, tid: u32, time_ns: u64) -> impl Iterator<Item = (u64, &Note)> {
+    fn notes_from(&self, tid: u32, time_ns: u64) -> impl Iterator<Item = (u64, &CallNote)> {
         self.notes.range((tid, time_ns)..=(tid, u64::MAX)).flat_map(|((_, at), all)| all.iter().map(move |n| (*at, n)))
     }
 
@@ -208,7 +208,7 @@ impl Inferred {
     /// returns its database.
     pub(crate) fn makes_journal(&self, tid: u32, start_ns: u64, file: FileKey) -> Option<String> {
         let mut database = None;
-        for (_, note) in self.after(tid, start_ns.saturating_add(1)).filter(|(_, n)| n.file == file) {
+        for (_, note) in self.notes_from(tid, start_ns.saturating_add(1)).filter(|(_, n)| n.file == file) {
             match &note.evidence {
                 Evidence::Named(journal_of) if database.is_none() => database = Some(journal_of.as_ref()?),
                 Evidence::Changed(true) => return database.cloned(),
@@ -220,20 +220,20 @@ impl Inferred {
     }
 
     /// Returns the call that the thread was in at `time_ns`.
-    fn call(&self, tid: u32, time_ns: u64) -> Option<&Note> {
-        let call = |n: &&Note| !matches!(n.evidence, Evidence::Named(_));
+    fn call_at(&self, tid: u32, time_ns: u64) -> Option<&CallNote> {
+        let call = |n: &&CallNote| !matches!(n.evidence, Evidence::Named(_));
         let mut before = self.notes.range((tid, 0)..=(tid, time_ns)).rev().flat_map(|(_, all)| all);
         if let Some(note) = before.find(call).filter(|n| time_ns <= n.end_ns) {
             return Some(note);
         }
-        let soon = self.after(tid, time_ns).take_while(|&(at, _)| at <= time_ns.saturating_add(SAME_CALL_NS));
+        let soon = self.notes_from(tid, time_ns).take_while(|&(at, _)| at <= time_ns.saturating_add(SAME_CALL_NS));
         soon.map(|(_, note)| note).find(call).filter(|n| n.evidence == Evidence::Synced)
     }
 
     /// Returns the database's name for use in a shape: without its directory, unless another database has that name.
     pub(crate) fn name(&mut self, path: &str) -> String {
         let short = path.rsplit('/').next().unwrap_or(path);
-        if self.names.len() >= DATABASES {
+        if self.names.len() >= DATABASES_MAX {
             return path.into();
         }
         let known = self.names.entry(short.into()).or_insert_with(|| path.into());
@@ -241,14 +241,14 @@ impl Inferred {
     }
 
     /// Returns the thread's transaction on this database.
-    pub(crate) fn of(&mut self, tid: u32, database: &str) -> Option<&mut Transaction> {
+    pub(crate) fn transaction_of(&mut self, tid: u32, database: &str) -> Option<&mut Transaction> {
         self.open.get_mut(&tid)?.iter_mut().find(|t| t.database == database)
     }
 
     /// Returns the file's role for SQLite.
     pub(crate) fn class_of(&self, file: FileKey, names: &Names) -> FileClass {
         let Some(path) = names.path(file) else { return FileClass::Other };
-        match sqlite::class(path) {
+        match sqlite::classify_path(path) {
             // Names such as x.db are also used by Berkeley DB and many others.
             FileClass::Other | FileClass::Database => {
                 let is_sqlite = self.databases.contains_key(path) || self.read.contains(&file);
@@ -268,18 +268,18 @@ impl Inferred {
     }
 
     /// Returns the transaction that the thread was working for at `time_ns`: that of its call's file.
-    pub(crate) fn at(&self, tid: u32, time_ns: u64, names: &Names) -> Option<u64> {
+    pub(crate) fn transaction_at(&self, tid: u32, time_ns: u64, names: &Names) -> Option<u64> {
         let open = self.open.get(&tid)?;
         if let Some(begun) = open.iter().find(|t| t.start_ns == time_ns) {
             return Some(begun.operation);
         }
-        let note = self.call(tid, time_ns)?;
+        let note = self.call_at(tid, time_ns)?;
         let of = |t: &&Transaction| self.is_of(&t.database, note.file, &note.evidence, names);
         let transaction = open.iter().find(of)?;
-        let changes = |n: &Note| matches!(n.evidence, Evidence::Changed(_) | Evidence::Synced);
+        let changes = |n: &CallNote| matches!(n.evidence, Evidence::Changed(_) | Evidence::Synced);
         let goes_on = || {
-            let later = self.after(tid, time_ns.saturating_add(1));
-            let mut later = later.take_while(|&(at, _)| at <= transaction.last_ns.saturating_add(PAUSE_NS));
+            let later = self.notes_from(tid, time_ns.saturating_add(1));
+            let mut later = later.take_while(|&(at, _)| at <= transaction.last_ns.saturating_add(COMMIT_PAUSE_NS));
             later.any(|(_, n)| changes(n) && self.is_of(&transaction.database, n.file, &n.evidence, names))
         };
         // Reads after its last write no longer belong to the transaction.
@@ -320,7 +320,7 @@ impl Inferred {
     }
 
     /// Returns the other threads in a transaction with a journal on this database, in order.
-    pub(crate) fn others(&self, tid: u32, database: &str) -> Vec<u32> {
+    pub(crate) fn other_threads(&self, tid: u32, database: &str) -> Vec<u32> {
         let has = |all: &[Transaction]| all.iter().any(|t| t.database == database && t.journal);
         let mut others: Vec<u32> =
             self.open.iter().filter(|(other, all)| **other != tid && has(all)).map(|(t, _)| *t).collect();
@@ -330,7 +330,7 @@ impl Inferred {
 
     /// Removes those of a thread's transactions that are over; returns their operations, and when each had its last write or
     /// sync.
-    pub(crate) fn end(&mut self, tid: u32, over: impl Fn(&Transaction) -> bool) -> Vec<(u64, u64)> {
+    pub(crate) fn end_transactions(&mut self, tid: u32, over: impl Fn(&Transaction) -> bool) -> Vec<(u64, u64)> {
         let mut ended = Vec::new();
         let Some(open) = self.open.get_mut(&tid) else { return ended };
         open.retain(|t| {

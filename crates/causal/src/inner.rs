@@ -12,7 +12,7 @@ use model::{Event, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of tasks remembered; a number is reused only after thousands.
-const MOST: usize = 1 << 18;
+const TASKS_MAX: usize = 1 << 18;
 
 /// A process and one of its threads.
 type Numbers = (u32, u32);
@@ -31,12 +31,12 @@ impl InnerTasks {
     /// Records an event of the log.
     pub fn learn(&mut self, event: &Event) {
         match &event.record {
-            Record::InnerTask(r) if self.count < MOST => {
+            Record::InnerTask(r) if self.count < TASKS_MAX => {
                 self.count += 1;
                 let same = self.known.entry((r.inner_tgid, r.inner_tid)).or_default();
                 same.push((event.header.time_ns, (r.tgid, r.tid)));
             }
-            Record::Task(r) if r.what < task_what::ENDED && self.outside.len() < MOST => {
+            Record::Task(r) if r.what < task_what::ENDED && self.outside.len() < TASKS_MAX => {
                 self.outside.insert(event.header.tgid);
             }
             _ => {}
@@ -44,7 +44,7 @@ impl InnerTasks {
     }
 
     /// Renumbers a mark, once the whole log has been read. Other events stay as they are.
-    pub fn readdress(&self, mut event: Event) -> Event {
+    pub fn renumber(&self, mut event: Event) -> Event {
         let Record::Mark(mark) = &event.record else { return event };
         // A recorded process with this number: the mark is its own.
         if self.outside.contains(&event.header.tgid) {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn mark_belongs_to_latest_container() {
+    fn a_mark_belongs_to_the_latest_container() {
         let mut tasks = InnerTasks::default();
         for line in [
             "@10 70/70 inner_task inner_tgid=1 inner_tid=1 tgid=500 tid=500",
@@ -80,7 +80,7 @@ mod tests {
             tasks.learn(&event(line));
         }
         let who = |line: &str| {
-            let h = tasks.readdress(event(line)).header;
+            let h = tasks.renumber(event(line)).header;
             (h.tgid, h.tid)
         };
         assert_eq!(who("@80 1/1 mark start_ns=50 text=a"), (500, 500));

@@ -20,13 +20,13 @@ use model::{Confidence, Relation};
 use std::collections::VecDeque;
 
 /// Number of transactions kept after their end, for checkpoints. jbd2 checkpoints long before that many commits.
-const KEPT: usize = 4096;
+const TRANSACTIONS_MAX: usize = 4096;
 /// Maximum number of members kept in total.
-const KEPT_MEMBERS: usize = 1 << 18;
+const MEMBERS_MAX: usize = 1 << 18;
 /// Number of home blocks kept: 256 MiB of metadata.
-const KEPT_HOMES: usize = 1 << 16;
+const HOMES_MAX: usize = 1 << 16;
 /// Number of kernel threads kept that joined for others.
-const PROXIES: usize = 4096;
+const PROXIES_MAX: usize = 4096;
 
 /// A member of a transaction.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +63,7 @@ pub(crate) struct Transaction {
     pub begin_ns: u64,
     pub end_ns: Option<u64>,
     /// Its end was lost: `end_ns` is only the latest time at which it can have ended.
-    pub unseen: bool,
+    pub end_unseen: bool,
     pub tgid: u32,
     pub tid: u32,
     pub cpu: u16,
@@ -73,7 +73,7 @@ pub(crate) struct Transaction {
 
 /// A call (or a flush command of a loop disk) that waits for the medium.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sync {
+pub(crate) struct SyncWait {
     pub tid: u32,
     pub start_ns: u64,
     /// `u64::MAX`: not known yet.
@@ -97,7 +97,7 @@ pub(crate) struct Journal {
     homes_order: VecDeque<(u32, u64)>,
     /// The journal's threads inside a commit.
     committing: FastMap<u32, TxnKey>,
-    syncs: FastMap<u32, Vec<Sync>>,
+    syncs: FastMap<u32, Vec<SyncWait>>,
     inodes: FastMap<(u32, u64), u32>,
     /// Newest transaction seen on each disk.
     newest: FastMap<u32, u32>,
@@ -134,11 +134,11 @@ impl Journal {
     /// behalf it joined, 0 if not known. Returns the member's place.
     pub(crate) fn join(&mut self, key: TxnKey, ino: u64, joiner: Joiner, cx: &mut Context<'_>) -> usize {
         if ino != 0 {
-            if self.inodes.len() >= KEPT_HOMES {
+            if self.inodes.len() >= HOMES_MAX {
                 let newest = &self.newest;
                 self.inodes.retain(|k, txn| newest.get(&k.0).is_some_and(|n| n.saturating_sub(*txn) < 16));
                 // All of them are recent: no criterion to choose by, so start over.
-                if self.inodes.len() >= KEPT_HOMES {
+                if self.inodes.len() >= HOMES_MAX {
                     self.inodes.clear();
                 }
             }
@@ -183,7 +183,7 @@ impl Journal {
 
     /// Limits the proxies: most are identified at once; the others must not accumulate over the trace.
     pub(crate) fn prune_proxies(&mut self) {
-        if self.proxies.len() > PROXIES {
+        if self.proxies.len() > PROXIES_MAX {
             self.proxies.clear();
         }
     }
@@ -215,14 +215,14 @@ impl Journal {
 
     /// Ends the commit and determines who waited for it.
     pub(crate) fn end(&mut self, key: TxnKey, tid: u32, time_ns: u64) -> Option<&Transaction> {
-        self.over(key, tid, time_ns, |s, _| (s.end_ns > time_ns).then_some(s.confidence))
+        self.end_commit(key, tid, time_ns, |s, _| (s.end_ns > time_ns).then_some(s.confidence))
     }
 
     /// Ends a commit whose end was not seen, before `by_ns`. Who waited for it is a guess: those whose wait ended since it
     /// began, and those known to wait for this transaction, since they return only some time after its end.
     pub(crate) fn end_unseen(&mut self, key: TxnKey, tid: u32, by_ns: u64) -> Option<&Transaction> {
-        self.transactions.get_mut(&key).filter(|t| t.end_ns.is_none())?.unseen = true;
-        self.over(key, tid, by_ns, |s, begin_ns| {
+        self.transactions.get_mut(&key).filter(|t| t.end_ns.is_none())?.end_unseen = true;
+        self.end_commit(key, tid, by_ns, |s, begin_ns| {
             let waited = begin_ns < s.end_ns && (s.end_ns <= by_ns || s.expects == key.1);
             waited.then_some(Confidence::Guess)
         })
@@ -230,12 +230,12 @@ impl Journal {
 
     /// `waited`: given when the commit began, decides whether a task that was waiting by then waited for it, and with which
     /// confidence.
-    fn over(
+    fn end_commit(
         &mut self,
         key: TxnKey,
         tid: u32,
         time_ns: u64,
-        waited: impl Fn(&Sync, u64) -> Option<Confidence>,
+        waited: impl Fn(&SyncWait, u64) -> Option<Confidence>,
     ) -> Option<&Transaction> {
         self.committing.remove(&tid);
         let transaction = self.transactions.get_mut(&key)?;
@@ -256,8 +256,8 @@ impl Journal {
     }
 
     /// Returns who waits for the medium at `time_ns`, on file systems that `here` accepts.
-    pub(crate) fn waiting(&self, time_ns: u64, here: impl Fn(u32) -> bool) -> Vec<Sync> {
-        let mut all: Vec<Sync> = self
+    pub(crate) fn waiting_syncs(&self, time_ns: u64, here: impl Fn(u32) -> bool) -> Vec<SyncWait> {
+        let mut all: Vec<SyncWait> = self
             .syncs
             .iter()
             .filter(|(dev, _)| here(**dev))
@@ -283,11 +283,11 @@ impl Journal {
     }
 
     /// Adds a call that begins to wait for the medium, or updates a known one.
-    pub(crate) fn sync(&mut self, dev: u32, now_ns: u64, sync: Sync) {
+    pub(crate) fn add_sync(&mut self, dev: u32, now_ns: u64, sync: SyncWait) {
         let known = self.inodes.get(&(dev, sync.ino)).copied().unwrap_or(0);
         let syncs = self.syncs.entry(dev).or_default();
         match syncs.iter_mut().find(|s| s.tid == sync.tid && s.span == sync.span) {
-            Some(old) => *old = Sync { expects: old.expects.max(sync.expects), asked: old.asked, ..sync },
+            Some(old) => *old = SyncWait { expects: old.expects.max(sync.expects), asked: old.asked, ..sync },
             None => {
                 if syncs.len() >= 64 {
                     syncs.retain(|s| s.end_ns > now_ns);
@@ -296,7 +296,7 @@ impl Journal {
                 if syncs.len() >= 4096 {
                     syncs.remove(0);
                 }
-                syncs.push(Sync { expects: sync.expects.max(known), ..sync });
+                syncs.push(SyncWait { expects: sync.expects.max(known), ..sync });
             }
         }
     }
@@ -309,28 +309,28 @@ impl Journal {
     }
 
     /// Records that the wait of `span` is for the log.
-    pub(crate) fn asked(&mut self, dev: u32, span: u64) {
+    pub(crate) fn mark_asked(&mut self, dev: u32, span: u64) {
         if let Some(sync) = self.syncs.get_mut(&dev).and_then(|s| s.iter_mut().find(|s| s.span == span)) {
             sync.asked = true;
         }
     }
 
     /// Records a handle taken inside a wait: the wait is for that transaction.
-    pub(crate) fn expects(&mut self, dev: u32, span: u64, txn: u32) {
+    pub(crate) fn expect_transaction(&mut self, dev: u32, span: u64, txn: u32) {
         if let Some(sync) = self.syncs.get_mut(&dev).and_then(|s| s.iter_mut().find(|s| s.span == span)) {
             sync.expects = sync.expects.max(txn);
         }
     }
 
     /// Records that the journal logged the metadata block whose home is page `index` of disk `dev`.
-    pub(crate) fn logged(&mut self, dev: u32, index: u64, pages: u32, key: TxnKey) {
+    pub(crate) fn record_home(&mut self, dev: u32, index: u64, pages: u32, key: TxnKey) {
         // A journal bio carries one block; a damaged record must not cost 4 billion entries.
         for page in index..index.saturating_add(pages.clamp(1, 256).into()) {
             if self.homes.insert((dev, page), key).is_none() {
                 self.homes_order.push_back((dev, page));
             }
         }
-        while self.homes.len() > KEPT_HOMES {
+        while self.homes.len() > HOMES_MAX {
             let Some(old) = self.homes_order.pop_front() else { break };
             self.homes.remove(&old);
         }
@@ -350,7 +350,7 @@ impl Journal {
     }
 
     fn prune(&mut self) {
-        while self.order.len() > KEPT || (self.members > KEPT_MEMBERS && self.order.len() > 2) {
+        while self.order.len() > TRANSACTIONS_MAX || (self.members > MEMBERS_MAX && self.order.len() > 2) {
             let Some(old) = self.order.pop_front() else { break };
             if let Some(gone) = self.transactions.remove(&old) {
                 self.members -= gone.joiners.len().min(self.members);

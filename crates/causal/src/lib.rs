@@ -84,16 +84,16 @@ mod uring;
 pub use inner::InnerTasks;
 pub use loss::UNKNOWN_CPU;
 
-use context::Shared;
+use context::SharedState;
 use linker::Router;
 use model::table;
 use model::{Confidence, Event, Relation};
-use reorder::{Reorder, moment};
+use reorder::{ReorderBuffer, order_time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What lies under a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Below {
+pub enum Backing {
     /// Other disks (device mapper, md).
     Disks(Vec<u32>),
     /// A file (loop).
@@ -107,10 +107,10 @@ pub enum Below {
 
 /// A disk backed by other disks or by a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stacked {
+pub struct StackedDisk {
     /// The disk (major << 20 | minor).
     pub disk: u32,
-    pub below: Below,
+    pub backing: Backing,
 }
 
 /// Which sleeps of threads were recorded. A thread that was not seen to sleep was on the CPU only as far as its sleeps were recorded.
@@ -134,7 +134,7 @@ pub struct Config {
     /// How much later than a younger event an event may arrive and still be sorted before it, in ns of event time.
     pub horizon_ns: u64,
     /// Disks backed by other disks or by files.
-    pub stacked: Vec<Stacked>,
+    pub stacked: Vec<StackedDisk>,
     /// Partition to disk.
     pub partitions: BTreeMap<u32, u32>,
     /// Names of the functions given by --op, indexed by number.
@@ -142,7 +142,7 @@ pub struct Config {
     /// Numbers of those functions that commit in groups: the caller that syncs does so for all waiters.
     pub group_commits: BTreeSet<u64>,
     /// Whether completions were recorded at all; if not, a missing completion is no loss.
-    pub completions: bool,
+    pub completions_recorded: bool,
     /// Time from which the log had no room for some records, if that happened. Known only after the recording has ended; what is
     /// missing from then on is reported as that loss.
     pub full_since_ns: Option<u64>,
@@ -168,7 +168,7 @@ impl Default for Config {
             partitions: BTreeMap::new(),
             functions: Vec::new(),
             group_commits: BTreeSet::new(),
-            completions: true,
+            completions_recorded: true,
             full_since_ns: None,
             with_statements: None,
             by_place: false,
@@ -181,7 +181,7 @@ impl Default for Config {
 impl Config {
     /// Whether the disk is backed by other disks.
     pub(crate) fn stands_on_disks(&self, disk: u32) -> bool {
-        self.stacked.iter().any(|s| s.disk == disk && matches!(s.below, Below::Disks(_)))
+        self.stacked.iter().any(|s| s.disk == disk && matches!(s.backing, Backing::Disks(_)))
     }
 
     /// The highest confidence that a link can have, given what the events are based on.
@@ -232,30 +232,34 @@ pub trait Sink {
 /// Events may come in any order within [`Config::horizon_ns`]; later ones are still accepted, with weaker results. Marks do
 /// not advance the clock, so all of them may be pushed first. The same events give the same rows.
 pub struct Linker {
-    order: Reorder,
-    shared: Shared,
+    order: ReorderBuffer,
+    shared: SharedState,
     router: Router,
 }
 
 impl Linker {
     /// Creates a linker that has seen no events.
     pub fn new(config: Config) -> Self {
-        Self { order: Reorder::new(config.horizon_ns), router: Router::new(&config), shared: Shared::new(config) }
+        Self {
+            order: ReorderBuffer::new(config.horizon_ns),
+            router: Router::new(&config),
+            shared: SharedState::new(config),
+        }
     }
 
     /// Accepts an event and writes the rows that became certain.
     pub fn push(&mut self, event: Event, sink: &mut dyn Sink) {
-        self.router.arrives(&event, self.shared.config());
+        self.router.on_arrival(&event, self.shared.config());
         self.order.push(event);
         while let Some(event) = self.order.pop(false) {
-            self.take(&event, sink);
+            self.process(&event, sink);
         }
     }
 
     /// Ends the trace: writes what is still open as far as it is known.
     pub fn finish(mut self, sink: &mut dyn Sink) {
         while let Some(event) = self.order.pop(true) {
-            self.take(&event, sink);
+            self.process(&event, sink);
         }
         let mut cx = self.shared.context(sink);
         // The last event may have ended long after it began.
@@ -264,11 +268,11 @@ impl Linker {
     }
 
     /// Processes an event whose turn has come.
-    fn take(&mut self, event: &Event, sink: &mut dyn Sink) {
+    fn process(&mut self, event: &Event, sink: &mut dyn Sink) {
         let mut cx = self.shared.context(sink);
         self.router.on_event(event, &mut cx);
         // After the event, so that a late mark or call is recognised by its time.
-        cx.advance(moment(event));
+        cx.advance(order_time(event));
         self.router.on_time(&mut cx);
     }
 

@@ -11,9 +11,9 @@ use model::event::task_what;
 use model::{Event, Record};
 
 /// Number of events between sweeps of the state that grows with the open horizon.
-const SWEEP_EVERY: u32 = 256;
+const SWEEP_INTERVAL_EVENTS: u32 = 256;
 /// Number of flights beyond which the time sheets of long operations are filled in before they end.
-const MANY_FLIGHTS: usize = 4096;
+const EARLY_FILL_FLIGHTS_MIN: usize = 4096;
 
 /// The trackers; each may query those listed before it.
 pub(crate) struct Router {
@@ -38,11 +38,11 @@ impl Router {
     }
 
     /// Notes what must be known of an event on arrival, before it is handed on in order.
-    pub(crate) fn arrives(&mut self, event: &Event, config: &Config) {
+    pub(crate) fn on_arrival(&mut self, event: &Event, config: &Config) {
         if let Record::File(file) = &event.record {
             self.objects.names.note_arrival(&event.header, file);
         }
-        self.tasks.threads.arrives(event, config);
+        self.tasks.threads.on_arrival(event, config);
     }
 
     /// Dispatches an event whose turn has come.
@@ -63,7 +63,7 @@ impl Router {
             }
             Record::File(r) => {
                 if objects.names.note_name(h, r, cx.sink) {
-                    objects.pages.removed((r.dev, r.ino));
+                    objects.pages.on_removed((r.dev, r.ino));
                 }
             }
             Record::OffCpu(r) => threads.on_off_cpu(h, r),
@@ -93,7 +93,7 @@ impl Router {
             Record::FsWrite(r) => tasks.on_fs_write(h, r, objects, cx),
             Record::CacheAdd(r) => tasks.on_cache_add(h, r, objects, cx),
             Record::Task(r) => {
-                objects.names.task(h, r, cx.sink);
+                objects.names.on_task(h, r, cx.sink);
                 if r.what == task_what::ENDED {
                     threads.thread_ended(h.tid, h.time_ns, objects, cx);
                 }
@@ -104,7 +104,7 @@ impl Router {
             Record::Loss(r) => cx.losses.add(h, r, cx.sink),
         }
         if block.has_completed() {
-            block.completed().for_each(|command| self.attribution.charge(command));
+            block.take_completed().for_each(|command| self.attribution.add(command));
         }
     }
 
@@ -116,9 +116,9 @@ impl Router {
         }
         self.since_sweep += 1;
         // A sweep visits every thread: the more threads, the less often it runs.
-        if self.since_sweep >= SWEEP_EVERY && self.since_sweep as usize >= self.tasks.threads.count() {
+        if self.since_sweep >= SWEEP_INTERVAL_EVENTS && self.since_sweep as usize >= self.tasks.threads.count() {
             self.since_sweep = 0;
-            let many = self.objects.activity.len() > MANY_FLIGHTS;
+            let many = self.objects.activity.len() > EARLY_FILL_FLIGHTS_MIN;
             let before_ns = self.tasks.threads.sweep(many, &mut self.objects, cx);
             self.objects.prune(before_ns);
             self.tasks.threads.forget_dead(&mut self.objects, cx);
@@ -132,8 +132,8 @@ impl Router {
         tasks.threads.finish(objects, cx);
         objects.finish_commits(cx);
         block.finish(&mut Env { tasks, objects, cx });
-        block.completed().for_each(|command| attribution.charge(command));
-        cx.losses.tell_unseen(cx.sink);
+        block.take_completed().for_each(|command| attribution.add(command));
+        cx.losses.put_unseen(cx.sink);
         objects.stacked.finish();
         attribution.settle(true, &mut tasks.threads, objects, cx);
         objects.names.finish(cx.sink);

@@ -13,12 +13,12 @@ use crate::hash::FastMap;
 use crate::pages::FileKey;
 
 /// Maximum number of changers kept per file system; beyond it the oldest are dropped.
-const CHANGERS: usize = 64;
+const CHANGERS_MAX: usize = 64;
 /// Maximum number of file systems.
-const MOST: usize = 1024;
+const FILE_SYSTEMS_MAX: usize = 1024;
 /// Writes that nobody asked for come in bursts; a pause this long ends one (btrfs commits every 30 s, f2fs every 60 s, xfs
 /// pushes its log every 30 s).
-const PAUSE_NS: u64 = 500_000_000;
+const BURST_PAUSE_NS: u64 = 500_000_000;
 
 #[derive(Debug, Clone, Copy)]
 struct Changer {
@@ -45,7 +45,7 @@ pub(crate) struct Logs {
 impl Logs {
     /// Records a change to a file system.
     pub(crate) fn changed(&mut self, dev: u32, source: Source, time_ns: u64) {
-        if self.by_dev.len() >= MOST && !self.by_dev.contains_key(&dev) {
+        if self.by_dev.len() >= FILE_SYSTEMS_MAX && !self.by_dev.contains_key(&dev) {
             self.by_dev.clear();
         }
         let changers = &mut self.by_dev.entry(dev).or_default().changers;
@@ -55,15 +55,15 @@ impl Logs {
             changers[known].weight += 1.0;
             return;
         }
-        if changers.len() >= CHANGERS {
+        if changers.len() >= CHANGERS_MAX {
             changers.remove(0);
         }
         changers.push(Changer { source, time_ns, weight: 1.0 });
     }
 
     /// Records that a call waits for the device on something other than a regular file: a directory.
-    pub(crate) fn directory(&mut self, file: FileKey) {
-        if self.directories.len() >= MOST {
+    pub(crate) fn add_directory(&mut self, file: FileKey) {
+        if self.directories.len() >= FILE_SYSTEMS_MAX {
             self.directories.clear();
         }
         self.directories.insert(file, ());
@@ -75,13 +75,13 @@ impl Logs {
 
     /// Returns who is charged for what is written at `now_ns` while nobody waits. `here` accepts the file systems it may
     /// belong to.
-    pub(crate) fn meant(&mut self, now_ns: u64, here: impl Fn(u32) -> bool) -> Vec<(Source, f64)> {
+    pub(crate) fn changers(&mut self, now_ns: u64, here: impl Fn(u32) -> bool) -> Vec<(Source, f64)> {
         let mut all = Vec::new();
         let mut devs: Vec<u32> = self.by_dev.keys().copied().filter(|dev| here(*dev)).collect();
         devs.sort_unstable();
         for dev in devs {
             let Some(log) = self.by_dev.get_mut(&dev) else { continue };
-            if now_ns > log.last_burst_ns.saturating_add(PAUSE_NS) {
+            if now_ns > log.last_burst_ns.saturating_add(BURST_PAUSE_NS) {
                 // Already charged for the previous burst.
                 let paid_ns = log.last_burst_ns;
                 log.changers.retain(|c| c.time_ns > paid_ns);
@@ -104,18 +104,18 @@ mod tests {
     use model::Origin;
 
     #[test]
-    fn log_writes_are_shared_since_previous_burst() {
+    fn log_writes_are_shared_since_the_previous_burst() {
         let mut logs = Logs::default();
         let who = |tgid| Source::Actor(Actor::process(Origin::Process, tgid));
         logs.changed(5, who(1), 100);
         logs.changed(5, who(1), 200);
         logs.changed(5, who(2), 300);
         logs.changed(6, who(3), 300);
-        assert_eq!(logs.meant(1000, |d| d == 5), [(who(1), 2.0), (who(2), 1.0)]);
-        assert_eq!(logs.meant(1100, |d| d == 5).len(), 2);
+        assert_eq!(logs.changers(1000, |d| d == 5), [(who(1), 2.0), (who(2), 1.0)]);
+        assert_eq!(logs.changers(1100, |d| d == 5).len(), 2);
         logs.changed(5, who(2), 2000);
-        assert_eq!(logs.meant(1100 + PAUSE_NS + 1, |d| d == 5), [(who(2), 2.0)]);
+        assert_eq!(logs.changers(1100 + BURST_PAUSE_NS + 1, |d| d == 5), [(who(2), 2.0)]);
         (0..1000).for_each(|n| logs.changed(5, who(n), 3000));
-        assert!(logs.len() <= 2 + CHANGERS + 1);
+        assert!(logs.len() <= 2 + CHANGERS_MAX + 1);
     }
 }

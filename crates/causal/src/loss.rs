@@ -17,10 +17,10 @@ use std::collections::VecDeque;
 pub const UNKNOWN_CPU: u16 = u16::MAX;
 
 /// Number of losses kept for links whose window reaches far back. Older ones stay in the table.
-const REMEMBERED: usize = 1024;
+const LOSSES_MAX: usize = 1024;
 
 #[derive(Debug)]
-struct Known {
+struct KnownLoss {
     id: u64,
     cpu: u16,
     start_ns: u64,
@@ -28,14 +28,14 @@ struct Known {
 }
 
 /// Missed completions this close together are one loss.
-const TOGETHER_NS: u64 = 100_000_000;
+const MERGE_GAP_NS: u64 = 100_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     count: u64,
     /// Completions that were not recorded although no loss was known: first time, last time, number.
     unseen: Option<(u64, u64, u64)>,
-    known: VecDeque<Known>,
+    known: VecDeque<KnownLoss>,
     latest_ns: u64,
 }
 
@@ -56,10 +56,10 @@ impl Losses {
         let one_probe = matches!(source, LossSource::NotRun | LossSource::Recursion | LossSource::Unreadable);
         // No link is based on the scheduler's events.
         if !(one_probe && loss.text.starts_with("sched_")) {
-            self.known.push_back(Known { id: self.count, cpu: header.cpu, start_ns, end_ns: header.time_ns });
+            self.known.push_back(KnownLoss { id: self.count, cpu: header.cpu, start_ns, end_ns: header.time_ns });
             self.latest_ns = self.latest_ns.max(header.time_ns);
         }
-        if self.known.len() > REMEMBERED {
+        if self.known.len() > LOSSES_MAX {
             self.known.pop_front();
         }
         sink.loss(LossRow {
@@ -76,23 +76,23 @@ impl Losses {
 
     /// Records that the completion of a command is missing, which was issued at `start_ns` and ended by `end_ns`. A loss that was
     /// already reported explains it.
-    pub(crate) fn unseen(&mut self, start_ns: u64, end_ns: u64, sink: &mut dyn Sink) {
+    pub(crate) fn add_unseen(&mut self, start_ns: u64, end_ns: u64, sink: &mut dyn Sink) {
         if self.known.iter().any(|k| k.start_ns <= end_ns && k.end_ns >= start_ns) {
             return;
         }
         match &mut self.unseen {
-            Some((from, to, count)) if start_ns <= to.saturating_add(TOGETHER_NS) => {
+            Some((from, to, count)) if start_ns <= to.saturating_add(MERGE_GAP_NS) => {
                 (*from, *to, *count) = ((*from).min(start_ns), (*to).max(end_ns), *count + 1);
             }
             _ => {
-                self.tell_unseen(sink);
+                self.put_unseen(sink);
                 self.unseen = Some((start_ns, end_ns, 1));
             }
         }
     }
 
     /// Writes the row of the completions missed last.
-    pub(crate) fn tell_unseen(&mut self, sink: &mut dyn Sink) {
+    pub(crate) fn put_unseen(&mut self, sink: &mut dyn Sink) {
         let Some((start_ns, end_ns, events)) = self.unseen.take() else { return };
         self.count += 1;
         sink.loss(LossRow {
@@ -108,11 +108,11 @@ impl Losses {
     }
 
     /// Returns the confidence of a link with this window, and the loss that lowered it.
-    pub(crate) fn judge(&self, confidence: Confidence, window: Window) -> (Confidence, Option<u64>) {
+    pub(crate) fn weaken(&self, confidence: Confidence, window: Window) -> (Confidence, Option<u64>) {
         if self.latest_ns < window.start_ns || self.known.is_empty() {
             return (confidence, None);
         }
-        let inside = |k: &&Known| {
+        let inside = |k: &&KnownLoss| {
             k.start_ns <= window.end_ns
                 && k.end_ns >= window.start_ns
                 && (k.cpu == UNKNOWN_CPU || window.cpus.contains(&k.cpu))

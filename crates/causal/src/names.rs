@@ -20,9 +20,9 @@ use model::event::{self, Header, file_what, task_what};
 use model::table::{File, Process};
 
 /// Number of files kept before removed ones are dropped.
-const KEPT: usize = 1 << 16;
+const FILES_MAX: usize = 1 << 16;
 
-struct Known {
+struct KnownFile {
     id: u64,
     path: Option<String>,
     start_ns: u64,
@@ -31,21 +31,21 @@ struct Known {
     removed: bool,
 }
 
-impl Known {
+impl KnownFile {
     fn row(&self, key: FileKey) -> File {
         File { id: self.id, dev: key.0, ino: key.1, path: self.path.clone(), start_ns: self.start_ns }
     }
 }
 
 #[derive(Default)]
-struct Program {
+struct ProcessEntry {
     name: String,
     parent: Option<u32>,
     tracked: bool,
 }
 
 /// A name that a call will give to the inode that it opened.
-struct Upcoming {
+struct UpcomingName {
     key: FileKey,
     path: String,
     created: bool,
@@ -53,10 +53,10 @@ struct Upcoming {
     id: Option<u64>,
 }
 
-impl Upcoming {
+impl UpcomingName {
     /// Whether this names a file of that inode with that last component.
     fn is(&self, key: FileKey, name: &str) -> bool {
-        self.key == key && base(&self.path) == name
+        self.key == key && base_name(&self.path) == name
     }
 }
 
@@ -64,7 +64,7 @@ impl Upcoming {
 struct OpenCall {
     tid: u32,
     end_ns: u64,
-    name: Upcoming,
+    name: UpcomingName,
     id: u64,
     /// No row was written for the file.
     new: bool,
@@ -73,9 +73,9 @@ struct OpenCall {
 /// The registers of files and processes.
 #[derive(Default)]
 pub(crate) struct Names {
-    files: FastMap<FileKey, Known>,
+    files: FastMap<FileKey, KnownFile>,
     /// By thread and time of the name.
-    upcoming: FastMap<(u32, u64), Upcoming>,
+    upcoming: FastMap<(u32, u64), UpcomingName>,
     /// Names that calls will remove, as the program passed them; by thread and time of the removal.
     removals: FastMap<(u32, u64), (FileKey, String)>,
     /// Files that were removed before they were handed on, until their rows are written.
@@ -83,7 +83,7 @@ pub(crate) struct Names {
     /// At most one for each thread.
     open_calls: Vec<OpenCall>,
     count: u64,
-    processes: FastMap<u32, Program>,
+    processes: FastMap<u32, ProcessEntry>,
 }
 
 impl Names {
@@ -108,7 +108,8 @@ impl Names {
         }
         self.count += 1;
         // Its row is written when its name becomes known, or at the end.
-        self.files.insert(key, Known { id: self.count, path: None, start_ns: time_ns, created: false, removed: false });
+        self.files
+            .insert(key, KnownFile { id: self.count, path: None, start_ns: time_ns, created: false, removed: false });
         Some(self.count)
     }
 
@@ -125,11 +126,11 @@ impl Names {
         let (key, at) = ((file.dev, file.ino), (header.tid, header.time_ns));
         match file.what {
             file_what::REMOVED | file_what::UNLINKED => {
-                self.removals.insert(at, (key, base(&file.text).to_owned()));
+                self.removals.insert(at, (key, base_name(&file.text).to_owned()));
             }
             file_what::OPENED | file_what::CREATED => {
                 let created = file.what == file_what::CREATED;
-                self.upcoming.insert(at, Upcoming { key, path: file.text.clone(), created, id: None });
+                self.upcoming.insert(at, UpcomingName { key, path: file.text.clone(), created, id: None });
             }
             _ => {}
         }
@@ -143,7 +144,7 @@ impl Names {
     }
 
     /// Returns the file opened by a thread's call that ended at `end_ns`.
-    pub(crate) fn opened(&mut self, key: FileKey, (tid, end_ns): (u32, u64), time_ns: u64) -> Option<u64> {
+    pub(crate) fn opened_file(&mut self, key: FileKey, (tid, end_ns): (u32, u64), time_ns: u64) -> Option<u64> {
         let Some(mut upcoming) = self.upcoming.remove(&(tid, end_ns)).filter(|c| c.key == key) else {
             // After a removal it is a new file; its name follows, if at all.
             if self.files.get(&key).is_some_and(|k| k.removed && k.path.is_some()) {
@@ -174,7 +175,7 @@ impl Names {
     /// Returns the name that a thread's call removed until `end_ns`, if the inode gets it only while the call waits.
     fn name_of_later_file(&self, key: FileKey, tid: u32, end_ns: u64) -> Option<&str> {
         let (_, name) = self.removals.get(&(tid, end_ns)).filter(|(of, _)| *of == key)?;
-        (self.path(key).map(base) != Some(name)).then_some(name)
+        (self.path(key).map(base_name) != Some(name)).then_some(name)
     }
 
     /// Returns the path of the file removed by a thread's call that ended at `end_ns`.
@@ -186,7 +187,7 @@ impl Names {
     }
 
     /// Returns the file removed by a thread's call that ended at `end_ns`.
-    pub(crate) fn removed(&mut self, key: FileKey, (tid, end_ns): (u32, u64), time_ns: u64) -> Option<u64> {
+    pub(crate) fn removed_file(&mut self, key: FileKey, (tid, end_ns): (u32, u64), time_ns: u64) -> Option<u64> {
         let Some(name) = self.name_of_later_file(key, tid, end_ns).map(str::to_owned) else {
             return self.file(key, time_ns);
         };
@@ -236,7 +237,7 @@ impl Names {
                 if removed
                     && known.created
                     && path.is_some()
-                    && known.path.as_deref().map(base) != path.as_deref().map(base) =>
+                    && known.path.as_deref().map(base_name) != path.as_deref().map(base_name) =>
             {
                 return false;
             }
@@ -263,7 +264,7 @@ impl Names {
                 );
                 self.promised.retain(|promised| *promised != id);
                 self.open_calls.iter_mut().filter(|o| o.id == id).for_each(|o| o.new = false);
-                let known = Known { id, path, start_ns: header.time_ns, created, removed };
+                let known = KnownFile { id, path, start_ns: header.time_ns, created, removed };
                 if known.path.is_some() {
                     sink.file(known.row(key));
                 }
@@ -272,19 +273,19 @@ impl Names {
                 }
             }
         }
-        if removed && self.files.len() > KEPT {
+        if removed && self.files.len() > FILES_MAX {
             self.files.retain(|_, k| !k.removed || k.path.is_none());
         }
         file.what == file_what::REMOVED || created
     }
 
     /// Records that a task was created, executed another program, or ended.
-    pub(crate) fn task(&mut self, header: &Header, task: &event::Task, sink: &mut dyn Sink) {
+    pub(crate) fn on_task(&mut self, header: &Header, task: &event::Task, sink: &mut dyn Sink) {
         if header.tid != header.tgid {
             return;
         }
         if task.what == task_what::FORKED {
-            self.end(header.tgid, sink);
+            self.end_process(header.tgid, sink);
         }
         let known = self.processes.entry(header.tgid).or_default();
         if !task.text.is_empty() {
@@ -294,16 +295,16 @@ impl Names {
             known.parent = Some(task.parent);
         }
         if task.what == task_what::ENDED {
-            self.end(header.tgid, sink);
+            self.end_process(header.tgid, sink);
         }
     }
 
     /// Marks the process as recorded, according to one of its records.
-    pub(crate) fn tracked(&mut self, tgid: u32) {
+    pub(crate) fn mark_tracked(&mut self, tgid: u32) {
         match self.processes.get_mut(&tgid) {
             Some(known) => known.tracked = true,
             None => {
-                self.processes.insert(tgid, Program { tracked: true, ..Program::default() });
+                self.processes.insert(tgid, ProcessEntry { tracked: true, ..ProcessEntry::default() });
             }
         }
     }
@@ -313,7 +314,7 @@ impl Names {
         self.processes.get(&tgid).is_some_and(|p| p.tracked)
     }
 
-    fn end(&mut self, tgid: u32, sink: &mut dyn Sink) {
+    fn end_process(&mut self, tgid: u32, sink: &mut dyn Sink) {
         if let Some(p) = self.processes.remove(&tgid) {
             sink.process(Process { tgid, name: p.name, parent: p.parent, tracked: p.tracked });
         }
@@ -326,7 +327,7 @@ impl Names {
         nameless.into_iter().for_each(|(key, known)| sink.file(known.row(*key)));
         let mut tgids: Vec<u32> = self.processes.keys().copied().collect();
         tgids.sort_unstable();
-        tgids.into_iter().for_each(|tgid| self.end(tgid, sink));
+        tgids.into_iter().for_each(|tgid| self.end_process(tgid, sink));
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -340,6 +341,6 @@ impl Names {
 }
 
 /// A path's last component.
-fn base(path: &str) -> &str {
+fn base_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }

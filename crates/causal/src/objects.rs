@@ -53,7 +53,7 @@ impl Objects {
         if let Some(old) = self.journal.committing(h.tid)
             && let Some(transaction) = self.journal.end_unseen(old, h.tid, h.time_ns)
         {
-            cx.sink.span(Span { end_ns: None, ..commit(old, transaction) });
+            cx.sink.span(Span { end_ns: None, ..commit_span(old, transaction) });
             self.activity.commit_ended(old, h.time_ns, false);
         }
         let id = cx.new_span();
@@ -66,7 +66,7 @@ impl Objects {
     pub(crate) fn on_commit_end(&mut self, h: &Header, r: &CommitEnd, cx: &mut Context<'_>) {
         let key = (r.dev, r.txn);
         if let Some(transaction) = self.journal.end(key, h.tid, h.time_ns) {
-            cx.sink.span(commit(key, transaction));
+            cx.sink.span(commit_span(key, transaction));
             self.activity.commit_ended(key, h.time_ns, true);
         }
     }
@@ -74,7 +74,7 @@ impl Objects {
     /// Writes the commits that had not ended at the end of the trace.
     pub(crate) fn finish_commits(&self, cx: &mut Context<'_>) {
         for (key, transaction) in self.journal.unfinished() {
-            cx.sink.span(commit(key, transaction));
+            cx.sink.span(commit_span(key, transaction));
         }
     }
 
@@ -94,7 +94,7 @@ impl Objects {
     }
 }
 
-fn commit(key: TxnKey, t: &Transaction) -> Span {
+fn commit_span(key: TxnKey, t: &Transaction) -> Span {
     Span {
         end_ns: t.end_ns,
         disk: Some(key.0),

@@ -22,18 +22,18 @@ use model::Confidence;
 use std::collections::BTreeMap;
 
 /// Size of a page of the page cache, in bytes.
-pub(crate) const PAGE: u64 = 4096;
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// Maximum number of writers kept per page. A page that many operations rewrote before its writeback is shared by the last
 /// of them.
-const MAX_WRITERS: usize = 64;
+const WRITERS_MAX: usize = 64;
 
 /// Maximum number of ranges kept; beyond it the older half is dropped, and its bios become unattributed. A kernel with its
 /// dirty limit at 20 % of 16 GiB has 800 thousand dirty pages at most, and there are fewer ranges than pages.
-const MAX_RANGES: usize = 1 << 19;
+const RANGES_MAX: usize = 1 << 19;
 
 /// Maximum number of files whose sizes are kept; beyond it all are dropped.
-const MAX_SIZES: usize = 1 << 16;
+const SIZES_MAX: usize = 1 << 16;
 
 /// (file system, inode).
 pub(crate) type FileKey = (u32, u64);
@@ -57,7 +57,7 @@ pub(crate) struct Writer {
 
 /// The size of a file, as far as it is known.
 #[derive(Debug, Clone, Copy)]
-struct Size {
+struct FileSize {
     bytes: u64,
     /// If not, it may be larger.
     exact: bool,
@@ -77,7 +77,7 @@ impl DirtyRange {
             self.last = Writer { bytes, ..writer };
             return;
         }
-        if self.earlier.len() + 1 >= MAX_WRITERS {
+        if self.earlier.len() + 1 >= WRITERS_MAX {
             self.earlier.remove(0);
         }
         self.earlier.push(std::mem::replace(&mut self.last, writer));
@@ -90,7 +90,7 @@ impl DirtyRange {
 
 /// A part of what a bio carries: a number of pages with one writer's share of them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Taken {
+pub(crate) struct WriterShare {
     /// `None`: pages without a known writer.
     pub writer: Option<Writer>,
     /// Bytes charged.
@@ -102,7 +102,7 @@ pub(crate) struct Taken {
 pub(crate) struct Pages {
     files: FastMap<FileKey, BTreeMap<u64, DirtyRange>>,
     ranges: usize,
-    sizes: FastMap<FileKey, Size>,
+    sizes: FastMap<FileKey, FileSize>,
 }
 
 impl Pages {
@@ -112,31 +112,32 @@ impl Pages {
         if bytes == 0 {
             return;
         }
-        if let Some(old) = self.sizes.get(&file).copied().filter(|old| old.bytes < pos && old.bytes / PAGE < pos / PAGE)
+        if let Some(old) =
+            self.sizes.get(&file).copied().filter(|old| old.bytes < pos && old.bytes / PAGE_BYTES < pos / PAGE_BYTES)
         {
-            self.sign_rest(file, old, writer);
+            self.add_tail_writer(file, old, writer);
         }
-        self.grown(file, pos.saturating_add(bytes));
+        self.extend_to(file, pos.saturating_add(bytes));
         self.write(file, pos, bytes, writer);
     }
 
     /// Records that a call truncated or extended the file to `bytes`.
     pub(crate) fn resize(&mut self, file: FileKey, bytes: u64, writer: Writer) {
-        let new = Size { bytes, exact: true };
-        let old = self.sizes.get(&file).copied().unwrap_or(Size { bytes: 0, exact: false });
+        let new = FileSize { bytes, exact: true };
+        let old = self.sizes.get(&file).copied().unwrap_or(FileSize { bytes: 0, exact: false });
         if bytes < old.bytes {
-            self.sign_rest(file, new, writer);
+            self.add_tail_writer(file, new, writer);
         } else {
             // Extended, or truncated if it was larger than known.
             if bytes > old.bytes {
-                self.sign_rest(file, old, writer);
+                self.add_tail_writer(file, old, writer);
             }
             if !old.exact {
-                self.sign_rest(file, Size { exact: false, ..new }, writer);
+                self.add_tail_writer(file, FileSize { exact: false, ..new }, writer);
             }
         }
         self.truncate(file, bytes);
-        self.size(file, new);
+        self.set_size(file, new);
     }
 
     /// Records that a call allocated, zeroed or punched out bytes `pos..pos + bytes`; which of these is not known. The last two write
@@ -145,39 +146,39 @@ impl Pages {
         let Some(end) = pos.checked_add(bytes).filter(|_| bytes > 0) else { return };
         let edge = Writer { bytes: 1, confidence: Confidence::Guess, ..writer };
         for at in [pos, end] {
-            if !at.is_multiple_of(PAGE) {
-                self.add_writer(file, at / PAGE, 1, edge);
+            if !at.is_multiple_of(PAGE_BYTES) {
+                self.add_writer(file, at / PAGE_BYTES, 1, edge);
             }
         }
-        self.opened(file);
+        self.on_opened(file);
     }
 
     /// Records that the file was opened, which may have truncated it.
-    pub(crate) fn opened(&mut self, file: FileKey) {
+    pub(crate) fn on_opened(&mut self, file: FileKey) {
         if let Some(size) = self.sizes.get_mut(&file) {
             size.exact = false;
         }
     }
 
     /// Records that the file extends at least to `end`.
-    pub(crate) fn grown(&mut self, file: FileKey, end: u64) {
-        let old = self.sizes.get(&file).copied().unwrap_or(Size { bytes: 0, exact: false });
+    pub(crate) fn extend_to(&mut self, file: FileKey, end: u64) {
+        let old = self.sizes.get(&file).copied().unwrap_or(FileSize { bytes: 0, exact: false });
         if end > old.bytes {
-            self.size(file, Size { bytes: end, ..old });
+            self.set_size(file, FileSize { bytes: end, ..old });
         }
     }
 
-    fn size(&mut self, file: FileKey, size: Size) {
-        if self.sizes.len() >= MAX_SIZES && !self.sizes.contains_key(&file) {
+    fn set_size(&mut self, file: FileKey, size: FileSize) {
+        if self.sizes.len() >= SIZES_MAX && !self.sizes.contains_key(&file) {
             self.sizes.clear();
         }
         self.sizes.insert(file, size);
     }
 
     /// Adds the writer to the last page of the file, whose rest was zeroed.
-    fn sign_rest(&mut self, file: FileKey, end: Size, writer: Writer) {
-        let rest = (PAGE - end.bytes % PAGE) as u32;
-        if u64::from(rest) == PAGE {
+    fn add_tail_writer(&mut self, file: FileKey, end: FileSize, writer: Writer) {
+        let rest = (PAGE_BYTES - end.bytes % PAGE_BYTES) as u32;
+        if u64::from(rest) == PAGE_BYTES {
             return;
         }
         // A guess takes next to nothing from the certain writers of the page.
@@ -186,27 +187,27 @@ impl Pages {
         } else {
             Writer { bytes: 1, confidence: Confidence::Guess, ..writer }
         };
-        self.add_writer(file, end.bytes / PAGE, 1, writer);
+        self.add_writer(file, end.bytes / PAGE_BYTES, 1, writer);
     }
 
     /// Adds the writer to the pages that contain bytes `pos..pos + bytes`. `writer.bytes` is set here, page by page.
     pub(crate) fn write(&mut self, file: FileKey, pos: u64, bytes: u64, writer: Writer) {
         let Some(end) = pos.checked_add(bytes).filter(|_| bytes > 0) else { return };
-        let (first, last) = (pos / PAGE, (end - 1) / PAGE);
+        let (first, last) = (pos / PAGE_BYTES, (end - 1) / PAGE_BYTES);
         let partial = |from: u64, to: u64| Writer { bytes: (to - from) as u32, ..writer };
         if first == last {
             return self.add_writer(file, first, 1, partial(pos, end));
         }
-        let whole_from = if pos.is_multiple_of(PAGE) { first } else { first + 1 };
-        let whole_to = if end.is_multiple_of(PAGE) { last + 1 } else { last };
+        let whole_from = if pos.is_multiple_of(PAGE_BYTES) { first } else { first + 1 };
+        let whole_to = if end.is_multiple_of(PAGE_BYTES) { last + 1 } else { last };
         if whole_from > first {
-            self.add_writer(file, first, 1, partial(pos, (first + 1) * PAGE));
+            self.add_writer(file, first, 1, partial(pos, (first + 1) * PAGE_BYTES));
         }
         if whole_to > whole_from {
-            self.add_writer(file, whole_from, whole_to - whole_from, partial(0, PAGE));
+            self.add_writer(file, whole_from, whole_to - whole_from, partial(0, PAGE_BYTES));
         }
         if whole_to <= last {
-            self.add_writer(file, last, 1, partial(last * PAGE, end));
+            self.add_writer(file, last, 1, partial(last * PAGE_BYTES, end));
         }
     }
 
@@ -219,8 +220,8 @@ impl Pages {
             range.add_writer(writer);
             return;
         }
-        cut(book, index);
-        cut(book, end);
+        split_range(book, index);
+        split_range(book, end);
         let mut at = index;
         let mut gaps = Vec::new();
         for (&start, range) in book.range_mut(index..end) {
@@ -237,7 +238,7 @@ impl Pages {
             book.insert(from, DirtyRange { end: to, last: writer, earlier: Vec::new() });
         }
         self.ranges = self.ranges + book.len() - before;
-        if self.ranges > MAX_RANGES {
+        if self.ranges > RANGES_MAX {
             self.forget_older_half();
         }
     }
@@ -250,17 +251,17 @@ impl Pages {
         pages: u64,
         at_ns: u64,
         call: (u32, u64),
-        out: &mut Vec<Taken>,
+        out: &mut Vec<WriterShare>,
     ) {
         let end = index.saturating_add(pages);
-        let unknown = |pages: u64| Taken { writer: None, weight: (pages * PAGE) as f64 };
+        let unknown = |pages: u64| WriterShare { writer: None, weight: (pages * PAGE_BYTES) as f64 };
         let Some(book) = self.files.get_mut(&file) else {
             out.push(unknown(end - index));
             return;
         };
         let before = book.len();
-        cut(book, index);
-        cut(book, end);
+        split_range(book, index);
+        split_range(book, end);
         let mut at = index;
         let mut empty = Vec::new();
         for (&start, range) in book.range_mut(index..end) {
@@ -268,7 +269,7 @@ impl Pages {
                 out.push(unknown(start - at));
             }
             at = range.end;
-            let bytes = ((range.end - start) * PAGE) as f64;
+            let bytes = ((range.end - start) * PAGE_BYTES) as f64;
             let known = |w: &&Writer| w.start_ns <= at_ns;
             let all = || range.earlier.iter().chain([&range.last]);
             let written: f64 = all().filter(known).map(|w| f64::from(w.bytes.max(1))).sum();
@@ -279,7 +280,7 @@ impl Pages {
             out.extend(
                 all()
                     .filter(known)
-                    .map(|w| Taken { writer: Some(*w), weight: bytes * f64::from(w.bytes.max(1)) / written }),
+                    .map(|w| WriterShare { writer: Some(*w), weight: bytes * f64::from(w.bytes.max(1)) / written }),
             );
             let stays = |w: &Writer| w.start_ns > at_ns || (w.end_ns > at_ns && w.call != call);
             range.earlier.retain(stays);
@@ -303,20 +304,20 @@ impl Pages {
     }
 
     /// Updates the entries of a call that wrote bytes `pos..pos + bytes`: it turned out to be made by `source`.
-    pub(crate) fn now_by(&mut self, file: FileKey, (pos, bytes): (u64, u64), call: (u32, u64), source: Source) {
-        let pages = pos / PAGE..pos.saturating_add(bytes).div_ceil(PAGE);
+    pub(crate) fn set_source(&mut self, file: FileKey, (pos, bytes): (u64, u64), call: (u32, u64), source: Source) {
+        let pages = pos / PAGE_BYTES..pos.saturating_add(bytes).div_ceil(PAGE_BYTES);
         let range = self.files.get_mut(&file).into_iter().flat_map(|book| book.range_mut(pages.clone()));
         let writers = range.flat_map(|(_, d)| d.earlier.iter_mut().chain([&mut d.last]));
         writers.filter(|w| w.call == call).for_each(|w| w.source = source);
     }
 
     /// Whether the file has a known writer and has not been written back.
-    pub(crate) fn knows(&self, file: FileKey) -> bool {
+    pub(crate) fn has_writer(&self, file: FileKey) -> bool {
         self.files.contains_key(&file)
     }
 
     /// Records that the file was removed.
-    pub(crate) fn removed(&mut self, file: FileKey) {
+    pub(crate) fn on_removed(&mut self, file: FileKey) {
         self.truncate(file, 0);
         self.sizes.remove(&file);
     }
@@ -325,8 +326,8 @@ impl Pages {
     fn truncate(&mut self, file: FileKey, bytes: u64) {
         let Some(book) = self.files.get_mut(&file) else { return };
         let before = book.len();
-        let end = bytes.div_ceil(PAGE);
-        cut(book, end);
+        let end = bytes.div_ceil(PAGE_BYTES);
+        split_range(book, end);
         book.split_off(&end);
         self.ranges -= before - book.len().min(before);
         if book.is_empty() {
@@ -351,7 +352,7 @@ impl Pages {
 }
 
 /// Makes `at` a boundary between two ranges.
-fn cut(book: &mut BTreeMap<u64, DirtyRange>, at: u64) {
+fn split_range(book: &mut BTreeMap<u64, DirtyRange>, at: u64) {
     let Some((&start, range)) = book.range_mut(..at).next_back() else { return };
     if range.end > at && start < at {
         let rest = range.copy(range.end);
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn gigabyte_write_is_one_entry_taken_in_pieces() {
+    fn a_write_of_a_gigabyte_is_one_entry_taken_in_pieces() {
         let mut pages = Pages::default();
         pages.write((1, 2), 0, 1 << 30, writer(5, 10, 20));
         assert_eq!(pages.len(), 1);
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn page_is_shared_by_bytes() {
+    fn a_page_is_shared_by_bytes() {
         let mut pages = Pages::default();
         pages.write((1, 2), 0, 1024, writer(1, 10, 20));
         pages.write((1, 2), 1024, 3072, writer(2, 30, 40));
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_during_and_after_bio_queue_stay_charged() {
+    fn writers_during_and_after_the_bio_is_queued_stay_charged() {
         let mut pages = Pages::default();
         pages.write((1, 2), 0, 4096, writer(1, 10, 20));
         pages.write((1, 2), 0, 4096, writer(2, 25, 35));

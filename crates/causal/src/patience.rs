@@ -17,9 +17,9 @@ use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// Maximum number of piles. Records of INSERTs on two CPUs need three or four.
-const PILES: usize = 128;
+const PILES_MAX: usize = 128;
 /// Number of items for which a pile that became emptier keeps its memory.
-const KEPT: usize = 1024;
+const PILE_CAPACITY_KEPT: usize = 1024;
 
 /// Items by their keys, which are all different.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl<K: Ord + Copy, T> PatienceQueue<K, T> {
             self.piles[pile].push_back((place, thing));
             return;
         }
-        if self.empty.is_empty() && self.piles.len() < PILES {
+        if self.empty.is_empty() && self.piles.len() < PILES_MAX {
             self.empty.push(self.piles.len());
             self.piles.push(VecDeque::new());
         }
@@ -90,7 +90,7 @@ impl<K: Ord + Copy, T> PatienceQueue<K, T> {
                 self.empty.push(pile);
             }
         }
-        if items.capacity() > KEPT && items.len() < items.capacity() / 4 {
+        if items.capacity() > PILE_CAPACITY_KEPT && items.len() < items.capacity() / 4 {
             items.shrink_to(items.capacity() / 2);
         }
         Some(thing)
@@ -108,7 +108,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ordered_input_uses_one_run_and_reversed_input_tree() {
+    fn ordered_input_uses_one_pile_and_reversed_input_the_tree() {
         let mut piles = PatienceQueue::new();
         (0..100_000).for_each(|n| piles.push(n, ()));
         assert_eq!((piles.piles.len(), piles.rest.len()), (1, 0));
@@ -116,13 +116,13 @@ mod tests {
         assert!(piles.piles[0].capacity() < 10_000, "memory for {} of 1,000", piles.piles[0].capacity());
         let mut piles = PatienceQueue::new();
         (0..1000).rev().for_each(|n| piles.push(n, n));
-        assert_eq!((piles.piles.len(), piles.rest.len()), (PILES, 1000 - PILES));
+        assert_eq!((piles.piles.len(), piles.rest.len()), (PILES_MAX, 1000 - PILES_MAX));
         assert!((0..1000).all(|n| piles.pop_if(|_| true) == Some(n)));
         assert_eq!((piles.len(), piles.pop_if(|_| true)), (0, None));
     }
 
     #[test]
-    fn interleaved_cpus_use_one_run_each() {
+    fn interleaved_cpus_use_one_pile_each() {
         let mut piles = PatienceQueue::new();
         let block = |round: u64, cpu: u64| (0..50).map(move |n| (round * 50 + n, cpu));
         (0..64).flat_map(|cpu| block(0, cpu)).for_each(|place| piles.push(place, place));
@@ -140,7 +140,7 @@ mod tests {
     proptest! {
         /// Any pushes and pops give the same results as a heap.
         #[test]
-        fn patience_queue_behaves_as_heap(steps in prop::collection::vec((0u32..500, 0u32..60), 0..800)) {
+        fn a_patience_queue_behaves_as_a_heap(steps in prop::collection::vec((0u32..500, 0u32..60), 0..800)) {
             let (mut piles, mut heap) = (PatienceQueue::new(), BinaryHeap::new());
             for (n, (place, upto)) in steps.into_iter().enumerate() {
                 piles.push((place, n), n);

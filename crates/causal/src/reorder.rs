@@ -20,19 +20,19 @@ type SortKey = (u64, u64, u64, u64);
 /// Clocks may be coarse (a text of ftrace has us), so that much begins at the same time: first marks and losses, which may be around
 /// anything, then what has no duration, then intervals; the longer ones first, and a call before the sleep in it.
 fn sort_key(event: &Event, arrival: u64) -> SortKey {
-    const ASLEEP: u64 = 1 << 63;
-    let (start_ns, end_ns) = (moment(event), event.header.time_ns);
+    const ASLEEP_BIT: u64 = 1 << 63;
+    let (start_ns, end_ns) = (order_time(event), event.header.time_ns);
     let cpu_seq = u64::from(event.header.cpu) << 32 | u64::from(event.header.seq);
     match &event.record {
         Record::Mark(_) | Record::Loss(_) => (start_ns, 0, u64::MAX - end_ns, arrival),
         _ if start_ns == end_ns => (start_ns, 1, cpu_seq, arrival),
-        Record::OffCpu(_) => (start_ns, u64::MAX - end_ns, cpu_seq | ASLEEP, arrival),
+        Record::OffCpu(_) => (start_ns, u64::MAX - end_ns, cpu_seq | ASLEEP_BIT, arrival),
         _ => (start_ns, u64::MAX - end_ns, cpu_seq, arrival),
     }
 }
 
 /// The events that wait for their turn.
-pub(crate) struct Reorder {
+pub(crate) struct ReorderBuffer {
     horizon_ns: u64,
     newest_ns: u64,
     arrivals: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Reorder {
 }
 
 /// Returns the time by which an event is ordered.
-pub(crate) fn moment(event: &Event) -> u64 {
+pub(crate) fn order_time(event: &Event) -> u64 {
     match &event.record {
         // A loss must be known before the links inside its interval are made.
         Record::Loss(x) => x.start_ns.min(event.header.time_ns),
@@ -48,7 +48,7 @@ pub(crate) fn moment(event: &Event) -> u64 {
     }
 }
 
-impl Reorder {
+impl ReorderBuffer {
     pub(crate) fn new(horizon_ns: u64) -> Self {
         Self { horizon_ns, newest_ns: 0, arrivals: 0, waiting: PatienceQueue::new() }
     }
@@ -91,22 +91,22 @@ mod tests {
     }
 
     #[test]
-    fn interval_is_ordered_by_start_after_horizon() {
-        let mut order = Reorder::new(100);
+    fn an_interval_is_ordered_by_its_start_after_the_horizon() {
+        let mut order = ReorderBuffer::new(100);
         order.push(event("@50 7 bio_queue bio=1"));
         order.push(event("@60 7 syscall start_ns=40"));
         assert_eq!(order.pop(false), None);
         order.push(event("@150 7 bio_done bio=1"));
-        assert_eq!(order.pop(false).map(|e| moment(&e)), Some(40));
-        assert_eq!(order.pop(false).map(|e| moment(&e)), Some(50));
+        assert_eq!(order.pop(false).map(|e| order_time(&e)), Some(40));
+        assert_eq!(order.pop(false).map(|e| order_time(&e)), Some(50));
         assert_eq!(order.pop(false), None);
-        assert_eq!(order.pop(true).map(|e| moment(&e)), Some(150));
+        assert_eq!(order.pop(true).map(|e| order_time(&e)), Some(150));
         assert_eq!(order.len(), 0);
     }
 
     #[test]
-    fn begin_precedes_its_interval_that_ended_on_another_cpu() {
-        let mut order = Reorder::new(100);
+    fn a_begin_precedes_its_interval_that_ended_on_another_cpu() {
+        let mut order = ReorderBuffer::new(100);
         let at = |line: &str, cpu: u16| {
             let mut event = event(line);
             event.header.cpu = cpu;
@@ -119,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_at_once_is_sorted_from_outside() {
-        let mut order = Reorder::new(100);
+    fn what_begins_at_the_same_time_is_sorted_from_outside() {
+        let mut order = ReorderBuffer::new(100);
         let lines = [
             "@45 7 off_cpu start_ns=40",
             "@40 7 op_begin key=1",
@@ -136,8 +136,8 @@ mod tests {
     }
 
     #[test]
-    fn events_of_recorder_release_none_of_kernel() {
-        let mut order = Reorder::new(100);
+    fn events_of_the_recorder_release_none_of_the_kernel() {
+        let mut order = ReorderBuffer::new(100);
         let mut stack = event("@900 7 stack start_ns=800");
         stack.header.cpu = ANY_CPU;
         order.push(event("@50 7 bio_done bio=1"));
@@ -145,16 +145,16 @@ mod tests {
         assert_eq!(order.pop(false), None, "one that is older may come");
         order.push(event("@40 7 bio_done bio=2"));
         order.push(event("@150 7 bio_done bio=3"));
-        assert_eq!(order.pop(false).map(|e| moment(&e)), Some(40));
+        assert_eq!(order.pop(false).map(|e| order_time(&e)), Some(40));
     }
 
     #[test]
     fn early_marks_do_not_delay_other_events() {
-        let mut order = Reorder::new(100);
+        let mut order = ReorderBuffer::new(100);
         order.push(event("@900 7 mark start_ns=800 text=a"));
         order.push(event("@10 7 bio_done bio=1"));
         order.push(event("@5 7 bio_done bio=2"));
         assert_eq!(order.pop(false), None);
-        assert_eq!(order.pop(true).map(|e| moment(&e)), Some(5));
+        assert_eq!(order.pop(true).map(|e| order_time(&e)), Some(5));
     }
 }

@@ -11,12 +11,12 @@
 use crate::actor::{Charge, Source};
 use crate::hash::FastMap;
 use crate::pages::FileKey;
-use crate::{Below, Config};
+use crate::{Backing, Config};
 use model::{Confidence, DiskOp};
 
 /// A command in flight on a disk that is backed by a file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Upper {
+pub(crate) struct UpperCommand {
     pub command: u64,
     pub file: FileKey,
     /// First byte in the file.
@@ -27,7 +27,7 @@ pub(crate) struct Upper {
     pub cpu: u16,
 }
 
-impl Upper {
+impl UpperCommand {
     fn overlaps(&self, pos: u64, bytes: u64) -> bool {
         self.pos < pos.saturating_add(bytes) && pos < self.pos.saturating_add(self.bytes)
     }
@@ -38,7 +38,7 @@ impl Upper {
 pub(crate) struct Stack {
     on_file: FastMap<u32, FileKey>,
     files: FastMap<FileKey, u32>,
-    under_way: Vec<Upper>,
+    in_flight: Vec<UpperCommand>,
     /// Their commands, and those in flight for so long that they were considered lost.
     open: FastMap<u64, ()>,
     /// The command that each worker was last seen to serve.
@@ -49,7 +49,7 @@ impl Stack {
     pub(crate) fn new(config: &Config) -> Self {
         let mut stack = Self::default();
         for s in &config.stacked {
-            if let Below::File { dev, ino } = s.below {
+            if let Backing::File { dev, ino } = s.backing {
                 stack.on_file.insert(s.disk, (dev, ino));
                 stack.files.insert((dev, ino), s.disk);
             }
@@ -62,13 +62,13 @@ impl Stack {
         self.on_file.get(&disk).copied()
     }
 
-    pub(crate) fn issued(&mut self, upper: Upper) {
+    pub(crate) fn issued(&mut self, upper: UpperCommand) {
         // A command whose end was lost must not stay forever.
-        if self.under_way.len() >= 4096 {
-            self.under_way.remove(0);
+        if self.in_flight.len() >= 4096 {
+            self.in_flight.remove(0);
         }
         self.open.insert(upper.command, ());
-        self.under_way.push(upper);
+        self.in_flight.push(upper);
     }
 
     /// Whether the command is in flight.
@@ -85,13 +85,13 @@ impl Stack {
         if self.open.remove(&command).is_none() {
             return;
         }
-        self.under_way.retain(|u| u.command != command);
+        self.in_flight.retain(|u| u.command != command);
         self.workers.retain(|_, served| *served != command);
     }
 
     /// Records that a worker was seen to write a range of a file.
     pub(crate) fn serve(&mut self, tid: u32, file: FileKey, pos: u64, bytes: u64) {
-        if let Some(u) = self.under_way.iter().find(|u| u.file == file && u.overlaps(pos, bytes)) {
+        if let Some(u) = self.in_flight.iter().find(|u| u.file == file && u.overlaps(pos, bytes)) {
             self.workers.insert(tid, u.command);
         }
     }
@@ -99,12 +99,12 @@ impl Stack {
     /// Returns the command that a worker serves on this file system. The kernel's workers serve many masters.
     pub(crate) fn served_by(&self, tid: u32, dev: u32) -> Option<u64> {
         let command = self.workers.get(&tid).copied()?;
-        self.under_way.iter().any(|u| u.command == command && u.file.0 == dev).then_some(command)
+        self.in_flight.iter().any(|u| u.command == command && u.file.0 == dev).then_some(command)
     }
 
     /// Returns the upper commands served by a kernel thread's read of the file below.
-    pub(crate) fn reads(&self, file: FileKey, pos: u64, bytes: u64) -> Vec<(Upper, Confidence)> {
-        let reading = || self.under_way.iter().filter(|u| u.file == file && u.op == DiskOp::Read);
+    pub(crate) fn commands_for_read(&self, file: FileKey, pos: u64, bytes: u64) -> Vec<(UpperCommand, Confidence)> {
+        let reading = || self.in_flight.iter().filter(|u| u.file == file && u.op == DiskOp::Read);
         let exact: Vec<_> =
             reading().filter(|u| u.overlaps(pos, bytes)).map(|u| (*u, Confidence::Structural)).collect();
         if exact.is_empty() { reading().map(|u| (*u, Confidence::Interval)).collect() } else { exact }
@@ -112,25 +112,30 @@ impl Stack {
 
     /// Returns the upper flushes in flight on files of the disk below. `same_disk` decides whether a file system is on that
     /// disk.
-    pub(crate) fn flushes(&self, same_disk: impl Fn(u32) -> bool) -> Vec<(Upper, Confidence)> {
-        let on = |u: &&Upper| u.op == DiskOp::Flush && same_disk(u.file.0);
-        self.under_way.iter().filter(on).map(|u| (*u, Confidence::Interval)).collect()
+    pub(crate) fn commands_for_flush(&self, same_disk: impl Fn(u32) -> bool) -> Vec<(UpperCommand, Confidence)> {
+        let on = |u: &&UpperCommand| u.op == DiskOp::Flush && same_disk(u.file.0);
+        self.in_flight.iter().filter(on).map(|u| (*u, Confidence::Interval)).collect()
     }
 
     /// Returns the upper commands that a kernel thread's direct I/O may serve: same direction and size first.
-    pub(crate) fn direct(&self, op: DiskOp, bytes: u64, same_disk: impl Fn(u32) -> bool) -> Vec<(Upper, Confidence)> {
-        let on = || self.under_way.iter().filter(|u| u.op == op && same_disk(u.file.0));
+    pub(crate) fn commands_for_direct_io(
+        &self,
+        op: DiskOp,
+        bytes: u64,
+        same_disk: impl Fn(u32) -> bool,
+    ) -> Vec<(UpperCommand, Confidence)> {
+        let on = || self.in_flight.iter().filter(|u| u.op == op && same_disk(u.file.0));
         let sized: Vec<_> = on().filter(|u| u.bytes == bytes).map(|u| (*u, Confidence::Interval)).collect();
         if sized.is_empty() { on().map(|u| (*u, Confidence::Guess)).collect() } else { sized }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.under_way.len() + self.open.len() + self.workers.len()
+        self.in_flight.len() + self.open.len() + self.workers.len()
     }
 }
 
 /// Divides the charge equally among the upper commands.
-pub(crate) fn charges(uppers: &[(Upper, Confidence)], weight: f64) -> Vec<Charge> {
+pub(crate) fn divide_charge(uppers: &[(UpperCommand, Confidence)], weight: f64) -> Vec<Charge> {
     let each = weight / uppers.len().max(1) as f64;
     uppers
         .iter()

@@ -10,7 +10,7 @@ use crate::journal::Joiner;
 use crate::loss::Window;
 use crate::names::Names;
 use crate::objects::Objects;
-use crate::pages::{FileKey, PAGE, Writer};
+use crate::pages::{FileKey, PAGE_BYTES, Writer};
 use crate::threads::Threads;
 use crate::uring::Rings;
 use model::event::{CacheAdd, FsWrite, Header, Join, flags, header_flags};
@@ -19,7 +19,7 @@ use model::{Call as CallName, Confidence, Layer, Relation, SpanKind};
 
 /// Maximum time between joining a transaction (for the file's time stamps) and the first page of the same write; allows for
 /// slow machines.
-const SAME_WRITE_NS: u64 = 10_000_000;
+const SAME_WRITE_NS_MAX: u64 = 10_000_000;
 
 /// Who is acting now, and the span it belongs to.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,7 @@ impl Tasks {
         if syscall_ns != 0 && !tracer {
             let call = self.threads.enter(header, syscall_ns.min(header.time_ns), ctx, (None, (0, 0)), objects, cx);
             let call = self.threads.long_call(header, ctx, call, objects, cx);
-            if !self.threads.keeps(header.tid, call.span) {
+            if !self.threads.keeps_call(header.tid, call.span) {
                 let (tgid, tid) = (header.tgid, header.tid);
                 self.threads.put_unfinished_call((tgid, tid), &call, header.time_ns, objects, cx);
             }
@@ -92,7 +92,7 @@ impl Tasks {
         let frame = self.threads.get(header.tid).filter(|t| t.tgid == header.tgid).and_then(|t| t.operation(ctx));
         let in_operation = ctx & flags::IN_OP != 0;
         Issuer {
-            actor: Actor::of(header, ctx, frame.map(|f| (f.id, f.is_guess())), cx),
+            actor: Actor::from_header(header, ctx, frame.map(|f| (f.id, f.is_guess())), cx),
             span: frame.map_or(0, |f| f.span),
             operation: frame.map(|f| f.id),
             call: None,
@@ -133,14 +133,14 @@ impl Tasks {
             }
             return;
         }
-        let around = self.threads.inside(header.tid, time_ns, ctx, &objects.names);
-        joiner.source = Source::Actor(Actor::of(header, ctx, around.charged(), cx));
+        let around = self.threads.surroundings_at(header.tid, time_ns, ctx, &objects.names);
+        joiner.source = Source::Actor(Actor::from_header(header, ctx, around.charged(), cx));
 
         joiner.span = around.span;
         let call = self.threads.call(header.tid).filter(|c| c.start_ns <= time_ns);
         if let Some(call) = call.filter(|_| ctx & flags::IN_SYSCALL != 0) {
             joiner.span = call.deepest();
-            objects.journal.expects(record.dev, call.deepest(), record.txn);
+            objects.journal.expect_transaction(record.dev, call.deepest(), record.txn);
         }
         // A ring's request is carried out in io_uring_enter, or outside any call.
         let in_ring = ctx & flags::IN_SYSCALL == 0 || call.is_some_and(|c| c.call == Some(CallName::IoUringEnter));
@@ -160,7 +160,9 @@ impl Tasks {
         let Some(t) = objects.journal.get(key) else { return };
         let (commit, begin_ns, cpu) = (t.span, t.begin_ns, t.cpu);
         let joined = t.joiners.get(place).copied();
-        let Some(joiner) = joined.filter(|j| header.time_ns.saturating_sub(j.time_ns) < SAME_WRITE_NS) else { return };
+        let Some(joiner) = joined.filter(|j| header.time_ns.saturating_sub(j.time_ns) < SAME_WRITE_NS_MAX) else {
+            return;
+        };
         let (source, span) = (Source::Command(upper), upper);
         let sure = joiner.confidence.min(Confidence::Interval);
         let joiner = crate::journal::Joiner { source, span, confidence: sure, ..joiner };
@@ -257,7 +259,7 @@ impl Tasks {
             return;
         }
         let issuer = self.issuer(header, context_of(header, &objects.names), 0, objects, cx);
-        let range = (record.index.saturating_mul(PAGE), u64::from(record.pages).saturating_mul(PAGE));
+        let range = (record.index.saturating_mul(PAGE_BYTES), u64::from(record.pages).saturating_mul(PAGE_BYTES));
         self.put_mapped(header, SpanKind::MappedRead, (record.dev, record.ino), range, &issuer, objects, cx);
         let writer = Writer {
             source: Source::Actor(issuer.actor),

@@ -108,8 +108,8 @@ impl Rows {
                 o.inside_ns,
                 o.rows
             );
-            option(&mut line, "result", o.result);
-            option(&mut line, "parent", o.parent);
+            put_option(&mut line, "result", o.result);
+            put_option(&mut line, "parent", o.parent);
             put(1, o.id, 0, line);
         }
         for c in &self.contexts {
@@ -123,17 +123,17 @@ impl Rows {
             if s.tid != 0 {
                 let _ = write!(line, " {}/{}", s.tgid, s.tid);
             }
-            option(&mut line, "op", s.operation);
-            option(&mut line, "file", s.file);
-            option(&mut line, "offset", s.offset);
-            option(&mut line, "disk", s.disk.map(Dev));
-            option(&mut line, "sector", s.sector);
+            put_option(&mut line, "op", s.operation);
+            put_option(&mut line, "file", s.file);
+            put_option(&mut line, "offset", s.offset);
+            put_option(&mut line, "disk", s.disk.map(Dev));
+            put_option(&mut line, "sector", s.sector);
             if s.bytes != 0 {
                 let _ = write!(line, " bytes {}", s.bytes);
             }
-            option(&mut line, "result", s.result);
-            option(&mut line, "number", s.number);
-            option(&mut line, "cache_added", s.cache_added);
+            put_option(&mut line, "result", s.result);
+            put_option(&mut line, "number", s.number);
+            put_option(&mut line, "cache_added", s.cache_added);
             if !s.flags.is_empty() {
                 let _ = write!(line, " ({})", s.flags);
             }
@@ -141,13 +141,13 @@ impl Rows {
         }
         for l in &self.links {
             let mut line = format!("link {} -> {} {}, {}", name(l.parent), name(l.child), l.relation, l.confidence);
-            option(&mut line, "weakened by loss", l.weakened_by);
+            put_option(&mut line, "weakened by loss", l.weakened_by);
             put(4, l.child, l.parent, line);
         }
         for c in &self.causes {
             let mut line = format!("cause {} {:.4} {}", name(c.command), c.share, c.origin);
-            option(&mut line, "", c.operation);
-            option(&mut line, "tgid", c.tgid);
+            put_option(&mut line, "", c.operation);
+            put_option(&mut line, "tgid", c.tgid);
             let _ = write!(line, " via {}, {}", c.via, c.confidence);
             put(5, c.command, c.operation.unwrap_or(0), line);
         }
@@ -155,14 +155,14 @@ impl Rows {
             let of = d.command.map_or_else(|| "no request".into(), name);
             let sure = d.confidence.map_or(String::new(), |c| format!(", {c}"));
             let mut line = format!("{} {} {} of {of}{sure}", d.protocol, d.name, time(d.start_ns, d.end_ns));
-            option(&mut line, "disk", d.disk.map(Dev));
-            option(&mut line, "lba", d.lba);
-            option(&mut line, "blocks", d.blocks);
+            put_option(&mut line, "disk", d.disk.map(Dev));
+            put_option(&mut line, "lba", d.lba);
+            put_option(&mut line, "blocks", d.blocks);
             if d.bytes != 0 {
                 let _ = write!(line, " bytes {}", d.bytes);
             }
             line.push_str(if d.timed_out { " timed out" } else { "" });
-            option(&mut line, "error", d.error.as_ref().map(|e| format!("{e:?}")));
+            put_option(&mut line, "error", d.error.as_ref().map(|e| format!("{e:?}")));
             put(6, d.start_ns, at as u64, line);
         }
         for s in &self.slices {
@@ -170,23 +170,23 @@ impl Rows {
             let sure = s.confidence.map_or(String::new(), |c| format!(", {c}"));
             let when = time(s.start_ns, Some(s.end_ns));
             let mut line = format!("slice {} {when} {}, {}{who}{sure}", s.operation, s.layer, s.reason);
-            option(&mut line, "wait", s.wait);
-            option(&mut line, "by", s.by_tgid);
-            option(&mut line, "by op", s.by_operation);
-            option(&mut line, "file", s.wait_file);
+            put_option(&mut line, "wait", s.wait);
+            put_option(&mut line, "by", s.by_tgid);
+            put_option(&mut line, "by op", s.by_operation);
+            put_option(&mut line, "file", s.wait_file);
             put(7, s.operation, s.start_ns, line);
         }
         for p in &self.processes {
             let mut line = format!("process {} {:?}", p.tgid, p.name);
-            option(&mut line, "parent", p.parent);
+            put_option(&mut line, "parent", p.parent);
             line.push_str(if p.tracked { " tracked" } else { "" });
             put(8, p.tgid.into(), 0, line);
         }
         for l in &self.losses {
             let mut line = format!("loss {} {} {}", l.id, l.source, time(l.start_ns, Some(l.end_ns)));
-            option(&mut line, "cpu", l.cpu);
-            option(&mut line, if l.at_least { "at least" } else { "exactly" }, l.events);
-            option(&mut line, "program", l.program.as_ref());
+            put_option(&mut line, "cpu", l.cpu);
+            put_option(&mut line, if l.at_least { "at least" } else { "exactly" }, l.events);
+            put_option(&mut line, "program", l.program.as_ref());
             put(9, l.id, 0, line);
         }
         lines.sort();
@@ -194,7 +194,7 @@ impl Rows {
     }
 }
 
-fn option<T: std::fmt::Display>(line: &mut String, word: &str, value: Option<T>) {
+fn put_option<T: std::fmt::Display>(line: &mut String, word: &str, value: Option<T>) {
     if let Some(value) = value {
         let space = if word.is_empty() { "" } else { " " };
         let _ = write!(line, " {word}{space}{value}");

@@ -11,7 +11,7 @@
 use crate::actor::{Actor, Source};
 use crate::context::{Context, span};
 use crate::hash::FastMap;
-use crate::journal::Sync;
+use crate::journal::SyncWait;
 use crate::loss::Window;
 use crate::objects::Objects;
 use crate::pages::Writer;
@@ -22,11 +22,11 @@ use model::{Call, Confidence, Layer, Relation};
 use std::borrow::Cow;
 
 /// Maximum number of requests in flight: twice as many as the kernel side follows.
-const MOST: usize = 1 << 14;
+const REQUESTS_MAX: usize = 1 << 14;
 
 /// A request in flight.
 #[derive(Debug, Clone)]
-pub(crate) struct Ring {
+pub(crate) struct RingRequest {
     pub header: Header,
     pub request: Uring,
     pub span: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Ring {
     pub wrote: bool,
 }
 
-impl Ring {
+impl RingRequest {
     pub(crate) fn deepest(&self) -> u64 {
         if self.fs_span != 0 { self.fs_span } else { self.span }
     }
@@ -54,7 +54,7 @@ impl Ring {
 #[derive(Default)]
 pub(crate) struct Rings {
     /// By process and submission.
-    by_submission: FastMap<(u32, u64), Ring>,
+    by_submission: FastMap<(u32, u64), RingRequest>,
     /// Keys into `by_submission`, by address.
     by_address: FastMap<u64, (u32, u64)>,
     /// The request that each thread works for, by its last record.
@@ -78,15 +78,15 @@ mod io_uring_op {
 }
 
 /// Flag of an fsync: IORING_FSYNC_DATASYNC.
-const DATASYNC: u64 = 1;
+const FSYNC_DATASYNC: u64 = 1;
 
 /// Returns the system call equivalent to a request.
-fn like(request: &Uring) -> Option<Call> {
+fn equivalent_call(request: &Uring) -> Option<Call> {
     use io_uring_op as op;
     Some(match request.opcode {
         op::READV | op::READV_FIXED => Call::Preadv,
         op::WRITEV | op::WRITEV_FIXED => Call::Pwritev,
-        op::FSYNC if request.bytes & DATASYNC != 0 => Call::Fdatasync,
+        op::FSYNC if request.bytes & FSYNC_DATASYNC != 0 => Call::Fdatasync,
         op::FSYNC => Call::Fsync,
         op::READ_FIXED | op::READ => Call::Pread64,
         op::WRITE_FIXED | op::WRITE => Call::Pwrite64,
@@ -99,7 +99,7 @@ fn like(request: &Uring) -> Option<Call> {
 
 impl Rings {
     /// Returns the request that a record of this process names by its submission.
-    pub(crate) fn get(&self, tgid: u32, start_ns: u64) -> Option<&Ring> {
+    pub(crate) fn get(&self, tgid: u32, start_ns: u64) -> Option<&RingRequest> {
         if self.by_submission.is_empty() { None } else { self.by_submission.get(&(tgid, start_ns)) }
     }
 
@@ -112,7 +112,7 @@ impl Rings {
 
     /// Ends the trace: what is still in flight has no end.
     pub(crate) fn finish(&mut self, threads: &mut Threads, objects: &mut Objects, cx: &mut Context<'_>) {
-        let mut rings: Vec<Ring> = std::mem::take(&mut self.by_submission).into_values().collect();
+        let mut rings: Vec<RingRequest> = std::mem::take(&mut self.by_submission).into_values().collect();
         rings.sort_by_key(|r| r.span);
         rings.iter().for_each(|r| self.lost(r, cx.now_ns, threads, objects, cx));
     }
@@ -131,7 +131,7 @@ impl Rings {
         cx: &mut Context<'_>,
     ) {
         if r.phase == uring_phase::CARRIED_ON {
-            if self.workers.len() >= MOST {
+            if self.workers.len() >= REQUESTS_MAX {
                 self.workers.clear();
             }
             self.workers.insert(header.tid, (header.tgid, r.result.cast_unsigned()));
@@ -148,7 +148,7 @@ impl Rings {
         if let Some(old) = self.by_address.remove(&r.req).and_then(|key| self.by_submission.remove(&key)) {
             self.lost(&old, header.time_ns, threads, objects, cx);
         }
-        if self.by_submission.len() >= MOST {
+        if self.by_submission.len() >= REQUESTS_MAX {
             let mut all: Vec<_> = std::mem::take(&mut self.by_submission).into_values().collect();
             self.by_address.clear();
             all.sort_by_key(|r| r.span);
@@ -156,20 +156,20 @@ impl Rings {
         }
         let ctx = if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 };
         let tracked = if objects.names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
-        let around = threads.inside(header.tid, header.time_ns, ctx, &objects.names);
+        let around = threads.surroundings_at(header.tid, header.time_ns, ctx, &objects.names);
         let polled = around.operation.is_none() && header.flags & header_flags::POLLING != 0;
         let sole = if polled { threads.sole_operation(header.tgid) } else { None };
-        let call = like(r);
+        let call = equivalent_call(r);
         let alone = call.is_some_and(Call::syncs) && around.operation.or(sole).is_none();
         let alone = if alone { threads.begin_ring_sync(header, tracked, cx) } else { None };
         let charged = alone.map(|id| (id, false)).or(around.charged()).or(sole.map(|id| (id, true)));
         let (id, inside_fs) = (cx.new_span(), call.is_some_and(|c| c.reads() || c.writes() || c.syncs()));
-        let ring = Ring {
+        let ring = RingRequest {
             header: *header,
             request: r.clone(),
             span: id,
             fs_span: if inside_fs { cx.new_span() } else { 0 },
-            actor: Actor::of(header, tracked, charged, cx),
+            actor: Actor::from_header(header, tracked, charged, cx),
             confidence: if sole.is_some() || around.guess { Confidence::Guess } else { Confidence::Structural },
             operation: alone.or(around.operation).unwrap_or(0),
             alone: alone.is_some(),
@@ -184,7 +184,7 @@ impl Rings {
         cx.link(parent, id, Relation::Calls, sure, window);
         if call.is_some_and(Call::syncs) {
             objects.activity.ring_sync_began(header.tid, r.dev, ring.deepest(), header.time_ns);
-            objects.journal.sync(r.dev, cx.now_ns, ring_wait(&ring, r.ino, u64::MAX));
+            objects.journal.add_sync(r.dev, cx.now_ns, ring_wait(&ring, r.ino, u64::MAX));
         }
         self.by_address.insert(r.req, (header.tgid, header.time_ns));
         if let Some(old) = self.by_submission.insert((header.tgid, header.time_ns), ring) {
@@ -194,14 +194,14 @@ impl Rings {
     }
 
     /// Returns the request that a thread works for, by its last record, if it is still in flight.
-    pub(crate) fn worked_for(&self, tid: u32) -> Option<&Ring> {
+    pub(crate) fn worked_for(&self, tid: u32) -> Option<&RingRequest> {
         self.workers.get(&tid).and_then(|key| self.get(key.0, key.1))
     }
 
     fn completed(
         &mut self,
         header: &Header,
-        mut ring: Ring,
+        mut ring: RingRequest,
         r: &Uring,
         threads: &mut Threads,
         objects: &mut Objects,
@@ -240,13 +240,20 @@ impl Rings {
         }
         if ring.call.is_some_and(Call::syncs) {
             objects.activity.ring_sync_ended(ring.deepest(), end_ns);
-            objects.journal.sync(file.0, cx.now_ns, ring_wait(&ring, file.1, end_ns));
+            objects.journal.add_sync(file.0, cx.now_ns, ring_wait(&ring, file.1, end_ns));
         }
         self.put(&ring, Some((end_ns, r.result)), threads, objects, cx);
     }
 
     /// Ends a request whose completion was not seen and will not be; it ended by `by_ns`.
-    fn lost(&mut self, ring: &Ring, by_ns: u64, threads: &mut Threads, objects: &mut Objects, cx: &mut Context<'_>) {
+    fn lost(
+        &mut self,
+        ring: &RingRequest,
+        by_ns: u64,
+        threads: &mut Threads,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) {
         // Otherwise all later commits would seem to be waited for by it.
         if ring.call.is_some_and(Call::syncs) {
             objects.activity.ring_sync_ended(ring.deepest(), by_ns);
@@ -258,7 +265,7 @@ impl Rings {
     /// Writes a request's rows; `end`: when it completed, and its result.
     fn put(
         &mut self,
-        ring: &Ring,
+        ring: &RingRequest,
         end: Option<(u64, i64)>,
         threads: &mut Threads,
         objects: &mut Objects,
@@ -309,8 +316,8 @@ impl Rings {
     }
 }
 
-fn ring_wait(ring: &Ring, ino: u64, end_ns: u64) -> Sync {
-    Sync {
+fn ring_wait(ring: &RingRequest, ino: u64, end_ns: u64) -> SyncWait {
+    SyncWait {
         tid: ring.header.tid,
         start_ns: ring.header.time_ns,
         end_ns,

@@ -4,7 +4,7 @@
 //! Before the events a file may set the linker's configuration (`tracer 99`, `loop 7:0 on 254:0 12`, …), and in events
 //! numbers may be given by name: `dev=254:0`, `call=fsync`, `op=write`, `ctx=tracked|op`, `flags=preflush|fua`.
 
-use causal::{Below, Config, Stacked};
+use causal::{Backing, Config, StackedDisk};
 use model::event::{bio_flags, flags, header_flags};
 use model::{BioEnd, Call, Dev, DiskOp, Event};
 use std::path::Path;
@@ -102,12 +102,12 @@ fn run(text: &str) -> String {
             ["partition" | "volume", part, disk] => {
                 config.partitions.insert(dev(part), dev(disk));
             }
-            ["loop", disk, "on", below, ino] => config.stacked.push(Stacked {
+            ["loop", disk, "on", below, ino] => config.stacked.push(StackedDisk {
                 disk: dev(disk),
-                below: Below::File { dev: dev(below), ino: ino.parse().expect("an inode") },
+                backing: Backing::File { dev: dev(below), ino: ino.parse().expect("an inode") },
             }),
             ["stacked", disk, "on", below] => {
-                config.stacked.push(Stacked { disk: dev(disk), below: Below::Disks(vec![dev(below)]) });
+                config.stacked.push(StackedDisk { disk: dev(disk), backing: Backing::Disks(vec![dev(below)]) });
             }
             _ => events.push(event(line)),
         }

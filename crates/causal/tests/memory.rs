@@ -8,12 +8,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Counts bytes in use.
-struct Counting;
+struct CountingAllocator;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: passes everything on to the system's allocator; apart from that, only a counter changes.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size(), Relaxed);
         // SAFETY: the caller keeps the contract, which is the same.
@@ -27,12 +27,12 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Drops all rows.
-struct Nowhere;
+struct NullSink;
 
-impl Sink for Nowhere {
+impl Sink for NullSink {
     fn operation(&mut self, _: table::Operation) {}
     fn shape(&mut self, _: table::Shape) {}
     fn span(&mut self, _: table::Span) {}
@@ -46,7 +46,7 @@ impl Sink for Nowhere {
 }
 
 /// Events that leave something open, with unique numbers: N is a number, T the time.
-const OPEN: &[&str] = &[
+const OPEN_EVENTS: &[&str] = &[
     "@T 10/N op_begin key=7 depth=1",
     "@T 10/N sync_begin ino=5 dev=2 call=10 ctx=9",
     "@T 10/N uring req=N ino=5 bytes=4096 dev=2 opcode=23",
@@ -56,7 +56,7 @@ const OPEN: &[&str] = &[
 ];
 
 /// Large enough that two rounds reach every bound, the largest being 32,768.
-const ROUND: u64 = 18_000;
+const ROUND_EVENTS: u64 = 18_000;
 
 #[test]
 fn unfinished_spans_do_not_grow_memory() {
@@ -65,12 +65,12 @@ fn unfinished_spans_do_not_grow_memory() {
     let before = IN_USE.load(Relaxed);
     let mut most = [0; 4];
     for (round, most) in most.iter_mut().enumerate() {
-        for n in round as u64 * ROUND..(round as u64 + 1) * ROUND {
+        for n in round as u64 * ROUND_EVENTS..(round as u64 + 1) * ROUND_EVENTS {
             let number = (1_000 + n).to_string();
-            for line in OPEN {
+            for line in OPEN_EVENTS {
                 time_ns += 40_000;
                 let line = line.replace('N', &number).replace('T', &time_ns.to_string());
-                linker.push(Event::parse(&line).expect(&line), &mut Nowhere);
+                linker.push(Event::parse(&line).expect(&line), &mut NullSink);
             }
             *most = (*most).max(IN_USE.load(Relaxed) - before);
         }
@@ -78,5 +78,5 @@ fn unfinished_spans_do_not_grow_memory() {
     // Tables double when they grow, so reaching the bound earlier or later shows as a small difference.
     let (early, late) = (most[0].max(most[1]), most[2].max(most[3]));
     assert!(late <= early + early / 4, "at most so many bytes in each round: {most:?}, {} entries", linker.held());
-    linker.finish(&mut Nowhere);
+    linker.finish(&mut NullSink);
 }

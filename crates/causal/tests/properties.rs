@@ -3,7 +3,7 @@
 mod common;
 
 use causal::text::{Rows, link};
-use causal::{Below, Config, Linker, Stacked};
+use causal::{Backing, Config, Linker, StackedDisk};
 use common::Inserts;
 use model::event::{Header, OpBegin, OpEnd};
 use model::{Event, Layer, Origin, Record, Relation};
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks the rules that every result obeys.
-fn check(rows: &Rows) {
+fn check_invariants(rows: &Rows) {
     let mut shares: BTreeMap<u64, f64> = BTreeMap::new();
     for cause in &rows.causes {
         assert!(cause.share > 0.0 && cause.share <= 1.0 + 1e-9, "{cause:?}");
@@ -138,12 +138,12 @@ proptest! {
             tracer_files: vec![(1, 3)],
             with_statements: Some(BTreeSet::from([2])),
             stacked: vec![
-                Stacked { disk: 1, below: Below::File { dev: 2, ino: 2 } },
-                Stacked { disk: 2, below: Below::File { dev: 1, ino: 1 } },
+                StackedDisk { disk: 1, backing: Backing::File { dev: 2, ino: 2 } },
+                StackedDisk { disk: 2, backing: Backing::File { dev: 1, ino: 1 } },
             ],
             ..Config::default()
         };
-        check(&link(config, events));
+        check_invariants(&link(config, events));
     }
 
     #[test]
@@ -151,11 +151,11 @@ proptest! {
         events in calls_on_files(),
         horizon_ns in prop_oneof![Just(0u64), Just(50), Just(100_000)],
     ) {
-        check(&link(Config { horizon_ns, ..Config::default() }, events));
+        check_invariants(&link(Config { horizon_ns, ..Config::default() }, events));
     }
 
     #[test]
-    fn lost_duplicate_and_late_records_keep_invariants(
+    fn lost_duplicate_and_late_records_keep_the_invariants(
         threads in 1u32..4,
         fate in prop::collection::vec(0u8..20, 300),
         horizon_ns in prop_oneof![Just(0u64), Just(50_000), Just(1_000_000)],
@@ -169,7 +169,7 @@ proptest! {
                 _ => events.push(event),
             }
         }
-        check(&link(Config { horizon_ns, ..Config::default() }, events));
+        check_invariants(&link(Config { horizon_ns, ..Config::default() }, events));
     }
 
     #[test]
@@ -180,7 +180,7 @@ proptest! {
         let events = inserts(threads, 5);
         let config = Config { horizon_ns: 1_000_000, ..Config::default() };
         let expected = link(config.clone(), events.clone());
-        check(&expected);
+        check_invariants(&expected);
         let mut late: Vec<(u64, Event)> =
             events.into_iter().zip(delays.iter().cycle()).map(|(e, d)| (e.header.time_ns + d, e)).collect();
         late.sort_by_key(|(arrival, _)| *arrival);
@@ -192,7 +192,7 @@ proptest! {
 #[test]
 fn every_command_is_charged_to_inserts() {
     let rows = link(Config::default(), inserts(3, 100));
-    check(&rows);
+    check_invariants(&rows);
     assert_eq!(rows.operations.len(), 100);
     let commands = rows.spans.iter().filter(|s| s.layer == Layer::Driver).count();
     assert_eq!(commands, 600);
@@ -218,7 +218,7 @@ fn open_select_does_not_change_charges_of_inserts() {
     events.insert(0, Event { header: at(start_ns), record: begin.into() });
     events.push(Event { header: at(end_ns), record: end.into() });
     let rows = link(Config::default(), events);
-    check(&rows);
+    check_invariants(&rows);
     let charged = |rows: &Rows, least: u64| {
         let mut sums = vec![0.0; 60];
         rows.causes.iter().for_each(|c| sums[(c.operation.expect("an INSERT") - least) as usize] += c.share);
@@ -235,9 +235,9 @@ fn open_select_does_not_change_charges_of_inserts() {
 
 /// Counts rows and keeps none.
 #[derive(Default)]
-struct Count(u64);
+struct CountingSink(u64);
 
-impl causal::Sink for Count {
+impl causal::Sink for CountingSink {
     fn operation(&mut self, _: model::table::Operation) {
         self.0 += 1;
     }
@@ -253,9 +253,9 @@ impl causal::Sink for Count {
 }
 
 #[test]
-fn memory_is_bounded_by_horizon() {
+fn memory_is_bounded_by_the_horizon() {
     let mut linker = Linker::new(Config { horizon_ns: 1_000_000, ..Config::default() });
-    let (mut made, mut sink, mut events) = (Inserts::new(4), Count::default(), Vec::new());
+    let (mut made, mut sink, mut events) = (Inserts::new(4), CountingSink::default(), Vec::new());
     let mut most = Vec::new();
     let mut pushed = 0;
     for _ in 0..3 {
@@ -278,11 +278,11 @@ fn memory_is_bounded_by_horizon() {
 }
 
 /// Kinds of records in the stream of INSERTs.
-fn kinds() -> BTreeSet<u8> {
+fn kinds_of_inserts() -> BTreeSet<u8> {
     inserts(1, 2).iter().map(|e| e.header.kind).collect()
 }
 
-fn name(kind: u8) -> &'static str {
+fn kind_name(kind: u8) -> &'static str {
     Record::KINDS.iter().find(|k| k.kind == kind).map_or("?", |k| k.name)
 }
 
@@ -303,34 +303,34 @@ fn lost_records_are_not_awaited_forever() {
         (slices, causes)
     };
     let seen = last(whole.clone());
-    for kind in kinds() {
+    for kind in kinds_of_inserts() {
         let mut left = whole.len() / 2;
         let mut events = whole.clone();
         events.retain(|e| {
             left = left.saturating_sub(1);
             left == 0 || e.header.kind != kind
         });
-        assert_eq!(last(events), seen, "half of the INSERTs lack {}", name(kind));
+        assert_eq!(last(events), seen, "half of the INSERTs lack {}", kind_name(kind));
     }
 }
 
 #[test]
-fn missing_record_does_not_multiply_rows() {
+fn a_missing_record_does_not_multiply_rows() {
     let rows = |n, kind| {
         let events = inserts(2, n).into_iter().filter(|e| e.header.kind != kind);
         let rows = link(Config::default(), events);
         rows.spans.len() + rows.links.len() + rows.causes.len() + rows.slices.len()
     };
-    for kind in kinds() {
+    for kind in kinds_of_inserts() {
         let (some, twice) = (rows(300, kind), rows(600, kind));
-        assert!(twice <= some * 2 + some / 10, "without {}: {some} rows, {twice} of twice as much", name(kind));
+        assert!(twice <= some * 2 + some / 10, "without {}: {some} rows, {twice} of twice as much", kind_name(kind));
     }
 }
 
 #[test]
 fn lost_ends_do_not_grow_memory() {
     let mut linker = Linker::new(Config { horizon_ns: 1_000, ..Config::default() });
-    let mut sink = Count::default();
+    let mut sink = CountingSink::default();
     let mut most = 0;
     for n in 0..400_000u64 {
         let line = match n % 4 {

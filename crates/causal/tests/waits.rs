@@ -14,12 +14,12 @@ use model::{Call, Event, Reason, Record, Wait};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-const THREAD: u32 = 10;
+const THREAD_ID: u32 = 10;
 const HORIZON_NS: u64 = 1_000;
 /// A database's WAL, and another file.
-const WAL: u64 = 12;
-const OTHER: u64 = 50;
-const DEV: u32 = 254 << 20;
+const WAL_INODE: u64 = 12;
+const OTHER_INODE: u64 = 50;
+const FILE_SYSTEM_DEV: u32 = 254 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
@@ -30,7 +30,7 @@ enum Operation {
     Call,
 }
 
-const OPERATIONS: [Operation; 5] =
+const ALL_OPERATIONS: [Operation; 5] =
     [Operation::Statement, Operation::Function, Operation::Mark, Operation::Inferred, Operation::Call];
 
 /// What a thread does for some time.
@@ -54,11 +54,11 @@ enum Step {
 
 /// How the recording goes on after the operation.
 #[derive(Debug, Clone, Copy)]
-enum Then {
+enum Continuation {
     Nothing,
-    TheThreadEnds,
+    ThreadEnds,
     OthersGoOn,
-    TheThreadGoesOn,
+    ThreadGoesOn,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Life {
     fn put(&mut self, record: impl Into<Record>) {
         let record = record.into();
         let header =
-            Header { time_ns: self.now_ns, kind: record.kind(), tgid: THREAD, tid: THREAD, ..Header::default() };
+            Header { time_ns: self.now_ns, kind: record.kind(), tgid: THREAD_ID, tid: THREAD_ID, ..Header::default() };
         self.events.push(Event { header, record });
     }
 
@@ -116,7 +116,7 @@ impl Life {
         let in_op = if self.in_operation { flags::IN_OP } else { 0 };
         let ctx = flags::TRACKED | flags::REGULAR | in_op;
         if call.syncs() {
-            self.put(SyncBegin { ino, dev: DEV, call: call as u16, ctx });
+            self.put(SyncBegin { ino, dev: FILE_SYSTEM_DEV, call: call as u16, ctx });
         }
         parts.iter().for_each(|part| self.part(*part, flags::IN_SYSCALL));
         let moves = call.reads() || call.writes();
@@ -127,7 +127,7 @@ impl Life {
             pos: if moves { 4096 } else { -1 },
             bytes,
             result: bytes as i64,
-            dev: DEV,
+            dev: FILE_SYSTEM_DEV,
             call: call as u16,
             ctx,
             fd: 3,
@@ -148,11 +148,13 @@ impl Life {
 }
 
 /// Makes the records of a thread that performs one operation; returns them, the marks first, with the operation's true times.
-fn live(operation: Operation, steps: &[Step], then: Then) -> (Vec<Event>, Times) {
+fn run_operation(operation: Operation, steps: &[Step], then: Continuation) -> (Vec<Event>, Times) {
     let mut life = Life { now_ns: 10_000, events: Vec::new(), times: Times::default(), in_operation: false };
     let mut marks = Vec::new();
-    let path = |ino, text: &str| Event::parse(&format!("@5 10/10 file dev={DEV} ino={ino} text=\"{text}\"")).unwrap();
-    let names = [path(WAL, "/d/a.db-wal"), path(OTHER, "/d/log")];
+    let path = |ino, text: &str| {
+        Event::parse(&format!("@5 10/10 file dev={FILE_SYSTEM_DEV} ino={ino} text=\"{text}\"")).unwrap()
+    };
+    let names = [path(WAL_INODE, "/d/a.db-wal"), path(OTHER_INODE, "/d/log")];
     life.part(Part::Runs(500), 0);
     life.times = Times::default();
     let start_ns = life.now_ns;
@@ -161,14 +163,14 @@ fn live(operation: Operation, steps: &[Step], then: Then) -> (Vec<Event>, Times)
             let kind = if operation == Operation::Statement { op_kind::STATEMENT } else { op_kind::FUNCTION };
             life.put(OpBegin { key: 0, kind, depth: 1 });
             life.in_operation = true;
-            steps.iter().for_each(|step| life.step(step, OTHER));
+            steps.iter().for_each(|step| life.step(step, OTHER_INODE));
             let inside_ns = life.now_ns - start_ns;
             life.put(OpEnd { key: 0, start_ns, rows: 0, steps: 1, inside_ns, result: 101, kind });
             life.in_operation = false;
         }
         Operation::Mark => {
-            steps.iter().for_each(|step| life.step(step, OTHER));
-            let header = Header { time_ns: life.now_ns, tgid: THREAD, tid: THREAD, ..Header::default() };
+            steps.iter().for_each(|step| life.step(step, OTHER_INODE));
+            let header = Header { time_ns: life.now_ns, tgid: THREAD_ID, tid: THREAD_ID, ..Header::default() };
             marks.push(Event { header, record: Mark { start_ns, text: "m".into(), ..Mark::default() }.into() });
         }
         // Its first call is a write, its last one a sync, with waits of their own.
@@ -179,12 +181,12 @@ fn live(operation: Operation, steps: &[Step], then: Then) -> (Vec<Event>, Times)
                 _ => vec![Part::Runs(9)],
             };
             let between = steps.get(1..steps.len().saturating_sub(1)).unwrap_or_default();
-            life.call(Call::Pwrite64, WAL, &parts(steps.first()));
+            life.call(Call::Pwrite64, WAL_INODE, &parts(steps.first()));
             between
                 .iter()
                 .filter(|s| !matches!(s, Step::Call(call, _) if call.syncs()))
-                .for_each(|s| life.step(s, WAL));
-            life.call(Call::Fdatasync, WAL, &parts(steps.last()));
+                .for_each(|s| life.step(s, WAL_INODE));
+            life.call(Call::Fdatasync, WAL_INODE, &parts(steps.last()));
             life.times.cpu_ns -= 1;
         }
         Operation::Call => {
@@ -193,27 +195,28 @@ fn live(operation: Operation, steps: &[Step], then: Then) -> (Vec<Event>, Times)
                 Step::Call(_, parts) => parts.clone(),
                 Step::Calls(n) => vec![Part::Runs(u64::from(*n))],
             });
-            life.call(Call::Fsync, OTHER, &parts.collect::<Vec<_>>());
+            life.call(Call::Fsync, OTHER_INODE, &parts.collect::<Vec<_>>());
             life.times.cpu_ns -= 1;
         }
     }
     let times = std::mem::take(&mut life.times);
     let end_ns = life.now_ns;
     match then {
-        Then::Nothing | Then::OthersGoOn => {}
-        Then::TheThreadEnds => {
+        Continuation::Nothing | Continuation::OthersGoOn => {}
+        Continuation::ThreadEnds => {
             life.now_ns += 3;
             life.put(Task { what: task_what::ENDED, ..Task::default() });
         }
-        Then::TheThreadGoesOn => {
+        Continuation::ThreadGoesOn => {
             life.part(Part::Runs(40), 0);
-            life.call(Call::Pread64, OTHER, &[Part::Runs(5)]);
+            life.call(Call::Pread64, OTHER_INODE, &[Part::Runs(5)]);
         }
     }
     // Another CPU, where time passes.
-    let until_ns = if matches!(then, Then::OthersGoOn) { end_ns + 10 * HORIZON_NS } else { end_ns.saturating_sub(1) };
+    let until_ns =
+        if matches!(then, Continuation::OthersGoOn) { end_ns + 10 * HORIZON_NS } else { end_ns.saturating_sub(1) };
     let passes = (0..until_ns).step_by(150).map(|time_ns| {
-        let record: Record = BioDone { bio: 1, disk: DEV, error: 0 }.into();
+        let record: Record = BioDone { bio: 1, disk: FILE_SYSTEM_DEV, error: 0 }.into();
         Event { header: Header { time_ns, cpu: 1, kind: record.kind(), ..Header::default() }, record }
     });
     let mut all: Vec<Event> = names.into_iter().chain(life.events).chain(passes).collect();
@@ -225,11 +228,11 @@ fn live(operation: Operation, steps: &[Step], then: Then) -> (Vec<Event>, Times)
 fn config(operation: Operation) -> Config {
     let functions = if operation == Operation::Function { vec!["work".into()] } else { Vec::new() };
     let tells = operation == Operation::Statement;
-    let with_statements = Some(if tells { BTreeSet::from([THREAD]) } else { BTreeSet::new() });
+    let with_statements = Some(if tells { BTreeSet::from([THREAD_ID]) } else { BTreeSet::new() });
     Config { horizon_ns: HORIZON_NS, functions, with_statements, ..Config::default() }
 }
 
-fn shown(rows: &Rows) -> Times {
+fn shown_times(rows: &Rows) -> Times {
     let mut times = Times::default();
     for slice in &rows.slices {
         let ns = slice.end_ns - slice.start_ns;
@@ -242,11 +245,11 @@ fn shown(rows: &Rows) -> Times {
     times
 }
 
-fn check(operation: Operation, steps: &[Step], then: Then) -> Result<(), TestCaseError> {
-    let (events, times) = live(operation, steps, then);
+fn check_times(operation: Operation, steps: &[Step], then: Continuation) -> Result<(), TestCaseError> {
+    let (events, times) = run_operation(operation, steps, then);
     let rows = link(config(operation), events);
     prop_assert_eq!(rows.operations.len(), 1, "{:?}", rows.operations);
-    prop_assert_eq!(shown(&rows), times, "{}", rows.to_text());
+    prop_assert_eq!(shown_times(&rows), times, "{}", rows.to_text());
     Ok(())
 }
 
@@ -268,18 +271,19 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-const THENS: [Then; 4] = [Then::Nothing, Then::TheThreadEnds, Then::OthersGoOn, Then::TheThreadGoesOn];
+const ALL_CONTINUATIONS: [Continuation; 4] =
+    [Continuation::Nothing, Continuation::ThreadEnds, Continuation::OthersGoOn, Continuation::ThreadGoesOn];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn slices_are_what_thread_did(
-        operation in prop::sample::select(&OPERATIONS[..]),
+        operation in prop::sample::select(&ALL_OPERATIONS[..]),
         steps in prop::collection::vec(step(), 1..7),
-        then in prop::sample::select(&THENS[..]),
+        then in prop::sample::select(&ALL_CONTINUATIONS[..]),
     ) {
-        check(operation, &steps, then)?;
+        check_times(operation, &steps, then)?;
     }
 }
 
@@ -287,7 +291,7 @@ proptest! {
 #[test]
 fn every_wait_in_every_operation_is_waiting() {
     let runs = Step::Part(Part::Runs(100));
-    for operation in OPERATIONS {
+    for operation in ALL_OPERATIONS {
         for wait in Wait::ALL.iter().copied().map(Some).chain([None]) {
             for place in 0..3 {
                 for long_ns in [50, 20 * HORIZON_NS] {
@@ -297,8 +301,8 @@ fn every_wait_in_every_operation_is_waiting() {
                     {
                         let mut steps = vec![runs.clone(); 3];
                         steps[place] = slept;
-                        for then in THENS {
-                            check(operation, &steps, then)
+                        for then in ALL_CONTINUATIONS {
+                            check_times(operation, &steps, then)
                                 .unwrap_or_else(|why| panic!("{operation:?}, {wait:?} at {place}, {then:?}: {why}"));
                         }
                     }
@@ -313,18 +317,22 @@ fn every_wait_in_every_operation_is_waiting() {
 fn unrecorded_sleeps_are_not_cpu_time() {
     let steps =
         [Step::Part(Part::Runs(100)), Step::Call(Call::Pwrite64, vec![Part::Runs(9)]), Step::Part(Part::Runs(50))];
-    for operation in OPERATIONS {
-        let (events, times) = live(operation, &steps, Then::OthersGoOn);
+    for operation in ALL_OPERATIONS {
+        let (events, times) = run_operation(operation, &steps, Continuation::OthersGoOn);
         let rows = |sleeps| link(Config { sleeps, ..config(operation) }, events.clone());
         let all_ns = times.cpu_ns;
-        assert_eq!(shown(&rows(Sleeps::Unrecorded)), Times { waited_ns: all_ns, ..Times::default() }, "{operation:?}");
+        assert_eq!(
+            shown_times(&rows(Sleeps::Unrecorded)),
+            Times { waited_ns: all_ns, ..Times::default() },
+            "{operation:?}"
+        );
         let unknown_ns = match operation {
             Operation::Mark => 151,
             Operation::Inferred => 2,
             _ => 0,
         };
         let older = Times { cpu_ns: all_ns - unknown_ns, waited_ns: unknown_ns, ..Times::default() };
-        assert_eq!(shown(&rows(Sleeps::InOperations)), older, "{operation:?}");
+        assert_eq!(shown_times(&rows(Sleeps::InOperations)), older, "{operation:?}");
     }
 }
 
@@ -332,12 +340,12 @@ fn unrecorded_sleeps_are_not_cpu_time() {
 #[test]
 fn sleeps_before_marks_are_mapped_are_not_cpu_time() {
     let steps = [Step::Part(Part::Runs(100)), Step::Call(Call::Pwrite64, vec![Part::Runs(9)])];
-    let (events, times) = live(Operation::Mark, &steps, Then::OthersGoOn);
+    let (events, times) = run_operation(Operation::Mark, &steps, Continuation::OthersGoOn);
     let rows = |marks_from_ns| link(Config { marks_from_ns, ..config(Operation::Mark) }, events.clone());
-    assert_eq!(shown(&rows(Some(10_000))), times, "mapped before it began");
+    assert_eq!(shown_times(&rows(Some(10_000))), times, "mapped before it began");
     for late in [Some(10_501), None] {
         let unknown_ns = 101;
         let known = Times { cpu_ns: times.cpu_ns - unknown_ns, waited_ns: unknown_ns, ..Times::default() };
-        assert_eq!(shown(&rows(late)), known, "{late:?}");
+        assert_eq!(shown_times(&rows(late)), known, "{late:?}");
     }
 }

@@ -11,26 +11,26 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// The polling interval on kernels without process descriptors.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The maximum delay for noticing a signal that arrives just before a wait.
-const BETWEEN_SIGNALS: Duration = Duration::from_millis(50);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Waits for the exit of `child`, at most for `timeout`; `None`: it is still running. A signal to this process ends the
 /// wait early, so that the caller can react to Ctrl-C.
 ///
 /// # Errors
 /// The child was already waited for elsewhere.
-pub fn wait_timeout(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+pub fn wait_timeout(child: &mut Child, timeout: Duration) -> Result<Option<ExitStatus>> {
     if let Some(status) = child.try_wait()? {
         return Ok(Some(status));
     }
-    match descriptor(child.id()) {
+    match open_pidfd(child.id()) {
         Some(descriptor) => {
-            readable(&descriptor, limit)?;
+            wait_readable(&descriptor, timeout)?;
             child.try_wait()
         }
-        None => looking(child, limit),
+        None => poll_until_exit(child, timeout),
     }
 }
 
@@ -38,8 +38,8 @@ pub fn wait_timeout(child: &mut Child, limit: Duration) -> Result<Option<ExitSta
 ///
 /// # Errors
 /// As [`wait_timeout`].
-pub fn wait_or_kill(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + limit;
+pub fn wait_or_kill(child: &mut Child, timeout: Duration) -> Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match wait_timeout(child, left)? {
@@ -60,15 +60,15 @@ pub fn wait_or_kill(child: &mut Child, limit: Duration) -> Result<Option<ExitSta
 ///
 /// # Errors
 /// As [`wait_timeout`].
-pub fn wait_or_terminate(child: &mut Child, asked: impl Fn() -> bool, grace: Duration) -> Result<ExitStatus> {
-    let mut asked_at = None;
+pub fn wait_or_terminate(child: &mut Child, end_requested: impl Fn() -> bool, grace: Duration) -> Result<ExitStatus> {
+    let mut requested_at = None;
     loop {
         // A signal ends the wait early. One that arrives between `end_requested` and the wait is only noticed after it:
         // so the wait is short.
-        if let Some(status) = wait_timeout(child, BETWEEN_SIGNALS)? {
+        if let Some(status) = wait_timeout(child, SIGNAL_CHECK_INTERVAL)? {
             return Ok(status);
         }
-        if asked() && asked_at.get_or_insert_with(Instant::now).elapsed() > grace {
+        if end_requested() && requested_at.get_or_insert_with(Instant::now).elapsed() > grace {
             // SAFETY: two integers; the child was not waited for, so the number still belongs to it.
             unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
             return child.wait();
@@ -77,9 +77,9 @@ pub fn wait_or_terminate(child: &mut Child, asked: impl Fn() -> bool, grace: Dur
 }
 
 /// Time between SIGTERM and SIGKILL for the processes of [`output`].
-const GRACE: Duration = Duration::from_secs(10);
+const SIGKILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes kept of each output of [`output`]: its end.
-const KEPT: usize = 1 << 20;
+const OUTPUT_TAIL_BYTES: usize = 1 << 20;
 
 /// Runs a command to its end and returns its output; `None` if an end was requested before: its process group then gets
 /// SIGTERM, and SIGKILL if that does not help. The terminal's Ctrl-C does not reach the group, so that only the caller
@@ -87,33 +87,33 @@ const KEPT: usize = 1 << 20;
 ///
 /// # Errors
 /// The command cannot be started.
-pub fn output(command: &mut Command, asked: impl Fn() -> bool) -> Result<Option<Output>> {
+pub fn output(command: &mut Command, end_requested: impl Fn() -> bool) -> Result<Option<Output>> {
     let mut child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let group = -libc::pid_t::try_from(child.id()).unwrap_or(libc::pid_t::MAX);
     // SAFETY: two integers. The child was not waited for where this is called, so the group still belongs to it.
     let signal = |signal| unsafe { libc::kill(group, signal) };
-    let (stdout, stderr) = (end_of(child.stdout.take()), end_of(child.stderr.take()));
-    let mut asked_at = None;
+    let (stdout, stderr) = (read_tail(child.stdout.take()), read_tail(child.stderr.take()));
+    let mut requested_at = None;
     let status = loop {
-        if let Some(status) = wait_timeout(&mut child, BETWEEN_SIGNALS)? {
+        if let Some(status) = wait_timeout(&mut child, SIGNAL_CHECK_INTERVAL)? {
             break status;
         }
-        if !asked() {
+        if !end_requested() {
             continue;
         }
-        match asked_at {
+        match requested_at {
             None => {
-                asked_at = Some(Instant::now());
+                requested_at = Some(Instant::now());
                 signal(libc::SIGTERM);
             }
-            Some(since) if since.elapsed() > GRACE => {
+            Some(since) if since.elapsed() > SIGKILL_TIMEOUT => {
                 signal(libc::SIGKILL);
             }
             Some(_) => {}
         }
     };
     // A process that it left behind may hold the pipes open: its output is not awaited after a request.
-    if asked_at.is_some() || asked() {
+    if requested_at.is_some() || end_requested() {
         return Ok(None);
     }
     let read = |end: std::thread::JoinHandle<Vec<u8>>| end.join().unwrap_or_default();
@@ -121,14 +121,14 @@ pub fn output(command: &mut Command, asked: impl Fn() -> bool) -> Result<Option<
 }
 
 /// Reads a pipe in a thread of its own; returns its last [`OUTPUT_TAIL_BYTES`] bytes.
-fn end_of<P: Read + Send + 'static>(pipe: Option<P>) -> std::thread::JoinHandle<Vec<u8>> {
+fn read_tail<P: Read + Send + 'static>(pipe: Option<P>) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let (mut all, mut part) = (Vec::new(), vec![0; 1 << 16]);
         let Some(mut pipe) = pipe else { return all };
         while let Ok(n @ 1..) = pipe.read(&mut part) {
             all.extend_from_slice(&part[..n]);
-            if all.len() > 2 * KEPT {
-                all.drain(..all.len() - KEPT);
+            if all.len() > 2 * OUTPUT_TAIL_BYTES {
+                all.drain(..all.len() - OUTPUT_TAIL_BYTES);
             }
         }
         all
@@ -137,11 +137,11 @@ fn end_of<P: Read + Send + 'static>(pipe: Option<P>) -> std::thread::JoinHandle<
 
 /// Waits until the child with this number has exited, at most for `timeout`, or a signal arrives. Its parent must still
 /// fetch its status.
-pub fn wait_pid(pid: u32, limit: Duration) -> Result<()> {
-    match descriptor(pid) {
-        Some(descriptor) => readable(&descriptor, limit),
+pub fn wait_pid(pid: u32, timeout: Duration) -> Result<()> {
+    match open_pidfd(pid) {
+        Some(descriptor) => wait_readable(&descriptor, timeout),
         None => {
-            std::thread::sleep(LOOK.min(limit));
+            std::thread::sleep(POLL_INTERVAL.min(timeout));
             Ok(())
         }
     }
@@ -149,12 +149,12 @@ pub fn wait_pid(pid: u32, limit: Duration) -> Result<()> {
 
 /// A process started by another process. Its number may be reused; this still refers to the same process.
 #[derive(Debug)]
-pub struct Other(OwnedFd);
+pub struct ForeignProcess(OwnedFd);
 
-impl Other {
+impl ForeignProcess {
     /// `None` if there is no such process, or the kernel has no process descriptors.
-    pub fn of(pid: u32) -> Option<Self> {
-        descriptor(pid).map(Self)
+    pub fn from_pid(pid: u32) -> Option<Self> {
+        open_pidfd(pid).map(Self)
     }
 
     /// Whether it has exited; its parent may not have fetched its status yet.
@@ -171,7 +171,7 @@ pub fn shell_status(status: ExitStatus) -> i32 {
 }
 
 /// Opens a descriptor of the process, where the kernel supports it.
-fn descriptor(pid: u32) -> Option<OwnedFd> {
+fn open_pidfd(pid: u32) -> Option<OwnedFd> {
     let pid = libc::pid_t::try_from(pid).ok()?;
     // SAFETY: two integers. The number of a child that was not waited for still belongs to it.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -181,10 +181,10 @@ fn descriptor(pid: u32) -> Option<OwnedFd> {
 }
 
 /// Waits until the descriptor is readable, the timeout expires or a signal arrives.
-fn readable(descriptor: &OwnedFd, limit: Duration) -> Result<()> {
+fn wait_readable(descriptor: &OwnedFd, timeout: Duration) -> Result<()> {
     let mut poll = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // Rounded up: less than a millisecond would not wait.
-    let ms = i32::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
+    let ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
     // SAFETY: one structure, which lives until the call returns.
     match unsafe { libc::poll(&raw mut poll, 1, ms) } {
         -1 => match Error::last_os_error() {
@@ -195,19 +195,19 @@ fn readable(descriptor: &OwnedFd, limit: Duration) -> Result<()> {
     }
 }
 
-fn looking(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + limit;
+fn poll_until_exit(child: &mut Child, timeout: Duration) -> Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match child.try_wait()? {
-            None if !left.is_zero() => std::thread::sleep(LOOK.min(left)),
+            None if !left.is_zero() => std::thread::sleep(POLL_INTERVAL.min(left)),
             ended => return Ok(ended),
         }
     }
 }
 
 /// Makes the kernel kill the process when the thread that starts it ends, for whatever reason.
-pub fn end_with_us(command: &mut Command) -> &mut Command {
+pub fn kill_with_parent(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec there is only a system call without pointers.
     unsafe {
         command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn end_is_reported_with_status() {
+    fn exit_is_reported_with_its_status() {
         let mut child = sh("exit 3");
         let status = wait_or_kill(&mut child, Duration::from_secs(60)).unwrap();
         assert_eq!(status.and_then(|s| s.code()), Some(3));
@@ -250,7 +250,7 @@ mod tests {
         let done = run("echo out; echo err >&2; exit 3", false).unwrap();
         assert_eq!((done.status.code(), &done.stdout[..], &done.stderr[..]), (Some(3), &b"out\n"[..], &b"err\n"[..]));
         let flood = run("head -c 5000000 /dev/zero; echo end", false).unwrap().stdout;
-        assert!(flood.len() <= 2 * KEPT && flood.ends_with(b"end\n"), "{}", flood.len());
+        assert!(flood.len() <= 2 * OUTPUT_TAIL_BYTES && flood.ends_with(b"end\n"), "{}", flood.len());
         let directory = std::env::temp_dir().join(format!("fathom-child-{}", std::process::id()));
         let line = format!("sleep 600 & echo $! > {}; wait", directory.display());
         let begun = || std::fs::read_to_string(&directory).is_ok_and(|text| text.ends_with('\n'));
@@ -262,12 +262,12 @@ mod tests {
         let alive = |stat: String| !stat.contains(") Z");
         while state().is_some_and(alive) {
             assert!(Instant::now() < deadline, "the shell's own child is still running");
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     #[test]
-    fn end_of_child_is_awaited_by_number() {
+    fn exit_of_a_child_is_awaited_by_pid() {
         let mut child = sh("exit 0");
         wait_pid(child.id(), Duration::from_secs(60)).unwrap();
         // On a kernel without process descriptors this only waits a moment.
@@ -275,18 +275,18 @@ mod tests {
     }
 
     #[test]
-    fn child_beyond_limit_is_left_or_killed() {
+    fn child_past_the_timeout_is_left_or_killed() {
         let mut child = sh("exec sleep 600");
         assert_eq!(wait_timeout(&mut child, Duration::from_millis(1)).unwrap(), None);
-        assert_eq!(looking(&mut child, Duration::from_millis(1)).unwrap(), None);
+        assert_eq!(poll_until_exit(&mut child, Duration::from_millis(1)).unwrap(), None);
         assert_eq!(wait_or_kill(&mut child, Duration::from_millis(1)).unwrap(), None);
         let killed = wait_timeout(&mut child, Duration::ZERO).unwrap().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed), Some(libc::SIGKILL));
     }
 
     #[test]
-    fn kernel_without_descriptors_is_asked_again() {
+    fn child_is_polled_without_process_descriptors() {
         let mut child = sh("exit 4");
-        assert_eq!(looking(&mut child, Duration::from_secs(60)).unwrap().and_then(|s| s.code()), Some(4));
+        assert_eq!(poll_until_exit(&mut child, Duration::from_secs(60)).unwrap().and_then(|s| s.code()), Some(4));
     }
 }

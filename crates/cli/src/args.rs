@@ -23,7 +23,7 @@ pub use check::*;
 pub use device::*;
 pub use diff::*;
 pub use fix::*;
-pub use forward::forwarded;
+pub use forward::forwarded_words;
 pub use import::*;
 pub use lab::*;
 pub use mcp::*;
@@ -69,7 +69,7 @@ pub struct Cli {
 ///
 /// # Errors
 /// They are no command.
-pub fn asked<W: Into<OsString> + Clone>(words: &[W]) -> Result<Verb, crate::Usage> {
+pub fn parse_words<W: Into<OsString> + Clone>(words: &[W]) -> Result<Verb, crate::Usage> {
     let words = std::iter::once("fathom".into()).chain(words.iter().cloned().map(Into::into));
     Cli::try_parse_from(words).map(|cli| cli.verb).map_err(|error| crate::Usage(error.to_string()))
 }
@@ -78,8 +78,8 @@ pub fn asked<W: Into<OsString> + Clone>(words: &[W]) -> Result<Verb, crate::Usag
 ///
 /// # Errors
 /// They ask for something else.
-pub fn asked_run<W: Into<OsString> + Clone>(words: &[W]) -> Result<BenchRun, crate::Usage> {
-    match asked(words)? {
+pub fn parse_bench_run<W: Into<OsString> + Clone>(words: &[W]) -> Result<BenchRun, crate::Usage> {
+    match parse_words(words)? {
         Verb::Bench(Bench { verb: BenchVerb::Run(run) }) => Ok(run),
         _ => Err(crate::Usage("not a run of benchmarks".into())),
     }
@@ -418,7 +418,7 @@ pub struct Workload {
 }
 
 /// A usage error, with the one hint that clap cannot know: a command to record follows `--`.
-pub fn explain(error: clap::Error) -> clap::Error {
+pub fn add_hint(error: clap::Error) -> clap::Error {
     let words: Vec<String> = std::env::args_os().map(|w| w.to_string_lossy().into_owned()).collect();
     let record = words.get(1).is_some_and(|verb| verb == "record") && !words.contains(&"--".into());
     let stray = match error.get(clap::error::ContextKind::InvalidArg) {
@@ -448,7 +448,7 @@ fn process(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "expected a process ID, as `pgrep NAME` prints it".into())
 }
 
-fn control(text: &str) -> Result<recorder::control::Place, recorder::control::NoPlace> {
+fn control(text: &str) -> Result<recorder::control::Place, recorder::control::InvalidPlace> {
     text.parse()
 }
 
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn link_is_hidden_alias_of_reindex() {
+    fn link_is_a_hidden_alias_of_reindex() {
         for name in ["reindex", "link"] {
             let verb = Cli::try_parse_from(["fathom", name, "t.fathom"]).expect(name).verb;
             assert!(matches!(verb, Verb::Reindex(Reindex { archive }) if archive.as_os_str() == "t.fathom"), "{name}");

@@ -7,7 +7,7 @@ use archive::Archive;
 use archive::table_maker::Failure;
 use model::text::ShownPath as _;
 use model::{Context, counted};
-use runner::check::{Blind, Runs};
+use runner::check::{Runs, UntracedReason};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,12 +18,12 @@ pub fn run(args: &args::Check) -> Result<ExitCode> {
     }
 }
 
-fn open(path: &Path) -> Result<Archive, Failure> {
+fn open_archive(path: &Path) -> Result<Archive, Failure> {
     Ok(link::open(path, &Context::silent())?)
 }
 
 /// Prints what is not counted without tracing.
-fn print_blind(why: &Blind) {
+fn print_blind(why: &UntracedReason) {
     eprintln!(
         "fathom: not traced ({why}): only read and write calls and their bytes, of all files and pipes together, are counted; \
          syncs, statements, kinds of file and device commands are not"
@@ -33,10 +33,10 @@ fn print_blind(why: &Blind) {
 fn record(args: &args::CheckRecord) -> Result<ExitCode> {
     let context = Context::silent();
     progress::end_on_signal(&context);
-    let runs = Runs::new(&args.command, args.prepare.as_deref(), &context, &open)?;
+    let runs = Runs::new(&args.command, args.prepare.as_deref(), &context, &open_archive)?;
     let learned = runs.learn(args.runs, !args.no_trace, &print_blind)?;
     let contract = Contract::learn(args.command.clone(), args.prepare.clone(), &learned.traced, &learned.untraced);
-    destination::text(&args.output, &contract.to_toml()?)?;
+    destination::write_text(&args.output, &contract.to_toml()?)?;
     if destination::is_stdout(&args.output) {
         return Ok(ExitCode::SUCCESS);
     }
@@ -52,15 +52,15 @@ fn record(args: &args::CheckRecord) -> Result<ExitCode> {
 }
 
 fn compare(args: &args::Check) -> Result<ExitCode> {
-    let contract = runner::check::contract(&args.file)?;
+    let contract = runner::check::read_contract(&args.file)?;
     let command = if args.command.is_empty() { &contract.command } else { &args.command };
     if command.is_empty() {
         return Err(Usage(format!("{} names no command: give it after --", args.file.shown())).into());
     }
     let context = Context::silent();
     progress::end_on_signal(&context);
-    let runs = Runs::new(command, args.prepare.as_deref().or(contract.prepare.as_deref()), &context, &open)?;
-    let outcome = runs.compared(&contract, !args.no_trace, &print_blind)?;
-    output::result(args.json, &outcome, || check::text::text(&outcome))?;
+    let runs = Runs::new(command, args.prepare.as_deref().or(contract.prepare.as_deref()), &context, &open_archive)?;
+    let outcome = runs.compare(&contract, !args.no_trace, &print_blind)?;
+    output::print_result(args.json, &outcome, || check::text::text(&outcome))?;
     Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -24,18 +24,19 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
         journal_mode: &args.journal_mode,
         directory: args.directory.to_str().context("the directory's name is not UTF-8")?,
     };
-    let recorded = match recorder::record(&own_load::recording(&load, &archive)?, &context, &notices::warn) {
-        Ok(recorded) => recorded,
-        Err(recorder::Error::Capture(refusal)) if refusal.is_refusal() => {
-            return untraced(args, &load, &refusal, &context);
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let recorded =
+        match recorder::record(&own_load::recording_request(&load, &archive)?, &context, &notices::print_warning) {
+            Ok(recorded) => recorded,
+            Err(recorder::Error::Capture(refusal)) if refusal.is_refusal() => {
+                return show_untraced(args, &load, &refusal, &context);
+            }
+            Err(error) => return Err(error.into()),
+        };
     progress::clear(&context);
     if context.cancelled() {
         // A page of an incomplete load would replace that of a complete one.
         eprintln!("fathom: interrupted; the recording so far is in {}", archive.shown());
-        return Ok(ExitCode::from(crate::output::INTERRUPTED));
+        return Ok(ExitCode::from(crate::output::INTERRUPTED_STATUS));
     }
     if recorded.status != 0 {
         bail!(
@@ -44,17 +45,17 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
             archive.shown()
         );
     }
-    show(&archive, &context)?;
+    show_archive(&archive, &context)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints an archive's summary, and leaves its page and its Perfetto trace next to it.
-fn show(archive: &Path, context: &Context) -> Result<()> {
+fn show_archive(archive: &Path, context: &Context) -> Result<()> {
     let linked = link::open(archive, context)?;
-    output::text(&analysis::show::text(&analysis::summarise_archive(&linked)?));
+    output::print_text(&analysis::show::text(&analysis::summarise_archive(&linked)?));
     let (page, trace) = (archive.with_extension("html"), archive.with_extension("pftrace"));
-    report::write(&linked, archive, &page)?;
-    export::perfetto(&linked, &trace)?;
+    report::write_page(&linked, archive, &page)?;
+    export::write_perfetto(&linked, &trace)?;
     for made in [archive, &page, &trace] {
         recorder::output::give_to_caller(made)?;
     }
@@ -67,7 +68,7 @@ fn show(archive: &Path, context: &Context) -> Result<()> {
 }
 
 /// What can be shown and measured where nothing can be traced.
-fn untraced(args: &args::Demo, load: &Load<'_>, refusal: &capture::Error, context: &Context) -> Result<ExitCode> {
+fn show_untraced(args: &args::Demo, load: &Load<'_>, refusal: &capture::Error, context: &Context) -> Result<ExitCode> {
     progress::clear(context);
     println!("Cannot record here: {refusal}\n");
     println!(
@@ -75,9 +76,9 @@ fn untraced(args: &args::Demo, load: &Load<'_>, refusal: &capture::Error, contex
     );
     let archive = args.directory.join("sample.fathom");
     sample::unpack(&archive)?;
-    recorder::link::link(&archive, context, &notices::print)?;
-    println!("==== Sample recording: {} ====\n", sample::MACHINE);
-    show(&archive, context)?;
+    recorder::link::link(&archive, context, &notices::print_recorder_notice)?;
+    println!("==== Sample recording: {} ====\n", sample::MACHINE_TEXT);
+    show_archive(&archive, context)?;
     println!("\n==== This machine, untraced: the same workload on the disk of {} ====\n", args.directory.shown());
     measure(load, context)?;
     println!("\nTo see where the time goes, run this as root on a physical or virtual machine.");
@@ -88,7 +89,7 @@ fn untraced(args: &args::Demo, load: &Load<'_>, refusal: &capture::Error, contex
 fn measure(load: &Load<'_>, context: &Context) -> Result<()> {
     let measured = runner::once::run(&load.words("each"), context)?;
     progress::clear(context);
-    output::text(&measured.text());
+    output::print_text(&measured.text());
     println!("  checked: {}", measured.checked().context("the workload did not report that its result was checked")?);
     println!("  one process, no interval; for scores with intervals: fathom bench run --quick");
     Ok(())

@@ -10,11 +10,11 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 /// The name that stands for standard output. A file of that name is `./-`.
-const STDOUT: &str = "-";
+const STDOUT_NAME: &str = "-";
 
 /// Whether a name stands for standard output: messages must not go there then.
 pub fn is_stdout(output: &Path) -> bool {
-    output.as_os_str() == STDOUT
+    output.as_os_str() == STDOUT_NAME
 }
 
 /// Writes what `fill` writes; returns nothing if the reader of standard output left early.
@@ -24,22 +24,22 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T
     }
     let mut out = BufWriter::new(io::stdout().lock());
     match fill(&mut out).and_then(|filled| out.flush().map(|()| filled)) {
-        Err(error) if output::has_gone(&error) => Ok(None),
+        Err(error) if output::reader_has_gone(&error) => Ok(None),
         filled => Ok(Some(filled.context("cannot write to standard output")?)),
     }
 }
 
 /// Writes a text. On a terminal it is escaped; a pipe gets the same bytes as a file.
-pub fn text(output: &Path, text: &str) -> Result<()> {
+pub fn write_text(output: &Path, text: &str) -> Result<()> {
     if is_stdout(output) && io::stdout().is_terminal() {
-        output::text(text);
+        output::print_text(text);
         return Ok(());
     }
     write(output, |out| out.write_all(text.as_bytes())).map(drop)
 }
 
 /// Refuses `--json` together with a page that takes standard output for itself.
-pub fn not_both(json: bool, output: Option<&Path>) -> Result<()> {
+pub fn check_one_on_stdout(json: bool, output: Option<&Path>) -> Result<()> {
     if json && output.is_some_and(is_stdout) {
         return Err(Usage("--json and -o - both ask for standard output; give the page a name".into()).into());
     }
@@ -47,7 +47,7 @@ pub fn not_both(json: bool, output: Option<&Path>) -> Result<()> {
 }
 
 /// Accepts the name of an archive or another directory to be created.
-pub fn directory(output: PathBuf) -> Result<PathBuf, String> {
+pub fn check_directory(output: PathBuf) -> Result<PathBuf, String> {
     if is_stdout(&output) {
         return Err(
             "the result is a directory, which cannot go to standard output; a directory of that name is ./-".into()
@@ -58,5 +58,5 @@ pub fn directory(output: PathBuf) -> Result<PathBuf, String> {
 
 /// Parses such a name from the command line.
 pub fn directory_parser() -> ValueParser {
-    PathBufValueParser::new().try_map(directory).into()
+    PathBufValueParser::new().try_map(check_directory).into()
 }

@@ -9,8 +9,8 @@ use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-pub fn recording(path: &Path, of_bench: &'static str, json: bool) -> Result<Archive> {
-    Ok(runner::archives::recording(path, of_bench, &|path| Ok(link::open(path, &progress::context(json))?))?)
+pub fn open_recording(path: &Path, of_bench: &'static str, json: bool) -> Result<Archive> {
+    Ok(runner::archives::open_recording(path, of_bench, &|path| Ok(link::open(path, &progress::context(json))?))?)
 }
 
 /// Returns the recordings that the page shows: with several per side the middle ones, which the table shows, too.
@@ -24,8 +24,8 @@ fn shown_on_page<'a>(args: &'a args::Diff, diff: &diff::contract::Diff) -> Resul
 }
 
 pub fn run(args: &args::Diff) -> Result<ExitCode> {
-    let open = |path: &PathBuf| recording(path, "`fathom bench compare` compares benchmarks", args.json);
-    destination::not_both(args.json, args.output.as_deref())?;
+    let open = |path: &PathBuf| open_recording(path, "`fathom bench compare` compares benchmarks", args.json);
+    destination::check_one_on_stdout(args.json, args.output.as_deref())?;
     let diff = match (args.recordings.as_slice(), args.with.as_slice()) {
         ([a, b], []) | ([a], [b]) => diff::diff_archives(&open(a)?, &open(b)?)?,
         (all, []) => {
@@ -42,12 +42,12 @@ pub fn run(args: &args::Diff) -> Result<ExitCode> {
     };
     let page_only = args.output.as_deref().is_some_and(destination::is_stdout);
     if !page_only {
-        output::result(args.json, &diff, || diff::text::text(&diff))?;
+        output::print_result(args.json, &diff, || diff::text::text(&diff))?;
     }
     if let Some(page) = &args.output {
         let [a, b] = shown_on_page(args, &diff)?;
         let of = |path: &PathBuf| Ok::<_, anyhow::Error>((open(path)?, path.to_string_lossy().into_owned()));
-        destination::text(page, &report::archives::compared(&[of(a)?, of(b)?], &diff)?)?;
+        destination::write_text(page, &report::archives::comparison_page(&[of(a)?, of(b)?], &diff)?)?;
         if !args.json && !page_only {
             println!("{}: open it in a browser (self-contained)", page.shown());
         }

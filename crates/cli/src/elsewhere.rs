@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The program that implements the SQL verbs.
-const SQL: &str = "fathom-sql";
+const SQL_PROGRAM: &str = "fathom-sql";
 
 /// Becomes `fathom-sql` with the arguments of this command line, which have been parsed; returns only on failure.
 ///
 /// # Errors
 /// There is no such program, or it cannot be started.
-pub fn sql() -> Result<Infallible> {
-    with(std::env::args_os().skip(1).collect())
+pub fn exec_sql() -> Result<Infallible> {
+    exec_with(std::env::args_os().skip(1).collect())
 }
 
 /// Whether a path names a fleet, which only `fathom-sql` can open.
@@ -30,20 +30,20 @@ pub fn is_fleet(place: &Path) -> bool {
 ///
 /// # Errors
 /// As [`exec_sql`].
-pub fn fleet_report(fleet: &Path, output: Option<&Path>) -> Result<Infallible> {
+pub fn exec_fleet_report(fleet: &Path, output: Option<&Path>) -> Result<Infallible> {
     let mut words: Vec<OsString> = ["fleet", "report"].map(OsString::from).to_vec();
     if let Some(output) = output {
         words.extend(["--output".into(), output.into()]);
     }
     words.extend(["--".into(), fleet.into()]);
-    with(words)
+    exec_with(words)
 }
 
-fn with(words: Vec<OsString>) -> Result<Infallible> {
+fn exec_with(words: Vec<OsString>) -> Result<Infallible> {
     let verb = words.first().map(|verb| verb.to_string_lossy().into_owned()).unwrap_or_default();
     let own = std::env::current_exe().ok();
-    let beside = own.as_ref().map(|own| own.with_file_name(SQL)).filter(|path| path.is_file());
-    let program = beside.unwrap_or_else(|| PathBuf::from(SQL));
+    let beside = own.as_ref().map(|own| own.with_file_name(SQL_PROGRAM)).filter(|path| path.is_file());
+    let program = beside.unwrap_or_else(|| PathBuf::from(SQL_PROGRAM));
     let mut command = Command::new(&program);
     command.args(words);
     if let Some(own) = own {
@@ -53,7 +53,7 @@ fn with(words: Vec<OsString>) -> Result<Infallible> {
     let error = command.exec();
     if error.kind() == std::io::ErrorKind::NotFound {
         return Err(anyhow!(
-            "`fathom {verb}` needs the program {SQL}, which is neither beside this one nor in PATH. In Fathom's source tree, `make \
+            "`fathom {verb}` needs the program {SQL_PROGRAM}, which is neither beside this one nor in PATH. In Fathom's source tree, `make \
              build-sql` builds it (some minutes, once); packages include it"
         ));
     }

@@ -4,8 +4,8 @@ use crate::{args, diff, output};
 use anyhow::Result;
 
 pub fn run(args: &args::Explain) -> Result<()> {
-    let archive = diff::recording(&args.archive, "`fathom bench show` shows its results", args.json)?;
+    let archive = diff::open_recording(&args.archive, "`fathom bench show` shows its results", args.json)?;
     let explanation = analysis::explain::explain_archive(&archive)?;
-    output::result(args.json, &explanation, || analysis::explain::text::text(&explanation))?;
+    output::print_result(args.json, &explanation, || analysis::explain::text::text(&explanation))?;
     Ok(())
 }

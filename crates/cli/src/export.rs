@@ -1,6 +1,6 @@
 //! `fathom export`: a recording for other tools.
 
-use crate::{Usage, args, destination, link, progress, report::beside};
+use crate::{Usage, args, destination, link, progress, report::path_beside};
 use anyhow::{Result, bail};
 use archive::ArchiveKind;
 use model::text::ShownPath as _;
@@ -21,13 +21,13 @@ pub fn run(args: &args::Export) -> Result<()> {
         );
     }
     if args.events {
-        return events(&args.archive, args.output.as_deref());
+        return write_events(&args.archive, args.output.as_deref());
     }
     let context = progress::context(false);
     let archive = link::open(&args.archive, &context)?;
     if args.perfetto {
-        let output = args.output.clone().unwrap_or_else(|| beside(&args.archive, "pftrace"));
-        let Some(written) = perfetto(&archive, &output)?.filter(|_| !destination::is_stdout(&output)) else {
+        let output = args.output.clone().unwrap_or_else(|| path_beside(&args.archive, "pftrace"));
+        let Some(written) = write_perfetto(&archive, &output)?.filter(|_| !destination::is_stdout(&output)) else {
             return Ok(());
         };
         let left = match written.flows_left_out {
@@ -39,8 +39,8 @@ pub fn run(args: &args::Export) -> Result<()> {
         return Ok(());
     }
     let output =
-        args.output.clone().unwrap_or_else(|| beside(&args.archive, if args.parquet { "parquet" } else { "csv" }));
-    let output = destination::directory(output).map_err(|why| Usage(format!("--output: {why}")))?;
+        args.output.clone().unwrap_or_else(|| path_beside(&args.archive, if args.parquet { "parquet" } else { "csv" }));
+    let output = destination::check_directory(output).map_err(|why| Usage(format!("--output: {why}")))?;
     // After an interruption an incomplete set of tables is removed.
     progress::end_on_signal(&context);
     let tables = if args.parquet {
@@ -53,7 +53,7 @@ pub fn run(args: &args::Export) -> Result<()> {
 }
 
 /// Writes the event log as text, one event per line.
-fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
+fn write_events(archive: &Path, output: Option<&Path>) -> Result<()> {
     let mut log = archive::LogReader::open(archive)?;
     let lines = |out: &mut dyn Write| {
         std::iter::from_fn(|| log.next_event()).try_for_each(|event| writeln!(out, "{}", event.to_text()))
@@ -62,7 +62,7 @@ fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
 }
 
 /// Writes the .pftrace of an archive; returns nothing if the reader of standard output left.
-pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<Option<formats::perfetto::Summary>> {
+pub fn write_perfetto(archive: &archive::Archive, output: &Path) -> Result<Option<formats::perfetto::Summary>> {
     let rows = analysis::Rows::load(archive)?;
     let tables = formats::perfetto::Tables {
         operations: &rows.operations.iter().collect::<Vec<_>>(),

@@ -1,10 +1,10 @@
 //! `fathom fix`: the remedies for a command, what each gains, and the best of them applied permanently.
 
-use crate::bench::ab::measured;
-use crate::output::{self, INTERRUPTED};
+use crate::bench::ab::measure_design;
+use crate::output::{self, INTERRUPTED_STATUS};
 use crate::{args, link, notices, progress};
 use anyhow::Result;
-use experiment::fix::contract::Fixed;
+use experiment::fix::contract::FixOutcome;
 use experiment::fix::remedies::Remedy;
 use experiment::fix::text;
 use model::Context;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(args: &args::Fix) -> Result<ExitCode> {
-    fix::put_back_left_over(&notices::remark)?;
+    fix::put_back_left_over(&notices::print_runner_notice)?;
     let request = Request {
         command: &args.command,
         database: args.database.as_deref(),
@@ -28,33 +28,33 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
         seed: args.seed,
     };
     if args.list {
-        return list(&fix::list(&request)?);
+        return print_list(&fix::list(&request)?);
     }
     let context = Context::silent();
     progress::end_on_signal(&context);
     let trial = fix::prepare(&request, &context, &|path: &Path| Ok(link::open(path, &Context::silent())?))?;
     let Some(design) = &trial.design else {
-        let untried = Fixed::untried(trial.not_tried.clone(), trial.findings.clone(), args.allow);
-        let shown = nothing(args, &untried);
+        let untried = FixOutcome::untried(trial.not_tried.clone(), trial.findings.clone(), args.allow);
+        let shown = report_nothing_tried(args, &untried);
         trial.end()?;
         return shown;
     };
-    let measured = measured(design, &args.output, args.quiet);
+    let measured = measure_design(design, &args.output, args.quiet);
     let (tried, not_tried, findings) = (trial.tried.clone(), trial.not_tried.clone(), trial.findings.clone());
     let database = trial.database();
     let put_back = trial.end();
     let (results, outcome, tables) = measured?;
-    let fixed = Fixed::new(&outcome, tried, not_tried, findings, args.allow);
+    let fixed = FixOutcome::new(&outcome, tried, not_tried, findings, args.allow);
     let mut value = serde_json::to_value(&fixed)?;
     value["archive"] = serde_json::json!(args.output);
-    output::result(args.json, &value, || text::text(&fixed))?;
+    output::print_result(args.json, &value, || text::text(&fixed))?;
     tables?;
     put_back?;
     if !results.complete() {
         eprintln!("fathom: interrupted; what was measured is kept: fathom bench show {}", output::word(&args.output));
-        return Ok(ExitCode::from(INTERRUPTED));
+        return Ok(ExitCode::from(INTERRUPTED_STATUS));
     }
-    if let Some(why) = Fixed::baseline_failure(&outcome) {
+    if let Some(why) = FixOutcome::baseline_failure(&outcome) {
         eprintln!("fathom: the unchanged command failed: {}", shown(&why));
         return Ok(ExitCode::FAILURE);
     }
@@ -68,15 +68,15 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(remedies: &[Remedy]) -> Result<ExitCode> {
-    output::text(&text::list(remedies));
+fn print_list(remedies: &[Remedy]) -> Result<ExitCode> {
+    output::print_text(&text::list(remedies));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Reports that nothing was tried, which is a result, not a failure.
-fn nothing(args: &args::Fix, untried: &Fixed) -> Result<ExitCode> {
+fn report_nothing_tried(args: &args::Fix, untried: &FixOutcome) -> Result<ExitCode> {
     let mut value = serde_json::to_value(untried)?;
     value["archive"] = serde_json::Value::Null;
-    output::result(args.json, &value, || text::untried(untried))?;
+    output::print_result(args.json, &value, || text::untried(untried))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,15 +4,16 @@ use crate::{args, notices, output, progress};
 use anyhow::Result;
 use model::counted;
 use model::text::ShownPath as _;
-use recorder::{Import, Imported};
+use recorder::{Import, ImportResult};
 use std::path::{Path, PathBuf};
 
 /// Most kinds of events that are named of those that were not used; the archive names more.
-const KINDS_NAMED: usize = 8;
+const KINDS_NAMED_MAX: usize = 8;
 
 pub fn run(args: &args::Import) -> Result<()> {
     let context = progress::context(args.quiet);
-    let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
+    let notify =
+        |notice| if args.quiet { notices::print_warning(notice) } else { notices::print_recorder_notice(notice) };
     let first = args.files.first().and_then(|file| file.file_stem()).unwrap_or_default();
     let name = || PathBuf::from(first).with_extension("fathom");
     let archive = args.output.clone().unwrap_or_else(name);
@@ -33,7 +34,7 @@ pub fn run(args: &args::Import) -> Result<()> {
     Ok(())
 }
 
-fn summarise(archive: &Path, done: &Imported) {
+fn summarise(archive: &Path, done: &ImportResult) {
     eprintln!(
         "{}: {} of a {}, {}",
         archive.shown(),
@@ -44,7 +45,7 @@ fn summarise(archive: &Path, done: &Imported) {
     for (what, events) in [("left out", &done.left_out), ("not readable", &done.unread)] {
         let all: u64 = events.iter().map(|(_, n)| n).sum();
         if all > 0 {
-            let names = recorder::by_number(events, KINDS_NAMED);
+            let names = recorder::by_number(events, KINDS_NAMED_MAX);
             eprintln!("{what}: {} ({})", counted(all as usize, "event"), analysis::text::shown(&names));
         }
     }

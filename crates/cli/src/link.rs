@@ -11,16 +11,16 @@ use std::path::Path;
 
 /// The table makers for every kind of archive.
 const TABLE_MAKERS: [&dyn TableMaker; 2] =
-    [&FromRuns { notify: &notices::print_run_notice }, &FromEvents { notify: &notices::print }];
+    [&FromRuns { notify: &notices::print_table_notice }, &FromEvents { notify: &notices::print_recorder_notice }];
 
 /// Opens an archive, making its tables first if it has none, as after a recording that was cut short.
 pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
-    const REMEDY: &str =
+    const NO_SPACE_REMEDY: &str =
         "tables are written to the archive; copy it to a writable disk with more space, and open the copy";
     table_maker::open(dir, &TABLE_MAKERS, context).map_err(|error| {
         let lacks_room = error.lacks_room();
         let error = anyhow::Error::new(error);
-        if lacks_room { error.context(REMEDY) } else { error }
+        if lacks_room { error.context(NO_SPACE_REMEDY) } else { error }
     })
 }
 

@@ -37,7 +37,7 @@ use model::text::ShownPath as _;
 use std::process::ExitCode;
 
 /// The sources this program was built from, for [`model::program`] to find in the executable.
-static SOURCES: &str = concat!("fathom-sources:", env!("FATHOM_SOURCES"));
+static SOURCES_HASH: &str = concat!("fathom-sources:", env!("FATHOM_SOURCES"));
 
 /// Wrong usage that the parser cannot detect: something requested does not exist.
 #[derive(Debug, thiserror::Error)]
@@ -50,24 +50,24 @@ struct Usage(String);
 struct Interrupted;
 
 fn main() -> ExitCode {
-    std::hint::black_box(SOURCES);
+    std::hint::black_box(SOURCES_HASH);
     archive::interrupt::size_limit_is_error();
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return output::parsed(&args::explain(error)),
+        Err(error) => return output::print_parser_output(&args::add_hint(error)),
     };
     if std::env::var_os("FATHOM_PARSE_ONLY").is_some() {
         return ExitCode::SUCCESS;
     }
     match run(cli.verb) {
-        Ok(code) => output::end(code),
+        Ok(code) => output::exit_status(code),
         Err(error) => {
-            eprintln!("fathom: {}", sentence(&error));
+            eprintln!("fathom: {}", error_sentence(&error));
             ExitCode::from(match error.downcast_ref() {
                 Some(runner::Error::Usage(_)) => 2,
-                Some(runner::Error::Cancelled) => output::INTERRUPTED,
+                Some(runner::Error::Cancelled) => output::INTERRUPTED_STATUS,
                 _ if error.is::<Usage>() => 2,
-                _ if error.is::<Interrupted>() => output::INTERRUPTED,
+                _ if error.is::<Interrupted>() => output::INTERRUPTED_STATUS,
                 _ => 1,
             })
         }
@@ -86,7 +86,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Net(args) => return net::run(&args),
         Verb::Diff(args) => return diff::run(&args),
         Verb::Check(args) => return check::run(&args),
-        Verb::Sql(_) | Verb::Fleet(_) | Verb::Serve(_) => match elsewhere::sql()? {},
+        Verb::Sql(_) | Verb::Fleet(_) | Verb::Serve(_) => match elsewhere::exec_sql()? {},
         Verb::Mcp(args) => self::mcp::run(&args)?,
         Verb::Fix(args) => return fix::run(&args),
         Verb::Show(args) => show::run(&args)?,
@@ -123,6 +123,6 @@ fn run(verb: Verb) -> Result<ExitCode> {
 }
 
 /// The error with its causes.
-fn sentence(error: &anyhow::Error) -> String {
-    model::text::error(error.as_ref())
+fn error_sentence(error: &anyhow::Error) -> String {
+    model::text::error_chain(error.as_ref())
 }

@@ -11,7 +11,7 @@ pub fn run(args: &args::Mcp) -> Result<()> {
     let server = ::mcp::Server::new(own, &roots, args.budget)?;
     match server.serve(std::io::BufReader::new(std::io::stdin()), output::Stdout, &left) {
         // Nobody is left to report to.
-        Err(error) if output::has_gone(&error) => Ok(()),
+        Err(error) if output::reader_has_gone(&error) => Ok(()),
         served => Ok(served?),
     }
 }

@@ -6,41 +6,41 @@ use recorder::Notice;
 use std::fmt::Display;
 use std::path::Path;
 
-pub fn say(what: &dyn Display) {
+pub fn print_notice(what: &dyn Display) {
     what.to_string().lines().for_each(|line| eprintln!("fathom: {line}"));
 }
 
 /// Returns the log of a benchmark after printing its warnings.
-pub fn warned((runs, warnings): (Runs, Vec<String>)) -> Runs {
-    warnings.iter().for_each(|warning| say(warning));
+pub fn print_warnings((runs, warnings): (Runs, Vec<String>)) -> Runs {
+    warnings.iter().for_each(|warning| print_notice(warning));
     runs
 }
 
 /// Prints a notice of a benchmark's table maker.
-pub fn print_run_notice(notice: experiment::tables::Notice) {
-    say(&notice);
+pub fn print_table_notice(notice: experiment::tables::Notice) {
+    print_notice(&notice);
 }
 
 /// Prints a notice of a benchmark's runner.
-pub fn remark(notice: runner::Notice) {
-    say(&notice);
+pub fn print_runner_notice(notice: runner::Notice) {
+    print_notice(&notice);
 }
 
 /// Prints a notice of the recorder, if it is a warning.
-pub fn warn(notice: Notice) {
+pub fn print_warning(notice: Notice) {
     if !notice.is_remark() {
-        say(&notice);
+        print_notice(&notice);
     }
 }
 
-pub fn print(notice: Notice) {
-    say(&notice);
+pub fn print_recorder_notice(notice: Notice) {
+    print_notice(&notice);
 }
 
 /// Moves an archive of that name out of the way, and reports it unless `quiet`.
 pub fn keep_old(output: &Path, quiet: bool) -> Result<()> {
     if let Some(kept) = recorder::output::keep_old(output)?.filter(|_| !quiet) {
-        print(Notice::KeptOld(kept));
+        print_recorder_notice(Notice::KeptOld(kept));
     }
     Ok(())
 }

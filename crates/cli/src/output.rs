@@ -10,7 +10,7 @@
 //! a file, and the lines of a workload ([`Stdout`]), are not escaped.
 
 pub use model::shell_word as word;
-use model::text::harmless;
+use model::text::escape_controls;
 use serde::Serialize;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
@@ -18,10 +18,10 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 /// The exit status after an interruption: a shell's for SIGINT.
-pub const INTERRUPTED: u8 = 130;
+pub const INTERRUPTED_STATUS: u8 = 130;
 
 /// The error with which stdout refused further output.
-static REFUSED: OnceLock<io::Error> = OnceLock::new();
+static STDOUT_ERROR: OnceLock<io::Error> = OnceLock::new();
 
 macro_rules! println {
     ($($arg:tt)*) => { $crate::output::out(format_args!("{}\n", format_args!($($arg)*))) };
@@ -38,22 +38,22 @@ macro_rules! eprint {
 
 /// Prints on stdout, at once.
 pub fn out(text: Arguments<'_>) {
-    all(&harmless(&text.to_string()));
+    write_stdout(&escape_controls(&text.to_string()));
 }
 
 /// Clears the terminal on stdout.
 pub fn clear() {
-    all("\x1b[H\x1b[2J");
+    write_stdout("\x1b[H\x1b[2J");
 }
 
-fn all(text: &str) {
-    if REFUSED.get().is_some() {
+fn write_stdout(text: &str) {
+    if STDOUT_ERROR.get().is_some() {
         return;
     }
     let mut stdout = io::stdout().lock();
     if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         // Another thread may have set it first; both got the same error.
-        let _ = REFUSED.set(error);
+        let _ = STDOUT_ERROR.set(error);
     }
 }
 
@@ -62,65 +62,65 @@ pub struct Stdout;
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if REFUSED.get().is_none()
+        if STDOUT_ERROR.get().is_none()
             && let Err(error) = io::stdout().lock().write_all(bytes)
         {
-            let _ = REFUSED.set(error);
+            let _ = STDOUT_ERROR.set(error);
         }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if REFUSED.get().is_none()
+        if STDOUT_ERROR.get().is_none()
             && let Err(error) = io::stdout().lock().flush()
         {
-            let _ = REFUSED.set(error);
+            let _ = STDOUT_ERROR.set(error);
         }
         Ok(())
     }
 }
 
-pub fn text(text: &str) {
+pub fn print_text(text: &str) {
     out(format_args!("{text}"));
 }
 
 /// Prints a result on stdout: as JSON for programs, or as text.
-pub fn result(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> serde_json::Result<()> {
-    self::text(&if json { serde_json::to_string_pretty(value)? + "\n" } else { text() });
+pub fn print_result(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> serde_json::Result<()> {
+    self::print_text(&if json { serde_json::to_string_pretty(value)? + "\n" } else { text() });
     Ok(())
 }
 
 /// Prints a remark on stderr.
 pub fn aside(text: Arguments<'_>) {
-    let _ = io::stderr().lock().write_all(harmless(&text.to_string()).as_bytes());
+    let _ = io::stderr().lock().write_all(escape_controls(&text.to_string()).as_bytes());
 }
 
 /// Whether the reader of stdout has gone, so that endless output can stop.
-pub fn nobody_reads() -> bool {
-    REFUSED.get().is_some()
+pub fn stdout_is_closed() -> bool {
+    STDOUT_ERROR.get().is_some()
 }
 
 /// Whether the error means that the reader of stdout has gone.
-pub fn has_gone(error: &io::Error) -> bool {
+pub fn reader_has_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe
 }
 
 /// Prints what the command line parser returns: help or the version, which are results, or a usage error.
-pub fn parsed(error: &clap::Error) -> ExitCode {
+pub fn print_parser_output(error: &clap::Error) -> ExitCode {
     let printed = error.print().and_then(|()| io::stdout().flush());
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     match printed {
         Err(refused) if !error.use_stderr() => {
-            let _ = REFUSED.set(refused);
-            end(code)
+            let _ = STDOUT_ERROR.set(refused);
+            exit_status(code)
         }
         _ => code,
     }
 }
 
 /// The exit status: `code`, unless stdout refused something.
-pub fn end(code: ExitCode) -> ExitCode {
-    match REFUSED.get().filter(|error| !has_gone(error)) {
+pub fn exit_status(code: ExitCode) -> ExitCode {
+    match STDOUT_ERROR.get().filter(|error| !reader_has_gone(error)) {
         Some(error) => {
             eprintln!("fathom: cannot write to standard output: {error}");
             ExitCode::from(1)

@@ -7,7 +7,7 @@ use runner::once::Load;
 use std::path::Path;
 
 /// Returns the request to record this load into `archive`.
-pub fn recording(load: &Load<'_>, archive: &Path) -> Result<Request> {
+pub fn recording_request(load: &Load<'_>, archive: &Path) -> Result<Request> {
     let fathom = std::env::current_exe().context("cannot find Fathom's own binary")?;
     // The numbers are in the recording; JSON lines would only clutter the output.
     let words = std::iter::once("workload".into()).chain(load.words("none")).map(Into::into);

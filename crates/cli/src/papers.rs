@@ -1,7 +1,7 @@
 //! `fathom papers`: the papers' figures on this machine, with their values and ours in separate columns.
 
 use crate::{Usage, args, bench, destination, link, notices, output, own_load, progress, report};
-use analysis::papers::list::{self, Listed, nothing_to_make};
+use analysis::papers::list::{self, ListedFigure, nothing_to_make};
 use anyhow::{Context as _, Result, bail};
 use archive::ArchiveKind;
 use model::text::ShownPath as _;
@@ -10,21 +10,24 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The archives that are created if none is given.
-const BENCH: &str = "papers-bench.fathom";
-const RECORDING: &str = "papers.fathom";
+const BENCH_ARCHIVE: &str = "papers-bench.fathom";
+const RECORDING_ARCHIVE: &str = "papers.fathom";
 
 pub fn run(args: &args::Papers) -> Result<ExitCode> {
     let all = list::list().context("cannot read the list of figures")?;
-    if let Some(unknown) = args.figures.iter().find(|name| !all.figure.iter().any(|k| k.is(name))) {
+    if let Some(unknown) = args.figures.iter().find(|name| !all.figure.iter().any(|k| k.is_named_by(name))) {
         let names: Vec<String> = all.figure.iter().map(|k| format!("{}/{}", k.paper, k.number)).collect();
         return Err(Usage(format!("unknown figure {unknown:?}; expected one of {}", names.join(", "))).into());
     }
-    let wanted: Vec<&Listed> =
-        all.figure.iter().filter(|k| args.figures.is_empty() || args.figures.iter().any(|f| k.is(f))).collect();
+    let wanted: Vec<&ListedFigure> = all
+        .figure
+        .iter()
+        .filter(|k| args.figures.is_empty() || args.figures.iter().any(|f| k.is_named_by(f)))
+        .collect();
     if let Some(place) = &args.beside.device {
         return crate::device::papers(args, place, &all, &wanted);
     }
-    let (measured, made): (Vec<&Listed>, Vec<&Listed>) =
+    let (measured, made): (Vec<&ListedFigure>, Vec<&ListedFigure>) =
         wanted.iter().filter(|k| k.command.is_some()).partition(|k| !k.bench.is_empty());
     let mut text = list::overview(&all.paper, &wanted);
     // A given archive provides the figures of its kind.
@@ -41,44 +44,50 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
         benchmark = Some(kind == ArchiveKind::Bench);
     }
     if !measured.is_empty() && benchmark != Some(false) {
-        match scores(args, &measured)? {
-            Made::Text(made) => text += &made,
-            Made::Not(code) => return Ok(without_page(args, Path::new(BENCH), code)),
+        match score_figures(args, &measured)? {
+            FiguresOutcome::Text(made) => text += &made,
+            FiguresOutcome::Not(code) => return Ok(report_no_page(args, Path::new(BENCH_ARCHIVE), code)),
         }
         text += &list::notes(&measured);
     }
     if !made.is_empty() && benchmark != Some(true) {
         let archives = match &args.archive[..] {
-            [] => match recorded()? {
+            [] => match record_inserts()? {
                 Some(archive) => vec![archive],
-                None => return Ok(without_page(args, Path::new(RECORDING), ExitCode::from(output::INTERRUPTED))),
+                None => {
+                    return Ok(report_no_page(
+                        args,
+                        Path::new(RECORDING_ARCHIVE),
+                        ExitCode::from(output::INTERRUPTED_STATUS),
+                    ));
+                }
             },
             given => given.to_vec(),
         };
         text += &runner::papers::values(&archives, &made, &|path| Ok(link::open(path, &progress::context(false))?))?;
         for archive in &archives {
-            draw(archive, args.archive.is_empty())?;
+            draw_figures(archive, args.archive.is_empty())?;
         }
     }
     match &args.output {
-        Some(path) => destination::text(path, &(list::head() + &text))?,
-        None => output::text(&text),
+        Some(path) => destination::write_text(path, &(list::page_head() + &text))?,
+        None => output::print_text(&text),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Makes the page of one figure from recordings, a column each, that this command made.
-pub fn beside(figure: &str, archives: &[PathBuf], command: &str, state: &str) -> Result<String> {
+pub fn figure_page(figure: &str, archives: &[PathBuf], command: &str, state: &str) -> Result<String> {
     let all = list::list().context("cannot read the list of figures")?;
-    let wanted = all.figure.into_iter().filter(|listed| listed.is(figure));
-    let wanted: Vec<Listed> = wanted.map(|listed| listed.made_by(command.into(), state.into())).collect();
-    let wanted: Vec<&Listed> = wanted.iter().collect();
+    let wanted = all.figure.into_iter().filter(|listed| listed.is_named_by(figure));
+    let wanted: Vec<ListedFigure> = wanted.map(|listed| listed.made_by(command.into(), state.into())).collect();
+    let wanted: Vec<&ListedFigure> = wanted.iter().collect();
     let values = runner::papers::values(archives, &wanted, &|path| Ok(link::open(path, &progress::context(false))?))?;
-    Ok(list::head() + &list::overview(&all.paper, &wanted) + &values)
+    Ok(list::page_head() + &list::overview(&all.paper, &wanted) + &values)
 }
 
 /// Reports that no page is made, after an interruption or because nothing could be measured. An existing page stays.
-fn without_page(args: &args::Papers, archive: &Path, code: ExitCode) -> ExitCode {
+fn report_no_page(args: &args::Papers, archive: &Path, code: ExitCode) -> ExitCode {
     if let Some(page) = args.output.as_ref().filter(|page| !destination::is_stdout(page)) {
         eprintln!(
             "fathom: {} was not written, since some figures are missing; what was measured is kept in {}",
@@ -90,7 +99,7 @@ fn without_page(args: &args::Papers, archive: &Path, code: ExitCode) -> ExitCode
 }
 
 /// The outcome of measuring.
-enum Made {
+enum FiguresOutcome {
     Text(String),
     /// No figures; the program ends with this status.
     Not(ExitCode),
@@ -98,15 +107,15 @@ enum Made {
 
 /// Draws the figures of a recording on a page next to it, if the recording was made for this purpose and no foreign page is
 /// there. Otherwise prints how to do so.
-fn draw(archive: &Path, own: bool) -> Result<()> {
-    let page = report::beside(archive, "html");
+fn draw_figures(archive: &Path, own: bool) -> Result<()> {
+    let page = report::path_beside(archive, "html");
     let there = std::fs::read_to_string(&page);
     let replaceable = match &there {
-        Ok(text) => ::report::archives::shows(text, archive),
+        Ok(text) => ::report::archives::shows_archive(text, archive),
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     };
     if own && replaceable {
-        report::write(&link::open(archive, &progress::context(false))?, archive, &page)?;
+        report::write_page(&link::open(archive, &progress::context(false))?, archive, &page)?;
         eprintln!("fathom: the figures are drawn in {}", page.shown());
     } else {
         eprintln!("fathom: to draw the figures: fathom report {} -o PAGE.html", output::word(archive));
@@ -115,12 +124,12 @@ fn draw(archive: &Path, own: bool) -> Result<()> {
 }
 
 /// Makes a recording as in the papers: 1,000 autocommit INSERTs, then scans. Returns nothing if it was interrupted.
-fn recorded() -> Result<Option<PathBuf>> {
+fn record_inserts() -> Result<Option<PathBuf>> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
-    let archive = PathBuf::from(RECORDING);
+    let archive = PathBuf::from(RECORDING_ARCHIVE);
     let load = Load { rows: 1000, scans: 100, journal_mode: "delete", directory: "." };
-    let recorded = recorder::record(&own_load::recording(&load, &archive)?, &context, &notices::warn)?;
+    let recorded = recorder::record(&own_load::recording_request(&load, &archive)?, &context, &notices::print_warning)?;
     progress::clear(&context);
     if context.cancelled() {
         eprintln!("fathom: interrupted; the recording so far is in {}", archive.shown());
@@ -134,24 +143,25 @@ fn recorded() -> Result<Option<PathBuf>> {
 
 /// Returns the figures of a benchmark: of the given archive, or of the workloads run for this purpose with the papers'
 /// values.
-fn scores(args: &args::Papers, figures: &[&Listed]) -> Result<Made> {
+fn score_figures(args: &args::Papers, figures: &[&ListedFigure]) -> Result<FiguresOutcome> {
     let path = match args.archive.first() {
         Some(path) => path.clone(),
         None => {
-            let path = PathBuf::from(BENCH);
+            let path = PathBuf::from(BENCH_ARCHIVE);
             let mut words: Vec<&str> = figures.iter().flat_map(|k| &k.bench).map(String::as_str).collect();
             words.sort_unstable();
             words.dedup();
             let quick = args.quick.then_some("--quick");
-            let words: Vec<&str> = ["bench", "run", "--output", BENCH].into_iter().chain(quick).chain(words).collect();
-            let code = bench::run::run(&args::asked_run(&words)?)?;
+            let words: Vec<&str> =
+                ["bench", "run", "--output", BENCH_ARCHIVE].into_iter().chain(quick).chain(words).collect();
+            let code = bench::run::run(&args::parse_bench_run(&words)?)?;
             if code != ExitCode::SUCCESS {
-                return Ok(Made::Not(code));
+                return Ok(FiguresOutcome::Not(code));
             }
             path
         }
     };
-    Ok(Made::Text(runner::papers::scores(&bench::inspect::load(&path)?, figures)?))
+    Ok(FiguresOutcome::Text(runner::papers::scores(&bench::inspect::load(&path)?, figures)?))
 }
 
 #[cfg(test)]
@@ -167,11 +177,11 @@ mod tests {
         for own in [false, true] {
             std::fs::write(&page, "mine").unwrap();
             // The archive does not exist: nothing is read from it.
-            draw(&archive, own).unwrap();
+            draw_figures(&archive, own).unwrap();
             assert_eq!(std::fs::read_to_string(&page).unwrap(), "mine");
         }
         std::fs::remove_file(&page).unwrap();
-        draw(&archive, false).unwrap();
+        draw_figures(&archive, false).unwrap();
         assert!(!page.exists());
         std::fs::remove_dir_all(&directory).unwrap();
     }
@@ -186,7 +196,7 @@ mod tests {
                 .filter_map(|part| part.strip_prefix("sudo ").or(Some(part)).filter(|p| p.starts_with("fathom ")))
             {
                 let command = command.replace("ADDRESS", "192.0.2.1:7001");
-                let parsed = args::asked(&command.split(' ').skip(1).collect::<Vec<_>>());
+                let parsed = args::parse_words(&command.split(' ').skip(1).collect::<Vec<_>>());
                 assert!(parsed.is_ok(), "{command}: {:?}", parsed.err());
                 commands += 1;
             }

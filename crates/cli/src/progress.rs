@@ -11,7 +11,7 @@ pub fn context(quiet: bool) -> Context {
         None,
         if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(10) },
     );
-    let (spinner, line) = (style("{spinner} {msg}"), style("{msg} {wide_bar:.cyan/dim} {percent:>3}%"));
+    let (spinner, line) = (bar_style("{spinner} {msg}"), bar_style("{msg} {wide_bar:.cyan/dim} {percent:>3}%"));
     Context::new(Arc::new(move |what, done, total| {
         if what.is_empty() {
             return bar.finish_and_clear();
@@ -26,7 +26,7 @@ pub fn context(quiet: bool) -> Context {
     }))
 }
 
-fn style(template: &str) -> ProgressStyle {
+fn bar_style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 

@@ -6,7 +6,7 @@ use model::counted;
 use model::text::ShownPath as _;
 use recorder::control::Control;
 use recorder::presets::Operation;
-use recorder::{Backend, Error, Recorded, Request, Target};
+use recorder::{Backend, Error, RecordResult, Request, Target};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -20,12 +20,13 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     if !args.without.is_empty() && matches!(args.backend, Backend::Ftrace | Backend::None) {
         args::usage_error("--without names probes of the eBPF backend");
     }
-    let mut request = request(args);
+    let mut request = request_from_args(args);
     // Before anything that may fail or take time: a process that waits for an acknowledgement sees the channel close.
     request.control = args.control.as_ref().map(Control::open).transpose().context("--control")?;
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
-    let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
+    let notify =
+        |notice| if args.quiet { notices::print_warning(notice) } else { notices::print_recorder_notice(notice) };
     let done = recorder::record_by(args.backend, &request, &context, &notify);
     progress::clear(&context);
     let done = match done {
@@ -56,7 +57,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
 }
 
-fn request(args: &args::Record) -> Request {
+fn request_from_args(args: &args::Record) -> Request {
     let target = if !args.command.is_empty() {
         Target::Command(args.command.clone())
     } else if args.backend == Backend::None {
@@ -74,7 +75,7 @@ fn request(args: &args::Record) -> Request {
         also_all: args.all,
         duration: args.duration,
         max_size: args.max_size,
-        functions: functions(args),
+        functions: traced_functions(args),
         keep_sql: args.keep_sql,
         as_root: args.as_root,
         price: !args.no_probe_cost,
@@ -88,7 +89,7 @@ fn request(args: &args::Record) -> Request {
 
 /// Returns the functions that `--op` names; those of predefined operations are looked up here, since they depend on
 /// what is recorded.
-fn functions(args: &args::Record) -> Vec<(PathBuf, String)> {
+fn traced_functions(args: &args::Record) -> Vec<(PathBuf, String)> {
     let program = args.command.first().map(|word| word.as_os_str());
     let of = |operation: &Operation| match operation.functions(program) {
         Ok(found) => found,
@@ -104,7 +105,7 @@ fn list_operations() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn summarise(archive: &Path, done: &Recorded) {
+fn summarise(archive: &Path, done: &RecordResult) {
     let operations = done.operations.map(|n| format!(", {}", counted(n as usize, "operation")));
     eprintln!(
         "{}: {}{}{}{}",

@@ -12,8 +12,8 @@ use archive::{Archive, ArchiveKind};
 pub fn run(args: &args::Show) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(args.json))?;
     match archive.meta().kind {
-        ArchiveKind::Trace => recording(&archive, args.json),
-        ArchiveKind::Net => net(&Bench::load(&archive, &args.archive.to_string_lossy())?, args.json),
+        ArchiveKind::Trace => show_recording(&archive, args.json),
+        ArchiveKind::Net => show_net(&Bench::load(&archive, &args.archive.to_string_lossy())?, args.json),
         ArchiveKind::Bench => {
             let (archive, json) = (args.archive.clone(), args.json);
             let files = args::ResultFiles::default();
@@ -23,7 +23,7 @@ pub fn run(args: &args::Show) -> Result<()> {
     }
 }
 
-fn recording(archive: &Archive, json: bool) -> Result<()> {
+fn show_recording(archive: &Archive, json: bool) -> Result<()> {
     if json {
         println!("{}", serde_json::to_string_pretty(&analysis::summarise_archive(archive)?)?);
     } else {
@@ -35,14 +35,14 @@ fn recording(archive: &Archive, json: bool) -> Result<()> {
 
 /// A network run: throughput, and what limited it. Texts of the other machine cannot pass for lines of this output.
 /// Time is on the page (`fathom report`).
-fn net(run: &Bench, json: bool) -> Result<()> {
+fn show_net(run: &Bench, json: bool) -> Result<()> {
     let page = page_of(std::slice::from_ref(run), &[])?;
     if json {
         let mut value = serde_json::to_value(&page.shown)?;
         value["limited_by"] = serde_json::to_value(&page.held)?;
-        output::text(&(serde_json::to_string_pretty(&value)? + "\n"));
+        output::print_text(&(serde_json::to_string_pretty(&value)? + "\n"));
         return Ok(());
     }
-    output::text(&net_text::text(run, &page));
+    output::print_text(&net_text::text(run, &page));
     Ok(())
 }

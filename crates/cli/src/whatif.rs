@@ -2,7 +2,7 @@
 
 use crate::{Usage, args, diff, output};
 use analysis::Rows;
-use analysis::whatif::{self, Asked};
+use analysis::whatif::{self, PredictionRequest};
 use anyhow::{Context as _, Result};
 use model::text::ShownPath as _;
 use std::path::Path;
@@ -12,13 +12,18 @@ pub fn run(args: &args::Whatif) -> Result<()> {
         return Err(Usage("nothing to change: give --without, --device or --queue".into()).into());
     }
     let load = |path: &Path| -> Result<Rows> {
-        let archive = diff::recording(path, "`fathom bench show` shows its results", args.json)?;
+        let archive = diff::open_recording(path, "`fathom bench show` shows its results", args.json)?;
         Ok(Rows::load(&archive)?)
     };
     let rows = load(&args.archive)?;
     let device = args.device.as_deref().map(load).transpose()?;
-    let asked = Asked { without: args.without.clone(), device: device.as_ref(), queue: args.queue, seed: args.seed };
-    let prediction = whatif::whatif(&rows, &asked).with_context(|| args.archive.shown().to_string())?;
-    output::result(args.json, &prediction, || whatif::text::text(&prediction))?;
+    let asked = PredictionRequest {
+        without: args.without.clone(),
+        device: device.as_ref(),
+        queue: args.queue,
+        seed: args.seed,
+    };
+    let prediction = whatif::predict(&rows, &asked).with_context(|| args.archive.shown().to_string())?;
+    output::print_result(args.json, &prediction, || whatif::text::text(&prediction))?;
     Ok(())
 }

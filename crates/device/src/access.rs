@@ -1,10 +1,10 @@
 //! What the current user may do on a device: user, capabilities, and the kernel's configuration. This determines what
 //! Fathom can do there.
 
-use crate::facts::{Sheet, Varies};
+use crate::facts::{Sheet, Validity};
 
 /// The kernel options that determine what can be recorded or emulated.
-const OPTIONS: &[&str] = &[
+const KERNEL_OPTIONS: &[&str] = &[
     "BPF_SYSCALL",
     "BPF_EVENTS",
     "DEBUG_INFO_BTF",
@@ -20,17 +20,18 @@ const OPTIONS: &[&str] = &[
 ];
 
 /// linux/capability.h: numbers of the capabilities that Fathom uses.
-const CAPABILITIES: &[(u32, &str)] =
+const CAPABILITY_NAMES: &[(u32, &str)] =
     &[(2, "dac_read_search"), (12, "net_admin"), (19, "sys_ptrace"), (21, "sys_admin"), (38, "perfmon"), (39, "bpf")];
 
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
-    use Varies::{Boot, Run};
+    use Validity::{Boot, Run};
     sheet.part("access.uid", Run, "", "/proc/self/status", |text| {
         field(text, "Uid")?.split_whitespace().nth(1).map(Into::into)
     });
     sheet.part("access.capabilities", Run, "", "/proc/self/status", |text| {
         let bits = u64::from_str_radix(field(text, "CapEff")?, 16).ok()?;
-        let has: Vec<&str> = CAPABILITIES.iter().filter(|(n, _)| bits >> n & 1 == 1).map(|(_, name)| *name).collect();
+        let has: Vec<&str> =
+            CAPABILITY_NAMES.iter().filter(|(n, _)| bits >> n & 1 == 1).map(|(_, name)| *name).collect();
         Some(if has.is_empty() { "none".into() } else { has.join(" ") })
     });
     sheet.part("access.seccomp", Run, "", "/proc/self/status", |text| {
@@ -56,7 +57,7 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
         Some(kib.checked_mul(1024)?.to_string())
     });
     sheet.file("net.congestion_controls", Boot, "", "/proc/sys/net/ipv4/tcp_allowed_congestion_control");
-    configuration(sheet);
+    put_kernel_config(sheet);
 }
 
 /// The value of `key` in lines of `key:value`.
@@ -64,7 +65,7 @@ fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
 }
 
-fn configuration(sheet: &mut Sheet<'_>) {
+fn put_kernel_config(sheet: &mut Sheet<'_>) {
     let release = sheet.reader.read("/proc/sys/kernel/osrelease").unwrap_or_default();
     let boot = format!("/boot/config-{release}");
     let packed = sheet.reader.run(&["zcat", "/proc/config.gz"]);
@@ -72,12 +73,13 @@ fn configuration(sheet: &mut Sheet<'_>) {
         Ok(text) if text.contains("CONFIG_") => ("/proc/config.gz".to_owned(), Ok(text)),
         _ => (boot.clone(), sheet.reader.read(&boot)),
     };
-    let answer = text.map(|text| options(&text)).map_err(|why| format!("neither /proc/config.gz nor {boot}: {why}"));
-    sheet.put("kernel.config", Varies::Boot, "", &source, answer);
+    let answer =
+        text.map(|text| extract_options(&text)).map_err(|why| format!("neither /proc/config.gz nor {boot}: {why}"));
+    sheet.put("kernel.config", Validity::Boot, "", &source, answer);
 }
 
 /// The options of interest, as `NAME=y`, `NAME=m` or `NAME=n`.
-fn options(text: &str) -> String {
+fn extract_options(text: &str) -> String {
     let value = |name: &str| {
         let line = text.lines().find_map(|l| l.strip_prefix("CONFIG_")?.strip_prefix(name)?.strip_prefix('='));
         match line.unwrap_or("n") {
@@ -85,7 +87,7 @@ fn options(text: &str) -> String {
             _ => format!("{name}=n"),
         }
     };
-    OPTIONS.iter().map(|name| value(name)).collect::<Vec<_>>().join(" ")
+    KERNEL_OPTIONS.iter().map(|name| value(name)).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -95,7 +97,7 @@ mod tests {
     #[test]
     fn kernel_options_are_extracted() {
         let text = "CONFIG_BPF_SYSCALL=y\n# CONFIG_FTRACE_SYSCALLS is not set\nCONFIG_TUN=m\nCONFIG_FTRACE=y\n";
-        let all = options(text);
+        let all = extract_options(text);
         for has in ["BPF_SYSCALL=y", "FTRACE=y", "FTRACE_SYSCALLS=n", "TUN=m", "KPROBES=n"] {
             assert!(all.split(' ').any(|word| word == has), "{has}: {all}");
         }

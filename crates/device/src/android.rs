@@ -1,14 +1,14 @@
 //! Facts specific to Android: its properties, its thermal and battery status, the available tools, the configuration of its SQLite.
 
-use crate::dumpsys::{battery, temperature, thermal_status, warmth};
-use crate::facts::{Sheet, Varies};
+use crate::dumpsys::{battery_temperature, parse_battery, temperature, thermal_status};
+use crate::facts::{Sheet, Validity};
 use crate::properties::Properties;
 
 /// Tools in /system/bin that determine what can be done.
-const TOOLS: [&str; 6] = ["perfetto", "atrace", "dumpsys", "app_process64", "dalvikvm64", "sqlite3"];
+const TOOL_NAMES: [&str; 6] = ["perfetto", "atrace", "dumpsys", "app_process64", "dalvikvm64", "sqlite3"];
 
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
-    use Varies::{Boot, Device, Run};
+    use Validity::{Boot, Device, Run};
     let properties = Properties::read(sheet.reader);
     for (name, varies, names) in [
         ("device.soc", Device, &["ro.soc.model", "ro.hardware.chipname", "ro.chipname", "ro.board.platform"][..]),
@@ -36,7 +36,7 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
         sheet.put(name, varies, "", &format!("getprop {property}"), answer);
     }
     let tools = sheet.reader.list("/system/bin").map(|names| {
-        let has = TOOLS.iter().filter(|t| names.iter().any(|n| n == *t));
+        let has = TOOL_NAMES.iter().filter(|t| names.iter().any(|n| n == *t));
         has.copied().collect::<Vec<_>>().join(" ")
     });
     sheet.put("os.tools", Device, "", "/system/bin", tools);
@@ -57,9 +57,10 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     let skin = heat.and_then(|text| temperature(&text, "skin").ok_or_else(|| "no skin sensor is listed".into()));
     sheet.put("thermal.skin", Run, "°C", "dumpsys thermalservice", skin.map(|t| format!("{t:.1}")));
     let text = sheet.reader.run(&["dumpsys", "battery"]);
-    let charge = text.as_deref().map_err(|e| (*e).to_owned()).and_then(battery);
+    let charge = text.as_deref().map_err(|e| (*e).to_owned()).and_then(parse_battery);
     sheet.put("battery.level", Run, "%", "dumpsys battery", charge.clone().map(|c| c.percent.to_string()));
     sheet.put("battery.status", Run, "", "dumpsys battery", charge.map(|c| c.status));
-    let warmth = text.and_then(|text| warmth(&text).ok_or_else(|| "`dumpsys battery` has no temperature".into()));
+    let warmth =
+        text.and_then(|text| battery_temperature(&text).ok_or_else(|| "`dumpsys battery` has no temperature".into()));
     sheet.put("battery.temperature", Run, "°C", "dumpsys battery", warmth.map(|t| format!("{t:.1}")));
 }

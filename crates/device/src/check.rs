@@ -41,9 +41,9 @@ pub struct Ability {
 }
 
 /// The facts, in the terms of the rules below.
-struct Seen<'a>(&'a Environment);
+struct DeviceFacts<'a>(&'a Environment);
 
-impl Seen<'_> {
+impl DeviceFacts<'_> {
     fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.value.as_deref()
     }
@@ -86,90 +86,93 @@ impl Seen<'_> {
 
 /// What Fathom can do on the device with these facts, one row for each function; Perfetto only on Android.
 pub fn abilities(facts: &Environment) -> Vec<Ability> {
-    let seen = Seen(facts);
+    let seen = DeviceFacts(facts);
     let mut all = vec![ebpf(&seen), ftrace(&seen)];
     if seen.android().is_some() {
         all.push(perfetto(&seen));
     }
     all.extend([
-        native(&seen),
-        bytecode(&seen),
-        caches(&seen),
-        steady(&seen),
-        heat(&seen),
-        net(&seen),
-        emulated(&seen),
-        node(&seen),
+        native_benchmarks(&seen),
+        bytecode_benchmarks(&seen),
+        cold_cache(&seen),
+        steady_clock(&seen),
+        temperature_gate(&seen),
+        both_ends(&seen),
+        emulated_link(&seen),
+        pool_node(&seen),
     ]);
     all
 }
 
-fn row(what: &'static str, can: Can, why: impl Into<String>) -> Ability {
+fn ability(what: &'static str, can: Can, why: impl Into<String>) -> Ability {
     Ability { what, can, why: why.into(), remedy: None }
 }
 
-const ROOT: &str = "a device whose boot loader is unlocked can be rooted, or run a userdebug build (`adb root`); without root: --via perfetto";
-const ROOT_LINUX: &str = "run as root, or give the program CAP_BPF and CAP_PERFMON";
+const ANDROID_ROOT_REMEDY: &str = "a device whose boot loader is unlocked can be rooted, or run a userdebug build (`adb root`); without root: --via perfetto";
+const LINUX_ROOT_REMEDY: &str = "run as root, or give the program CAP_BPF and CAP_PERFMON";
 
-fn root_remedy(seen: &Seen<'_>) -> &'static str {
-    if seen.android().is_some() { ROOT } else { ROOT_LINUX }
+fn root_remedy(seen: &DeviceFacts<'_>) -> &'static str {
+    if seen.android().is_some() { ANDROID_ROOT_REMEDY } else { LINUX_ROOT_REMEDY }
 }
 
-fn ebpf(seen: &Seen<'_>) -> Ability {
-    const WHAT: &str = "record: eBPF";
+fn ebpf(seen: &DeviceFacts<'_>) -> Ability {
+    const FUNCTION_NAME: &str = "record: eBPF";
     // Ring buffers require 5.8.
     if let Some((major, minor)) = seen.kernel()
         && (major, minor) < (5, 8)
     {
-        return row(
-            WHAT,
+        return ability(
+            FUNCTION_NAME,
             Can::No,
             format!("Linux {major}.{minor} has no BPF ring buffer (added in 5.8): using ftrace"),
         );
     }
     if seen.option("BPF_SYSCALL") == Some(false) {
-        return row(WHAT, Can::No, "the kernel was built without CONFIG_BPF_SYSCALL: using ftrace");
+        return ability(FUNCTION_NAME, Can::No, "the kernel was built without CONFIG_BPF_SYSCALL: using ftrace");
     }
     let types = seen.get("kernel.btf");
     if types == Some("no") || (types.is_none() && seen.option("DEBUG_INFO_BTF") == Some(false)) {
-        return row(WHAT, Can::No, format!("tp_btf: no BTF in {}: using ftrace", seen.release()));
+        return ability(FUNCTION_NAME, Can::No, format!("tp_btf: no BTF in {}: using ftrace", seen.release()));
     }
     match seen.root() {
-        None => row(WHAT, Can::Unknown, "it is not known whether Fathom runs as root"),
+        None => ability(FUNCTION_NAME, Can::Unknown, "it is not known whether Fathom runs as root"),
         Some(true) => match types {
-            Some(_) => row(WHAT, Can::Yes, "root, BTF"),
-            None => row(WHAT, Can::Unknown, "root; whether the kernel has BTF is not known"),
+            Some(_) => ability(FUNCTION_NAME, Can::Yes, "root, BTF"),
+            None => ability(FUNCTION_NAME, Can::Unknown, "root; whether the kernel has BTF is not known"),
         },
         Some(false) if seen.capability("bpf") && seen.capability("perfmon") => {
-            row(WHAT, Can::Yes, "CAP_BPF and CAP_PERFMON, BTF")
+            ability(FUNCTION_NAME, Can::Yes, "CAP_BPF and CAP_PERFMON, BTF")
         }
-        Some(false) => Ability { remedy: Some(root_remedy(seen)), ..row(WHAT, Can::No, "needs root") },
+        Some(false) => Ability { remedy: Some(root_remedy(seen)), ..ability(FUNCTION_NAME, Can::No, "needs root") },
     }
 }
 
-fn ftrace(seen: &Seen<'_>) -> Ability {
-    const WHAT: &str = "record: ftrace";
+fn ftrace(seen: &DeviceFacts<'_>) -> Ability {
+    const FUNCTION_NAME: &str = "record: ftrace";
     if seen.option("FTRACE") == Some(false) {
-        return row(WHAT, Can::No, "the kernel was built without CONFIG_FTRACE");
+        return ability(FUNCTION_NAME, Can::No, "the kernel was built without CONFIG_FTRACE");
     }
     match seen.root() {
-        None => row(WHAT, Can::Unknown, "it is not known whether Fathom runs as root"),
-        Some(false) => {
-            Ability { remedy: Some(root_remedy(seen)), ..row(WHAT, Can::No, "instances of tracefs need root") }
-        }
-        Some(true) if seen.option("FTRACE_SYSCALLS") == Some(false) => {
-            row(WHAT, Can::Partly, "root; no system calls: CONFIG_FTRACE_SYSCALLS is off, as in Android's GKI")
-        }
-        Some(true) => row(WHAT, Can::Yes, "root"),
+        None => ability(FUNCTION_NAME, Can::Unknown, "it is not known whether Fathom runs as root"),
+        Some(false) => Ability {
+            remedy: Some(root_remedy(seen)),
+            ..ability(FUNCTION_NAME, Can::No, "instances of tracefs need root")
+        },
+        Some(true) if seen.option("FTRACE_SYSCALLS") == Some(false) => ability(
+            FUNCTION_NAME,
+            Can::Partly,
+            "root; no system calls: CONFIG_FTRACE_SYSCALLS is off, as in Android's GKI",
+        ),
+        Some(true) => ability(FUNCTION_NAME, Can::Yes, "root"),
     }
 }
 
-fn perfetto(seen: &Seen<'_>) -> Ability {
-    const WHAT: &str = "record: --via perfetto";
+fn perfetto(seen: &DeviceFacts<'_>) -> Ability {
+    const FUNCTION_NAME: &str = "record: --via perfetto";
     let sdk = seen.android().unwrap_or_default();
     if sdk < 28 || seen.tool("perfetto") == Some(false) {
-        return row(
-            WHAT,
+        return ability(
+            FUNCTION_NAME,
             Can::No,
             format!("Android with API level {sdk} has no perfetto (added in Android 9, level 28)"),
         );
@@ -177,101 +180,108 @@ fn perfetto(seen: &Seen<'_>) -> Ability {
     // Disabled by default on devices other than Google's until Android 11.
     if sdk < 30 && !seen.is("perfetto.enabled", "1") {
         let remedy = Some("adb shell setprop persist.traced.enable 1");
-        return Ability { remedy, ..row(WHAT, Can::Partly, "its service may be off: persist.traced.enable is not 1") };
+        return Ability {
+            remedy,
+            ..ability(FUNCTION_NAME, Can::Partly, "its service may be off: persist.traced.enable is not 1")
+        };
     }
-    row(
-        WHAT,
+    ability(
+        FUNCTION_NAME,
         Can::Yes,
         "no root needed; blind: system calls of the program, page cache, causes of a write, statements of a bundled SQLite",
     )
 }
 
-fn native(seen: &Seen<'_>) -> Ability {
+fn native_benchmarks(seen: &DeviceFacts<'_>) -> Ability {
     // The program that sent these facts ran there.
     let arch = seen.get("cpu.architecture").unwrap_or("unknown architecture");
-    row("bench: CPU, storage, SQLite, HTTP", Can::Yes, format!("the static program for {arch}"))
+    ability("bench: CPU, storage, SQLite, HTTP", Can::Yes, format!("the static program for {arch}"))
 }
 
-fn bytecode(seen: &Seen<'_>) -> Ability {
-    const WHAT: &str = "bench: bytecode, drawing";
+fn bytecode_benchmarks(seen: &DeviceFacts<'_>) -> Ability {
+    const FUNCTION_NAME: &str = "bench: bytecode, drawing";
     if seen.android().is_some() {
         return match (seen.tool("app_process64"), seen.tool("dalvikvm64")) {
-            (Some(true), _) => row(
-                WHAT,
+            (Some(true), _) => ability(
+                FUNCTION_NAME,
                 Can::Yes,
                 "app_process64: interpreted, JIT, compiled ahead of time; each mode proven from /proc/self/maps",
             ),
-            (_, Some(true)) => row(WHAT, Can::Partly, "dalvikvm64 only: no drawing"),
-            (Some(false), _) => row(WHAT, Can::No, "neither app_process64 nor dalvikvm64 in /system/bin"),
-            (None, _) => row(WHAT, Can::Unknown, "/system/bin cannot be listed"),
+            (_, Some(true)) => ability(FUNCTION_NAME, Can::Partly, "dalvikvm64 only: no drawing"),
+            (Some(false), _) => ability(FUNCTION_NAME, Can::No, "neither app_process64 nor dalvikvm64 in /system/bin"),
+            (None, _) => ability(FUNCTION_NAME, Can::Unknown, "/system/bin cannot be listed"),
         };
     }
     match seen.get("version.java") {
-        Some(java) => row(WHAT, Can::Yes, java),
-        None => Ability { remedy: Some("install a JDK"), ..row(WHAT, Can::No, "no `java`") },
+        Some(java) => ability(FUNCTION_NAME, Can::Yes, java),
+        None => Ability { remedy: Some("install a JDK"), ..ability(FUNCTION_NAME, Can::No, "no `java`") },
     }
 }
 
-fn caches(seen: &Seen<'_>) -> Ability {
-    const WHAT: &str = "bench: cold cache by drop_caches";
+fn cold_cache(seen: &DeviceFacts<'_>) -> Ability {
+    const FUNCTION_NAME: &str = "bench: cold cache by drop_caches";
     match seen.root() {
-        Some(true) => row(WHAT, Can::Yes, "root"),
-        Some(false) => row(WHAT, Can::No, "needs root; O_DIRECT and fadvise are used instead"),
-        None => row(WHAT, Can::Unknown, "it is not known whether Fathom runs as root"),
+        Some(true) => ability(FUNCTION_NAME, Can::Yes, "root"),
+        Some(false) => ability(FUNCTION_NAME, Can::No, "needs root; O_DIRECT and fadvise are used instead"),
+        None => ability(FUNCTION_NAME, Can::Unknown, "it is not known whether Fathom runs as root"),
     }
 }
 
-fn steady(seen: &Seen<'_>) -> Ability {
-    const WHAT: &str = "bench: steady clock";
+fn steady_clock(seen: &DeviceFacts<'_>) -> Ability {
+    const FUNCTION_NAME: &str = "bench: steady clock";
     match seen.android() {
-        Some(sdk) if sdk >= 30 => row(
-            WHAT,
+        Some(sdk) if sdk >= 30 => ability(
+            FUNCTION_NAME,
             Can::Partly,
             "`bench run --fixed-performance` sets and resets Android's mode, where the vendor supports it",
         ),
-        Some(sdk) => row(WHAT, Can::No, format!("fixed performance mode came with API level 30; this is {sdk}")),
+        Some(sdk) => {
+            ability(FUNCTION_NAME, Can::No, format!("fixed performance mode came with API level 30; this is {sdk}"))
+        }
         None => match seen.get("cpu.governor") {
-            Some("performance") => row(WHAT, Can::Yes, "governor performance"),
-            Some(governor) => row(WHAT, Can::Partly, format!("governor {governor}; root may set `performance`")),
-            None => row(WHAT, Can::Unknown, "the kernel reports no governor"),
+            Some("performance") => ability(FUNCTION_NAME, Can::Yes, "governor performance"),
+            Some(governor) => {
+                ability(FUNCTION_NAME, Can::Partly, format!("governor {governor}; root may set `performance`"))
+            }
+            None => ability(FUNCTION_NAME, Can::Unknown, "the kernel reports no governor"),
         },
     }
 }
 
-fn heat(seen: &Seen<'_>) -> Ability {
-    const WHAT: &str = "bench: gate by temperature";
+fn temperature_gate(seen: &DeviceFacts<'_>) -> Ability {
+    const FUNCTION_NAME: &str = "bench: gate by temperature";
     match (seen.get("load.temperature_max"), seen.get("thermal.status")) {
-        (Some(_), _) => row(WHAT, Can::Yes, "/sys/class/thermal"),
-        (None, Some(_)) => row(WHAT, Can::Yes, "dumpsys thermalservice"),
-        (None, None) => row(WHAT, Can::No, "no sensor can be read"),
+        (Some(_), _) => ability(FUNCTION_NAME, Can::Yes, "/sys/class/thermal"),
+        (None, Some(_)) => ability(FUNCTION_NAME, Can::Yes, "dumpsys thermalservice"),
+        (None, None) => ability(FUNCTION_NAME, Can::No, "no sensor can be read"),
     }
 }
 
-fn net(seen: &Seen<'_>) -> Ability {
-    const WHAT: &str = "net: both ends";
+fn both_ends(seen: &DeviceFacts<'_>) -> Ability {
+    const FUNCTION_NAME: &str = "net: both ends";
     match seen.get("net.congestion_controls") {
-        Some(all) => row(WHAT, Can::Yes, format!("congestion controls: {all}")),
-        None => row(WHAT, Can::Yes, "the kernel's own congestion control"),
+        Some(all) => ability(FUNCTION_NAME, Can::Yes, format!("congestion controls: {all}")),
+        None => ability(FUNCTION_NAME, Can::Yes, "the kernel's own congestion control"),
     }
 }
 
-fn emulated(seen: &Seen<'_>) -> Ability {
-    const WHAT: &str = "net: emulated link there";
+fn emulated_link(seen: &DeviceFacts<'_>) -> Ability {
+    const FUNCTION_NAME: &str = "net: emulated link there";
     match seen.root() {
-        Some(true) => row(WHAT, Can::Yes, "root"),
-        Some(false) if seen.capability("net_admin") => row(WHAT, Can::Yes, "CAP_NET_ADMIN"),
-        Some(false) => row(WHAT, Can::No, "needs root; emulate the link on the other end"),
-        None => row(WHAT, Can::Unknown, "it is not known whether Fathom runs as root"),
+        Some(true) => ability(FUNCTION_NAME, Can::Yes, "root"),
+        Some(false) if seen.capability("net_admin") => ability(FUNCTION_NAME, Can::Yes, "CAP_NET_ADMIN"),
+        Some(false) => ability(FUNCTION_NAME, Can::No, "needs root; emulate the link on the other end"),
+        None => ability(FUNCTION_NAME, Can::Unknown, "it is not known whether Fathom runs as root"),
     }
 }
 
-fn node(seen: &Seen<'_>) -> Ability {
+fn pool_node(seen: &DeviceFacts<'_>) -> Ability {
     let why = if seen.android().is_some() {
         "a store in /data/local/tmp; ends when the device restarts"
     } else {
         "a store in a file or on a block device"
     };
-    row("pool: node", Can::Yes, why)
+    ability("pool: node", Can::Yes, why)
 }
 
 #[cfg(test)]
@@ -290,7 +300,7 @@ mod tests {
         all.iter().map(|(name, value)| (name.to_string(), fact(value))).collect()
     }
 
-    fn of<'a>(all: &'a [Ability], what: &str) -> &'a Ability {
+    fn find_ability<'a>(all: &'a [Ability], what: &str) -> &'a Ability {
         all.iter().find(|a| a.what.starts_with(what)).unwrap()
     }
 
@@ -305,11 +315,17 @@ mod tests {
             ("os.tools", "perfetto dumpsys app_process64"),
             ("thermal.status", "none"),
         ]));
-        let bpf = of(&all, "record: eBPF");
+        let bpf = find_ability(&all, "record: eBPF");
         assert_eq!((bpf.can, bpf.why.as_str()), (Can::No, "tp_btf: no BTF in 5.10.149-android13-4: using ftrace"));
-        assert_eq!((of(&all, "record: ftrace").can, of(&all, "record: ftrace").remedy), (Can::No, Some(ROOT)));
-        assert_eq!(of(&all, "record: --via").can, Can::Yes);
-        assert_eq!((of(&all, "bench: bytecode").can, of(&all, "bench: gate").can), (Can::Yes, Can::Yes));
+        assert_eq!(
+            (find_ability(&all, "record: ftrace").can, find_ability(&all, "record: ftrace").remedy),
+            (Can::No, Some(ANDROID_ROOT_REMEDY))
+        );
+        assert_eq!(find_ability(&all, "record: --via").can, Can::Yes);
+        assert_eq!(
+            (find_ability(&all, "bench: bytecode").can, find_ability(&all, "bench: gate").can),
+            (Can::Yes, Can::Yes)
+        );
     }
 
     #[test]
@@ -321,24 +337,30 @@ mod tests {
             ("kernel.btf", "yes"),
             ("kernel.config", "BPF_SYSCALL=y DEBUG_INFO_BTF=y FTRACE=y FTRACE_SYSCALLS=n"),
         ]));
-        assert_eq!((of(&all, "record: eBPF").can, of(&all, "record: ftrace").can), (Can::Yes, Can::Partly));
-        assert_eq!((of(&all, "bench: cold").can, of(&all, "bench: gate").can), (Can::Yes, Can::No));
+        assert_eq!(
+            (find_ability(&all, "record: eBPF").can, find_ability(&all, "record: ftrace").can),
+            (Can::Yes, Can::Partly)
+        );
+        assert_eq!((find_ability(&all, "bench: cold").can, find_ability(&all, "bench: gate").can), (Can::Yes, Can::No));
     }
 
     #[test]
-    fn old_kernels_and_systems_are_known_by_version() {
+    fn old_kernels_and_systems_are_known_by_their_version() {
         let all = abilities(&facts(&[("os.sdk", "26"), ("access.uid", "2000"), ("kernel.release", "4.4.78-perf+")]));
-        assert!(of(&all, "record: eBPF").why.starts_with("Linux 4.4 has no BPF ring buffer"));
-        assert_eq!(of(&all, "record: --via").can, Can::No);
+        assert!(find_ability(&all, "record: eBPF").why.starts_with("Linux 4.4 has no BPF ring buffer"));
+        assert_eq!(find_ability(&all, "record: --via").can, Can::No);
         let all = abilities(&facts(&[("os.sdk", "29"), ("os.tools", "perfetto")]));
-        assert_eq!(of(&all, "record: --via").can, Can::Partly);
-        assert_eq!(of(&all, "record: ftrace").can, Can::Unknown);
+        assert_eq!(find_ability(&all, "record: --via").can, Can::Partly);
+        assert_eq!(find_ability(&all, "record: ftrace").can, Can::Unknown);
     }
 
     #[test]
-    fn host_without_facts_claims_no_abilities() {
+    fn device_without_facts_claims_no_abilities() {
         let all = abilities(&Environment::new());
         assert!(all.iter().all(|a| !a.why.is_empty() && a.what != "record: --via perfetto"));
-        assert_eq!((of(&all, "record: eBPF").can, of(&all, "bench: bytecode").can), (Can::Unknown, Can::No));
+        assert_eq!(
+            (find_ability(&all, "record: eBPF").can, find_ability(&all, "bench: bytecode").can),
+            (Can::Unknown, Can::No)
+        );
     }
 }

@@ -2,15 +2,15 @@
 //! and the same work takes half or twice as long on another kind.
 
 use crate::Reader;
-use crate::facts::{Sheet, Varies};
+use crate::facts::{Sheet, Validity};
 use std::collections::BTreeMap;
 
-const CPUS: &str = "/sys/devices/system/cpu";
+const CPU_DIRECTORY: &str = "/sys/devices/system/cpu";
 /// The maximum number of CPUs.
-const MOST: usize = 1024;
+const CPUS_MAX: usize = 1024;
 
 /// Implementer and part numbers of cores, from the manuals of ARM and the vendors (util-linux, lscpu-arm.c, has the list).
-const CORES: &[(u32, u32, &str)] = &[
+const CORE_NAMES: &[(u32, u32, &str)] = &[
     (0x41, 0xc07, "Cortex-A7"),
     (0x41, 0xc09, "Cortex-A9"),
     (0x41, 0xc0d, "Cortex-A17"),
@@ -72,29 +72,29 @@ struct Core {
 /// Records the kinds, in the order of their first CPU.
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     let answer = sheet.reader.read("/proc/cpuinfo").and_then(|text| {
-        let mut cores = cores(&text);
+        let mut cores = parse_cores(&text);
         if cores.is_empty() {
             return Err("/proc/cpuinfo names no processor".into());
         }
-        forget_if_told_once(&mut cores);
-        frequencies(sheet.reader, &mut cores);
+        clear_ambiguous_names(&mut cores);
+        add_frequencies(sheet.reader, &mut cores);
         for (number, core) in &mut cores {
-            let capacity = sheet.reader.read(&format!("{CPUS}/cpu{number}/cpu_capacity"));
+            let capacity = sheet.reader.read(&format!("{CPU_DIRECTORY}/cpu{number}/cpu_capacity"));
             core.capacity = capacity.ok().and_then(|t| t.trim().parse().ok());
         }
-        Ok(described(&cores))
+        Ok(describe_cores(&cores))
     });
     sheet.put(
         "cpu.clusters",
-        Varies::Device,
+        Validity::Device,
         "",
-        &format!("/proc/cpuinfo, {CPUS}/cpufreq, {CPUS}/cpu*/cpu_capacity"),
+        &format!("/proc/cpuinfo, {CPU_DIRECTORY}/cpufreq, {CPU_DIRECTORY}/cpu*/cpu_capacity"),
         answer,
     );
 }
 
 /// The names in /proc/cpuinfo of each online CPU. ARM's are numbers, others are text.
-fn cores(text: &str) -> BTreeMap<u32, Core> {
+fn parse_cores(text: &str) -> BTreeMap<u32, Core> {
     let mut all = BTreeMap::new();
     let (mut number, mut maker): (Option<u32>, Option<u32>) = (None, None);
     for line in text.lines() {
@@ -103,7 +103,7 @@ fn cores(text: &str) -> BTreeMap<u32, Core> {
         let hex = || u32::from_str_radix(value.trim_start_matches("0x"), 16).ok();
         let name = match key {
             "processor" => {
-                number = value.parse().ok().filter(|_| all.len() < MOST);
+                number = value.parse().ok().filter(|_| all.len() < CPUS_MAX);
                 maker = None;
                 // Old kernels list the kind once for all CPUs; then only the CPU's existence is known.
                 String::new()
@@ -114,7 +114,7 @@ fn cores(text: &str) -> BTreeMap<u32, Core> {
                 continue;
             }
             "CPU part" => match (maker, hex()) {
-                (Some(maker), Some(part)) => named(maker, part),
+                (Some(maker), Some(part)) => core_name(maker, part),
                 _ => continue,
             },
             _ => continue,
@@ -131,38 +131,38 @@ fn cores(text: &str) -> BTreeMap<u32, Core> {
 }
 
 /// ARM kernels before 3.19 list all CPUs and then one kind, even if there are two: which CPUs have it is unknown.
-fn forget_if_told_once(cores: &mut BTreeMap<u32, Core>) {
+fn clear_ambiguous_names(cores: &mut BTreeMap<u32, Core>) {
     if cores.values().any(|c| c.name.is_empty()) {
         cores.values_mut().for_each(|c| c.name.clear());
     }
 }
 
-fn named(maker: u32, part: u32) -> String {
-    let known = CORES.iter().find(|(m, p, _)| (*m, *p) == (maker, part));
+fn core_name(maker: u32, part: u32) -> String {
+    let known = CORE_NAMES.iter().find(|(m, p, _)| (*m, *p) == (maker, part));
     known.map_or_else(|| format!("core {part:#05x} of maker {maker:#04x}"), |(.., name)| (*name).to_owned())
 }
 
 /// The maximum frequency of each CPU, from the hardware. Offline CPUs are included.
-fn frequencies(reader: &dyn Reader, cores: &mut BTreeMap<u32, Core>) {
+fn add_frequencies(reader: &dyn Reader, cores: &mut BTreeMap<u32, Core>) {
     let khz = |path: String| reader.read(&path).ok()?.trim().parse::<u64>().ok();
-    let names = reader.list(CPUS).unwrap_or_default();
-    for number in names.iter().filter_map(|n| n.strip_prefix("cpu")?.parse::<u32>().ok()).take(MOST) {
-        if let Some(khz) = khz(format!("{CPUS}/cpu{number}/cpufreq/cpuinfo_max_freq")) {
+    let names = reader.list(CPU_DIRECTORY).unwrap_or_default();
+    for number in names.iter().filter_map(|n| n.strip_prefix("cpu")?.parse::<u32>().ok()).take(CPUS_MAX) {
+        if let Some(khz) = khz(format!("{CPU_DIRECTORY}/cpu{number}/cpufreq/cpuinfo_max_freq")) {
             cores.entry(number).or_default().khz = Some(khz);
         }
     }
-    let directory = format!("{CPUS}/cpufreq");
+    let directory = format!("{CPU_DIRECTORY}/cpufreq");
     let policies = reader.list(&directory).unwrap_or_default();
     for policy in policies.iter().filter(|n| n.starts_with("policy")) {
         let Some(khz) = khz(format!("{directory}/{policy}/cpuinfo_max_freq")) else { continue };
         let related = reader.read(&format!("{directory}/{policy}/related_cpus")).unwrap_or_default();
-        for number in related.split_whitespace().take(MOST).filter_map(|w| w.parse().ok()) {
+        for number in related.split_whitespace().take(CPUS_MAX).filter_map(|w| w.parse().ok()) {
             cores.entry(number).or_default().khz = Some(khz);
         }
     }
 }
 
-fn described(cores: &BTreeMap<u32, Core>) -> String {
+fn describe_cores(cores: &BTreeMap<u32, Core>) -> String {
     let mut kinds: Vec<(Core, usize)> = Vec::new();
     // The kind of an offline CPU only follows from its frequency and capacity: those with names come first.
     let (named, nameless): (Vec<&Core>, Vec<&Core>) = cores.values().partition(|c| !c.name.is_empty());
@@ -195,16 +195,18 @@ mod tests {
     fn cores_are_counted_by_kind() {
         let text = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd05\n\nprocessor\t: 1\nCPU implementer\t: 0x41\nCPU part\t: 0xd05\n\n\
                     processor : 2\nCPU implementer : 0x41\nCPU part : 0xd44\nprocessor : 3\nCPU implementer : 0x99\nCPU part : 0x001\nHardware : X\n";
-        assert_eq!(described(&cores(text)), "2 x Cortex-A55, 1 x Cortex-X1, 1 x core 0x001 of maker 0x99");
+        assert_eq!(describe_cores(&parse_cores(text)), "2 x Cortex-A55, 1 x Cortex-X1, 1 x core 0x001 of maker 0x99");
         assert_eq!(
-            described(&cores("processor : 0\nmodel name : Intel 8086\n\nprocessor : 1\nmodel name : Intel 8086\n")),
+            describe_cores(&parse_cores(
+                "processor : 0\nmodel name : Intel 8086\n\nprocessor : 1\nmodel name : Intel 8086\n"
+            )),
             "2 x Intel 8086"
         );
-        let mut once = cores(
+        let mut once = parse_cores(
             "Processor : AArch64 rev 4\nprocessor : 0\nprocessor : 1\nCPU implementer : 0x41\nCPU part : 0xd03\n",
         );
-        forget_if_told_once(&mut once);
-        assert_eq!(described(&once), "2 x core", "the one kind that is named need not be the only one");
+        clear_ambiguous_names(&mut once);
+        assert_eq!(describe_cores(&once), "2 x core", "the one kind that is named need not be the only one");
     }
 
     #[test]
@@ -216,7 +218,7 @@ mod tests {
             .map(|(i, c)| (i as u32, c))
             .collect();
         assert_eq!(
-            described(&cores),
+            describe_cores(&cores),
             "2 x Cortex-A78 up to 2400 MHz (capacity 900), 1 x Cortex-A78 up to 2850 MHz (capacity 1024)"
         );
     }
@@ -224,7 +226,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_input_does_not_panic(text in "((processor|CPU part|CPU implementer|model name)\t: [0-9a-fx]{0,12}\n){0,6}.{0,10}") {
-            described(&cores(&text));
+            describe_cores(&parse_cores(&text));
         }
     }
 }

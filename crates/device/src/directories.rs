@@ -6,26 +6,26 @@
 //! (/mnt/expand). Whether a shell may write to /storage/NAME depends on the device; this is not checked here.
 
 use crate::disks::Disks;
-use crate::facts::{Sheet, Varies};
+use crate::facts::{Sheet, Validity};
 use crate::mounts::{Mount, mounts};
 
 /// The directory of the shell user.
-const INTERNAL: &str = "/data/local/tmp";
+const INTERNAL_PATH: &str = "/data/local/tmp";
 /// Where volumes are mounted for apps, and by vold.
-const APPS: &str = "/storage/";
-const VOLD: &str = "/mnt/media_rw/";
+const APP_VOLUMES_PATH: &str = "/storage/";
+const VOLD_VOLUMES_PATH: &str = "/mnt/media_rw/";
 /// The maximum number of volumes.
-const MOST: usize = 16;
+const VOLUMES_MAX: usize = 16;
 
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
-    const SOURCE: &str = "/proc/self/mountinfo";
+    const MOUNTINFO_PATH: &str = "/proc/self/mountinfo";
     let all = match mounts(sheet.reader) {
         Ok(all) => all,
-        Err(why) => return sheet.put("directory", Varies::Boot, "", SOURCE, Err(why)),
+        Err(why) => return sheet.put("directory", Validity::Boot, "", MOUNTINFO_PATH, Err(why)),
     };
     let disks = Disks::read(sheet.reader).unwrap_or_default();
     for (name, text) in directories(sheet, &all, &disks) {
-        sheet.put(&format!("directory.{name}"), Varies::Boot, "", SOURCE, Ok(text));
+        sheet.put(&format!("directory.{name}"), Validity::Boot, "", MOUNTINFO_PATH, Ok(text));
     }
 }
 
@@ -34,29 +34,32 @@ fn directories(sheet: &Sheet<'_>, all: &[Mount], disks: &Disks) -> Vec<(String, 
     let at = |point: &str| all.iter().rev().find(|m| m.point == point);
     let mut found = Vec::new();
     if let Some(data) = at("/data") {
-        found.push(("internal".into(), format!("{INTERNAL}: internal, {}", below(sheet, data, disks))));
+        found.push(("internal".into(), format!("{INTERNAL_PATH}: internal, {}", describe_storage(sheet, data, disks))));
     }
     if let Some(shared) = at("/storage/emulated").or_else(|| at("/storage/emulated/0")) {
         found.push(("shared".into(), format!("/sdcard: shared, {} before the internal storage", shared.kind)));
     }
     let name = |m: &Mount| -> Option<String> {
-        let rest = m.point.strip_prefix(APPS).or_else(|| m.point.strip_prefix(VOLD))?;
+        let rest = m.point.strip_prefix(APP_VOLUMES_PATH).or_else(|| m.point.strip_prefix(VOLD_VOLUMES_PATH))?;
         (!rest.is_empty() && !rest.contains('/') && !["emulated", "self"].contains(&rest)).then(|| rest.to_owned())
     };
     let mut volumes: Vec<String> = all.iter().filter_map(name).collect();
     volumes.sort();
     volumes.dedup();
-    for volume in volumes.into_iter().take(MOST) {
-        let (apps, vold) = (at(&format!("{APPS}{volume}")), at(&format!("{VOLD}{volume}")));
-        let on = vold.or(apps).map(|mount| below(sheet, mount, disks)).unwrap_or_default();
+    for volume in volumes.into_iter().take(VOLUMES_MAX) {
+        let (apps, vold) = (at(&format!("{APP_VOLUMES_PATH}{volume}")), at(&format!("{VOLD_VOLUMES_PATH}{volume}")));
+        let on = vold.or(apps).map(|mount| describe_storage(sheet, mount, disks)).unwrap_or_default();
         let before = apps.filter(|_| vold.is_some()).map(|m| format!(", behind {}", m.kind));
-        found.push((volume.clone(), format!("{APPS}{volume}: removable, {on}{}", before.unwrap_or_default())));
+        found.push((
+            volume.clone(),
+            format!("{APP_VOLUMES_PATH}{volume}: removable, {on}{}", before.unwrap_or_default()),
+        ));
     }
     found
 }
 
 /// File system, and disk with its kind, as far as the kernel reports them.
-fn below(sheet: &Sheet<'_>, mount: &Mount, disks: &Disks) -> String {
+fn describe_storage(sheet: &Sheet<'_>, mount: &Mount, disks: &Disks) -> String {
     let disk = disks.whole(mount.dev).or_else(|| disks.by_name(&mount.source));
     let Some(disk) = disk else { return mount.kind.clone() };
     let kind = match disk.name.as_str() {
@@ -80,7 +83,7 @@ mod tests {
     use crate::Fixture;
 
     #[test]
-    fn two_cards_are_told_apart_by_volume_and_disk() {
+    fn two_cards_are_distinguished_by_volume_and_disk() {
         let directory = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
             let path = directory.path().join(path);

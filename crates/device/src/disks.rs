@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// What a disk is stacked on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Below {
+pub enum DiskBacking {
     /// Nothing known to the kernel: it is the device itself.
     Nothing,
     /// Other disks (device mapper, md); partitions are represented by their whole disk.
@@ -30,7 +30,7 @@ pub struct BlockDisk {
     pub name: String,
     pub label: Option<String>,
     /// What it is stacked on.
-    pub below: Below,
+    pub below: DiskBacking,
     /// Its partitions: number and name.
     pub partitions: BTreeMap<Dev, String>,
 }
@@ -66,8 +66,8 @@ impl Disks {
             });
             let partitions = partitions.collect();
             let below = match reader.read(&format!("{directory}/loop/backing_file")) {
-                Ok(path) => Below::File { identity: identity(reader, &path).ok(), path },
-                Err(_) => Below::Nothing,
+                Ok(path) => DiskBacking::File { identity: identity(reader, &path).ok(), path },
+                Err(_) => DiskBacking::Nothing,
             };
             slaves.insert(dev, reader.list(&format!("{directory}/slaves")).unwrap_or_default());
             let label = reader.read(&format!("{directory}/dm/name")).ok();
@@ -77,7 +77,7 @@ impl Disks {
         for (dev, names) in slaves {
             let below: Vec<Dev> = names.iter().filter_map(|n| disks.by_name(n)).map(|d| d.dev).collect();
             if let Some(disk) = disks.all.get_mut(&dev).filter(|_| !below.is_empty()) {
-                disk.below = Below::Disks(below);
+                disk.below = DiskBacking::Disks(below);
             }
         }
         Ok(disks)
@@ -126,7 +126,7 @@ impl Disks {
     }
 
     /// The disk that contains a path, if any.
-    pub fn under(&self, reader: &dyn Reader, path: &str) -> Option<&BlockDisk> {
+    pub fn of_path(&self, reader: &dyn Reader, path: &str) -> Option<&BlockDisk> {
         let mount = mount_of(reader, path).ok()?;
         if let Some(disk) = self.whole(mount.dev).or_else(|| self.by_name(&mount.source)) {
             return Some(disk);
@@ -143,9 +143,9 @@ impl Disks {
         let mut at = 0;
         while let Some(disk) = stack.get(at).copied() {
             let next: Vec<&BlockDisk> = match &disk.below {
-                Below::Nothing => Vec::new(),
-                Below::Disks(devs) => devs.iter().filter_map(|d| self.whole(*d)).collect(),
-                Below::File { path, .. } => self.under(reader, path).into_iter().collect(),
+                DiskBacking::Nothing => Vec::new(),
+                DiskBacking::Disks(devs) => devs.iter().filter_map(|d| self.whole(*d)).collect(),
+                DiskBacking::File { path, .. } => self.of_path(reader, path).into_iter().collect(),
             };
             for disk in next {
                 if !stack.iter().any(|s| s.dev == disk.dev) {
@@ -164,9 +164,9 @@ impl Disks {
             dev: d.dev.0,
             name: d.name.clone(),
             below: match &d.below {
-                Below::Nothing => String::new(),
-                Below::Disks(devs) => devs.iter().map(name).collect::<Vec<_>>().join(" "),
-                Below::File { path, .. } => path.clone(),
+                DiskBacking::Nothing => String::new(),
+                DiskBacking::Disks(devs) => devs.iter().map(name).collect::<Vec<_>>().join(" "),
+                DiskBacking::File { path, .. } => path.clone(),
             },
             holds_files: holds == Some(d.dev),
         };

@@ -13,12 +13,12 @@ pub(crate) struct Charge {
 }
 
 /// Levels of android.os.PowerManager (THERMAL_STATUS_*).
-const LEVELS: [&str; 7] = ["none", "light", "moderate", "severe", "critical", "emergency", "shutdown"];
+const THERMAL_LEVELS: [&str; 7] = ["none", "light", "moderate", "severe", "critical", "emergency", "shutdown"];
 
 /// Android's thermal level of the device.
 pub(crate) fn thermal_status(text: &str) -> Result<&'static str, String> {
     let line = text.lines().find_map(|l| l.trim().strip_prefix("Thermal Status:"));
-    let level = line.and_then(|l| l.trim().parse::<usize>().ok()).and_then(|n| LEVELS.get(n).copied());
+    let level = line.and_then(|l| l.trim().parse::<usize>().ok()).and_then(|n| THERMAL_LEVELS.get(n).copied());
     level.ok_or_else(|| "the thermal service reports no status (its hardware layer may not be ready)".into())
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn temperature(text: &str, name: &str) -> Option<f64> {
 }
 
 /// The highest temperature in the output of Android's thermal service, °C.
-pub(crate) fn hottest(text: &str) -> Option<f64> {
+pub(crate) fn temperature_max(text: &str) -> Option<f64> {
     let value = |line: &str| {
         let rest = line.trim().strip_prefix("Temperature{mValue=")?;
         rest.split_once(',')?.0.parse::<f64>().ok().filter(|t| *t > 0.0 && *t < 200.0)
@@ -51,7 +51,7 @@ fn entry<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Parses `dumpsys battery`, in the kernel's terms (android.os.BatteryManager: BATTERY_STATUS_*).
-pub(crate) fn battery(text: &str) -> Result<Charge, String> {
+pub(crate) fn parse_battery(text: &str) -> Result<Charge, String> {
     let level: u64 = entry(text, "level").and_then(|t| t.parse().ok()).ok_or("`dumpsys battery` has no level")?;
     let scale: u64 = entry(text, "scale").and_then(|t| t.parse().ok()).filter(|n| *n > 0).unwrap_or(100);
     let status = match entry(text, "status") {
@@ -68,7 +68,7 @@ pub(crate) fn battery(text: &str) -> Result<Charge, String> {
     Ok(Charge { percent: percent.ok_or("`dumpsys battery` has an invalid level")?, status: status.into() })
 }
 
-pub(crate) fn warmth(text: &str) -> Option<f64> {
+pub(crate) fn battery_temperature(text: &str) -> Option<f64> {
     entry(text, "temperature")?
         .parse::<i64>()
         .ok()
@@ -86,29 +86,29 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const HEAT: &str = "IsStatusOverride: false\nThermalEventListeners:\n\tcallbacks: 2\nThermal Status: 1\nCached temperatures:\n\
+    const THERMAL_OUTPUT: &str = "IsStatusOverride: false\nThermalEventListeners:\n\tcallbacks: 2\nThermal Status: 1\nCached temperatures:\n\
         \tTemperature{mValue=90.0, mType=3, mName=skin, mStatus=0}\nHAL Ready: true\nCurrent temperatures from HAL:\n\
         \tTemperature{mValue=44.1, mType=0, mName=CPU0, mStatus=0}\n\tTemperature{mValue=33.2, mType=3, mName=VIRTUAL-SKIN, mStatus=0}\n\
         \tTemperature{mValue=NaN, mType=1, mName=GPU, mStatus=0}\nCurrent cooling devices from HAL:\n\tCoolingDevice{mValue=0, mType=2, mName=x}\n";
 
     #[test]
     fn thermal_service_is_parsed() {
-        assert_eq!(thermal_status(HEAT), Ok("light"));
+        assert_eq!(thermal_status(THERMAL_OUTPUT), Ok("light"));
         assert!(thermal_status("Thermal Status: 9").is_err() && thermal_status("").is_err());
-        assert_eq!((temperature(HEAT, "skin"), hottest(HEAT)), (Some(33.2), Some(44.1)));
+        assert_eq!((temperature(THERMAL_OUTPUT, "skin"), temperature_max(THERMAL_OUTPUT)), (Some(33.2), Some(44.1)));
     }
 
     #[test]
     fn battery_service_is_parsed() {
         let text = "Current Battery Service state:\n  AC powered: false\n  status: 2\n  health: 2\n  present: true\n  level: 85\n  scale: 100\n  temperature: 290\n";
-        assert_eq!(battery(text), Ok(Charge { percent: 85, status: "Charging".into() }));
-        assert_eq!(warmth(text), Some(29.0));
+        assert_eq!(parse_battery(text), Ok(Charge { percent: 85, status: "Charging".into() }));
+        assert_eq!(battery_temperature(text), Some(29.0));
         for bad in ["", "level: x", "level: 500\nscale: 100", "level: 18446744073709551615", "level: 5\npresent: false"]
         {
-            assert!(battery(bad).is_err(), "{bad}");
+            assert!(parse_battery(bad).is_err(), "{bad}");
         }
         assert_eq!(
-            battery("level: 127\nscale: 255\nstatus: 9").map(|b| (b.percent, b.status)),
+            parse_battery("level: 127\nscale: 255\nstatus: 9").map(|b| (b.percent, b.status)),
             Ok((49, "Unknown".into()))
         );
     }
@@ -116,7 +116,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_input_does_not_panic(text in "((level|scale|temperature|Thermal Status): ?-?[0-9]{0,20}\n|\tTemperature\\{mValue=[0-9.]{0,5}, mType=3, mName=x\\}\n){0,5}.{0,20}") {
-            let _ = (battery(&text), warmth(&text), thermal_status(&text), hottest(&text), temperature(&text, "x"));
+            let _ = (parse_battery(&text), battery_temperature(&text), thermal_status(&text), temperature_max(&text), temperature(&text, "x"));
         }
     }
 }

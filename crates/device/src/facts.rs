@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// How long a fact is valid.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Varies {
+pub(crate) enum Validity {
     /// As long as the device is unchanged.
     Device,
     /// Until the next boot.
@@ -19,7 +19,7 @@ pub(crate) enum Varies {
     Run,
 }
 
-impl Varies {
+impl Validity {
     fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
@@ -41,7 +41,7 @@ impl<'a> Sheet<'a> {
     }
 
     /// Records a value or the reason why it is unknown.
-    pub fn put(&mut self, name: &str, varies: Varies, unit: &str, source: &str, answer: Result<String, String>) {
+    pub fn put(&mut self, name: &str, varies: Validity, unit: &str, source: &str, answer: Result<String, String>) {
         let (value, unknown) = match answer {
             Ok(value) => (Some(value.trim().to_owned()), None),
             Err(why) => (None, Some(why)),
@@ -52,24 +52,31 @@ impl<'a> Sheet<'a> {
     }
 
     /// Records the content of a file.
-    pub fn file(&mut self, name: &str, varies: Varies, unit: &str, path: &str) {
+    pub fn file(&mut self, name: &str, varies: Validity, unit: &str, path: &str) {
         self.part(name, varies, unit, path, |text| Some(text.to_owned()));
     }
 
     /// Records the part of a file that `find` returns.
-    pub fn part(&mut self, name: &str, varies: Varies, unit: &str, path: &str, find: impl Fn(&str) -> Option<String>) {
+    pub fn part(
+        &mut self,
+        name: &str,
+        varies: Validity,
+        unit: &str,
+        path: &str,
+        find: impl Fn(&str) -> Option<String>,
+    ) {
         let text = self.reader.read(path);
         let answer = text.and_then(|text| find(&text).ok_or_else(|| "not in that file".to_owned()));
         self.put(name, varies, unit, path, answer);
     }
 
     /// Records the bracketed choice of a file such as `none [mq-deadline] kyber`, or the whole text if there are no brackets.
-    pub fn choice(&mut self, name: &str, varies: Varies, path: &str) {
-        self.part(name, varies, "", path, |text| Some(chosen(text)));
+    pub fn choice(&mut self, name: &str, varies: Validity, path: &str) {
+        self.part(name, varies, "", path, |text| Some(bracketed_choice(text)));
     }
 
     /// Records the distinct contents of several files, separated by commas.
-    fn each(&mut self, name: &str, varies: Varies, unit: &str, source: &str, paths: &[String]) {
+    fn each(&mut self, name: &str, varies: Validity, unit: &str, source: &str, paths: &[String]) {
         let texts: BTreeSet<String> = paths.iter().filter_map(|p| self.reader.read(p).ok()).collect();
         let all = texts.into_iter().collect::<Vec<_>>().join(", ");
         let answer = if all.is_empty() { Err("not present".to_owned()) } else { Ok(all) };
@@ -83,13 +90,13 @@ impl<'a> Sheet<'a> {
     }
 }
 
-fn chosen(text: &str) -> String {
+fn bracketed_choice(text: &str) -> String {
     let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     inside.map_or(text, |(choice, _)| choice).to_owned()
 }
 
 /// The options of the kernel's command line that affect its speed.
-const SWITCHES: &[&str] = &[
+const KERNEL_SWITCHES: &[&str] = &[
     "mitigations",
     "nospectre_v1",
     "nospectre_v2",
@@ -157,25 +164,25 @@ fn system(sheet: &mut Sheet<'_>) {
             let of_vendor = property.replace("ro.product.", "ro.product.vendor.");
             let answer = properties.get(property).or_else(|why| properties.get(&of_vendor).map_err(|_| why));
             let answer = answer.map(|v| if name == "os.name" { format!("Android {v}") } else { v });
-            sheet.put(name, Varies::Device, "", &format!("getprop {property}"), answer);
+            sheet.put(name, Validity::Device, "", &format!("getprop {property}"), answer);
         }
     } else {
-        sheet.part("os.name", Varies::Device, "", "/etc/os-release", |text| setting(text, "PRETTY_NAME"));
-        sheet.file("device.model", Varies::Device, "", "/sys/class/dmi/id/product_name");
-        sheet.file("device.vendor", Varies::Device, "", "/sys/class/dmi/id/sys_vendor");
+        sheet.part("os.name", Validity::Device, "", "/etc/os-release", |text| setting(text, "PRETTY_NAME"));
+        sheet.file("device.model", Validity::Device, "", "/sys/class/dmi/id/product_name");
+        sheet.file("device.vendor", Validity::Device, "", "/sys/class/dmi/id/sys_vendor");
         // Boards without firmware tables have a device tree.
         if let Ok(model) = sheet.reader.read("/proc/device-tree/model") {
-            sheet.put("device.model", Varies::Device, "", "/proc/device-tree/model", Ok(model));
+            sheet.put("device.model", Validity::Device, "", "/proc/device-tree/model", Ok(model));
         }
     }
 }
 
 fn kernel(sheet: &mut Sheet<'_>) {
-    use Varies::{Boot, Run};
+    use Validity::{Boot, Run};
     sheet.file("kernel.release", Boot, "", "/proc/sys/kernel/osrelease");
     sheet.file("kernel.version", Boot, "", "/proc/sys/kernel/version");
     sheet.part("kernel.switches", Boot, "", "/proc/cmdline", |text| {
-        let of_interest = |word: &&str| SWITCHES.contains(&word.split('=').next().unwrap_or_default());
+        let of_interest = |word: &&str| KERNEL_SWITCHES.contains(&word.split('=').next().unwrap_or_default());
         Some(text.split_whitespace().filter(of_interest).collect::<Vec<_>>().join(" "))
     });
     sheet.choice("kernel.lockdown", Boot, "/sys/kernel/security/lockdown");
@@ -192,19 +199,21 @@ fn kernel(sheet: &mut Sheet<'_>) {
 
 /// The kernel's mitigations of CPU vulnerabilities, which slow down system calls: `name: what`, without unaffected ones.
 fn mitigations(sheet: &mut Sheet<'_>) {
-    const DIRECTORY: &str = "/sys/devices/system/cpu/vulnerabilities";
-    let answer = sheet.reader.list(DIRECTORY).map(|names| {
-        let texts = names.iter().filter_map(|n| Some((n, sheet.reader.read(&format!("{DIRECTORY}/{n}")).ok()?)));
+    const VULNERABILITIES_DIRECTORY: &str = "/sys/devices/system/cpu/vulnerabilities";
+    let answer = sheet.reader.list(VULNERABILITIES_DIRECTORY).map(|names| {
+        let texts = names
+            .iter()
+            .filter_map(|n| Some((n, sheet.reader.read(&format!("{VULNERABILITIES_DIRECTORY}/{n}")).ok()?)));
         let all: Vec<String> =
             texts.filter(|(_, t)| t != "Not affected").map(|(name, text)| format!("{name}: {text}")).collect();
         all.join("; ")
     });
-    sheet.put("cpu.mitigations", Varies::Boot, "", DIRECTORY, answer);
+    sheet.put("cpu.mitigations", Validity::Boot, "", VULNERABILITIES_DIRECTORY, answer);
 }
 
 fn processor(sheet: &mut Sheet<'_>) {
-    use Varies::{Boot, Device, Run};
-    const CPUS: &str = "/sys/devices/system/cpu";
+    use Validity::{Boot, Device, Run};
+    const CPU_DIRECTORY: &str = "/sys/devices/system/cpu";
     // Kernels before 6.1 have no such file.
     let (source, answer) = match sheet.reader.read("/proc/sys/kernel/arch") {
         Ok(arch) => ("/proc/sys/kernel/arch", Ok(arch)),
@@ -219,9 +228,9 @@ fn processor(sheet: &mut Sheet<'_>) {
             || (!parts.is_empty()).then(|| format!("ARM part {}", parts.into_iter().collect::<Vec<_>>().join(", ")));
         entry(text, "model name").or_else(|| entry(text, "Hardware")).or_else(arm)
     });
-    sheet.part("cpu.online", Run, "", &format!("{CPUS}/online"), |text| Some(count(text)?.to_string()));
-    let policies = |sheet: &Sheet<'_>, file| sheet.in_each(&format!("{CPUS}/cpufreq"), "policy", file);
-    let source = format!("{CPUS}/cpufreq/policy*");
+    sheet.part("cpu.online", Run, "", &format!("{CPU_DIRECTORY}/online"), |text| Some(count_list(text)?.to_string()));
+    let policies = |sheet: &Sheet<'_>, file| sheet.in_each(&format!("{CPU_DIRECTORY}/cpufreq"), "policy", file);
+    let source = format!("{CPU_DIRECTORY}/cpufreq/policy*");
     for (name, file, unit, varies) in [
         ("cpu.governor", "scaling_governor", "", Run),
         ("cpu.driver", "scaling_driver", "", Boot),
@@ -230,15 +239,15 @@ fn processor(sheet: &mut Sheet<'_>) {
         let paths = policies(sheet, file);
         sheet.each(name, varies, unit, &format!("{source}/{file}"), &paths);
     }
-    sheet.file("cpu.smt", Run, "", &format!("{CPUS}/smt/active"));
+    sheet.file("cpu.smt", Run, "", &format!("{CPU_DIRECTORY}/smt/active"));
     // Determines how long waking an idle CPU takes: a guest's may poll for a while before it halts.
-    sheet.file("cpu.idle_driver", Boot, "", &format!("{CPUS}/cpuidle/current_driver"));
+    sheet.file("cpu.idle_driver", Boot, "", &format!("{CPU_DIRECTORY}/cpuidle/current_driver"));
     sheet.file("cpu.halt_poll", Run, "ns", "/sys/module/haltpoll/parameters/guest_halt_poll_ns");
     sheet.part("cpu.cache", Device, "", "/proc/cpuinfo", |text| entry(text, "cache size"));
 }
 
 /// The number of elements of a list such as `0-3,6`.
-fn count(list: &str) -> Option<usize> {
+fn count_list(list: &str) -> Option<usize> {
     list.trim().split(',').try_fold(0, |sum: usize, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
@@ -247,7 +256,7 @@ fn count(list: &str) -> Option<usize> {
 }
 
 fn memory(sheet: &mut Sheet<'_>) {
-    use Varies::{Device, Run};
+    use Validity::{Device, Run};
     let bytes = |text: &str, key| {
         let kib: u64 = entry(text, key)?.strip_suffix(" kB")?.trim().parse().ok()?;
         Some(kib.checked_mul(1024)?.to_string())
@@ -269,7 +278,7 @@ fn memory(sheet: &mut Sheet<'_>) {
 }
 
 /// An option on the kernel's command line of the lab's guests: `tcg` if their CPU is emulated, so that no time is that of hardware.
-const ACCELERATOR: &str = "fathom.accelerator=";
+const ACCELERATOR_SWITCH: &str = "fathom.accelerator=";
 
 /// Evidence of a hypervisor below this system, whose disk and clock are not what they claim to be.
 fn virtual_machine(sheet: &mut Sheet<'_>) {
@@ -278,23 +287,24 @@ fn virtual_machine(sheet: &mut Sheet<'_>) {
         let flags = entry(text, "flags")?;
         Some(if flags.split(' ').any(|f| f == "hypervisor") { "yes" } else { "no" }.to_owned())
     };
-    sheet.part("virtual.hypervisor", Varies::Device, "", "/proc/cpuinfo", flag);
-    sheet.file("virtual.type", Varies::Device, "", "/sys/hypervisor/type");
+    sheet.part("virtual.hypervisor", Validity::Device, "", "/proc/cpuinfo", flag);
+    sheet.file("virtual.type", Validity::Device, "", "/sys/hypervisor/type");
     // Of guests whose kernel or processor says so; on any other machine the fact is omitted.
-    let accelerator = |line: &str| Some(line.split_whitespace().find_map(|w| w.strip_prefix(ACCELERATOR))?.to_owned());
+    let accelerator =
+        |line: &str| Some(line.split_whitespace().find_map(|w| w.strip_prefix(ACCELERATOR_SWITCH))?.to_owned());
     if sheet.reader.read("/proc/cmdline").is_ok_and(|line| accelerator(&line).is_some()) {
-        sheet.part("virtual.accelerator", Varies::Boot, "", "/proc/cmdline", accelerator);
+        sheet.part("virtual.accelerator", Validity::Boot, "", "/proc/cmdline", accelerator);
         return;
     }
     // The name that QEMU's emulator gives to `-cpu max`, its default for many guests.
     let emulated = |text: &str| entry(text, "model name")?.starts_with("QEMU TCG CPU").then(|| "tcg".to_owned());
     if sheet.reader.read("/proc/cpuinfo").is_ok_and(|text| emulated(&text).is_some()) {
-        sheet.part("virtual.accelerator", Varies::Boot, "", "/proc/cpuinfo", emulated);
+        sheet.part("virtual.accelerator", Validity::Boot, "", "/proc/cpuinfo", emulated);
     }
 }
 
 fn load(sheet: &mut Sheet<'_>) {
-    use Varies::Run;
+    use Validity::Run;
     sheet.part("load.one_minute", Run, "", "/proc/loadavg", |text| Some(text.split(' ').next()?.to_owned()));
     let zones = sheet.in_each("/sys/class/thermal", "thermal_zone", "temp");
     let hottest = zones.iter().filter_map(|p| sheet.reader.read(p).ok()?.parse::<i64>().ok()).max();
@@ -307,18 +317,18 @@ fn load(sheet: &mut Sheet<'_>) {
 /// The battery's charge, where Android does not report it.
 pub(crate) fn battery(sheet: &mut Sheet<'_>) {
     let charge = crate::sensors::battery(sheet.reader).map(|battery| battery.percent.to_string());
-    sheet.put("battery.level", Varies::Run, "%", "/sys/class/power_supply/*/capacity", charge);
+    sheet.put("battery.level", Validity::Run, "%", "/sys/class/power_supply/*/capacity", charge);
 }
 
 /// See [`crate::versions`].
 pub(crate) fn versions(sheet: &mut Sheet<'_>) {
-    use Varies::{Device, Run};
-    const BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
-    const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
+    use Validity::{Device, Run};
+    const BOOST_PATH: &str = "/sys/devices/system/cpu/cpufreq/boost";
+    const NO_TURBO_PATH: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
     let yes_or_no = |on: bool| if on { "yes" } else { "no" }.to_owned();
-    match sheet.reader.read(NO_TURBO) {
-        Ok(off) => sheet.put("cpu.boost", Run, "", NO_TURBO, Ok(yes_or_no(off == "0"))),
-        Err(_) => sheet.part("cpu.boost", Run, "", BOOST, |text| Some(yes_or_no(text == "1"))),
+    match sheet.reader.read(NO_TURBO_PATH) {
+        Ok(off) => sheet.put("cpu.boost", Run, "", NO_TURBO_PATH, Ok(yes_or_no(off == "0"))),
+        Err(_) => sheet.part("cpu.boost", Run, "", BOOST_PATH, |text| Some(yes_or_no(text == "1"))),
     }
     sheet.file("kernel.address_randomisation", Run, "", "/proc/sys/kernel/randomize_va_space");
     for (name, words) in [
@@ -338,22 +348,22 @@ mod tests {
 
     #[test]
     fn processor_lists_are_counted() {
-        assert_eq!((count("0-1"), count("0"), count("0-3,6,8-9\n")), (Some(2), Some(1), Some(7)));
-        assert_eq!((count(""), count("3-1"), count("0-18446744073709551615")), (None, None, None));
+        assert_eq!((count_list("0-1"), count_list("0"), count_list("0-3,6,8-9\n")), (Some(2), Some(1), Some(7)));
+        assert_eq!((count_list(""), count_list("3-1"), count_list("0-18446744073709551615")), (None, None, None));
     }
 
     #[test]
     fn bracketed_choice_is_extracted() {
-        assert_eq!(chosen("none [mq-deadline] kyber"), "mq-deadline");
-        assert_eq!(chosen("tsc"), "tsc");
-        assert_eq!(chosen("a [b"), "a [b");
+        assert_eq!(bracketed_choice("none [mq-deadline] kyber"), "mq-deadline");
+        assert_eq!(bracketed_choice("tsc"), "tsc");
+        assert_eq!(bracketed_choice("a [b"), "a [b");
     }
 
     proptest! {
         #[test]
         fn arbitrary_input_does_not_panic(text in "(?s).{0,80}") {
-            count(&text);
-            chosen(&text);
+            count_list(&text);
+            bracketed_choice(&text);
             entry(&text, "a");
             setting(&text, "a");
         }

@@ -29,17 +29,17 @@ pub enum Knob {
 /// Why a setting could not be restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotPutBack {
+pub enum RestoreError {
     /// A file and its value.
     #[error("{} could not be restored to {value}: {source}", .file.shown())]
     File { file: PathBuf, value: String, source: Error },
     #[error("{}: {}", .0.shown(), .1)]
-    Mount(PathBuf, CommandFailed),
+    Mount(PathBuf, CommandError),
     /// A directory that could not be removed.
     #[error("{}: {}", .0.shown(), .1)]
     Directory(PathBuf, Error),
     #[error("{0}: {1}")]
-    Command(String, CommandFailed),
+    Command(String, CommandError),
     /// The notes of an earlier process cannot be read.
     #[error("{}: {}", .0.shown(), .1)]
     Notes(PathBuf, Error),
@@ -47,7 +47,7 @@ pub enum NotPutBack {
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CommandFailed {
+pub enum CommandError {
     /// It has no words.
     #[error("no command")]
     Empty,
@@ -69,7 +69,7 @@ struct Notes {
 
 /// Original settings; restored when dropped.
 #[derive(Debug)]
-pub struct Kept {
+pub struct SavedSettings {
     file: PathBuf,
     knobs: Vec<Knob>,
 }
@@ -78,14 +78,14 @@ pub struct Kept {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn value(file: &Path) -> Result<String> {
+pub fn selected_value(file: &Path) -> Result<String> {
     let text = fs::read_to_string(file)?;
     let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
     Ok(chosen.unwrap_or(text.trim()).to_owned())
 }
 
 /// When a process started, in the kernel's own unit; `None` if it is gone, or is a zombie.
-pub(crate) fn began(pid: u32) -> Option<u64> {
+pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it may contain anything, parentheses too.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -93,16 +93,16 @@ pub(crate) fn began(pid: u32) -> Option<u64> {
     (!["Z", "X"].contains(&state)).then(|| fields.nth(18)?.parse().ok())?
 }
 
-impl Kept {
+impl SavedSettings {
     /// Stores the settings to restore in a file of `directory`.
     ///
     /// # Errors
     /// The file cannot be written; nothing may be changed then.
-    pub fn take(directory: &Path, knobs: Vec<Knob>) -> Result<Self> {
+    pub fn save(directory: &Path, knobs: Vec<Knob>) -> Result<Self> {
         fs::create_dir_all(directory)?;
         let pid = std::process::id();
         let file = directory.join(format!("fix-{pid}.json"));
-        let notes = Notes { pid, began: began(pid).unwrap_or(0), knobs };
+        let notes = Notes { pid, began: start_ticks(pid).unwrap_or(0), knobs };
         let fresh = file.with_extension("new");
         let bytes = serde_json::to_vec(&notes)?;
         // The process that removed the last notes may also have removed the directory since.
@@ -117,22 +117,22 @@ impl Kept {
     ///
     /// # Errors
     /// The settings that could not be restored; the notes are kept then.
-    pub fn put_back(mut self) -> std::result::Result<(), Vec<NotPutBack>> {
+    pub fn restore(mut self) -> std::result::Result<(), Vec<RestoreError>> {
         let knobs = std::mem::take(&mut self.knobs);
-        finish(&self.file, &knobs)
+        restore_all(&self.file, &knobs)
     }
 }
 
-impl Drop for Kept {
+impl Drop for SavedSettings {
     fn drop(&mut self) {
         if !self.knobs.is_empty() {
-            let _ = finish(&self.file, &self.knobs);
+            let _ = restore_all(&self.file, &self.knobs);
         }
     }
 }
 
-fn finish(file: &Path, knobs: &[Knob]) -> std::result::Result<(), Vec<NotPutBack>> {
-    let failed: Vec<NotPutBack> = knobs.iter().filter_map(|knob| back(knob).err()).collect();
+fn restore_all(file: &Path, knobs: &[Knob]) -> std::result::Result<(), Vec<RestoreError>> {
+    let failed: Vec<RestoreError> = knobs.iter().filter_map(|knob| restore_knob(knob).err()).collect();
     if !failed.is_empty() {
         return Err(failed);
     }
@@ -142,9 +142,9 @@ fn finish(file: &Path, knobs: &[Knob]) -> std::result::Result<(), Vec<NotPutBack
     Ok(())
 }
 
-fn back(knob: &Knob) -> std::result::Result<(), NotPutBack> {
+fn restore_knob(knob: &Knob) -> std::result::Result<(), RestoreError> {
     match knob {
-        Knob::File(file, value) => fs::write(file, value).map_err(|source| NotPutBack::File {
+        Knob::File(file, value) => fs::write(file, value).map_err(|source| RestoreError::File {
             file: file.clone(),
             value: value.clone(),
             source,
@@ -152,36 +152,36 @@ fn back(knob: &Knob) -> std::result::Result<(), NotPutBack> {
         Knob::Mount(directory, option) => {
             let mut mount = Command::new("mount");
             mount.args(["-o", &format!("remount,{option}")]).arg(directory);
-            done(&mut mount).map_err(|why| NotPutBack::Mount(directory.clone(), why))
+            run_checked(&mut mount).map_err(|why| RestoreError::Mount(directory.clone(), why))
         }
-        Knob::Command(words) => command(words).map_err(|why| NotPutBack::Command(words.join(" "), why)),
+        Knob::Command(words) => command(words).map_err(|why| RestoreError::Command(words.join(" "), why)),
         Knob::Directory(directory) => match fs::remove_dir_all(directory) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(NotPutBack::Directory(directory.clone(), e)),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(RestoreError::Directory(directory.clone(), e)),
             _ => Ok(()),
         },
     }
 }
 
 /// Runs a command whose exit status indicates success.
-pub(crate) fn command(words: &[String]) -> std::result::Result<(), CommandFailed> {
-    let (program, rest) = words.split_first().ok_or(CommandFailed::Empty)?;
-    done(Command::new(program).args(rest))
+pub(crate) fn command(words: &[String]) -> std::result::Result<(), CommandError> {
+    let (program, rest) = words.split_first().ok_or(CommandError::Empty)?;
+    run_checked(Command::new(program).args(rest))
 }
 
-fn done(command: &mut Command) -> std::result::Result<(), CommandFailed> {
+fn run_checked(command: &mut Command) -> std::result::Result<(), CommandError> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let done = command.stdin(Stdio::null()).output().map_err(|e| CommandFailed::NotStarted(program, e))?;
+    let done = command.stdin(Stdio::null()).output().map_err(|e| CommandError::NotStarted(program, e))?;
     if done.status.success() {
         return Ok(());
     }
     let output = [done.stdout, done.stderr].concat();
     let output: String = String::from_utf8_lossy(&output).chars().filter(|c| !c.is_control()).take(300).collect();
-    Err(CommandFailed::Status(done.status, output))
+    Err(CommandError::Status(done.status, output))
 }
 
 /// Reads a file of this user. The directory may be in a place where anyone can create files, and notes name directories to remove and
 /// commands to run.
-fn own(file: &Path) -> Result<Vec<u8>> {
+fn read_own(file: &Path) -> Result<Vec<u8>> {
     let mut open = fs::OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(file)?;
     let of = open.metadata()?;
     // SAFETY: it only reads this process's user.
@@ -197,7 +197,7 @@ fn own(file: &Path) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// The directory of the notes cannot be read.
-pub fn put_back_left_over(directory: &Path) -> Result<(Vec<Knob>, Vec<NotPutBack>)> {
+pub fn restore_left_over(directory: &Path) -> Result<(Vec<Knob>, Vec<RestoreError>)> {
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     let entries = match fs::read_dir(directory) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((done, failed)),
@@ -210,17 +210,17 @@ pub fn put_back_left_over(directory: &Path) -> Result<(Vec<Knob>, Vec<NotPutBack
         if !ours {
             continue;
         }
-        let notes: Notes = match own(&file).and_then(|text| serde_json::from_slice(&text).map_err(Error::from)) {
+        let notes: Notes = match read_own(&file).and_then(|text| serde_json::from_slice(&text).map_err(Error::from)) {
             Ok(notes) => notes,
             Err(e) => {
-                failed.push(NotPutBack::Notes(file, e));
+                failed.push(RestoreError::Notes(file, e));
                 continue;
             }
         };
-        if began(notes.pid).is_some_and(|began| began == notes.began) {
+        if start_ticks(notes.pid).is_some_and(|began| began == notes.began) {
             continue;
         }
-        match finish(&file, &notes.knobs) {
+        match restore_all(&file, &notes.knobs) {
             Ok(()) => done.extend(notes.knobs),
             Err(why) => failed.extend(why),
         }
@@ -233,14 +233,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_put_back_when_dropped() {
+    fn settings_are_restored_when_dropped() {
         let directory = tempfile::tempdir().unwrap();
         let [notes, file, made] = ["notes", "knob", "made"].map(|name| directory.path().join(name));
         fs::write(&file, "none [mq-deadline] kyber\n").unwrap();
         fs::create_dir(&made).unwrap();
-        let old = value(&file).unwrap();
+        let old = selected_value(&file).unwrap();
         assert_eq!(old, "mq-deadline");
-        let kept = Kept::take(&notes, vec![Knob::File(file.clone(), old), Knob::Directory(made.clone())]).unwrap();
+        let kept =
+            SavedSettings::save(&notes, vec![Knob::File(file.clone(), old), Knob::Directory(made.clone())]).unwrap();
         fs::write(&file, "none").unwrap();
         drop(kept);
         assert_eq!(fs::read_to_string(&file).unwrap(), "mq-deadline");
@@ -263,22 +264,22 @@ mod tests {
         fs::write(directory.path().join("elsewhere"), serde_json::to_vec(&own).unwrap()).unwrap();
         std::os::unix::fs::symlink(directory.path().join("elsewhere"), notes.join("fix-2.json")).unwrap();
         fs::create_dir(&made).unwrap();
-        let (done, failed) = put_back_left_over(&notes).unwrap();
+        let (done, failed) = restore_left_over(&notes).unwrap();
         assert!(done.is_empty() && failed.len() == 2, "{done:?} {failed:?}");
         assert!(kept.exists() && made.exists() && failed.iter().any(|why| why.to_string().contains("this user")));
         std::os::unix::fs::chown(&file, Some(0), None).unwrap();
-        assert_eq!(put_back_left_over(&notes).unwrap().0.len(), 1);
+        assert_eq!(restore_left_over(&notes).unwrap().0.len(), 1);
         assert!(!kept.exists());
     }
 
     #[test]
-    fn killed_process_leaves_notes_that_next_one_follows() {
+    fn notes_of_a_killed_process_are_followed_by_the_next() {
         let directory = tempfile::tempdir().unwrap();
         let [notes, file] = ["notes", "knob"].map(|name| directory.path().join(name));
         fs::write(&file, "changed").unwrap();
-        let kept = Kept::take(&notes, vec![Knob::File(file.clone(), "as it was".into())]).unwrap();
+        let kept = SavedSettings::save(&notes, vec![Knob::File(file.clone(), "as it was".into())]).unwrap();
         // The process is alive: its settings are left alone.
-        let (done, failed) = put_back_left_over(&notes).unwrap();
+        let (done, failed) = restore_left_over(&notes).unwrap();
         assert!(done.is_empty() && failed.is_empty());
         assert_eq!(fs::read_to_string(&file).unwrap(), "changed");
         // Simulates that its number now belongs to another process.
@@ -287,7 +288,7 @@ mod tests {
         left.began += 1;
         fs::write(&own, serde_json::to_vec(&left).unwrap()).unwrap();
         std::mem::forget(kept);
-        let (done, failed) = put_back_left_over(&notes).unwrap();
+        let (done, failed) = restore_left_over(&notes).unwrap();
         assert_eq!((done.len(), failed.len()), (1, 0));
         assert!(fs::read_to_string(&file).unwrap() == "as it was" && !own.exists());
         // What cannot be restored is reported, and tried again next time.
@@ -295,7 +296,7 @@ mod tests {
         fs::create_dir_all(&notes).unwrap();
         fs::write(&own, serde_json::to_vec(&left).unwrap()).unwrap();
         fs::write(notes.join("fix-damaged.json"), "{").unwrap();
-        let (_, failed) = put_back_left_over(&notes).unwrap();
+        let (_, failed) = restore_left_over(&notes).unwrap();
         assert!(failed.len() == 2 && own.exists(), "{failed:?}");
     }
 }

@@ -30,11 +30,11 @@ pub mod show;
 mod stat;
 mod storage;
 
-pub use disks::{Below, BlockDisk, Disks};
-pub use during::{Count, During};
+pub use disks::{BlockDisk, DiskBacking, Disks};
+pub use during::{Activity, ActivityCount};
 pub use mounts::{Mount, identity, mount_of};
 pub use reader::{Fixture, Local, Reader};
-pub use sensors::{Battery, Look, Readings};
+pub use sensors::{Battery, CpuSample, Readings};
 pub use stat::DiskStat;
 
 use model::Environment;
@@ -49,14 +49,14 @@ pub fn collect(reader: &dyn Reader, path: Option<&str>) -> Environment {
     let mut sheet = facts::Sheet::new(reader);
     facts::machine(&mut sheet);
     if let Some(path) = path {
-        storage::under(&mut sheet, path);
+        storage::put_for_path(&mut sheet, path);
     }
     sheet.facts
 }
 
 /// Every known fact about a device, for display: [`collect`], the media of its disks, kinds of CPUs, what the current user
 /// may do, and facts specific to Android. Takes half a second on a phone.
-pub fn about(reader: &dyn Reader) -> Environment {
+pub fn all_facts(reader: &dyn Reader) -> Environment {
     let mut sheet = facts::Sheet::new(reader);
     facts::machine(&mut sheet);
     facts::versions(&mut sheet);
@@ -76,14 +76,14 @@ pub fn about(reader: &dyn Reader) -> Environment {
 /// Every fact about the storage under `path` (absolute).
 pub fn storage(reader: &dyn Reader, path: &str) -> Environment {
     let mut sheet = facts::Sheet::new(reader);
-    storage::under(&mut sheet, path);
+    storage::put_for_path(&mut sheet, path);
     sheet.facts
 }
 
 /// Every fact about the storage of a file system, given its number; only its disk where it is not mounted here.
 pub fn storage_of(reader: &dyn Reader, file_system: model::Dev) -> Environment {
     let mut sheet = facts::Sheet::new(reader);
-    storage::of(&mut sheet, file_system);
+    storage::put_for_file_system(&mut sheet, file_system);
     sheet.facts
 }
 

@@ -1,21 +1,21 @@
 //! The media of a device's disks: eMMC, UFS, an SD card, NVMe, and their remaining life, where the kernel reports it.
 
 use crate::Reader;
-use crate::facts::{Sheet, Varies};
+use crate::facts::{Sheet, Validity};
 
 /// The maximum number of disks.
-const MOST: usize = 16;
+const DISKS_MAX: usize = 16;
 
 /// Records every disk that is hardware, or virtual hardware.
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     let names = match sheet.reader.list("/sys/block") {
         Ok(names) => names,
-        Err(why) => return sheet.put("media", Varies::Device, "", "/sys/block", Err(why)),
+        Err(why) => return sheet.put("media", Validity::Device, "", "/sys/block", Err(why)),
     };
     // The kernel lists eMMC boot partitions as disks.
     let hardware = |n: &&String| kind_of(n).is_some() && !n.contains("boot") && !n.contains("rpmb");
-    for name in names.iter().filter(hardware).take(MOST) {
-        disk(sheet, name);
+    for name in names.iter().filter(hardware).take(DISKS_MAX) {
+        put_disk(sheet, name);
     }
 }
 
@@ -25,8 +25,8 @@ fn kind_of(name: &str) -> Option<&'static str> {
     kinds.into_iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, kind)| kind)
 }
 
-fn disk(sheet: &mut Sheet<'_>, disk: &str) {
-    use Varies::{Device, Run};
+fn put_disk(sheet: &mut Sheet<'_>, disk: &str) {
+    use Validity::{Device, Run};
     let directory = format!("/sys/block/{disk}");
     let name = |what: &str| format!("media.{disk}.{what}");
     let size = sheet.reader.read(&format!("{directory}/size")).ok().and_then(|t| t.trim().parse::<u64>().ok());
@@ -41,7 +41,7 @@ fn disk(sheet: &mut Sheet<'_>, disk: &str) {
         &format!("{directory}/size"),
         bytes.ok_or_else(|| "not reported by the kernel".into()),
     );
-    let ufs = ufs(sheet.reader, &directory);
+    let ufs = ufs_controller(sheet.reader, &directory);
     let kind = match (kind_of(disk), &ufs) {
         (Some("MMC"), _) => sheet.reader.read(&format!("{directory}/device/type")).map(|t| match t.trim() {
             "MMC" => "eMMC".to_owned(),
@@ -80,7 +80,7 @@ fn disk(sheet: &mut Sheet<'_>, disk: &str) {
 }
 
 /// The directory of the UFS controller of a disk: it has a health descriptor (Linux 4.16, ufs-sysfs.c).
-fn ufs(reader: &dyn Reader, directory: &str) -> Option<String> {
+fn ufs_controller(reader: &dyn Reader, directory: &str) -> Option<String> {
     let path = reader.canonical(directory).ok()?;
     let (controller, _) = path.split_once("/host")?;
     let names = reader.list(controller).unwrap_or_default();

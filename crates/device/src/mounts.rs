@@ -2,7 +2,7 @@
 
 use crate::Reader;
 use crate::dev::parse_dev;
-use crate::facts::{Sheet, Varies};
+use crate::facts::{Sheet, Validity};
 use model::Dev;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,14 +44,14 @@ pub fn mounts(reader: &dyn Reader) -> Result<Vec<Mount>, String> {
 }
 
 /// The maximum number of file systems listed.
-const MOST: usize = 16;
+const MOUNTS_MAX: usize = 16;
 
 /// Records the file systems that programs write to: on disks, and on Android their views for apps. System mounts (images of
 /// apps and of updates) are omitted.
 pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     let all = match mounts(sheet.reader) {
         Ok(all) => all,
-        Err(why) => return sheet.put("mount", Varies::Boot, "", "/proc/self/mountinfo", Err(why)),
+        Err(why) => return sheet.put("mount", Validity::Boot, "", "/proc/self/mountinfo", Err(why)),
     };
     let of_system = [
         "/apex",
@@ -75,9 +75,9 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     };
     let mut seen = std::collections::BTreeSet::new();
     // The last mount at a point hides the others.
-    for mount in all.iter().rev().filter(wanted).filter(|m| seen.insert(m.point.clone())).take(MOST) {
+    for mount in all.iter().rev().filter(wanted).filter(|m| seen.insert(m.point.clone())).take(MOUNTS_MAX) {
         let text = format!("{} on {} ({})", mount.kind, mount.source, mount.options);
-        sheet.put(&format!("mount.{}", mount.point), Varies::Boot, "", "/proc/self/mountinfo", Ok(text));
+        sheet.put(&format!("mount.{}", mount.point), Validity::Boot, "", "/proc/self/mountinfo", Ok(text));
     }
 }
 

@@ -9,15 +9,15 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 
 /// `_IOWR('N', 0x41, struct nvme_passthru_cmd)`.
-const ADMIN_COMMAND: u64 = 0xc048_4e41;
+const NVME_IOCTL_ADMIN_CMD: u64 = 0xc048_4e41;
 const GET_LOG_PAGE: u8 = 0x02;
-const SMART: u32 = 0x02;
+const SMART_LOG_ID: u32 = 0x02;
 /// The length of the log, bytes.
-const LENGTH: usize = 512;
+const SMART_LOG_BYTES: usize = 512;
 /// Of the controller rather than of one namespace.
-const ALL: u32 = 0xffff_ffff;
+const ALL_NAMESPACES: u32 = 0xffff_ffff;
 /// The maximum number of disks.
-const MOST: usize = 16;
+const DISKS_MAX: usize = 16;
 
 /// `struct nvme_passthru_cmd`.
 #[repr(C)]
@@ -43,20 +43,23 @@ struct Passthrough {
 pub fn facts() -> Environment {
     let names = Local.list("/sys/block").unwrap_or_default();
     let mut facts = Environment::new();
-    for name in names.iter().filter(|name| name.starts_with("nvme")).take(MOST) {
+    for name in names.iter().filter(|name| name.starts_with("nvme")).take(DISKS_MAX) {
         // `nvme0n1` is the first namespace of the controller nvme0; others (nvme0c1n1) are its paths.
         let Some(controller) = name[4..].find('n').map(|at| format!("/dev/{}", &name[..4 + at])) else { continue };
         if !controller["/dev/nvme".len()..].bytes().all(|b| b.is_ascii_digit()) {
             continue;
         }
-        let log = smart(&controller).map_err(|error| match error.raw_os_error() {
+        let log = read_smart_log(&controller).map_err(|error| match error.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => "the kernel shows it to root only".to_owned(),
             _ => error.to_string(),
         });
-        let life = log.map(|log| life(&log));
+        let life = log.map(|log| parse_life(&log));
         for (what, value) in [
             ("life_used", life.clone().map(|l| format!("{} %", l.used))),
-            ("spare_used", life.and_then(|l| l.spare.ok_or_else(|| NO_SPARE.to_owned())).map(|spare| spare.text())),
+            (
+                "spare_used",
+                life.and_then(|l| l.spare.ok_or_else(|| NO_SPARE_REASON.to_owned())).map(|spare| spare.text()),
+            ),
         ] {
             let fact = Fact {
                 unknown: value.as_ref().err().cloned(),
@@ -71,20 +74,20 @@ pub fn facts() -> Environment {
     facts
 }
 
-fn smart(controller: &str) -> io::Result<[u8; LENGTH]> {
+fn read_smart_log(controller: &str) -> io::Result<[u8; SMART_LOG_BYTES]> {
     let file = File::open(controller)?;
-    let mut log = [0; LENGTH];
+    let mut log = [0; SMART_LOG_BYTES];
     let mut command = Passthrough {
         opcode: GET_LOG_PAGE,
-        nsid: ALL,
+        nsid: ALL_NAMESPACES,
         addr: log.as_mut_ptr() as u64,
-        data_len: LENGTH as u32,
+        data_len: SMART_LOG_BYTES as u32,
         // The number of words of 4 bytes, minus one, in the upper half.
-        cdw10: (LENGTH as u32 / 4 - 1) << 16 | SMART,
+        cdw10: (SMART_LOG_BYTES as u32 / 4 - 1) << 16 | SMART_LOG_ID,
         ..Passthrough::default()
     };
     // SAFETY: the command and the log that it points to live until the call returns, and the log has the stated length.
-    let status = unsafe { libc::ioctl(file.as_raw_fd(), ADMIN_COMMAND as _, &raw mut command) };
+    let status = unsafe { libc::ioctl(file.as_raw_fd(), NVME_IOCTL_ADMIN_CMD as _, &raw mut command) };
     match status {
         0 => Ok(log),
         -1 => Err(io::Error::last_os_error()),
@@ -113,9 +116,9 @@ impl Spare {
     }
 }
 
-const NO_SPARE: &str = "the controller reports none: neither a rest nor a threshold";
+const NO_SPARE_REASON: &str = "the controller reports none: neither a rest nor a threshold";
 
-fn life(log: &[u8; LENGTH]) -> Life {
+fn parse_life(log: &[u8; SMART_LOG_BYTES]) -> Life {
     let left = |percent: u8| 100_u8.saturating_sub(percent);
     // Without a threshold, a rest of 0 is no wear: QEMU's controller leaves both fields empty.
     let spare = (log[3..5] != [0, 0]).then(|| Spare { used: left(log[3]), worn_out: left(log[4]) });
@@ -127,21 +130,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_has_kernels_size() {
-        assert_eq!(size_of::<Passthrough>() as u64, ADMIN_COMMAND >> 16 & 0x3fff);
+    fn command_has_the_size_that_the_kernel_expects() {
+        assert_eq!(size_of::<Passthrough>() as u64, NVME_IOCTL_ADMIN_CMD >> 16 & 0x3fff);
     }
 
     #[test]
-    fn life_is_read_from_log() {
-        let mut log = [0; LENGTH];
+    fn life_is_read_from_the_log() {
+        let mut log = [0; SMART_LOG_BYTES];
         // A warning, the temperature, spare, its threshold, used.
         log[..6].copy_from_slice(&[0, 0x2b, 0x01, 97, 10, 3]);
-        assert_eq!(life(&log), Life { used: 3, spare: Some(Spare { used: 3, worn_out: 90 }) });
+        assert_eq!(parse_life(&log), Life { used: 3, spare: Some(Spare { used: 3, worn_out: 90 }) });
         log[3..6].copy_from_slice(&[255, 255, 255]);
-        assert_eq!(life(&log), Life { used: 255, spare: Some(Spare { used: 0, worn_out: 0 }) });
+        assert_eq!(parse_life(&log), Life { used: 255, spare: Some(Spare { used: 0, worn_out: 0 }) });
         log[3..6].copy_from_slice(&[0, 10, 3]);
-        assert_eq!(life(&log), Life { used: 3, spare: Some(Spare { used: 100, worn_out: 90 }) });
+        assert_eq!(parse_life(&log), Life { used: 3, spare: Some(Spare { used: 100, worn_out: 90 }) });
         log[3..6].copy_from_slice(&[0, 0, 0]);
-        assert_eq!(life(&log), Life { used: 0, spare: None });
+        assert_eq!(parse_life(&log), Life { used: 0, spare: None });
     }
 }

@@ -5,7 +5,7 @@ use sqlite::library::{self, Library};
 use std::path::Path;
 
 /// Its usual paths; Android's come first.
-const PLACES: [&str; 7] = [
+const LIBRARY_PATHS: [&str; 7] = [
     "/system/lib64/libsqlite.so",
     "/system/lib/libsqlite.so",
     "/apex/com.android.art/lib64/libsqlite.so",
@@ -15,18 +15,18 @@ const PLACES: [&str; 7] = [
     "/usr/lib/libsqlite3.so.0",
 ];
 /// The maximum size of a library, bytes.
-const LONGEST: u64 = 64 << 20;
+const LIBRARY_BYTES_MAX: u64 = 64 << 20;
 
 /// Facts of the first existing library.
 pub fn facts() -> Environment {
-    let found = PLACES.iter().find(|p| Path::new(p).is_file());
+    let found = LIBRARY_PATHS.iter().find(|p| Path::new(p).is_file());
     let read = || -> Result<Library, String> {
         let path = found.ok_or("no libsqlite.so or libsqlite3.so.0 in the usual directories")?;
         let about = std::fs::metadata(path).map_err(|e| e.to_string())?;
-        if about.len() > LONGEST {
+        if about.len() > LIBRARY_BYTES_MAX {
             return Err("the file is too large for a library".into());
         }
-        library::about(&std::fs::read(path).map_err(|e| e.to_string())?).ok_or_else(|| "it names no version".into())
+        library::identify(&std::fs::read(path).map_err(|e| e.to_string())?).ok_or_else(|| "it names no version".into())
     };
     let library = read();
     let source = found.map_or("libsqlite.so", |p| p);

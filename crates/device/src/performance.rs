@@ -5,10 +5,10 @@
 //! It is set by `cmd power` and reset in every case: when the guard is dropped, or by the notes of [`crate::knobs`] when it
 //! is killed. Android does not report its previous state; it is off after a boot, and is switched off.
 
-use crate::knobs::{CommandFailed, Kept, Knob, command};
+use crate::knobs::{CommandError, Knob, SavedSettings, command};
 use std::path::Path;
 
-const SET: [&str; 3] = ["cmd", "power", "set-fixed-performance-mode-enabled"];
+const SET_MODE_COMMAND: [&str; 3] = ["cmd", "power", "set-fixed-performance-mode-enabled"];
 
 /// Why it was not set.
 #[derive(Debug, thiserror::Error)]
@@ -18,21 +18,21 @@ pub enum Error {
     #[error("fixed-performance mode is not set, since the note to reset it later cannot be written: {0}")]
     Notes(#[from] std::io::Error),
     #[error("fixed-performance mode cannot be set (it needs Android 11 and a Power HAL that supports it): {0}")]
-    Refused(CommandFailed),
+    Refused(CommandError),
 }
 
 /// Sets it until the result is dropped; notes are stored below `notes`.
 ///
 /// # Errors
 /// It cannot be set; then nothing is changed.
-pub fn fixed(notes: &Path) -> Result<Kept, Error> {
-    let words = |value: &str| SET.into_iter().chain([value]).map(String::from).collect::<Vec<_>>();
-    let kept = Kept::take(notes, vec![Knob::Command(words("false"))])?;
+pub fn enable_fixed(notes: &Path) -> Result<SavedSettings, Error> {
+    let words = |value: &str| SET_MODE_COMMAND.into_iter().chain([value]).map(String::from).collect::<Vec<_>>();
+    let kept = SavedSettings::save(notes, vec![Knob::Command(words("false"))])?;
     match command(&words("true")) {
         Ok(()) => Ok(kept),
         Err(why) => {
             // It was not set, so there is nothing to reset.
-            let _ = kept.put_back();
+            let _ = kept.restore();
             Err(Error::Refused(why))
         }
     }

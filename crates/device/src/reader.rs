@@ -43,9 +43,9 @@ pub trait Reader {
 }
 
 /// The maximum size of a file; a log read by mistake must not exhaust the memory.
-const LONGEST: u64 = 1 << 20;
+const FILE_BYTES_MAX: u64 = 1 << 20;
 /// A tool that waits for an unresponsive service must not block everything else. `dumpsys` itself gives up after 10 s.
-const PATIENCE: Duration = Duration::from_secs(20);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 const TOO_LONG: &str = "prints more than";
 const NO_ANSWER: &str = "no answer within";
 
@@ -59,7 +59,7 @@ fn trimmed(mut text: String) -> String {
     text
 }
 
-fn names(directory: &std::path::Path) -> std::io::Result<Vec<String>> {
+fn list_names(directory: &std::path::Path) -> std::io::Result<Vec<String>> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         all.push(entry?.file_name().to_string_lossy().into_owned());
@@ -73,30 +73,30 @@ fn names(directory: &std::path::Path) -> std::io::Result<Vec<String>> {
 pub struct Local;
 
 /// The text of a system error, without its number.
-fn words(error: &std::io::Error) -> String {
+fn error_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error ").map_or(text.clone(), |(words, _)| words.to_owned())
 }
 
 /// The output of a command, if it finishes within this time.
-fn answer(argv: &[&str], patience: Duration) -> Result<String, String> {
+fn run_command(argv: &[&str], timeout: Duration) -> Result<String, String> {
     let (program, arguments) = argv.split_first().ok_or("an empty command")?;
-    let fail = |e: std::io::Error| format!("{program}: {}", words(&e));
+    let fail = |e: std::io::Error| format!("{program}: {}", error_text(&e));
     let mut command = std::process::Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     // In its own process group, so that its children end with it.
-    let mut child = child::end_with_us(command.process_group(0)).spawn().map_err(fail)?;
+    let mut child = child::kill_with_parent(command.process_group(0)).spawn().map_err(fail)?;
     let out = child.stdout.take();
     let (sender, received) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        let read = out.map(|out| out.take(LONGEST + 1).read_to_end(&mut bytes)).transpose();
+        let read = out.map(|out| out.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)).transpose();
         let _ = sender.send(read.map(|_| bytes));
     });
-    let received = received.recv_timeout(patience);
+    let received = received.recv_timeout(timeout);
     let is_complete =
-        received.as_ref().is_ok_and(|read| read.as_ref().is_ok_and(|bytes| bytes.len() as u64 <= LONGEST));
-    let ended = if is_complete { child::wait_timeout(&mut child, patience).map_err(fail)? } else { None };
+        received.as_ref().is_ok_and(|read| read.as_ref().is_ok_and(|bytes| bytes.len() as u64 <= FILE_BYTES_MAX));
+    let ended = if is_complete { child::wait_timeout(&mut child, timeout).map_err(fail)? } else { None };
     let status = match ended {
         Some(status) => status,
         None => {
@@ -105,13 +105,13 @@ fn answer(argv: &[&str], patience: Duration) -> Result<String, String> {
             child.wait().map_err(fail)?
         }
     };
-    let Ok(bytes) = received else { return Err(format!("{program}: {NO_ANSWER} {} s", patience.as_secs())) };
+    let Ok(bytes) = received else { return Err(format!("{program}: {NO_ANSWER} {} s", timeout.as_secs())) };
     let bytes = bytes.map_err(fail)?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(format!("{program}: {TOO_LONG} {LONGEST} bytes"));
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("{program}: {TOO_LONG} {FILE_BYTES_MAX} bytes"));
     }
     if ended.is_none() {
-        return Err(format!("{program}: did not end within {} s", patience.as_secs()));
+        return Err(format!("{program}: did not end within {} s", timeout.as_secs()));
     }
     if !status.success() {
         return Err(format!("{program}: {status}"));
@@ -122,26 +122,26 @@ fn answer(argv: &[&str], patience: Duration) -> Result<String, String> {
 impl Reader for Local {
     fn read(&self, path: &str) -> Result<String, String> {
         let mut bytes = Vec::new();
-        let file = File::open(path).map_err(|e| words(&e))?;
-        file.take(LONGEST).read_to_end(&mut bytes).map_err(|e| words(&e))?;
+        let file = File::open(path).map_err(|e| error_text(&e))?;
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(|e| error_text(&e))?;
         Ok(trimmed(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     fn list(&self, directory: &str) -> Result<Vec<String>, String> {
-        names(directory.as_ref()).map_err(|e| words(&e))
+        list_names(directory.as_ref()).map_err(|e| error_text(&e))
     }
 
     fn run(&self, asked: &[&str]) -> Result<String, String> {
-        answer(asked, PATIENCE)
+        run_command(asked, COMMAND_TIMEOUT)
     }
 
     fn canonical(&self, path: &str) -> Result<String, String> {
-        let path = std::fs::canonicalize(path).map_err(|e| words(&e))?;
+        let path = std::fs::canonicalize(path).map_err(|e| error_text(&e))?;
         path.into_os_string().into_string().map_err(|_| "its path is not UTF-8".into())
     }
 
     fn identity(&self, path: &str) -> Result<(Dev, u64), String> {
-        let about = std::fs::metadata(path).map_err(|e| words(&e))?;
+        let about = std::fs::metadata(path).map_err(|e| error_text(&e))?;
         Ok((from_stat(about.dev()), about.ino()))
     }
 }
@@ -166,23 +166,23 @@ impl Fixture {
         Self { root: root.into() }
     }
 
-    fn place(&self, path: &str) -> PathBuf {
+    fn host_path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 }
 
 impl Reader for Fixture {
     fn read(&self, path: &str) -> Result<String, String> {
-        std::fs::read_to_string(self.place(path)).map(trimmed).map_err(|e| words(&e))
+        std::fs::read_to_string(self.host_path(path)).map(trimmed).map_err(|e| error_text(&e))
     }
 
     fn list(&self, directory: &str) -> Result<Vec<String>, String> {
-        names(&self.place(directory)).map_err(|e| words(&e))
+        list_names(&self.host_path(directory)).map_err(|e| error_text(&e))
     }
 
     fn run(&self, asked: &[&str]) -> Result<String, String> {
         let answer = std::fs::read_to_string(self.root.join("run").join(asked.join(" ")));
-        answer.map(trimmed).map_err(|e| format!("{}: {}", asked.first().unwrap_or(&""), words(&e)))
+        answer.map(trimmed).map_err(|e| format!("{}: {}", asked.first().unwrap_or(&""), error_text(&e)))
     }
 
     fn canonical(&self, path: &str) -> Result<String, String> {
@@ -212,7 +212,7 @@ mod tests {
 
     /// Its child processes are killed as well.
     #[test]
-    fn tool_that_hangs_is_ended_with_what_it_started() {
+    fn tool_that_hangs_is_ended_with_its_children() {
         let soon = Duration::from_secs(1);
         let directory = tempfile::tempdir().unwrap();
         let pid = directory.path().join("pid");
@@ -223,7 +223,7 @@ mod tests {
             ("exec >/dev/null; sleep 1000 & echo $! >PID; wait", "did not end within"),
         ] {
             let script = script.replace("PID", &pid.to_string_lossy());
-            let said = answer(&["sh", "-c", &script], soon).unwrap_err();
+            let said = run_command(&["sh", "-c", &script], soon).unwrap_err();
             assert!(said.contains(why), "{script}: {said}");
             // On a busy machine it may not have got this far.
             let Ok(started) = std::fs::read_to_string(&pid) else { continue };
@@ -235,11 +235,11 @@ mod tests {
             });
             assert!(ended, "{script}: what it started runs on");
         }
-        assert_eq!(answer(&["echo", "yes"], PATIENCE).as_deref(), Ok("yes"));
+        assert_eq!(run_command(&["echo", "yes"], COMMAND_TIMEOUT).as_deref(), Ok("yes"));
     }
 
     #[test]
-    fn facts_of_this_machine_have_value_or_reason() {
+    fn facts_of_this_machine_have_a_value_or_a_reason() {
         assert!(Local.read("/proc/sys/kernel/osrelease").is_ok_and(|r| !r.is_empty() && !r.ends_with('\n')));
         assert!(Local.read("/no/such/file").is_err_and(|why| why.contains("No such file")));
         assert!(Local.run(&["no-such-command-at-all"]).is_err());

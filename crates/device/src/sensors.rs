@@ -29,13 +29,13 @@ pub struct Readings {
 
 /// A sample of the CPUs' counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct CpuSample {
     busy: u64,
     all: u64,
     cpus: u64,
 }
 
-impl Look {
+impl CpuSample {
     /// Takes a sample.
     ///
     /// # Errors
@@ -57,20 +57,20 @@ impl Look {
 }
 
 /// Parses the first line of /proc/stat (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal; guests are included in user.
-fn parse(text: &str) -> Option<Look> {
+fn parse(text: &str) -> Option<CpuSample> {
     let total = text.lines().find_map(|l| l.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = total.split_whitespace().map(|w| w.parse().ok()).take(8).collect::<Option<_>>()?;
     let all = ticks.iter().try_fold(0_u64, |sum, t| sum.checked_add(*t))?;
     let idle = ticks.get(3)?.checked_add(ticks.get(4).copied().unwrap_or(0))?;
     let one = |l: &&str| l.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     let cpus = text.lines().filter(one).count().max(1);
-    Some(Look { busy: all.checked_sub(idle)?, all, cpus: cpus as u64 })
+    Some(CpuSample { busy: all.checked_sub(idle)?, all, cpus: cpus as u64 })
 }
 
 impl Readings {
     /// Reads every sensor; `before` is a sample taken some ticks (10 ms each) ago.
-    pub fn now(reader: &dyn Reader, before: &Result<Look, String>) -> Self {
-        let busy = Look::now(reader).and_then(|now| now.busy_since(before.as_ref().map_err(Clone::clone)?));
+    pub fn now(reader: &dyn Reader, before: &Result<CpuSample, String>) -> Self {
+        let busy = CpuSample::now(reader).and_then(|now| now.busy_since(before.as_ref().map_err(Clone::clone)?));
         Self {
             temperature_c: temperature(reader),
             frequency_mhz: frequency(reader),
@@ -80,35 +80,35 @@ impl Readings {
     }
 }
 
-fn numbers(reader: &dyn Reader, directory: &str, prefix: &str, file: &str) -> Vec<f64> {
+fn read_numbers(reader: &dyn Reader, directory: &str, prefix: &str, file: &str) -> Vec<f64> {
     let names = reader.list(directory).unwrap_or_default();
     let read = |n: &String| reader.read(&format!("{directory}/{n}/{file}")).ok()?.trim().parse::<i64>().ok();
     names.iter().filter(|n| n.starts_with(prefix)).filter_map(read).map(|n| n as f64).collect()
 }
 
 fn temperature(reader: &dyn Reader) -> Result<f64, String> {
-    let zones = numbers(reader, "/sys/class/thermal", "thermal_zone", "temp");
+    let zones = read_numbers(reader, "/sys/class/thermal", "thermal_zone", "temp");
     // A disabled sensor reports 0 or far less; no chip is that cold.
     let hottest = zones.into_iter().map(|t| t / 1000.0).filter(|t| *t > 0.0 && *t < 200.0).max_by(f64::total_cmp);
     // Most phones deny a shell access to these files; a service reports the temperature.
     let by_service = || {
         dumpsys::has_dumpsys(reader)
             .then(|| reader.run(&["dumpsys", "thermalservice"]).ok())?
-            .and_then(|t| dumpsys::hottest(&t))
+            .and_then(|t| dumpsys::temperature_max(&t))
     };
     hottest.or_else(by_service).ok_or_else(|| "no sensor".into())
 }
 
 pub(crate) fn frequency(reader: &dyn Reader) -> Result<f64, String> {
-    let limits = numbers(reader, "/sys/devices/system/cpu/cpufreq", "policy", "scaling_max_freq");
+    let limits = read_numbers(reader, "/sys/devices/system/cpu/cpufreq", "policy", "scaling_max_freq");
     limits.into_iter().map(|khz| khz / 1000.0).min_by(f64::total_cmp).ok_or_else(|| "not reported by the kernel".into())
 }
 
 pub(crate) fn battery(reader: &dyn Reader) -> Result<Battery, String> {
-    const DIRECTORY: &str = "/sys/class/power_supply";
-    let names = reader.list(DIRECTORY).unwrap_or_default();
+    const POWER_SUPPLY_DIRECTORY: &str = "/sys/class/power_supply";
+    let names = reader.list(POWER_SUPPLY_DIRECTORY).unwrap_or_default();
     let found = names.iter().find_map(|name| {
-        let read = |file: &str| reader.read(&format!("{DIRECTORY}/{name}/{file}")).ok();
+        let read = |file: &str| reader.read(&format!("{POWER_SUPPLY_DIRECTORY}/{name}/{file}")).ok();
         // Chargers have a status on some phones, and peripherals such as mice have batteries; neither has both of these.
         if read("type").is_some_and(|t| t != "Battery") || read("scope").is_some_and(|s| s == "Device") {
             return None;
@@ -118,7 +118,7 @@ pub(crate) fn battery(reader: &dyn Reader) -> Result<Battery, String> {
     match found {
         Some(battery) => Ok(battery),
         None if dumpsys::has_dumpsys(reader) => {
-            let charge = dumpsys::battery(&reader.run(&["dumpsys", "battery"])?)?;
+            let charge = dumpsys::parse_battery(&reader.run(&["dumpsys", "battery"])?)?;
             Ok(Battery { percent: charge.percent, status: charge.status })
         }
         None => Err("no battery".into()),
@@ -158,22 +158,22 @@ mod tests {
         }
     }
 
-    const BEFORE: &str =
+    const STAT_BEFORE: &str =
         "cpu  100 0 100 1000 50 0 0 0 0 0\ncpu0 50 0 50 500 25 0 0 0\ncpu1 50 0 50 500 25 0 0 0\nintr 5\n";
-    const AFTER: &str = "cpu  110 0 105 1080 50 0 0 5 0 0\ncpu0 60 0 50 540 25 0 0 0\ncpu1 50 0 55 540 25 0 0 5\n";
+    const STAT_AFTER: &str = "cpu  110 0 105 1080 50 0 0 5 0 0\ncpu0 60 0 50 540 25 0 0 0\ncpu1 50 0 55 540 25 0 0 5\n";
 
     #[test]
-    fn busy_cpus_are_computed_between_two_readings() {
-        let (before, after) = (parse(BEFORE).unwrap(), parse(AFTER).unwrap());
+    fn busy_cpus_are_computed_from_two_samples() {
+        let (before, after) = (parse(STAT_BEFORE).unwrap(), parse(STAT_AFTER).unwrap());
         // 20 of 100 ticks of two CPUs.
         assert!((after.busy_since(&before).unwrap() - 0.4).abs() < 1e-12);
         assert!(before.busy_since(&before).is_err());
     }
 
     #[test]
-    fn all_sensors_of_phone_are_read() {
+    fn all_sensors_of_a_phone_are_read() {
         let phone = Files(vec![
-            ("/proc/stat", AFTER),
+            ("/proc/stat", STAT_AFTER),
             ("/sys/class/thermal/thermal_zone0/temp", "-40000"),
             ("/sys/class/thermal/thermal_zone1/temp", "41500\n"),
             ("/sys/class/thermal/thermal_zone2/temp", "38000"),
@@ -185,7 +185,7 @@ mod tests {
             ("/sys/class/power_supply/battery/capacity", "83"),
             ("/sys/class/power_supply/battery/status", "Discharging"),
         ]);
-        let readings = Readings::now(&phone, &Ok(parse(BEFORE).unwrap()));
+        let readings = Readings::now(&phone, &Ok(parse(STAT_BEFORE).unwrap()));
         assert_eq!((readings.temperature_c, readings.frequency_mhz), (Ok(41.5), Ok(1800.0)));
         assert_eq!(readings.battery, Ok(Battery { percent: 83, status: "Discharging".into() }));
         assert!((readings.busy_cpus.unwrap() - 0.4).abs() < 1e-12);

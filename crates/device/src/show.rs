@@ -1,24 +1,24 @@
 //! Output of facts about devices, and of commands left on one: as short text that is safe for a terminal, and as JSON.
 
 use crate::check::Ability;
-use crate::remote::adb::wire::Listed;
+use crate::remote::adb::wire::ListedDevice;
 use crate::remote::detached::Action;
-use crate::remote::{stop, usable};
+use crate::remote::{check_usable, stop};
 use model::text::shown;
 use model::{Environment, Fact};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// The maximum length of a displayed fact, characters.
-const LONGEST: usize = 1000;
+const FACT_CHARS_MAX: usize = 1000;
 /// The maximum width of the name column.
-const WIDEST: usize = 44;
+const NAME_WIDTH_MAX: usize = 44;
 
 /// A line for each known fact, or for all facts if `all`.
 pub fn facts(facts: &Environment, all: bool) -> String {
     let names = facts.iter().filter(|(_, f)| all || f.value.is_some()).map(|(n, _)| n.chars().count());
-    let width = names.max().unwrap_or(0).min(WIDEST);
-    facts.iter().filter_map(|(name, fact)| Some((name, line(fact, all)?))).fold(
+    let width = names.max().unwrap_or(0).min(NAME_WIDTH_MAX);
+    facts.iter().filter_map(|(name, fact)| Some((name, fact_line(fact, all)?))).fold(
         String::new(),
         |mut out, (name, text)| {
             // Writing to a string does not fail.
@@ -28,8 +28,8 @@ pub fn facts(facts: &Environment, all: bool) -> String {
     )
 }
 
-fn line(fact: &Fact, all: bool) -> Option<String> {
-    let short = |text: &str| shown(&text.chars().take(LONGEST).collect::<String>());
+fn fact_line(fact: &Fact, all: bool) -> Option<String> {
+    let short = |text: &str| shown(&text.chars().take(FACT_CHARS_MAX).collect::<String>());
     let source = || if all { format!("  [{}]", short(&fact.source)) } else { String::new() };
     match (&fact.value, &fact.unknown) {
         (Some(value), _) => {
@@ -72,12 +72,12 @@ pub fn abilities_json(device: &str, table: &[Ability]) -> Value {
 }
 
 /// This machine, and a line for each device of adb.
-pub fn devices(listed: &[Listed]) -> String {
+pub fn devices(listed: &[ListedDevice]) -> String {
     let names: Vec<String> = listed.iter().map(|d| format!("adb:{}", d.serial)).collect();
     let width = names.iter().map(String::len).max().unwrap_or(0).max(12);
     let mut out = format!("{:width$}  this machine\n", "local");
     for (name, device) in names.iter().zip(listed) {
-        let _ = match usable(&device.state) {
+        let _ = match check_usable(&device.state) {
             Ok(()) => writeln!(out, "{name:width$}  {}", device.get("model").unwrap_or("ready").replace('_', " ")),
             Err(why) => writeln!(out, "{name:width$}  {}: {why}", device.state),
         };
@@ -86,9 +86,9 @@ pub fn devices(listed: &[Listed]) -> String {
 }
 
 /// The same as JSON; `problem`: why adb lists nothing.
-pub fn devices_json(listed: &[Listed], problem: Option<&str>) -> Value {
-    let of = |d: &Listed| {
-        let state = usable(&d.state);
+pub fn devices_json(listed: &[ListedDevice], problem: Option<&str>) -> Value {
+    let of = |d: &ListedDevice| {
+        let state = check_usable(&d.state);
         json!({"device": format!("adb:{}", d.serial), "state": d.state, "usable": state.is_ok(), "model": d.get("model"),
                "product": d.get("product"), "problem": state.err().map(|why| why.to_string())})
     };
@@ -99,19 +99,19 @@ pub fn devices_json(listed: &[Listed], problem: Option<&str>) -> Value {
 }
 
 /// The maximum length of a displayed name, characters: it was not chosen by Fathom.
-const LEFT: usize = 300;
+const LEFT_TEXT_CHARS_MAX: usize = 300;
 /// The maximum width of the column of these names.
-const LEFT_WIDEST: usize = 64;
+const LEFT_NAME_WIDTH_MAX: usize = 64;
 
 /// A line for each command left on a device, with the action taken.
-pub fn left(document: &stop::Document) -> String {
-    let short = |text: &str| shown(&text.chars().take(LEFT).collect::<String>());
+pub fn left_commands(document: &stop::Document) -> String {
+    let short = |text: &str| shown(&text.chars().take(LEFT_TEXT_CHARS_MAX).collect::<String>());
     let device = short(&document.device);
     let mut out = String::new();
     if document.left.is_empty() {
         let _ = writeln!(out, "{device}: nothing was left there");
     }
-    let width = document.left.iter().map(|l| l.name.chars().count().min(LEFT_WIDEST)).max().unwrap_or(0);
+    let width = document.left.iter().map(|l| l.name.chars().count().min(LEFT_NAME_WIDTH_MAX)).max().unwrap_or(0);
     for left in &document.left {
         let [name, kind, state, command] = [&left.name, &left.kind, &left.state, &left.command].map(|text| short(text));
         let action = left.action.name();
@@ -134,8 +134,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listed_devices_have_line_and_reason_each() {
-        let listed = crate::remote::adb::wire::devices("R58\tdevice model:SM_A41\n192.0.2.3:5555\toffline\n");
+    fn each_listed_device_has_a_line_and_a_reason() {
+        let listed = crate::remote::adb::wire::parse_devices("R58\tdevice model:SM_A41\n192.0.2.3:5555\toffline\n");
         let text = devices(&listed);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[..2], ["local               this machine", "adb:R58             SM A41"]);
@@ -147,8 +147,8 @@ mod tests {
     }
 
     #[test]
-    fn kept_results_are_shown_with_command_that_fetches_them() {
-        let one = crate::remote::detached::Left {
+    fn kept_results_are_shown_with_the_command_to_fetch_them() {
+        let one = crate::remote::detached::LeftCommand {
             name: "run-1".into(),
             kind: "run".into(),
             command: "bench run \u{1b}[2J".into(),
@@ -159,9 +159,9 @@ mod tests {
             problem: None,
         };
         let document = |left| stop::Document { version: 1, device: "adb:X".into(), left, program_removed: Some(true) };
-        let text = left(&document(vec![one]));
+        let text = left_commands(&document(vec![one]));
         assert!(text.contains("fathom device fetch adb:X run-1\n") && !text.contains('\u{1b}'), "{text}");
-        assert_eq!(left(&document(vec![])), "adb:X: nothing was left there\nadb:X: the program was removed\n");
+        assert_eq!(left_commands(&document(vec![])), "adb:X: nothing was left there\nadb:X: the program was removed\n");
     }
 
     #[test]
@@ -173,12 +173,15 @@ mod tests {
             source: "s".into(),
             varies: "run".into(),
         };
-        assert_eq!(line(&fact("8053063680", Some("B")), false).as_deref(), Some("7680.0 MiB"));
-        assert_eq!(line(&fact("128000000000", Some("B")), false).as_deref(), Some("119.2 GiB"));
-        assert_eq!(line(&fact("12", Some("%")), true).as_deref(), Some("12 %  [s]"));
-        assert!(!line(&fact("\u{1b}[2J", None), false).unwrap().contains('\u{1b}'));
-        assert!(line(&fact(&"x".repeat(100_000), None), false).unwrap().len() <= LONGEST);
+        assert_eq!(fact_line(&fact("8053063680", Some("B")), false).as_deref(), Some("7680.0 MiB"));
+        assert_eq!(fact_line(&fact("128000000000", Some("B")), false).as_deref(), Some("119.2 GiB"));
+        assert_eq!(fact_line(&fact("12", Some("%")), true).as_deref(), Some("12 %  [s]"));
+        assert!(!fact_line(&fact("\u{1b}[2J", None), false).unwrap().contains('\u{1b}'));
+        assert!(fact_line(&fact(&"x".repeat(100_000), None), false).unwrap().len() <= FACT_CHARS_MAX);
         let unknown = Fact { value: None, unknown: Some("no".into()), ..fact("", None) };
-        assert_eq!((line(&unknown, false), line(&unknown, true).as_deref()), (None, Some("unknown: no  [s]")));
+        assert_eq!(
+            (fact_line(&unknown, false), fact_line(&unknown, true).as_deref()),
+            (None, Some("unknown: no  [s]"))
+        );
     }
 }

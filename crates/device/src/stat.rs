@@ -92,13 +92,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LINE: &str = "  197578    37205 14681434   148579   149151    71402 19159632    65895        3    24316   \
+    const STAT_LINE: &str = "  197578    37205 14681434   148579   149151    71402 19159632    65895        3    24316   \
                         218166    26278       28  3542880     2099    32706     1592";
 
     #[test]
     fn all_seventeen_fields_are_read_in_order() {
         assert_eq!(DiskStat::FIELDS, 17);
-        let stat = DiskStat::parse(LINE).unwrap();
+        let stat = DiskStat::parse(STAT_LINE).unwrap();
         assert_eq!((stat.reads, stat.writes, stat.write_sectors), (197_578, 149_151, 19_159_632));
         assert_eq!(
             (stat.in_flight, stat.busy_ms, stat.discards, stat.flushes, stat.flush_ms),
@@ -115,8 +115,8 @@ mod tests {
     }
 
     #[test]
-    fn difference_keeps_in_flight_count() {
-        let before = DiskStat::parse(LINE).unwrap();
+    fn difference_keeps_the_current_requests_in_flight() {
+        let before = DiskStat::parse(STAT_LINE).unwrap();
         let after = DiskStat { writes: before.writes + 5, flushes: before.flushes + 2, in_flight: 1, ..before };
         let done = after.since(&before);
         assert_eq!(done, DiskStat { writes: 5, flushes: 2, in_flight: 1, ..DiskStat::default() });

@@ -3,28 +3,29 @@
 //! Facts are named by role, `disk` for the disk of the path and `disk.below1`, `disk.below2`, … for those below it, so that
 //! two devices with different disk names can be compared.
 
-use crate::disks::{Below, BlockDisk, Disks};
-use crate::facts::{Sheet, Varies};
+use crate::disks::{BlockDisk, DiskBacking, Disks};
+use crate::facts::{Sheet, Validity};
 use crate::mounts::mounts;
 use crate::{Mount, mount_of};
 use model::Dev;
 
 /// Records everything about the storage of an absolute path.
-pub(crate) fn under(sheet: &mut Sheet<'_>, path: &str) {
-    const MOUNTS: &str = "/proc/self/mountinfo";
+pub(crate) fn put_for_path(sheet: &mut Sheet<'_>, path: &str) {
+    const MOUNTINFO_PATH: &str = "/proc/self/mountinfo";
     let reader = sheet.reader;
     let mount = match mount_of(reader, path) {
         Ok(mount) => mount,
-        Err(why) => return sheet.put("fs.type", Varies::Device, "", MOUNTS, Err(why)),
+        Err(why) => return sheet.put("fs.type", Validity::Device, "", MOUNTINFO_PATH, Err(why)),
     };
-    sheet.put("fs.type", Varies::Device, "", MOUNTS, Ok(mount.kind.clone()));
-    sheet.put("fs.options", Varies::Boot, "", MOUNTS, Ok(mount.options.clone()));
-    let nothing = |why: String, sheet: &mut Sheet<'_>| sheet.put("disk.name", Varies::Boot, "", "/sys/block", Err(why));
+    sheet.put("fs.type", Validity::Device, "", MOUNTINFO_PATH, Ok(mount.kind.clone()));
+    sheet.put("fs.options", Validity::Boot, "", MOUNTINFO_PATH, Ok(mount.options.clone()));
+    let nothing =
+        |why: String, sheet: &mut Sheet<'_>| sheet.put("disk.name", Validity::Boot, "", "/sys/block", Err(why));
     let disks = match Disks::read(reader) {
         Ok(disks) => disks,
         Err(why) => return nothing(why, sheet),
     };
-    let Some(top) = disks.under(reader, path) else {
+    let Some(top) = disks.of_path(reader, path) else {
         return nothing(format!("{} is not on a disk that the kernel lists", mount.source), sheet);
     };
     file_system(sheet, &mount, top);
@@ -35,17 +36,17 @@ pub(crate) fn under(sheet: &mut Sheet<'_>, path: &str) {
 }
 
 /// Records everything about the storage of a file system, wherever it is mounted. That of a container may not be mounted here.
-pub(crate) fn of(sheet: &mut Sheet<'_>, file_system: Dev) {
+pub(crate) fn put_for_file_system(sheet: &mut Sheet<'_>, file_system: Dev) {
     let reader = sheet.reader;
     let mounted = mounts(reader).unwrap_or_default().into_iter().filter(|m| m.dev == file_system);
     // Another file system may be mounted over it.
     let mut seen = mounted.filter(|m| mount_of(reader, &m.point).is_ok_and(|top| top.dev == file_system));
     if let Some(mount) = seen.next() {
-        return under(sheet, &mount.point);
+        return put_for_path(sheet, &mount.point);
     }
     let disks = Disks::read(reader).unwrap_or_default();
     let why = || Err(format!("the file system {file_system} is not mounted here"));
-    sheet.put("fs.type", Varies::Device, "", "/proc/self/mountinfo", why());
+    sheet.put("fs.type", Validity::Device, "", "/proc/self/mountinfo", why());
     if let Some(top) = disks.whole(file_system) {
         for (depth, one) in disks.stack(reader, top).into_iter().enumerate() {
             let role = if depth == 0 { "disk".to_owned() } else { format!("disk.below{depth}") };
@@ -65,19 +66,20 @@ fn file_system(sheet: &mut Sheet<'_>, mount: &Mount, top: &BlockDisk) {
     let option = |key: &'static str| {
         move |text: &str| text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned)
     };
-    sheet.part("fs.ext4.options", Varies::Boot, "", &options, |text| Some(text.lines().collect::<Vec<_>>().join(",")));
-    sheet.part("fs.ext4.commit_interval", Varies::Boot, "s", &options, option("commit"));
+    sheet
+        .part("fs.ext4.options", Validity::Boot, "", &options, |text| Some(text.lines().collect::<Vec<_>>().join(",")));
+    sheet.part("fs.ext4.commit_interval", Validity::Boot, "s", &options, option("commit"));
     // Absent on a file system without a journal.
-    sheet.part("fs.ext4.data", Varies::Boot, "", &options, option("data"));
-    sheet.part("fs.ext4.barrier", Varies::Boot, "", &options, |text| {
+    sheet.part("fs.ext4.data", Validity::Boot, "", &options, option("data"));
+    sheet.part("fs.ext4.barrier", Validity::Boot, "", &options, |text| {
         let off = |l: &str| l == "nobarrier" || l == "barrier=0";
         Some(if text.lines().any(off) { "no" } else { "yes" }.to_owned())
     });
     let info = format!("/proc/fs/jbd2/{name}-8/info");
     // "3412 transactions (3390 requested), each up to 8192 blocks" (jbd2_seq_info_show)
-    sheet.part("fs.journal.transactions", Varies::Run, "", &info, |text| number_before(text, " transactions"));
-    sheet.part("fs.journal.transaction_max", Varies::Boot, "blocks", &info, |text| number_before(text, " blocks"));
-    sheet.part("fs.journal.commit_mean", Varies::Run, "us", &info, |text| {
+    sheet.part("fs.journal.transactions", Validity::Run, "", &info, |text| number_before(text, " transactions"));
+    sheet.part("fs.journal.transaction_max", Validity::Boot, "blocks", &info, |text| number_before(text, " blocks"));
+    sheet.part("fs.journal.commit_mean", Validity::Run, "us", &info, |text| {
         number_before(text, "us average transaction commit time")
     });
 }
@@ -90,13 +92,13 @@ fn number_before(text: &str, after: &str) -> Option<String> {
 }
 
 fn disk(sheet: &mut Sheet<'_>, role: &str, disk: &BlockDisk, disks: &Disks) {
-    use Varies::{Boot, Device, Run};
+    use Validity::{Boot, Device, Run};
     let directory = format!("/sys/block/{}", disk.name);
     let name = |what: &str| format!("{role}.{what}");
     sheet.put(&name("name"), Boot, "", "/sys/block", Ok(disk.name.clone()));
     match &disk.below {
-        Below::Nothing => {}
-        Below::Disks(below) => {
+        DiskBacking::Nothing => {}
+        DiskBacking::Disks(below) => {
             let names = below.iter().filter_map(|d| disks.whole(*d)).map(|d| d.name.as_str());
             sheet.put(
                 &name("stands_on"),
@@ -106,7 +108,7 @@ fn disk(sheet: &mut Sheet<'_>, role: &str, disk: &BlockDisk, disks: &Disks) {
                 Ok(names.collect::<Vec<_>>().join(" ")),
             );
         }
-        Below::File { path, .. } => {
+        DiskBacking::File { path, .. } => {
             sheet.put(&name("stands_on"), Boot, "", &format!("{directory}/loop/backing_file"), Ok(path.clone()));
             sheet.file(&name("direct_io"), Boot, "", &format!("{directory}/loop/dio"));
         }

@@ -2,7 +2,7 @@
 //! reason, whatever is missing.
 
 use device::check::abilities;
-use device::{Fixture, Reader as _, about};
+use device::{Fixture, Reader as _, all_facts};
 use std::path::{Path, PathBuf};
 
 fn models() -> Vec<PathBuf> {
@@ -17,7 +17,7 @@ fn models() -> Vec<PathBuf> {
 fn models_are_recognised() {
     let mut lines = Vec::new();
     for directory in models() {
-        let facts = about(&Fixture::new(&directory));
+        let facts = all_facts(&Fixture::new(&directory));
         for (name, fact) in &facts {
             assert!(fact.value.is_some() != fact.unknown.is_some(), "{}: {name}: {fact:?}", directory.display());
         }

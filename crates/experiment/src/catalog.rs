@@ -21,20 +21,20 @@ pub enum Error {
 type Result<T> = std::result::Result<T, Error>;
 
 /// The suite, by name: file name and text of each design in `experiments/suite` (see build.rs).
-const SUITE: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/suite.rs"));
+const SUITE_DESIGNS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/suite.rs"));
 
 /// The sweeps of `fathom net sweep`, in `experiments/net`: not part of the suite, since they need root and measure
 /// the kernel's TCP rather than the device.
-const NET: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/net.rs"));
+const NET_DESIGNS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/net.rs"));
 
 /// The workload of `bench selftest`.
-const SELFTEST: (&str, &str) = ("selftest.toml", include_str!("../../../experiments/selftest.toml"));
+const SELFTEST_DESIGN: (&str, &str) = ("selftest.toml", include_str!("../../../experiments/selftest.toml"));
 
 /// The workload of `pool bench --paper-figures`: not in the suite, since it is about many devices, and takes an hour.
-const CLUSTER: (&str, &str) = ("cluster.toml", include_str!("../../../experiments/papers/cluster.toml"));
+const CLUSTER_DESIGN: (&str, &str) = ("cluster.toml", include_str!("../../../experiments/papers/cluster.toml"));
 
 /// The same with nodes on devices: the paper's figures made by `papers --device`.
-const CLUSTER_DEVICES: (&str, &str) =
+const CLUSTER_DEVICES_DESIGN: (&str, &str) =
     ("cluster-devices.toml", include_str!("../../../experiments/papers/cluster-devices.toml"));
 
 /// Something that can be run.
@@ -50,7 +50,7 @@ pub enum Runnable {
 /// # Errors
 /// A design is invalid, which the tests would detect.
 pub fn all() -> Result<Vec<Workload>> {
-    SUITE.iter().map(|(name, text)| Ok(Workload::parse(name, text)?)).collect()
+    SUITE_DESIGNS.iter().map(|(name, text)| Ok(Workload::parse(name, text)?)).collect()
 }
 
 /// Returns every sweep of a network.
@@ -58,7 +58,7 @@ pub fn all() -> Result<Vec<Workload>> {
 /// # Errors
 /// A design is invalid, which the tests would detect.
 pub fn sweeps() -> Result<Vec<Workload>> {
-    NET.iter().map(|(name, text)| Ok(Workload::parse(name, text)?)).collect()
+    NET_DESIGNS.iter().map(|(name, text)| Ok(Workload::parse(name, text)?)).collect()
 }
 
 /// Returns the names of all workloads.
@@ -71,7 +71,7 @@ pub fn names() -> Result<Vec<String>> {
 
 /// Returns the workload that `bench selftest` compares with itself.
 pub fn selftest() -> Result<Workload> {
-    Ok(Workload::parse(SELFTEST.0, SELFTEST.1)?)
+    Ok(Workload::parse(SELFTEST_DESIGN.0, SELFTEST_DESIGN.1)?)
 }
 
 /// Finds the sweep of a network of that name, or the design in that file.
@@ -93,7 +93,7 @@ pub fn find(word: &str) -> Result<Runnable> {
     if !is_file(word) {
         let (cluster, devices) = (word == "cluster", word == "cluster-devices");
         if cluster || devices {
-            let (name, text) = if cluster { CLUSTER } else { CLUSTER_DEVICES };
+            let (name, text) = if cluster { CLUSTER_DESIGN } else { CLUSTER_DEVICES_DESIGN };
             return Ok(Runnable::Workload(Workload::parse(name, text)?));
         }
         let all: Vec<Workload> = all()?.into_iter().chain(sweeps()?).collect();
@@ -122,7 +122,9 @@ mod tests {
 
     #[test]
     fn every_suite_design_is_embedded_and_valid() {
-        for (directory, ours, parsed) in [("suite", SUITE, all().unwrap()), ("net", NET, sweeps().unwrap())] {
+        for (directory, ours, parsed) in
+            [("suite", SUITE_DESIGNS, all().unwrap()), ("net", NET_DESIGNS, sweeps().unwrap())]
+        {
             let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(directory);
             let mut files: Vec<String> =
                 std::fs::read_dir(directory).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();

@@ -37,7 +37,7 @@ pub struct Design {
     #[serde(default)]
     pub words: BTreeMap<String, Vec<String>>,
     /// The disk to which `{disk}` and `{device}` refer.
-    pub disk: Option<DiskWanted>,
+    pub disk: Option<DiskRequest>,
     #[serde(rename = "cell")]
     pub cells: Vec<Cell>,
     /// For a workload of the suite: what is estimated, and when to stop.
@@ -89,19 +89,19 @@ fn two_minutes() -> u64 {
 /// A disk made for the design.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DiskWanted {
+pub struct DiskRequest {
     /// Its kind as known to the maker, such as `loop-ram-ext4`.
     pub kind: String,
     pub size_mib: u64,
     /// How often it is recreated.
     #[serde(default)]
-    pub fresh: Fresh,
+    pub fresh: DiskLifetime,
 }
 
 /// How often a disk is recreated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Fresh {
+pub enum DiskLifetime {
     /// For each replicate: none finds what another left.
     #[default]
     Replicate,
@@ -111,7 +111,7 @@ pub enum Fresh {
     Run,
 }
 
-impl Fresh {
+impl DiskLifetime {
     pub fn name(self) -> &'static str {
         match self {
             Self::Replicate => "replicate",
@@ -272,7 +272,7 @@ impl Design {
 mod tests {
     use super::*;
 
-    const SMALL: &str = r#"
+    const SMALL_DESIGN: &str = r#"
         name = "small"
         question = "Is it?"
         metric = "x"
@@ -293,8 +293,8 @@ mod tests {
     "#;
 
     #[test]
-    fn same_as_cell_has_command_of_original() {
-        let design = Design::parse("small.toml", SMALL).unwrap();
+    fn same_as_cell_has_the_command_of_the_original() {
+        let design = Design::parse("small.toml", SMALL_DESIGN).unwrap();
         assert_eq!(design.cells[1].argv, ["@load"]);
         assert_eq!(design.cells[1].needs, ["sh"]);
         assert_eq!((design.cells[1].name.as_str(), design.cells[1].goal), ("a again", None));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_designs_are_refused_with_reason() {
+    fn invalid_designs_are_refused_with_a_reason() {
         for (from, to, part) in [
             ("baseline = \"a\"", "baseline = \"b\"", "\"b\" is not a cell"),
             ("baseline = \"a\"", "", "no baseline"),
@@ -317,7 +317,7 @@ mod tests {
             ("seed = 1", "sede = 1", "sede"),
             ("blocks = 2", "blocks = 0", "at least 1"),
         ] {
-            let error = Design::parse("small.toml", &SMALL.replacen(from, to, 1)).unwrap_err().to_string();
+            let error = Design::parse("small.toml", &SMALL_DESIGN.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains("small.toml"), "{error}");
         }
     }

@@ -10,9 +10,9 @@ use crate::Design;
 use std::time::Duration;
 
 /// Estimated time of a comparison, which has no budget, before any of it is done.
-const COMPARISON: Duration = Duration::from_secs(600);
+const COMPARISON_DURATION_ESTIMATE: Duration = Duration::from_secs(600);
 /// More time than any run gets.
-const BOUNDLESS: Duration = Duration::from_secs(10 * 365 * 86_400);
+const RUN_DURATION_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// What is known about a design before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
@@ -34,12 +34,14 @@ pub enum Limit {
 
 impl Part {
     /// Returns what is known about a design.
-    pub fn of(design: &Design) -> Self {
+    pub fn from_design(design: &Design) -> Self {
         let least = (design.warmup + design.blocks) * design.cells.len() as u64;
         match &design.plan {
-            None => Self { budget: COMPARISON, limit: Limit::None },
+            None => Self { budget: COMPARISON_DURATION_ESTIMATE, limit: Limit::None },
             // An explicit number of blocks has no time limit.
-            Some(plan) if plan.exactly && plan.budget > BOUNDLESS => Self { budget: COMPARISON, limit: Limit::None },
+            Some(plan) if plan.exactly && plan.budget > RUN_DURATION_MAX => {
+                Self { budget: COMPARISON_DURATION_ESTIMATE, limit: Limit::None }
+            }
             Some(plan) if plan.exactly => Self { budget: plan.budget, limit: Limit::Strict },
             Some(plan) => Self { budget: plan.budget, limit: Limit::Beyond(least) },
         }
@@ -51,25 +53,25 @@ impl Part {
 pub struct Eta {
     parts: Vec<Part>,
     current: usize,
-    begun: Duration,
+    current_start: Duration,
 }
 
 impl Eta {
     /// Starts a run of these designs.
     pub fn new(parts: Vec<Part>) -> Self {
-        Self { parts, current: 0, begun: Duration::ZERO }
+        Self { parts, current: 0, current_start: Duration::ZERO }
     }
 
     /// Marks the start of the design `at`, at this time since the run began.
     pub fn begin(&mut self, at: usize, now: Duration) {
-        (self.current, self.begun) = (at, now);
+        (self.current, self.current_start) = (at, now);
     }
 
     /// Returns the minimum and the maximum time left, when `done` of `total` processes of the current design have ended;
     /// `None` if that cannot be known yet.
-    pub fn left(&self, now: Duration, done: u64, total: u64) -> Option<(Duration, Duration)> {
+    pub fn remaining(&self, now: Duration, done: u64, total: u64) -> Option<(Duration, Duration)> {
         let part = self.parts.get(self.current)?;
-        let elapsed = now.saturating_sub(self.begun);
+        let elapsed = now.saturating_sub(self.current_start);
         let rest = part.budget.saturating_sub(elapsed);
         let at_this_speed = |total: u64| elapsed.mul_f64(total.saturating_sub(done) as f64 / done.max(1) as f64);
         let (least, most) = match part.limit {
@@ -109,28 +111,28 @@ mod tests {
             least
         };
         let mut eta = Eta::new(vec![strict(100), strict(60), strict(40)]);
-        assert_eq!(one(eta.left(s(0), 0, 10)), s(200));
+        assert_eq!(one(eta.remaining(s(0), 0, 10)), s(200));
         // Half done in 20 s: 20 s more, then the other two.
-        assert_eq!(one(eta.left(s(20), 5, 10)), s(120));
+        assert_eq!(one(eta.remaining(s(20), 5, 10)), s(120));
         // Slower than its budget allows: it will be stopped.
-        assert_eq!(one(eta.left(s(90), 1, 10)), s(110));
+        assert_eq!(one(eta.remaining(s(90), 1, 10)), s(110));
         eta.begin(2, s(130));
-        assert_eq!(one(eta.left(s(140), 10, 20)), s(10));
-        assert_eq!(one(eta.left(s(500), 10, 20)), s(0));
+        assert_eq!(one(eta.remaining(s(140), 10, 20)), s(10));
+        assert_eq!(one(eta.remaining(s(500), 10, 20)), s(0));
         // An estimate does not end a comparison.
         let eta = Eta::new(vec![Part { budget: s(10), limit: Limit::None }]);
-        assert_eq!(one(eta.left(s(20), 5, 10)), s(20));
-        assert_eq!(eta.left(s(20), 0, 10), None);
+        assert_eq!(one(eta.remaining(s(20), 5, 10)), s(20));
+        assert_eq!(eta.remaining(s(20), 0, 10), None);
     }
 
     #[test]
-    fn optional_blocks_make_eta_range() {
+    fn optional_blocks_make_the_eta_a_range() {
         let eta = Eta::new(vec![Part { budget: s(100), limit: Limit::Beyond(10) }]);
-        assert_eq!(eta.left(s(0), 0, 10), Some((s(0), s(100))));
-        assert_eq!(eta.left(s(20), 5, 10), Some((s(20), s(80))));
+        assert_eq!(eta.remaining(s(0), 0, 10), Some((s(0), s(100))));
+        assert_eq!(eta.remaining(s(20), 5, 10), Some((s(20), s(80))));
         // The minimum number of blocks is run even over budget.
-        assert_eq!(eta.left(s(90), 5, 10), Some((s(90), s(90))));
+        assert_eq!(eta.remaining(s(90), 5, 10), Some((s(90), s(90))));
         // Beyond it, the current block is completed.
-        assert_eq!(eta.left(s(60), 12, 14), Some((s(10), s(40))));
+        assert_eq!(eta.remaining(s(60), 12, 14), Some((s(10), s(40))));
     }
 }

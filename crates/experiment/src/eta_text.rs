@@ -1,24 +1,24 @@
 //! Progress of a run, in words; and when to print a line of it where no bar can be drawn.
 
-use model::text::about;
+use model::text::rough_duration;
 use std::time::Duration;
 
 /// How often a line is printed where no bar can be drawn.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// When a line was last printed, and how much was done then.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct LineTimer {
     last: Option<Duration>,
     done: u64,
 }
 
-impl Lines {
+impl LineTimer {
     /// Whether a line is due now: at a design's start, and at intervals.
     pub fn due(&mut self, now: Duration, done: u64) -> bool {
         let begins = done < self.done;
         self.done = done;
-        let due = begins || self.last.is_none_or(|last| now.saturating_sub(last) >= LINE_EVERY);
+        let due = begins || self.last.is_none_or(|last| now.saturating_sub(last) >= LINE_INTERVAL);
         if due {
             self.last = Some(now);
         }
@@ -28,14 +28,14 @@ impl Lines {
 
 /// Formats the time left, and the finishing time.
 pub fn time_left((least, most): (Duration, Duration)) -> String {
-    let end = clock_in(most).map_or(String::new(), |time| format!(", until about {time}"));
+    let end = clock_time_after(most).map_or(String::new(), |time| format!(", until about {time}"));
     let or_before = if least == most || end.is_empty() { "" } else { " or before" };
-    format!(", {} left{end}{or_before}", range(least, most))
+    format!(", {} left{end}{or_before}", format_range(least, most))
 }
 
 /// Formats a range of times.
-fn range(least: Duration, most: Duration) -> String {
-    match (about(least.as_secs()), about(most.as_secs())) {
+fn format_range(least: Duration, most: Duration) -> String {
+    match (rough_duration(least.as_secs()), rough_duration(most.as_secs())) {
         (a, b) if a == b => a,
         (_, b) if least.is_zero() => format!("up to {b}"),
         (a, b) => format!("{a} to {b}"),
@@ -43,7 +43,7 @@ fn range(least: Duration, most: Duration) -> String {
 }
 
 /// Returns the local hour and minute after `left`.
-fn clock_in(left: Duration) -> Option<String> {
+fn clock_time_after(left: Duration) -> Option<String> {
     let then = std::time::SystemTime::now().checked_add(left)?.duration_since(std::time::UNIX_EPOCH).ok()?;
     // The integer type of the C library; musl's is about to change.
     let seconds = then.as_secs().try_into().ok()?;
@@ -64,14 +64,14 @@ mod tests {
 
     #[test]
     fn bounded_time_is_printed_as_range() {
-        assert_eq!(range(s(20), s(600)), "20 s to 10 min");
-        assert_eq!(range(s(0), s(90)), "up to 90 s");
-        assert_eq!(range(s(30), s(30)), "30 s");
+        assert_eq!(format_range(s(20), s(600)), "20 s to 10 min");
+        assert_eq!(format_range(s(0), s(90)), "up to 90 s");
+        assert_eq!(format_range(s(30), s(30)), "30 s");
     }
 
     #[test]
     fn progress_without_terminal_is_printed_every_ten_seconds() {
-        let mut lines = Lines::default();
+        let mut lines = LineTimer::default();
         // The first process waits for the gate, then one process ends per second.
         assert_eq!((0..5).filter(|t| lines.due(s(*t), 0)).collect::<Vec<_>>(), [0]);
         assert_eq!((5..32).filter(|t| lines.due(s(*t), *t)).collect::<Vec<_>>(), [10, 20, 30]);

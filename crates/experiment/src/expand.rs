@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// More cells than anyone would wait for; a typing error.
-const MOST_CELLS: usize = 1000;
+const CELLS_MAX: usize = 1000;
 
 /// The user's choices; empty ones use the workload's own.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -41,23 +41,23 @@ pub struct Choices {
 /// [`Error::Design`] for a value that is not allowed, a factor that does not exist, or when nothing is left to run.
 pub fn expand(workload: &Workload, choices: &Choices) -> Result<Design, Error> {
     let wrong = |what: String| Error::Design { name: workload.name.clone(), what };
-    let chosen = chosen(workload, choices).map_err(wrong)?;
+    let chosen = chosen_values(workload, choices).map_err(wrong)?;
     let effort = if choices.quick { workload.quick } else { workload.run };
     let mut cells: Vec<Cell> = Vec::new();
     let mut left_out = BTreeSet::new();
-    for values in product(&chosen) {
+    for values in combinations(&chosen) {
         if let Some(skip) = workload.skip.iter().find(|s| {
             s.when.iter().all(|(name, some)| values.get(name.as_str()).is_some_and(|v| some.iter().any(|s| s == v)))
         }) {
             left_out.insert(&skip.because);
             continue;
         }
-        let cell = cell(workload, choices, &chosen, &values).map_err(wrong)?;
+        let cell = expand_cell(workload, choices, &chosen, &values).map_err(wrong)?;
         if !cells.iter().any(|c| c.factors == cell.factors) {
             cells.push(cell);
         }
-        if cells.len() > MOST_CELLS {
-            return Err(wrong(format!("these values make more than {MOST_CELLS} cells; choose fewer")));
+        if cells.len() > CELLS_MAX {
+            return Err(wrong(format!("these values make more than {CELLS_MAX} cells; choose fewer")));
         }
     }
     if cells.is_empty() {
@@ -96,7 +96,7 @@ pub fn expand(workload: &Workload, choices: &Choices) -> Result<Design, Error> {
 }
 
 /// The values of each factor, in the workload's order.
-fn chosen<'a>(workload: &'a Workload, choices: &'a Choices) -> Result<Vec<(&'a Factor, Vec<&'a str>)>, String> {
+fn chosen_values<'a>(workload: &'a Workload, choices: &'a Choices) -> Result<Vec<(&'a Factor, Vec<&'a str>)>, String> {
     for (name, values) in &choices.factors {
         let factor = workload.factor(name).ok_or_else(|| format!("unknown factor {name:?}"))?;
         if factor.directory {
@@ -110,8 +110,8 @@ fn chosen<'a>(workload: &'a Workload, choices: &'a Choices) -> Result<Vec<(&'a F
             Some(values) => values.iter().map(String::as_str).collect(),
             None => {
                 let mut values: Vec<&str> = Vec::new();
-                for value in usual(factor, choices) {
-                    let value = stand_in(factor, value, choices).map_or(value.as_str(), |(other, _)| other);
+                for value in default_values(factor, choices) {
+                    let value = find_substitute(factor, value, choices).map_or(value.as_str(), |(other, _)| other);
                     if !values.contains(&value) {
                         values.push(value);
                     }
@@ -125,12 +125,12 @@ fn chosen<'a>(workload: &'a Workload, choices: &'a Choices) -> Result<Vec<(&'a F
 }
 
 /// The default values of a factor.
-fn usual<'a>(factor: &'a Factor, choices: &Choices) -> &'a [String] {
+fn default_values<'a>(factor: &'a Factor, choices: &Choices) -> &'a [String] {
     if choices.quick && !factor.quick.is_empty() { &factor.quick } else { &factor.default }
 }
 
 /// Returns the substitute for a value here, and its unmet need.
-fn stand_in<'a>(factor: &'a Factor, value: &str, choices: &Choices) -> Option<(&'a str, &'a str)> {
+fn find_substitute<'a>(factor: &'a Factor, value: &str, choices: &Choices) -> Option<(&'a str, &'a str)> {
     let other = factor.instead.get(value)?;
     let need = factor.needs.get(value)?.iter().find(|need| choices.unmet.contains(*need))?;
     Some((other, need))
@@ -149,21 +149,21 @@ pub fn against_itself(workload: &Workload, blocks: u64, seed: u64) -> Result<Des
 }
 
 /// Describes which values are replaced by others; [`expand`] replaces them.
-pub fn instead(workload: &Workload, choices: &Choices) -> Vec<String> {
+pub fn describe_substitutions(workload: &Workload, choices: &Choices) -> Vec<String> {
     let open = workload.factors.iter().filter(|f| !choices.factors.contains_key(&f.name));
     let substitutions = |factor: &Factor| {
         let substitutions = |value: &String| {
-            let (other, need) = stand_in(factor, value, choices)?;
+            let (other, need) = find_substitute(factor, value, choices)?;
             let (workload, name) = (&workload.name, &factor.name);
             Some(format!("{workload}: {name}={other} instead of {name}={value}, which needs {need}"))
         };
-        usual(factor, choices).iter().filter_map(substitutions).collect::<Vec<_>>()
+        default_values(factor, choices).iter().filter_map(substitutions).collect::<Vec<_>>()
     };
     open.flat_map(substitutions).collect()
 }
 
 /// Every combination; the last factor varies fastest.
-fn product<'a>(chosen: &[(&'a Factor, Vec<&'a str>)]) -> impl Iterator<Item = BTreeMap<&'a str, &'a str>> {
+fn combinations<'a>(chosen: &[(&'a Factor, Vec<&'a str>)]) -> impl Iterator<Item = BTreeMap<&'a str, &'a str>> {
     let total = chosen.iter().fold(1_usize, |n, (_, values)| n.saturating_mul(values.len()));
     (0..total).map(|mut at| {
         let pick = |(factor, values): &(&'a Factor, Vec<&'a str>)| {
@@ -175,18 +175,18 @@ fn product<'a>(chosen: &[(&'a Factor, Vec<&'a str>)]) -> impl Iterator<Item = BT
     })
 }
 
-fn cell(
+fn expand_cell(
     workload: &Workload,
     choices: &Choices,
     chosen: &[(&Factor, Vec<&str>)],
     values: &BTreeMap<&str, &str>,
 ) -> Result<Cell, String> {
-    let fill = fill(workload, values);
-    let used = used(workload, &fill);
+    let fill = fill_values(workload, values);
+    let used = used_factors(workload, &fill);
     let factors: BTreeMap<String, String> =
         values.iter().filter(|(name, _)| used.contains(**name)).map(|(n, v)| (n.to_string(), v.to_string())).collect();
     // The name contains what differs: from the neighbours, or from the defaults of such a run.
-    let differs = |factor: &Factor, all: &[&str]| all.len() > 1 || usual(factor, choices) != [all[0]];
+    let differs = |factor: &Factor, all: &[&str]| all.len() > 1 || default_values(factor, choices) != [all[0]];
     let name: Vec<String> = chosen
         .iter()
         .filter(|(factor, all)| used.contains(factor.name.as_str()) && differs(factor, all))
@@ -197,7 +197,7 @@ fn cell(
     let why = workload.why.as_ref().map(|others| {
         let mut values = values.clone();
         values.extend(others.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-        self::fill(workload, &values)
+        self::fill_values(workload, &values)
     });
     let dir = values.get("dir").filter(|_| workload.factor("dir").is_some_and(|f| f.directory));
     let dir = dir.map(|value| {
@@ -219,7 +219,7 @@ fn cell(
 }
 
 /// Returns the values as variables, and the lists that they add.
-fn fill(workload: &Workload, values: &BTreeMap<&str, &str>) -> Fill {
+fn fill_values(workload: &Workload, values: &BTreeMap<&str, &str>) -> Fill {
     let list = |f: &Factor| Some((f.name.clone(), f.words.get(*values.get(f.name.as_str())?)?.clone()));
     Fill {
         variables: values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
@@ -228,15 +228,15 @@ fn fill(workload: &Workload, values: &BTreeMap<&str, &str>) -> Fill {
 }
 
 /// Returns the factors that a command uses: as a placeholder in it or in an included list, or as such a list.
-fn used<'a>(workload: &'a Workload, fill: &'a Fill) -> BTreeSet<&'a str> {
+fn used_factors<'a>(workload: &'a Workload, fill: &'a Fill) -> BTreeSet<&'a str> {
     let mut used = BTreeSet::new();
     let mut visit = |word: &'a str| match word.strip_prefix('@') {
         Some(list) => {
             used.insert(list);
             let words = fill.words.get(list).or_else(|| workload.words.get(list));
-            words.into_iter().flatten().for_each(|word| used.extend(template::holes(word)));
+            words.into_iter().flatten().for_each(|word| used.extend(template::placeholders(word)));
         }
-        None => used.extend(template::holes(word)),
+        None => used.extend(template::placeholders(word)),
     };
     workload.argv.iter().for_each(|word| visit(word));
     let sizing = workload.sizing.iter().flat_map(|s| s.calibrate.iter().chain(&s.fixed));
@@ -248,7 +248,7 @@ fn used<'a>(workload: &'a Workload, fill: &'a Fill) -> BTreeSet<&'a str> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = r#"
+    const WORKLOAD_TEXT: &str = r#"
         name = "w"
         question = "?"
         argv = ["w", "@op", "--mode={mode}", "--dir={dir}"]
@@ -294,7 +294,7 @@ mod tests {
     "#;
 
     fn design(choices: &Choices) -> Result<Design, Error> {
-        expand(&Workload::parse("w.toml", TEXT).unwrap(), choices)
+        expand(&Workload::parse("w.toml", WORKLOAD_TEXT).unwrap(), choices)
     }
 
     fn choose(factors: &[(&str, &[&str])]) -> Choices {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_product_of_factors_minus_unused_and_skipped() {
+    fn cells_are_the_product_of_the_used_factors() {
         let design = design(&choose(&[("mode", &["x", "y"]), ("scans", &["3", "4"])])).unwrap();
         let names: Vec<&str> = design.cells.iter().map(|c| c.name.as_str()).collect();
         // The INSERTs do not use scans, so there is only one of them; with mode y they are left out.
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn default_values_that_cannot_run_are_replaced() {
-        let text = TEXT.replace(
+        let text = WORKLOAD_TEXT.replace(
             "values = [\"insert\", \"select\"]",
             "values = [\"insert\", \"select\"]\n instead = { select = \"insert\" }",
         );
@@ -348,10 +348,10 @@ mod tests {
         let cells = expand(&workload, &choices).unwrap().cells;
         // The INSERTs exist already, so no cell is added.
         assert_eq!(cells.iter().map(|c| c.factors["op"].as_str()).collect::<Vec<_>>(), ["insert"]);
-        assert_eq!(instead(&workload, &choices), ["w: op=insert instead of op=select, which needs sh"]);
+        assert_eq!(describe_substitutions(&workload, &choices), ["w: op=insert instead of op=select, which needs sh"]);
         choices.factors.insert("op".into(), vec!["select".into()]);
         assert_eq!(expand(&workload, &choices).unwrap().cells[0].factors["op"], "select");
-        assert!(instead(&workload, &choices).is_empty());
+        assert!(describe_substitutions(&workload, &choices).is_empty());
     }
 
     #[test]

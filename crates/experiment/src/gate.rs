@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Maximum deviation of the temperature from the first one, °C.
-pub const TEMPERATURE_C: f64 = 3.0;
+pub const TEMPERATURE_DEVIATION_C_MAX: f64 = 3.0;
 /// Processors that others may keep busy.
-pub const BUSY_CPUS: f64 = 0.33;
+pub const BUSY_CPUS_MAX: f64 = 0.33;
 /// The charge of the battery must be above this, percent.
-pub const BATTERY_PERCENT: u64 = 30;
+pub const BATTERY_PERCENT_MIN: u64 = 30;
 /// How much lower the allowed frequency may be than at first, as a fraction: drivers round.
-const FREQUENCY: f64 = 0.01;
+const FREQUENCY_DROP_MAX: f64 = 0.01;
 
 /// Whether a gate was passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,17 +68,17 @@ pub enum Signal {
 
 /// Limits of waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct WaitLimits {
     /// Before one process, ns.
-    pub once_ns: u64,
+    pub process_ns: u64,
     /// Before all processes of a design together, ns.
-    pub allowance_ns: u64,
+    pub design_ns: u64,
 }
 
 /// The gate of a run.
 #[derive(Debug, Clone)]
 pub struct Gate {
-    patience: Patience,
+    limits: WaitLimits,
     spent_ns: u64,
     waiting_since: Option<u64>,
     temperature_c: Option<f64>,
@@ -88,12 +88,12 @@ pub struct Gate {
 
 impl Gate {
     /// Creates a gate without any readings yet.
-    pub fn new(patience: Patience) -> Self {
-        Self { patience, spent_ns: 0, waiting_since: None, temperature_c: None, frequency_mhz: None, charging: None }
+    pub fn new(limits: WaitLimits) -> Self {
+        Self { limits, spent_ns: 0, waiting_since: None, temperature_c: None, frequency_mhz: None, charging: None }
     }
 
     /// Takes the first readings from the marks of a replicate that ran before an interruption.
-    pub fn as_before(&mut self, marks: &Marks) {
+    pub fn restore_first_readings(&mut self, marks: &Marks) {
         let value = |name: &str| marks.get(name).and_then(|m| m.value);
         self.temperature_c = self.temperature_c.or_else(|| value("temperature"));
         self.frequency_mhz = self.frequency_mhz.or_else(|| value("frequency"));
@@ -109,8 +109,8 @@ impl Gate {
         let (mut marks, helps) = self.judge(readings);
         let failed = marks.values().any(|m| m.state == State::Failed);
         if let Some(what) = helps
-            && waited_ns < self.patience.once_ns
-            && self.spent_ns.saturating_add(waited_ns) < self.patience.allowance_ns
+            && waited_ns < self.limits.process_ns
+            && self.spent_ns.saturating_add(waited_ns) < self.limits.design_ns
         {
             return Signal::Wait(what);
         }
@@ -144,16 +144,20 @@ impl Gate {
         };
         put("temperature", "°C", &readings.temperature_c, &mut |t| {
             let first = *self.temperature_c.get_or_insert(t);
-            Verdict::of((t - first).abs() <= TEMPERATURE_C, t > first, || {
-                format!("at first {first:.1} °C, allowed ± {TEMPERATURE_C}")
+            Verdict::from_check((t - first).abs() <= TEMPERATURE_DEVIATION_C_MAX, t > first, || {
+                format!("at first {first:.1} °C, allowed ± {TEMPERATURE_DEVIATION_C_MAX}")
             })
         });
         put("frequency", "MHz", &readings.frequency_mhz, &mut |f| {
             let first = *self.frequency_mhz.get_or_insert(f);
-            Verdict::of(f >= first * (1.0 - FREQUENCY), true, || format!("at first up to {first:.0} MHz"))
+            Verdict::from_check(f >= first * (1.0 - FREQUENCY_DROP_MAX), true, || {
+                format!("at first up to {first:.0} MHz")
+            })
         });
         put("load", "CPUs", &readings.busy_cpus, &mut |busy| {
-            Verdict::of(busy <= BUSY_CPUS, true, || format!("other processes used more than {BUSY_CPUS} CPUs"))
+            Verdict::from_check(busy <= BUSY_CPUS_MAX, true, || {
+                format!("other processes used more than {BUSY_CPUS_MAX} CPUs")
+            })
         });
         let battery = self.battery(&readings.battery);
         marks.insert("battery".into(), battery);
@@ -168,8 +172,8 @@ impl Gate {
         let first = self.charging.get_or_insert_with(|| battery.status.clone());
         let (state, why) = if *first != battery.status {
             (State::Failed, format!("at first {first}, now {}", battery.status))
-        } else if battery.percent <= BATTERY_PERCENT {
-            (State::Failed, format!("must be above {BATTERY_PERCENT} %"))
+        } else if battery.percent <= BATTERY_PERCENT_MIN {
+            (State::Failed, format!("must be above {BATTERY_PERCENT_MIN} %"))
         } else {
             (State::Passed, battery.status.clone())
         };
@@ -183,7 +187,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn of(right: bool, waiting_helps: bool, why: impl FnOnce() -> String) -> Self {
+    fn from_check(right: bool, waiting_helps: bool, why: impl FnOnce() -> String) -> Self {
         Self { wrong: (!right).then(why), waiting_helps: !right && waiting_helps }
     }
 }
@@ -192,7 +196,7 @@ impl Verdict {
 mod tests {
     use super::*;
 
-    const S: u64 = 1_000_000_000;
+    const SECOND_NS: u64 = 1_000_000_000;
 
     fn calm() -> Readings {
         Readings {
@@ -204,7 +208,7 @@ mod tests {
     }
 
     fn gate() -> Gate {
-        let mut gate = Gate::new(Patience { once_ns: 30 * S, allowance_ns: 50 * S });
+        let mut gate = Gate::new(WaitLimits { process_ns: 30 * SECOND_NS, design_ns: 50 * SECOND_NS });
         assert!(
             matches!(gate.signal(0, &calm()), Signal::Go(marks) if marks.values().all(|m| m.state == State::Passed))
         );
@@ -219,29 +223,29 @@ mod tests {
     }
 
     #[test]
-    fn gate_waits_while_machine_is_hot() {
+    fn gate_waits_while_the_machine_is_hot() {
         let mut gate = gate();
         let hot = Readings { temperature_c: Ok(43.1), ..calm() };
-        assert!(matches!(gate.signal(S, &hot), Signal::Wait(what) if what.contains("temperature 43.1")));
+        assert!(matches!(gate.signal(SECOND_NS, &hot), Signal::Wait(what) if what.contains("temperature 43.1")));
         let warm = Readings { temperature_c: Ok(42.9), ..calm() };
-        let signal = gate.signal(9 * S, &warm);
+        let signal = gate.signal(9 * SECOND_NS, &warm);
         assert!(matches!(&signal, Signal::Go(marks) if marks["waited"].value == Some(8.0)), "{signal:?}");
     }
 
     #[test]
-    fn process_runs_after_gate_limit_and_is_marked() {
+    fn process_runs_after_the_gates_limit_and_is_marked() {
         let mut gate = gate();
         let busy = Readings { busy_cpus: Ok(1.9), ..calm() };
         assert!(matches!(gate.signal(0, &busy), Signal::Wait(_)));
-        assert!(matches!(gate.signal(30 * S - 1, &busy), Signal::Wait(_)));
-        let signal = gate.signal(30 * S, &busy);
+        assert!(matches!(gate.signal(30 * SECOND_NS - 1, &busy), Signal::Wait(_)));
+        let signal = gate.signal(30 * SECOND_NS, &busy);
         assert!(matches!(&signal, Signal::GiveUp(marks) if marks["load"].value == Some(1.9)), "{signal:?}");
         assert_eq!((state(&signal, "load"), state(&signal, "temperature")), (State::Failed, State::Passed));
         // 30 s of the allowance of 50 are spent: the next may wait 20, those after it not at all.
-        assert!(matches!(gate.signal(100 * S, &busy), Signal::Wait(_)));
-        assert!(matches!(gate.signal(120 * S, &busy), Signal::GiveUp(_)));
-        assert!(matches!(gate.signal(200 * S, &busy), Signal::GiveUp(_)));
-        assert!(matches!(gate.signal(201 * S, &calm()), Signal::Go(_)));
+        assert!(matches!(gate.signal(100 * SECOND_NS, &busy), Signal::Wait(_)));
+        assert!(matches!(gate.signal(120 * SECOND_NS, &busy), Signal::GiveUp(_)));
+        assert!(matches!(gate.signal(200 * SECOND_NS, &busy), Signal::GiveUp(_)));
+        assert!(matches!(gate.signal(201 * SECOND_NS, &calm()), Signal::Go(_)));
     }
 
     #[test]
@@ -251,43 +255,43 @@ mod tests {
             (Readings { battery: Ok(Battery { percent: 30, status: "Discharging".into() }), ..calm() }, "battery"),
             (Readings { battery: Ok(Battery { percent: 80, status: "Charging".into() }), ..calm() }, "battery"),
         ] {
-            let signal = gate().signal(S, &readings);
+            let signal = gate().signal(SECOND_NS, &readings);
             assert!(matches!(signal, Signal::GiveUp(_)));
             assert_eq!(state(&signal, name), State::Failed);
         }
     }
 
     #[test]
-    fn gate_waits_for_frequency() {
+    fn gate_waits_for_a_lowered_frequency() {
         let slow = Readings { frequency_mhz: Ok(1500.0), ..calm() };
-        assert!(matches!(gate().signal(S, &slow), Signal::Wait(what) if what.contains("frequency")));
+        assert!(matches!(gate().signal(SECOND_NS, &slow), Signal::Wait(what) if what.contains("frequency")));
     }
 
     #[test]
-    fn unreadable_sensors_do_not_block_gate() {
+    fn unreadable_sensors_do_not_block_the_gate() {
         let none = Readings {
             temperature_c: Err("no sensor".into()),
             frequency_mhz: Err(String::new()),
             busy_cpus: Err(String::new()),
             battery: Err(String::new()),
         };
-        let signal = Gate::new(Patience { once_ns: S, allowance_ns: S }).signal(0, &none);
+        let signal = Gate::new(WaitLimits { process_ns: SECOND_NS, design_ns: SECOND_NS }).signal(0, &none);
         assert!(matches!(&signal, Signal::Go(marks) if marks.values().all(|m| m.state == State::Unavailable)));
     }
 
     #[test]
-    fn resumed_run_compares_with_first_start() {
-        let Signal::Go(marks) = gate().signal(S, &calm()) else { panic!() };
+    fn resumed_run_compares_with_the_first_start() {
+        let Signal::Go(marks) = gate().signal(SECOND_NS, &calm()) else { panic!() };
         let stored: Marks = serde_json::from_str(&serde_json::to_string(&marks).unwrap()).unwrap();
-        let mut again = Gate::new(Patience { once_ns: S, allowance_ns: S });
-        again.as_before(&stored);
+        let mut again = Gate::new(WaitLimits { process_ns: SECOND_NS, design_ns: SECOND_NS });
+        again.restore_first_readings(&stored);
         let other = Readings {
             temperature_c: Ok(48.0),
             battery: Ok(Battery { percent: 80, status: "Charging".into() }),
             ..calm()
         };
         assert!(matches!(again.signal(0, &other), Signal::Wait(_)));
-        let signal = again.signal(S, &other);
+        let signal = again.signal(SECOND_NS, &other);
         assert_eq!((state(&signal, "temperature"), state(&signal, "battery")), (State::Failed, State::Failed));
     }
 }

@@ -23,28 +23,28 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The guard's name in process lists.
-const NAME: &[u8] = b"fathom-guard\0";
+const GUARD_NAME: &[u8] = b"fathom-guard\0";
 /// How long processes that left the group have to end by themselves.
-const GRACE_MS: u32 = 10_000;
+const TERM_TIMEOUT_MS: u32 = 10_000;
 /// How often they are signalled.
-const AGAIN_MS: u32 = 100;
+const TERM_INTERVAL_MS: u32 = 100;
 /// How long the guard tries in total.
-const PATIENCE_MS: u32 = 2 * GRACE_MS;
+const GUARD_TIMEOUT_MS: u32 = 2 * TERM_TIMEOUT_MS;
 /// Pause between two scans for remaining processes.
-const PAUSE_MS: u32 = 2;
+const SCAN_INTERVAL_MS: u32 = 2;
 
 /// The runner's ends of the guard's pipes: the guarded processes are ended when this is dropped.
 #[derive(Debug)]
 pub struct GuardHandle {
     pipe: OwnedFd,
-    word: OwnedFd,
+    reply: OwnedFd,
 }
 
 impl GuardHandle {
     /// Makes the guard end all remaining processes. The result yields, once the guard has ended, the scheduler's counts for the command.
-    pub fn let_go(self) -> GuardReply {
+    pub fn release(self) -> GuardReply {
         drop(self.pipe);
-        GuardReply(self.word)
+        GuardReply(self.reply)
     }
 }
 
@@ -54,7 +54,7 @@ pub struct GuardReply(OwnedFd);
 
 /// The scheduler's counts for a command's first thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scheduled {
+pub struct SchedulerTimes {
     /// Time it ran, ns.
     pub ran_ns: u64,
     /// Time it was ready to run and waited for a processor, ns.
@@ -63,13 +63,13 @@ pub struct Scheduled {
 
 impl GuardReply {
     /// Returns what the guard reported, if the kernel counts it.
-    pub fn read(self) -> Option<Scheduled> {
+    pub fn read(self) -> Option<SchedulerTimes> {
         let mut text = [0_u8; 128];
         // SAFETY: a descriptor of ours, which does not block, and a buffer of ours.
         let got = unsafe { libc::read(self.0.as_raw_fd(), text.as_mut_ptr().cast(), text.len()) };
         let text = std::str::from_utf8(text.get(..usize::try_from(got).ok()?)?).ok()?;
         let mut numbers = text.split_whitespace().map(|w| w.parse().ok());
-        Some(Scheduled { ran_ns: numbers.next()??, waited_ns: numbers.next()?? })
+        Some(SchedulerTimes { ran_ns: numbers.next()??, waited_ns: numbers.next()?? })
     }
 }
 
@@ -88,21 +88,21 @@ fn pipe() -> io::Result<[OwnedFd; 2]> {
 /// guard, which ends as the command ends: with its status, or by its signal.
 pub fn guard(command: &mut Command) -> io::Result<GuardHandle> {
     let [read, write] = pipe()?;
-    let [hears, tells] = pipe()?;
-    let words = *words();
+    let [reply_read, reply_write] = pipe()?;
+    let words = *command_line_range();
     command.process_group(0);
     // SAFETY: between fork and exec only async-signal-safe calls are made (see `fork_command`). The guard's ends live as long as the closure,
     // hence as the command.
     unsafe {
-        command.pre_exec(move || between([read.as_raw_fd(), tells.as_raw_fd()], words));
+        command.pre_exec(move || fork_command([read.as_raw_fd(), reply_write.as_raw_fd()], words));
     }
-    Ok(GuardHandle { pipe: write, word: hears })
+    Ok(GuardHandle { pipe: write, reply: reply_read })
 }
 
 /// Returns the address range of this process's command line in memory, which `ps` shows.
-fn words() -> &'static Option<(usize, usize)> {
-    static WORDS: OnceLock<Option<(usize, usize)>> = OnceLock::new();
-    WORDS.get_or_init(|| {
+fn command_line_range() -> &'static Option<(usize, usize)> {
+    static COMMAND_LINE_RANGE: OnceLock<Option<(usize, usize)>> = OnceLock::new();
+    COMMAND_LINE_RANGE.get_or_init(|| {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
         // proc(5): the fields after the name, which may contain anything; arg_start is the 48th of all, arg_end the 49th.
         let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
@@ -114,7 +114,7 @@ fn words() -> &'static Option<(usize, usize)> {
 }
 
 /// In the forked child: forks the command. Returns only in the command's process.
-fn between(pipes: [RawFd; 2], words: Option<(usize, usize)>) -> io::Result<()> {
+fn fork_command(pipes: [RawFd; 2], words: Option<(usize, usize)>) -> io::Result<()> {
     // SAFETY: async-signal-safe calls on our own process. The second fork is the bare system call: a C library's own would run handlers
     // that may wait for a lock that another thread of the runner held. Without CLONE_VM all arguments but the flags may be 0.
     unsafe {
@@ -146,13 +146,13 @@ fn watch([pipe, tells]: [RawFd; 2], command: libc::pid_t, words: Option<(usize, 
             libc::signal(signal, libc::SIG_IGN);
         }
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
-        libc::prctl(libc::PR_SET_NAME, NAME.as_ptr(), 0, 0, 0);
+        libc::prctl(libc::PR_SET_NAME, GUARD_NAME.as_ptr(), 0, 0, 0);
         if let Some((start, end)) = words {
             let at = start as *mut u8;
             std::ptr::write_bytes(at, 0, end - start);
-            std::ptr::copy_nonoverlapping(NAME.as_ptr(), at, NAME.len().min(end - start));
+            std::ptr::copy_nonoverlapping(GUARD_NAME.as_ptr(), at, GUARD_NAME.len().min(end - start));
         }
-        close_all_but([pipe, tells]);
+        close_all_except([pipe, tells]);
         let mut wanted: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut wanted);
         libc::sigaddset(&raw mut wanted, libc::SIGCHLD);
@@ -161,7 +161,7 @@ fn watch([pipe, tells]: [RawFd; 2], command: libc::pid_t, words: Option<(usize, 
         let mut status = None;
         let mut alone = false;
         while status.is_none() && !alone {
-            send_status(tells, command);
+            send_scheduler_times(tells, command);
             status = reap(command, libc::WNOHANG).0;
             if status.is_some() {
                 break;
@@ -185,7 +185,7 @@ fn watch([pipe, tells]: [RawFd; 2], command: libc::pid_t, words: Option<(usize, 
 ///
 /// # Safety
 /// Async-signal-safe.
-unsafe fn send_status(to: RawFd, command: libc::pid_t) {
+unsafe fn send_scheduler_times(to: RawFd, command: libc::pid_t) {
     // SAFETY: structures and buffers of ours; the path ends with a zero.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
@@ -226,7 +226,7 @@ fn write_number(number: libc::pid_t, into: &mut [u8]) -> usize {
 ///
 /// # Safety
 /// The process must not use any of them again.
-unsafe fn close_all_but(mut kept: [RawFd; 2]) {
+unsafe fn close_all_except(mut kept: [RawFd; 2]) {
     kept.sort_unstable();
     let [low, high] = kept.map(|fd| fd as libc::c_uint);
     // SAFETY: the caller's.
@@ -275,7 +275,7 @@ unsafe fn reap(command: libc::pid_t, options: libc::c_int) -> (Option<libc::c_in
 /// Async-signal-safe; it ends every descendant of the process.
 unsafe fn end_all(command: libc::pid_t) -> Option<libc::c_int> {
     let mut status = None;
-    for ms in (0..PATIENCE_MS).step_by(PAUSE_MS as usize) {
+    for ms in (0..GUARD_TIMEOUT_MS).step_by(SCAN_INTERVAL_MS as usize) {
         // SAFETY: as above.
         unsafe {
             let (ended, some) = reap(command, libc::WNOHANG);
@@ -284,11 +284,11 @@ unsafe fn end_all(command: libc::pid_t) -> Option<libc::c_int> {
                 break;
             }
             let outside = match ms {
-                GRACE_MS.. => Some(libc::SIGKILL),
-                _ => ms.is_multiple_of(AGAIN_MS).then_some(libc::SIGTERM),
+                TERM_TIMEOUT_MS.. => Some(libc::SIGKILL),
+                _ => ms.is_multiple_of(TERM_INTERVAL_MS).then_some(libc::SIGTERM),
             };
             signal_children(outside);
-            let pause = libc::timespec { tv_sec: 0, tv_nsec: (PAUSE_MS * 1_000_000) as _ };
+            let pause = libc::timespec { tv_sec: 0, tv_nsec: (SCAN_INTERVAL_MS * 1_000_000) as _ };
             libc::nanosleep(&raw const pause, std::ptr::null_mut());
         }
     }
@@ -317,8 +317,8 @@ unsafe fn signal_children(outside: Option<libc::c_int>) {
             while let Some(entry) = entries.get(at..got).filter(|rest| rest.len() > 19) {
                 let length = usize::from(u16::from_ne_bytes([entry[16], entry[17]]));
                 let name = entry.get(19..length.max(19)).unwrap_or_default();
-                if let Some(pid) = number(name)
-                    && let Some((parent, group)) = family(proc, name)
+                if let Some(pid) = parse_pid(name)
+                    && let Some((parent, group)) = parent_and_group(proc, name)
                     && parent == me
                     && let Some(signal) = if group == me { Some(libc::SIGKILL) } else { outside }
                 {
@@ -335,7 +335,7 @@ unsafe fn signal_children(outside: Option<libc::c_int>) {
 }
 
 /// Parses the number in a name that ends with a zero byte.
-fn number(name: &[u8]) -> Option<libc::pid_t> {
+fn parse_pid(name: &[u8]) -> Option<libc::pid_t> {
     let digits = name.split(|b| *b == 0).next().filter(|digits| !digits.is_empty())?;
     digits.iter().try_fold(0, |n: libc::pid_t, digit| match digit {
         b'0'..=b'9' => n.checked_mul(10)?.checked_add(libc::pid_t::from(digit - b'0')),
@@ -347,7 +347,7 @@ fn number(name: &[u8]) -> Option<libc::pid_t> {
 ///
 /// # Safety
 /// Async-signal-safe.
-unsafe fn family(proc: RawFd, name: &[u8]) -> Option<(libc::pid_t, libc::pid_t)> {
+unsafe fn parent_and_group(proc: RawFd, name: &[u8]) -> Option<(libc::pid_t, libc::pid_t)> {
     let digits = name.iter().position(|b| *b == 0).filter(|n| *n <= 12)?;
     let mut path = [0_u8; 24];
     path[..digits].copy_from_slice(&name[..digits]);
@@ -363,17 +363,17 @@ unsafe fn family(proc: RawFd, name: &[u8]) -> Option<(libc::pid_t, libc::pid_t)>
         libc::close(file);
         usize::try_from(got).ok()?
     };
-    family_in(&stat[..got])
+    parse_parent_and_group(&stat[..got])
 }
 
 /// Parses the fourth and fifth field of a line of /proc/PID/stat, after the name, which may contain anything but ends with the
 /// last bracket.
-fn family_in(stat: &[u8]) -> Option<(libc::pid_t, libc::pid_t)> {
+fn parse_parent_and_group(stat: &[u8]) -> Option<(libc::pid_t, libc::pid_t)> {
     let behind = &stat[stat.iter().rposition(|b| *b == b')')? + 1..];
     let mut fields = behind.split(|b| *b == b' ').skip(2).map(|field| {
         let mut with_end = [0_u8; 12];
         with_end.get_mut(..field.len())?.copy_from_slice(field);
-        number(&with_end)
+        parse_pid(&with_end)
     });
     Some((fields.next()??, fields.next()??))
 }
@@ -407,29 +407,32 @@ mod tests {
 
     #[test]
     fn parent_and_group_are_parsed_after_any_comm() {
-        assert_eq!(family_in(b"12 (a) b) R 345 12 12 0"), Some((345, 12)));
-        assert_eq!(family_in(b"12 (x) S 1 1 1"), Some((1, 1)));
+        assert_eq!(parse_parent_and_group(b"12 (a) b) R 345 12 12 0"), Some((345, 12)));
+        assert_eq!(parse_parent_and_group(b"12 (x) S 1 1 1"), Some((1, 1)));
         for nonsense in [&b""[..], b"12 (x", b"12 (x) R", b"12 (x) R 1", b"12 (x) R y 1", b"1 (x) R 99999999999999 1"] {
-            assert_eq!(family_in(nonsense), None);
+            assert_eq!(parse_parent_and_group(nonsense), None);
         }
-        assert_eq!((number(b"42\0"), number(b"self\0"), number(b"\0"), number(b"4x\0")), (Some(42), None, None, None));
+        assert_eq!(
+            (parse_pid(b"42\0"), parse_pid(b"self\0"), parse_pid(b"\0"), parse_pid(b"4x\0")),
+            (Some(42), None, None, None)
+        );
     }
 
     /// Whether a process with that ID runs.
-    fn runs(pid: &str) -> bool {
+    fn is_running(pid: &str) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
     }
 
-    fn until(so: impl Fn() -> bool) -> bool {
+    fn wait_until(condition: impl Fn() -> bool) -> bool {
         (0..1500).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(20));
-            so()
+            condition()
         })
     }
 
     /// A command with a child that stays in the group, a daemon that leaves it, and a keeper that has something to take down.
-    fn family() -> (std::process::Child, GuardHandle, tempfile::TempDir) {
+    fn spawn_family() -> (std::process::Child, GuardHandle, tempfile::TempDir) {
         let directory = tempfile::tempdir().unwrap();
         let script = "sleep 1000 & echo $! >child
             setsid sh -c 'echo $$ >daemon.new; mv daemon.new daemon; sleep 1000 & wait' &
@@ -440,34 +443,34 @@ mod tests {
         command.args(["-c", script]).current_dir(&directory);
         let handle = guard(&mut command).unwrap();
         let child = command.spawn().unwrap();
-        assert!(until(|| directory.path().join("command").exists()));
+        assert!(wait_until(|| directory.path().join("command").exists()));
         (child, handle, directory)
     }
 
     #[test]
-    fn guard_kills_all_processes_if_runner_dies() {
-        let (mut child, handle, directory) = family();
+    fn guard_kills_all_processes_if_the_runner_dies() {
+        let (mut child, handle, directory) = spawn_family();
         let pid = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap().trim().to_string();
         let shown = std::fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
         assert!(shown.starts_with("fathom-guard\0") && !shown.contains("experiment"), "{shown:?}");
         // As the kernel does whenever the runner ends.
         drop(handle);
-        assert!(until(|| ["command", "child", "daemon"].iter().all(|name| !runs(&pid(name)))));
-        assert!(runs(&pid("keeper")));
+        assert!(wait_until(|| ["command", "child", "daemon"].iter().all(|name| !is_running(&pid(name)))));
+        assert!(is_running(&pid("keeper")));
         std::fs::write(directory.path().join("go"), "").unwrap();
-        assert!(until(|| !runs(&pid("keeper"))) && directory.path().join("taken-down").exists());
+        assert!(wait_until(|| !is_running(&pid("keeper"))) && directory.path().join("taken-down").exists());
         let status = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
     }
 
     #[test]
-    fn scheduler_times_of_command_are_reported() {
+    fn scheduler_times_of_the_command_are_reported() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done"]);
         let handle = guard(&mut command).unwrap();
         let mut child = command.spawn().unwrap();
         let status = child.wait().unwrap();
-        let drained = handle.let_go().read().unwrap();
+        let drained = handle.release().read().unwrap();
         assert!(status.success() && drained.ran_ns > 1_000_000 && drained.ran_ns < 60_000_000_000, "{drained:?}");
         let mut digits = [0; 12];
         assert_eq!((write_number(40_312, &mut digits), &digits[..5]), (5, &b"40312"[..]));
@@ -475,12 +478,12 @@ mod tests {
     }
 
     #[test]
-    fn killed_guard_kills_command() {
-        let (mut child, _handle, directory) = family();
+    fn killed_guard_kills_the_command() {
+        let (mut child, _handle, directory) = spawn_family();
         let pid = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap().trim().to_string();
         child.kill().unwrap();
         child.wait().unwrap();
-        let gone = until(|| !runs(&pid("command")));
+        let gone = wait_until(|| !is_running(&pid("command")));
         std::fs::write(directory.path().join("go"), "").unwrap();
         // End what the guard did not: all of its group, and its daemon's, which leads one of its own. Whatever waits for the
         // test's output waits for them too.
@@ -488,7 +491,7 @@ mod tests {
             // SAFETY: processes that this test made.
             unsafe { libc::kill(-leader, libc::SIGTERM) };
         }
-        assert!(until(|| !runs(&pid("child"))));
-        assert!(gone && until(|| directory.path().join("taken-down").exists()));
+        assert!(wait_until(|| !is_running(&pid("child"))));
+        assert!(gone && wait_until(|| directory.path().join("taken-down").exists()));
     }
 }

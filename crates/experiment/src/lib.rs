@@ -40,12 +40,12 @@ pub mod tables;
 mod template;
 mod units;
 
-pub use design::{Cell, Design, DiskWanted, Fresh};
-pub use expand::{Choices, against_itself, expand, instead};
+pub use design::{Cell, Design, DiskLifetime, DiskRequest};
+pub use expand::{Choices, against_itself, describe_substitutions, expand};
 pub use markdown::markdown;
-pub use results::{Absent, Comparison, Results, Stopped, json};
-pub use run::{Completed, Discard, Disk, HalfWidths, MakeDisk, Setting, Sink, Stored, parents, run};
-pub use scratch::{NoDirectory, clean};
+pub use results::{AbsentCell, Comparison, Results, StopReason, json};
+pub use run::{Discard, Disk, HalfWidths, MakeDisk, PastResults, Setting, Sink, StoreResult, parents, run};
+pub use scratch::{ScratchError, remove_leftovers};
 pub use suite::{Better, ExtraScore, Workload};
 
 /// Why a design could not be run.
@@ -61,7 +61,7 @@ pub enum Error {
     },
     /// No directory for the run's files could be made.
     #[error(transparent)]
-    Scratch(#[from] NoDirectory),
+    Scratch(#[from] ScratchError),
     /// The disk requested by the design could not be made.
     #[error("{0}")]
     Disk(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Returns what the workload or one of its values needs and this machine lacks: (the value that needs it, the reason).
-fn lacking(workload: &Workload) -> Vec<(Option<String>, String)> {
+fn missing_needs(workload: &Workload) -> Vec<(Option<String>, String)> {
     let here = Path::new(".");
     let of = |value: Option<String>, all: &[String]| {
         all.iter().filter_map(|need| Some((value.clone(), needs::unmet(need, here)?))).collect::<Vec<_>>()
@@ -46,7 +46,7 @@ pub fn text(workload: &Workload) -> String {
         let all: Vec<&str> = needs.into_iter().map(String::as_str).collect();
         let _ = writeln!(out, "  needs: {}", all.join(", "));
     }
-    for (value, why) in lacking(workload) {
+    for (value, why) in missing_needs(workload) {
         let _ = writeln!(out, "  not available{}: {why}", value.map_or(String::new(), |v| format!(" ({v})")));
     }
     out.push('\n');
@@ -60,7 +60,7 @@ pub fn contract(workload: &Workload) -> Value {
                "range": f.range, "free": f.free, "folder": f.directory, "needs": f.needs})
     };
     let lacking: Vec<Value> =
-        lacking(workload).into_iter().map(|(value, why)| json!({"value": value, "why": why})).collect();
+        missing_needs(workload).into_iter().map(|(value, why)| json!({"value": value, "why": why})).collect();
     json!({"name": workload.name, "question": workload.question, "figures": workload.figures, "needs": workload.needs,
            "better": workload.score.better().map(crate::Better::name), "lacking": lacking,
            "parameters": workload.factors.iter().map(factor).collect::<Vec<_>>()})

@@ -1,7 +1,7 @@
 //! Results as a section of a Markdown page: a pure function, so that a page can be regenerated from its archives.
 
 use crate::{Cell, Comparison, Results};
-use model::text::{WIDTH, folded};
+use model::text::{LINE_CHARS_MAX, wrap_markdown};
 use stats::Estimate;
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 pub fn markdown(results: &Results) -> String {
     let design = &results.design;
     let comparisons = results.comparisons();
-    let (size, unit) = scale(results.unit(), comparisons.iter().find_map(|c| c.median).unwrap_or(0.0));
+    let (size, unit) = readable_unit(results.unit(), comparisons.iter().find_map(|c| c.median).unwrap_or(0.0));
     let mut page = format!("## {}\n\n{}\n\n", escape(&design.name), escape(&design.question));
     let _ = writeln!(
         page,
@@ -22,10 +22,10 @@ pub fn markdown(results: &Results) -> String {
     let noise = comparisons.iter().filter_map(|c| Some(c.self_check?.noise)).reduce(f64::max);
     for (cell, c) in design.cells.iter().zip(&comparisons) {
         let name = if cell.about.is_empty() { c.cell.clone() } else { format!("{}: {}", c.cell, cell.about) };
-        let ratio = c.ratio.map(|r| r.value).or(c.middle).map_or(String::new(), |r| format!("{r:.3}"));
+        let ratio = c.ratio.map(|r| r.value).or(c.median_ratio).map_or(String::new(), |r| format!("{r:.3}"));
         let interval = c.ratio.map_or(String::new(), |r| format!("{:.3} to {:.3}", r.low, r.high));
-        let median = c.median.map_or(String::new(), |median| number(median / size));
-        let note = escape(&note(c, cell, noise, Some(&c.cell) == design.baseline.as_ref()));
+        let median = c.median.map_or(String::new(), |median| format_number(median / size));
+        let note = escape(&cell_note(c, cell, noise, Some(&c.cell) == design.baseline.as_ref()));
         let _ = writeln!(page, "| {} | {median} | {} | {ratio} | {interval} | {note} |", escape(&name), c.pairs);
     }
     let _ = write!(
@@ -43,8 +43,8 @@ pub fn markdown(results: &Results) -> String {
             disk.fresh.name()
         );
     }
-    if let Some(absent) = results.without_baseline() {
-        let _ = write!(page, " **{} is missing: {}.**", escape(&absent.cell), escape(&brief(&absent.why)));
+    if let Some(absent) = results.missing_baseline() {
+        let _ = write!(page, " **{} is missing: {}.**", escape(&absent.cell), escape(&shorten_reason(&absent.why)));
     }
     if !results.complete() {
         page.push_str(" **The run was interrupted.**");
@@ -60,10 +60,10 @@ pub fn markdown(results: &Results) -> String {
         let beside = if cell.background.is_empty() {
             String::new()
         } else {
-            format!(" (beside it: `{}`)", code(&cell.background))
+            format!(" (beside it: `{}`)", format_command(&cell.background))
         };
-        let line = format!("- {}: `{}`{beside}", escape(&row.name), code(&words));
-        if line.chars().count() <= WIDTH {
+        let line = format!("- {}: `{}`{beside}", escape(&row.name), format_command(&words));
+        if line.chars().count() <= LINE_CHARS_MAX {
             page.extend([line.as_str(), "\n"]);
         } else {
             left.push(escape(&row.name));
@@ -74,14 +74,14 @@ pub fn markdown(results: &Results) -> String {
             page,
             "- {}: longer, in the design `{}`",
             left.join(", "),
-            code(std::slice::from_ref(&design.name))
+            format_command(std::slice::from_ref(&design.name))
         );
     }
-    folded(&page)
+    wrap_markdown(&page)
 }
 
 /// Returns notes on a cell. `noise` is the baseline's difference from itself, as a fraction.
-fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> String {
+fn cell_note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> String {
     let mut notes = Vec::new();
     if let Some(check) = &c.self_check {
         let check_result = match (c.too_disturbed, check.passed) {
@@ -101,7 +101,7 @@ fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> S
         });
     }
     if let (Some(percent), Some(ratio)) = (cell.within_percent, c.ratio.filter(|_| !c.too_disturbed)) {
-        notes.push(agreement(percent, &ratio, noise, &cell.because));
+        notes.push(describe_agreement(percent, &ratio, noise, &cell.because));
     }
     if c.ratio.is_none() && c.pairs > 0 && !is_baseline {
         notes.push("too few pairs for an interval".into());
@@ -120,13 +120,13 @@ fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> S
         notes.push(format!("{} failed", model::counted(c.failed, "replicate")));
     }
     if let Some(why) = &c.absent {
-        notes.push(format!("absent: {}", brief(why)));
+        notes.push(format!("absent: {}", shorten_reason(why)));
     }
     notes.join("; ")
 }
 
 /// Describes whether a ratio is within `percent` of 1, and if that is not shown, why.
-fn agreement(percent: f64, ratio: &Estimate, noise: Option<f64>, because: &str) -> String {
+fn describe_agreement(percent: f64, ratio: &Estimate, noise: Option<f64>, because: &str) -> String {
     let (least, most) = (1.0 - percent / 100.0, 1.0 + percent / 100.0);
     if least <= ratio.low && ratio.high <= most {
         return format!("within {percent} %");
@@ -148,9 +148,9 @@ fn agreement(percent: f64, ratio: &Estimate, noise: Option<f64>, because: &str) 
 }
 
 /// Shortens a reason for a table; the full text is in the archive.
-fn brief(why: &str) -> String {
-    const MOST: usize = 160;
-    match why.char_indices().nth(MOST) {
+fn shorten_reason(why: &str) -> String {
+    const REASON_CHARACTERS_MAX: usize = 160;
+    match why.char_indices().nth(REASON_CHARACTERS_MAX) {
         Some((cut, _)) => format!("{}…", &why[..cut]),
         None => why.into(),
     }
@@ -158,7 +158,7 @@ fn brief(why: &str) -> String {
 
 /// Returns the divisor for readable numbers of a unit, and the resulting unit: times in ns, of which `of` is one, are converted
 /// to the usual unit for such times.
-fn scale(unit: &str, of: f64) -> (f64, &str) {
+fn readable_unit(unit: &str, of: f64) -> (f64, &str) {
     match (unit, of.abs()) {
         ("ns", 0.9995e9..) => (1e9, "s"),
         ("ns", 0.9995e6..) => (1e6, "ms"),
@@ -168,7 +168,7 @@ fn scale(unit: &str, of: f64) -> (f64, &str) {
 }
 
 /// Four significant digits, enough for a median of this kind.
-fn number(x: f64) -> String {
+fn format_number(x: f64) -> String {
     let digits = if x == 0.0 { 0 } else { (3 - x.abs().log10().floor() as i32).max(0) };
     format!("{x:.*}", digits as usize)
 }
@@ -187,7 +187,7 @@ fn escape(text: &str) -> String {
 }
 
 /// Formats words as one shell command for a code span.
-fn code(words: &[String]) -> String {
+fn format_command(words: &[String]) -> String {
     let plain = |w: &str| !w.is_empty() && w.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./:=,{}@%+".contains(&b));
     let quote = |w: &String| if plain(w) { w.clone() } else { format!("'{}'", w.replace('\'', r"'\''")) };
     let line = words.iter().map(quote).collect::<Vec<_>>().join(" ");
@@ -267,8 +267,8 @@ pub(crate) mod tests {
                 });
             }
         }
-        results.absent.push(crate::Absent { cell: "peer".into(), why: "p is not installed".into() });
-        results.stopped = Some(crate::Stopped::Blocks);
+        results.absent.push(crate::AbsentCell { cell: "peer".into(), why: "p is not installed".into() });
+        results.stopped = Some(crate::StopReason::Blocks);
         results
     }
 
@@ -303,9 +303,9 @@ pub(crate) mod tests {
     fn emphasis_is_closed_and_never_escaped() {
         let mut results = results();
         results.stopped = None;
-        let gates = serde_json::json!({ crate::disturbed::UNDISTURBED: { "state": "failed" } }).to_string();
+        let gates = serde_json::json!({ crate::disturbed::UNDISTURBED_MARK: { "state": "failed" } }).to_string();
         results.replicates.iter_mut().for_each(|r| r.gates = Some(gates.clone()));
-        results.absent.push(crate::Absent { cell: "none".into(), why: "w is not installed".into() });
+        results.absent.push(crate::AbsentCell { cell: "none".into(), why: "w is not installed".into() });
         let page = markdown(&results);
         assert!(page.contains("**The run was interrupted.**") && page.contains("; disturbed: "), "{page}");
         assert!(!page.contains("\\*") && !page.contains("***"), "{page}");
@@ -313,20 +313,20 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn long_command_is_replaced_by_reference_to_design() {
+    fn long_command_is_replaced_by_a_reference_to_the_design() {
         let mut results = results();
-        results.cells[0].argv = serde_json::json!(["w", "x".repeat(WIDTH)]).to_string();
-        results.design.question = "why ".repeat(WIDTH);
+        results.cells[0].argv = serde_json::json!(["w", "x".repeat(LINE_CHARS_MAX)]).to_string();
+        results.design.question = "why ".repeat(LINE_CHARS_MAX);
         let page = markdown(&results);
         assert!(page.contains("- none: longer, in the design `insert`\n"), "{page}");
-        assert!(page.lines().all(|line| line.starts_with('|') || line.chars().count() <= WIDTH), "{page}");
+        assert!(page.lines().all(|line| line.starts_with('|') || line.chars().count() <= LINE_CHARS_MAX), "{page}");
     }
 
     #[test]
     fn expected_agreement_is_checked_with_reason() {
         let of = |low: f64, high: f64, noise, because| {
             let ratio = Estimate { value: (low + high) / 2.0, low, high, level: 0.95, n: 20, method: "" };
-            agreement(3.0, &ratio, noise, because)
+            describe_agreement(3.0, &ratio, noise, because)
         };
         assert_eq!(of(0.98, 1.02, Some(0.5), "x"), "within 3 %");
         assert_eq!(
@@ -348,7 +348,7 @@ pub(crate) mod tests {
 
     #[test]
     fn numbers_have_four_digits() {
-        let shown = [57.1234, 0.012_345_6, 120_608.4, 0.0].map(number);
+        let shown = [57.1234, 0.012_345_6, 120_608.4, 0.0].map(format_number);
         assert_eq!(shown, ["57.12", "0.01235", "120608", "0"]);
     }
 }

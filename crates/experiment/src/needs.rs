@@ -16,24 +16,24 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Programs that start Android's runtime; the last two register its framework's native methods.
-const LAUNCHERS: [&str; 4] = ["dalvikvm64", "dalvikvm", "app_process64", "app_process"];
+const ANDROID_LAUNCHERS: [&str; 4] = ["dalvikvm64", "dalvikvm", "app_process64", "app_process"];
 
 /// Returns why `need` is not met here, or `None`. `dir` is a directory on the storage under test.
 pub fn unmet(need: &str, dir: &Path) -> Option<String> {
     match need {
         // SAFETY: geteuid has no arguments and cannot fail.
         "root" => (unsafe { libc::geteuid() } != 0).then(|| "it needs root".into()),
-        "drop_caches" => (!may_drop()).then(|| "it needs root, to drop the kernel's caches".into()),
-        "o_direct" => opens_direct(dir).err(),
-        "io_uring" => makes_ring().err(),
-        "art" => no_android(&LAUNCHERS),
-        "app_process" => no_android(&LAUNCHERS[2..]),
-        program => (!installed(program)).then(|| format!("{program} is not installed")),
+        "drop_caches" => (!may_drop_caches()).then(|| "it needs root, to drop the kernel's caches".into()),
+        "o_direct" => check_direct_io(dir).err(),
+        "io_uring" => check_io_uring().err(),
+        "art" => why_no_android(&ANDROID_LAUNCHERS),
+        "app_process" => why_no_android(&ANDROID_LAUNCHERS[2..]),
+        program => (!is_installed(program)).then(|| format!("{program} is not installed")),
     }
 }
 
-fn no_android(launchers: &[&str]) -> Option<String> {
-    (!launchers.iter().any(|name| installed(name))).then(|| {
+fn why_no_android(launchers: &[&str]) -> Option<String> {
+    (!launchers.iter().any(|name| is_installed(name))).then(|| {
         format!(
             "no Android runtime: this needs the shell of an Android device, with one of {} on PATH and the dexed \
              classes that java/dex makes",
@@ -42,28 +42,28 @@ fn no_android(launchers: &[&str]) -> Option<String> {
     })
 }
 
-fn may_drop() -> bool {
-    accessible(c"/proc/sys/vm/drop_caches", libc::W_OK)
+fn may_drop_caches() -> bool {
+    is_accessible(c"/proc/sys/vm/drop_caches", libc::W_OK)
 }
 
-fn accessible(path: &CStr, how: libc::c_int) -> bool {
+fn is_accessible(path: &CStr, how: libc::c_int) -> bool {
     // SAFETY: the path is a C string; access only asks.
     unsafe { libc::access(path.as_ptr(), how) == 0 }
 }
 
 /// Whether a program can be found like by a shell, or in Debian's directories for administrators.
-pub fn installed(program: &str) -> bool {
+pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let admin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     let seen: BTreeSet<PathBuf> = std::env::split_paths(&path).chain(admin).collect();
     seen.iter().any(|directory| {
         let file = directory.join(program);
-        file.is_file() && CString::new(file.as_os_str().as_bytes()).is_ok_and(|path| accessible(&path, libc::X_OK))
+        file.is_file() && CString::new(file.as_os_str().as_bytes()).is_ok_and(|path| is_accessible(&path, libc::X_OK))
     })
 }
 
 /// Tests this with a file of our own, which is removed again.
-fn opens_direct(dir: &Path) -> Result<(), String> {
+fn check_direct_io(dir: &Path) -> Result<(), String> {
     let path = dir.join(format!("fathom-o-direct-{}", std::process::id()));
     let opened = std::fs::OpenOptions::new().write(true).create_new(true).custom_flags(libc::O_DIRECT).open(&path);
     // EINVAL is returned after the file was created.
@@ -77,7 +77,7 @@ fn opens_direct(dir: &Path) -> Result<(), String> {
     }
 }
 
-fn makes_ring() -> Result<(), String> {
+fn check_io_uring() -> Result<(), String> {
     // struct io_uring_params: 120 bytes, all zero for the simplest ring.
     let mut parameters = [0_u64; 15];
     // SAFETY: the kernel reads and writes the 120 bytes of the pointer, which are ours.
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn o_direct_check_names_missing_directory_and_leaves_nothing() {
+    fn o_direct_check_names_the_directory_and_leaves_nothing() {
         assert!(unmet("o_direct", Path::new("/nonexistent")).unwrap().contains("/nonexistent"));
         let directory = std::env::temp_dir().join(format!("fathom-needs-{}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();

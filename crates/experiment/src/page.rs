@@ -1,11 +1,11 @@
 //! The manual's page of comparisons, which `make bench` regenerates, keeping the parts that people wrote.
 
 /// The handwritten part of the manual's page is between these lines: it is kept when the page is regenerated.
-const BY_HAND: [&str; 2] = ["<!-- by hand -->\n", "<!-- made -->\n"];
+const HAND_WRITTEN_MARKERS: [&str; 2] = ["<!-- by hand -->\n", "<!-- made -->\n"];
 
 /// Returns that part of a page, including the marker lines; empty if there is none.
-pub fn by_hand(page: &str) -> &str {
-    let [begin, end] = BY_HAND;
+pub fn hand_written_part(page: &str) -> &str {
+    let [begin, end] = HAND_WRITTEN_MARKERS;
     let part = |from: usize| page[from..].find(end).map(|to| &page[from..from + to + end.len()]);
     page.find(begin).and_then(part).unwrap_or_default()
 }
@@ -28,14 +28,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hand_written_parts_of_page_are_kept() {
+    fn hand_written_part_of_the_page_is_kept() {
         let what = ["a.toml".to_string()];
-        let first = page(&what, by_hand(""), "## a\n");
+        let first = page(&what, hand_written_part(""), "## a\n");
         assert!(first.ends_with("makes.\n\n## a\n"));
         let written = first.replace("## a\n", "<!-- by hand -->\nwhy\n<!-- made -->\n\n## a\n");
-        let again = page(&what, by_hand(&written), "## b\n");
+        let again = page(&what, hand_written_part(&written), "## b\n");
         assert!(again.ends_with("<!-- by hand -->\nwhy\n<!-- made -->\n\n## b\n"), "{again}");
-        assert_eq!(by_hand(&again), by_hand(&written));
-        assert_eq!(by_hand("<!-- by hand -->\nnever ended"), "");
+        assert_eq!(hand_written_part(&again), hand_written_part(&written));
+        assert_eq!(hand_written_part("<!-- by hand -->\nnever ended"), "");
     }
 }

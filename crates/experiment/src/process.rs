@@ -4,7 +4,7 @@
 //! runner decides how a replicate ends. Any process that remains, in the group or not, is ended by the process's [`guard`], and
 //! so are all of them if the runner itself is killed. While it runs, the runner sleeps on a pipe and wakes up ten times a second.
 
-use crate::guard::{self, GuardHandle, Scheduled};
+use crate::guard::{self, GuardHandle, SchedulerTimes};
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,23 +12,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// How often a waiting runner checks whether it should stop.
-const TICK: Duration = Duration::from_millis(100);
+const TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of ticks to wait for the rest of an ended process's output.
-const LAST_TICKS: u32 = 30;
+const LAST_TICKS_MAX: u32 = 30;
 /// How long a process may take to end after SIGINT before it is killed.
-const GRACE: Duration = Duration::from_secs(10);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes kept of a process's error output: its end.
-const COMPLAINT: usize = 2000;
+const ERROR_OUTPUT_BYTES_MAX: usize = 2000;
 /// More numbers than any process of ours prints; a runaway peer must not fill the memory.
-const MOST_LINES: usize = 4_000_000;
+const LINES_MAX: usize = 4_000_000;
 /// Number of lines to read before the time, cancellation and the process itself are checked.
-const LINES_AT_ONCE: u64 = 1000;
+const LINES_PER_CHECK: u64 = 1000;
 /// A longer line is truncated here; it is malformed then, if it is one of ours.
-const LONGEST_LINE: u64 = 1 << 16;
+const LINE_BYTES_MAX: u64 = 1 << 16;
 /// Difference of the clocks above which the machine slept: reading two clocks takes less than a ms.
-const ASLEEP_NS: u64 = 100_000_000;
+const SLEEP_NS_MIN: u64 = 100_000_000;
 /// Difference of the wall clock above which it was set.
-const JUMP_NS: f64 = 100e6;
+const CLOCK_JUMP_NS_MIN: f64 = 100e6;
 
 /// One number as a replicate printed it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -69,7 +69,7 @@ pub struct Outcome {
     pub failure: Option<String>,
     /// Whether that is because it was interrupted.
     pub interrupted: bool,
-    pub own: ResourceUse,
+    pub resource_use: ResourceUse,
 }
 
 /// Resource usage of a process and all its descendants.
@@ -78,7 +78,7 @@ pub struct ResourceUse {
     /// Processor time, s.
     pub cpu_s: f64,
     /// The scheduler's counts for its first thread, if available.
-    pub scheduled: Option<Scheduled>,
+    pub scheduled: Option<SchedulerTimes>,
 }
 
 impl Outcome {
@@ -91,15 +91,15 @@ impl Outcome {
 
     /// Parses a line. An error is a line that has our format but is malformed: an invalid number must not be lost
     /// among a peer's other output.
-    fn take(&mut self, line: &str) -> Result<(), String> {
+    fn take_line(&mut self, line: &str) -> Result<(), String> {
         #[derive(Deserialize)]
-        struct Verified {
+        struct VerifiedLine {
             verified: bool,
             #[serde(default)]
             by: String,
         }
         #[derive(Deserialize)]
-        struct Mark {
+        struct MarkLine {
             mark: String,
             #[serde(default)]
             text: String,
@@ -114,11 +114,11 @@ impl Outcome {
         let ours = |key: &str| line.contains(&format!("\"{key}\""));
         match (ours("metric"), ours("verified"), ours("mark")) {
             (true, ..) => match serde_json::from_str::<Line>(line) {
-                Ok(line) if self.lines.len() < MOST_LINES => self.lines.push(line),
-                Ok(_) => return Err(format!("it printed more than {MOST_LINES} numbers")),
+                Ok(line) if self.lines.len() < LINES_MAX => self.lines.push(line),
+                Ok(_) => return Err(format!("it printed more than {LINES_MAX} numbers")),
                 Err(e) => return nonsense(&e),
             },
-            (_, true, _) => match serde_json::from_str::<Verified>(line) {
+            (_, true, _) => match serde_json::from_str::<VerifiedLine>(line) {
                 Ok(v) => {
                     // A check that failed once has failed, and its description is the one to keep.
                     if self.verified != Some(false) {
@@ -128,7 +128,7 @@ impl Outcome {
                 }
                 Err(e) => return nonsense(&e),
             },
-            (_, _, true) => match serde_json::from_str::<Mark>(line) {
+            (_, _, true) => match serde_json::from_str::<MarkLine>(line) {
                 Ok(m) => self.marks.push((m.mark, m.text)),
                 Err(e) => return nonsense(&e),
             },
@@ -152,13 +152,13 @@ struct Clocks {
 
 impl Clocks {
     fn now() -> Self {
-        Self { boot: now_ns(), awake: read(libc::CLOCK_MONOTONIC), real: read(libc::CLOCK_REALTIME) }
+        Self { boot: now_ns(), awake: read_clock(libc::CLOCK_MONOTONIC), real: read_clock(libc::CLOCK_REALTIME) }
     }
 
     /// Returns the seconds that the machine has slept since, if it has.
     fn slept_since(&self, before: &Self) -> Option<f64> {
         let slept = (self.boot - before.boot).saturating_sub(self.awake.saturating_sub(before.awake));
-        (slept > ASLEEP_NS).then_some(slept as f64 / 1e9)
+        (slept > SLEEP_NS_MIN).then_some(slept as f64 / 1e9)
     }
 
     /// Returns the seconds by which the wall clock was set forward (or back: negative) since, if it was. Slewing by a
@@ -166,16 +166,16 @@ impl Clocks {
     fn jumped_since(&self, before: &Self) -> Option<f64> {
         let steady = (self.boot - before.boot) as f64;
         let jump = self.real as f64 - before.real as f64 - steady;
-        (jump.abs() > JUMP_NS + steady * 500e-6).then_some(jump / 1e9)
+        (jump.abs() > CLOCK_JUMP_NS_MIN + steady * 500e-6).then_some(jump / 1e9)
     }
 }
 
 /// Returns CLOCK_BOOTTIME in nanoseconds.
 pub fn now_ns() -> u64 {
-    read(libc::CLOCK_BOOTTIME)
+    read_clock(libc::CLOCK_BOOTTIME)
 }
 
-fn read(clock: libc::clockid_t) -> u64 {
+fn read_clock(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a timespec of ours.
     unsafe { libc::clock_gettime(clock, &raw mut t) };
@@ -184,7 +184,7 @@ fn read(clock: libc::clockid_t) -> u64 {
 }
 
 /// Prepares a command under a guard.
-fn command(argv: &[String]) -> std::io::Result<(Command, GuardHandle)> {
+fn guarded_command(argv: &[String]) -> std::io::Result<(Command, GuardHandle)> {
     // A design has no empty argv; an empty one would only fail to start.
     let mut command = Command::new(argv.first().map_or("", String::as_str));
     command.args(argv.get(1..).unwrap_or_default()).stdin(Stdio::null());
@@ -195,7 +195,7 @@ fn command(argv: &[String]) -> std::io::Result<(Command, GuardHandle)> {
 /// Why a command is not running.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotRunning {
+pub enum StartError {
     /// The system did not start it.
     #[error("cannot start {0}: {1}")]
     NotStarted(String, std::io::Error),
@@ -205,34 +205,34 @@ pub enum NotRunning {
 }
 
 /// Starts the command with its output piped as required.
-fn spawn(argv: &[String], stdout: Stdio) -> Result<(Child, GuardHandle), NotRunning> {
-    let started = command(argv).and_then(|(mut command, handle)| {
+fn spawn(argv: &[String], stdout: Stdio) -> Result<(Child, GuardHandle), StartError> {
+    let started = guarded_command(argv).and_then(|(mut command, handle)| {
         let child = command.stdout(stdout).stderr(Stdio::piped()).spawn()?;
         Ok((child, handle))
     });
-    started.map_err(|e| NotRunning::NotStarted(argv.first().cloned().unwrap_or_default(), e))
+    started.map_err(|e| StartError::NotStarted(argv.first().cloned().unwrap_or_default(), e))
 }
 
 /// Runs `argv` to its end, to the timeout, or until `cancelled`.
 pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> Outcome {
-    let before_s = children_s();
+    let before_s = children_cpu_s();
     let start = Clocks::now();
     let (mut child, handle) = match spawn(argv, Stdio::piped()) {
         Ok(started) => started,
         Err(why) => return Outcome::failed(why.to_string()),
     };
-    let (said, complaint) = (lines_of(child.stdout.take()), tail_of(child.stderr.take()));
+    let (output_lines, error_output) = (read_lines(child.stdout.take()), read_tail(child.stderr.take()));
     let mut outcome = Outcome { start_ns: start.boot, start_unix_ns: start.real, ..Outcome::default() };
     let deadline = Instant::now() + timeout;
     let (mut open, mut nonsense, mut taken) = (true, None, 0_u64);
     let stopped = loop {
         if open {
-            match said.recv_timeout(TICK) {
+            match output_lines.recv_timeout(TICK_INTERVAL) {
                 Ok(line) => {
-                    nonsense = nonsense.or(outcome.take(&line).err());
+                    nonsense = nonsense.or(outcome.take_line(&line).err());
                     taken += 1;
                     // Endless output must not prevent us from checking the time.
-                    if nonsense.is_none() && !taken.is_multiple_of(LINES_AT_ONCE) {
+                    if nonsense.is_none() && !taken.is_multiple_of(LINES_PER_CHECK) {
                         continue;
                     }
                 }
@@ -242,7 +242,7 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
         } else {
             std::thread::sleep(Duration::from_millis(2));
         }
-        if ended(&child) {
+        if has_ended(&child) {
             break None;
         }
         if cancelled() {
@@ -258,13 +258,13 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
     };
     let (status, scheduled) = end_group(&mut child, handle);
     let end = Clocks::now();
-    outcome.own = ResourceUse { cpu_s: (children_s() - before_s).max(0.0), scheduled };
+    outcome.resource_use = ResourceUse { cpu_s: (children_cpu_s() - before_s).max(0.0), scheduled };
     outcome.end_ns = end.boot;
-    while let Some(line) = next(&said) {
-        nonsense = nonsense.or(outcome.take(&line).err());
+    while let Some(line) = next_output(&output_lines) {
+        nonsense = nonsense.or(outcome.take_line(&line).err());
     }
     outcome.exit = status.and_then(|s| s.code()).map(i64::from);
-    let complaint = next(&complaint).unwrap_or_default();
+    let complaint = next_output(&error_output).unwrap_or_default();
     outcome.failure = stopped.or_else(|| match status {
         Some(s) if s.success() => None,
         Some(s) => Some(format!("{s}: {}", complaint.trim())),
@@ -294,14 +294,14 @@ pub struct Background {
 
 impl Background {
     /// Starts the command and waits `settle` for it to take effect; an error if it ended by then.
-    pub fn start(argv: &[String], settle: Duration) -> Result<Self, NotRunning> {
+    pub fn start(argv: &[String], settle: Duration) -> Result<Self, StartError> {
         let (mut child, handle) = spawn(argv, Stdio::null())?;
-        let complaint = tail_of(child.stderr.take());
+        let complaint = read_tail(child.stderr.take());
         let background = Self { child, handle: Some(handle) };
         std::thread::sleep(settle);
-        if ended(&background.child) {
-            let complaint = next(&complaint).unwrap_or_default();
-            return Err(NotRunning::Ended(argv.first().cloned().unwrap_or_default(), complaint.trim().into()));
+        if has_ended(&background.child) {
+            let complaint = next_output(&complaint).unwrap_or_default();
+            return Err(StartError::Ended(argv.first().cloned().unwrap_or_default(), complaint.trim().into()));
         }
         Ok(background)
     }
@@ -316,7 +316,7 @@ impl Drop for Background {
 }
 
 /// Whether the process has ended; it stays a zombie, so that its group ID cannot be reused.
-fn ended(child: &Child) -> bool {
+fn has_ended(child: &Child) -> bool {
     // SAFETY: siginfo_t may be all zeroes, and waitid writes into ours only.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -327,7 +327,7 @@ fn ended(child: &Child) -> bool {
 }
 
 /// Returns the processor time of all reaped children, and of their reaped children, s.
-fn children_s() -> f64 {
+fn children_cpu_s() -> f64 {
     // SAFETY: a rusage may be all zeroes, and getrusage writes into ours only.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
@@ -339,37 +339,37 @@ fn children_s() -> f64 {
 }
 
 /// Ends a group: SIGINT, time to finish; then its guard kills the rest. Returns how the command ended, and the scheduler's counts for it.
-fn end_group(child: &mut Child, handle: GuardHandle) -> (Option<ExitStatus>, Option<Scheduled>) {
-    let deadline = Instant::now() + GRACE;
-    if !ended(child) {
+fn end_group(child: &mut Child, handle: GuardHandle) -> (Option<ExitStatus>, Option<SchedulerTimes>) {
+    let deadline = Instant::now() + INTERRUPT_TIMEOUT;
+    if !has_ended(child) {
         let group = i32::try_from(child.id()).unwrap_or(i32::MAX);
         // SAFETY: a signal to a group that we made, whose leader, the guard, we have not reaped yet. The guard ignores it.
         unsafe { libc::kill(-group, libc::SIGINT) };
-        while !ended(child) && Instant::now() < deadline {
+        while !has_ended(child) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    let word = handle.let_go();
-    (child.wait().ok(), word.read())
+    let reply = handle.release();
+    (child.wait().ok(), reply.read())
 }
 
 /// Returns the next part of an ended process's output, until its pipe is closed too. The thread that reads it may have to
 /// wait for a processor, on a busy machine for longer than a tick; but a process that left the group may hold the pipe open
 /// forever. Ticks are counted, not time, so that the reader gets its chance even if the machine was suspended.
-fn next<T>(from: &Receiver<T>) -> Option<T> {
-    (0..LAST_TICKS).find_map(|_| match from.recv_timeout(TICK) {
+fn next_output<T>(from: &Receiver<T>) -> Option<T> {
+    (0..LAST_TICKS_MAX).find_map(|_| match from.recv_timeout(TICK_INTERVAL) {
         Ok(item) => Some(Some(item)),
         Err(RecvTimeoutError::Disconnected) => Some(None),
         Err(RecvTimeoutError::Timeout) => None,
     })?
 }
 
-fn lines_of(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
+fn read_lines(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let Some(mut stream) = stream.map(BufReader::new) else { return };
         let mut line = Vec::new();
-        while stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+        while stream.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
             if sender.send(String::from_utf8_lossy(&line).trim_end().to_string()).is_err() {
                 break;
             }
@@ -380,14 +380,14 @@ fn lines_of(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
 }
 
 /// Reads a stream to its end, so that its writer does not block, and then sends its last part.
-fn tail_of(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
+fn read_tail(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let (mut tail, mut buffer) = (Vec::new(), [0; 4096]);
         if let Some(mut stream) = stream {
             while let Ok(n @ 1..) = stream.read(&mut buffer) {
                 tail.extend_from_slice(&buffer[..n]);
-                tail.drain(..tail.len().saturating_sub(COMPLAINT));
+                tail.drain(..tail.len().saturating_sub(ERROR_OUTPUT_BYTES_MAX));
             }
         }
         let _ = sender.send(String::from_utf8_lossy(&tail).into_owned());
@@ -403,13 +403,13 @@ mod tests {
         run(&["/bin/sh".into(), "-c".into(), script.into()], timeout, &|| false)
     }
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
     #[test]
     fn lines_become_samples_and_other_output_is_ignored() {
         let script = r#"echo hello; echo '{"metric":"m","unit":"1/s","t":5,"v":2.5}'; echo '{"mark":"mode","text":"C1"}'
             echo '{"verified":true,"by":"looking"}'; echo '{"metric":"n","v":1}'"#;
-        let outcome = sh(script, LONG);
+        let outcome = sh(script, LONG_TIMEOUT);
         assert_eq!((outcome.exit, outcome.verified, outcome.failure), (Some(0), Some(true), None));
         assert_eq!(
             (outcome.verified_by.as_deref(), &*outcome.marks),
@@ -422,8 +422,8 @@ mod tests {
     }
 
     #[test]
-    fn failures_have_reasons() {
-        let failure = |script: &str| sh(script, LONG).failure.unwrap();
+    fn each_failure_has_a_reason() {
+        let failure = |script: &str| sh(script, LONG_TIMEOUT).failure.unwrap();
         assert!(failure("echo no such thing >&2; exit 3").contains("no such thing"));
         assert!(failure("kill -9 $$").contains("signal"));
         assert!(failure(r#"echo '{"verified":false,"by":"sum 3, not 4"}'"#).contains("sum 3, not 4"));
@@ -433,23 +433,23 @@ mod tests {
             assert!(failure(&format!("echo '{line}'")).contains("an invalid line"), "{line}");
         }
         assert!(failure(r#"echo '{"verified":false}'; echo '{"verified":true}'"#).contains("check"));
-        let missing = run(&["/no/such/program".into()], LONG, &|| false);
+        let missing = run(&["/no/such/program".into()], LONG_TIMEOUT, &|| false);
         assert!(missing.failure.unwrap().contains("/no/such/program"));
     }
 
     #[test]
     fn excess_output_is_discarded() {
-        let outcome = sh("head -c 10000000 /dev/zero; echo; head -c 3000000 /dev/zero | tr '\\0' '{'", LONG);
+        let outcome = sh("head -c 10000000 /dev/zero; echo; head -c 3000000 /dev/zero | tr '\\0' '{'", LONG_TIMEOUT);
         assert_eq!((outcome.lines.len(), outcome.failure), (0, None));
     }
 
     #[test]
-    fn endless_output_ends_with_timeout_or_cancel() {
+    fn endless_output_ends_at_the_timeout_or_when_cancelled() {
         let yes = ["yes".to_string(), "not one of ours".into()];
         let outcome = run(&yes, Duration::from_millis(300), &|| false);
         assert!(outcome.failure.unwrap().contains("timed out after"));
         let begun = Instant::now();
-        let outcome = run(&yes, LONG, &|| begun.elapsed() > Duration::from_millis(200));
+        let outcome = run(&yes, LONG_TIMEOUT, &|| begun.elapsed() > Duration::from_millis(200));
         assert!(outcome.interrupted);
     }
 
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn timeout_kills_process_group_and_keeps_output() {
+    fn timeout_kills_the_process_group_and_keeps_its_output() {
         let said = r#"echo '{"metric":"pid","v":'"#;
         let outcome = sh(&format!("{said}$$'}}'; sleep 1000 & {said}$!'}}'; wait"), Duration::from_millis(300));
         assert!(outcome.failure.unwrap().contains("timed out after"));
@@ -481,35 +481,35 @@ mod tests {
 
     /// On a fully loaded machine the reader is scheduled late.
     #[test]
-    fn output_of_ended_process_is_read_to_end() {
+    fn output_of_an_ended_process_is_read_to_its_end() {
         let (sender, said) = channel();
         let late = std::thread::spawn(move || {
             // A fixed wait: the reader is late by more than a tick, twice.
-            std::thread::sleep(4 * TICK);
+            std::thread::sleep(4 * TICK_INTERVAL);
             sender.send(1).unwrap();
-            std::thread::sleep(3 * TICK);
+            std::thread::sleep(3 * TICK_INTERVAL);
             sender.send(2).unwrap();
         });
-        assert_eq!(std::iter::from_fn(|| next(&said)).collect::<Vec<i32>>(), [1, 2]);
+        assert_eq!(std::iter::from_fn(|| next_output(&said)).collect::<Vec<i32>>(), [1, 2]);
         late.join().unwrap();
     }
 
     #[test]
-    fn interrupt_sends_sigint() {
+    fn interrupt_lets_the_process_finish() {
         // It signals when it is ready to be interrupted: on a busy machine a shell starts slowly.
         let ready = std::env::temp_dir().join(format!("fathom-interrupt-{}", std::process::id()));
         let script = format!(
             r#"trap 'echo "{{\"metric\":\"late\",\"v\":1}}"; exit 0' INT; : >{}; while :; do sleep 0.05; done"#,
             ready.to_string_lossy()
         );
-        let outcome = run(&["/bin/sh".into(), "-c".into(), script], LONG, &|| ready.exists());
+        let outcome = run(&["/bin/sh".into(), "-c".into(), script], LONG_TIMEOUT, &|| ready.exists());
         std::fs::remove_file(&ready).unwrap();
         assert_eq!(outcome.failure.as_deref(), Some("interrupted"));
         assert_eq!(outcome.lines.len(), 1, "it was allowed to finish");
     }
 
     #[test]
-    fn background_that_exits_at_once_is_failure() {
+    fn background_that_exits_at_once_is_a_failure() {
         let sh = |script: &str| vec!["/bin/sh".to_string(), "-c".into(), script.into()];
         let settle = Duration::from_millis(200);
         let error = Background::start(&sh("echo not allowed >&2; exit 1"), settle).unwrap_err().to_string();

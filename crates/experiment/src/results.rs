@@ -9,11 +9,11 @@ use stats::{Estimate, quantile, ratio};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The level of every interval.
-const LEVEL: f64 = 0.95;
+const CONFIDENCE_LEVEL: f64 = 0.95;
 
 /// A cell that has no (further) results here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Absent {
+pub struct AbsentCell {
     pub cell: String,
     pub why: String,
 }
@@ -29,15 +29,15 @@ pub struct Results {
     pub samples: Vec<Sample>,
     pub marks: Vec<MarkRow>,
     /// The cells that could not run, with the reasons.
-    pub absent: Vec<Absent>,
+    pub absent: Vec<AbsentCell>,
     /// Why no further block was run; `None` if it was interrupted.
-    pub stopped: Option<Stopped>,
+    pub stopped: Option<StopReason>,
 }
 
 /// Why no further block was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Stopped {
+pub enum StopReason {
     /// The requested number is complete.
     Blocks,
     /// Every interval is narrow enough.
@@ -49,7 +49,7 @@ pub enum Stopped {
     Nothing,
 }
 
-impl Stopped {
+impl StopReason {
     /// The name in the archive.
     pub fn name(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ pub struct Comparison {
     /// Its metric divided by the baseline's, pair by pair; `None` for the baseline itself and for fewer than six pairs.
     pub ratio: Option<Estimate>,
     /// The median of those quotients, however few they are; `None` for the baseline itself.
-    pub middle: Option<f64>,
+    pub median_ratio: Option<f64>,
     /// For a cell that repeats the baseline under another name: the result for the machine.
     pub self_check: Option<SelfCheck>,
     /// Why it has no, or no further, results.
@@ -110,21 +110,21 @@ impl Results {
     }
 
     /// Returns why its baseline could not run, or not to the end.
-    pub fn without_baseline(&self) -> Option<&Absent> {
+    pub fn missing_baseline(&self) -> Option<&AbsentCell> {
         self.absent.iter().find(|a| Some(&a.cell) == self.design.baseline.as_ref())
     }
 
     /// Returns the number of missing processes: in a design that ended, each cell that was not given up has run in every block,
     /// and a cell that was given up in every one until then.
-    pub fn gaps(&self) -> usize {
+    pub fn missing_count(&self) -> usize {
         let own = |cell: usize| -> BTreeSet<u64> {
             self.replicates.iter().filter(|r| r.cell == cell as u64 && r.why.is_none()).map(|r| r.block).collect()
         };
         let blocks: Vec<BTreeSet<u64>> = (0..self.design.cells.len()).map(own).collect();
         let end = |of: &BTreeSet<u64>| of.last().map_or(0, |last| last + 1);
         let all = blocks.iter().map(end).max().unwrap_or(0);
-        let asked = self.design.warmup + self.design.blocks;
-        let least = if self.stopped == Some(Stopped::Blocks) { all.max(asked) } else { all };
+        let requested = self.design.warmup + self.design.blocks;
+        let least = if self.stopped == Some(StopReason::Blocks) { all.max(requested) } else { all };
         let lacks = |(of, cell): (&BTreeSet<u64>, &crate::Cell)| {
             let until = if self.is_absent(&cell.name) { end(of) } else { least };
             usize::try_from(until).unwrap_or(usize::MAX).saturating_sub(of.len())
@@ -142,7 +142,7 @@ impl Results {
         let value = |r: &Replicate| {
             let of_it = |s: &&Sample| s.replicate == Some(r.id) && s.metric == self.design.metric;
             let values: Vec<f64> = self.samples.iter().filter(of_it).map(|s| s.value).collect();
-            Some((r.block, quantile::of(&values, 0.5)?))
+            Some((r.block, quantile::of_unsorted(&values, 0.5)?))
         };
         self.replicates.iter().filter(counts).filter_map(value).collect()
     }
@@ -164,32 +164,32 @@ impl Results {
         let disturbed: Vec<BTreeSet<u64>> = (0..self.design.cells.len()).map(of).collect();
         let compare = |(at, cell): (usize, &crate::Cell)| {
             let values = self.values(at as u64);
-            let shaken = &disturbed[at] | &disturbed[baseline];
+            let disturbed_blocks = &disturbed[at] | &disturbed[baseline];
             let all: Vec<(u64, (f64, f64))> =
                 values.iter().filter_map(|(block, v)| Some((*block, (*v, *base.get(block)?)))).collect();
-            let shaken = all
+            let disturbed_pairs = all
                 .iter()
-                .filter(|(block, _)| shaken.contains(block))
+                .filter(|(block, _)| disturbed_blocks.contains(block))
                 .map(|(block, _)| *block)
                 .collect::<BTreeSet<_>>();
-            let too_disturbed = crate::disturbed::too_many(shaken.len(), all.len());
-            let counts = |(block, _): &&(u64, (f64, f64))| too_disturbed || !shaken.contains(block);
+            let too_disturbed = crate::disturbed::too_many(disturbed_pairs.len(), all.len());
+            let counts = |(block, _): &&(u64, (f64, f64))| too_disturbed || !disturbed_pairs.contains(block);
             let pairs: Vec<(f64, f64)> = all.iter().filter(counts).map(|(_, pair)| *pair).collect();
             // Each cell has its own seed: equal arms must not get equal resamples by construction.
             let ratio = (at != baseline)
-                .then(|| ratio::paired(&pairs, LEVEL, self.design.seed.wrapping_add(at as u64)))
+                .then(|| ratio::paired_ratio(&pairs, CONFIDENCE_LEVEL, self.design.seed.wrapping_add(at as u64)))
                 .flatten();
             let is_self = cell.same_as.is_some() && cell.same_as == self.design.baseline;
             let failed =
                 self.replicates.iter().filter(|r| r.cell == at as u64 && !r.warmup && r.failure.is_some()).count();
             Comparison {
                 cell: cell.name.clone(),
-                median: quantile::of(&values.values().copied().collect::<Vec<_>>(), 0.5),
+                median: quantile::of_unsorted(&values.values().copied().collect::<Vec<_>>(), 0.5),
                 replicates: values.len(),
                 pairs: pairs.len(),
-                disturbed: if at == baseline { disturbed[at].len() } else { shaken.len() },
+                disturbed: if at == baseline { disturbed[at].len() } else { disturbed_pairs.len() },
                 too_disturbed: at != baseline && too_disturbed,
-                middle: quantile::of(&pairs.iter().map(|(a, b)| a / b).collect::<Vec<_>>(), 0.5)
+                median_ratio: quantile::of_unsorted(&pairs.iter().map(|(a, b)| a / b).collect::<Vec<_>>(), 0.5)
                     .filter(|middle| at != baseline && middle.is_finite()),
                 failed,
                 self_check: ratio.as_ref().filter(|_| is_self).map(ratio::self_check),
@@ -209,7 +209,7 @@ pub fn json(results: &Results) -> Value {
         .map(|c| {
             json!({
                 "cell": c.cell, "median": c.median, "unit": results.unit(), "processes": c.replicates, "failed": c.failed,
-                "ratio": c.middle.map(|middle| json!({
+                "ratio": c.median_ratio.map(|middle| json!({
                     "estimate": c.ratio.map_or(middle, |r| r.value), "ci95": c.ratio.map(|r| [r.low, r.high]), "pairs": c.pairs,
                 })),
                 "absent": c.absent,

@@ -1,7 +1,7 @@
 //! Resuming an interrupted run: whether this is possible, and what has changed on the machine since.
 
 use crate::machine;
-use crate::store::{self, Store, keeps_tables};
+use crate::store::{self, Store, check_keeps_tables};
 use archive::runs::Entry;
 use archive::{Archive, ArchiveKind, Runs};
 use model::Environment;
@@ -33,19 +33,19 @@ pub enum Error {
 }
 
 /// Returns facts about the machine, and about these directories on storage under test.
-pub type FactsOf = dyn Fn(&[(String, PathBuf)]) -> Environment;
+pub type CollectFacts = dyn Fn(&[(String, PathBuf)]) -> Environment;
 
 /// Opens an archive to resume it, and records what has changed since. The text describes the damage of the log that was repaired.
 ///
 /// # Errors
 /// There is nothing to resume, or the storage is different.
-pub fn resume(dir: &Path, facts: &FactsOf) -> Result<(Store, Option<String>), Error> {
+pub fn resume(dir: &Path, facts: &CollectFacts) -> Result<(Store, Option<String>), Error> {
     let archive = Archive::open(dir)?;
     if archive.meta().kind != ArchiveKind::Bench {
         return Err(Error::NoBenchmark { dir: dir.into(), kind: archive.meta().kind });
     }
     // The tables are made from the log again at the end.
-    keeps_tables(dir, &Runs::salvage(dir)?.0)?;
+    check_keeps_tables(dir, &Runs::salvage(dir)?.0)?;
     let (mut store, warning) = Store::resume(dir)?;
     if store.runs().designs.is_empty() {
         return Err(Error::NoDesigns(dir.into()));

@@ -1,12 +1,12 @@
 //! Runs a design: blocks, order, gates, disks, directories; passes rows to the sink as they are produced.
 
-use crate::gate::{self, Gate, Patience, Signal};
+use crate::gate::{self, Gate, Signal, WaitLimits};
 use crate::process::{self, Background, Outcome};
-use crate::results::{Absent, Results, Stopped};
+use crate::results::{AbsentCell, Results, StopReason};
 use crate::scratch::Scratch;
-use crate::suite::Of;
-use crate::{Cell, Design, DiskWanted, Error, Fresh, disturbed, needs, order, template, units};
-use device::{Count, Readings};
+use crate::suite::ScoreKind;
+use crate::{Cell, Design, DiskLifetime, DiskRequest, Error, disturbed, needs, order, template, units};
+use device::{ActivityCount, Readings};
 use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use model::text::ShownPath as _;
@@ -19,24 +19,24 @@ use std::time::Duration;
 mod ready;
 mod replay;
 
-use ready::Ready;
-pub use replay::Completed;
+use ready::ReadyProcess;
+pub use replay::PastResults;
 use replay::Replay;
 
 /// Number of consecutive failures after which a cell is given up, so that a peer that cannot run here costs minutes and not hours.
-const PATIENCE: u64 = 3;
+const FAILURES_MAX: u64 = 3;
 /// How often the sensors are read while a gate waits.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const GATE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a gate may wait before one process: half a minute cools most phones by some degrees.
-const GATE_ONCE: Duration = Duration::from_secs(30);
+const GATE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The same in a quick run.
-const GATE_ONCE_QUICK: Duration = Duration::from_secs(2);
+const GATE_TIMEOUT_QUICK: Duration = Duration::from_secs(2);
 /// The total waiting time of a design is limited to this share of its budget,
-const GATE_SHARE: f64 = 0.1;
+const GATE_BUDGET_SHARE_MAX: f64 = 0.1;
 /// and to this time; a comparison has no budget,
-const GATE_ALLOWANCE: Duration = Duration::from_secs(120);
+const GATE_TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
 /// and is limited to this time for each of its blocks.
-const GATE_BLOCK: Duration = Duration::from_secs(6);
+const GATE_BLOCK_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// A disk requested by a design; removed on drop.
 pub trait Disk {
@@ -47,7 +47,7 @@ pub trait Disk {
 }
 
 /// Makes a disk, or returns why it cannot. Errors are opaque: a run without its disk ends, whatever the reason.
-pub type MakeDisk<'a> = dyn FnMut(&DiskWanted) -> Result<Box<dyn Disk>, Box<dyn std::error::Error + Send + Sync>> + 'a;
+pub type MakeDisk<'a> = dyn FnMut(&DiskRequest) -> Result<Box<dyn Disk>, Box<dyn std::error::Error + Send + Sync>> + 'a;
 
 /// Returns, for each cell of a design, the current relative half-width of its interval, if it has one.
 pub type HalfWidths<'a> = dyn FnMut(&Results) -> Vec<Option<f64>> + 'a;
@@ -65,7 +65,7 @@ pub struct Setting<'a> {
     /// Reads the sensors for the gates; without it there are no gates.
     pub sensors: Option<&'a mut dyn FnMut() -> Readings>,
     /// Counts the activity of others, before and after each process; without it, disturbances are not detected.
-    pub counts: Option<&'a mut dyn FnMut() -> Count>,
+    pub counts: Option<&'a mut dyn FnMut() -> ActivityCount>,
     /// Whether gates may wait; if not, a gate that is not passed is only marked.
     pub wait: bool,
     /// Computes the intervals, for a design that stops by precision.
@@ -73,7 +73,7 @@ pub struct Setting<'a> {
     /// The directory for recordings of one process of each cell; without it none is made.
     pub why: Option<PathBuf>,
     /// Results from before an interruption.
-    pub past: Completed,
+    pub past: PastResults,
 }
 
 impl<'a> Setting<'a> {
@@ -89,35 +89,35 @@ impl<'a> Setting<'a> {
             wait: true,
             half_widths: None,
             why: None,
-            past: Completed::default(),
+            past: PastResults::default(),
         }
     }
 }
 
 /// The result of storing a row.
-pub type Stored = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+pub type StoreResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// Receives rows as they are produced; the writer of an archive is one.
 pub trait Sink {
     /// Receives a cell; all come before the first replicate.
-    fn cell(&mut self, row: &DesignCell) -> Stored;
+    fn cell(&mut self, row: &DesignCell) -> StoreResult;
     /// Notes that a cell has no, or no further, replicates.
-    fn absent(&mut self, cell: u64, why: &str) -> Stored;
+    fn absent(&mut self, cell: u64, why: &str) -> StoreResult;
     /// Receives a replicate, when it has ended, with its output. Those from before an interruption are not passed again.
-    fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> Stored;
+    fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> StoreResult;
 }
 
 /// Keeps no rows: only the results have the measurements.
 pub struct Discard;
 
 impl Sink for Discard {
-    fn cell(&mut self, _: &DesignCell) -> Stored {
+    fn cell(&mut self, _: &DesignCell) -> StoreResult {
         Ok(())
     }
-    fn absent(&mut self, _: u64, _: &str) -> Stored {
+    fn absent(&mut self, _: u64, _: &str) -> StoreResult {
         Ok(())
     }
-    fn replicate(&mut self, _: &Replicate, _: &[Sample], _: &[MarkRow]) -> Stored {
+    fn replicate(&mut self, _: &Replicate, _: &[Sample], _: &[MarkRow]) -> StoreResult {
         Ok(())
     }
 }
@@ -135,11 +135,13 @@ pub fn run(
     sink: &mut dyn Sink,
 ) -> Result<Results, Error> {
     let (once, allowance) = match &design.plan {
-        Some(plan) if plan.quick => (GATE_ONCE_QUICK, plan.budget.mul_f64(GATE_SHARE).min(GATE_ALLOWANCE)),
-        Some(plan) => (GATE_ONCE, plan.budget.mul_f64(GATE_SHARE).min(GATE_ALLOWANCE)),
+        Some(plan) if plan.quick => {
+            (GATE_TIMEOUT_QUICK, plan.budget.mul_f64(GATE_BUDGET_SHARE_MAX).min(GATE_TOTAL_TIMEOUT))
+        }
+        Some(plan) => (GATE_TIMEOUT, plan.budget.mul_f64(GATE_BUDGET_SHARE_MAX).min(GATE_TOTAL_TIMEOUT)),
         None => {
             let blocks = u32::try_from(design.warmup + design.blocks).unwrap_or(u32::MAX);
-            (GATE_ONCE, GATE_BLOCK.saturating_mul(blocks).min(GATE_ALLOWANCE))
+            (GATE_TIMEOUT, GATE_BLOCK_TIMEOUT.saturating_mul(blocks).min(GATE_TOTAL_TIMEOUT))
         }
     };
     let allowance = if setting.wait { allowance } else { Duration::ZERO };
@@ -153,18 +155,18 @@ pub fn run(
         inner: BTreeMap::new(),
         not_sized: BTreeMap::new(),
         past: Replay::new(std::mem::take(&mut setting.past)),
-        gate: Gate::new(Patience { once_ns: ns(once), allowance_ns: ns(allowance) }),
+        gate: Gate::new(WaitLimits { process_ns: ns(once), design_ns: ns(allowance) }),
         begun_ns: process::now_ns(),
         disk: None,
-        now: RunProgress::default(),
+        progress: RunProgress::default(),
         design,
         setting,
         context,
         sink,
     };
     runner.prepare()?;
-    runner.blocks()?;
-    runner.whys()?;
+    runner.run_blocks()?;
+    runner.record_whys()?;
     Ok(runner.results)
 }
 
@@ -190,7 +192,7 @@ struct Runner<'a, 'b> {
     gate: Gate,
     begun_ns: u64,
     disk: Option<Box<dyn Disk>>,
-    now: RunProgress,
+    progress: RunProgress,
 }
 
 /// The run's progress, as last reported.
@@ -217,7 +219,7 @@ impl Runner<'_, '_> {
                 design: 0,
                 name: cell.name.clone(),
                 factors: serde_json::json!(cell.factors).to_string(),
-                argv: serde_json::json!(self.unfolded(cell)).to_string(),
+                argv: serde_json::json!(self.expanded_argv(cell)).to_string(),
                 metric: Some(self.design.metric(cell).to_string()),
                 same_as: cell.same_as.clone(),
                 absent: None,
@@ -225,7 +227,7 @@ impl Runner<'_, '_> {
             self.sink.cell(&row).map_err(Error::Sink)?;
             self.results.cells.push(row);
         }
-        if self.design.disk.as_ref().is_some_and(|d| d.fresh == Fresh::Run) {
+        if self.design.disk.as_ref().is_some_and(|d| d.fresh == DiskLifetime::Run) {
             self.renew_disk()?;
         }
         for (at, cell) in self.design.cells.iter().enumerate() {
@@ -236,7 +238,7 @@ impl Runner<'_, '_> {
                 Some(why) => Some(why),
                 None => cell.needs.iter().find_map(|need| needs::unmet(need, dir)),
             };
-            let why = match lacking.or_else(|| self.keep(cell).err()) {
+            let why = match lacking.or_else(|| self.make_kept_directory(cell).err()) {
                 Some(why) => Some(why),
                 // It was given up together with its baseline.
                 None if self.results.is_absent(&cell.name) => None,
@@ -250,14 +252,14 @@ impl Runner<'_, '_> {
     }
 
     /// Makes the run's directory on the cell's storage, if the cell's command uses one.
-    fn keep(&mut self, cell: &Cell) -> Result<(), String> {
+    fn make_kept_directory(&mut self, cell: &Cell) -> Result<(), String> {
         let Some(dir) = &cell.dir else { return Ok(()) };
         // It is better to know before the first block whether anything can be created there.
         let probe = Scratch::new(dir).map_err(|e| e.to_string())?;
         self.storage.insert(dir.clone(), file_system(dir)?);
-        let words = self.lists(&cell.fill, false);
+        let words = self.word_lists(&cell.fill, false);
         let all = cell.argv.iter().chain(words.values().flatten());
-        if !self.kept.contains_key(dir) && all.flat_map(|w| template::holes(w)).any(|hole| hole == "kept") {
+        if !self.kept.contains_key(dir) && all.flat_map(|w| template::placeholders(w)).any(|hole| hole == "kept") {
             self.kept.insert(dir.clone(), probe);
         }
         Ok(())
@@ -279,17 +281,17 @@ impl Runner<'_, '_> {
         Ok(None)
     }
 
-    fn blocks(&mut self) -> Result<(), Error> {
+    fn run_blocks(&mut self) -> Result<(), Error> {
         let design = self.design;
         let cells = design.cells.len() as u64;
         let mut warm_ns = 0;
         // Every cell is included in the drawing, so that the order does not depend on which peers are installed.
         for (block, order) in (0_u64..).zip(order::blocks(design.seed, design.cells.len())) {
             if self.results.absent.len() >= design.cells.len() {
-                self.results.stopped = (!self.context.cancelled()).then_some(Stopped::Nothing);
+                self.results.stopped = (!self.context.cancelled()).then_some(StopReason::Nothing);
                 return Ok(());
             }
-            if design.disk.as_ref().is_some_and(|d| d.fresh == Fresh::Block) {
+            if design.disk.as_ref().is_some_and(|d| d.fresh == DiskLifetime::Block) {
                 self.renew_disk()?;
             }
             let total = (design.warmup + design.blocks).max(block + 1) * cells;
@@ -297,13 +299,14 @@ impl Runner<'_, '_> {
                 if self.context.cancelled() {
                     return Ok(());
                 }
-                self.now = RunProgress { what: self.doing(block, at), done: block * cells + place as u64, total };
-                self.context.progress(&self.now.what, self.now.done, total);
+                self.progress =
+                    RunProgress { what: self.describe_progress(block, at), done: block * cells + place as u64, total };
+                self.context.progress(&self.progress.what, self.progress.done, total);
                 if let Some(run) = self.past.runs.remove(&(block, at as u64)) {
-                    let (row, samples, marks) = replay::renumbered(run, self.results.replicates.len() as u64);
-                    self.keep_results(at, row, samples, marks)?;
+                    let (row, samples, marks) = replay::with_id(run, self.results.replicates.len() as u64);
+                    self.add_results(at, row, samples, marks)?;
                 } else if !self.results.is_absent(&design.cells[at].name) {
-                    self.replicate(at, block, place as u64)?;
+                    self.run_replicate(at, block, place as u64)?;
                 }
             }
             if self.context.cancelled() {
@@ -312,9 +315,9 @@ impl Runner<'_, '_> {
             let counted = (block + 1).saturating_sub(design.warmup);
             if counted == 0 {
                 warm_ns = self.elapsed_ns();
-            } else if self.past.goes_beyond(block) {
+            } else if self.past.has_later_block(block) {
                 // What was measured stays part of the result.
-            } else if let Some(stopped) = self.stop(counted, warm_ns) {
+            } else if let Some(stopped) = self.stop_reason(counted, warm_ns) {
                 self.results.stopped = Some(stopped);
                 return Ok(());
             }
@@ -323,7 +326,7 @@ impl Runner<'_, '_> {
     }
 
     /// Describes what runs now: there are more blocks than the minimum because an interval is not narrow enough yet.
-    fn doing(&self, block: u64, at: usize) -> String {
+    fn describe_progress(&self, block: u64, at: usize) -> String {
         let Design { name, warmup, blocks, plan, .. } = self.design;
         let cell = &self.design.cells[at].name;
         match (block + 1).checked_sub(*warmup) {
@@ -340,14 +343,18 @@ impl Runner<'_, '_> {
     }
 
     /// Whether to stop after this many measured blocks.
-    fn stop(&mut self, counted: u64, warm_ns: u64) -> Option<Stopped> {
+    fn stop_reason(&mut self, counted: u64, warm_ns: u64) -> Option<StopReason> {
         let design = self.design;
         let Some(plan) = design.plan.as_ref().filter(|p| !p.exactly) else {
             let spent = design.plan.as_ref().is_some_and(|plan| {
                 let elapsed = self.elapsed_ns();
                 u128::from(elapsed + elapsed / counted) > plan.budget.as_nanos()
             });
-            return if counted >= design.blocks { Some(Stopped::Blocks) } else { spent.then_some(Stopped::Budget) };
+            return if counted >= design.blocks {
+                Some(StopReason::Blocks)
+            } else {
+                spent.then_some(StopReason::Budget)
+            };
         };
         let budget_ns = u64::try_from(plan.budget.as_nanos()).unwrap_or(u64::MAX);
         let rule = Rule {
@@ -370,8 +377,8 @@ impl Runner<'_, '_> {
             .collect();
         match rule.signal(counted as usize, self.elapsed_ns().saturating_sub(warm_ns), &present) {
             stop::Signal::Continue => None,
-            stop::Signal::Precise => Some(Stopped::Precision),
-            stop::Signal::Budget => Some(Stopped::Budget),
+            stop::Signal::Precise => Some(StopReason::Precision),
+            stop::Signal::Budget => Some(StopReason::Budget),
         }
     }
 
@@ -379,16 +386,16 @@ impl Runner<'_, '_> {
         self.past.took_ns + process::now_ns().saturating_sub(self.begun_ns)
     }
 
-    fn replicate(&mut self, at: usize, block: u64, place: u64) -> Result<(), Error> {
-        if self.design.disk.as_ref().is_some_and(|d| d.fresh == Fresh::Replicate) {
+    fn run_replicate(&mut self, at: usize, block: u64, place: u64) -> Result<(), Error> {
+        if self.design.disk.as_ref().is_some_and(|d| d.fresh == DiskLifetime::Replicate) {
             self.renew_disk()?;
         }
         let design = self.design;
         let cell = &design.cells[at];
         let purpose = if block < design.warmup { Purpose::Warmup } else { Purpose::Count };
         let gates = self.pass_gates();
-        let (mut outcome, during) = match self.argv(at, cell, &cell.fill, block, purpose)? {
-            Ok(ready) => self.process(cell, &ready),
+        let (mut outcome, during) = match self.prepare_process(at, cell, &cell.fill, block, purpose)? {
+            Ok(ready) => self.run_process(cell, &ready),
             Err(why) => (Outcome::failed(why), None),
         };
         if outcome.interrupted {
@@ -399,27 +406,27 @@ impl Runner<'_, '_> {
             outcome.failure = self.unify(cell, &mut outcome.lines).err();
         }
         if outcome.failure.is_none() {
-            outcome.failure = self.wrong(cell, purpose, &outcome);
+            outcome.failure = self.output_error(cell, purpose, &outcome);
         }
-        let (row, samples, marks) = self.rows(at, block, place, outcome);
+        let (row, samples, marks) = self.to_rows(at, block, place, outcome);
         let all: gate::Marks = gates.into_iter().chain(during).flatten().collect();
         let gates = (!all.is_empty()).then(|| serde_json::to_string(&all).ok()).flatten();
         let row = Replicate { warmup: purpose == Purpose::Warmup, gates, ..row };
         self.sink.replicate(&row, &samples, &marks).map_err(Error::Sink)?;
-        self.keep_results(at, row, samples, marks)
+        self.add_results(at, row, samples, marks)
     }
 
     /// Converts the metric to the unit that its score expects, or in which it was first printed.
     fn unify(&self, cell: &Cell, lines: &mut [process::Line]) -> Result<(), String> {
         let metric = self.design.metric(cell);
-        let score = self.design.plan.as_ref().map(|plan| &plan.score).filter(|score| score.of != Of::Rate);
-        let expected = score.and_then(|score| units::expected(score.unit.as_deref()?, score.scale));
+        let score = self.design.plan.as_ref().map(|plan| &plan.score).filter(|score| score.of != ScoreKind::Rate);
+        let expected = score.and_then(|score| units::expected_unit(score.unit.as_deref()?, score.scale));
         let first = || self.results.samples.iter().find(|s| s.metric == metric).map(|s| s.unit.as_str());
-        units::unify(lines, metric, expected.or_else(first))
+        units::unify_units(lines, metric, expected.or_else(first))
     }
 
     /// Returns what makes a score from a process's output impossible.
-    fn wrong(&self, cell: &Cell, purpose: Purpose, outcome: &Outcome) -> Option<String> {
+    fn output_error(&self, cell: &Cell, purpose: Purpose, outcome: &Outcome) -> Option<String> {
         let metric = self.design.metric(cell);
         let plan = self.design.plan.as_ref();
         if plan.is_some_and(|p| p.sizing.is_some()) && purpose == Purpose::Warmup {
@@ -432,23 +439,23 @@ impl Runner<'_, '_> {
             return Some(format!("it printed no {metric}"));
         }
         let plan = plan?;
-        if plan.score.of != Of::Value
+        if plan.score.of != ScoreKind::Value
             && let Some(v) = values.find(|v| *v <= 0.0)
         {
             return Some(format!("it printed a {metric} of {v}, which is not a valid time"));
         }
         let work: BTreeSet<u64> = outcome.lines.iter().filter(|l| l.metric == "work").map(|l| l.v.to_bits()).collect();
         match (plan.score.of, work.len(), work.first().map(|bits| f64::from_bits(*bits))) {
-            (Of::Rate, 1, Some(v)) if v > 0.0 => None,
-            (Of::Rate, 0, _) => Some("no `work` metric was printed, so no rate can be computed".into()),
-            (Of::Rate, 1, v) => Some(format!("it printed an invalid amount of work: {}", v.unwrap_or_default())),
-            (Of::Rate, ..) => Some("it printed varying amounts of work".into()),
+            (ScoreKind::Rate, 1, Some(v)) if v > 0.0 => None,
+            (ScoreKind::Rate, 0, _) => Some("no `work` metric was printed, so no rate can be computed".into()),
+            (ScoreKind::Rate, 1, v) => Some(format!("it printed an invalid amount of work: {}", v.unwrap_or_default())),
+            (ScoreKind::Rate, ..) => Some("it printed varying amounts of work".into()),
             _ => None,
         }
     }
 
     /// Converts a process's output to rows.
-    fn rows(&self, at: usize, block: u64, place: u64, outcome: Outcome) -> (Replicate, Vec<Sample>, Vec<MarkRow>) {
+    fn to_rows(&self, at: usize, block: u64, place: u64, outcome: Outcome) -> (Replicate, Vec<Sample>, Vec<MarkRow>) {
         let id = self.results.replicates.len() as u64;
         let row = Replicate {
             id,
@@ -487,7 +494,7 @@ impl Runner<'_, '_> {
     }
 
     /// Adds a replicate to the results, a new one or one from before an interruption.
-    fn keep_results(
+    fn add_results(
         &mut self,
         at: usize,
         row: Replicate,
@@ -498,7 +505,7 @@ impl Runner<'_, '_> {
             self.inner.insert(at, inner.text.clone());
         }
         if let Some(marks) = row.gates.as_ref().and_then(|text| serde_json::from_str(text).ok()) {
-            self.gate.as_before(&marks);
+            self.gate.restore_first_readings(&marks);
         }
         let failure = row.failure.clone();
         if let Some(why) = failure.as_ref().filter(|_| row.warmup) {
@@ -512,8 +519,8 @@ impl Runner<'_, '_> {
         let failures = *failures;
         match failure {
             _ if self.results.is_absent(&self.design.cells[at].name) => Ok(()),
-            Some(why) if failures >= PATIENCE && !self.context.cancelled() => {
-                self.give_up(at, format!("given up after {PATIENCE} consecutive failures: {why}"))
+            Some(why) if failures >= FAILURES_MAX && !self.context.cancelled() => {
+                self.give_up(at, format!("given up after {FAILURES_MAX} consecutive failures: {why}"))
             }
             _ => Ok(()),
         }
@@ -526,9 +533,9 @@ impl Runner<'_, '_> {
             match self.gate.signal(process::now_ns(), &sensors()) {
                 Signal::Wait(what) if !self.context.cancelled() => {
                     // Shown instead of the cell: the progress and the time left stay visible.
-                    let text = format!("{} (waiting for the machine: {what})", self.now.what);
-                    self.context.progress(&text, self.now.done, self.now.total);
-                    std::thread::sleep(LOOK_AGAIN);
+                    let text = format!("{} (waiting for the machine: {what})", self.progress.what);
+                    self.context.progress(&text, self.progress.done, self.progress.total);
+                    std::thread::sleep(GATE_POLL_INTERVAL);
                 }
                 Signal::Wait(_) => return None,
                 Signal::Go(marks) | Signal::GiveUp(marks) => return Some(marks),
@@ -537,7 +544,7 @@ impl Runner<'_, '_> {
     }
 
     /// Runs a process to its end; returns what others did meanwhile, if that is counted.
-    fn process(&mut self, cell: &Cell, ready: &Ready) -> (Outcome, Option<gate::Marks>) {
+    fn run_process(&mut self, cell: &Cell, ready: &ReadyProcess) -> (Outcome, Option<gate::Marks>) {
         let beside = (!ready.background.is_empty())
             .then(|| Background::start(&ready.background, Duration::from_millis(cell.background_settle_ms)))
             .transpose();
@@ -549,14 +556,14 @@ impl Runner<'_, '_> {
         let outcome = process::run(&ready.argv, self.timeout(), &|| self.context.cancelled());
         let after = self.setting.counts.as_mut().map(|counts| counts());
         let wall_s = outcome.end_ns.saturating_sub(outcome.start_ns) as f64 / 1e9;
-        let marks = before
-            .zip(after)
-            .map(|(before, after)| disturbed::judge(wall_s, &after.since(&before), &outcome.own, beside.is_some()));
+        let marks = before.zip(after).map(|(before, after)| {
+            disturbed::judge(wall_s, &after.since(&before), &outcome.resource_use, beside.is_some())
+        });
         (outcome, marks)
     }
 
     /// Records one process of each cell that can be recorded, if requested.
-    fn whys(&mut self) -> Result<(), Error> {
+    fn record_whys(&mut self) -> Result<(), Error> {
         let Some(directory) = self.setting.why.clone().filter(|_| self.results.complete()) else { return Ok(()) };
         let design = self.design;
         let block = self.results.replicates.iter().map(|r| r.block + 1).max().unwrap_or(0);
@@ -566,7 +573,7 @@ impl Runner<'_, '_> {
                 return Ok(());
             }
             if let Some(run) = self.past.whys.remove(&(at as u64)) {
-                let (row, samples, marks) = replay::renumbered(run, self.results.replicates.len() as u64);
+                let (row, samples, marks) = replay::with_id(run, self.results.replicates.len() as u64);
                 self.results.replicates.push(row);
                 self.results.samples.extend(samples);
                 self.results.marks.extend(marks);
@@ -575,14 +582,14 @@ impl Runner<'_, '_> {
             self.context.progress(&format!("{}: recording {}", design.name, cell.name), 0, 0);
             let name = format!("{}-{at}.fathom", design.name);
             // Whatever prevents a recording is reported as its reason of failure.
-            let outcome = match self.argv(at, cell, fill, block, Purpose::Count)? {
-                Ok(ready) => self.process(cell, &self.recording(ready, &directory.join(&name))).0,
+            let outcome = match self.prepare_process(at, cell, fill, block, Purpose::Count)? {
+                Ok(ready) => self.run_process(cell, &self.wrap_in_recorder(ready, &directory.join(&name))).0,
                 Err(why) => Outcome::failed(why),
             };
             if outcome.interrupted {
                 return Ok(());
             }
-            let (row, samples, marks) = self.rows(at, block, at as u64, outcome);
+            let (row, samples, marks) = self.to_rows(at, block, at as u64, outcome);
             let row = Replicate { why: Some(name), ..row };
             self.sink.replicate(&row, &samples, &marks).map_err(Error::Sink)?;
             self.results.replicates.push(row);
@@ -601,7 +608,7 @@ impl Runner<'_, '_> {
         if !self.context.cancelled() {
             self.sink.absent(at as u64, &why).map_err(Error::Sink)?;
         }
-        self.results.absent.push(Absent { cell: name.clone(), why });
+        self.results.absent.push(AbsentCell { cell: name.clone(), why });
         if Some(name) == self.design.baseline.as_ref() && !self.context.cancelled() {
             for other in (0..self.design.cells.len()).filter(|other| *other != at) {
                 self.give_up(other, format!("nothing to compare with: {name} cannot run"))?;

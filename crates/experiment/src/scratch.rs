@@ -13,12 +13,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Prefix of the names. Versions that held no lock used `fathom-bench-…`, which nothing here touches.
-const PREFIX: &str = "fathom-run-";
+const NAME_PREFIX: &str = "fathom-run-";
 
 /// No directory could be made.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot create a directory in {}: {source}", parent.shown())]
-pub struct NoDirectory {
+pub struct ScratchError {
     pub parent: PathBuf,
     #[source]
     pub source: io::Error,
@@ -34,22 +34,22 @@ pub struct Scratch {
 
 impl Scratch {
     /// Makes a new directory in `parent`.
-    pub fn new(parent: &Path) -> Result<Self, NoDirectory> {
-        let failed = |source| NoDirectory { parent: parent.into(), source };
+    pub fn new(parent: &Path) -> Result<Self, ScratchError> {
+        let failed = |source| ScratchError { parent: parent.into(), source };
         loop {
-            let path = parent.join(format!("{PREFIX}{}-{}", std::process::id(), process::now_ns()));
+            let path = parent.join(format!("{NAME_PREFIX}{}-{}", std::process::id(), process::now_ns()));
             match std::fs::create_dir(&path) {
                 // A process in another PID namespace, at the same ns.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 made => made.map_err(failed)?,
             }
-            let lock = match open(&path) {
+            let lock = match open_directory(&path) {
                 // A cleanup may have been faster than our lock, and removed the directory as a leftover.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened.map_err(failed)?,
             };
-            match flock(&lock, libc::LOCK_EX) {
-                Ok(()) if !is(&path, &lock) => {}
+            match lock_directory(&lock, libc::LOCK_EX) {
+                Ok(()) if !is_same_directory(&path, &lock) => {}
                 locked => return Ok(Self { path, _lock: locked.is_ok().then_some(lock) }),
             }
         }
@@ -58,45 +58,45 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        remove(&self.path);
+        remove_directory(&self.path);
     }
 }
 
-fn remove(path: &Path) -> bool {
+fn remove_directory(path: &Path) -> bool {
     // A process that was killed just before may still be writing; the second attempt removes what it wrote after the
     // first. Storage that has vanished keeps its contents.
     std::fs::remove_dir_all(path).or_else(|_| std::fs::remove_dir_all(path)).is_ok()
 }
 
 /// Removes the directories that killed runs left in `parent`; returns their number.
-pub fn clean(parent: &Path) -> usize {
+pub fn remove_leftovers(parent: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(parent) else { return 0 };
     // SAFETY: takes no arguments and cannot fail.
     let me = unsafe { libc::geteuid() };
-    let left = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    let left = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(NAME_PREFIX));
     left.filter(|entry| {
         let path = entry.path();
-        let Ok(directory) = open(&path) else { return false };
+        let Ok(directory) = open_directory(&path) else { return false };
         directory.metadata().is_ok_and(|about| about.uid() == me)
-            && flock(&directory, libc::LOCK_EX | libc::LOCK_NB).is_ok()
-            && is(&path, &directory)
-            && remove(&path)
+            && lock_directory(&directory, libc::LOCK_EX | libc::LOCK_NB).is_ok()
+            && is_same_directory(&path, &directory)
+            && remove_directory(&path)
     })
     .count()
 }
 
 /// Opens a directory; anything else, including a link to a directory, is an error.
-fn open(path: &Path) -> io::Result<File> {
+fn open_directory(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
 
-fn flock(file: &File, how: libc::c_int) -> io::Result<()> {
+fn lock_directory(file: &File, how: libc::c_int) -> io::Result<()> {
     // SAFETY: a descriptor of ours; flock touches no memory.
     if unsafe { libc::flock(file.as_raw_fd(), how) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Whether the path still refers to that directory.
-fn is(path: &Path, directory: &File) -> bool {
+fn is_same_directory(path: &Path, directory: &File) -> bool {
     let id = |about: std::fs::Metadata| (about.dev(), about.ino());
     std::fs::symlink_metadata(path).map(id).ok() == directory.metadata().map(id).ok()
 }
@@ -111,21 +111,21 @@ mod tests {
         let live = Scratch::new(parent.path()).unwrap();
         std::fs::write(live.path.join("data"), "x").unwrap();
         // The state that a killed owner leaves: its lock is not held.
-        let dead = parent.path().join(format!("{PREFIX}1-1"));
+        let dead = parent.path().join(format!("{NAME_PREFIX}1-1"));
         std::fs::create_dir_all(dead.join("deep")).unwrap();
         std::fs::write(dead.join("deep/data"), "x").unwrap();
         // Directory entries that only look like one.
         let elsewhere = tempfile::tempdir().unwrap();
         std::fs::write(elsewhere.path().join("mine"), "x").unwrap();
-        std::os::unix::fs::symlink(elsewhere.path(), parent.path().join(format!("{PREFIX}2-2"))).unwrap();
-        std::fs::write(parent.path().join(format!("{PREFIX}3-3")), "x").unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), parent.path().join(format!("{NAME_PREFIX}2-2"))).unwrap();
+        std::fs::write(parent.path().join(format!("{NAME_PREFIX}3-3")), "x").unwrap();
         std::fs::create_dir(parent.path().join("fathom-bench-4-4")).unwrap();
-        assert_eq!(clean(parent.path()), 1);
+        assert_eq!(remove_leftovers(parent.path()), 1);
         assert!(!dead.exists() && live.path.join("data").exists() && elsewhere.path().join("mine").exists());
         assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 4);
         let path = live.path.clone();
         drop(live);
-        assert!(!path.exists() && clean(parent.path()) == 0);
+        assert!(!path.exists() && remove_leftovers(parent.path()) == 0);
     }
 
     /// Directories being created are never mistaken for leftovers.
@@ -136,7 +136,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    clean(parent.path());
+                    remove_leftovers(parent.path());
                 }
             });
             for _ in 0..300 {

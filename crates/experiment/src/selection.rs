@@ -1,7 +1,7 @@
 //! Turns selected workloads and designs, with parameters for all of them, into the designs of one run.
 
 use crate::catalog::Runnable;
-use crate::{Choices, Design, Workload, expand, instead, needs};
+use crate::{Choices, Design, Workload, describe_substitutions, expand, needs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub enum Error {
         workloads: Vec<String>,
     },
     /// None of them uses files on storage under test.
-    #[error("--dir: {} {} no files on storage under test; omit it, or select a workload that has", .0.join(", "), has(.0))]
+    #[error("--dir: {} {} no files on storage under test; omit it, or select a workload that has", .0.join(", "), has_or_have(.0))]
     NoFiles(Vec<String>),
     /// A name is used twice.
     #[error("{0} is given twice")]
@@ -52,7 +52,7 @@ pub enum Error {
     Design(#[from] crate::Error),
 }
 
-fn has(names: &[String]) -> &'static str {
+fn has_or_have(names: &[String]) -> &'static str {
     if names.len() == 1 { "has" } else { "have" }
 }
 
@@ -70,7 +70,7 @@ pub fn designs(selection: &Selection, new_seed: u64) -> Result<(Vec<Design>, Vec
         })
         .collect();
     for (name, _) in &selection.parameters {
-        if !workloads.iter().any(|w| of_parameter(name, w).is_some()) {
+        if !workloads.iter().any(|w| factor_of_parameter(name, w).is_some()) {
             let workloads = workloads.iter().map(|w| w.name.clone()).collect();
             return Err(Error::Parameter { name: name.clone(), workloads });
         }
@@ -83,8 +83,8 @@ pub fn designs(selection: &Selection, new_seed: u64) -> Result<(Vec<Design>, Vec
         let design = match one {
             Runnable::Workload(workload) => {
                 let share = own(workload).as_secs_f64() / sum.as_secs_f64();
-                let choices = choices(selection, workload, share, selection.seed.unwrap_or(new_seed));
-                notes.extend(instead(workload, &choices));
+                let choices = workload_choices(selection, workload, share, selection.seed.unwrap_or(new_seed));
+                notes.extend(describe_substitutions(workload, &choices));
                 expand(workload, &choices)?
             }
             Runnable::Comparison(design) => {
@@ -119,14 +119,14 @@ fn without_files(selection: &Selection) -> Result<Vec<String>, Error> {
     if fileless.len() == selection.runnable.len() {
         return Err(Error::NoFiles(fileless));
     }
-    let (names, has) = (fileless.join(", "), has(&fileless));
+    let (names, has) = (fileless.join(", "), has_or_have(&fileless));
     Ok(vec![format!("--dir does not apply to {names}, which {has} no files on storage under test")])
 }
 
-fn choices(selection: &Selection, workload: &Workload, share: f64, seed: u64) -> Choices {
+fn workload_choices(selection: &Selection, workload: &Workload, share: f64, seed: u64) -> Choices {
     let mut factors = BTreeMap::new();
     for (name, values) in &selection.parameters {
-        if let Some(factor) = of_parameter(name, workload) {
+        if let Some(factor) = factor_of_parameter(name, workload) {
             factors.insert(factor.to_string(), values.clone());
         }
     }
@@ -138,12 +138,12 @@ fn choices(selection: &Selection, workload: &Workload, share: f64, seed: u64) ->
         seed,
         budget: selection.budget.map(|all| all.mul_f64(share)),
         precision: selection.precision,
-        unmet: unmet(workload, &selection.dirs),
+        unmet: unmet_needs(workload, &selection.dirs),
     }
 }
 
 /// Returns the needs of a workload's factor values that this machine, or one of the directories, does not meet.
-fn unmet(workload: &Workload, dirs: &[(String, PathBuf)]) -> BTreeSet<String> {
+fn unmet_needs(workload: &Workload, dirs: &[(String, PathBuf)]) -> BTreeSet<String> {
     let here = [PathBuf::from(".")];
     let directories: Vec<&PathBuf> =
         if dirs.is_empty() { here.iter().collect() } else { dirs.iter().map(|d| &d.1).collect() };
@@ -153,7 +153,7 @@ fn unmet(workload: &Workload, dirs: &[(String, PathBuf)]) -> BTreeSet<String> {
 }
 
 /// Returns the factor of `workload` to which a parameter `FACTOR` or `WORKLOAD.FACTOR` refers.
-fn of_parameter<'a>(name: &'a str, workload: &Workload) -> Option<&'a str> {
+fn factor_of_parameter<'a>(name: &'a str, workload: &Workload) -> Option<&'a str> {
     let factor = match name.split_once('.') {
         Some((only, factor)) if only == workload.name => factor,
         Some(_) => return None,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn budget_is_divided_by_own_budgets_and_names_are_unique() {
+    fn total_budget_is_divided_in_proportion_and_names_are_unique() {
         let selection = Selection { budget: Some(Duration::from_secs(100)), ..selected(&["linpack", "himeno"]) };
         let (made, _) = designs(&selection, 7).unwrap();
         let budgets: Vec<Duration> = made.iter().map(|d| d.plan.as_ref().unwrap().budget).collect();

@@ -1,7 +1,7 @@
 //! The destination of a run's rows: the archive's log, each row as it is produced, with numbers for the whole archive; and
 //! reading the log again.
 
-use crate::{Absent, Completed, Design, Results, Sink, Stopped, Stored};
+use crate::{AbsentCell, Design, PastResults, Results, Sink, StopReason, StoreResult};
 use archive::runs::{Entry, Run};
 use archive::tables::Index;
 use archive::{Meta, Runs, RunsWriter, is_lost};
@@ -35,7 +35,7 @@ pub enum Error {
         shell_word(dir),
         shell_word(&dir.join("tables")),
     )]
-    Cut {
+    LogCut {
         dir: PathBuf,
         /// Processes in the log.
         logged: u64,
@@ -49,19 +49,19 @@ pub struct Store {
     log: RunsWriter,
     /// The current design, and the first number of its cells.
     design: u64,
-    cells: u64,
+    first_cell: u64,
 }
 
 impl Store {
     /// Creates a log.
     pub fn create(dir: &Path) -> Result<Self, Error> {
-        Ok(Self { log: RunsWriter::create(dir)?, design: 0, cells: 0 })
+        Ok(Self { log: RunsWriter::create(dir)?, design: 0, first_cell: 0 })
     }
 
     /// Resumes a log; a damaged one from its intact lines: then the second value describes what is missing.
     pub fn resume(dir: &Path) -> Result<(Self, Option<String>), Error> {
         let (log, mended) = RunsWriter::resume(dir)?;
-        let mut store = Self { log, design: 0, cells: 0 };
+        let mut store = Self { log, design: 0, first_cell: 0 };
         let Some((damage, kept)) = mended else { return Ok((store, None)) };
         let text = format!("the log was damaged ({damage}) and was renamed to {}", kept.shown());
         let warning = format!(
@@ -90,28 +90,28 @@ impl Store {
     pub fn plan(&mut self, designs: &[Design]) -> Result<(), Error> {
         self.log.push(Entry::Planned { cells: designs.iter().map(|d| d.cells.len() as u64).collect() })?;
         for (id, design) in (0..).zip(designs) {
-            self.log.push(Entry::Design(row(id, design)?))?;
+            self.log.push(Entry::Design(design_row(id, design)?))?;
         }
         Ok(())
     }
 
     /// Begins or resumes design `at`; returns its previous results.
-    pub fn begin(&mut self, at: usize) -> Completed {
-        let own = DesignLog::of(self.log.runs(), at);
-        (self.design, self.cells) = (at as u64, own.cells);
+    pub fn begin(&mut self, at: usize) -> PastResults {
+        let own = DesignLog::from_runs(self.log.runs(), at);
+        (self.design, self.first_cell) = (at as u64, own.first_cell);
         own.past
     }
 
     /// Returns the results of a design that ran to its end before, if none of them is missing.
     pub fn finished(&self, at: usize, design: &Design) -> Option<Results> {
         self.runs().designs.get(at)?.stopped.as_ref()?;
-        let results = results(self.runs(), at, design);
-        (!self.runs().cells.iter().any(|c| c.design == at as u64 && is_lost(c)) && results.gaps() == 0)
+        let results = design_results(self.runs(), at, design);
+        (!self.runs().cells.iter().any(|c| c.design == at as u64 && is_lost(c)) && results.missing_count() == 0)
             .then_some(results)
     }
 
     /// Marks design `at` as finished.
-    pub fn end(&mut self, at: usize, why: Stopped) -> Result<(), Error> {
+    pub fn end(&mut self, at: usize, why: StopReason) -> Result<(), Error> {
         let replicates = Some(self.runs().replicates_of(at as u64));
         self.push(Entry::Stopped { design: at as u64, why: why.name().into(), replicates })
     }
@@ -128,15 +128,15 @@ fn designs(runs: &Runs) -> Result<Vec<Design>, Error> {
 /// Returns the comparisons of a log: the designs with a baseline.
 pub fn comparisons(runs: &Runs) -> Result<Vec<Results>, Error> {
     let all = designs(runs)?;
-    Ok((0..).zip(&all).filter(|(_, d)| d.baseline.is_some()).map(|(at, d)| results(runs, at, d)).collect())
+    Ok((0..).zip(&all).filter(|(_, d)| d.baseline.is_some()).map(|(at, d)| design_results(runs, at, d)).collect())
 }
 
 /// Returns the results of design `at` in a log.
-fn results(runs: &Runs, at: usize, design: &Design) -> Results {
-    let own = DesignLog::of(runs, at);
+fn design_results(runs: &Runs, at: usize, design: &Design) -> Results {
+    let own = DesignLog::from_runs(runs, at);
     let cells = runs.cells.iter().filter(|c| c.design == at as u64);
-    let cells: Vec<DesignCell> = cells.map(|c| DesignCell { id: c.id - own.cells, ..c.clone() }).collect();
-    let absent = |c: &DesignCell| Some(Absent { cell: c.name.clone(), why: c.absent.clone()? });
+    let cells: Vec<DesignCell> = cells.map(|c| DesignCell { id: c.id - own.first_cell, ..c.clone() }).collect();
+    let absent = |c: &DesignCell| Some(AbsentCell { cell: c.name.clone(), why: c.absent.clone()? });
     Results {
         design: design.clone(),
         absent: cells.iter().filter_map(absent).collect(),
@@ -144,18 +144,18 @@ fn results(runs: &Runs, at: usize, design: &Design) -> Results {
         replicates: own.past.replicates,
         samples: own.past.samples,
         marks: own.past.marks,
-        stopped: runs.designs.get(at).and_then(|d| Stopped::from_name(d.stopped.as_deref()?)),
+        stopped: runs.designs.get(at).and_then(|d| StopReason::from_name(d.stopped.as_deref()?)),
     }
 }
 
 /// The part of a log for one design, with numbers local to that design, and the number of its first cell.
 struct DesignLog {
-    cells: u64,
-    past: Completed,
+    first_cell: u64,
+    past: PastResults,
 }
 
 impl DesignLog {
-    fn of(runs: &Runs, at: usize) -> Self {
+    fn from_runs(runs: &Runs, at: usize) -> Self {
         let id = at as u64;
         // Cells of a design are adjacent. Its replicates are too, unless some were lost and measured again later.
         let place = |found: Option<usize>, all: usize| found.unwrap_or(all) as u64;
@@ -169,17 +169,17 @@ impl DesignLog {
         let samples = own.iter().flat_map(|(local, r)| r.samples.iter().map(|s| (*local, s)));
         let marks = own.iter().flat_map(|(local, r)| r.marks.iter().map(|m| (*local, m)));
         let absent = runs.cells.iter().filter(|c| c.design == id);
-        let past = Completed {
+        let past = PastResults {
             replicates: own.iter().map(replicate).collect(),
             samples: samples.map(|(local, s)| Sample { replicate: Some(local), ..s.clone() }).collect(),
             marks: marks.map(|(local, m)| MarkRow { replicate: Some(local), ..m.clone() }).collect(),
             absent: absent.filter_map(|c| Some((c.id - first, c.absent.clone()?))).collect(),
         };
-        Self { cells: first, past }
+        Self { first_cell: first, past }
     }
 }
 
-fn row(id: u64, design: &Design) -> Result<DesignRow, Error> {
+fn design_row(id: u64, design: &Design) -> Result<DesignRow, Error> {
     let plan = design.plan.as_ref();
     Ok(DesignRow {
         id,
@@ -199,21 +199,21 @@ fn row(id: u64, design: &Design) -> Result<DesignRow, Error> {
 }
 
 impl Sink for Store {
-    fn cell(&mut self, row: &DesignCell) -> Stored {
-        let row = DesignCell { id: self.cells + row.id, design: self.design, ..row.clone() };
+    fn cell(&mut self, row: &DesignCell) -> StoreResult {
+        let row = DesignCell { id: self.first_cell + row.id, design: self.design, ..row.clone() };
         // A resumed run sends its cells again, which restores one that was lost.
         if self.runs().cells.get(row.id as usize).is_some_and(|there| !is_lost(there)) {
             return Ok(());
         }
         Ok(self.log.push(Entry::Cell(row))?)
     }
-    fn absent(&mut self, cell: u64, why: &str) -> Stored {
-        Ok(self.log.push(Entry::Absent { cell: self.cells + cell, why: why.into() })?)
+    fn absent(&mut self, cell: u64, why: &str) -> StoreResult {
+        Ok(self.log.push(Entry::Absent { cell: self.first_cell + cell, why: why.into() })?)
     }
-    fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> Stored {
+    fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> StoreResult {
         let id = self.runs().runs.len() as u64;
         let run = Run {
-            replicate: Replicate { id, cell: self.cells + row.cell, ..row.clone() },
+            replicate: Replicate { id, cell: self.first_cell + row.cell, ..row.clone() },
             samples: samples.iter().map(|s| Sample { replicate: s.replicate.map(|_| id), ..s.clone() }).collect(),
             marks: marks.iter().map(|m| MarkRow { replicate: m.replicate.map(|_| id), ..m.clone() }).collect(),
         };
@@ -238,7 +238,7 @@ pub fn read(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
     }
     // A network run has a design of its own kind.
     for (at, design) in designs(&runs).unwrap_or_default().iter().enumerate() {
-        let gaps = results(&runs, at, design).gaps();
+        let gaps = design_results(&runs, at, design).missing_count();
         if gaps > 0 && runs.designs[at].stopped.take().is_some() {
             warnings.push(format!(
                 "{} of {} are missing in {}: `fathom bench run --resume {}` measures them",
@@ -256,15 +256,15 @@ pub fn read(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
 ///
 /// # Errors
 /// [`Error::LogCut`]: they would not.
-pub fn keeps_tables(dir: &Path, runs: &Runs) -> Result<(), Error> {
+pub fn check_keeps_tables(dir: &Path, runs: &Runs) -> Result<(), Error> {
     let rows = |index: Index| index.rows.get(Replicate::TABLE.name).copied().unwrap_or(0);
     let tabled = Index::read(dir).map_or(0, rows);
     let logged = runs.runs.len() as u64;
-    if logged < tabled { Err(Error::Cut { dir: dir.into(), logged, tabled }) } else { Ok(()) }
+    if logged < tabled { Err(Error::LogCut { dir: dir.into(), logged, tabled }) } else { Ok(()) }
 }
 
 /// Returns `meta.json` of an archive whose tables were made from its log.
-pub fn tabled(meta: Meta, runs: &Runs) -> Meta {
+pub fn meta_with_tables(meta: Meta, runs: &Runs) -> Meta {
     Meta {
         linked: true,
         complete: !runs.designs.is_empty() && runs.designs.iter().all(|d| d.stopped.is_some()),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Variables that exist in addition to the factors.
-pub const GIVEN: &[&str] = &["fathom", "scratch", "shared", "dir", "kept", "inner", "block_number"];
+pub const BUILT_IN_VARIABLES: &[&str] = &["fathom", "scratch", "shared", "dir", "kept", "inner", "block_number"];
 
 /// A workload with its factors.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -68,7 +68,7 @@ fn ten_minutes() -> u64 {
 pub struct Score {
     /// How it is computed from the metric.
     #[serde(default)]
-    pub of: Of,
+    pub of: ScoreKind,
     /// The metric; may have placeholders.
     #[serde(default = "iteration")]
     pub metric: String,
@@ -103,7 +103,7 @@ pub struct ExtraScore {
 
 impl Default for Score {
     fn default() -> Self {
-        Self { of: Of::Rate, metric: iteration(), unit: None, scale: once(), better: None, set_by: None }
+        Self { of: ScoreKind::Rate, metric: iteration(), unit: None, scale: once(), better: None, set_by: None }
     }
 }
 
@@ -111,9 +111,9 @@ impl Score {
     /// Returns the direction, from the file or implied by how the score is computed; `None` for a value without one.
     pub fn better(&self) -> Option<Better> {
         self.better.or(match self.of {
-            Of::Rate => Some(Better::Higher),
-            Of::Time => Some(Better::Lower),
-            Of::Value => None,
+            ScoreKind::Rate => Some(Better::Higher),
+            ScoreKind::Time => Some(Better::Lower),
+            ScoreKind::Value => None,
         })
     }
 }
@@ -129,7 +129,7 @@ fn once() -> f64 {
 /// How a score is computed from the metric.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Of {
+pub enum ScoreKind {
     /// Work in one iteration / mean time of a steady iteration.
     #[default]
     Rate,
@@ -139,7 +139,7 @@ pub enum Of {
     Value,
 }
 
-impl Of {
+impl ScoreKind {
     /// The name in a design and in the archive.
     pub fn name(self) -> &'static str {
         match self {
@@ -303,7 +303,7 @@ fn maybe_words<'de, D: Deserializer<'de>>(from: D) -> Result<Option<BTreeMap<Str
 /// A value that a factor does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("factor {factor}: {value:?} is not allowed; {allowed}")]
-pub struct NotAllowed {
+pub struct DisallowedValue {
     /// The factor's name.
     pub factor: String,
     pub value: String,
@@ -311,24 +311,24 @@ pub struct NotAllowed {
     pub allowed: String,
 }
 
-impl From<NotAllowed> for String {
+impl From<DisallowedValue> for String {
     /// Converts to the text for [`Error::Design`].
-    fn from(why: NotAllowed) -> Self {
+    fn from(why: DisallowedValue) -> Self {
         why.to_string()
     }
 }
 
 impl Factor {
     /// Checks that `value` is allowed.
-    pub fn check(&self, value: &str) -> Result<(), NotAllowed> {
+    pub fn check(&self, value: &str) -> Result<(), DisallowedValue> {
         let allowed = self.free
             || self.directory
             || self.values.iter().any(|v| v == value)
-            || self.bounds().is_some_and(|(low, high)| number(value).is_some_and(|n| (low..=high).contains(&n)));
+            || self.bounds().is_some_and(|(low, high)| parse_number(value).is_some_and(|n| (low..=high).contains(&n)));
         if allowed {
             return Ok(());
         }
-        Err(NotAllowed { factor: self.name.clone(), value: value.into(), allowed: self.allowed() })
+        Err(DisallowedValue { factor: self.name.clone(), value: value.into(), allowed: self.allowed() })
     }
 
     /// Describes the allowed values, for people.
@@ -343,12 +343,12 @@ impl Factor {
     }
 
     fn bounds(&self) -> Option<(u64, u64)> {
-        Some((number(self.range.first()?)?, number(self.range.get(1)?)?))
+        Some((parse_number(self.range.first()?)?, parse_number(self.range.get(1)?)?))
     }
 }
 
 /// Parses an integer with an optional binary suffix.
-pub fn number(text: &str) -> Option<u64> {
+pub fn parse_number(text: &str) -> Option<u64> {
     let (digits, shift) = match text.char_indices().next_back()? {
         (at, 'K') => (&text[..at], 10),
         (at, 'M') => (&text[..at], 20),
@@ -442,7 +442,7 @@ impl Workload {
         if name.is_empty() || !name.bytes().all(sound) {
             return Err(format!("factor {name:?}: a name consists of lower-case letters and _"));
         }
-        if GIVEN.contains(&name.as_str()) && !(factor.directory && name == "dir") || name == "sizing" {
+        if BUILT_IN_VARIABLES.contains(&name.as_str()) && !(factor.directory && name == "dir") || name == "sizing" {
             return Err(format!("factor {name:?}: this name is reserved"));
         }
         if factor.directory && name != "dir" {
@@ -483,7 +483,9 @@ impl Workload {
                 || self.factor(list).is_some_and(|f| !f.words.is_empty());
             return if known { Ok(()) } else { Err(format!("{word:?}: no list of words has this name")) };
         }
-        match crate::template::holes(word).find(|hole| !GIVEN.contains(hole) && self.factor(hole).is_none()) {
+        match crate::template::placeholders(word)
+            .find(|hole| !BUILT_IN_VARIABLES.contains(hole) && self.factor(hole).is_none())
+        {
             Some(hole) => Err(format!("{word:?}: {{{hole}}} is neither a factor nor a variable")),
             None => Ok(()),
         }
@@ -494,7 +496,7 @@ impl Workload {
 mod tests {
     use super::*;
 
-    pub(crate) const SMALL: &str = r#"
+    pub(crate) const SMALL_WORKLOAD: &str = r#"
         name = "small"
         question = "Is it?"
         argv = ["w", "@mode", "--size={size}", "@sizing", "--dir={dir}"]
@@ -543,19 +545,19 @@ mod tests {
 
     #[test]
     fn workload_is_parsed() {
-        let workload = Workload::parse("small.toml", SMALL).unwrap();
+        let workload = Workload::parse("small.toml", SMALL_WORKLOAD).unwrap();
         assert_eq!(workload.factor("mode").unwrap().default, ["a", "b"]);
         assert_eq!(workload.factor("size").unwrap().default, ["64"]);
         assert_eq!(
             (workload.score.of, workload.score.better(), workload.run.warmup),
-            (Of::Rate, Some(Better::Higher), 1)
+            (ScoreKind::Rate, Some(Better::Higher), 1)
         );
         assert_eq!(workload.why.unwrap()["size"], "10");
         assert_eq!(workload.skip[0].when["size"], ["1", "2"]);
     }
 
     #[test]
-    fn config_errors_name_file_and_factor_or_line() {
+    fn errors_name_the_file_and_the_factor_or_the_line() {
         for (from, to, parts) in [
             ("name = \"size\"", "name = \"Size\"", &["\"Size\"", "lower-case letters"][..]),
             ("--size={size}", "--size={siez}", &["{siez}"]),
@@ -577,17 +579,20 @@ mod tests {
             ("scale = 1e-6", "scael = 1e-6", &["line", "scael"]),
             ("about = \"how much\"", "about = \"how much\"\n default = 3", &["line", "default"]),
         ] {
-            assert!(SMALL.contains(from), "{from}");
-            let error = Workload::parse("small.toml", &SMALL.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(SMALL_WORKLOAD.contains(from), "{from}");
+            let error = Workload::parse("small.toml", &SMALL_WORKLOAD.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains("small.toml") && parts.iter().all(|p| error.contains(p)), "{to}: {error}");
         }
     }
 
     #[test]
     fn numbers_may_have_suffixes() {
-        assert_eq!((number("10"), number("4K"), number("10G")), (Some(10), Some(4096), Some(10 << 30)));
+        assert_eq!(
+            (parse_number("10"), parse_number("4K"), parse_number("10G")),
+            (Some(10), Some(4096), Some(10 << 30))
+        );
         for text in ["", "K", "-1", "+1", "1.5K", "99999999999G", "1KB", "é"] {
-            assert_eq!(number(text), None, "{text}");
+            assert_eq!(parse_number(text), None, "{text}");
         }
     }
 }

@@ -57,7 +57,7 @@ pub struct FromRuns<'a> {
 }
 
 impl FromRuns<'_> {
-    fn made(&self, (runs, missing): (Runs, Vec<String>)) -> TableCounts {
+    fn count_and_report(&self, (runs, missing): (Runs, Vec<String>)) -> TableCounts {
         missing.into_iter().for_each(|warning| (self.notify)(Notice::Missing(warning)));
         TableCounts { read: (runs.designs.len() as u64, "design"), found: (runs.runs.len() as u64, "process") }
     }
@@ -85,12 +85,12 @@ impl TableMaker for FromRuns<'_> {
     }
 
     fn make(&self, dir: &Path, _context: &Context) -> Result<TableCounts, Failure> {
-        Ok(self.made(make(dir)?))
+        Ok(self.count_and_report(make(dir)?))
     }
 
     fn make_without_meta(&self, dir: &Path, why: archive::Error, _context: &Context) -> Result<TableCounts, Failure> {
         (self.notify)(Notice::MetaUnreadable(why));
-        Ok(self.made(make_without_meta(dir)?))
+        Ok(self.count_and_report(make_without_meta(dir)?))
     }
 }
 
@@ -99,7 +99,7 @@ impl TableMaker for FromRuns<'_> {
 /// # Errors
 /// Those of the archive, or [`Error::LogCut`].
 pub fn make(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
-    make_with(dir, Archive::open(dir)?.meta().clone())
+    make_with_meta(dir, Archive::open(dir)?.meta().clone())
 }
 
 /// The same if `meta.json` is missing or damaged: uses what the log contains.
@@ -107,16 +107,16 @@ fn make_without_meta(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
     let (runs, _) = Runs::salvage(dir)?;
     let began = runs.runs.first().and_then(|run| run.replicate.start_unix_ns).unwrap_or(0);
     let kind = if runs.designs.iter().any(|d| d.name == NET_RUN) { ArchiveKind::Net } else { ArchiveKind::Bench };
-    make_with(dir, Meta::new(kind, began, Vec::new()))
+    make_with_meta(dir, Meta::new(kind, began, Vec::new()))
 }
 
-fn make_with(dir: &Path, meta: Meta) -> Result<(Runs, Vec<String>), Error> {
+fn make_with_meta(dir: &Path, meta: Meta) -> Result<(Runs, Vec<String>), Error> {
     let (runs, warnings) = store::read(dir)?;
-    store::keeps_tables(dir, &runs)?;
+    store::check_keeps_tables(dir, &runs)?;
     {
         let _cleanup = SignalCleanup::tables(dir)?;
         runs.make_tables(dir)?;
     }
-    store::tabled(meta, &runs).write(dir)?;
+    store::meta_with_tables(meta, &runs).write(dir)?;
     Ok((runs, warnings))
 }

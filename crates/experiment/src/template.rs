@@ -13,10 +13,10 @@ pub fn expand(
         match word.strip_prefix('@').and_then(|name| lists.get(name)) {
             Some(list) => {
                 for word in list {
-                    expanded.push(replace(word, variables)?);
+                    expanded.push(replace_variables(word, variables)?);
                 }
             }
-            None => expanded.push(replace(word, variables)?),
+            None => expanded.push(replace_variables(word, variables)?),
         }
     }
     Ok(expanded)
@@ -29,7 +29,7 @@ pub fn fill(word: &str, variables: &BTreeMap<String, String>) -> String {
 }
 
 /// Yields the names of the variables in a word.
-pub fn holes(word: &str) -> impl Iterator<Item = &str> {
+pub fn placeholders(word: &str) -> impl Iterator<Item = &str> {
     word.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).filter(|name| is_name(name))
 }
 
@@ -38,7 +38,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Only `{` followed by small letters and `}` is a variable, so that braces of shells and of JSON are unchanged.
-fn replace(word: &str, variables: &BTreeMap<String, String>) -> Result<String, String> {
+fn replace_variables(word: &str, variables: &BTreeMap<String, String>) -> Result<String, String> {
     let mut result = String::with_capacity(word.len());
     let mut rest = word;
     while let Some(open) = rest.find('{') {

@@ -5,7 +5,7 @@
 use crate::process::Line;
 
 /// Returns the nanoseconds in a unit of time.
-fn nanoseconds(unit: &str) -> Option<f64> {
+fn unit_nanoseconds(unit: &str) -> Option<f64> {
     match unit {
         "ns" => Some(1.0),
         "us" | "µs" => Some(1e3),
@@ -17,9 +17,9 @@ fn nanoseconds(unit: &str) -> Option<f64> {
 
 /// Returns the unit that a score of `declared` expects of its metric, if both are times: one with `ms` and the factor 1e-6
 /// expects `ns`. `None` if the scale changes the quantity.
-pub(crate) fn expected(declared: &str, scale: f64) -> Option<&'static str> {
-    let wanted = nanoseconds(declared)? * scale;
-    let is = |unit: &&&str| nanoseconds(unit).is_some_and(|ns| (wanted / ns - 1.0).abs() < 1e-9);
+pub(crate) fn expected_unit(declared: &str, scale: f64) -> Option<&'static str> {
+    let wanted = unit_nanoseconds(declared)? * scale;
+    let is = |unit: &&&str| unit_nanoseconds(unit).is_some_and(|ns| (wanted / ns - 1.0).abs() < 1e-9);
     ["ns", "us", "ms", "s"].iter().find(is).copied()
 }
 
@@ -27,13 +27,13 @@ pub(crate) fn expected(declared: &str, scale: f64) -> Option<&'static str> {
 ///
 /// # Errors
 /// The unit that cannot be converted, as a sentence about the process.
-pub(crate) fn unify(lines: &mut [Line], metric: &str, wanted: Option<&str>) -> Result<(), String> {
+pub(crate) fn unify_units(lines: &mut [Line], metric: &str, wanted_unit: Option<&str>) -> Result<(), String> {
     let mut lines = lines.iter_mut().filter(|line| line.metric == metric).peekable();
-    let Some(wanted) = wanted.map(String::from).or_else(|| lines.peek().map(|line| line.unit.clone())) else {
+    let Some(wanted) = wanted_unit.map(String::from).or_else(|| lines.peek().map(|line| line.unit.clone())) else {
         return Ok(());
     };
     for line in lines.filter(|line| line.unit != wanted) {
-        let (Some(from), Some(to)) = (nanoseconds(&line.unit), nanoseconds(&wanted)) else {
+        let (Some(from), Some(to)) = (unit_nanoseconds(&line.unit), unit_nanoseconds(&wanted)) else {
             return Err(format!("it printed {metric} in {:?}, but its unit is {wanted:?}", line.unit));
         };
         line.v *= from / to;
@@ -60,29 +60,29 @@ mod tests {
     #[test]
     fn durations_in_any_unit_are_unified() {
         let mut printed = lines(&[("x", 2_000_000.0, "ns"), ("x", 2.0, "ms"), ("y", 3.0, "row"), ("x", 0.002, "s")]);
-        unify(&mut printed, "x", None).expect("all are times");
+        unify_units(&mut printed, "x", None).expect("all are times");
         let all: Vec<(f64, &str)> = printed.iter().map(|l| (l.v, l.unit.as_str())).collect();
         assert_eq!(all, [(2e6, "ns"), (2e6, "ns"), (3.0, "row"), (2e6, "ns")]);
-        unify(&mut printed, "x", Some("ms")).expect("all are times");
+        unify_units(&mut printed, "x", Some("ms")).expect("all are times");
         assert!(printed.iter().filter(|l| l.metric == "x").all(|l| l.unit == "ms" && (l.v - 2.0).abs() < 1e-12));
     }
 
     #[test]
     fn only_times_are_converted() {
         let mut printed = lines(&[("x", 1.0, "row"), ("x", 1.0, "byte")]);
-        let why = unify(&mut printed, "x", None).expect_err("rows are no bytes");
+        let why = unify_units(&mut printed, "x", None).expect_err("rows are no bytes");
         assert_eq!(why, "it printed x in \"byte\", but its unit is \"row\"");
-        assert!(unify(&mut lines(&[("x", 1.0, "ms")]), "x", Some("row")).is_err());
-        assert!(unify(&mut lines(&[("x", 1.0, "row")]), "x", Some("row")).is_ok());
-        assert!(unify(&mut lines(&[("y", 1.0, "ms")]), "x", Some("row")).is_ok(), "that is not asked about");
+        assert!(unify_units(&mut lines(&[("x", 1.0, "ms")]), "x", Some("row")).is_err());
+        assert!(unify_units(&mut lines(&[("x", 1.0, "row")]), "x", Some("row")).is_ok());
+        assert!(unify_units(&mut lines(&[("y", 1.0, "ms")]), "x", Some("row")).is_ok(), "that is not asked about");
     }
 
     #[test]
-    fn score_scale_determines_expected_unit() {
-        assert_eq!(expected("ms", 1e-6), Some("ns"));
-        assert_eq!(expected("s", 1.0), Some("s"));
-        assert_eq!(expected("us", 1e-3), Some("ns"));
-        assert_eq!(expected("ms", 0.5), None);
-        assert_eq!(expected("MB/s", 1e-6), None);
+    fn scale_of_the_score_determines_the_expected_unit() {
+        assert_eq!(expected_unit("ms", 1e-6), Some("ns"));
+        assert_eq!(expected_unit("s", 1.0), Some("s"));
+        assert_eq!(expected_unit("us", 1e-3), Some("ns"));
+        assert_eq!(expected_unit("ms", 0.5), None);
+        assert_eq!(expected_unit("MB/s", 1e-6), None);
     }
 }

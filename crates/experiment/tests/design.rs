@@ -2,7 +2,7 @@
 
 mod support;
 
-use experiment::{Design, Disk, DiskWanted, Error, Results, Setting, Sink, Stopped, run};
+use experiment::{Design, Disk, DiskRequest, Error, Results, Setting, Sink, StopReason, run};
 use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use std::cell::RefCell;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use support::Directory;
 
-type Refused = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+type StoreResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 #[derive(Default)]
 struct Rows {
@@ -21,15 +21,15 @@ struct Rows {
 }
 
 impl Sink for Rows {
-    fn cell(&mut self, row: &DesignCell) -> Refused {
+    fn cell(&mut self, row: &DesignCell) -> StoreResult {
         self.cells.push(row.clone());
         Ok(())
     }
-    fn absent(&mut self, cell: u64, why: &str) -> Refused {
+    fn absent(&mut self, cell: u64, why: &str) -> StoreResult {
         self.cells[cell as usize].absent = Some(why.into());
         Ok(())
     }
-    fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> Refused {
+    fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> StoreResult {
         let own = |id: Option<u64>| id == Some(row.id);
         assert!(samples.iter().all(|s| own(s.replicate)) && marks.iter().all(|m| own(m.replicate)));
         self.replicates.push(row.clone());
@@ -40,12 +40,12 @@ impl Sink for Rows {
 }
 
 /// A fake disk; its log records when it was made and removed.
-struct Paper {
+struct FakeDisk {
     path: PathBuf,
     log: Rc<RefCell<String>>,
 }
 
-impl Disk for Paper {
+impl Disk for FakeDisk {
     fn path(&self) -> &Path {
         &self.path
     }
@@ -54,7 +54,7 @@ impl Disk for Paper {
     }
 }
 
-impl Drop for Paper {
+impl Drop for FakeDisk {
     fn drop(&mut self) {
         self.log.borrow_mut().push('-');
     }
@@ -65,15 +65,15 @@ fn design(text: &str) -> Design {
     Design::parse("test", &format!("{head}{text}")).unwrap()
 }
 
-fn go(
+fn run_design(
     design: &Design,
     directory: &Directory,
     context: &Context,
     log: &Rc<RefCell<String>>,
 ) -> Result<(Results, Rows), Error> {
-    let mut make = |_: &DiskWanted| {
+    let mut make = |_: &DiskRequest| {
         log.borrow_mut().push('+');
-        Ok(Box::new(Paper { path: "/paper".into(), log: log.clone() }) as Box<dyn Disk>)
+        Ok(Box::new(FakeDisk { path: "/paper".into(), log: log.clone() }) as Box<dyn Disk>)
     };
     let mut setting = Setting::new(Path::new("/bin/sh"), &mut make);
     setting.scratch = directory.0.clone();
@@ -82,7 +82,7 @@ fn go(
     Ok((results, rows))
 }
 
-const THREE: &str = r#"
+const THREE_CELLS: &str = r#"
     blocks = 8
     seed = 42
     [words]
@@ -101,7 +101,7 @@ const THREE: &str = r#"
 #[test]
 fn every_block_runs_every_cell_once_in_seeded_order() {
     let directory = Directory::new("order");
-    let (results, rows) = go(&design(THREE), &directory, &Context::silent(), &Rc::default()).unwrap();
+    let (results, rows) = run_design(&design(THREE_CELLS), &directory, &Context::silent(), &Rc::default()).unwrap();
     assert!(results.complete() && results.absent.is_empty() && directory.is_empty());
     assert_eq!((rows.cells.len(), rows.replicates.len()), (3, 9 * 3));
     let orders: Vec<Vec<u64>> = rows.replicates.chunks(3).map(|b| b.iter().map(|r| r.cell).collect()).collect();
@@ -117,17 +117,17 @@ fn every_block_runs_every_cell_once_in_seeded_order() {
     assert_eq!(comparisons[2].ratio.map(|r| (r.value, r.n)), Some((0.5, 8)));
     assert!(comparisons[1].self_check.unwrap().passed);
     // The same seed gives the same order, another seed another one.
-    let (_, again) = go(&design(THREE), &directory, &Context::silent(), &Rc::default()).unwrap();
+    let (_, again) = run_design(&design(THREE_CELLS), &directory, &Context::silent(), &Rc::default()).unwrap();
     assert!(rows.replicates.iter().zip(&again.replicates).all(|(a, b)| (a.cell, a.block) == (b.cell, b.block)));
-    let other = design(&THREE.replace("42", "43"));
-    let (_, other) = go(&other, &directory, &Context::silent(), &Rc::default()).unwrap();
+    let other = design(&THREE_CELLS.replace("42", "43"));
+    let (_, other) = run_design(&other, &directory, &Context::silent(), &Rc::default()).unwrap();
     assert!(rows.replicates.iter().zip(&other.replicates).any(|(a, b)| a.cell != b.cell));
 }
 
 #[test]
 fn absent_and_failing_peers_are_named() {
     let text = format!(
-        r#"{THREE}
+        r#"{THREE_CELLS}
         [[cell]]
         name = "missing"
         argv = ["@say", "1"]
@@ -148,7 +148,7 @@ fn absent_and_failing_peers_are_named() {
     "#
     );
     let directory = Directory::new("absent");
-    let (results, rows) = go(&design(&text), &directory, &Context::silent(), &Rc::default()).unwrap();
+    let (results, rows) = run_design(&design(&text), &directory, &Context::silent(), &Rc::default()).unwrap();
     let why = |cell: &str| results.absent.iter().find(|a| a.cell == cell).unwrap().why.clone();
     assert!(why("missing").contains("not installed"));
     assert!(why("broken").contains("cannot") && why("broken").contains("3 consecutive failures"));
@@ -164,12 +164,12 @@ fn absent_and_failing_peers_are_named() {
 }
 
 #[test]
-fn missing_baseline_stops_comparison_with_reason() {
-    let text = THREE.replacen("argv = [\"@say\", \"10\"]", "argv = [\"/bin/false\"]", 1);
+fn missing_baseline_stops_the_comparison_with_a_reason() {
+    let text = THREE_CELLS.replacen("argv = [\"@say\", \"10\"]", "argv = [\"/bin/false\"]", 1);
     let directory = Directory::new("baseline");
-    let (results, rows) = go(&design(&text), &directory, &Context::silent(), &Rc::default()).unwrap();
-    assert_eq!(results.stopped, Some(Stopped::Nothing));
-    let baseline = results.without_baseline().unwrap();
+    let (results, rows) = run_design(&design(&text), &directory, &Context::silent(), &Rc::default()).unwrap();
+    assert_eq!(results.stopped, Some(StopReason::Nothing));
+    let baseline = results.missing_baseline().unwrap();
     assert!(baseline.cell == "a" && baseline.why.contains("given up after 3 consecutive failures"), "{baseline:?}");
     let reasons = rows.cells.iter().map(|c| c.absent.as_deref().unwrap());
     assert!(
@@ -184,7 +184,7 @@ fn missing_baseline_stops_comparison_with_reason() {
 }
 
 #[test]
-fn disks_are_made_per_replicate_block_or_run_and_removed() {
+fn disks_are_made_as_often_as_requested_and_removed() {
     for (fresh, expected) in [("replicate", "+-".repeat(6)), ("block", "+-".repeat(3)), ("run", "+-".into())] {
         let text = format!(
             r#"
@@ -200,14 +200,14 @@ fn disks_are_made_per_replicate_block_or_run_and_removed() {
         "#
         );
         let (directory, log) = (Directory::new(fresh), Rc::default());
-        let (results, _) = go(&design(&text), &directory, &Context::silent(), &log).unwrap();
+        let (results, _) = run_design(&design(&text), &directory, &Context::silent(), &log).unwrap();
         assert!(results.absent.is_empty(), "{:?}", results.absent);
         assert_eq!(*log.borrow(), expected, "{fresh}");
     }
 }
 
 #[test]
-fn scratch_and_background_live_as_long_as_replicate() {
+fn scratch_and_background_live_as_long_as_the_replicate() {
     // The background command reports that it has started, and runs beside the replicate.
     let text = r#"
         blocks = 2
@@ -220,7 +220,7 @@ fn scratch_and_background_live_as_long_as_replicate() {
         argv = ["/bin/sh", "-c", 'p=$(cat {scratch}/pid); kill -0 $p && echo "{\"metric\":\"x\",\"v\":$p}"']
     "#;
     let directory = Directory::new("background");
-    let (results, rows) = go(&design(text), &directory, &Context::silent(), &Rc::default()).unwrap();
+    let (results, rows) = run_design(&design(text), &directory, &Context::silent(), &Rc::default()).unwrap();
     assert!(results.absent.is_empty() && directory.is_empty());
     for sample in rows.samples.iter().filter(|s| s.metric == "x") {
         assert!(!Path::new(&format!("/proc/{}", sample.value)).exists());
@@ -228,8 +228,8 @@ fn scratch_and_background_live_as_long_as_replicate() {
 }
 
 #[test]
-fn interrupted_run_keeps_measurements() {
-    let text = THREE.replace("blocks = 8", "blocks = 1000");
+fn interrupted_run_keeps_its_measurements() {
+    let text = THREE_CELLS.replace("blocks = 8", "blocks = 1000");
     let directory = Directory::new("interrupt");
     let holder: std::sync::Arc<std::sync::OnceLock<std::sync::Arc<std::sync::atomic::AtomicBool>>> = Default::default();
     let context = Context::new({
@@ -241,7 +241,7 @@ fn interrupted_run_keeps_measurements() {
         })
     });
     holder.set(context.cancel_flag()).unwrap();
-    let (results, rows) = go(&design(&text), &directory, &context, &Rc::default()).unwrap();
+    let (results, rows) = run_design(&design(&text), &directory, &context, &Rc::default()).unwrap();
     assert!(!results.complete() && directory.is_empty());
     assert!((9..=10).contains(&rows.replicates.len()), "{}", rows.replicates.len());
     assert!(experiment::markdown(&results).contains("was interrupted"));

@@ -4,7 +4,7 @@ mod support;
 
 use device::Readings;
 use experiment::{
-    Choices, Completed, Design, DiskWanted, Results, Setting, Sink, Stopped, Workload, expand, order, run,
+    Choices, Design, DiskRequest, PastResults, Results, Setting, Sink, StopReason, Workload, expand, order, run,
 };
 use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
@@ -22,15 +22,15 @@ struct Rows {
 }
 
 impl Sink for Rows {
-    fn cell(&mut self, row: &DesignCell) -> experiment::Stored {
+    fn cell(&mut self, row: &DesignCell) -> experiment::StoreResult {
         self.cells.push(row.clone());
         Ok(())
     }
-    fn absent(&mut self, cell: u64, why: &str) -> experiment::Stored {
+    fn absent(&mut self, cell: u64, why: &str) -> experiment::StoreResult {
         self.absent.insert(cell, why.into());
         Ok(())
     }
-    fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> experiment::Stored {
+    fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> experiment::StoreResult {
         self.replicates.push(row.clone());
         self.samples.extend_from_slice(samples);
         self.marks.extend_from_slice(marks);
@@ -73,7 +73,7 @@ fn workload(script: &str, rest: &str) -> Workload {
 }
 
 /// Fixed "durations": 20 iterations of 1000 ns (a) or 2000 ns (b); `bad` dies.
-const FAKE: &str = r#"
+const FAKE_SCRIPT: &str = r#"
     say() { echo "{\"metric\":\"$1\",\"unit\":\"$2\",\"t\":1,\"v\":$3}"; }
     series() { for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do say iteration ns $1; done; }
     case $1 in
@@ -93,14 +93,14 @@ const FAKE: &str = r#"
 
 #[derive(Default)]
 struct Options<'a> {
-    past: Completed,
+    past: PastResults,
     sensors: Option<&'a mut dyn FnMut() -> Readings>,
     widths: Option<Box<experiment::HalfWidths<'static>>>,
     why: Option<PathBuf>,
 }
 
-fn go(design: &Design, directory: &Directory, context: &Context, options: Options<'_>) -> (Results, Rows) {
-    let mut make = |_: &DiskWanted| Err("none here".into());
+fn run_design(design: &Design, directory: &Directory, context: &Context, options: Options<'_>) -> (Results, Rows) {
+    let mut make = |_: &DiskRequest| Err("none here".into());
     // Values with shorter lifetimes than the setting are moved into closures of their own.
     let (mut sensors, mut widths) = (options.sensors, options.widths);
     let gated = sensors.is_some();
@@ -142,11 +142,11 @@ fn plan(rows: &[Replicate]) -> Vec<(u64, u64, u64, u64, bool, Option<String>)> {
 #[test]
 fn processes_run_in_seeded_order_and_keep_their_output() {
     let directory = Directory::new("order");
-    let design = design(&workload(FAKE, ""), &directory, &["a", "b"], 6);
-    let (results, rows) = go(&design, &directory, &Context::silent(), Options::default());
+    let design = design(&workload(FAKE_SCRIPT, ""), &directory, &["a", "b"], 6);
+    let (results, rows) = run_design(&design, &directory, &Context::silent(), Options::default());
     let expected: Vec<u64> = order::blocks(7, 2).take(7).flatten().map(|c| c as u64).collect();
     assert_eq!(rows.replicates.iter().map(|r| r.cell).collect::<Vec<_>>(), expected);
-    assert_eq!((results.stopped, results.replicates.len()), (Some(Stopped::Blocks), 14));
+    assert_eq!((results.stopped, results.replicates.len()), (Some(StopReason::Blocks), 14));
     assert!(rows.replicates.iter().all(|r| r.verified == Some(true) && r.verified_by.as_deref() == Some("fixed")));
     assert!(rows.replicates.iter().all(|r| r.start_unix_ns.is_some() && r.gates.is_none()));
     assert_eq!(rows.marks.len(), 14);
@@ -155,32 +155,33 @@ fn processes_run_in_seeded_order_and_keep_their_output() {
 }
 
 #[test]
-fn cells_of_block_get_its_number() {
+fn cells_of_a_block_get_its_number() {
     let directory = Directory::new("block");
-    let script = format!("echo \"{{\\\"mark\\\":\\\"seed\\\",\\\"text\\\":\\\"$5\\\"}}\"\n{FAKE}");
+    let script = format!("echo \"{{\\\"mark\\\":\\\"seed\\\",\\\"text\\\":\\\"$5\\\"}}\"\n{FAKE_SCRIPT}");
     let design = design(&workload(&script, ""), &directory, &["a", "b"], 3);
-    let (_, rows) = go(&design, &directory, &Context::silent(), Options::default());
+    let (_, rows) = run_design(&design, &directory, &Context::silent(), Options::default());
     let texts: Vec<&str> = rows.marks.iter().filter(|m| m.name == "seed").map(|m| m.text.as_str()).collect();
     assert_eq!(texts, ["0", "0", "1", "1", "2", "2", "3", "3"]);
 }
 
 #[test]
-fn resumed_run_equals_uninterrupted_one() {
+fn resumed_run_equals_an_uninterrupted_one() {
     let directory = Directory::new("resume");
-    let design = design(&workload(FAKE, ""), &directory, &["a", "bad", "b"], 5);
-    let (whole, rows) = go(&design, &directory, &Context::silent(), Options::default());
+    let design = design(&workload(FAKE_SCRIPT, ""), &directory, &["a", "bad", "b"], 5);
+    let (whole, rows) = run_design(&design, &directory, &Context::silent(), Options::default());
     // The bad cell is given up after three blocks.
     assert_eq!(rows.replicates.len(), 6 * 2 + 3);
     for cut in 0..=rows.replicates.len() {
         let before = |id: Option<u64>| id.is_some_and(|id| id < cut as u64);
         let given_up = plan(&rows.replicates[..cut]).iter().filter(|(_, cell, ..)| *cell == 1).count() == 3;
-        let past = Completed {
+        let past = PastResults {
             replicates: rows.replicates[..cut].to_vec(),
             samples: rows.samples.iter().filter(|s| before(s.replicate)).cloned().collect(),
             marks: rows.marks.iter().filter(|m| before(m.replicate)).cloned().collect(),
             absent: if given_up { rows.absent.clone() } else { BTreeMap::new() },
         };
-        let (results, rest) = go(&design, &directory, &Context::silent(), Options { past, ..Options::default() });
+        let (results, rest) =
+            run_design(&design, &directory, &Context::silent(), Options { past, ..Options::default() });
         assert_eq!(plan(&results.replicates), plan(&whole.replicates), "cut at {cut}");
         assert_eq!(plan(&rest.replicates), plan(&whole.replicates[cut..]), "cut at {cut}");
         assert_eq!((results.absent, results.samples.len()), (whole.absent.clone(), whole.samples.len()));
@@ -190,11 +191,11 @@ fn resumed_run_equals_uninterrupted_one() {
 #[test]
 fn failed_recording_says_why() {
     let directory = Directory::new("why");
-    let mut design = design(&workload(FAKE, "why = {}"), &directory, &["a"], 2);
+    let mut design = design(&workload(FAKE_SCRIPT, "why = {}"), &directory, &["a"], 2);
     // As if its directory could not be created: there is no command to record.
     design.cells[0].why.as_mut().unwrap().variables.clear();
     let options = Options { why: Some(directory.0.clone()), ..Options::default() };
-    let (results, rows) = go(&design, &directory, &Context::silent(), options);
+    let (results, rows) = run_design(&design, &directory, &Context::silent(), options);
     let texts = |r: &&Replicate| r.why.as_deref() == Some("fake-0.fathom");
     let (kept, stored) = (results.replicates.iter().find(texts), rows.replicates.iter().find(texts));
     assert!(kept.and_then(|r| r.failure.as_ref()).is_some_and(|why| why.contains("{kind}")), "{kept:?}");
@@ -205,8 +206,8 @@ fn failed_recording_says_why() {
 fn unverified_crashed_and_invalid_replicates_have_no_result() {
     let directory = Directory::new("lies");
     let kinds = ["lie", "bad", "silent", "nonsense", "zero", "workless"];
-    let design = design(&workload(FAKE, ""), &directory, &kinds, 2);
-    let (results, rows) = go(&design, &directory, &Context::silent(), Options::default());
+    let design = design(&workload(FAKE_SCRIPT, ""), &directory, &kinds, 2);
+    let (results, rows) = run_design(&design, &directory, &Context::silent(), Options::default());
     let why = |cell: usize| rows.replicates.iter().find(|r| r.cell == cell as u64).unwrap().failure.clone().unwrap();
     for (cell, part) in [
         (0, "check of the result failed: 3 rows, not 5"),
@@ -226,7 +227,7 @@ fn unverified_crashed_and_invalid_replicates_have_no_result() {
 #[test]
 fn blocks_are_added_until_intervals_are_narrow() {
     let directory = Directory::new("precision");
-    let mut design = design(&workload(FAKE, ""), &directory, &["a", "b"], 3);
+    let mut design = design(&workload(FAKE_SCRIPT, ""), &directory, &["a", "b"], 3);
     design.plan.as_mut().unwrap().exactly = false;
     let narrow_from = |blocks: usize| Options {
         widths: Some(Box::new(move |results: &Results| {
@@ -236,17 +237,17 @@ fn blocks_are_added_until_intervals_are_narrow() {
         ..Options::default()
     };
     for (narrow, blocks) in [(1, 3), (5, 5)] {
-        let (results, rows) = go(&design, &directory, &Context::silent(), narrow_from(narrow));
-        assert_eq!((results.stopped, rows.replicates.len()), (Some(Stopped::Precision), (1 + blocks) * 2));
+        let (results, rows) = run_design(&design, &directory, &Context::silent(), narrow_from(narrow));
+        assert_eq!((results.stopped, rows.replicates.len()), (Some(StopReason::Precision), (1 + blocks) * 2));
     }
     // Without any budget only the minimum number of blocks is run.
     design.plan.as_mut().unwrap().budget = std::time::Duration::ZERO;
-    let (results, rows) = go(&design, &directory, &Context::silent(), narrow_from(5));
-    assert_eq!((results.stopped, rows.replicates.len()), (Some(Stopped::Budget), (1 + 3) * 2));
+    let (results, rows) = run_design(&design, &directory, &Context::silent(), narrow_from(5));
+    assert_eq!((results.stopped, rows.replicates.len()), (Some(StopReason::Budget), (1 + 3) * 2));
 }
 
 #[test]
-fn calibrated_inner_count_is_fixed_after_warm_up() {
+fn inner_count_is_fixed_after_the_warm_up() {
     let script = r#"
         echo "{\"metric\":\"said\",\"v\":${6#--inner=}}"
         if [ "$6" = 0 ]; then echo "{\"mark\":\"inner\",\"text\":\"64\"}"; exit 0; fi
@@ -256,34 +257,34 @@ fn calibrated_inner_count_is_fixed_after_warm_up() {
     workload.argv.push("@sizing".into());
     let directory = Directory::new("sizing");
     let design = design(&workload, &directory, &["a", "b"], 3);
-    let (results, rows) = go(&design, &directory, &Context::silent(), Options::default());
+    let (results, rows) = run_design(&design, &directory, &Context::silent(), Options::default());
     assert!(results.absent.is_empty(), "{:?}", results.absent);
     let said: Vec<f64> = rows.samples.iter().filter(|s| s.metric == "said").map(|s| s.value).collect();
     assert_eq!(said, [0.0, 0.0, 64.0, 64.0, 64.0, 64.0, 64.0, 64.0]);
     // A resumed run does not size again.
     let past =
-        Completed { replicates: rows.replicates[..2].to_vec(), marks: rows.marks.clone(), ..Completed::default() };
-    let (_, rest) = go(&design, &directory, &Context::silent(), Options { past, ..Options::default() });
+        PastResults { replicates: rows.replicates[..2].to_vec(), marks: rows.marks.clone(), ..PastResults::default() };
+    let (_, rest) = run_design(&design, &directory, &Context::silent(), Options { past, ..Options::default() });
     assert!(rest.samples.iter().filter(|s| s.metric == "said").all(|s| s.value == 64.0));
     assert_eq!(rest.replicates.len(), 6);
 }
 
 /// The user needs the workload's message, not the fact that it was the warm-up.
 #[test]
-fn failed_warm_up_quotes_workload_error() {
+fn failed_warm_up_quotes_the_workloads_error() {
     let script = "echo 'not enough space for 16 MiB' >&2; exit 1";
     let mut workload = workload(script, "sizing = { calibrate = ['0'], fixed = ['--inner={inner}'] }");
     workload.argv.push("@sizing".into());
     let directory = Directory::new("no-room");
     let design = design(&workload, &directory, &["a"], 3);
-    let (results, _) = go(&design, &directory, &Context::silent(), Options::default());
+    let (results, _) = run_design(&design, &directory, &Context::silent(), Options::default());
     assert!(results.absent[0].why.contains("not enough space for 16 MiB"), "{}", results.absent[0].why);
 }
 
 #[test]
-fn gate_states_are_recorded_per_process() {
+fn states_of_the_gates_are_recorded_with_each_process() {
     let directory = Directory::new("gates");
-    let mut design = design(&workload(FAKE, ""), &directory, &["a"], 2);
+    let mut design = design(&workload(FAKE_SCRIPT, ""), &directory, &["a"], 2);
     let plan = design.plan.as_mut().unwrap();
     // Waiting may take a tenth of this.
     (plan.quick, plan.budget) = (true, std::time::Duration::from_secs(2));
@@ -294,8 +295,12 @@ fn gate_states_are_recorded_per_process() {
         busy_cpus: Ok(0.0),
         battery: Err("no battery".into()),
     };
-    let (_, rows) =
-        go(&design, &directory, &Context::silent(), Options { sensors: Some(&mut sensors), ..Options::default() });
+    let (_, rows) = run_design(
+        &design,
+        &directory,
+        &Context::silent(),
+        Options { sensors: Some(&mut sensors), ..Options::default() },
+    );
     let state = |row: &Replicate, gate: &str| {
         let gates: serde_json::Value = serde_json::from_str(row.gates.as_ref().unwrap()).unwrap();
         gates[gate]["state"].as_str().unwrap().to_string()
@@ -306,7 +311,7 @@ fn gate_states_are_recorded_per_process() {
 }
 
 #[test]
-fn leftovers_of_processes_are_removed_even_after_kill() {
+fn leftovers_of_processes_are_removed_even_after_a_kill() {
     let script = r#"
         touch "$2/mine" "$3/ours"; ls "$3" | grep -q ours || exit 1
         echo '{"metric":"iteration","v":5}'; echo '{"metric":"work","v":1}'
@@ -315,7 +320,7 @@ fn leftovers_of_processes_are_removed_even_after_kill() {
     "#;
     let directory = Directory::new("leftovers");
     let design = design(&workload(script, ""), &directory, &["a", "b"], 2);
-    let (results, rows) = go(&design, &directory, &Context::silent(), Options::default());
+    let (results, rows) = run_design(&design, &directory, &Context::silent(), Options::default());
     assert!(rows.replicates.iter().all(|r| r.failure.is_some() == (r.cell == 1)), "{:?}", rows.replicates);
     assert!(results.complete() && directory.is_empty());
 }
@@ -325,9 +330,9 @@ fn vanished_storage_fails_only_its_cells() {
     let script = r#"[ $1 = b ] && rm -rf "$(dirname "$2")"; echo '{"metric":"iteration","v":5}'; echo '{"metric":"work","v":1}'"#;
     let (directory, card) = (Directory::new("scratch"), Directory::new("card"));
     let design = design(&workload(script, ""), &card, &["b"], 5);
-    let (results, rows) = go(&design, &directory, &Context::silent(), Options::default());
+    let (results, rows) = run_design(&design, &directory, &Context::silent(), Options::default());
     let last = rows.replicates.last().unwrap().failure.clone().unwrap();
     assert!(last.contains("cannot inspect") && last.contains("card"), "{last}");
-    assert_eq!((results.stopped, results.absent.len()), (Some(Stopped::Nothing), 1));
+    assert_eq!((results.stopped, results.absent.len()), (Some(StopReason::Nothing), 1));
     assert!(rows.replicates[0].failure.is_none() && directory.is_empty());
 }

@@ -17,7 +17,7 @@ pub struct Candidate {
 
 /// How a fleet knows an archive.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum FleetMatch {
     /// It has this archive.
     Same,
     /// It has another state of its recording, in this run.
@@ -25,16 +25,16 @@ pub enum Known {
 }
 
 /// How the fleet knows this archive, if it does.
-pub fn known(state: &State, identity: &Identity) -> Option<Known> {
+pub fn find_match(state: &State, identity: &Identity) -> Option<FleetMatch> {
     if state.runs.contains(&identity.run) {
-        return Some(Known::Same);
+        return Some(FleetMatch::Same);
     }
-    state.recordings.get(identity.recording.as_ref()?).map(|run| Known::OtherState(run.clone()))
+    state.recordings.get(identity.recording.as_ref()?).map(|run| FleetMatch::OtherState(run.clone()))
 }
 
 /// Groups the archives by recording, in order of their first one; in a group the best is first: an undamaged one, of several the
 /// longest, of equal ones the one given first.
-pub fn grouped(all: Vec<Candidate>) -> Vec<Vec<Candidate>> {
+pub fn group_by_recording(all: Vec<Candidate>) -> Vec<Vec<Candidate>> {
     let mut groups: Vec<Vec<Candidate>> = Vec::new();
     let mut place: HashMap<String, usize> = HashMap::new();
     for one in all {
@@ -83,8 +83,10 @@ mod tests {
             candidate("unknown", "5", None, 1, false),
             candidate("unknown, copied", "5", None, 1, false),
         ];
-        let names: Vec<Vec<String>> =
-            grouped(all).into_iter().map(|group| group.into_iter().map(|one| one.identity.archive).collect()).collect();
+        let names: Vec<Vec<String>> = group_by_recording(all)
+            .into_iter()
+            .map(|group| group.into_iter().map(|one| one.identity.archive).collect())
+            .collect();
         assert_eq!(
             names,
             [vec!["whole", "copy", "half", "flipped"], vec!["other"], vec!["unknown", "unknown, copied"]]
@@ -92,13 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn fleet_knows_run_and_recording() {
+    fn fleet_knows_a_run_and_its_recording() {
         let mut state = State::default();
         state.runs.insert("3".into());
         state.recordings.insert("a".into(), "3".into());
-        let of = |run: &str, recording| known(&state, &candidate("x", run, recording, 1, false).identity);
-        assert_eq!(of("3", Some("a")), Some(Known::Same));
-        assert_eq!(of("1", Some("a")), Some(Known::OtherState("3".into())));
+        let of = |run: &str, recording| find_match(&state, &candidate("x", run, recording, 1, false).identity);
+        assert_eq!(of("3", Some("a")), Some(FleetMatch::Same));
+        assert_eq!(of("1", Some("a")), Some(FleetMatch::OtherState("3".into())));
         assert_eq!((of("1", Some("b")), of("1", None)), (None, None));
     }
 }

@@ -20,20 +20,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::privacy::Rules;
 
 /// Version of the layout and of these files.
-pub const VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 1;
 
 /// The value of `format` in `fleet.json`.
-pub const FORMAT: &str = "fathom-fleet";
+pub const FORMAT_NAME: &str = "fathom-fleet";
 
 /// Where `fleet.json` is.
-pub const INFO: &str = "fleet.json";
+pub const INFO_FILE_NAME: &str = "fleet.json";
 
 /// Commits between two checkpoints.
-pub const CHECKPOINT_EVERY: u64 = 64;
+pub const COMMITS_PER_CHECKPOINT: u64 = 64;
 
 /// What a fleet is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Info {
+pub struct FleetInfo {
     /// Always `fathom-fleet`.
     pub format: String,
     /// [`FORMAT_VERSION`].
@@ -52,32 +52,32 @@ pub struct Info {
     pub file_bytes: u64,
 }
 
-impl Info {
+impl FleetInfo {
     /// Reads it.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, InfoError> {
         // Format and version first: a newer one may have changed everything else.
         let value: serde_json::Value =
-            serde_json::from_slice(bytes).map_err(|error| Unreadable::Damaged(error.to_string()))?;
-        if value.get("format").and_then(|format| format.as_str()) != Some(FORMAT) {
-            return Err(Unreadable::Foreign);
+            serde_json::from_slice(bytes).map_err(|error| InfoError::Damaged(error.to_string()))?;
+        if value.get("format").and_then(|format| format.as_str()) != Some(FORMAT_NAME) {
+            return Err(InfoError::Foreign);
         }
         match value.get("version").and_then(serde_json::Value::as_u64) {
-            Some(version) if version > u64::from(VERSION) => return Err(Unreadable::Newer(version)),
+            Some(version) if version > u64::from(FORMAT_VERSION) => return Err(InfoError::Newer(version)),
             Some(_) => {}
-            None => return Err(Unreadable::Damaged("it has no version".into())),
+            None => return Err(InfoError::Damaged("it has no version".into())),
         }
-        serde_json::from_value(value).map_err(|error| Unreadable::Damaged(error.to_string()))
+        serde_json::from_value(value).map_err(|error| InfoError::Damaged(error.to_string()))
     }
 }
 
 /// Why a fleet's own file cannot be read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum InfoError {
     /// Another program's.
-    #[error("it does not belong to a fleet ({INFO} has no \"format\": \"{FORMAT}\")")]
+    #[error("it does not belong to a fleet ({INFO_FILE_NAME} has no \"format\": \"{FORMAT_NAME}\")")]
     Foreign,
     /// A newer program's.
-    #[error("its layout has version {0}; this program reads versions up to {VERSION}")]
+    #[error("its layout has version {0}; this program reads versions up to {FORMAT_VERSION}")]
     Newer(u64),
     #[error("it is damaged: {0}")]
     Damaged(String),
@@ -193,7 +193,7 @@ impl State {
     /// This state as a checkpoint.
     pub fn to_checkpoint(&self) -> Checkpoint {
         Checkpoint {
-            version: VERSION,
+            version: FORMAT_VERSION,
             upto: self.last,
             files: self.files.values().cloned().collect(),
             runs: self.runs.iter().cloned().collect(),
@@ -213,7 +213,7 @@ impl State {
     }
 
     /// Whether a commit may follow this state.
-    pub fn allows(&self, commit: &Commit) -> Result<(), Conflict> {
+    pub fn check_commit(&self, commit: &Commit) -> Result<(), Conflict> {
         let known: Vec<String> = commit.runs.iter().filter(|run| self.runs.contains(*run)).cloned().collect();
         if !known.is_empty() {
             return Err(Conflict::Runs(known));
@@ -246,7 +246,7 @@ impl State {
     /// # Errors
     /// As [`State::check_commit`]; the state is as it was then.
     pub fn apply(&mut self, number: u64, commit: &Commit) -> Result<(), Conflict> {
-        self.allows(commit)?;
+        self.check_commit(commit)?;
         for path in &commit.remove {
             self.files.remove(path);
             self.removed.insert(path.clone(), commit.at_unix_ns);
@@ -262,7 +262,7 @@ impl State {
 }
 
 /// Where the files of a table and a day are.
-pub fn directory(table: &str, date: &str) -> String {
+pub fn data_directory(table: &str, date: &str) -> String {
     format!("{table}/date={date}")
 }
 
@@ -291,7 +291,7 @@ pub fn checkpoint_path(number: u64) -> String {
 }
 
 /// The number of a commit or checkpoint of this path.
-pub fn number(path: &str) -> Option<u64> {
+pub fn number_from_path(path: &str) -> Option<u64> {
     let name = path.rsplit('/').next()?.strip_suffix(".json")?;
     (name.len() == 20).then(|| name.parse().ok()).flatten()
 }
@@ -309,7 +309,7 @@ mod tests {
     fn commit(add: &[&str], remove: &[&str], runs: &[&str]) -> Commit {
         let own = |list: &[&str]| list.iter().map(|text| (*text).to_string()).collect();
         Commit {
-            version: VERSION,
+            version: FORMAT_VERSION,
             add: add.iter().map(|path| file(path)).collect(),
             remove: own(remove),
             runs: own(runs),
@@ -317,34 +317,34 @@ mod tests {
         }
     }
 
-    const A: &str = "spans/date=2026-11-25/part-a.parquet";
-    const B: &str = "spans/date=2026-11-25/part-b.parquet";
+    const PATH_A: &str = "spans/date=2026-11-25/part-a.parquet";
+    const PATH_B: &str = "spans/date=2026-11-25/part-b.parquet";
 
     #[test]
-    fn commits_apply_in_order_and_checkpoint_holds_same() {
+    fn commits_apply_in_order_and_a_checkpoint_holds_the_same() {
         let mut state = State::default();
-        state.apply(1, &commit(&[A], &[], &["1"])).unwrap();
-        state.apply(2, &commit(&[B], &[A], &["2"])).unwrap();
+        state.apply(1, &commit(&[PATH_A], &[], &["1"])).unwrap();
+        state.apply(2, &commit(&[PATH_B], &[PATH_A], &["2"])).unwrap();
         assert_eq!((state.files.len(), state.runs.len(), state.last), (1, 2, 2));
-        assert_eq!(state.removed.keys().collect::<Vec<_>>(), [A]);
+        assert_eq!(state.removed.keys().collect::<Vec<_>>(), [PATH_A]);
         assert_eq!(State::from_checkpoint(state.to_checkpoint()), Ok(state));
     }
 
     #[test]
-    fn second_writer_of_same_archive_or_file_conflicts() {
+    fn second_writer_of_the_same_archive_or_file_conflicts() {
         let mut state = State::default();
-        state.apply(1, &commit(&[A], &[], &["1"])).unwrap();
+        state.apply(1, &commit(&[PATH_A], &[], &["1"])).unwrap();
         let before = state.clone();
-        assert_eq!(state.apply(2, &commit(&[B], &[], &["1", "2"])), Err(Conflict::Runs(vec!["1".into()])));
-        assert_eq!(state.apply(2, &commit(&[A], &[], &[])), Err(Conflict::Twice(A.into())));
-        assert_eq!(state.apply(2, &commit(&[], &[B], &[])), Err(Conflict::Gone(B.into())));
+        assert_eq!(state.apply(2, &commit(&[PATH_B], &[], &["1", "2"])), Err(Conflict::Runs(vec!["1".into()])));
+        assert_eq!(state.apply(2, &commit(&[PATH_A], &[], &[])), Err(Conflict::Twice(PATH_A.into())));
+        assert_eq!(state.apply(2, &commit(&[], &[PATH_B], &[])), Err(Conflict::Gone(PATH_B.into())));
         assert_eq!(state, before);
-        assert_eq!(state.allows(&commit(&[B], &[A], &["2"])), Ok(()));
+        assert_eq!(state.check_commit(&commit(&[PATH_B], &[PATH_A], &["2"])), Ok(()));
     }
 
     /// Another state of a recording is another run, whose rows would count in addition to its own.
     #[test]
-    fn second_state_of_recording_conflicts() {
+    fn second_state_of_a_recording_conflicts() {
         let of = |run: &str| {
             let recordings = BTreeMap::from([(run.to_string(), "r".to_string())]);
             Commit { recordings, ..commit(&[], &[], &[run]) }
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn hostile_path_is_refused() {
-        assert!(is_data_path(A));
+        assert!(is_data_path(PATH_A));
         for path in [
             "spans/date=2026-11-25/../../../etc/passwd.parquet",
             "/etc/date=2026-11-25/x.parquet",
@@ -372,25 +372,25 @@ mod tests {
             "",
         ] {
             assert!(!is_data_path(path), "{path}");
-            let odd = DataFile { path: path.into(), ..file(A) };
+            let odd = DataFile { path: path.into(), ..file(PATH_A) };
             let commit = Commit { add: vec![odd], ..Commit::default() };
-            assert_eq!(State::default().allows(&commit), Err(Conflict::Outside(path.into())));
+            assert_eq!(State::default().check_commit(&commit), Err(Conflict::Outside(path.into())));
         }
     }
 
     #[test]
     fn foreign_newer_and_damaged_info_have_distinct_errors() {
-        assert_eq!(Info::parse(b"{}"), Err(Unreadable::Foreign));
-        assert_eq!(Info::parse(br#"{"format": "fathom-fleet", "version": 9}"#), Err(Unreadable::Newer(9)));
-        assert!(matches!(Info::parse(b"{"), Err(Unreadable::Damaged(_))));
-        assert!(matches!(Info::parse(br#"{"format": "fathom-fleet", "version": 1}"#), Err(Unreadable::Damaged(_))));
+        assert_eq!(FleetInfo::parse(b"{}"), Err(InfoError::Foreign));
+        assert_eq!(FleetInfo::parse(br#"{"format": "fathom-fleet", "version": 9}"#), Err(InfoError::Newer(9)));
+        assert!(matches!(FleetInfo::parse(b"{"), Err(InfoError::Damaged(_))));
+        assert!(matches!(FleetInfo::parse(br#"{"format": "fathom-fleet", "version": 1}"#), Err(InfoError::Damaged(_))));
     }
 
     #[test]
     fn numbers_are_read_back_from_paths() {
-        assert_eq!(number(&commit_path(7)), Some(7));
-        assert_eq!(number(&checkpoint_path(u64::from(u32::MAX))), Some(u64::from(u32::MAX)));
-        assert_eq!(number("_log/7.json"), None);
-        assert_eq!(number("_log/00000000000000000007.json.tmp"), None);
+        assert_eq!(number_from_path(&commit_path(7)), Some(7));
+        assert_eq!(number_from_path(&checkpoint_path(u64::from(u32::MAX))), Some(u64::from(u32::MAX)));
+        assert_eq!(number_from_path("_log/7.json"), None);
+        assert_eq!(number_from_path("_log/00000000000000000007.json.tmp"), None);
     }
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
 
 /// Hashes requested by one line: it is one argument of `ssh`, which the kernel limits to 128 KiB.
-const AT_ONCE: usize = 100;
+const HASHES_PER_COMMAND: usize = 100;
 
 /// A directory on a device, as given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,12 +39,12 @@ impl Source {
     }
 
     /// An archive in it, as it would be given on the command line.
-    pub fn name(&self, found: &Found) -> String {
+    pub fn name(&self, found: &FoundArchive) -> String {
         format!("{}:{}", self.device, self.path(found).to_string_lossy())
     }
 
     /// Path of an archive on the device; never above the directory.
-    pub fn path(&self, found: &Found) -> PathBuf {
+    pub fn path(&self, found: &FoundArchive) -> PathBuf {
         let below = Path::new(&found.path).components().filter(|part| matches!(part, Component::Normal(_)));
         Path::new(&self.directory).join(below.collect::<PathBuf>())
     }
@@ -52,7 +52,7 @@ impl Source {
 
 /// An archive on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundArchive {
     /// Relative to the directory.
     pub path: String,
     /// When it was made, ns since 1970, if known.
@@ -62,7 +62,7 @@ pub struct Found {
 }
 
 /// Returns a shell command that lists the archives below a directory; `quoted` quotes a text as one word.
-pub fn listing(directory: &str, quoted: impl Fn(&str) -> String) -> String {
+pub fn listing_command(directory: &str, quoted: impl Fn(&str) -> String) -> String {
     format!(
         "cd {} && find . \\( -name meta.json -o -name events.log \\) -type f | while IFS= read -r m; do d=${{m%/*}}; \
          for l in events.log runs.jsonl tables/index.json; do if [ -f \"$d/$l\" ]; then break; fi; done; \
@@ -73,8 +73,8 @@ pub fn listing(directory: &str, quoted: impl Fn(&str) -> String) -> String {
 }
 
 /// Parses the archives of a listing, in order; of nested directories the outer one, as in a local directory.
-pub fn listed(text: &str) -> Vec<Found> {
-    let mut all: Vec<Found> = text
+pub fn parse_listing(text: &str) -> Vec<FoundArchive> {
+    let mut all: Vec<FoundArchive> = text
         .lines()
         .filter_map(|line| {
             let mut parts = line.splitn(3, '\t');
@@ -82,7 +82,7 @@ pub fn listed(text: &str) -> Vec<Found> {
             let path = if path == "." { "" } else { path.strip_prefix("./")? };
             let normal = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
             let known = ["events.log", "runs.jsonl", "tables/index.json"].contains(&log);
-            (normal && known).then(|| Found {
+            (normal && known).then(|| FoundArchive {
                 path: path.into(),
                 created_unix_ns: created.parse().ok(),
                 log: log.into(),
@@ -97,11 +97,11 @@ pub fn listed(text: &str) -> Vec<Found> {
 }
 
 /// Returns shell commands that print the identities of these archives, at most 100 per command.
-pub fn hashes(directory: &str, found: &[Found], quoted: impl Fn(&str) -> String) -> Vec<String> {
-    let known: Vec<(usize, &Found, u64)> =
+pub fn hash_commands(directory: &str, found: &[FoundArchive], quoted: impl Fn(&str) -> String) -> Vec<String> {
+    let known: Vec<(usize, &FoundArchive, u64)> =
         found.iter().enumerate().filter_map(|(at, one)| Some((at, one, one.created_unix_ns?))).collect();
     known
-        .chunks(AT_ONCE)
+        .chunks(HASHES_PER_COMMAND)
         .map(|some| {
             let mut line = format!("cd {} && {{ ", quoted(directory));
             for (at, one, created) in some {
@@ -120,7 +120,7 @@ pub fn hashes(directory: &str, found: &[Found], quoted: impl Fn(&str) -> String)
 }
 
 /// The run of each archive for which the commands printed one; none on a device without `sha256sum`.
-pub fn runs(text: &str) -> Vec<(usize, String)> {
+pub fn parse_hashes(text: &str) -> Vec<(usize, String)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         let (at, hash) = (words.next()?.parse().ok()?, words.next()?);
@@ -139,14 +139,14 @@ mod tests {
         format!("'{}'", word.replace('\'', r"'\''"))
     }
 
-    fn printed(line: &str) -> String {
+    fn run_shell(line: &str) -> String {
         let output = Command::new("sh").args(["-c", line]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
     #[test]
-    fn word_names_device_and_directory_or_neither() {
+    fn word_names_a_device_and_a_directory_or_neither() {
         let source =
             |device: &str, directory: &str| Ok(Some(Source { device: device.into(), directory: directory.into() }));
         assert_eq!(Source::parse("ssh:root@board:/var/log"), source("ssh:root@board", "/var/log"));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn shell_computes_same_identity_as_archive() {
+    fn shell_computes_the_same_identity_as_the_archive() {
         let directory = tempfile::tempdir().unwrap();
         let make = |name: &str, created: u64, log: &str| {
             let dir = directory.path().join(name);
@@ -172,7 +172,7 @@ mod tests {
             archive::Archive::create(&dir, &meta, false).unwrap();
             std::fs::write(archive::runs::path(&dir), log).unwrap();
             archive::TablesWriter::create(&dir).unwrap().finish().unwrap();
-            crate::Identity::of(&archive::Archive::open(&dir).unwrap(), None).unwrap().run
+            crate::Identity::from_archive(&archive::Archive::open(&dir).unwrap(), None).unwrap().run
         };
         let odd = "x y/it's \"$(a)\".fathom";
         let expected = [
@@ -182,20 +182,20 @@ mod tests {
         std::fs::create_dir_all(directory.path().join("a.fathom/inner")).unwrap();
         std::fs::write(directory.path().join("a.fathom/inner/meta.json"), "{}").unwrap();
         let at = directory.path().to_str().unwrap();
-        let found = listed(&printed(&listing(at, quoted)));
+        let found = parse_listing(&run_shell(&listing_command(at, quoted)));
         let told: Vec<(usize, String)> =
-            hashes(at, &found, quoted).iter().flat_map(|line| runs(&printed(line))).collect();
+            hash_commands(at, &found, quoted).iter().flat_map(|line| parse_hashes(&run_shell(line))).collect();
         let told: Vec<(String, String)> = told.into_iter().map(|(at, run)| (found[at].path.clone(), run)).collect();
         assert_eq!(told, expected);
     }
 
     #[test]
-    fn device_output_cannot_leave_directory() {
+    fn output_of_a_device_cannot_leave_the_directory() {
         let text = "1\tevents.log\t./../../etc\n1\tevents.log\t/etc\n1\t../x\t./a\nnothing\n\tevents.log\t./b\n";
-        let found = listed(text);
-        assert_eq!(found, [Found { path: "b".into(), created_unix_ns: None, log: "events.log".into() }]);
-        assert!(hashes("/x", &found, quoted).is_empty());
-        assert_eq!(runs("0 abc\nx y\n\n7\n"), []);
-        assert_eq!(runs(&format!("3 {} -\n", "A1".repeat(32))), [(3, "a1".repeat(8))]);
+        let found = parse_listing(text);
+        assert_eq!(found, [FoundArchive { path: "b".into(), created_unix_ns: None, log: "events.log".into() }]);
+        assert!(hash_commands("/x", &found, quoted).is_empty());
+        assert_eq!(parse_hashes("0 abc\nx y\n\n7\n"), []);
+        assert_eq!(parse_hashes(&format!("3 {} -\n", "A1".repeat(32))), [(3, "a1".repeat(8))]);
     }
 }

@@ -47,57 +47,57 @@ impl Identity {
     ///
     /// # Errors
     /// Those of reading its log and its facts, and [`Error::Damaged`] if its tables are not of this log.
-    pub fn of(archive: &Archive, named: Option<&str>) -> Result<Self> {
+    pub fn from_archive(archive: &Archive, named: Option<&str>) -> Result<Self> {
         let dir = archive.dir();
         archive::check_log(archive)?;
-        let (run, log_bytes) = run(archive)?;
-        let device = match named.map(str::to_string).or_else(|| in_path(dir)) {
+        let (run, log_bytes) = hash_log(archive)?;
+        let device = match named.map(str::to_string).or_else(|| device_in_path(dir)) {
             Some(name) => name,
-            None => by_model(&archive.rows::<FactRow>()?),
+            None => device_by_model(&archive.rows::<FactRow>()?),
         };
         let created_unix_ns = i64::try_from(archive.meta().created_unix_ns).unwrap_or(i64::MAX);
         let day = i32::try_from(created_unix_ns.cast_unsigned() / DAY_NS).unwrap_or(i32::MAX);
         // A table that cannot be read is reported when all of them are read.
         let damaged =
             archive.rows::<LossRow>().is_ok_and(|all| all.iter().any(|loss| loss.source == LossSource::Damage));
-        let recording = recording(archive.meta());
-        Ok(Self { device, run, recording, damaged, archive: name(dir), created_unix_ns, day, log_bytes })
+        let recording = hash_recording(archive.meta());
+        Ok(Self { device, run, recording, damaged, archive: directory_name(dir), created_unix_ns, day, log_bytes })
     }
 
     /// Its day as `2026-11-25`.
     pub fn date(&self) -> String {
-        date(self.day)
+        format_day(self.day)
     }
 }
 
 /// A day since 1970 as `2026-11-25`.
-pub fn date(day: i32) -> String {
+pub fn format_day(day: i32) -> String {
     model::text::date(u64::try_from(day).unwrap_or(0).saturating_mul(DAY_NS)).chars().take(10).collect()
 }
 
 /// The directory's own name, even if it was given as `.` or through a link.
-fn name(dir: &Path) -> String {
+fn directory_name(dir: &Path) -> String {
     let whole = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
     let given = dir.file_name().or(whole.file_name());
     given.map_or_else(|| dir.to_string_lossy().into_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-fn recording(meta: &Meta) -> Option<String> {
+fn hash_recording(meta: &Meta) -> Option<String> {
     if meta.created_unix_ns == 0 {
         return None;
     }
     let mut hash = Sha256::new_with_prefix(meta.created_unix_ns.to_le_bytes());
     hash.update(meta.boot.as_deref().unwrap_or_default());
-    Some(short(hash))
+    Some(short_hex(hash))
 }
 
 /// 16 digits of a hash.
-fn short(hash: Sha256) -> String {
+fn short_hex(hash: Sha256) -> String {
     hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The hash and the size of the log; without a log, those of the index of the tables.
-fn run(archive: &Archive) -> Result<(String, u64)> {
+fn hash_log(archive: &Archive) -> Result<(String, u64)> {
     let dir = archive.dir();
     let logs = [archive::log::path(dir), archive::runs::path(dir)];
     let log = logs.into_iter().find(|log| log.is_file());
@@ -116,11 +116,11 @@ fn run(archive: &Archive) -> Result<(String, u64)> {
             }
         }
     }
-    Ok((short(hash), if log.is_some() { size } else { 0 }))
+    Ok((short_hex(hash), if log.is_some() { size } else { 0 }))
 }
 
 /// The name in a directory `device=NAME` on the path to the archive, as in Hive's layout; the nearest.
-fn in_path(dir: &Path) -> Option<String> {
+fn device_in_path(dir: &Path) -> Option<String> {
     let whole = std::path::absolute(dir).unwrap_or_else(|_| PathBuf::from(dir));
     let named = |part: Component<'_>| match part {
         Component::Normal(name) => {
@@ -131,7 +131,7 @@ fn in_path(dir: &Path) -> Option<String> {
     whole.components().rev().find_map(named)
 }
 
-fn by_model(facts: &[FactRow]) -> String {
+fn device_by_model(facts: &[FactRow]) -> String {
     let fact = |name: &str| {
         let value = facts.iter().find(|fact| fact.name == name).and_then(|fact| fact.value.as_deref());
         value.map(str::trim).filter(|value| !value.is_empty())
@@ -160,11 +160,11 @@ mod tests {
         }
     }
 
-    fn made(dir: &Path, log: &str) -> Archive {
-        made_at(DAY_NS + 5, dir, log)
+    fn make_archive(dir: &Path, log: &str) -> Archive {
+        make_archive_at(DAY_NS + 5, dir, log)
     }
 
-    fn made_at(unix_ns: u64, dir: &Path, log: &str) -> Archive {
+    fn make_archive_at(unix_ns: u64, dir: &Path, log: &str) -> Archive {
         let meta = Meta::new(ArchiveKind::Bench, unix_ns, vec!["x".into()]);
         let archive = Archive::create(dir, &meta, false).unwrap();
         std::fs::write(archive::runs::path(dir), log).unwrap();
@@ -175,9 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn copy_has_same_run_and_other_log_another() {
+    fn copy_has_the_same_run_and_another_log_another_one() {
         let directory = tempfile::tempdir().unwrap();
-        let of = |name: &str, log: &str| Identity::of(&made(&directory.path().join(name), log), None).unwrap();
+        let of = |name: &str, log: &str| {
+            Identity::from_archive(&make_archive(&directory.path().join(name), log), None).unwrap()
+        };
         let (a, copy, other) = (of("a.fathom", "1\n"), of("b.fathom", "1\n"), of("c.fathom", "2\n"));
         assert_eq!((&a.run, a.log_bytes), (&copy.run, 2));
         assert_ne!(a.run, other.run);
@@ -187,14 +189,14 @@ mod tests {
 
     /// Copied in part, as by an interrupted `cp`: the tables are whole, and would count in addition to those of the whole one.
     #[test]
-    fn log_that_is_not_that_of_tables_is_refused() {
+    fn log_other_than_that_of_the_tables_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         for (n, (log, has)) in
             [("123\n", "12"), ("123\n", ""), ("123\n", "124\n"), ("123\n", "123\n4\n")].into_iter().enumerate()
         {
-            let archive = made(&directory.path().join(format!("{n}.fathom")), log);
+            let archive = make_archive(&directory.path().join(format!("{n}.fathom")), log);
             std::fs::write(archive::runs::path(archive.dir()), has).unwrap();
-            let error = Identity::of(&archive, None).unwrap_err();
+            let error = Identity::from_archive(&archive, None).unwrap_err();
             assert!(matches!(error, Error::Damaged { .. }), "{has:?}: {error}");
         }
     }
@@ -203,7 +205,9 @@ mod tests {
     fn states_of_one_recording_share_its_identity() {
         let directory = tempfile::tempdir().unwrap();
         let of = |name: &str, unix_ns, log| {
-            Identity::of(&made_at(unix_ns, &directory.path().join(name), log), None).unwrap().recording
+            Identity::from_archive(&make_archive_at(unix_ns, &directory.path().join(name), log), None)
+                .unwrap()
+                .recording
         };
         assert_eq!(of("whole.fathom", 7, "12"), of("half.fathom", 7, "1"));
         assert_ne!(of("other.fathom", 8, "12"), of("again.fathom", 7, "12"));
@@ -218,8 +222,8 @@ mod tests {
                 .into_iter()
                 .enumerate()
         {
-            let archive = made_at(unix_ns, &directory.path().join(format!("{at}.fathom")), "1\n");
-            let identity = Identity::of(&archive, None).unwrap();
+            let archive = make_archive_at(unix_ns, &directory.path().join(format!("{at}.fathom")), "1\n");
+            let identity = Identity::from_archive(&archive, None).unwrap();
             assert_eq!(identity.date(), date);
             let row = crate::row::archives_row(archive.meta(), &identity);
             assert!(row.contains(&model::table::Cell::I64(unix_ns.min(i64::MAX as u64).cast_signed())), "{row:?}");
@@ -227,15 +231,15 @@ mod tests {
     }
 
     #[test]
-    fn device_is_named_by_word_then_directory_then_model() {
+    fn device_is_named_by_the_user_then_directory_then_model() {
         let directory = tempfile::tempdir().unwrap();
         let parent = directory.path().join("device=shelf-7");
         std::fs::create_dir(&parent).unwrap();
-        let archive = made(&parent.join("a.fathom"), "1\n");
-        assert_eq!(Identity::of(&archive, Some("mine")).unwrap().device, "mine");
-        assert_eq!(Identity::of(&archive, None).unwrap().device, "shelf-7");
-        assert_eq!(by_model(&[fact("device.vendor", "Acme"), fact("device.model", "Pad")]), "Acme Pad");
-        assert_eq!(by_model(&[fact("device.vendor", "Acme"), fact("device.model", "Acme Pad")]), "Acme Pad");
-        assert_eq!(by_model(&[]), "unknown");
+        let archive = make_archive(&parent.join("a.fathom"), "1\n");
+        assert_eq!(Identity::from_archive(&archive, Some("mine")).unwrap().device, "mine");
+        assert_eq!(Identity::from_archive(&archive, None).unwrap().device, "shelf-7");
+        assert_eq!(device_by_model(&[fact("device.vendor", "Acme"), fact("device.model", "Pad")]), "Acme Pad");
+        assert_eq!(device_by_model(&[fact("device.vendor", "Acme"), fact("device.model", "Acme Pad")]), "Acme Pad");
+        assert_eq!(device_by_model(&[]), "unknown");
     }
 }

@@ -16,4 +16,4 @@ pub mod questions;
 pub mod row;
 
 pub use identity::Identity;
-pub use model::fleet::{ARCHIVES, DATE, LEADING, tables};
+pub use model::fleet::{ARCHIVES_TABLE, DATE_COLUMN, LEADING_COLUMNS, tables};

@@ -16,7 +16,7 @@ pub struct Merge {
 }
 
 /// Merges that give files of about `file_bytes`; groups of fewer than `files_min` small files are left alone.
-pub fn merges(state: &State, file_bytes: u64, at_least: usize) -> Vec<Merge> {
+pub fn plan_merges(state: &State, file_bytes: u64, files_min: usize) -> Vec<Merge> {
     let mut groups: BTreeMap<(&str, &str), Vec<&DataFile>> = BTreeMap::new();
     for file in state.files.values() {
         if file.bytes < file_bytes / 2 || file.table_version < TABLE_VERSION {
@@ -26,7 +26,7 @@ pub fn merges(state: &State, file_bytes: u64, at_least: usize) -> Vec<Merge> {
     let mut merges = Vec::new();
     for ((table, date), files) in groups {
         let old = files.iter().any(|file| file.table_version < TABLE_VERSION);
-        if files.len() < at_least.max(2) && !old {
+        if files.len() < files_min.max(2) && !old {
             continue;
         }
         let mut bins: Vec<(u64, Vec<DataFile>)> = vec![(0, Vec::new())];
@@ -66,25 +66,25 @@ mod tests {
 
     #[test]
     fn small_files_fill_bins_and_large_ones_stay() {
-        let merged = merges(&state(&[30, 30, 90, 30, 30, 10]), 100, 2);
+        let merged = plan_merges(&state(&[30, 30, 90, 30, 30, 10]), 100, 2);
         let sizes: Vec<u64> = merged.iter().map(|merge| merge.files.iter().map(|file| file.bytes).sum()).collect();
         assert_eq!(sizes, [90, 40]);
-        assert!(merges(&state(&[30]), 100, 2).is_empty());
-        assert!(merges(&state(&[30, 30]), 100, 3).is_empty());
-        assert!(merges(&state(&[60, 60]), 100, 2).is_empty());
+        assert!(plan_merges(&state(&[30]), 100, 2).is_empty());
+        assert!(plan_merges(&state(&[30, 30]), 100, 3).is_empty());
+        assert!(plan_merges(&state(&[60, 60]), 100, 2).is_empty());
     }
 
     #[test]
-    fn older_table_version_is_rewritten_whatever_its_size() {
+    fn file_of_an_older_version_is_rewritten_whatever_its_size() {
         let mut state = state(&[90]);
         for file in state.files.values_mut() {
             file.table_version = TABLE_VERSION - 1;
         }
-        assert_eq!(merges(&state, 100, 8).len(), 1);
+        assert_eq!(plan_merges(&state, 100, 8).len(), 1);
     }
 
     #[test]
     fn merged_state_needs_no_further_merge() {
-        assert!(merges(&state(&[90, 60, 100]), 100, 2).is_empty());
+        assert!(plan_merges(&state(&[90, 60, 100]), 100, 2).is_empty());
     }
 }

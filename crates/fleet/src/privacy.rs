@@ -35,7 +35,7 @@ const PUBLIC_MARKS: [&str; 6] = [archive::runs::LIMITED_BY_MARK, "mode", "cache"
 const PRIVATE_FACTS: [&str; 2] = ["trace.asked", "trace.left_running"];
 
 /// Text columns that are not public.
-const PRIVATE: &[(&str, &str, Class)] = &[
+const PRIVATE_COLUMNS: &[(&str, &str, Class)] = &[
     ("shapes", "text", Class::Sql),
     // It leads to an application's own data on the same request elsewhere.
     ("contexts", "traceparent", Class::Sql),
@@ -67,8 +67,8 @@ const PRIVATE: &[(&str, &str, Class)] = &[
 ];
 
 /// The class of a column.
-pub fn class(table: &str, column: &str) -> Class {
-    let found = PRIVATE.iter().find(|(of, name, _)| (*of, *name) == (table, column));
+pub fn column_class(table: &str, column: &str) -> Class {
+    let found = PRIVATE_COLUMNS.iter().find(|(of, name, _)| (*of, *name) == (table, column));
     found.map_or(Class::Public, |(_, _, class)| *class)
 }
 
@@ -115,14 +115,14 @@ impl Rules {
         let Cell::Text(text) = cell else { return };
         match self.treatment(class, name) {
             Treatment::Keep => {}
-            Treatment::Hash => *cell = Cell::Text(hashed(text, salt).into()),
+            Treatment::Hash => *cell = Cell::Text(hash_text(text, salt).into()),
             Treatment::Drop if optional => *cell = Cell::Empty,
             Treatment::Drop => *cell = Cell::Text("(dropped)".into()),
         }
     }
 }
 
-fn hashed(text: &str, salt: &str) -> String {
+fn hash_text(text: &str, salt: &str) -> String {
     let hash = Sha256::new().chain_update(salt).chain_update([0]).chain_update(text).finalize();
     let digits: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("hash:{digits}")
@@ -134,7 +134,7 @@ mod tests {
     use model::table::ColumnType;
 
     /// Text columns whose words are those of Fathom, the kernel or the device. A new text column belongs here or into `PRIVATE_COLUMNS`.
-    const PUBLIC: &[(&str, &[&str])] = &[
+    const PUBLIC_COLUMNS: &[(&str, &[&str])] = &[
         ("shapes", &["kind"]),
         ("spans", &["layer", "kind", "flags"]),
         ("links", &["relation", "confidence"]),
@@ -156,22 +156,22 @@ mod tests {
     ];
 
     #[test]
-    fn every_text_column_has_class() {
+    fn every_text_column_has_one_class() {
         for table in crate::tables() {
             for column in table.columns.iter().filter(|column| column.kind == ColumnType::Text) {
-                let public = PUBLIC.iter().any(|(of, names)| *of == table.name && names.contains(&column.name));
-                let private = class(table.name, column.name) != Class::Public;
+                let public = PUBLIC_COLUMNS.iter().any(|(of, names)| *of == table.name && names.contains(&column.name));
+                let private = column_class(table.name, column.name) != Class::Public;
                 assert!(public != private, "{}.{}", table.name, column.name);
             }
         }
     }
 
     #[test]
-    fn every_rule_names_existing_column() {
+    fn every_rule_names_an_existing_column() {
         let there = |of: &str, name: &str| {
             crate::tables().any(|table| table.name == of && table.columns.iter().any(|column| column.name == name))
         };
-        for (of, name, _) in PRIVATE {
+        for (of, name, _) in PRIVATE_COLUMNS {
             assert!(there(of, name), "{of}.{name}");
         }
     }
@@ -183,18 +183,18 @@ mod tests {
     }
 
     #[test]
-    fn hash_hides_text_and_keeps_equality() {
+    fn hash_hides_the_text_and_keeps_equality() {
         let rules = Rules { paths: Treatment::Hash, ..Rules::default() };
         let cell = treated(rules, Class::Path, None, true);
         assert_eq!(cell, treated(rules, Class::Path, None, true));
         assert!(matches!(&cell, Cell::Text(text) if text.starts_with("hash:") && text.len() == 21), "{cell:?}");
-        assert_ne!(hashed("secret", "salt"), hashed("secret", "pepper"));
-        assert_ne!(hashed("secret", "salt"), hashed("secret2", "salt"));
+        assert_ne!(hash_text("secret", "salt"), hash_text("secret", "pepper"));
+        assert_ne!(hash_text("secret", "salt"), hash_text("secret2", "salt"));
         assert_eq!(treated(rules, Class::Sql, None, true), Cell::Text("secret".into()));
     }
 
     #[test]
-    fn dropped_text_is_gone_and_column_stays_valid() {
+    fn dropped_text_is_gone_and_the_column_stays_valid() {
         let rules = Rules { commands: Treatment::Drop, paths: Treatment::Drop, sql: Treatment::Drop };
         for class in [Class::Command, Class::Path, Class::Sql, Class::Mark] {
             assert_eq!(treated(rules, class, None, true), Cell::Empty);

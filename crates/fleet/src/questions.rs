@@ -66,7 +66,7 @@ questions![
 ];
 
 /// Functions with the same meaning in every engine.
-const FUNCTIONS: [&str; 13] = [
+const COMMON_FUNCTIONS: [&str; 13] = [
     "abs",
     "avg",
     "cast",
@@ -83,7 +83,7 @@ const FUNCTIONS: [&str; 13] = [
 ];
 
 /// Words before a parenthesis that are not functions.
-const OPERATORS: [&str; 8] = ["as", "in", "over", "by", "and", "or", "when", "values"];
+const NON_FUNCTION_WORDS: [&str; 8] = ["as", "in", "over", "by", "and", "or", "when", "values"];
 
 /// Parts of a statement that some engine would misunderstand or refuse.
 ///
@@ -95,11 +95,11 @@ const OPERATORS: [&str; 8] = ["as", "in", "over", "by", "and", "or", "when", "va
 ///   and the latter never ended.
 pub fn offences(statement: &str) -> Vec<String> {
     let mut found = Vec::new();
-    let tokens = tokens(statement);
+    let tokens = split_tokens(statement);
     let columns: BTreeSet<&str> = crate::tables()
-        .flat_map(|table| table.columns.iter().chain(&crate::LEADING))
+        .flat_map(|table| table.columns.iter().chain(&crate::LEADING_COLUMNS))
         .map(|column| column.name)
-        .chain([crate::DATE])
+        .chain([crate::DATE_COLUMN])
         .collect();
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
@@ -119,7 +119,8 @@ pub fn offences(statement: &str) -> Vec<String> {
             if columns.contains(word.as_str()) && next != "(" && next != "." {
                 found.push(format!("the column {token} is not quoted"));
             }
-            if next == "(" && !FUNCTIONS.contains(&word.as_str()) && !OPERATORS.contains(&word.as_str()) {
+            if next == "(" && !COMMON_FUNCTIONS.contains(&word.as_str()) && !NON_FUNCTION_WORDS.contains(&word.as_str())
+            {
                 found.push(format!("{token} is not among the functions that every engine has"));
             }
             if word == "over" && next == "(" && !tokens.get(at + 2).is_some_and(|t| t.eq_ignore_ascii_case("partition"))
@@ -144,7 +145,7 @@ pub fn offences(statement: &str) -> Vec<String> {
 }
 
 /// Splits a statement into words and symbols; comments are omitted, and each text or quoted name is one token.
-fn tokens(statement: &str) -> Vec<String> {
+fn split_tokens(statement: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut chars = statement.chars().peekable();
     while let Some(c) = chars.next() {
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shipped_questions_keep_dialect_rule() {
+    fn shipped_questions_keep_the_rules_of_the_dialect() {
         for question in QUESTIONS {
             assert_eq!(offences(question.sql), [""; 0], "{}", question.name);
         }

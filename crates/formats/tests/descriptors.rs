@@ -34,29 +34,34 @@ fn writes(calls: &[(u32, [u64; 3], i64)]) -> Vec<(bool, i64)> {
     all.iter().filter_map(write).collect()
 }
 
-const WRITE: u32 = 1;
-const CLOSE: u32 = 3;
-const LSEEK: u32 = 8;
-const DUP2: u32 = 33;
-const FCNTL: u32 = 72;
-const OPENAT: u32 = 257;
+const SYS_WRITE: u32 = 1;
+const SYS_CLOSE: u32 = 3;
+const SYS_LSEEK: u32 = 8;
+const SYS_DUP2: u32 = 33;
+const SYS_FCNTL: u32 = 72;
+const SYS_OPENAT: u32 = 257;
 /// O_WRONLY, O_CREAT and O_DSYNC.
-const SYNCED: u64 = 0x1041;
+const SYNC_OPEN_FLAGS: u64 = 0x1041;
 
 #[test]
-fn duplicate_keeps_flags_and_position_of_what_was_opened() {
-    let open = (OPENAT, [0xffff_ff9c, 0, SYNCED], 3);
-    let write = |fd: u64| (WRITE, [fd, 0, 4096], 4096);
+fn a_duplicate_keeps_the_flags_and_position_of_its_original() {
+    let open = (SYS_OPENAT, [0xffff_ff9c, 0, SYNC_OPEN_FLAGS], 3);
+    let write = |fd: u64| (SYS_WRITE, [fd, 0, 4096], 4096);
     // dd: its output becomes descriptor 1.
-    let dd = [open, (DUP2, [3, 1, 0], 1), (CLOSE, [3, 0, 0], 0), (LSEEK, [1, 8192, 0], 8192), write(1)];
+    let dd = [open, (SYS_DUP2, [3, 1, 0], 1), (SYS_CLOSE, [3, 0, 0], 0), (SYS_LSEEK, [1, 8192, 0], 8192), write(1)];
     assert_eq!(writes(&dd).iter().map(|(synced, _)| *synced).collect::<Vec<_>>(), [true]);
     // A shell keeps a duplicate from 10 on.
     for command in [0, 1030] {
-        let shell = [open, (FCNTL, [3, command, 10], 10), (CLOSE, [3, 0, 0], 0), write(10)];
+        let shell = [open, (SYS_FCNTL, [3, command, 10], 10), (SYS_CLOSE, [3, 0, 0], 0), write(10)];
         assert_eq!(writes(&shell), [(true, 0)]);
     }
     // F_GETFL duplicates nothing; nor does a call that failed, or a descriptor onto itself.
-    let other =
-        [open, (OPENAT, [0xffff_ff9c, 0, 1], 4), (FCNTL, [3, 3, 0], 4), (DUP2, [3, 4, 0], -9), (DUP2, [4, 4, 0], 4)];
+    let other = [
+        open,
+        (SYS_OPENAT, [0xffff_ff9c, 0, 1], 4),
+        (SYS_FCNTL, [3, 3, 0], 4),
+        (SYS_DUP2, [3, 4, 0], -9),
+        (SYS_DUP2, [4, 4, 0], 4),
+    ];
     assert_eq!(writes(&[&other[..], &[write(4)]].concat()), [(false, 0)]);
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use synthetic::{Made, everything, inserts};
 
-fn write(made: &Made) -> (Vec<u8>, Summary) {
+fn write_trace(made: &Made) -> (Vec<u8>, Summary) {
     let mut bytes = Vec::new();
     let summary = export(&made.tables(), &mut bytes).unwrap();
     (bytes, summary)
@@ -55,7 +55,7 @@ fn assert_nested(events: &[(u64, TrackEvent)]) {
 #[test]
 fn slices_nest_on_every_track_and_are_complete() {
     let tables = everything();
-    let (bytes, summary) = write(&tables);
+    let (bytes, summary) = write_trace(&tables);
     let events = events(&packets(&bytes));
     assert_nested(&events);
     let begins = events.iter().filter(|(_, e)| e.kind == track_event::SLICE_BEGIN).count();
@@ -68,7 +68,7 @@ fn slices_nest_on_every_track_and_are_complete() {
 #[test]
 fn flows_have_two_ends_and_are_limited_per_slice() {
     let tables = everything();
-    let (bytes, summary) = write(&tables);
+    let (bytes, summary) = write_trace(&tables);
     let mut ends: HashMap<u64, Vec<(u64, bool)>> = HashMap::new();
     for (time, event) in events(&packets(&bytes)) {
         assert!(event.flow_ids.len() + event.terminating_flow_ids.len() <= 32);
@@ -86,8 +86,8 @@ fn flows_have_two_ends_and_are_limited_per_slice() {
 }
 
 #[test]
-fn annotations_describe_slice() {
-    let (bytes, _) = write(&inserts(2));
+fn annotations_describe_the_slice() {
+    let (bytes, _) = write_trace(&inserts(2));
     let packets = packets(&bytes);
     let names = texts(&packets, interned_data::DEBUG_ANNOTATION_NAMES);
     let values = texts(&packets, interned_data::DEBUG_ANNOTATION_STRING_VALUES);
@@ -147,7 +147,7 @@ fn driver_commands_name_requests_or_have_own_row() {
         sent(None, "CMD13", request.start_ns + 1, Some(request.start_ns + 3), None),
         sent(None, "CMD6", request.start_ns + 2, None, None),
     ];
-    let (bytes, summary) = write(&made);
+    let (bytes, summary) = write_trace(&made);
     let packets = packets(&bytes);
     let all = events(&packets);
     assert_nested(&all);
@@ -173,7 +173,7 @@ fn driver_commands_name_requests_or_have_own_row() {
 
 #[test]
 fn commands_in_flight_are_counted() {
-    let (bytes, summary) = write(&inserts(3));
+    let (bytes, summary) = write_trace(&inserts(3));
     let counts: Vec<(u64, u64)> =
         events(&packets(&bytes)).into_iter().filter_map(|(t, e)| Some((t, e.counter_value?))).collect();
     assert_eq!(counts, [(10_300, 1), (11_300, 2), (11_600, 1), (12_300, 2), (12_600, 1), (13_600, 0)]);
@@ -182,7 +182,7 @@ fn commands_in_flight_are_counted() {
 
 #[test]
 fn tracks_are_grouped_by_process_and_disk_in_layer_order() {
-    let (bytes, _) = write(&inserts(2));
+    let (bytes, _) = write_trace(&inserts(2));
     let packets = packets(&bytes);
     let tracks = packets.iter().filter_map(|p| match &p.body {
         Body::Track(t) => Some((t.uuid, t.clone())),
@@ -220,8 +220,8 @@ fn tracks_are_grouped_by_process_and_disk_in_layer_order() {
 }
 
 #[test]
-fn clock_packet_is_first_and_texts_are_interned_once() {
-    let (bytes, _) = write(&everything());
+fn the_clock_packet_is_first_and_texts_are_interned_once() {
+    let (bytes, _) = write_trace(&everything());
     let packets = packets(&bytes);
     assert_eq!(packets[0].sequence_flags, 1);
     let Body::Clocks(clocks) = &packets[1].body else { panic!("{:?}", packets[1]) };
@@ -241,7 +241,7 @@ fn empty_tables_give_trace_without_slices() {
 
 #[test]
 fn truncated_trace_is_read_to_cut() {
-    let (bytes, _) = write(&inserts(1));
+    let (bytes, _) = write_trace(&inserts(1));
     let whole = packets(&bytes).len();
     for cut in 0..bytes.len() {
         let read: Vec<_> = Reader::new(&bytes[..cut]).collect();
@@ -260,7 +260,7 @@ proptest! {
                 tables.spans[id as usize - 1].tid = 0;
             }
         }
-        let (bytes, summary) = write(&tables);
+        let (bytes, summary) = write_trace(&tables);
         let events = events(&packets(&bytes));
         assert_nested(&events);
         prop_assert_eq!(summary.slices, spans.len() as u64);

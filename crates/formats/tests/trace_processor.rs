@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let checks = [("inserts", inserts(500)), ("everything", everything()), ("nothing", Made::default())];
     let ask = |(name, made): (&str, Made)| {
         Trial::ignorable_test(format!("trace_processor::{name}"), move || match processor::processor() {
-            Ok(directory) => ask(directory, &made).map(|()| Completion::Completed),
+            Ok(directory) => check_queries(directory, &made).map(|()| Completion::Completed),
             Err(why) => Ok(Completion::ignored_with(why)),
         })
     };
@@ -28,14 +28,14 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-fn write(made: &Made) -> Result<(tempfile::NamedTempFile, Summary), Failed> {
+fn write_trace(made: &Made) -> Result<(tempfile::NamedTempFile, Summary), Failed> {
     let file = tempfile::NamedTempFile::new()?;
     let summary = export(&made.tables(), &mut std::io::BufWriter::new(file.reopen()?))?;
     Ok((file, summary))
 }
 
-fn ask(directory: &Path, made: &Made) -> Result<(), Failed> {
-    let (file, summary) = write(made)?;
+fn check_queries(directory: &Path, made: &Made) -> Result<(), Failed> {
+    let (file, summary) = write_trace(made)?;
     let last = made.spans.iter().map(|s| s.end_ns.unwrap_or(0)).max().unwrap_or(0);
     // Each span as it must be found: if begins and ends are paired wrongly, as Perfetto does with slices that cross,
     // all sums stay the same.
@@ -100,7 +100,7 @@ fn ask(directory: &Path, made: &Made) -> Result<(), Failed> {
 }
 
 fn decode_raw(made: &Made) -> Result<Completion, Failed> {
-    let (file, summary) = write(made)?;
+    let (file, summary) = write_trace(made)?;
     let output = match Command::new("protoc").arg("--decode_raw").stdin(fs::File::open(file.path())?).output() {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             return Ok(Completion::ignored_with("protoc is not installed"));

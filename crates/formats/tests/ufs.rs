@@ -8,7 +8,7 @@ mod support;
 use formats::ftrace::calls::Machine;
 use model::Record;
 
-const TRACE: &str = "\
+const UFS_TRACE: &str = "\
  kworker/0:1H-44 [000] ..... 313.828183: ufshcd_command: send: ff3b0000.ufs: tag: 1, DB: 0x3, size: 8192, IS: 0, LBA: 2880768, opcode: 0x2a
  kworker/0:1H-44 [000] ..... 313.829654: ufshcd_command: send: ff3b0000.ufs: tag: 6, DB: 0x40, size: -1, IS: 0, LBA: 18446744073709551615, opcode: 0x35
  kworker/0:1H-44 [000] ..... 317.713874: ufshcd_command: send: ff3b0000.ufs: tag: 14, DB: 0x4000, size: 4096, IS: 0, LBA: 11976872, opcode: 0x28
@@ -18,7 +18,7 @@ const TRACE: &str = "\
 
 #[test]
 fn published_ufs_commands_become_scsi_commands() {
-    let all = support::events(TRACE, Machine::Generic);
+    let all = support::events(UFS_TRACE, Machine::Generic);
     let begins: Vec<(u8, u64, u64, u32)> = all
         .iter()
         .filter_map(|event| match &event.record {

@@ -13,7 +13,7 @@ pub mod aarch64;
 pub mod x86_64;
 
 /// How many bytes of a function are searched for jumps back into it.
-pub const LOOKED_AT: usize = 8192;
+pub const SEARCHED_BYTES: usize = 8192;
 
 /// A displacement within a trampoline that points out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Recipe {
 
 /// Why a function cannot be hooked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoHook {
+pub enum HookError {
     /// Its first instruction can neither be undone nor repeated.
     FirstInstruction,
     /// Its code ends before there is room for a jump.
@@ -72,7 +72,7 @@ pub enum NoHook {
     MemoryOperand,
 }
 
-impl std::fmt::Display for NoHook {
+impl std::fmt::Display for HookError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::FirstInstruction => "its first instruction can neither be undone nor repeated",
@@ -91,4 +91,4 @@ impl std::fmt::Display for NoHook {
     }
 }
 
-impl std::error::Error for NoHook {}
+impl std::error::Error for HookError {}

@@ -11,10 +11,10 @@ use object::read::elf::{FileHeader as _, Rela as _, SectionHeader as _, Sym as _
 use object::{LittleEndian as LE, U32, U64};
 
 /// Size of a program header in bytes.
-pub const HEADER: usize = 56;
-const PAGE: u64 = 4096;
+pub const PROGRAM_HEADER_BYTES: usize = 56;
+const PAGE_BYTES: u64 = 4096;
 /// Larger thread-local memory is left alone: each thread has it on its stack.
-const MOST_TLS: u64 = 1 << 20;
+const TLS_BYTES_MAX: u64 = 1 << 20;
 
 /// A part of the object that is mapped, on separate pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Image {
     thread_local: Vec<(u64, u64)>,
     tls: (u64, u64),
     start: u64,
-    words: u64,
+    parameters_at: u64,
     /// What is needed to attach to a running process; not on every processor.
     pub attach: Option<Attach>,
 }
@@ -65,7 +65,7 @@ pub struct Attach {
 
 impl Image {
     /// Parses the object's file. `None` if it cannot be loaded like this.
-    pub fn of(file: &[u8]) -> Option<Self> {
+    pub fn parse(file: &[u8]) -> Option<Self> {
         let header = object::elf::FileHeader64::<LE>::parse(file).ok()?;
         let mut image = Self::default();
         for p in header.program_headers(LE, file).ok()? {
@@ -77,7 +77,7 @@ impl Image {
                     let protection = u64::from(flags >> 2 & 1 | flags & 2 | (flags & 1) << 2);
                     let (offset, file_size) = (p.p_offset.get(LE), p.p_filesz.get(LE));
                     image.segments.push(Segment { address, offset, file_size, size, protection });
-                    image.size = image.size.max((address + size).next_multiple_of(PAGE));
+                    image.size = image.size.max((address + size).next_multiple_of(PAGE_BYTES));
                 }
                 PT_TLS => image.tls = (size, p.p_align.get(LE).max(1)),
                 PT_INTERP => return None,
@@ -107,9 +107,9 @@ impl Image {
                 |s: &&object::elf::Sym64<LE>| s.name(LE, symbols.strings()).is_ok_and(|name| name == wanted.as_bytes());
             symbols.iter().find(is_it).map(|s| s.st_value.get(LE))
         };
-        (image.start, image.words) = (find(START)?, find(WORDS)?);
+        (image.start, image.parameters_at) = (find(START_SYMBOL)?, find(PARAMETERS_SYMBOL)?);
         if let [Some(from), Some(to), Some(begin), Some(account), Some(began), Some(stubs), Some(originals)] =
-            ATTACH.map(find)
+            ATTACH_SYMBOLS.map(find)
         {
             let holds = |s: &&Segment| s.address <= from && from <= to && to <= s.address + s.file_size;
             let code = image.segments.iter().find(holds)?;
@@ -127,7 +127,7 @@ impl Image {
 
     /// Returns what is to be written into it: addresses, with words of 8 bytes. `tls`: the offset from the thread pointer to its
     /// thread-local memory.
-    pub fn words(&self, base: u64, tls: i64) -> Vec<(u64, u64)> {
+    pub fn relocated_words(&self, base: u64, tls: i64) -> Vec<(u64, u64)> {
         let relative = self.relative.iter().map(|(at, to)| (base + at, base.wrapping_add(*to)));
         let local = self.thread_local.iter().map(|(at, to)| (base + at, to.wrapping_add(tls.cast_unsigned())));
         relative.chain(local).collect()
@@ -135,7 +135,7 @@ impl Image {
 
     /// Returns `fathom_implant` of `object/static.h`: its address and bytes. `directory` ends in a slash.
     pub fn parameters(&self, base: u64, entry: u64, bias: u64, directory: &[u8]) -> (u64, Vec<u8>) {
-        (base + self.words, [&entry.to_le_bytes()[..], &bias.to_le_bytes(), directory, &[0]].concat())
+        (base + self.parameters_at, [&entry.to_le_bytes()[..], &bias.to_le_bytes(), directory, &[0]].concat())
     }
 
     /// Returns the size and alignment of its thread-local memory.
@@ -145,10 +145,10 @@ impl Image {
 }
 
 /// Symbols of `object/static.h`.
-const START: &str = "fathom_start_implanted";
-const WORDS: &str = "fathom_implant";
+const START_SYMBOL: &str = "fathom_start_implanted";
+const PARAMETERS_SYMBOL: &str = "fathom_implant";
 /// Symbols of `object/attach.h`.
-const ATTACH: [&str; 7] = [
+const ATTACH_SYMBOLS: [&str; 7] = [
     "fathom_piece",
     "fathom_piece_end",
     "fathom_begin_attached",
@@ -175,24 +175,24 @@ pub struct Tls {
 
 /// The side of the thread pointer on which a program's thread-local memory lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum TlsSide {
     /// Below, where it ends: x86-64.
     Below,
     /// Above, after two words of the C library's: aarch64.
     Above,
 }
 
-impl Side {
+impl TlsSide {
     /// That of this processor.
     pub const OWN: Self = if cfg!(target_arch = "aarch64") { Self::Above } else { Self::Below };
 }
 
 /// Bytes between the thread pointer and the memory above it.
-const ABOVE_POINTER: u64 = 16;
+const ABOVE_POINTER_BYTES: u64 = 16;
 
 /// Why the object cannot be loaded into a program: a property of its file or memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unfit {
+pub enum ImageError {
     /// Its program headers are truncated.
     Headers,
     /// It has a loader, which should do this.
@@ -208,7 +208,7 @@ pub enum Unfit {
     UnusualRelocations,
 }
 
-impl std::fmt::Display for Unfit {
+impl std::fmt::Display for ImageError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Headers => "its program headers cannot be read",
@@ -222,29 +222,32 @@ impl std::fmt::Display for Unfit {
     }
 }
 
-impl std::error::Error for Unfit {}
+impl std::error::Error for ImageError {}
 
 impl Tls {
     /// Extends the memory of a program with this header table. `spare`: its libc does not use the header for the stack
     /// (musl).
-    pub fn extend(headers: &[u8], (size, align): (u64, u64), side: Side, spare: bool) -> Result<Self, Unfit> {
+    pub fn extend(headers: &[u8], (size, align): (u64, u64), side: TlsSide, spare: bool) -> Result<Self, ImageError> {
         let mut stack = None;
-        for (n, bytes) in headers.chunks_exact(HEADER).enumerate() {
+        for (n, bytes) in headers.chunks_exact(PROGRAM_HEADER_BYTES).enumerate() {
             let Ok((p, _)) = object::pod::from_bytes::<ProgramHeader64<LE>>(bytes) else {
-                return Err(Unfit::Headers);
+                return Err(ImageError::Headers);
             };
             match p.p_type.get(LE) {
-                PT_INTERP => return Err(Unfit::Loader),
-                PT_GNU_STACK if p.p_memsz.get(LE) == 0 => stack = Some(n * HEADER),
+                PT_INTERP => return Err(ImageError::Loader),
+                PT_GNU_STACK if p.p_memsz.get(LE) == 0 => stack = Some(n * PROGRAM_HEADER_BYTES),
                 PT_TLS => {
                     let (address, filled, used) = (p.p_vaddr.get(LE), p.p_filesz.get(LE), p.p_memsz.get(LE));
                     let own_align = p.p_align.get(LE).max(1);
-                    let usual = own_align.is_power_of_two() && own_align <= PAGE && address % own_align == 0;
-                    if !usual || used > MOST_TLS || filled > used || address.checked_add(used).is_none() {
-                        return Err(Unfit::Layout);
+                    let usual = own_align.is_power_of_two() && own_align <= PAGE_BYTES && address % own_align == 0;
+                    if !usual || used > TLS_BYTES_MAX || filled > used || address.checked_add(used).is_none() {
+                        return Err(ImageError::Layout);
                     }
-                    if side == Side::Above {
-                        return Self::above((n * HEADER, address, filled, used, own_align), (size, align));
+                    if side == TlsSide::Above {
+                        return Self::above(
+                            (n * PROGRAM_HEADER_BYTES, address, filled, used, own_align),
+                            (size, align),
+                        );
                     }
                     // The program's code relies on this: the distance from the thread pointer down to its first byte.
                     let depth = used.next_multiple_of(own_align);
@@ -252,7 +255,7 @@ impl Tls {
                     let size = (depth + size).next_multiple_of(align);
                     let at = size - depth;
                     return Ok(Self {
-                        header_at: n * HEADER,
+                        header_at: n * PROGRAM_HEADER_BYTES,
                         size,
                         own: (address, filled, at),
                         align,
@@ -263,8 +266,8 @@ impl Tls {
                 _ => {}
             }
         }
-        let header_at = stack.filter(|_| spare).ok_or(Unfit::NoThreadLocal)?;
-        if side == Side::Above {
+        let header_at = stack.filter(|_| spare).ok_or(ImageError::NoThreadLocal)?;
+        if side == TlsSide::Above {
             return Self::above((header_at, 0, 0, 0, 1), (size, align));
         }
         let size = size.next_multiple_of(align);
@@ -275,11 +278,11 @@ impl Tls {
     fn above(
         (header_at, address, filled, used, own_align): (usize, u64, u64, u64, u64),
         (size, align): (u64, u64),
-    ) -> Result<Self, Unfit> {
+    ) -> Result<Self, ImageError> {
         let align = align.max(own_align);
-        let begin = ABOVE_POINTER.next_multiple_of(own_align);
-        if begin != ABOVE_POINTER.next_multiple_of(align) {
-            return Err(Unfit::Layout);
+        let begin = ABOVE_POINTER_BYTES.next_multiple_of(own_align);
+        if begin != ABOVE_POINTER_BYTES.next_multiple_of(align) {
+            return Err(ImageError::Layout);
         }
         let at = used.next_multiple_of(align);
         let offset = (begin + at).cast_signed();
@@ -309,8 +312,10 @@ impl Tls {
 }
 
 /// Returns the address and size of a program's dynamic section according to its headers; `None`: it has none.
-pub fn dynamic(headers: &[u8]) -> Option<(u64, u64)> {
-    let all = headers.chunks_exact(HEADER).filter_map(|p| object::pod::from_bytes::<ProgramHeader64<LE>>(p).ok());
+pub fn dynamic_section(headers: &[u8]) -> Option<(u64, u64)> {
+    let all = headers
+        .chunks_exact(PROGRAM_HEADER_BYTES)
+        .filter_map(|p| object::pod::from_bytes::<ProgramHeader64<LE>>(p).ok());
     let found = all.map(|(p, _)| p).find(|p| p.p_type.get(LE) == PT_DYNAMIC)?;
     let size = found.p_memsz.get(LE);
     (size <= 1 << 16).then(|| (found.p_vaddr.get(LE), size))
@@ -325,15 +330,15 @@ pub fn relocations(
     dynamic: &[u8],
     range: std::ops::Range<u64>,
     read: impl Fn(u64, u64) -> Option<Vec<u8>>,
-) -> Result<Vec<(u64, Option<u64>)>, Unfit> {
+) -> Result<Vec<(u64, Option<u64>)>, ImageError> {
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
     };
     let value = |tag: u64| dynamic.chunks_exact(16).find(|d| word(d, 0) == tag).map_or(0, |d| word(d, 8));
     let table = |at: u64, size: u64| match (value(at), value(size)) {
         (_, 0) => Ok(Vec::new()),
-        (address, size) if size <= MOST_RELOCATIONS => read(address, size).ok_or(Unfit::Relocations),
-        _ => Err(Unfit::ManyRelocations),
+        (address, size) if size <= RELOCATION_TABLE_BYTES_MAX => read(address, size).ok_or(ImageError::Relocations),
+        _ => Err(ImageError::ManyRelocations),
     };
     let mut all = Vec::new();
     // Words, some of them across the range's boundary.
@@ -344,8 +349,8 @@ pub fn relocations(
         let at = word(r, 0);
         match word(r, 8) {
             _ if !concerned(at) => {}
-            RELATIVE if within(at) => all.push((at - range.start, Some(word(r, 16)))),
-            _ => return Err(Unfit::UnusualRelocations),
+            R_RELATIVE if within(at) => all.push((at - range.start, Some(word(r, 16)))),
+            _ => return Err(ImageError::UnusualRelocations),
         }
     }
     let mut next = 0u64;
@@ -361,7 +366,7 @@ pub fn relocations(
         };
         for at in places.into_iter().filter(|at| concerned(*at)) {
             if !within(at) {
-                return Err(Unfit::UnusualRelocations);
+                return Err(ImageError::UnusualRelocations);
             }
             all.push((at - range.start, None));
         }
@@ -369,8 +374,8 @@ pub fn relocations(
     Ok(all)
 }
 
-const MOST_RELOCATIONS: u64 = 1 << 26;
-const RELATIVE: u64 = if cfg!(target_arch = "aarch64") { 1027 } else { 8 };
+const RELOCATION_TABLE_BYTES_MAX: u64 = 1 << 26;
+const R_RELATIVE: u64 = if cfg!(target_arch = "aarch64") { 1027 } else { 8 };
 const DT_RELA: u64 = 7;
 const DT_RELASZ: u64 = 8;
 const DT_PLTRELSZ: u64 = 2;
@@ -388,7 +393,7 @@ mod tests {
         let dynamic = bytes(&[DT_RELA, 0x1000, DT_RELASZ, 72, DT_RELR, 0x2000, DT_RELRSZ, 16, 0, 0]);
         let read = |third: [u64; 3]| {
             move |at: u64, size: u64| match (at, size) {
-                (0x1000, 72) => Some(bytes(&[&[0x5000, RELATIVE, 7][..], &[0x5018, RELATIVE, 9], &third].concat())),
+                (0x1000, 72) => Some(bytes(&[&[0x5000, R_RELATIVE, 7][..], &[0x5018, R_RELATIVE, 9], &third].concat())),
                 // A word, and of the 63 words after it the second and the third.
                 (0x2000, 16) => Some(bytes(&[0x5000, 0b1101])),
                 _ => None,
@@ -397,7 +402,7 @@ mod tests {
         let found = |third| relocations(&dynamic, 0x5010..0x5020, read(third));
         assert_eq!(found([0x6000, 1, 0]), Ok(vec![(8, Some(9)), (0, None), (8, None)]));
         assert!(found([0x5010, 37, 0]).is_err(), "of another kind");
-        assert!(found([0x501c, RELATIVE, 0]).is_err(), "across the border");
+        assert!(found([0x501c, R_RELATIVE, 0]).is_err(), "across the border");
         assert_eq!(relocations(&[], 0..100, |_, _| None), Ok(Vec::new()));
     }
 
@@ -407,7 +412,7 @@ mod tests {
             println!("SKIP object_can_be_implanted: there is no object for this processor");
             return;
         }
-        let image = Image::of(crate::OBJECT).unwrap();
+        let image = Image::parse(crate::OBJECT).unwrap();
         assert!(image.segments.len() >= 3 && image.size <= 1 << 17);
         let code = image.segments.iter().find(|s| s.protection == 5).unwrap();
         assert!((code.address..code.address + code.size).contains(&image.start(0)));
@@ -434,16 +439,16 @@ mod tests {
     fn own_variables_keep_their_place() {
         // 0x28 bytes, 0x10 of them initialised, aligned to 0x20: the first is 0x40 below the thread pointer.
         let table = [header(PT_LOAD, 0, 0, 0, 1), header(PT_TLS, 0x4000, 0x10, 0x28, 0x20)].concat();
-        let tls = Tls::extend(&table, (0x6c0, 8), Side::Below, false).unwrap();
-        assert_eq!((tls.header_at, tls.size, tls.own), (HEADER, 0x700, (0x4000, 0x10, 0x6c0)));
+        let tls = Tls::extend(&table, (0x6c0, 8), TlsSide::Below, false).unwrap();
+        assert_eq!((tls.header_at, tls.size, tls.own), (PROGRAM_HEADER_BYTES, 0x700, (0x4000, 0x10, 0x6c0)));
         assert_eq!(tls.offset(), -0x700);
         assert_eq!(tls.header(0x9000), header(PT_TLS, 0x9000, 0x6d0, 0x700, 0x20));
         let alone = header(PT_GNU_STACK, 0, 0, 0, 16);
-        assert!(Tls::extend(&alone, (0x6c0, 8), Side::Below, false).is_err(), "glibc reads it");
-        assert_eq!(Tls::extend(&alone, (0x6c4, 8), Side::Below, true).unwrap().size, 0x6c8);
+        assert!(Tls::extend(&alone, (0x6c0, 8), TlsSide::Below, false).is_err(), "glibc reads it");
+        assert_eq!(Tls::extend(&alone, (0x6c4, 8), TlsSide::Below, true).unwrap().size, 0x6c8);
         for refused in [header(PT_TLS, 0x4004, 0, 8, 8), header(PT_TLS, 0, 9, 8, 8), header(PT_TLS, 0, 0, 8, 3)] {
-            assert!(Tls::extend(&refused, (0x6c0, 8), Side::Below, true).is_err());
-            assert!(Tls::extend(&refused, (0x6c0, 8), Side::Above, true).is_err());
+            assert!(Tls::extend(&refused, (0x6c0, 8), TlsSide::Below, true).is_err());
+            assert!(Tls::extend(&refused, (0x6c0, 8), TlsSide::Above, true).is_err());
         }
     }
 
@@ -451,17 +456,17 @@ mod tests {
     fn object_is_behind_own_variables_above_pointer() {
         // 0x28 bytes aligned to 0x20: they begin 0x20 above the thread pointer, and the object's at the next multiple.
         let table = header(PT_TLS, 0x4000, 0x10, 0x28, 0x20);
-        let tls = Tls::extend(&table, (0x6c0, 8), Side::Above, false).unwrap();
+        let tls = Tls::extend(&table, (0x6c0, 8), TlsSide::Above, false).unwrap();
         assert_eq!((tls.size, tls.own, tls.offset()), (0x40 + 0x6c0, (0x4000, 0x10, 0), 0x20 + 0x40));
         assert_eq!(tls.header(0x9000), header(PT_TLS, 0x9000, 0x10, 0x700, 0x20));
         // 5 bytes aligned to 4: 16 above, whether aligned to 4 or to 8.
-        let tls = Tls::extend(&header(PT_TLS, 0x4004, 0, 5, 4), (0x6c0, 8), Side::Above, false).unwrap();
+        let tls = Tls::extend(&header(PT_TLS, 0x4004, 0, 5, 4), (0x6c0, 8), TlsSide::Above, false).unwrap();
         assert_eq!((tls.size, tls.offset()), (8 + 0x6c0, 16 + 8));
         assert!(
-            Tls::extend(&header(PT_TLS, 0x4000, 0, 5, 4), (0x6c0, 64), Side::Above, false).is_err(),
+            Tls::extend(&header(PT_TLS, 0x4000, 0, 5, 4), (0x6c0, 64), TlsSide::Above, false).is_err(),
             "they would move"
         );
-        let alone = Tls::extend(&header(PT_GNU_STACK, 0, 0, 0, 16), (0x6c0, 8), Side::Above, true).unwrap();
+        let alone = Tls::extend(&header(PT_GNU_STACK, 0, 0, 0, 16), (0x6c0, 8), TlsSide::Above, true).unwrap();
         assert_eq!((alone.size, alone.offset()), (0x6c0, 16));
     }
 }

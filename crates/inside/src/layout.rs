@@ -18,9 +18,9 @@ pub const RING_WORDS: u64 = 524_288;
 /// Offset of the first ring in an arena, in bytes.
 pub const RINGS_AT: u64 = 16_384;
 /// Size of an arena's file in bytes, most of it never used.
-pub const ARENA_SIZE: u64 = RINGS_AT + RINGS as u64 * RING_WORDS * 8;
+pub const ARENA_BYTES: u64 = RINGS_AT + RINGS as u64 * RING_WORDS * 8;
 /// Size of an arena's header before its rings, in bytes.
-pub const HEADER_SIZE: usize = CONTROLS_AT + RINGS * CONTROL_SIZE;
+pub const ARENA_HEADER_BYTES: usize = CONTROLS_AT + RINGS * CONTROL_BYTES;
 
 /// Offsets in an arena's header.
 pub const CLOSED_AT: u64 = 16;
@@ -35,7 +35,7 @@ pub const PRICE_BATCHES: usize = 5;
 pub const PRICE_STEPS: u32 = 256;
 pub const PRICE_STATEMENTS: u32 = 16;
 /// Size of a ring's control block in bytes, and offsets in it.
-pub const CONTROL_SIZE: usize = 64;
+pub const CONTROL_BYTES: usize = 64;
 pub const HEAD_AT: usize = 0;
 pub const TAIL_AT: usize = 8;
 pub const DROPPED_AT: usize = 16;
@@ -61,12 +61,12 @@ pub const STUB_SIZE: u64 = 8;
 pub const LONGEST_TEXT: u64 = 4095;
 
 /// Size in bytes of a question before its path, and of the longest path including its terminating zero.
-pub const QUESTION_HEADER: usize = 24;
+pub const QUESTION_HEADER_BYTES: usize = 24;
 pub const ASK_PATH: usize = 1024;
 
 /// The status of a library in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum LibraryStatus {
     /// It was not seen.
     Unseen,
     /// Its functions are hooked.
@@ -75,7 +75,7 @@ pub enum Status {
     Refused(&'static str),
 }
 
-impl Status {
+impl LibraryStatus {
     /// Converts the number from an arena; unassigned numbers have no meaning.
     pub fn from_number(number: u32) -> Self {
         match number {
@@ -95,24 +95,24 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    const HEADER: &str = include_str!("../object/layout.h");
+    const LAYOUT_H: &str = include_str!("../object/layout.h");
 
     /// Constants defined by the C header.
-    fn defined() -> BTreeMap<&'static str, u64> {
+    fn defined_constants() -> BTreeMap<&'static str, u64> {
         let define = |line: &'static str| {
             let (name, value) = line.strip_prefix("#define ")?.split_once(' ')?;
             let value = value.split_once("/*").map_or(value, |(value, _)| value).trim().trim_end_matches("UL");
             let number = value.strip_prefix("0x").map_or_else(|| value.parse(), |hex| u64::from_str_radix(hex, 16));
             Some((name, number.ok()?))
         };
-        HEADER.lines().filter_map(define).collect()
+        LAYOUT_H.lines().filter_map(define).collect()
     }
 
     /// Returns the offsets of the members of a struct in the header, by the rules of C, and its size.
-    fn members(name: &str) -> (BTreeMap<String, usize>, usize) {
-        let numbers = defined();
-        let start = HEADER.find(&format!("struct {name} {{\n")).unwrap();
-        let body = &HEADER[start..start + HEADER[start..].find("\n};").unwrap()];
+    fn struct_members(name: &str) -> (BTreeMap<String, usize>, usize) {
+        let numbers = defined_constants();
+        let start = LAYOUT_H.find(&format!("struct {name} {{\n")).unwrap();
+        let body = &LAYOUT_H[start..start + LAYOUT_H[start..].find("\n};").unwrap()];
         let (mut places, mut at, mut widest) = (BTreeMap::new(), 0usize, 1);
         for line in body.lines().skip(1) {
             let line = line.split_once("/*").map_or(line, |(code, _)| code).trim().trim_end_matches(';');
@@ -122,7 +122,7 @@ mod tests {
                 "u16" => (2, 2),
                 "u32" | "s32" => (4, 4),
                 "u64" => (8, 8),
-                _ => (members(kind.strip_prefix("struct ").unwrap()).1, 8),
+                _ => (struct_members(kind.strip_prefix("struct ").unwrap()).1, 8),
             };
             let (member, count) = match member.split_once('[') {
                 Some((member, count)) => {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn constants_match_c_header() {
-        let numbers = defined();
+        let numbers = defined_constants();
         let ours = [
             ("PLAN_MAGIC", PLAN_MAGIC),
             ("ARENA_MAGIC", ARENA_MAGIC),
@@ -162,8 +162,8 @@ mod tests {
             ("PRICE_STEPS", PRICE_STEPS.into()),
             ("PRICE_STATEMENTS", PRICE_STATEMENTS.into()),
             ("ASK_PATH", ASK_PATH as u64),
-            ("ASK_EXECUTES", crate::question::EXECUTES.into()),
-            ("ASK_LOADED", crate::question::LOADED.into()),
+            ("ASK_EXECUTES", crate::question::ASK_EXECUTES.into()),
+            ("ASK_LOADED", crate::question::ASK_LOADED.into()),
             ("ANSWER_NOTHING", crate::question::Answer::Nothing.byte().into()),
             ("ANSWER_PLANNED", crate::question::Answer::Planned.byte().into()),
             ("LIBRARY_HOOKED", 1),
@@ -179,9 +179,9 @@ mod tests {
             ("JUMPS", JUMPS as u64),
             ("MAPPINGS", MAPPINGS as u64),
             ("JUMP_BYTES", JUMP_BYTES as u64),
-            ("ATTACH_DONE", crate::account::DONE),
+            ("ATTACH_DONE", crate::account::ATTACH_DONE),
             ("ATTACH_UNFIT", 2),
-            ("ATTACH_BUSY", crate::account::BUSY),
+            ("ATTACH_BUSY", crate::account::ATTACH_BUSY),
             ("ATTACH_NO_LIBC", 4),
             ("ATTACH_NO_ARENA", 5),
             ("ATTACH_NO_MEMORY", 6),
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn field_offsets_match_c_structs() {
-        let (arena, size) = members("arena");
+        let (arena, size) = struct_members("arena");
         let places = [
             ("closed", CLOSED_AT as usize),
             ("no_ring", NO_RING_AT),
@@ -215,23 +215,23 @@ mod tests {
         for (name, at) in places {
             assert_eq!(arena[name], at, "arena.{name}");
         }
-        assert!(size == HEADER_SIZE && size as u64 <= RINGS_AT);
-        let (control, size) = members("ring_control");
+        assert!(size == ARENA_HEADER_BYTES && size as u64 <= RINGS_AT);
+        let (control, size) = struct_members("ring_control");
         for (name, at) in [("head", HEAD_AT), ("tail", TAIL_AT), ("dropped", DROPPED_AT), ("state", STATE_AT)] {
             assert_eq!(control[name], at, "ring_control.{name}");
         }
-        assert_eq!(size, CONTROL_SIZE);
-        let (question, size) = members("question");
-        assert_eq!((question["path"], size), (QUESTION_HEADER, crate::question::SIZE));
-        let (attached, size) = members("attached");
+        assert_eq!(size, CONTROL_BYTES);
+        let (question, size) = struct_members("question");
+        assert_eq!((question["path"], size), (QUESTION_HEADER_BYTES, crate::question::QUESTION_BYTES));
+        let (attached, size) = struct_members("attached");
         assert_eq!(
             [attached["thread_at"], attached["outcome"], attached["jumps"], attached["mapping"]],
             [16, 24, 56, 64]
         );
-        assert_eq!(size, crate::account::SIZE);
-        let (jump, _) = members("jump");
+        assert_eq!(size, crate::account::ACCOUNT_BYTES);
+        let (jump, _) = struct_members("jump");
         assert_eq!([jump["library"], jump["first"], jump["bytes"], jump["now"], jump["original"]], [8, 12, 13, 16, 40]);
-        let (_, size) = members("plan");
-        assert_eq!(size, crate::plan::SIZE);
+        let (_, size) = struct_members("plan");
+        assert_eq!(size, crate::plan::PLAN_BYTES);
     }
 }

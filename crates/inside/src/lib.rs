@@ -30,6 +30,6 @@ pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inside.so")
 
 /// Functions of the object to which uprobes are attached: a thread reports where its state is (first argument: its address); a
 /// library is hooked in this process (its place in the plan); a call could not be recorded.
-pub const THREAD: &str = "fathom_inside_thread";
-pub const HOOKED: &str = "fathom_inside_hooked";
-pub const LOST: &str = "fathom_inside_lost";
+pub const THREAD_FUNCTION: &str = "fathom_inside_thread";
+pub const HOOKED_FUNCTION: &str = "fathom_inside_hooked";
+pub const LOST_FUNCTION: &str = "fathom_inside_lost";

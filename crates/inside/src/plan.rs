@@ -107,30 +107,30 @@ pub struct Plan {
     pub libraries: Vec<Library>,
 }
 
-const FUNCTION_SIZE: usize = 24 + PLAN_ORIGINAL + PLAN_CODE + 8 * PLAN_FIXUPS;
-const LIBRARY_SIZE: usize = 32 + PLAN_FUNCTIONS * FUNCTION_SIZE;
+const FUNCTION_BYTES: usize = 24 + PLAN_ORIGINAL + PLAN_CODE + 8 * PLAN_FIXUPS;
+const LIBRARY_BYTES: usize = 32 + PLAN_FUNCTIONS * FUNCTION_BYTES;
 /// Size of a plan in bytes.
-pub const SIZE: usize = 40 + PLAN_LIBRARIES * LIBRARY_SIZE;
+pub const PLAN_BYTES: usize = 40 + PLAN_LIBRARIES * LIBRARY_BYTES;
 
 impl Plan {
     /// Returns the bytes that the object reads. Anything beyond the limits is left out.
-    pub fn bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let libraries = &self.libraries[..self.libraries.len().min(PLAN_LIBRARIES)];
-        let mut out = Vec::with_capacity(SIZE);
-        for word in [PLAN_MAGIC, SIZE as u64, self.pid_namespace, self.time_namespace, libraries.len() as u64] {
+        let mut out = Vec::with_capacity(PLAN_BYTES);
+        for word in [PLAN_MAGIC, PLAN_BYTES as u64, self.pid_namespace, self.time_namespace, libraries.len() as u64] {
             out.extend(word.to_le_bytes());
         }
         for library in libraries {
             library.write(&mut out);
         }
-        out.resize(SIZE, 0);
+        out.resize(PLAN_BYTES, 0);
         out
     }
 }
 
 impl Library {
     fn write(&self, out: &mut Vec<u8>) {
-        let end = out.len() + LIBRARY_SIZE;
+        let end = out.len() + LIBRARY_BYTES;
         let functions = &self.functions[..self.functions.len().min(PLAN_FUNCTIONS)];
         out.extend(self.dev.to_le_bytes());
         out.extend(self.ino.to_le_bytes());
@@ -149,7 +149,7 @@ impl Library {
 
 impl Function {
     fn write(&self, out: &mut Vec<u8>) {
-        let end = out.len() + FUNCTION_SIZE;
+        let end = out.len() + FUNCTION_BYTES;
         let Recipe { first, undo, original, code, fixups } = &self.recipe;
         out.extend(self.address.to_le_bytes());
         out.extend(self.role.bytes());

@@ -15,14 +15,14 @@ pub const CPU_SHIFT: u32 = 20;
 pub const TID_SHIFT: u32 = 32;
 
 /// `kind` of an `op_end`: a displaced execution.
-pub const GAVE_WAY: u32 = 3;
+pub const KIND_DISPLACED: u32 = 3;
 /// A function that was left other than by returning.
-const LEFT: u32 = 2;
-const FUNCTION: u32 = 1;
+const KIND_LEFT: u32 = 2;
+const KIND_FUNCTION: u32 = 1;
 
 /// One thread's ring, as far as it was read.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Reader {
+pub struct RingReader {
     /// Words read.
     pub tail: u64,
     /// Number of invalid words.
@@ -42,15 +42,15 @@ pub struct Window {
 
 impl Window {
     /// Whether such an execution is possible: a function must be in the list.
-    fn knows(self, kind: u32, key: u64) -> bool {
-        kind == 0 || kind == GAVE_WAY || (kind == FUNCTION || kind == LEFT) && key < self.functions
+    fn is_possible(self, kind: u32, key: u64) -> bool {
+        kind == 0 || kind == KIND_DISPLACED || (kind == KIND_FUNCTION || kind == KIND_LEFT) && key < self.functions
     }
 }
 
-impl Reader {
+impl RingReader {
     /// Returns how many words to read, from `tail` on, if the ring contains words up to `head`. `None` if that is impossible;
     /// then all of them are skipped.
-    pub fn wanted(&mut self, head: u64) -> Option<u64> {
+    pub fn words_to_read(&mut self, head: u64) -> Option<u64> {
         let count = head.wrapping_sub(self.tail);
         if count > RING_WORDS {
             self.unusable += 1;
@@ -100,7 +100,7 @@ impl Reader {
         let record = match (kind, body) {
             (k, &[key, about]) if k == OpBegin::INFO.kind => {
                 let kind = about as u32;
-                if kind > FUNCTION || !window.knows(kind, key) {
+                if kind > KIND_FUNCTION || !window.is_possible(kind, key) {
                     return None;
                 }
                 OpBegin { key, kind, depth: ((about >> 32) as u32).clamp(1, 64) }.into()
@@ -108,7 +108,7 @@ impl Reader {
             (k, &[key, start_ns, rows, steps, inside_ns, about]) if k == OpEnd::INFO.kind => {
                 let start_ns = started(start_ns);
                 let kind = (about >> 32) as u32;
-                if !window.knows(kind, key) {
+                if !window.is_possible(kind, key) {
                     return None;
                 }
                 let inside_ns = inside_ns.min(time_ns - start_ns);
@@ -157,27 +157,33 @@ mod tests {
 
     const WINDOW: Window = Window { from_ns: 1_000, now_ns: 9_000, functions: 2 };
 
-    fn first(words: usize, kind: u8, cpu: u64, tid: u64) -> u64 {
+    fn first_word(words: usize, kind: u8, cpu: u64, tid: u64) -> u64 {
         words as u64 | u64::from(kind) << KIND_SHIFT | cpu << CPU_SHIFT | tid << TID_SHIFT
     }
 
-    fn read(reader: &mut Reader, words: &[u64]) -> Vec<Event> {
+    fn read(reader: &mut RingReader, words: &[u64]) -> Vec<Event> {
         let mut all = Vec::new();
         reader.read(words, 7, WINDOW, |tid| tid == 8, &mut |event| all.push(event));
         all
     }
 
     fn begin(time_ns: u64) -> [u64; 4] {
-        [first(4, OpBegin::INFO.kind, 3, 8), time_ns, 0x50, 1 << 32]
+        [first_word(4, OpBegin::INFO.kind, 3, 8), time_ns, 0x50, 1 << 32]
     }
 
     #[test]
     fn records_become_same_events_as_uprobes() {
-        let mut reader = Reader::default();
-        let statement =
-            [first(6, Statement::INFO.kind, 0, 8), 2_000, 0x50, 1_900, 6 << 48, u64::from_le_bytes(*b"SELECT\0\0")];
-        let end = [first(8, OpEnd::INFO.kind, 3, 8), 4_000, 0x50, 3_000, 2, 3, 700, 101];
-        let pad = [first(3, 0, 0, 0), 5, 5];
+        let mut reader = RingReader::default();
+        let statement = [
+            first_word(6, Statement::INFO.kind, 0, 8),
+            2_000,
+            0x50,
+            1_900,
+            6 << 48,
+            u64::from_le_bytes(*b"SELECT\0\0"),
+        ];
+        let end = [first_word(8, OpEnd::INFO.kind, 3, 8), 4_000, 0x50, 3_000, 2, 3, 700, 101];
+        let pad = [first_word(3, 0, 0, 0), 5, 5];
         let words = [&statement[..], &begin(3_000), &pad, &end].concat();
         let text: Vec<String> = read(&mut reader, &words).iter().map(Event::to_text).collect();
         assert_eq!(
@@ -193,7 +199,7 @@ mod tests {
 
     #[test]
     fn times_are_monotonic_and_not_ahead_of_clock() {
-        let mut reader = Reader::default();
+        let mut reader = RingReader::default();
         let words = [begin(u64::MAX), begin(0), begin(5_000)].concat();
         let times: Vec<u64> = read(&mut reader, &words).iter().map(|event| event.header.time_ns).collect();
         assert_eq!(times, [9_000, 9_000, 9_000]);
@@ -201,20 +207,20 @@ mod tests {
 
     #[test]
     fn thread_of_other_process_is_rejected() {
-        let mut reader = Reader::default();
+        let mut reader = RingReader::default();
         let mut words = begin(2_000);
-        words[0] = first(4, OpBegin::INFO.kind, 0, 9);
+        words[0] = first_word(4, OpBegin::INFO.kind, 0, 9);
         assert!(read(&mut reader, &words).is_empty());
         assert_eq!(reader.unusable, 1);
     }
 
     #[test]
     fn invalid_ring_head_is_skipped() {
-        let mut reader = Reader { tail: 100, ..Reader::default() };
-        assert_eq!(reader.wanted(150), Some(50));
-        assert_eq!(reader.wanted(100 + RING_WORDS + 1), None);
+        let mut reader = RingReader { tail: 100, ..RingReader::default() };
+        assert_eq!(reader.words_to_read(150), Some(50));
+        assert_eq!(reader.words_to_read(100 + RING_WORDS + 1), None);
         assert_eq!((reader.tail, reader.unusable), (101 + RING_WORDS, 1));
-        assert_eq!(reader.wanted(5), None, "backwards");
+        assert_eq!(reader.words_to_read(5), None, "backwards");
     }
 
     proptest! {
@@ -232,7 +238,7 @@ mod tests {
                 *word = length | kind << KIND_SHIFT | 8 << TID_SHIFT;
                 at += length.max(1) as usize;
             }
-            let mut reader = Reader::default();
+            let mut reader = RingReader::default();
             let (count, mut last) = (words.len(), 0);
             for event in read(&mut reader, &words) {
                 prop_assert_eq!((event.header.tgid, event.header.tid), (7, 8));

@@ -8,23 +8,23 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::Path;
 
 /// SQLite, both C libraries, and two larger ones, not prepared for this; as installed by Debian.
-const LIBRARIES: [&str; 5] = [
+const LIBRARY_PATHS: [&str; 5] = [
     "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0",
     "/usr/lib/x86_64-linux-gnu/libc.so.6",
     "/usr/lib/x86_64-linux-gnu/libpq.so.5",
     "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
     "/usr/lib/x86_64-linux-musl/libc.so",
 ];
-const JUMP: u64 = 5;
+const JUMP_BYTES: u64 = 5;
 /// The address of the trampolines: within reach of a jump.
-const AWAY: u64 = 1 << 30;
+const TRAMPOLINE_DISTANCE: u64 = 1 << 30;
 
 fn decode(code: &[u8], at: u64) -> Vec<Instruction> {
     Decoder::with_ip(64, code, at, DecoderOptions::NONE).into_iter().collect()
 }
 
 /// Builds the trampoline as the object does (`build` of object/patch.h).
-fn built(recipe: &Recipe, at: u64, entry: u64) -> Vec<u8> {
+fn build_trampoline(recipe: &Recipe, at: u64, entry: u64) -> Vec<u8> {
     let mut code = recipe.code.clone();
     for fixup in &recipe.fixups {
         let from = at + u64::from(fixup.end);
@@ -39,13 +39,13 @@ fn built(recipe: &Recipe, at: u64, entry: u64) -> Vec<u8> {
     code
 }
 
-fn branches(instruction: &Instruction) -> bool {
+fn is_near_branch(instruction: &Instruction) -> bool {
     instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64
 }
 
 /// Returns the position-dependent address that an instruction names, if any.
-fn named(instruction: &Instruction) -> Option<u64> {
-    if branches(instruction) {
+fn named_address(instruction: &Instruction) -> Option<u64> {
+    if is_near_branch(instruction) {
         return Some(instruction.near_branch_target());
     }
     instruction.is_ip_rel_memory_operand().then(|| instruction.ip_rel_memory_address())
@@ -87,16 +87,16 @@ fn check_call(name: &str, bytes: &mut Vec<u8>, at: u64, call: Instruction) {
     bytes.truncate(bytes.len() - 11);
 }
 
-fn check(name: &str, entry: u64, code: &[u8], recipe: &Recipe) {
+fn check_recipe(name: &str, entry: u64, code: &[u8], recipe: &Recipe) {
     let moved = recipe.original.len();
     assert_eq!(recipe.original, code[..moved], "{name}");
     let original = decode(&code[..moved], entry);
     let length: usize = original.iter().map(Instruction::len).sum();
     assert!(length == moved && original.iter().all(|i| !i.is_invalid()), "{name}: whole instructions");
     assert_eq!(original[0].len(), usize::from(recipe.first), "{name}");
-    assert!(moved as u64 >= u64::from(recipe.first) + JUMP, "{name}: room for the jump");
-    let at = entry + AWAY;
-    let mut bytes = built(recipe, at, entry);
+    assert!(moved as u64 >= u64::from(recipe.first) + JUMP_BYTES, "{name}: room for the jump");
+    let at = entry + TRAMPOLINE_DISTANCE;
+    let mut bytes = build_trampoline(recipe, at, entry);
     let mut original = original;
     if original.last().is_some_and(|last| last.mnemonic() == Mnemonic::Call) {
         check_call(name, &mut bytes, at, original.pop().unwrap());
@@ -105,7 +105,7 @@ fn check(name: &str, entry: u64, code: &[u8], recipe: &Recipe) {
     assert_eq!(trampoline.len(), original.len(), "{name}");
     for (ours, theirs) in trampoline.iter().zip(&original) {
         assert_eq!(meaning(ours), meaning(theirs), "{name}: {theirs:?}");
-        assert_eq!(named(ours), named(theirs), "{name}: {theirs:?}");
+        assert_eq!(named_address(ours), named_address(theirs), "{name}: {theirs:?}");
     }
     // What the stub undoes of the first instruction.
     let lowered = match original[0].mnemonic() {
@@ -115,15 +115,15 @@ fn check(name: &str, entry: u64, code: &[u8], recipe: &Recipe) {
     assert_eq!(i64::from(recipe.undo), lowered, "{name}");
     let taken = entry + 1..entry + moved as u64;
     for instruction in decode(code, entry) {
-        let into = branches(&instruction) && taken.contains(&instruction.near_branch_target());
+        let into = is_near_branch(&instruction) && taken.contains(&instruction.near_branch_target());
         assert!(!into, "{name}: {instruction:?} leads into what was moved");
     }
 }
 
 #[test]
-fn trampolines_of_real_functions_mean_same() {
+fn trampolines_of_real_functions_do_the_same() {
     let mut any = false;
-    for path in LIBRARIES.map(Path::new).into_iter().filter(|path| path.exists()) {
+    for path in LIBRARY_PATHS.map(Path::new).into_iter().filter(|path| path.exists()) {
         any = true;
         let bytes = std::fs::read(path).unwrap();
         let file = object::File::parse(&*bytes).unwrap();
@@ -138,7 +138,7 @@ fn trampolines_of_real_functions_mean_same() {
             };
             all += 1;
             if let Ok(recipe) = recipe(code, &[0, 1, 2]) {
-                check(symbol.name().unwrap_or("?"), symbol.address(), code, &recipe);
+                check_recipe(symbol.name().unwrap_or("?"), symbol.address(), code, &recipe);
                 hooked += 1;
             }
         }

@@ -13,7 +13,7 @@ mod compile;
 type Pattern = BTreeMap<String, u64>;
 
 /// Runs the program; returns the numbers of each line.
-fn patterns(what: &str) -> BTreeMap<String, Pattern> {
+fn run_patterns(what: &str) -> BTreeMap<String, Pattern> {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("steps-{what}"));
     let mut compiler = compile::compiler("x86_64").unwrap();
     let built = compiler.args(["-Iobject", "tests/steps/steps.c", "-o"]).arg(&program).output().unwrap();
@@ -30,7 +30,7 @@ fn patterns(what: &str) -> BTreeMap<String, Pattern> {
 }
 
 /// All that does not depend on which steps are timed.
-fn is_counted_exactly(name: &str, p: &Pattern) {
+fn assert_counted_exactly(name: &str, p: &Pattern) {
     let rows = match name {
         "insert" => 0,
         "point_reset_after_row" | "single_row_kept_long" => p["truth_steps"],
@@ -42,10 +42,10 @@ fn is_counted_exactly(name: &str, p: &Pattern) {
 
 #[test]
 fn time_inside_steps_is_right_though_few_are_timed() {
-    let all = patterns("tick");
+    let all = run_patterns("tick");
     assert_eq!(all.len(), 14);
     for (name, p) in &all {
-        is_counted_exactly(name, p);
+        assert_counted_exactly(name, p);
         let error = p["inside"].abs_diff(p["truth_inside"]) as f64 / p["all"] as f64;
         assert!(error < 0.04, "{name}: {error} of {p:?}");
     }
@@ -58,8 +58,8 @@ fn time_inside_steps_is_right_though_few_are_timed() {
 
 #[test]
 fn each_step_is_timed_where_tick_is_unknown() {
-    for (name, p) in patterns("none") {
-        is_counted_exactly(&name, &p);
+    for (name, p) in run_patterns("none") {
+        assert_counted_exactly(&name, &p);
         assert!(p["readings"] >= 2 * p["steps"], "{name}: {p:?}");
     }
 }
@@ -73,6 +73,6 @@ fn tick_of_this_kernel_is_found() {
         println!("SKIP tick_of_this_kernel_is_found: the kernel's clock is not the time stamp counter but '{source}'");
         return;
     }
-    let tick = &patterns("find")["tick"];
+    let tick = &run_patterns("find")["tick"];
     assert_eq!((tick["found"], tick["ticks"], tick["equal"]), (1, 10, 10));
 }

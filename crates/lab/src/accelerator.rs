@@ -4,7 +4,7 @@
 //! *Uncertainty*: a successful trial shows that the kernel comes up, not that a long run completes.
 
 use crate::arch::Arch;
-use child::{end_with_us, wait_timeout};
+use child::{kill_with_parent, wait_timeout};
 use model::Context;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -14,9 +14,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a kernel may take to its first panic; under KVM it takes a second or two.
-const LIMIT: Duration = Duration::from_secs(20);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often to check for a requested end.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What runs a guest's processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -33,10 +33,12 @@ pub enum Accelerator {
 
 impl Accelerator {
     /// KVM or TCG. The result of a trial is kept in `cache`; once the context is cancelled, nothing is tried.
-    pub fn chosen(self, arch: Arch, kernel: &Path, cache: &Path, context: &Context) -> Self {
+    pub fn resolve(self, arch: Arch, kernel: &Path, cache: &Path, context: &Context) -> Self {
         match self {
             Self::Auto if !arch.is_own() => Self::Tcg,
-            Self::Auto if works(arch.qemu().0, Path::new("/dev/kvm"), kernel, cache, LIMIT, context) => Self::Kvm,
+            Self::Auto if kvm_works(arch.qemu().0, Path::new("/dev/kvm"), kernel, cache, BOOT_TIMEOUT, context) => {
+                Self::Kvm
+            }
             Self::Auto => Self::Tcg,
             other => other,
         }
@@ -60,7 +62,7 @@ impl Accelerator {
 }
 
 /// Whether a kernel boots under KVM: it finds no root file system, panics, and QEMU ends by itself.
-fn works(qemu: &str, device: &Path, kernel: &Path, cache: &Path, limit: Duration, context: &Context) -> bool {
+fn kvm_works(qemu: &str, device: &Path, kernel: &Path, cache: &Path, limit: Duration, context: &Context) -> bool {
     if File::options().read(true).write(true).open(device).is_err() {
         return false;
     }
@@ -70,7 +72,7 @@ fn works(qemu: &str, device: &Path, kernel: &Path, cache: &Path, limit: Duration
     if let Some(answer) = known.strip_prefix(boot.trim()).filter(|_| !boot.is_empty()) {
         return answer.trim() == "works";
     }
-    let works = boots(qemu, kernel, limit, context);
+    let works = kernel_boots(qemu, kernel, limit, context);
     if context.cancelled() {
         return works;
     }
@@ -79,7 +81,7 @@ fn works(qemu: &str, device: &Path, kernel: &Path, cache: &Path, limit: Duration
     works
 }
 
-fn boots(qemu: &str, kernel: &Path, limit: Duration, context: &Context) -> bool {
+fn kernel_boots(qemu: &str, kernel: &Path, limit: Duration, context: &Context) -> bool {
     let mut command = Command::new(qemu);
     let arch = Arch::default();
     command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]);
@@ -87,7 +89,7 @@ fn boots(qemu: &str, kernel: &Path, limit: Duration, context: &Context) -> bool 
     command.args(Accelerator::Kvm.arguments(arch)).args(["-m", "256", "-serial", "stdio", "-kernel"]).arg(kernel);
     command.args(["-append", &format!("console={} panic=-1", arch.lines()[0])]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let Ok(mut child) = end_with_us(&mut command).spawn() else { return false };
+    let Ok(mut child) = kill_with_parent(&mut command).spawn() else { return false };
     let Some(mut output) = child.stdout.take() else { return false };
     let reader = std::thread::spawn(move || {
         let mut console = Vec::new();
@@ -96,7 +98,7 @@ fn boots(qemu: &str, kernel: &Path, limit: Duration, context: &Context) -> bool 
     });
     let begun = Instant::now();
     let ended = loop {
-        match wait_timeout(&mut child, LOOK) {
+        match wait_timeout(&mut child, POLL_INTERVAL) {
             Ok(None) if begun.elapsed() < limit && !context.cancelled() => {}
             Ok(None) => {
                 // Both fail only if it has ended.
@@ -117,14 +119,14 @@ mod tests {
     use std::time::Instant;
 
     /// A program in place of QEMU.
-    fn tried(script: &str) -> (bool, String, Duration) {
+    fn try_kvm(script: &str) -> (bool, String, Duration) {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("qemu");
         crate::script::write(&program, &format!("#!/bin/sh\n{script}\n")).unwrap();
         let (device, began) = (directory.path().join("kvm-device"), Instant::now());
         std::fs::write(&device, "").unwrap();
         let again = || {
-            works(
+            kvm_works(
                 &program.to_string_lossy(),
                 &device,
                 Path::new("/vmlinuz"),
@@ -141,30 +143,30 @@ mod tests {
     }
 
     #[test]
-    fn kvm_is_used_only_where_kernel_boots() {
-        assert!(tried("echo '[    0.000000] Linux version 6.1'").0);
+    fn kvm_is_used_only_where_a_kernel_boots() {
+        assert!(try_kvm("echo '[    0.000000] Linux version 6.1'").0);
         for bad in ["exit 1", "echo SeaBIOS", "echo Linux version; exit 1"] {
-            let (works, kept, _) = tried(bad);
+            let (works, kept, _) = try_kvm(bad);
             assert!(!works && kept.ends_with("fails\n"), "{bad}: {kept}");
         }
     }
 
     #[test]
     fn kvm_that_hangs_is_given_up() {
-        let (works, kept, took) = tried("echo Linux version; exec sleep 60");
+        let (works, kept, took) = try_kvm("echo Linux version; exec sleep 60");
         assert!(!works && kept.ends_with("fails\n"));
         assert!(took < Duration::from_secs(50), "it was waited for");
     }
 
     #[test]
-    fn kvm_without_device_is_not_tried() {
+    fn kvm_without_its_device_is_not_tried() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(!works(
+        assert!(!kvm_works(
             "/bin/true",
             &directory.path().join("none"),
             Path::new("/vmlinuz"),
             directory.path(),
-            LIMIT,
+            BOOT_TIMEOUT,
             &Context::silent()
         ));
     }

@@ -4,7 +4,7 @@
 //! for that architecture, its `fathom` a file that was built for it, and its file system is made here, before it boots.
 
 use crate::Error;
-use model::program::{Build, build};
+use model::program::{Build, find_build};
 use model::text::ShownPath as _;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ impl Arch {
             return Err(Error::io("open", ours, error));
         }
         let name = self.name();
-        match build(ours, name, |path| self.runs(path), |path| std::fs::read(path).ok()) {
+        match find_build(ours, name, |path| self.runs(path), |path| std::fs::read(path).ok()) {
             Some(Build::Same(path)) => Ok(path),
             Some(Build::Other(path)) => Err(Error::Program(format!(
                 "{} was built from other sources than {}: `make {name}` in the source tree rebuilds it; elsewhere put the {name} program \
@@ -139,7 +139,7 @@ impl Arch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::program::SOURCES;
+    use model::program::SOURCES_PREFIX;
 
     #[test]
     fn program_of_guest_architecture_is_found() {
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(Arch::Aarch64.program(&ours).unwrap(), beside);
         // A program built from other sources is not used.
         let own = std::fs::read(&ours).unwrap();
-        std::fs::write(&ours, [&own[..], SOURCES.as_bytes(), &[b'a'; 64]].concat()).unwrap();
+        std::fs::write(&ours, [&own[..], SOURCES_PREFIX.as_bytes(), &[b'a'; 64]].concat()).unwrap();
         let said = Arch::Aarch64.program(&ours).unwrap_err().to_string();
         assert!(said.contains("other sources") && said.contains("`make aarch64`"), "{said}");
         assert_eq!(Arch::Aarch64.program(&beside).unwrap(), beside);

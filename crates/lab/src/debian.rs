@@ -6,7 +6,7 @@
 //! is retried once with fresh lists.
 
 use crate::Error;
-use child::{end_with_us, wait_timeout};
+use child::{kill_with_parent, wait_timeout};
 use model::Context;
 use std::fs::{self, File, TryLockError};
 use std::io::Read;
@@ -16,9 +16,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How often to check for a requested end.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long apt may take to end after SIGTERM.
-const GRACE: Duration = Duration::from_secs(2);
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Debian packages of one architecture, in a cache directory that several processes may share.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ impl Packages {
     /// # Errors
     /// `Missing` if apt or dpkg is not on this machine; `Io` if the cache directory cannot be made.
     pub fn new(cache: &Path, arch: &str) -> Result<Self, Error> {
-        crate::need("apt-get", "apt")?;
-        crate::need("dpkg-deb", "dpkg")?;
+        crate::find_program("apt-get", "apt")?;
+        crate::find_program("dpkg-deb", "dpkg")?;
         fs::create_dir_all(cache).map_err(|e| Error::io("create", cache, e))?;
         let cache = fs::canonicalize(cache).map_err(|e| Error::io("find", cache, e))?;
         Ok(Self { cache, arch: arch.to_string(), suite: None, context: Context::silent() })
@@ -46,7 +46,7 @@ impl Packages {
 
     /// The same, ended when this context is cancelled.
     #[must_use]
-    pub fn under(self, context: &Context) -> Self {
+    pub fn with_context(self, context: &Context) -> Self {
         Self { context: context.clone(), ..self }
     }
 
@@ -55,11 +55,12 @@ impl Packages {
     ///
     /// # Errors
     /// As [`Self::new`]; `Missing` if the machine's apt has no mirror of Debian.
-    pub fn of_suite(cache: &Path, arch: &str, suite: &str) -> Result<Self, Error> {
+    pub fn from_suite(cache: &Path, arch: &str, suite: &str) -> Result<Self, Error> {
         let packages = Self { suite: Some(suite.to_string()), ..Self::new(cache, arch)? };
         let asked = ["indextargets", "--format", "$(REPO_URI) $(COMPONENT)", "Created-By: Packages"];
         let targets = run(Command::new("apt-get").args(asked), &packages.context)?;
-        let mirror = mirror(&targets).ok_or_else(|| Error::Missing("apt has no Debian mirror configured".into()))?;
+        let mirror =
+            find_mirror(&targets).ok_or_else(|| Error::Missing("apt has no Debian mirror configured".into()))?;
         let state = packages.state();
         fs::create_dir_all(&state).map_err(|e| Error::io("create", &state, e))?;
         let sources = packages.sources();
@@ -86,7 +87,7 @@ impl Packages {
     ///
     /// # Errors
     /// `Missing` if it cannot be fetched (no network, no such package): a test reports this and is skipped.
-    pub fn unpacked(&self, name: &str) -> Result<PathBuf, Error> {
+    pub fn unpack(&self, name: &str) -> Result<PathBuf, Error> {
         let directory = self.cache.join("packages").join(format!("{name}-{}", self.kind()));
         let _lock = self.lock()?;
         if directory.exists() {
@@ -110,23 +111,24 @@ impl Packages {
     ///
     /// # Errors
     /// As [`Self::unpack`].
-    pub fn depends(&self, name: &str) -> Result<Vec<String>, Error> {
+    pub fn dependencies(&self, name: &str) -> Result<Vec<String>, Error> {
         let _lock = self.lock()?;
-        self.lists(false)?;
-        let text = run(self.apt("apt-cache")?.args(["depends", &self.full(name)]), &self.context)?;
-        Ok(depends(&text))
+        self.update_lists(false)?;
+        let text = run(self.apt("apt-cache")?.args(["depends", &self.qualified_name(name)]), &self.context)?;
+        Ok(parse_dependencies(&text))
     }
 
-    fn full(&self, name: &str) -> String {
+    fn qualified_name(&self, name: &str) -> String {
         format!("{name}:{}", self.arch)
     }
 
     fn download(&self, name: &str, into: &Path) -> Result<PathBuf, Error> {
-        self.lists(false)?;
-        let attempt =
-            || run(self.apt("apt-get")?.current_dir(into).args(["download", &self.full(name)]), &self.context);
+        self.update_lists(false)?;
+        let attempt = || {
+            run(self.apt("apt-get")?.current_dir(into).args(["download", &self.qualified_name(name)]), &self.context)
+        };
         if attempt().is_err() && !self.context.cancelled() {
-            self.lists(true)?;
+            self.update_lists(true)?;
             attempt()?;
         }
         let entries = fs::read_dir(into).map_err(|e| Error::io("read", into, e))?;
@@ -135,7 +137,7 @@ impl Packages {
     }
 
     /// Fetches the package lists, unless they exist or `again` is set.
-    fn lists(&self, again: bool) -> Result<(), Error> {
+    fn update_lists(&self, again: bool) -> Result<(), Error> {
         let done = self.state().join("updated");
         if again || !done.exists() {
             run(self.apt("apt-get")?.arg("update"), &self.context)?;
@@ -184,7 +186,7 @@ impl Packages {
                 Ok(()) => return Ok(file),
                 Err(TryLockError::Error(e)) => return Err(Error::io("lock", &path, e)),
                 Err(TryLockError::WouldBlock) if self.context.cancelled() => return Err(interrupted()),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(POLL_INTERVAL),
             }
         }
     }
@@ -196,19 +198,19 @@ fn run(command: &mut Command, context: &Context) -> Result<String, Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     let missing = |e: std::io::Error| Error::Missing(format!("cannot start {program}: {e}"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let mut child = end_with_us(command).spawn().map_err(missing)?;
+    let mut child = kill_with_parent(command).spawn().map_err(missing)?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let said = std::thread::spawn(move || everything(stdout));
-    let complained = std::thread::spawn(move || everything(stderr));
+    let said = std::thread::spawn(move || read_all(stdout));
+    let complained = std::thread::spawn(move || read_all(stderr));
     let ended = loop {
-        match wait_timeout(&mut child, LOOK).map_err(missing)? {
+        match wait_timeout(&mut child, POLL_INTERVAL).map_err(missing)? {
             Some(status) => break Some(status),
             None if context.cancelled() => break None,
             None => {}
         }
     };
     let Some(status) = ended else {
-        end(&mut child);
+        terminate_group(&mut child);
         return Err(interrupted());
     };
     let text = |reader: std::thread::JoinHandle<Vec<u8>>| reader.join().unwrap_or_default();
@@ -221,7 +223,7 @@ fn run(command: &mut Command, context: &Context) -> Result<String, Error> {
     Err(Error::Missing(format!("{program}: {status}: {}", tail.into_iter().rev().collect::<Vec<_>>().join("; "))))
 }
 
-fn everything(from: Option<impl Read>) -> Vec<u8> {
+fn read_all(from: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     // Text before an error is just as useful.
     let _ = from.map(|mut from| from.read_to_end(&mut bytes));
@@ -229,7 +231,7 @@ fn everything(from: Option<impl Read>) -> Vec<u8> {
 }
 
 /// Ends a process and its group: apt fetches with processes of its own.
-fn end(child: &mut Child) {
+fn terminate_group(child: &mut Child) {
     let begun = Instant::now();
     let tell = |signal: libc::c_int| {
         // SAFETY: two integers; the group's leader was not waited for, so the number is still its own.
@@ -237,8 +239,8 @@ fn end(child: &mut Child) {
     };
     tell(libc::SIGTERM);
     // Polled instead of waited for: its number must stay its own until the whole group has been signalled.
-    while begun.elapsed() < GRACE && !is_zombie(child.id()) {
-        std::thread::sleep(LOOK);
+    while begun.elapsed() < TERMINATION_TIMEOUT && !is_zombie(child.id()) {
+        std::thread::sleep(POLL_INTERVAL);
     }
     tell(libc::SIGKILL);
     let _ = child.wait();
@@ -255,12 +257,12 @@ fn interrupted() -> Error {
 }
 
 /// Debian's mirror among the lines of `apt-get indextargets`: not that of its security updates, nor a third party's.
-fn mirror(targets: &str) -> Option<&str> {
+fn find_mirror(targets: &str) -> Option<&str> {
     let uris = targets.lines().filter_map(|line| line.strip_suffix(" main"));
     uris.into_iter().find(|uri| uri.trim_end_matches('/').ends_with("/debian"))
 }
 
-fn depends(text: &str) -> Vec<String> {
+fn parse_dependencies(text: &str) -> Vec<String> {
     let names = text.lines().filter_map(|line| line.trim().trim_start_matches('|').strip_prefix("Depends: "));
     names.map(|name| name.split(':').next().unwrap_or(name).trim().to_string()).collect()
 }
@@ -270,11 +272,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mirror_of_debian_is_found_among_others() {
+    fn debians_mirror_is_found_among_others() {
         let targets = "https://other.example/apt/ main\nhttps://m.example/debian-security/ main\n\
                        https://m.example/debian/ contrib\nhttps://m.example/debian/ main\n";
-        assert_eq!(mirror(targets), Some("https://m.example/debian/"));
-        assert_eq!(mirror("https://other.example/apt/ main\n"), None);
+        assert_eq!(find_mirror(targets), Some("https://m.example/debian/"));
+        assert_eq!(find_mirror("https://other.example/apt/ main\n"), None);
     }
 
     #[test]
@@ -289,7 +291,7 @@ mod tests {
             let pids = pids.clone();
             move || {
                 while !pids.exists() {
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
                 cancel.cancel_flag().store(true, std::sync::atomic::Ordering::Relaxed);
             }
@@ -299,7 +301,7 @@ mod tests {
         assert!(matches!(ended, Err(Error::Guest(_))), "{ended:?}");
         for pid in fs::read_to_string(&pids).unwrap().split_whitespace() {
             let gone = std::iter::repeat_with(|| is_zombie(pid.parse().unwrap())).take(100).any(|gone| {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
                 gone
             });
             assert!(gone, "{pid} is left");
@@ -314,6 +316,6 @@ mod tests {
     fn dependencies_are_parsed() {
         let text =
             "linux-image-amd64:amd64\n  Depends: linux-image-6.1.0-9-amd64\n |Depends: kmod:amd64\n  Recommends: x\n";
-        assert_eq!(depends(text), ["linux-image-6.1.0-9-amd64", "kmod"]);
+        assert_eq!(parse_dependencies(text), ["linux-image-6.1.0-9-amd64", "kmod"]);
     }
 }

@@ -1,6 +1,6 @@
 //! The directory of kernels, and the directory of a run's result.
 
-use crate::run::SCENARIO;
+use crate::run::SCENARIO_FILE;
 use model::text::ShownPath as _;
 use std::fs::{File, TryLockError};
 use std::io;
@@ -17,7 +17,7 @@ pub enum DirectoryError {
     Foreign(PathBuf),
     /// The path for the earlier result is taken.
     #[error("{} already exists; move it to keep {}", kept.shown(), directory.shown())]
-    Kept {
+    OldPathTaken {
         /// The path that is taken.
         kept: PathBuf,
         /// The earlier result.
@@ -39,7 +39,7 @@ pub enum DirectoryError {
 /// A result with an error of this module.
 type Result<T> = std::result::Result<T, DirectoryError>;
 
-fn tried<T>(action: &'static str, path: &Path, done: io::Result<T>) -> Result<T> {
+fn io_result<T>(action: &'static str, path: &Path, done: io::Result<T>) -> Result<T> {
     done.map_err(|source| DirectoryError::Io { action, path: path.into(), source })
 }
 
@@ -47,9 +47,9 @@ fn tried<T>(action: &'static str, path: &Path, done: io::Result<T>) -> Result<T>
 ///
 /// # Errors
 /// None was requested, and the user has none.
-pub fn cache(asked: Option<&Path>) -> Result<PathBuf> {
+pub fn cache(requested: Option<&Path>) -> Result<PathBuf> {
     let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    match (asked, of("XDG_CACHE_HOME"), of("HOME")) {
+    match (requested, of("XDG_CACHE_HOME"), of("HOME")) {
         (Some(asked), _, _) => Ok(asked.to_path_buf()),
         (None, Some(cache), _) => Ok(cache.join("fathom/lab")),
         (None, None, Some(home)) => Ok(home.join(".cache/fathom/lab")),
@@ -62,32 +62,32 @@ pub fn cache(asked: Option<&Path>) -> Result<PathBuf> {
 ///
 /// # Errors
 /// The existing directory is not a result, another run is writing into it, or the system refuses.
-pub fn result(directory: &Path) -> Result<File> {
-    let is_result = |directory: &Path| directory.join(SCENARIO).is_file();
+pub fn create_result(directory: &Path) -> Result<File> {
+    let is_result = |directory: &Path| directory.join(SCENARIO_FILE).is_file();
     let used = || Ok(std::fs::read_dir(directory)?.next().is_some());
-    if directory.exists() && tried("read", directory, used())? {
+    if directory.exists() && io_result("read", directory, used())? {
         if !is_result(directory) {
             return Err(DirectoryError::Foreign(directory.into()));
         }
-        drop(own(directory)?);
-        let mut old = tried("find", directory, directory.canonicalize())?.into_os_string();
+        drop(lock(directory)?);
+        let mut old = io_result("find", directory, directory.canonicalize())?.into_os_string();
         old.push(".old");
         let old = PathBuf::from(old);
         if old.exists() {
             if !is_result(&old) {
-                return Err(DirectoryError::Kept { kept: old, directory: directory.into() });
+                return Err(DirectoryError::OldPathTaken { kept: old, directory: directory.into() });
             }
-            tried("remove", &old, std::fs::remove_dir_all(&old))?;
+            io_result("remove", &old, std::fs::remove_dir_all(&old))?;
         }
-        tried("move aside", directory, std::fs::rename(directory, &old))?;
+        io_result("move aside", directory, std::fs::rename(directory, &old))?;
     }
-    tried("create", directory, std::fs::create_dir_all(directory))?;
-    own(directory)
+    io_result("create", directory, std::fs::create_dir_all(directory))?;
+    lock(directory)
 }
 
 /// Locks the directory; the lock ends with the process.
-fn own(directory: &Path) -> Result<File> {
-    let file = tried("open", directory, File::open(directory))?;
+fn lock(directory: &Path) -> Result<File> {
+    let file = io_result("open", directory, File::open(directory))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(DirectoryError::Busy(directory.into())),
         // Not every file system has locks.
@@ -100,17 +100,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directory_of_other_run_is_refused() {
+    fn directory_of_another_run_is_refused() {
         let top = tempfile::tempdir().unwrap();
         let directory = top.path().join("x.lab");
-        let refused = || matches!(result(&directory), Err(DirectoryError::Busy(_)));
-        let under_way = result(&directory).unwrap();
+        let refused = || matches!(create_result(&directory), Err(DirectoryError::Busy(_)));
+        let under_way = create_result(&directory).unwrap();
         assert!(refused(), "while its guest boots");
-        std::fs::write(directory.join(SCENARIO), "1").unwrap();
-        assert!(refused() && directory.join(SCENARIO).is_file(), "and while it runs");
+        std::fs::write(directory.join(SCENARIO_FILE), "1").unwrap();
+        assert!(refused() && directory.join(SCENARIO_FILE).is_file(), "and while it runs");
         drop(under_way);
-        result(&directory).unwrap();
-        assert!(!directory.join(SCENARIO).exists());
+        create_result(&directory).unwrap();
+        assert!(!directory.join(SCENARIO_FILE).exists());
     }
 
     #[test]
@@ -118,13 +118,13 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let directory = top.path().join("x.lab");
         for run in ["1", "2", "3"] {
-            result(&directory).unwrap();
+            create_result(&directory).unwrap();
             assert_eq!(directory.read_dir().unwrap().count(), 0);
-            std::fs::write(directory.join(SCENARIO), run).unwrap();
+            std::fs::write(directory.join(SCENARIO_FILE), run).unwrap();
         }
-        let kept = std::fs::read_to_string(top.path().join("x.lab.old").join(SCENARIO)).unwrap();
+        let kept = std::fs::read_to_string(top.path().join("x.lab.old").join(SCENARIO_FILE)).unwrap();
         assert_eq!(kept, "2");
-        let said = result(top.path()).unwrap_err().to_string();
+        let said = create_result(top.path()).unwrap_err().to_string();
         assert!(said.contains("is not a lab result") && directory.exists(), "{said}");
     }
 }

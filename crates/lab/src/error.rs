@@ -35,7 +35,7 @@ impl Error {
 }
 
 /// Finds a program on the path.
-pub(crate) fn need(program: &str, package: &str) -> Result<PathBuf, Error> {
+pub(crate) fn find_program(program: &str, package: &str) -> Result<PathBuf, Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // mkfs and similar programs are outside an ordinary user's path.
     let directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);

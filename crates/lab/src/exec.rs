@@ -4,7 +4,7 @@
 //! The streams are three ports of virtio-serial, each a socket here: bytes pass unchanged, and the guest's writes block until the host
 //! has taken them. The exit status comes over the guest's own line.
 
-use crate::guest::{Guest, STREAMS};
+use crate::guest::{Guest, STREAM_NAMES};
 use crate::run::{self, NotStarted, Options};
 use crate::scenario::{Scenario, script};
 use crate::{Error, guest::Output};
@@ -15,9 +15,9 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// The command's script in the guest.
-const COMMAND: &str = "/lab/command";
+const COMMAND_PATH: &str = "/lab/command";
 /// How long it may take.
-const LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The host's ends of a command's streams.
 pub struct Streams {
@@ -44,14 +44,15 @@ pub fn exec(
     context: &Context,
     streams: Streams,
 ) -> Result<i32, NotStarted> {
-    let mut config = run::config(scenario, options, context)?;
+    let mut config = run::guest_config(scenario, options, context)?;
     config.device = true;
     config.forward = scenario.machine.forward.clone();
-    config.texts.push((COMMAND.into(), format!("{line}\n")));
+    config.texts.push((COMMAND_PATH.into(), format!("{line}\n")));
     context.progress("booting", 0, 0);
     let mut guest = Guest::boot(&config, options.cache)?;
     context.progress("preparing disks", 0, 0);
-    let Output { status, stderr, .. } = guest.run(&format!("{NETWORK}; sh {}", script::PREPARE), run::PREPARE)?;
+    let Output { status, stderr, .. } =
+        guest.run(&format!("{NETWORK_SCRIPT}; sh {}", script::PREPARE_PATH), run::PREPARE_TIMEOUT)?;
     context.clear_progress();
     if status != 0 {
         return Err(Error::Guest(format!("could not prepare its disks: {}", run::last_lines(&stderr))).into());
@@ -60,10 +61,10 @@ pub fn exec(
         return Err(Error::Guest("has no ports".into()).into());
     };
     // This thread ends with the program: nothing else wakes a thread that waits for input.
-    std::thread::spawn(move || feed(streams.stdin, stdin));
-    let out = std::thread::spawn(move || drain(stdout, streams.stdout));
-    let err = std::thread::spawn(move || drain(stderr, streams.stderr));
-    let ended = guest.run(&attached(), LIMIT);
+    std::thread::spawn(move || copy_input(streams.stdin, stdin));
+    let out = std::thread::spawn(move || copy_output(stdout, streams.stdout));
+    let err = std::thread::spawn(move || copy_output(stderr, streams.stderr));
+    let ended = guest.run(&attach_script(), COMMAND_TIMEOUT);
     // The command's output is in the sockets; they end with the guest.
     drop(guest);
     let _ = (out.join(), err.join());
@@ -72,23 +73,23 @@ pub fn exec(
 
 /// The guest's end of QEMU's user-mode network. Its addresses are those of the network's DHCP server, which are always
 /// the same.
-const NETWORK: &str = "ip link set lo up; ip link set eth0 up; ip address add 10.0.2.15/24 dev eth0; \
+const NETWORK_SCRIPT: &str = "ip link set lo up; ip link set eth0 up; ip address add 10.0.2.15/24 dev eth0; \
                        ip route add default via 10.0.2.2; mkdir -p /etc; echo nameserver 10.0.2.3 >/etc/resolv.conf";
 
 /// Runs the command with the ports as its streams. A port whose other end has not connected yet reads as ended: so the input
 /// begins with a line of ours.
-fn attached() -> String {
-    let [stdin, stdout, stderr] = STREAMS;
+fn attach_script() -> String {
+    let [stdin, stdout, stderr] = STREAM_NAMES;
     format!(
         "port() {{ path=$(grep -lx \"$1\" /sys/class/virtio-ports/*/name); path=${{path%/name}}; echo /dev/${{path##*/}}; }}\n\
          until [ -c \"$(port {stdin})\" ] && [ -c \"$(port {stdout})\" ] && [ -c \"$(port {stderr})\" ]; do sleep 0.1; done\n\
          exec 3<\"$(port {stdin})\"\nuntil read -r go <&3; do sleep 0.1; done\ncd {}\n\
-         exec sh {COMMAND} <&3 3<&- >\"$(port {stdout})\" 2>\"$(port {stderr})\"",
-        crate::scenario::DIRECTORY
+         exec sh {COMMAND_PATH} <&3 3<&- >\"$(port {stdout})\" 2>\"$(port {stderr})\"",
+        crate::scenario::MOUNT_POINT
     )
 }
 
-fn feed(mut from: impl Read, mut to: UnixStream) {
+fn copy_input(mut from: impl Read, mut to: UnixStream) {
     let mut bytes = [0; 1 << 16];
     if to.write_all(b"go\n").is_err() {
         return;
@@ -104,7 +105,7 @@ fn feed(mut from: impl Read, mut to: UnixStream) {
     let _ = to.read(&mut bytes);
 }
 
-fn drain(mut from: UnixStream, mut to: impl Write) {
+fn copy_output(mut from: UnixStream, mut to: impl Write) {
     let mut bytes = [0; 1 << 16];
     let mut takes = true;
     while let Ok(n @ 1..) = from.read(&mut bytes) {

@@ -30,11 +30,11 @@ use crate::arch::Arch;
 use crate::debian::Packages;
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
-use crate::patience::Patience;
+use crate::patience::ProcessStopwatch;
 use crate::scenario::forward::Forward;
 use crate::wake::Monitor;
-use crate::{Error, need};
-use child::end_with_us;
+use crate::{Error, find_program};
+use child::kill_with_parent;
 use model::Context;
 use model::text::ShownPath as _;
 use std::collections::BTreeMap;
@@ -49,16 +49,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::Duration;
 
 /// The guest's first program.
-const INIT: &str = include_str!("init.sh");
+const INIT_SCRIPT: &str = include_str!("init.sh");
 
 /// Modules that every guest loads: the disks' drivers, and those that the file systems of the tests need. ext4 requests
 /// `crc32c_generic` by alias.
-const MODULES: [&str; 9] =
+const BASE_MODULES: [&str; 9] =
     ["virtio_pci", "virtio_blk", "virtio_scsi", "sd_mod", "nvme", "crc32c_generic", "ext4", "loop", "dm_mod"];
 
-const TERMINAL: &str = "terminal";
+const TERMINAL_SOCKET: &str = "terminal";
 /// The sockets of a command's standard input, output and error; the guest's ports have the same names.
-pub(crate) const STREAMS: [&str; 3] = ["stdin", "stdout", "stderr"];
+pub(crate) const STREAM_NAMES: [&str; 3] = ["stdin", "stdout", "stderr"];
 /// Further modules for streams and a network.
 const STREAM_MODULES: &[&str] = &["virtio_console", "virtio_net"];
 
@@ -71,15 +71,15 @@ const SD_MODULES: &[&str] = &["sdhci_pci", "mmc_block"];
 /// Bytes of the disk through which files come back; it is sparse.
 const EXCHANGE_BYTES: u64 = 1 << 30;
 /// How often a command is sent if the serial line truncates it.
-const TRIES: u32 = 5;
+const SENDS_MAX: u32 = 5;
 
 /// How often the guest reports that it is alive while a command runs (`init.sh`).
-const BEAT: Duration = Duration::from_secs(5);
+const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a command may take to end after its limit.
-const GRACE: Duration = Duration::from_secs(60);
+const COMMAND_END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a wait checks whether it is to end.
-const TICK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The driver of a guest's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,9 +118,9 @@ pub struct Config {
     /// The command that makes the file system of a disk here before the guest boots, by the disk's name.
     pub mkfs: BTreeMap<String, Vec<String>>,
     /// Sectors of 512 bytes that cannot be read, by the disk's name. QEMU's SD card does not report them to its host.
-    pub bad: BTreeMap<String, Vec<u64>>,
+    pub bad_sectors: BTreeMap<String, Vec<u64>>,
     /// Bytes per second that can be written to a disk, by its name; further writes wait, as with a device that hangs.
-    pub slow: BTreeMap<String, u32>,
+    pub write_bytes_per_s: BTreeMap<String, u32>,
     /// Modules to load besides the usual ones (ext4, loop, dm_mod and the disks' drivers), each followed by its parameters.
     pub modules: Vec<String>,
     /// Files to put into it: path here, path there. All are executable; a program's shared libraries are added.
@@ -164,8 +164,8 @@ impl Default for Config {
             accelerator: Accelerator::Tcg,
             disks: Vec::new(),
             mkfs: BTreeMap::new(),
-            bad: BTreeMap::new(),
-            slow: BTreeMap::new(),
+            bad_sectors: BTreeMap::new(),
+            write_bytes_per_s: BTreeMap::new(),
             modules: Vec::new(),
             files: Vec::new(),
             programs: Vec::new(),
@@ -228,20 +228,20 @@ struct Files {
 ///
 /// # Errors
 /// `Missing`, with the name of the package.
-pub fn available(arch: Arch) -> Result<(), Error> {
+pub fn check_available(arch: Arch) -> Result<(), Error> {
     let (qemu, package) = arch.qemu();
-    need(qemu, package)?;
-    need("mkfs.ext4", "e2fsprogs")?;
-    need("tar", "tar")?;
-    if arch.is_own() { need("busybox", "busybox-static").map(drop) } else { Ok(()) }
+    find_program(qemu, package)?;
+    find_program("mkfs.ext4", "e2fsprogs")?;
+    find_program("tar", "tar")?;
+    if arch.is_own() { find_program("busybox", "busybox-static").map(drop) } else { Ok(()) }
 }
 
 /// A static busybox, from Debian's `busybox-static`: this machine's, or a fetched one.
 fn busybox(arch: Arch, cache: &Path, context: &Context) -> Result<PathBuf, Error> {
     if arch.is_own() {
-        return need("busybox", "busybox-static");
+        return find_program("busybox", "busybox-static");
     }
-    let directory = Packages::new(cache, arch.debian())?.under(context).unpacked("busybox-static")?;
+    let directory = Packages::new(cache, arch.debian())?.with_context(context).unpack("busybox-static")?;
     let found =
         ["bin/busybox", "usr/bin/busybox"].map(|path| directory.join(path)).into_iter().find(|path| path.is_file());
     found.ok_or_else(|| Error::Missing(format!("no busybox in {}", directory.shown())))
@@ -253,7 +253,7 @@ impl Guest {
     /// # Errors
     /// `Missing` if this machine lacks something, `Guest` if it does not come up within its limit.
     pub fn boot(config: &Config, cache: &Path) -> Result<Self, Error> {
-        available(config.arch)?;
+        check_available(config.arch)?;
         let kernel = Kernel::stock(cache, config.arch, &config.context)?;
         let busybox = busybox(config.arch, cache, &config.context)?;
         let temporary = tempfile::Builder::new().prefix("fathom-lab-").tempdir();
@@ -261,16 +261,17 @@ impl Guest {
         let directory = config.keep.as_deref().unwrap_or(temporary.path());
         std::fs::create_dir_all(directory).map_err(|e| Error::io("create", directory, e))?;
         let initramfs = directory.join("initramfs");
-        std::fs::write(&initramfs, image(config, &kernel, &busybox)?).map_err(|e| Error::io("write", &initramfs, e))?;
+        std::fs::write(&initramfs, build_image(config, &kernel, &busybox)?)
+            .map_err(|e| Error::io("write", &initramfs, e))?;
 
-        let accelerator = config.accelerator.chosen(config.arch, &kernel.image, cache, &config.context);
-        let mut command = qemu(config, accelerator, &kernel, &initramfs, directory);
-        for disk in config.disks.iter().chain([&exchange()]) {
-            attach(&mut command, disk, config, directory)?;
+        let accelerator = config.accelerator.resolve(config.arch, &kernel.image, cache, &config.context);
+        let mut command = qemu_command(config, accelerator, &kernel, &initramfs, directory);
+        for disk in config.disks.iter().chain([&exchange_disk()]) {
+            attach_disk(&mut command, disk, config, directory)?;
         }
         if config.keep.is_some() {
             let path = directory.join("command");
-            std::fs::write(&path, words(&command)).map_err(|e| Error::io("write", &path, e))?;
+            std::fs::write(&path, shell_line(&command)).map_err(|e| Error::io("write", &path, e))?;
         }
         let file = |name: &str| -> Result<File, Error> {
             let path = directory.join(name);
@@ -283,7 +284,7 @@ impl Guest {
         command.process_group(0);
         let monitor = Monitor::attach(&mut command)?;
         let mut qemu =
-            end_with_us(&mut command).spawn().map_err(|e| Error::Missing(format!("cannot start QEMU: {e}")))?;
+            kill_with_parent(&mut command).spawn().map_err(|e| Error::Missing(format!("cannot start QEMU: {e}")))?;
         monitor.keep_awake();
         let input = qemu.stdin.take().ok_or_else(|| Error::Guest("has no console".into()))?;
         let output = qemu.stdout.take().ok_or_else(|| Error::Guest("has no console".into()))?;
@@ -301,17 +302,17 @@ impl Guest {
         let release = kernel.release;
         let (terminal, streams) = (None, None);
         let mut guest = Self { qemu, input, lines, files, silence, context, terminal, streams, release, accelerator };
-        let booting = Patience::of(guest.pid());
-        while guest.line(&booting, config.boot_limit)? != "=ready" {}
+        let booting = ProcessStopwatch::start(guest.pid());
+        while guest.next_line(&booting, config.boot_limit)? != "=ready" {}
         let connected = |name: &str| {
             let path = directory.join(name);
             UnixStream::connect(&path).map_err(|e| Error::io("connect to", &path, e))
         };
         if config.terminal {
-            guest.terminal = Some(connected(TERMINAL)?);
+            guest.terminal = Some(connected(TERMINAL_SOCKET)?);
         }
         if config.device {
-            let [stdin, stdout, stderr] = STREAMS.map(connected);
+            let [stdin, stdout, stderr] = STREAM_NAMES.map(connected);
             guest.streams = Some([stdin?, stdout?, stderr?]);
         }
         let path = temporary.path().to_path_buf();
@@ -335,16 +336,16 @@ impl Guest {
         let (mut stdout, mut stderr) = (String::new(), String::new());
         let (mut into, mut tries, mut beats) = (None, 1, 0_u64);
         loop {
-            let line = self.line(&Patience::of(self.pid()), self.silence)?;
+            let line = self.next_line(&ProcessStopwatch::start(self.pid()), self.silence)?;
             match line.as_str() {
-                "=again" if tries < TRIES => {
+                "=again" if tries < SENDS_MAX => {
                     tries += 1;
                     self.send(&sent)?;
                 }
                 "=again" => return Err(self.failure("never received a complete command")),
                 // By the guest's own clock: a command that cannot be ended (it waits for a disk that never responds) is given
                 // up.
-                "=alive" if beats > (limit + GRACE).as_secs() / BEAT.as_secs() => {
+                "=alive" if beats > (limit + COMMAND_END_TIMEOUT).as_secs() / ALIVE_INTERVAL.as_secs() => {
                     return Err(self.failure("could not end a command after its limit"));
                 }
                 "=alive" => beats += 1,
@@ -407,15 +408,15 @@ impl Guest {
     }
 
     /// The next line of the guest's answer, if it comes within `limit`.
-    fn line(&self, had: &Patience, limit: Duration) -> Result<String, Error> {
+    fn next_line(&self, had: &ProcessStopwatch, limit: Duration) -> Result<String, Error> {
         loop {
-            match self.lines.recv_timeout(TICK) {
+            match self.lines.recv_timeout(POLL_INTERVAL) {
                 Ok(line) => return Ok(line),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.failure("exited")),
                 Err(RecvTimeoutError::Timeout) if self.context.cancelled() => {
                     return Err(Error::Guest("was interrupted".into()));
                 }
-                Err(RecvTimeoutError::Timeout) if had.spent() >= limit => {
+                Err(RecvTimeoutError::Timeout) if had.elapsed() >= limit => {
                     return Err(self.failure("did not answer in time"));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -446,14 +447,14 @@ impl Drop for Guest {
     }
 }
 
-fn exchange() -> Disk {
+fn exchange_disk() -> Disk {
     Disk { name: "exchange".into(), bus: Bus::Virtio, bytes: EXCHANGE_BYTES, ext4: false }
 }
 
 /// The guest's root file system.
-fn image(config: &Config, kernel: &Kernel, busybox: &Path) -> Result<Vec<u8>, Error> {
+fn build_image(config: &Config, kernel: &Kernel, busybox: &Path) -> Result<Vec<u8>, Error> {
     let mut image = Initramfs::default();
-    image.file("init", INIT.as_bytes(), true);
+    image.file("init", INIT_SCRIPT.as_bytes(), true);
     image.copy(busybox, "bin/busybox")?;
     for directory in ["dev", "proc", "sys", "tmp", "run", "mnt", "etc", "root"] {
         image.directory(directory);
@@ -467,7 +468,7 @@ fn image(config: &Config, kernel: &Kernel, busybox: &Path) -> Result<Vec<u8>, Er
     let asked: Vec<(String, String)> = config.modules.iter().map(split).collect();
     let device = if config.device { STREAM_MODULES } else { [].as_slice() };
     let further = asked.iter().map(|(name, _)| name.as_str()).chain(shared.iter().chain(card).chain(device).copied());
-    let names: Vec<&str> = MODULES.into_iter().chain(further).collect();
+    let names: Vec<&str> = BASE_MODULES.into_iter().chain(further).collect();
     let mut order = String::new();
     for module in kernel.load_order(&names)? {
         let to = format!("modules/{}", module.file_name().unwrap_or_default().to_string_lossy());
@@ -489,12 +490,18 @@ fn image(config: &Config, kernel: &Kernel, busybox: &Path) -> Result<Vec<u8>, Er
     Ok(image.finish())
 }
 
-fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &Path, directory: &Path) -> Command {
+fn qemu_command(
+    config: &Config,
+    accelerator: Accelerator,
+    kernel: &Kernel,
+    initramfs: &Path,
+    directory: &Path,
+) -> Command {
     let disks = config.disks.len() + 1;
     let idle = config.idle.as_secs().max(1);
     let mut command = Command::new(config.arch.qemu().0);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
-    command.args(["-nic", &nic(config)]);
+    command.args(["-nic", &nic_option(config)]);
     command.args(["-machine", config.arch.machine()]).args(accelerator.arguments(config.arch));
     command.args(["-m", &config.memory_mb.to_string(), "-smp", &config.cpus.to_string()]);
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
@@ -519,7 +526,7 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
     command.args(["-chardev", "stdio,id=line"]).args(config.arch.serial("line"));
     command.args(["-device", "virtio-scsi-pci,id=scsi"]);
     if config.terminal {
-        let socket = directory.join(TERMINAL);
+        let socket = directory.join(TERMINAL_SOCKET);
         command.arg("-chardev").arg(format!("socket,id=terminal,path={},server=on,wait=off", socket.to_string_lossy()));
         command.args(config.arch.serial("terminal"));
     }
@@ -528,7 +535,7 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
     }
     if config.device {
         command.args(["-device", "virtio-serial-pci"]);
-        for name in STREAMS {
+        for name in STREAM_NAMES {
             let path = directory.join(name);
             command.arg("-chardev").arg(format!("socket,id={name},path={},server=on,wait=off", path.to_string_lossy()));
             command.arg("-device").arg(format!("virtserialport,chardev={name},name={name}"));
@@ -538,7 +545,7 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
 }
 
 /// Its network, if it has one.
-fn nic(config: &Config) -> String {
+fn nic_option(config: &Config) -> String {
     if !config.device {
         return "none".into();
     }
@@ -552,21 +559,21 @@ fn nic(config: &Config) -> String {
 }
 
 /// A command as a shell would take it.
-fn words(command: &Command) -> String {
+fn shell_line(command: &Command) -> String {
     let all = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<String> = all.map(|word| model::shell_word(Path::new(word))).collect();
     words.join(" ") + "\n"
 }
 
 /// Creates a disk's file and adds it to QEMU's command line.
-fn attach(command: &mut Command, disk: &Disk, config: &Config, directory: &Path) -> Result<(), Error> {
+fn attach_disk(command: &mut Command, disk: &Disk, config: &Config, directory: &Path) -> Result<(), Error> {
     let path = directory.join(&disk.name);
     let open = File::options().write(true).create(true).truncate(false).open(&path);
     open.and_then(|f| f.set_len(disk.bytes)).map_err(|e| Error::io("create", &path, e))?;
     // Not lazily: the kernel's own initialisation thread would write while a test counts.
     let ext4 = || ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"].map(String::from).to_vec();
     if let Some(words) = config.mkfs.get(&disk.name).cloned().or_else(|| disk.ext4.then(ext4)) {
-        let mut mkfs = Command::new(need(&words[0], &words[0])?);
+        let mut mkfs = Command::new(find_program(&words[0], &words[0])?);
         mkfs.args(&words[1..]).arg(&path).stdin(Stdio::null());
         let output = mkfs.output().map_err(|e| Error::Missing(format!("cannot start {}: {e}", words[0])))?;
         if !output.status.success() {
@@ -577,13 +584,18 @@ fn attach(command: &mut Command, disk: &Disk, config: &Config, directory: &Path)
     let name = &disk.name;
     // unsafe: the guest sees a write cache and sends its flushes; the host need not obey them, since the file is
     // removed with the guest.
-    let file = match config.bad.get(name) {
+    let file = match config.bad_sectors.get(name) {
         None => format!("file={},format=raw", path.to_string_lossy()),
         Some(bad) => {
-            format!("driver=raw,file.driver=blkdebug,file.image.filename={}{}", path.to_string_lossy(), errors(bad))
+            format!(
+                "driver=raw,file.driver=blkdebug,file.image.filename={}{}",
+                path.to_string_lossy(),
+                read_error_options(bad)
+            )
         }
     };
-    let slow = config.slow.get(name).map_or(String::new(), |bytes| format!(",throttling.bps-write={bytes}"));
+    let slow =
+        config.write_bytes_per_s.get(name).map_or(String::new(), |bytes| format!(",throttling.bps-write={bytes}"));
     command.arg("-drive").arg(format!("{file},if=none,id={name},cache=unsafe{slow}"));
     if disk.bus == Bus::Sd {
         command.args(["-device", "sdhci-pci"]);
@@ -598,7 +610,7 @@ fn attach(command: &mut Command, disk: &Disk, config: &Config, directory: &Path)
 }
 
 /// QEMU's options for sectors whose reads fail (docs/devel/blkdebug.rst): rules without an event apply from the start.
-fn errors(sectors: &[u64]) -> String {
+fn read_error_options(sectors: &[u64]) -> String {
     let rule = |(i, sector): (usize, &u64)| {
         [("event", "none"), ("iotype", "read"), ("errno", "5"), ("sector", &sector.to_string())]
             .map(|(key, value)| format!(",file.inject-error.{i}.{key}={value}"))
@@ -607,7 +619,7 @@ fn errors(sectors: &[u64]) -> String {
     sectors.iter().enumerate().map(rule).collect()
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const BASE64_ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Base64 with padding (RFC 4648).
 fn to_base64(bytes: &[u8]) -> String {
@@ -615,7 +627,7 @@ fn to_base64(bytes: &[u8]) -> String {
     for chunk in bytes.chunks(3) {
         let all = chunk.iter().fold(0u32, |a, &b| a << 8 | u32::from(b)) << (8 * (3 - chunk.len()));
         for i in 0..4 {
-            let digit = ALPHABET[(all >> (18 - 6 * i)) as usize & 63] as char;
+            let digit = BASE64_ALPHABET[(all >> (18 - 6 * i)) as usize & 63] as char;
             out.push(if i <= chunk.len() { digit } else { '=' });
         }
     }
@@ -625,7 +637,7 @@ fn to_base64(bytes: &[u8]) -> String {
 /// Decodes base64; other characters are skipped.
 fn from_base64(text: &str) -> Vec<u8> {
     let (mut out, mut bits, mut held) = (Vec::new(), 0u32, 0u32);
-    for digit in text.bytes().filter_map(|c| ALPHABET.iter().position(|&a| a == c)) {
+    for digit in text.bytes().filter_map(|c| BASE64_ALPHABET.iter().position(|&a| a == c)) {
         bits = bits << 6 | digit as u32;
         held += 6;
         if held >= 8 {

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::Command;
 
 /// Regular file, directory, symbolic link: the file-type bits of a mode.
-const FILE: u32 = 0o100_000;
-const DIRECTORY: u32 = 0o040_000;
-const LINK: u32 = 0o120_000;
+const S_IFREG: u32 = 0o100_000;
+const S_IFDIR: u32 = 0o040_000;
+const S_IFLNK: u32 = 0o120_000;
 
 /// A growing archive. Parents of a path are added as needed.
 #[derive(Debug, Default)]
@@ -22,16 +22,16 @@ pub struct Initramfs {
 impl Initramfs {
     /// Adds a file. `path` has no leading slash. An existing path is left as it is.
     pub fn file(&mut self, path: &str, content: &[u8], executable: bool) {
-        self.entry(path, FILE | if executable { 0o755 } else { 0o644 }, content);
+        self.entry(path, S_IFREG | if executable { 0o755 } else { 0o644 }, content);
     }
 
     pub fn directory(&mut self, path: &str) {
-        self.entry(path, DIRECTORY | 0o755, &[]);
+        self.entry(path, S_IFDIR | 0o755, &[]);
     }
 
     /// Adds a symbolic link to `target`.
     pub fn link(&mut self, path: &str, target: &str) {
-        self.entry(path, LINK | 0o777, target.as_bytes());
+        self.entry(path, S_IFLNK | 0o777, target.as_bytes());
     }
 
     /// Adds a file of this machine.
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpio_entry_has_kernel_layout() {
+    fn cpio_entry_has_the_kernels_layout() {
         let mut archive = Initramfs::default();
         archive.file("a/b", b"hello", true);
         let bytes = archive.finish();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn path_is_added_once() {
+    fn path_is_added_only_once() {
         let mut archive = Initramfs::default();
         archive.file("x", b"first", false);
         archive.file("/x", b"second", false);

@@ -4,7 +4,7 @@
 //! As with a [`LoopDisk`](crate::loopdisk::LoopDisk), one shell makes it, waits for the end of its standard input, and undoes it: that end
 //! comes when the owner drops it, and by any signal that kills the owner. Not covered: a SIGKILL to the shell itself.
 
-use crate::loopdisk::farewell;
+use crate::loopdisk::end_keeper;
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Error, Result};
 use std::os::unix::process::CommandExt as _;
@@ -12,10 +12,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The limits of write rates of the root group.
-const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+const THROTTLE_PATH: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
 
 /// `make` prints a line; `undo` runs once, also if `make` failed half-way.
-const SCRIPT: &str = r#"
+const KEEPER_SCRIPT: &str = r#"
 PATH="$PATH:/usr/sbin:/sbin"
 trap '' HUP INT TERM QUIT PIPE
 set -e
@@ -29,7 +29,7 @@ cat >/dev/null
 
 /// Waits for processes that use the mount a moment longer; after that the mount disappears with its last user. A mount that a test
 /// unmounted itself is gone already, and anything that the test mounted over it is removed too.
-const UNMOUNT: &str = r#"
+const UNMOUNT_SCRIPT: &str = r#"
 for i in 1 2 3 4 5 6 7 8 9 10; do
     mountpoint -q "$1" || exit 0
     umount "$1" 2>/dev/null || sleep 0.05
@@ -39,15 +39,15 @@ while mountpoint -q "$1"; do umount -l "$1" || exit; done
 
 /// Something that is undone when this is dropped, or when this process ends.
 #[derive(Debug)]
-pub struct Kept {
+pub struct UndoGuard {
     keeper: Child,
     answer: String,
 }
 
-impl Kept {
+impl UndoGuard {
     fn new(make: &str, undo: &str, arguments: &[&OsStr]) -> Result<Self> {
         let mut keeper = Command::new("/bin/sh")
-            .args(["-c", SCRIPT, "fathom-kept", make, undo])
+            .args(["-c", KEEPER_SCRIPT, "fathom-kept", make, undo])
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -58,7 +58,7 @@ impl Kept {
         let mut answers = keeper.stdout.take().map(BufReader::new).into_iter().flat_map(BufReader::lines);
         match answers.next() {
             Some(Ok(answer)) => Ok(Self { keeper, answer }),
-            _ => Err(Error::other(farewell(&mut keeper)?.1)),
+            _ => Err(Error::other(end_keeper(&mut keeper)?.1)),
         }
     }
 
@@ -68,7 +68,7 @@ impl Kept {
     /// The error message of `mount`.
     pub fn mount(kind: &str, options: &str, at: &Path) -> Result<Self> {
         let make = r#"mount -t "$2" -o "$3" fathom-test "$1" && echo mounted"#;
-        Self::new(make, UNMOUNT, &[at.as_os_str(), kind.as_ref(), options.as_ref()])
+        Self::new(make, UNMOUNT_SCRIPT, &[at.as_os_str(), kind.as_ref(), options.as_ref()])
     }
 
     /// Mounts a block device at a directory.
@@ -76,7 +76,7 @@ impl Kept {
     /// # Errors
     /// The error message of `mount`.
     pub fn mount_device(device: &Path, at: &Path) -> Result<Self> {
-        Self::new(r#"mount "$2" "$1" && echo mounted"#, UNMOUNT, &[at.as_os_str(), device.as_os_str()])
+        Self::new(r#"mount "$2" "$1" && echo mounted"#, UNMOUNT_SCRIPT, &[at.as_os_str(), device.as_os_str()])
     }
 
     /// Attaches a loop device to a file; [`answer`](Self::answer) names it.
@@ -96,7 +96,7 @@ impl Kept {
     pub fn throttle(device: &Path, write_bytes_per_s: u64) -> Result<Self> {
         let make = r#"number=$(cat "/sys/class/block/${1##*/}/dev"); echo "$number $2" > "$3"; echo "$number""#;
         let undo = r#"echo "$(cat "/sys/class/block/${1##*/}/dev") 0" > "$3""#;
-        Self::new(make, undo, &[device.as_os_str(), write_bytes_per_s.to_string().as_ref(), THROTTLE.as_ref()])
+        Self::new(make, undo, &[device.as_os_str(), write_bytes_per_s.to_string().as_ref(), THROTTLE_PATH.as_ref()])
     }
 
     /// Whether [`Self::throttle`] works here.
@@ -104,8 +104,8 @@ impl Kept {
     /// # Errors
     /// What is missing.
     pub fn can_throttle() -> std::result::Result<(), String> {
-        let is_there = Path::new(THROTTLE).exists();
-        is_there.then_some(()).ok_or_else(|| format!("{THROTTLE} is missing (cgroup v1's blkio with throttling)"))
+        let is_there = Path::new(THROTTLE_PATH).exists();
+        is_there.then_some(()).ok_or_else(|| format!("{THROTTLE_PATH} is missing (cgroup v1's blkio with throttling)"))
     }
 
     /// The output when it was made.
@@ -114,9 +114,9 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for UndoGuard {
     fn drop(&mut self) {
-        let _ = farewell(&mut self.keeper);
+        let _ = end_keeper(&mut self.keeper);
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
         Path::new("/sys/block").join(device.trim_start_matches("/dev/")).join("loop/backing_file").exists()
     }
 
-    fn soon(mut holds: impl FnMut() -> bool) -> bool {
+    fn becomes_true(mut holds: impl FnMut() -> bool) -> bool {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !holds() {
             if Instant::now() > deadline {
@@ -151,30 +151,31 @@ mod tests {
         let (at, image) = (directory.path().join("mount"), directory.path().join("image"));
         std::fs::create_dir(&at).unwrap();
         std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
-        let (mounted, attached) = (Kept::mount("tmpfs", "size=1m", &at).unwrap(), Kept::attach(&image).unwrap());
+        let (mounted, attached) =
+            (UndoGuard::mount("tmpfs", "size=1m", &at).unwrap(), UndoGuard::attach(&image).unwrap());
         let device = attached.answer().to_owned();
         assert!(is_mounted(&at) && is_attached(&device));
         // A second mount over it, as by a test that swaps a card, goes too; so does one that is in use.
         assert!(Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&at).status().unwrap().success());
         let used = std::fs::File::create(at.join("file")).unwrap();
         drop((mounted, attached));
-        assert!(!is_mounted(&at) && soon(|| !is_attached(&device)));
+        assert!(!is_mounted(&at) && becomes_true(|| !is_attached(&device)));
         drop(used);
-        let why = Kept::mount("tmpfs", "no-such-option", &at).unwrap_err().to_string();
+        let why = UndoGuard::mount("tmpfs", "no-such-option", &at).unwrap_err().to_string();
         assert!(why.contains("mount") && !is_mounted(&at), "{why}");
-        assert!(Kept::attach(&directory.path().join("none")).unwrap_err().to_string().contains("losetup"));
+        assert!(UndoGuard::attach(&directory.path().join("none")).unwrap_err().to_string().contains("losetup"));
     }
 
     /// The name of the test below, which runs itself as the owner that is killed.
-    const OWNER: &str = "kept::tests::killed_owner_leaves_neither_mount_nor_loop_device";
+    const OWNER_TEST: &str = "kept::tests::killed_owner_leaves_neither_mount_nor_loop_device";
 
     #[test]
     #[ignore = "root: mounts a tmpfs and attaches a loop device"]
     fn killed_owner_leaves_neither_mount_nor_loop_device() {
         if let Some(directory) = std::env::var_os("FATHOM_TEST_OWNER") {
             let directory = Path::new(&directory);
-            let _mounted = Kept::mount("tmpfs", "size=1m", &directory.join("mount")).unwrap();
-            let attached = Kept::attach(&directory.join("image")).unwrap();
+            let _mounted = UndoGuard::mount("tmpfs", "size=1m", &directory.join("mount")).unwrap();
+            let attached = UndoGuard::attach(&directory.join("image")).unwrap();
             std::fs::write(directory.join("device"), attached.answer()).unwrap();
             loop {
                 std::thread::park();
@@ -186,17 +187,17 @@ mod tests {
             std::fs::create_dir(&at).unwrap();
             std::fs::File::create(directory.path().join("image")).unwrap().set_len(1 << 20).unwrap();
             let mut owner = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", OWNER, "--include-ignored"])
+                .args(["--exact", OWNER_TEST, "--include-ignored"])
                 .env("FATHOM_TEST_OWNER", directory.path())
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap();
             let device = || std::fs::read_to_string(directory.path().join("device")).unwrap_or_default();
-            assert!(soon(|| !device().is_empty()) && is_mounted(&at) && is_attached(&device()));
+            assert!(becomes_true(|| !device().is_empty()) && is_mounted(&at) && is_attached(&device()));
             // SAFETY: a plain signal to a child that was not waited for.
             unsafe { libc::kill(owner.id().cast_signed(), signal) };
             assert!(!owner.wait().unwrap().success());
-            assert!(soon(|| !is_mounted(&at) && !is_attached(&device())), "signal {signal}");
+            assert!(becomes_true(|| !is_mounted(&at) && !is_attached(&device())), "signal {signal}");
         }
     }
 }

@@ -29,21 +29,21 @@ impl Kernel {
     /// # Errors
     /// `Missing` if it is not available here.
     pub fn stock(cache: &Path, arch: Arch, context: &Context) -> Result<Self, Error> {
-        let packages = Packages::new(cache, arch.debian())?.under(context);
+        let packages = Packages::new(cache, arch.debian())?.with_context(context);
         // The metapackage is resolved once: an existing kernel is good enough, and needs no network.
         let name_file = name_file(cache, arch);
         let name = match fs::read_to_string(&name_file) {
             Ok(name) => name,
             Err(_) => {
                 let meta = format!("linux-image-{}", arch.debian());
-                let names = packages.depends(&meta)?;
+                let names = packages.dependencies(&meta)?;
                 let name = names.into_iter().find(|n| n.starts_with("linux-image-"));
                 let name = name.ok_or_else(|| Error::Missing(format!("{meta} names no kernel")))?;
                 fs::write(&name_file, &name).map_err(|e| Error::io("write", &name_file, e))?;
                 name
             }
         };
-        Self::unpacked(&packages.unpacked(&name)?)
+        Self::from_package(&packages.unpack(&name)?)
     }
 
     /// Whether a kernel was already fetched.
@@ -53,13 +53,13 @@ impl Kernel {
     }
 
     /// A kernel package's files under `directory`.
-    fn unpacked(directory: &Path) -> Result<Self, Error> {
+    fn from_package(directory: &Path) -> Result<Self, Error> {
         let libraries = directory.join("lib/modules");
         let mut entries = fs::read_dir(&libraries).map_err(|e| Error::io("read", &libraries, e))?;
         let release = entries.next().and_then(Result::ok).map(|e| e.file_name().to_string_lossy().into_owned());
         let release = release.ok_or_else(|| Error::Missing(format!("no modules in {}", libraries.shown())))?;
         let mut modules = BTreeMap::new();
-        collect(&libraries.join(&release).join("kernel"), &mut modules)?;
+        collect_modules(&libraries.join(&release).join("kernel"), &mut modules)?;
         Ok(Self { image: directory.join(format!("boot/vmlinuz-{release}")), release, modules })
     }
 
@@ -81,7 +81,7 @@ impl Kernel {
             return Ok(());
         };
         let bytes = fs::read(path).map_err(|e| Error::io("read", path, e))?;
-        for needed in depends(&bytes) {
+        for needed in parse_dependencies(&bytes) {
             self.visit(&needed, order)?;
         }
         order.push(path.clone());
@@ -98,11 +98,11 @@ fn name_file(cache: &Path, arch: Arch) -> PathBuf {
 }
 
 /// Every `.ko` below a directory, by the kernel's name for it (`-` is `_`).
-fn collect(directory: &Path, modules: &mut BTreeMap<String, PathBuf>) -> Result<(), Error> {
+fn collect_modules(directory: &Path, modules: &mut BTreeMap<String, PathBuf>) -> Result<(), Error> {
     for entry in fs::read_dir(directory).map_err(|e| Error::io("read", directory, e))?.flatten() {
         let path = entry.path();
         if path.is_dir() {
-            collect(&path, modules)?;
+            collect_modules(&path, modules)?;
         } else if path.extension().is_some_and(|e| e == "ko") {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
             modules.insert(name, path);
@@ -112,12 +112,12 @@ fn collect(directory: &Path, modules: &mut BTreeMap<String, PathBuf>) -> Result<
 }
 
 /// The dependencies in a module's `.modinfo`.
-fn depends(module: &[u8]) -> Vec<String> {
-    const KEY: &[u8] = b"\0depends=";
-    let Some(at) = module.windows(KEY.len()).position(|w| w == KEY) else {
+fn parse_dependencies(module: &[u8]) -> Vec<String> {
+    const DEPENDS_KEY: &[u8] = b"\0depends=";
+    let Some(at) = module.windows(DEPENDS_KEY.len()).position(|w| w == DEPENDS_KEY) else {
         return Vec::new();
     };
-    let value = module[at + KEY.len()..].split(|&b| b == 0).next().unwrap_or_default();
+    let value = module[at + DEPENDS_KEY.len()..].split(|&b| b == 0).next().unwrap_or_default();
     let names = value.split(|&b| b == b',').filter(|n| !n.is_empty());
     names.map(|n| String::from_utf8_lossy(n).replace('-', "_")).collect()
 }
@@ -135,7 +135,7 @@ mod tests {
             let content = format!("ELF\0license=GPL\0depends={needs}\0name={name}\0");
             fs::write(modules.join(format!("{name}.ko")), content).unwrap();
         }
-        let kernel = Kernel::unpacked(directory.path()).unwrap();
+        let kernel = Kernel::from_package(directory.path()).unwrap();
         let order = kernel.load_order(&["dm_mod", "ext4", "built_in"]).unwrap();
         let names: Vec<_> = order.iter().map(|p| p.file_stem().unwrap().to_string_lossy().into_owned()).collect();
         assert_eq!(names, ["jbd2", "dm-mod", "crc16", "ext4"]);

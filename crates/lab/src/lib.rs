@@ -25,4 +25,4 @@ pub mod terminal;
 mod wake;
 
 pub use error::Error;
-pub(crate) use error::need;
+pub(crate) use error::find_program;

@@ -21,10 +21,10 @@ use std::process::{Child, Command, Stdio};
 
 /// What this machine lacks for a loop disk: a sentence for the user, and a test's reason to be skipped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
+pub enum MissingRequirement {
     /// The privilege to create one.
     #[error("a loop disk {0}")]
-    Privilege(#[from] crate::privilege::Lacking),
+    Privilege(#[from] crate::privilege::MissingPrivilege),
     /// Kernel support.
     #[error("this kernel has no loop devices (/dev/loop-control is missing; try `modprobe loop`)")]
     LoopDevices,
@@ -105,7 +105,7 @@ pub struct LoopDisk {
 /// `settle` retries because a process that just ended, or udev probing the new device, may hold a mount or a device for
 /// a moment longer. A mount that stays busy is detached lazily, and a busy loop device clears itself at its last close
 /// (LO_FLAGS_AUTOCLEAR, which `losetup -d` then sets), so that nothing outlives its last user.
-const SCRIPT: &str = r#"
+const DISK_SCRIPT: &str = r#"
 PATH="$PATH:/usr/sbin:/sbin"
 trap '' HUP INT TERM QUIT PIPE
 set -eu
@@ -164,7 +164,7 @@ impl LoopDisk {
         };
         let mount_options = if options.mount.is_empty() { "-" } else { &options.mount };
         let mut keeper = Command::new("/bin/sh")
-            .args(["-c", SCRIPT, "fathom-disk", fs.name(), &bytes.to_string(), mount_options])
+            .args(["-c", DISK_SCRIPT, "fathom-disk", fs.name(), &bytes.to_string(), mount_options])
             .arg(std::env::temp_dir())
             .arg(directory)
             .arg(options.losetup.len().to_string())
@@ -180,7 +180,7 @@ impl LoopDisk {
         let mut answers = keeper.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
         match (answers.next(), answers.next()) {
             (Some(Ok(device)), Some(Ok(mount))) => Ok(Self { keeper, device: device.into(), mount: mount.into() }),
-            _ => Err(Error::other(format!("cannot create a loop disk: {}", farewell(&mut keeper)?.1))),
+            _ => Err(Error::other(format!("cannot create a loop disk: {}", end_keeper(&mut keeper)?.1))),
         }
     }
 
@@ -188,10 +188,10 @@ impl LoopDisk {
     ///
     /// # Errors
     /// Describes what is missing.
-    pub fn available(fs: FileSystem) -> std::result::Result<(), Unavailable> {
+    pub fn available(fs: FileSystem) -> std::result::Result<(), MissingRequirement> {
         crate::privilege::mounts()?;
         if !Path::new("/dev/loop-control").exists() {
-            return Err(Unavailable::LoopDevices);
+            return Err(MissingRequirement::LoopDevices);
         }
         let mkfs = format!("mkfs.{}", fs.name());
         let tools = ["losetup", "mount", "umount", &mkfs];
@@ -200,7 +200,7 @@ impl LoopDisk {
         let directories: Vec<PathBuf> =
             std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]).collect();
         match wanted.iter().find(|tool| !directories.iter().any(|f| f.join(tool).exists())) {
-            Some(tool) => Err(Unavailable::Tool(tool.to_string())),
+            Some(tool) => Err(MissingRequirement::Tool(tool.to_string())),
             None => Ok(()),
         }
     }
@@ -256,19 +256,19 @@ impl LoopDisk {
     /// # Errors
     /// The message of the failing command.
     pub fn remove(mut self) -> Result<()> {
-        let (success, answers) = farewell(&mut self.keeper)?;
+        let (success, answers) = end_keeper(&mut self.keeper)?;
         if success { Ok(()) } else { Err(Error::other(format!("cannot remove {}: {answers}", self.device.shown()))) }
     }
 }
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        let _ = farewell(&mut self.keeper);
+        let _ = end_keeper(&mut self.keeper);
     }
 }
 
 /// Closes the keeper's standard input, lets it finish, and returns whether it succeeded, with its output.
-pub(crate) fn farewell(keeper: &mut Child) -> Result<(bool, String)> {
+pub(crate) fn end_keeper(keeper: &mut Child) -> Result<(bool, String)> {
     drop(keeper.stdin.take());
     let mut answers = String::new();
     if let Some(mut stderr) = keeper.stderr.take() {
@@ -281,7 +281,7 @@ pub(crate) fn farewell(keeper: &mut Child) -> Result<(bool, String)> {
 mod tests {
     use super::*;
 
-    const SIZE: u64 = 64 << 20;
+    const DISK_BYTES: u64 = 64 << 20;
 
     fn attached(device: &Path) -> bool {
         Path::new("/sys/block").join(device.file_name().unwrap()).join("loop/backing_file").exists()
@@ -297,8 +297,8 @@ mod tests {
 
     #[test]
     #[ignore = "root: makes a loop device and mounts it"]
-    fn disk_counts_writes_and_leaves_nothing() {
-        let disk = LoopDisk::create(SIZE, FileSystem::Ext4, &Backing::Ram, &Options::default()).unwrap();
+    fn disk_counts_writes_and_leaves_nothing_behind() {
+        let disk = LoopDisk::create(DISK_BYTES, FileSystem::Ext4, &Backing::Ram, &Options::default()).unwrap();
         let (device, mount) = (disk.device().to_path_buf(), disk.path().to_path_buf());
         assert!(attached(&device) && mounted(&mount));
         assert_eq!(disk.dev().unwrap().major(), 7);
@@ -329,7 +329,8 @@ mod tests {
             mount: "data=journal".into(),
             losetup: vec!["--sector-size=512".into()],
         };
-        let disk = LoopDisk::create(SIZE, FileSystem::Ext4, &Backing::Directory(directory.clone()), &options).unwrap();
+        let disk =
+            LoopDisk::create(DISK_BYTES, FileSystem::Ext4, &Backing::Directory(directory.clone()), &options).unwrap();
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         let line = mounts.lines().find(|l| l.contains(disk.path().to_str().unwrap())).unwrap();
         assert!(line.contains("data=journal"), "{line}");
@@ -345,7 +346,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("fathom-test-half-{}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
         let options = Options { mount: "no-such-option".into(), ..Options::default() };
-        let error = LoopDisk::create(SIZE, FileSystem::Ext4, &Backing::Directory(directory.clone()), &options)
+        let error = LoopDisk::create(DISK_BYTES, FileSystem::Ext4, &Backing::Directory(directory.clone()), &options)
             .map(|_| ())
             .unwrap_err()
             .to_string();
@@ -363,7 +364,7 @@ mod tests {
         // The owner is a shell that runs the same script and is then killed with SIGKILL.
         let owner = "sleep 1000 | /bin/sh -c \"$1\" fathom-disk ext4 67108864 - /tmp - 0 -q -F & echo $!; wait";
         let mut shell = Command::new("/bin/sh")
-            .args(["-c", owner, "owner", SCRIPT])
+            .args(["-c", owner, "owner", DISK_SCRIPT])
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()

@@ -56,7 +56,7 @@ pub const PACKET_BYTES: u32 = 1514;
 const BURST_PACKETS: u32 = 4;
 
 /// Maximum number of nodes: one byte of the address distinguishes them.
-const MOST_NODES: usize = 250;
+const NODES_MAX: usize = 250;
 
 /// The namespaces; all are removed when this is dropped.
 #[derive(Debug)]
@@ -73,8 +73,8 @@ impl Medium {
     /// # Errors
     /// Namespaces cannot be created here, or the kernel lacks a queue.
     pub fn create(kind: Kind, nodes: usize, rate: Rate) -> Result<Self> {
-        if nodes == 0 || nodes > MOST_NODES {
-            return Err(Error::other(format!("a medium has 1 to {MOST_NODES} nodes")));
+        if nodes == 0 || nodes > NODES_MAX {
+            return Err(Error::other(format!("a medium has 1 to {NODES_MAX} nodes")));
         }
         if rate.packets_per_s == 0 || rate.queue_packets == 0 {
             return Err(Error::other("a medium needs a rate and a queue of at least one packet"));
@@ -114,14 +114,14 @@ fn shared(coordinator: Namespace, far: Namespace, nodes: usize, rate: Rate) -> R
     air.address("on", "10.77.255.1/30")?;
     ether.address("off", "10.77.255.2/30")?;
     air.ip(&["route", "add", "10.77.0.0/16", "via", "10.77.255.2", "dev", "on"])?;
-    limit(&air, "on", rate)?;
+    add_queue(&air, "on", rate)?;
     let addresses: Vec<Ipv4Addr> = (1..=nodes as u8).map(|nth| Ipv4Addr::new(10, 77, 2, nth)).collect();
     let sides = [(&coordinator, 1, vec![Ipv4Addr::new(10, 77, 1, 1)]), (&far, 2, addresses.clone())];
     for (side, number, own) in sides {
         let (up, down) = (format!("up{number}"), format!("down{number}"));
         side.veth("up", &air, &up)?;
         side.veth("down", &ether, &down)?;
-        one_by_one(side, "up")?;
+        disable_segmentation(side, "up")?;
         side.address("up", &format!("10.77.{}.1/30", 100 + number))?;
         air.address(&up, &format!("10.77.{}.2/30", 100 + number))?;
         side.address("down", &format!("10.77.{}.1/30", 200 + number))?;
@@ -146,8 +146,8 @@ fn per_node(coordinator: Namespace, far: Namespace, nodes: usize, rate: Rate) ->
         coordinator.address(&here, &format!("10.78.{nth}.1/30"))?;
         far.address(&there, &format!("10.78.{nth}.2/30"))?;
         for (side, device) in [(&coordinator, &here), (&far, &there)] {
-            one_by_one(side, device)?;
-            limit(side, device, rate)?;
+            disable_segmentation(side, device)?;
+            add_queue(side, device, rate)?;
         }
         addresses.push(Ipv4Addr::new(10, 78, nth, 2));
     }
@@ -164,11 +164,11 @@ fn quiet(side: &Namespace) -> Result<()> {
 }
 
 /// Each segment is a packet of its own from the start: one that is segmented only after the queue would pass as one.
-fn one_by_one(side: &Namespace, device: &str) -> Result<()> {
+fn disable_segmentation(side: &Namespace, device: &str) -> Result<()> {
     side.ip(&["link", "set", "dev", device, "gso_max_segs", "1"]).map(drop)
 }
 
-fn limit(side: &Namespace, device: &str, rate: Rate) -> Result<()> {
+fn add_queue(side: &Namespace, device: &str, rate: Rate) -> Result<()> {
     let bytes = PACKET_BYTES.to_string();
     let bits = format!("{}bit", u64::from(rate.packets_per_s) * u64::from(PACKET_BYTES) * 8);
     let burst = (BURST_PACKETS * PACKET_BYTES).to_string();
@@ -185,13 +185,13 @@ mod tests {
     use std::process::Stdio;
 
     /// Bytes and packets that passed the queue of a device.
-    fn passed(side: &Namespace, device: &str) -> (u64, u64) {
+    fn queue_counters(side: &Namespace, device: &str) -> (u64, u64) {
         let text = side.tc(&["-s", "qdisc", "show", "dev", device]).unwrap();
         let sent: Vec<u64> = text.split("Sent ").nth(1).unwrap().split(' ').filter_map(|w| w.parse().ok()).collect();
         (sent[0], sent[1])
     }
 
-    fn made(kind: Kind, nodes: usize) -> Option<Medium> {
+    fn create_medium(kind: Kind, nodes: usize) -> Option<Medium> {
         if let Err(reason) = Namespace::available() {
             println!("SKIP a medium: {reason}");
             return None;
@@ -199,49 +199,49 @@ mod tests {
         Some(Medium::create(kind, nodes, Rate { packets_per_s: 100_000, queue_packets: 1000 }).unwrap())
     }
 
-    const ECHO: &str = "
+    const ECHO_PROGRAM: &str = "
 import socket, sys
 s = socket.create_server((sys.argv[1], 7000)); print('up', flush=True)
 c = s.accept()[0]
 for _ in range(100): c.sendall(c.recv(5)[:1])
 ";
-    const ASK: &str = "
+    const CLIENT_PROGRAM: &str = "
 import socket, sys
 c = socket.create_connection((sys.argv[1], 7000), 5); c.setsockopt(6, 1, 1)
 for _ in range(100): c.sendall(b'12345'); assert len(c.recv(1)) == 1
 ";
 
     /// 100 requests and their responses between the coordinator and the node `nth`.
-    fn talk(medium: &Medium, nth: usize) {
+    fn exchange_messages(medium: &Medium, nth: usize) {
         let address = medium.addresses()[nth].to_string();
         let mut echo = medium.nodes().command("python3");
-        let mut echo = echo.args(["-c", ECHO, &address]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut echo = echo.args(["-c", ECHO_PROGRAM, &address]).stdout(Stdio::piped()).spawn().unwrap();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(echo.stdout.take().unwrap()), &mut String::new())
             .unwrap();
-        medium.coordinator().run("python3", &["-c", ASK, &address]).unwrap();
+        medium.coordinator().run("python3", &["-c", CLIENT_PROGRAM, &address]).unwrap();
         assert!(echo.wait().unwrap().success());
     }
 
     #[test]
-    fn shared_medium_queues_all_packets_at_largest_size() {
-        let Some(medium) = made(Kind::Shared, 3) else { return };
+    fn shared_medium_charges_every_packet_as_the_largest() {
+        let Some(medium) = create_medium(Kind::Shared, 3) else { return };
         let air = &medium._between[0];
-        let (_, before) = passed(air, "on");
-        talk(&medium, 0);
-        talk(&medium, 2);
-        let (bytes, packets) = passed(air, "on");
+        let (_, before) = queue_counters(air, "on");
+        exchange_messages(&medium, 0);
+        exchange_messages(&medium, 2);
+        let (bytes, packets) = queue_counters(air, "on");
         // Two times 100 requests and 100 responses, three packets to open and up to four to close.
         assert!((400..=440).contains(&(packets - before)), "{packets} packets");
         assert_eq!(bytes, packets * u64::from(PACKET_BYTES), "a packet counts as less, or more, than the largest");
     }
 
     #[test]
-    fn node_on_own_link_does_not_affect_others() {
-        let Some(medium) = made(Kind::PerNode, 3) else { return };
-        talk(&medium, 1);
-        let [one, two] = ["to1", "to2"].map(|device| passed(medium.coordinator(), device).1);
+    fn node_on_its_own_link_does_not_affect_others() {
+        let Some(medium) = create_medium(Kind::PerNode, 3) else { return };
+        exchange_messages(&medium, 1);
+        let [one, two] = ["to1", "to2"].map(|device| queue_counters(medium.coordinator(), device).1);
         assert!(one < 5 && (100..120).contains(&two), "{one}, {two}");
-        assert!((100..120).contains(&passed(medium.nodes(), "from2").1));
+        assert!((100..120).contains(&queue_counters(medium.nodes(), "from2").1));
     }
 
     #[test]

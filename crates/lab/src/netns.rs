@@ -34,7 +34,7 @@ use std::sync::Arc;
 /// Reports that it is ready, waits for the end of its input, then ends all processes in the same namespace. A program
 /// that is just starting may be missed in one pass, so it repeats until none is left. `-ef` compares the targets of
 /// proc's links inside the shell: checking all processes starts none.
-const SCRIPT: &str = r#"
+const KEEPER_SCRIPT: &str = r#"
 trap '' HUP INT TERM QUIT PIPE
 echo ready
 read -r line
@@ -96,7 +96,7 @@ impl Namespace {
     /// # Errors
     /// Neither is allowed here; see [`available`](Self::available).
     pub fn create() -> Result<Self> {
-        Self::make(&Origin::Privileged).or_else(|_| Self::make(&Origin::User)).map_err(|error| {
+        Self::create_from(&Origin::Privileged).or_else(|_| Self::create_from(&Origin::User)).map_err(|error| {
             Error::new(
                 error.kind(),
                 format!(
@@ -112,7 +112,7 @@ impl Namespace {
     /// # Errors
     /// The kernel refuses, for example because of `user.max_net_namespaces`.
     pub fn beside(other: &Self) -> Result<Self> {
-        Self::make(&Origin::Beside(other.files.clone()))
+        Self::create_from(&Origin::Beside(other.files.clone()))
             .map_err(|error| Error::new(error.kind(), format!("cannot create a second network namespace: {error}")))
     }
 
@@ -122,11 +122,11 @@ impl Namespace {
     /// Describes what is missing, or what the kernel refuses: a sentence for the user, and a test's reason to be
     /// skipped.
     pub fn available() -> Result<()> {
-        crate::need("ip", "iproute2").map_err(Error::other)?;
+        crate::find_program("ip", "iproute2").map_err(Error::other)?;
         Self::create().map(drop)
     }
 
-    fn make(origin: &Origin) -> Result<Self> {
+    fn create_from(origin: &Origin) -> Result<Self> {
         // SAFETY: these have no arguments and cannot fail.
         let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
         let maps = [
@@ -135,7 +135,7 @@ impl Namespace {
             (c"/proc/self/gid_map", format!("0 {gid} 1")),
         ];
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", SCRIPT, "fathom-netns"]);
+        command.args(["-c", KEEPER_SCRIPT, "fathom-netns"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         // Its own process group: Ctrl-C on the terminal must not reach it.
         command.process_group(0);
@@ -240,7 +240,7 @@ impl Namespace {
     }
 
     fn tool(&self, name: &str, arguments: &[&str]) -> Result<String> {
-        let path = crate::need(name, "iproute2").map_err(Error::other)?;
+        let path = crate::find_program(name, "iproute2").map_err(Error::other)?;
         self.run(&path.to_string_lossy(), arguments)
     }
 
@@ -301,7 +301,7 @@ impl Namespace {
     /// # Errors
     /// /dev/net/tun is missing or may not be opened, the name is too long or taken.
     pub fn tun(&self, name: &str, vnet_header: bool) -> Result<OwnedFd> {
-        self.open(maker(name, vnet_header)?).map_err(no_tun)
+        self.open(tun_maker(name, vnet_header)?).map_err(tun_error)
     }
 
     /// Removes the namespace now and returns whether that worked; dropping removes it too, but cannot report a failure.
@@ -309,14 +309,14 @@ impl Namespace {
     /// # Errors
     /// Something inside did not end.
     pub fn remove(mut self) -> Result<()> {
-        let status = farewell(&mut self.keeper)?;
+        let status = end_keeper(&mut self.keeper)?;
         if status { Ok(()) } else { Err(Error::other("a program inside the network namespace does not exit")) }
     }
 }
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let _ = farewell(&mut self.keeper);
+        let _ = end_keeper(&mut self.keeper);
     }
 }
 
@@ -325,13 +325,13 @@ impl Drop for Namespace {
 /// # Errors
 /// As [`Namespace::tun`].
 pub fn tun(name: &str, vnet_header: bool) -> Result<OwnedFd> {
-    let fd = maker(name, vnet_header)?().map_err(no_tun)?;
+    let fd = tun_maker(name, vnet_header)?().map_err(tun_error)?;
     // SAFETY: the descriptor was just made and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Returns a function that creates a TUN device wherever it is called, with system calls only.
-fn maker(name: &str, vnet_header: bool) -> Result<impl FnMut() -> Result<RawFd> + Send + Sync + 'static> {
+fn tun_maker(name: &str, vnet_header: bool) -> Result<impl FnMut() -> Result<RawFd> + Send + Sync + 'static> {
     const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
     if name.len() >= libc::IFNAMSIZ {
         return Err(Error::other(format!("{name:?} is too long for a network device's name")));
@@ -356,13 +356,13 @@ fn maker(name: &str, vnet_header: bool) -> Result<impl FnMut() -> Result<RawFd> 
     })
 }
 
-fn no_tun(error: Error) -> Error {
+fn tun_error(error: Error) -> Error {
     let text = format!("cannot create a TUN device (needs /dev/net/tun readable and writable): {error}");
     Error::new(error.kind(), text)
 }
 
 /// Closes the keeper's standard input and lets it finish.
-fn farewell(keeper: &mut Child) -> Result<bool> {
+fn end_keeper(keeper: &mut Child) -> Result<bool> {
     drop(keeper.stdin.take());
     if let Some(mut stdout) = keeper.stdout.take() {
         stdout.read_to_end(&mut Vec::new())?;
@@ -445,10 +445,10 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// Runs `test` with privilege and in user namespaces, as far as either is allowed; prints what was skipped.
-    fn both(name: &str, test: impl Fn(&Namespace, &Namespace)) {
+    fn with_each_origin(name: &str, test: impl Fn(&Namespace, &Namespace)) {
         for origin in [Origin::Privileged, Origin::User] {
             let kind = if matches!(origin, Origin::User) { "in a user namespace" } else { "as root" };
-            match Namespace::make(&origin) {
+            match Namespace::create_from(&origin) {
                 Ok(first) => test(&first, &Namespace::beside(&first).unwrap()),
                 Err(error) => println!("SKIP {name}: not allowed {kind}: {error}"),
             }
@@ -477,7 +477,7 @@ mod tests {
 
     #[test]
     fn joined_namespaces_reach_only_each_other() {
-        both("joined_namespaces_reach_only_each_other", |a, b| {
+        with_each_origin("joined_namespaces_reach_only_each_other", |a, b| {
             a.veth("here", b, "there").unwrap();
             let devices = |enter: String, from: Option<&Namespace>| {
                 let script = format!("{enter} cat /proc/self/net/dev");
@@ -521,7 +521,7 @@ mod tests {
 
     #[test]
     fn sysctls_and_qdiscs_are_per_namespace() {
-        both("sysctls_and_qdiscs_are_per_namespace", |a, b| {
+        with_each_origin("sysctls_and_qdiscs_are_per_namespace", |a, b| {
             let read = |n: &Namespace| n.run("cat", &["/proc/sys/net/ipv4/tcp_wmem"]).unwrap();
             let before = read(b);
             a.sysctl("net.ipv4.tcp_wmem", "4096 8192 16384").unwrap();
@@ -540,7 +540,7 @@ mod tests {
 
     #[test]
     fn tun_device_delivers_packets_and_ends_with_file() {
-        both("tun_device_delivers_packets_and_ends_with_file", |a, _| {
+        with_each_origin("tun_device_delivers_packets_and_ends_with_file", |a, _| {
             let tun = match a.tun("t0", false) {
                 Ok(tun) => tun,
                 Err(error) => return println!("SKIP tun_device_delivers_packets_and_ends_with_file: {error}"),
@@ -561,9 +561,9 @@ mod tests {
     }
 
     #[test]
-    fn namespace_teardown_kills_children() {
+    fn end_of_a_namespace_kills_its_programs() {
         for origin in [Origin::Privileged, Origin::User] {
-            let Ok(namespace) = Namespace::make(&origin) else { continue };
+            let Ok(namespace) = Namespace::create_from(&origin) else { continue };
             let identity = identity(&namespace);
             let forks = "trap '' TERM; (sleep 1000 & sleep 1000) & echo up; sleep 1000";
             let mut child = namespace.command("/bin/sh").args(["-c", forks]).stdout(Stdio::piped()).spawn().unwrap();

@@ -12,28 +12,28 @@ use std::time::{Duration, Instant};
 
 /// The time that a process has had since some moment.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct ProcessStopwatch {
     pid: u32,
     begun: Instant,
     waited: BTreeMap<String, u64>,
 }
 
-impl Patience {
+impl ProcessStopwatch {
     /// Starts now.
-    pub fn of(pid: u32) -> Self {
-        Self { pid, begun: Instant::now(), waited: waited(pid) }
+    pub fn start(pid: u32) -> Self {
+        Self { pid, begun: Instant::now(), waited: wait_times(pid) }
     }
 
     /// The time it has had, without the longest time for which one of its threads waited for a processor.
-    pub fn spent(&self) -> Duration {
+    pub fn elapsed(&self) -> Duration {
         let delayed =
-            waited(self.pid).iter().map(|(thread, ns)| ns - self.waited.get(thread).unwrap_or(&0).min(ns)).max();
+            wait_times(self.pid).iter().map(|(thread, ns)| ns - self.waited.get(thread).unwrap_or(&0).min(ns)).max();
         self.begun.elapsed().saturating_sub(Duration::from_nanos(delayed.unwrap_or(0)))
     }
 }
 
 /// How long each thread has waited for a processor, in ns.
-fn waited(pid: u32) -> BTreeMap<String, u64> {
+fn wait_times(pid: u32) -> BTreeMap<String, u64> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
     let one = |thread: std::fs::DirEntry| {
         let said = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
@@ -48,16 +48,16 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn waiting_for_processor_is_not_counted() {
+    fn waiting_for_a_processor_is_not_counted() {
         // A sleeping process is counted in full; two that share a processor each get about half of the time.
         let mut sleeps = Command::new("sleep").arg("60").spawn().unwrap();
         let loops = || Command::new("sh").args(["-c", "taskset -p 1 $$ >/dev/null && while :; do :; done"]).spawn();
         let mut busy = [loops().unwrap(), loops().unwrap(), loops().unwrap()];
-        let patience = |child: &std::process::Child| Patience::of(child.id());
+        let patience = |child: &std::process::Child| ProcessStopwatch::start(child.id());
         let (idle, starved) = (patience(&sleeps), patience(&busy[0]));
         // A fixed wait: its duration is what is measured.
         std::thread::sleep(Duration::from_millis(1500));
-        let (idle, starved) = (idle.spent(), starved.spent());
+        let (idle, starved) = (idle.elapsed(), starved.elapsed());
         for child in busy.iter_mut().chain([&mut sleeps]) {
             child.kill().unwrap();
             child.wait().unwrap();

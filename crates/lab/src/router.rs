@@ -32,16 +32,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The devices: packets to the address go into the first, packets from it into the second.
-pub const DEVICES: [&str; 2] = ["fathom-to", "fathom-from"];
+pub const DEVICE_NAMES: [&str; 2] = ["fathom-to", "fathom-from"];
 /// Distinguishes our rules from others (`ip rule list protocol 217`); the kernel does not care about the number.
-pub const PROTOCOL: u8 = 217;
+pub const RULE_PROTOCOL: u8 = 217;
 /// The first of our rules, before the machine's own rules without an explicit number (they count down from 32766), and our
 /// tables.
-const FIRST: u32 = 7100;
+const RULE_PRIORITY_FIRST: u32 = 7100;
 /// How long an earlier detour may take to disappear.
-const PATIENCE: Duration = Duration::from_secs(3);
+const DETOUR_END_TIMEOUT: Duration = Duration::from_secs(3);
 
-const SCRIPT: &str = r#"
+const KEEPER_SCRIPT: &str = r#"
 trap '' HUP INT TERM QUIT PIPE
 clean() {
     "$1" -4 rule flush protocol "$2" 2>/dev/null
@@ -56,7 +56,7 @@ exit 0
 
 /// Rules by port and rules with an owner: bfff4862653b and 1b71af6053af, Linux 4.17. On an older kernel our rules could not be distinguished
 /// from others when they are removed.
-fn knows_rules(release: &str) -> Result<()> {
+fn check_kernel(release: &str) -> Result<()> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version < (4, 17) {
@@ -77,14 +77,14 @@ impl Router {
     /// This machine is not a router, lacks the privilege to change its routes, has another emulated route, or `ip`
     /// failed.
     pub fn create(address: SocketAddr, mtu: u32, queue: u32) -> Result<(Self, [OwnedFd; 2])> {
-        let ip = crate::need("ip", "iproute2").map_err(Error::other)?;
+        let ip = crate::find_program("ip", "iproute2").map_err(Error::other)?;
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        knows_rules(release.trim())?;
-        routes(address)?;
-        let lock = alone()?;
+        check_kernel(release.trim())?;
+        check_forwarding(address)?;
+        let lock = acquire_lock()?;
         let held = lock.as_raw_fd();
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", SCRIPT, "fathom-detour"]).arg(&ip).arg(PROTOCOL.to_string());
+        command.args(["-c", KEEPER_SCRIPT, "fathom-detour"]).arg(&ip).arg(RULE_PROTOCOL.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         // Neither Ctrl-C on the terminal nor the end of our process group must reach it.
         command.process_group(0);
@@ -103,32 +103,32 @@ impl Router {
         if line != "ready\n" {
             return Err(Error::other("the shell that holds the routes exited at once"));
         }
-        let devices = [crate::netns::tun(DEVICES[0], true)?, crate::netns::tun(DEVICES[1], true)?];
-        DEVICES.iter().try_for_each(|device| quiet(device, address))?;
-        keeper.lead(&ip, address, mtu, queue)?;
+        let devices = [crate::netns::tun(DEVICE_NAMES[0], true)?, crate::netns::tun(DEVICE_NAMES[1], true)?];
+        DEVICE_NAMES.iter().try_for_each(|device| configure_device(device, address))?;
+        keeper.add_rules(&ip, address, mtu, queue)?;
         Ok((keeper, devices))
     }
 
-    fn lead(&mut self, ip: &Path, address: SocketAddr, mtu: u32, queue: u32) -> Result<()> {
-        let (host, port, last) = (address.ip(), address.port(), FIRST + 9);
-        let [to, from] = DEVICES;
-        let (table_to, table_from) = (FIRST + 1, FIRST + 2);
+    fn add_rules(&mut self, ip: &Path, address: SocketAddr, mtu: u32, queue: u32) -> Result<()> {
+        let (host, port, last) = (address.ip(), address.port(), RULE_PRIORITY_FIRST + 9);
+        let [to, from] = DEVICE_NAMES;
+        let (table_to, table_from) = (RULE_PRIORITY_FIRST + 1, RULE_PRIORITY_FIRST + 2);
         // The rules that pass packets on precede those that divert.
         let orders = format!(
             "link set dev {to} mtu {mtu} txqueuelen {queue} up\n\
              link set dev {from} mtu {mtu} txqueuelen {queue} up\n\
              route add default dev {to} table {table_to}\n\
              route add default dev {from} table {table_from}\n\
-             rule add pref {last} nop protocol {PROTOCOL}\n\
-             rule add pref {FIRST} iif lo goto {last} protocol {PROTOCOL}\n\
-             rule add pref {} iif {to} goto {last} protocol {PROTOCOL}\n\
-             rule add pref {} iif {from} goto {last} protocol {PROTOCOL}\n\
-             rule add pref {} to {host} dport {port} table {table_to} protocol {PROTOCOL}\n\
-             rule add pref {} from {host} sport {port} table {table_from} protocol {PROTOCOL}\n",
-            FIRST + 1,
-            FIRST + 2,
-            FIRST + 3,
-            FIRST + 4,
+             rule add pref {last} nop protocol {RULE_PROTOCOL}\n\
+             rule add pref {RULE_PRIORITY_FIRST} iif lo goto {last} protocol {RULE_PROTOCOL}\n\
+             rule add pref {} iif {to} goto {last} protocol {RULE_PROTOCOL}\n\
+             rule add pref {} iif {from} goto {last} protocol {RULE_PROTOCOL}\n\
+             rule add pref {} to {host} dport {port} table {table_to} protocol {RULE_PROTOCOL}\n\
+             rule add pref {} from {host} sport {port} table {table_from} protocol {RULE_PROTOCOL}\n",
+            RULE_PRIORITY_FIRST + 1,
+            RULE_PRIORITY_FIRST + 2,
+            RULE_PRIORITY_FIRST + 3,
+            RULE_PRIORITY_FIRST + 4,
         );
         let mut command = Command::new(ip);
         command.args([if address.is_ipv4() { "-4" } else { "-6" }, "-batch", "-"]);
@@ -157,7 +157,7 @@ impl Drop for Router {
 }
 
 /// Checks whether this machine routes packets of that kind at all.
-fn routes(address: SocketAddr) -> Result<()> {
+fn check_forwarding(address: SocketAddr) -> Result<()> {
     let (file, name) = if address.is_ipv4() {
         ("/proc/sys/net/ipv4/ip_forward", "net.ipv4.ip_forward")
     } else {
@@ -174,13 +174,13 @@ fn routes(address: SocketAddr) -> Result<()> {
 
 /// Binds the name that only one process can have per network namespace. It stays bound as long as the descriptor or a
 /// copy of it is open.
-fn alone() -> Result<UnixDatagram> {
+fn acquire_lock() -> Result<UnixDatagram> {
     let name = std::os::unix::net::SocketAddr::from_abstract_name("fathom-detour")?;
     let begun = Instant::now();
     loop {
         match UnixDatagram::bind_addr(&name) {
             Ok(lock) => return Ok(lock),
-            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < DETOUR_END_TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
@@ -192,7 +192,7 @@ fn alone() -> Result<UnixDatagram> {
 }
 
 /// Makes the kernel send nothing of its own on this device, and forward what comes out of it.
-fn quiet(device: &str, address: SocketAddr) -> Result<()> {
+fn configure_device(device: &str, address: SocketAddr) -> Result<()> {
     let set = |file: String, value: &str| {
         std::fs::write(&file, value).map_err(|e| Error::new(e.kind(), format!("cannot set {file}: {e}")))
     };
@@ -213,11 +213,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn older_kernel_is_refused() {
+    fn kernel_without_rules_by_port_is_refused() {
         for (release, known) in
             [("4.17.0", true), ("4.16.18-1-amd64", false), ("3.10.0", false), ("6.1.0-37-amd64", true), ("", false)]
         {
-            assert_eq!(knows_rules(release).is_ok(), known, "{release}");
+            assert_eq!(check_kernel(release).is_ok(), known, "{release}");
         }
     }
 }

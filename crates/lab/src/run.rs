@@ -9,7 +9,7 @@
 
 use crate::guest::{Config, Disk, Guest, Output};
 use crate::scenario::{Bus, Error as Wrong, Scenario, script};
-use crate::{Error, need};
+use crate::{Error, find_program};
 use model::Context;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -19,24 +19,24 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// How long preparing the disks may take: an emulated processor is slow to make file systems.
-pub(crate) const PREPARE: Duration = Duration::from_secs(300);
+pub(crate) const PREPARE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time for a recording beyond its workload's limit: attaching, and linking the recording.
-const LINKING: Duration = Duration::from_secs(600);
+const LINKING_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a shell may stay open.
-const SHELL: Duration = Duration::from_secs(24 * 3600);
+const SHELL_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 /// How often progress is drawn.
-const DRAWN: Duration = Duration::from_millis(200);
+const DRAW_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The recording, in the run's directory.
-pub const ARCHIVE: &str = script::ARCHIVE;
+pub const ARCHIVE_NAME: &str = script::ARCHIVE_NAME;
 /// Output of recording and workload.
 pub const WORKLOAD_LOG: &str = script::WORKLOAD_LOG;
 /// The guest's kernel log, from its boot.
-pub const CONSOLE: &str = "console.log";
+pub const CONSOLE_LOG: &str = "console.log";
 /// The guest's disks, if they are kept, its initramfs and the command that started it.
-pub const KEPT: &str = "guest";
+pub const GUEST_DIRECTORY: &str = "guest";
 /// The scenario with its settings, to run the same again.
-pub const SCENARIO: &str = "scenario.toml";
+pub const SCENARIO_FILE: &str = "scenario.toml";
 
 /// The paths of a run.
 #[derive(Debug, Clone)]
@@ -97,13 +97,13 @@ pub enum NotStarted {
 /// This machine lacks something, or the guest does not boot.
 pub fn run(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Result<Outcome, NotStarted> {
     let begin = Instant::now();
-    without_network(scenario)?;
-    let config = config(scenario, options, context)?;
+    check_no_forward(scenario)?;
+    let config = guest_config(scenario, options, context)?;
     let phase = Mutex::new("booting".to_string());
     let (end, ended) = channel::<()>();
     std::thread::scope(|scope| {
         let shown = &phase;
-        scope.spawn(move || draw(shown, context, &ended));
+        scope.spawn(move || draw_progress(shown, context, &ended));
         // Dropped on every return path, which ends the drawing.
         let _end = end;
         let enter = |name: &str| *phase.lock().unwrap_or_else(|e| e.into_inner()) = name.to_string();
@@ -113,10 +113,10 @@ pub fn run(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Res
             "fetching Debian's kernel"
         });
         let mut guest = Guest::boot(&config, options.cache)?;
-        write(&options.directory.join(SCENARIO), &scenario.to_toml())?;
-        let ending = steps(&mut guest, scenario, options.directory, &enter);
-        let ending = ending.unwrap_or_else(|_| abnormal(&mut guest, context));
-        write(&options.directory.join(CONSOLE), &guest.console())?;
+        write(&options.directory.join(SCENARIO_FILE), &scenario.to_toml())?;
+        let ending = run_steps(&mut guest, scenario, options.directory, &enter);
+        let ending = ending.unwrap_or_else(|_| abnormal_ending(&mut guest, context));
+        write(&options.directory.join(CONSOLE_LOG), &guest.console())?;
         Ok(Outcome { ending, release: guest.release.clone(), accelerator: guest.accelerator, took: begin.elapsed() })
     })
 }
@@ -132,12 +132,12 @@ pub fn shell(
     context: &Context,
     attach: impl FnOnce(UnixStream),
 ) -> Result<(), NotStarted> {
-    without_network(scenario)?;
-    let config = Config { terminal: true, ..config(scenario, options, context)? };
+    check_no_forward(scenario)?;
+    let config = Config { terminal: true, ..guest_config(scenario, options, context)? };
     context.progress("booting", 0, 0);
     let mut guest = Guest::boot(&config, options.cache)?;
     context.progress("preparing disks", 0, 0);
-    let Output { status, stderr, .. } = guest.run(&format!("sh {}", script::PREPARE), PREPARE)?;
+    let Output { status, stderr, .. } = guest.run(&format!("sh {}", script::PREPARE_PATH), PREPARE_TIMEOUT)?;
     context.clear_progress();
     if status != 0 {
         return Err(Error::Guest(format!("could not prepare its disks: {}", last_lines(&stderr))).into());
@@ -145,15 +145,15 @@ pub fn shell(
     if let Some(terminal) = guest.terminal.take() {
         attach(terminal);
     }
-    guest.run(script::SHELL, SHELL)?;
-    guest.run(&script::put_away(), PREPARE)?;
+    guest.run(script::SHELL_COMMAND, SHELL_TIMEOUT)?;
+    guest.run(&script::put_away(), PREPARE_TIMEOUT)?;
     Ok(())
 }
 
 /// Shows the current phase and its duration, until the other end of `ended` is gone.
-fn draw(phase: &Mutex<String>, context: &Context, ended: &std::sync::mpsc::Receiver<()>) {
+fn draw_progress(phase: &Mutex<String>, context: &Context, ended: &std::sync::mpsc::Receiver<()>) {
     let (mut since, mut last) = (Instant::now(), String::new());
-    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(DRAWN) {
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(DRAW_INTERVAL) {
         let phase = phase.lock().unwrap_or_else(|e| e.into_inner()).clone();
         if phase != last {
             (since, last) = (Instant::now(), phase);
@@ -162,17 +162,17 @@ fn draw(phase: &Mutex<String>, context: &Context, ended: &std::sync::mpsc::Recei
     }
 }
 
-fn steps(guest: &mut Guest, scenario: &Scenario, directory: &Path, enter: &dyn Fn(&str)) -> Result<Ending, Error> {
+fn run_steps(guest: &mut Guest, scenario: &Scenario, directory: &Path, enter: &dyn Fn(&str)) -> Result<Ending, Error> {
     enter("preparing disks");
-    let Output { status, stderr, .. } = guest.run(&format!("sh {}", script::PREPARE), PREPARE)?;
+    let Output { status, stderr, .. } = guest.run(&format!("sh {}", script::PREPARE_PATH), PREPARE_TIMEOUT)?;
     if status != 0 {
         return Ok(Ending::NotPrepared(last_lines(&stderr)));
     }
     enter("running the workload");
-    let limit = scenario.workload.limit.duration() + LINKING;
+    let limit = scenario.workload.limit.duration() + LINKING_TIMEOUT;
     let recorded = guest.run(&script::record(scenario), limit)?;
     enter("collecting");
-    let away = guest.run(&script::put_away(), PREPARE)?;
+    let away = guest.run(&script::put_away(), PREPARE_TIMEOUT)?;
     Ok(match away.stdout.trim().parse() {
         Ok(status) => Ending::Ended { status },
         Err(_) if recorded.status == 0 || recorded.status > 2 => Ending::TimedOut,
@@ -184,7 +184,7 @@ fn steps(guest: &mut Guest, scenario: &Scenario, directory: &Path, enter: &dyn F
 }
 
 /// Why the guest does not respond any more.
-fn abnormal(guest: &mut Guest, context: &Context) -> Ending {
+fn abnormal_ending(guest: &mut Guest, context: &Context) -> Ending {
     if context.cancelled() {
         return Ending::Interrupted;
     }
@@ -207,35 +207,39 @@ pub(crate) fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
 
-pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Result<Config, NotStarted> {
+pub(crate) fn guest_config(
+    scenario: &Scenario,
+    options: &Options<'_>,
+    context: &Context,
+) -> Result<Config, NotStarted> {
     let arch = scenario.machine.arch;
     let wrong = |what: String| Wrong { place: "scenario".into(), what };
     if !arch.is_own() {
-        foreign(scenario).map_err(wrong)?;
+        check_foreign(scenario).map_err(wrong)?;
     }
     let (mkfs, package) = scenario.filesystem.kind.mkfs();
-    let mkfs_path = need(mkfs, package)?;
+    let mkfs_path = find_program(mkfs, package)?;
     let mut programs: Vec<(String, PathBuf)> = Vec::new();
     let mut made = BTreeMap::new();
     if arch.is_own() {
         programs.push((mkfs.into(), mkfs_path));
     } else {
         let fs = &scenario.filesystem;
-        let words = std::iter::once(mkfs).chain(fs.kind.words().iter().copied()).map(String::from);
+        let words = std::iter::once(mkfs).chain(fs.kind.mkfs_options().iter().copied()).map(String::from);
         made.insert(fs.disk.clone(), words.chain(fs.mkfs.iter().cloned()).collect());
     }
     if scenario.disk.values().any(|disk| disk.map.is_some()) {
-        programs.push(("dmsetup".into(), need("dmsetup", "dmsetup")?));
+        programs.push(("dmsetup".into(), find_program("dmsetup", "dmsetup")?));
     }
     for name in &scenario.workload.programs {
-        let path = need(name, name).map_err(|_| Error::Workload(name.clone()))?;
+        let path = find_program(name, name).map_err(|_| Error::Workload(name.clone()))?;
         programs.push((name.clone(), path));
     }
     let named: Vec<(String, String)> =
         programs.iter().map(|(n, p)| (n.clone(), p.to_string_lossy().into_owned())).collect();
     let texts = vec![
-        (script::PREPARE.to_string(), script::prepare(scenario, &named, !made.is_empty())),
-        (script::WORKLOAD.to_string(), script::workload(scenario).map_err(wrong)?),
+        (script::PREPARE_PATH.to_string(), script::prepare(scenario, &named, !made.is_empty())),
+        (script::WORKLOAD_PATH.to_string(), script::workload(scenario).map_err(wrong)?),
     ];
     let disk = |(name, disk): (&String, &crate::scenario::Disk)| {
         Some(Disk { name: name.clone(), bus: disk.bus.qemu()?, bytes: disk.size.0, ext4: false })
@@ -254,7 +258,7 @@ pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Conte
         files: vec![(program, "bin/fathom".into())],
         programs: programs.into_iter().map(|(_, path)| path).collect(),
         texts,
-        keep: options.keep.then(|| directory.join(KEPT)),
+        keep: options.keep.then(|| directory.join(GUEST_DIRECTORY)),
         share: Some(directory),
         silence: scenario.machine.silence.duration(),
         context: context.clone(),
@@ -263,7 +267,7 @@ pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Conte
 }
 
 /// A guest without a network has no ports to forward.
-fn without_network(scenario: &Scenario) -> Result<(), Wrong> {
+fn check_no_forward(scenario: &Scenario) -> Result<(), Wrong> {
     if scenario.machine.forward.is_empty() {
         return Ok(());
     }
@@ -272,7 +276,7 @@ fn without_network(scenario: &Scenario) -> Result<(), Wrong> {
 }
 
 /// What a guest of another architecture cannot have: this machine's programs do not run in it.
-fn foreign(scenario: &Scenario) -> Result<(), String> {
+fn check_foreign(scenario: &Scenario) -> Result<(), String> {
     let arch = scenario.machine.arch.name();
     if let Some(name) = scenario.workload.programs.first() {
         return Err(format!("workload.programs: this machine's {name} does not run on {arch}; busybox and fathom do"));
@@ -312,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_panic_is_quoted_from_console() {
+    fn kernel_panic_is_quoted_from_the_console() {
         let console = "[    1.2] EXT4-fs (sda): mounted\n[   12.0] Kernel panic - not syncing: sysrq triggered crash\n[   12.1] CPU: 0\n";
         assert_eq!(panic_line(console), "Kernel panic - not syncing: sysrq triggered crash");
         assert_eq!(panic_line("[ 9.1] reboot: Power down\n\n"), "reboot: Power down");

@@ -22,16 +22,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Where a scenario's file system is mounted in the guest; the directory of its workload.
-pub const DIRECTORY: &str = "/mnt";
+pub const MOUNT_POINT: &str = "/mnt";
 
 /// The longest limit of a workload.
-const LONGEST_S: u64 = 24 * 3600;
+const TIME_S_MAX: u64 = 24 * 3600;
 
 /// Most rows of a workload.
-const MOST_ROWS: u32 = 10_000_000;
+const ROWS_MAX: u32 = 10_000_000;
 
 /// Most disks of one guest: each takes a slot of its PCI bus.
-const MOST_DISKS: usize = 12;
+const DISKS_MAX: usize = 12;
 
 /// An error in a scenario, as one sentence or as the lines marked by the TOML parser.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -140,7 +140,7 @@ impl Kind {
     }
 
     /// The smallest disk that Debian 12's mkfs accepts (xfsprogs 6.1, btrfs-progs 6.2); the others report it themselves.
-    fn least(self) -> Bytes {
+    fn disk_size_min(self) -> Bytes {
         Bytes(match self {
             Self::Ext4 | Self::F2fs => 0,
             Self::Xfs => 300 << 20,
@@ -150,7 +150,7 @@ impl Kind {
 
     /// Arguments that mkfs always gets: ask no questions, and leave no initialisation to the kernel, which would run during a
     /// measurement.
-    pub fn words(self) -> &'static [&'static str] {
+    pub fn mkfs_options(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
             Self::F2fs | Self::Xfs | Self::Btrfs => &["-q", "-f"],
@@ -281,7 +281,7 @@ impl Scenario {
         let mut table: toml::Table = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
         for setting in settings {
             let wrong = |what: String| Error { place: format!("--set {setting}"), what };
-            value::set(&mut table, setting).map_err(wrong)?;
+            value::set_value(&mut table, setting).map_err(wrong)?;
             scenario = table.clone().try_into().map_err(|e: toml::de::Error| wrong(one_line(e.message())))?;
         }
         // Several settings may belong together: for example, renaming a disk and moving the file system to it.
@@ -299,8 +299,8 @@ impl Scenario {
         if self.about.is_empty() || self.about.contains('\n') {
             return Err("about: expected one line".into());
         }
-        if self.disk.is_empty() || self.disk.len() > MOST_DISKS {
-            return Err(format!("disk: expected 1 to {MOST_DISKS} disks, each a table [disk.NAME]"));
+        if self.disk.is_empty() || self.disk.len() > DISKS_MAX {
+            return Err(format!("disk: expected 1 to {DISKS_MAX} disks, each a table [disk.NAME]"));
         }
         for (name, disk) in &self.disk {
             disk_name(name)?;
@@ -322,8 +322,8 @@ impl Scenario {
             return Err(format!("filesystem.disk: no disk {:?}; there is {}", self.filesystem.disk, names.join(", ")));
         }
         let (kind, size) = (self.filesystem.kind, self.disk[&self.filesystem.disk].size);
-        if size.0 < kind.least().0 {
-            let (least, size) = (String::from(kind.least()), String::from(size));
+        if size.0 < kind.disk_size_min().0 {
+            let (least, size) = (String::from(kind.disk_size_min()), String::from(size));
             let disk = &self.filesystem.disk;
             return Err(format!(
                 "filesystem.type: {} needs at least {least}, and disk.{disk}.size is {size}",
@@ -333,8 +333,8 @@ impl Scenario {
         if self.filesystem.mount.contains(char::is_whitespace) {
             return Err("filesystem.mount: expected options without blanks, such as noatime,commit=60".into());
         }
-        if !(1..=MOST_ROWS).contains(&self.workload.rows) {
-            return Err(format!("workload.rows: expected 1 to {MOST_ROWS}"));
+        if !(1..=ROWS_MAX).contains(&self.workload.rows) {
+            return Err(format!("workload.rows: expected 1 to {ROWS_MAX}"));
         }
         if !self.sqlite.page_size.is_power_of_two() || !(512..=65536).contains(&self.sqlite.page_size) {
             return Err("sqlite.page_size: expected a power of two from 512 to 65536".into());
@@ -343,14 +343,14 @@ impl Scenario {
             return Err("machine: expected memory of 256M to 64G and 1 to 64 cpus".into());
         }
         for (key, span) in [("machine.silence", self.machine.silence), ("workload.limit", self.workload.limit)] {
-            if !(1..=LONGEST_S).contains(&span.0) {
+            if !(1..=TIME_S_MAX).contains(&span.0) {
                 return Err(format!("{key}: expected a time from 1s to 24h"));
             }
         }
         if self.workload.commands.iter().all(|c| c.trim().is_empty()) {
             return Err("workload.commands: expected at least one command".into());
         }
-        self.workload.commands.iter().try_for_each(|command| self.filled(command).map(drop))?;
+        self.workload.commands.iter().try_for_each(|command| self.fill_placeholders(command).map(drop))?;
         let program = |name: &&String| name.is_empty() || name.contains(['/', '\0', '\n']);
         if let Some(name) = self.workload.programs.iter().find(program) {
             return Err(format!("workload.programs: {name:?} is not a program name"));
@@ -364,7 +364,7 @@ impl Scenario {
     }
 
     /// Fills in the placeholders of a workload's command.
-    pub(crate) fn filled(&self, command: &str) -> Result<String, String> {
+    pub(crate) fn fill_placeholders(&self, command: &str) -> Result<String, String> {
         let sqlite = toml::Table::try_from(&self.sqlite).unwrap_or_default();
         let (mut out, mut rest) = (String::new(), command);
         // Only a name in braces is a placeholder: ${HOME} and { a; } are the shell's.
@@ -382,7 +382,7 @@ impl Scenario {
                 continue;
             }
             match (name, sqlite.get(name)) {
-                ("dir", _) => out.push_str(DIRECTORY),
+                ("dir", _) => out.push_str(MOUNT_POINT),
                 ("rows", _) => out.push_str(&self.workload.rows.to_string()),
                 (_, Some(toml::Value::String(value))) => out.push_str(value),
                 (_, Some(value)) => out.push_str(&value.to_string()),

@@ -1,7 +1,7 @@
 //! The outcome of a run, for people and for programs.
 
 use crate::accelerator::Accelerator;
-use crate::run::{ARCHIVE, CONSOLE, Ending, Outcome, WORKLOAD_LOG};
+use crate::run::{ARCHIVE_NAME, CONSOLE_LOG, Ending, Outcome, WORKLOAD_LOG};
 use crate::scenario::Scenario;
 use model::counted;
 use model::text::ShownPath as _;
@@ -24,7 +24,7 @@ pub struct Recording {
 }
 
 /// The remark on times in every result, since no guest's times are a device's.
-fn functional(accelerator: Accelerator) -> &'static str {
+fn times_remark(accelerator: Accelerator) -> &'static str {
     match accelerator {
         Accelerator::Kvm => "times are of a virtual machine whose disk is a file (KVM), not of a device",
         _ => "times are of an emulated processor: they show order, not speed",
@@ -32,7 +32,7 @@ fn functional(accelerator: Accelerator) -> &'static str {
 }
 
 /// Whether it ended as the scenario expects, and was recorded to its end.
-pub fn is_well(scenario: &Scenario, ending: &Ending, recording: Option<&Recording>) -> bool {
+pub fn is_success(scenario: &Scenario, ending: &Ending, recording: Option<&Recording>) -> bool {
     let ended = match ending {
         Ending::Ended { status } => *status == 0 || scenario.workload.may_fail,
         _ => false,
@@ -51,10 +51,10 @@ pub fn sentence(name: &str, directory: &Path, outcome: &Outcome, recording: Opti
         Ending::NotPrepared(why) => format!("the disks could not be prepared: {why}"),
         Ending::NotRecorded(why) => format!("the recording failed: {why}"),
         Ending::Crashed(said) if said.contains("Kernel panic") => {
-            format!("the guest kernel panicked: {said} (see {CONSOLE})")
+            format!("the guest kernel panicked: {said} (see {CONSOLE_LOG})")
         }
-        Ending::Crashed(said) => format!("the guest ended: {said} (see {CONSOLE})"),
-        Ending::Hung => format!("the guest hung: it was silent for machine.silence (see {})", CONSOLE),
+        Ending::Crashed(said) => format!("the guest ended: {said} (see {CONSOLE_LOG})"),
+        Ending::Hung => format!("the guest hung: it was silent for machine.silence (see {})", CONSOLE_LOG),
         Ending::Interrupted => "interrupted".into(),
     };
     let recorded = match recording {
@@ -70,11 +70,11 @@ pub fn sentence(name: &str, directory: &Path, outcome: &Outcome, recording: Opti
             let unseen = if r.blind.is_empty() { "" } else { ", not all could be seen" };
             let operations = counted(r.operations as usize, "operation");
             let commands = counted(r.commands as usize, "device command");
-            let archive = directory.join(ARCHIVE);
+            let archive = directory.join(ARCHIVE_NAME);
             format!(
                 "{operations}, {commands}{cut}{lost}{unseen} in {}; {}",
                 archive.shown(),
-                functional(outcome.accelerator)
+                times_remark(outcome.accelerator)
             )
         }
     };
@@ -82,7 +82,7 @@ pub fn sentence(name: &str, directory: &Path, outcome: &Outcome, recording: Opti
 }
 
 /// The outcome as specified in docs/reference/json.md.
-pub fn contract(name: &str, directory: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> Value {
+pub fn to_json(name: &str, directory: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> Value {
     let (ending, said, status) = match &outcome.ending {
         Ending::Ended { status } => ("ended", None, Some(status)),
         Ending::TimedOut => ("timed_out", None, None),
@@ -93,7 +93,7 @@ pub fn contract(name: &str, directory: &Path, outcome: &Outcome, recording: Opti
         Ending::Interrupted => ("interrupted", None, None),
     };
     let recording = recording.map(|r| {
-        json!({"archive": directory.join(ARCHIVE), "operations": r.operations, "commands": r.commands,
+        json!({"archive": directory.join(ARCHIVE_NAME), "operations": r.operations, "commands": r.commands,
                "complete": r.complete, "lost": r.lost, "blind": r.blind, "problem": r.problem})
     });
     json!({"version": 1, "scenario": name, "folder": directory, "kernel": outcome.release, "ending": ending, "said": said,
@@ -107,13 +107,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workload_that_was_not_recorded_to_its_end_is_no_success() {
+    fn workload_not_recorded_to_its_end_is_no_success() {
         let scenario = crate::scenario::find("scsi-ext4", &[]).unwrap().1;
         let ending = Ending::Ended { status: 0 };
         let full = Recording { operations: 3, commands: 20, complete: true, ..Recording::default() };
         let cut = Recording { operations: 3, complete: false, ..Recording::default() };
-        assert!(is_well(&scenario, &ending, Some(&full)));
-        assert!(!is_well(&scenario, &ending, Some(&cut)) && !is_well(&scenario, &ending, None));
+        assert!(is_success(&scenario, &ending, Some(&full)));
+        assert!(!is_success(&scenario, &ending, Some(&cut)) && !is_success(&scenario, &ending, None));
         let outcome = Outcome {
             ending,
             release: "6.1".into(),

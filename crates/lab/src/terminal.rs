@@ -6,16 +6,16 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
 /// The end of a terminal's input: Ctrl-D.
-const END: u8 = 4;
+const END_OF_INPUT: u8 = 4;
 
 /// Both terminals, connected; dropping this restores ours.
 #[derive(Debug)]
-pub struct Joined {
-    _raw: Raw,
+pub struct JoinedTerminals {
+    _raw: RawMode,
     printing: JoinHandle<()>,
 }
 
-impl Joined {
+impl JoinedTerminals {
     /// Waits until all output of the ended guest is printed.
     pub fn finish(self) {
         let _ = self.printing.join();
@@ -23,9 +23,9 @@ impl Joined {
 }
 
 /// Connects our terminal with the guest's, until the guest is gone; the guest's output goes to `out`.
-pub fn join(terminal: UnixStream, mut out: impl Write + Send + 'static) -> Option<Joined> {
+pub fn join(terminal: UnixStream, mut out: impl Write + Send + 'static) -> Option<JoinedTerminals> {
     let mut to = terminal.try_clone().ok()?;
-    let raw = Raw::enter();
+    let raw = RawMode::enter();
     // Input before the shell has opened its terminal would be lost: wait for its first output.
     let (spoke, speaks) = std::sync::mpsc::channel();
     // This thread ends with the program: nothing else wakes a thread that waits for a key.
@@ -40,7 +40,7 @@ pub fn join(terminal: UnixStream, mut out: impl Write + Send + 'static) -> Optio
                 return;
             }
         }
-        let _ = to.write_all(&[END]);
+        let _ = to.write_all(&[END_OF_INPUT]);
     });
     let mut from = terminal;
     let printing = std::thread::spawn(move || {
@@ -51,14 +51,14 @@ pub fn join(terminal: UnixStream, mut out: impl Write + Send + 'static) -> Optio
             let _ = out.write_all(&bytes[..n]).and_then(|()| out.flush());
         }
     });
-    Some(Joined { _raw: raw, printing })
+    Some(JoinedTerminals { _raw: raw, printing })
 }
 
 /// Our terminal in raw mode; dropping this restores it.
 #[derive(Debug)]
-struct Raw(Option<libc::termios>);
+struct RawMode(Option<libc::termios>);
 
-impl Raw {
+impl RawMode {
     fn enter() -> Self {
         let stdin = std::io::stdin();
         if !stdin.is_terminal() {
@@ -78,7 +78,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
             // SAFETY: the settings read from this terminal are restored to it.

@@ -20,7 +20,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// How long a lost timer may be late.
-const EVERY: Duration = Duration::from_millis(200);
+const WAKE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A QEMU monitor: our end, and the other one, which is open in QEMU too.
 pub(crate) struct Monitor {
@@ -63,7 +63,7 @@ fn wake(mut monitor: UnixStream) {
         match monitor.write(b"\n").and_then(|_| monitor.read(&mut prompt)) {
             Ok(0) => return,
             Err(error) if error.kind() != ErrorKind::WouldBlock => return,
-            _ => std::thread::sleep(EVERY),
+            _ => std::thread::sleep(WAKE_INTERVAL),
         }
     }
 }

@@ -5,7 +5,7 @@ use lab::guest::{Bus, Config, Disk, Guest};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn cache() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/lab")
@@ -28,8 +28,8 @@ fn boot(test: &str, config: &Config) -> Option<Guest> {
 }
 
 /// Runs a command and expects success.
-fn ok(guest: &mut Guest, command: &str) -> String {
-    let output = guest.run(command, LIMIT).unwrap();
+fn run_ok(guest: &mut Guest, command: &str) -> String {
+    let output = guest.run(command, COMMAND_TIMEOUT).unwrap();
     assert_eq!(output.status, 0, "{command}: {output:?}");
     output.stdout
 }
@@ -44,35 +44,38 @@ fn guest_has_real_disks_and_returns_files() {
     let Some(mut guest) = boot("guest_has_real_disks_and_returns_files", &config) else { return };
 
     // The kernel is the stock one, with modules for drivers that may be built into the host's.
-    assert_eq!(ok(&mut guest, "uname -r").trim(), guest.release);
-    let modules = ok(&mut guest, "cat /proc/modules");
+    assert_eq!(run_ok(&mut guest, "uname -r").trim(), guest.release);
+    let modules = run_ok(&mut guest, "cat /proc/modules");
     for module in ["ext4", "jbd2", "loop", "virtio_blk", "sd_mod", "nvme"] {
         assert!(modules.lines().any(|l| l.split(' ').next() == Some(module)), "{module} in {modules}");
     }
-    assert_eq!(ok(&mut guest, "ls /sys/class/net").trim(), "lo");
-    assert!(!ok(&mut guest, "ls /sys/kernel/btf/vmlinux /sys/kernel/btf/ext4").is_empty());
+    assert_eq!(run_ok(&mut guest, "ls /sys/class/net").trim(), "lo");
+    assert!(!run_ok(&mut guest, "ls /sys/kernel/btf/vmlinux /sys/kernel/btf/ext4").is_empty());
 
     // Every disk has the requested driver, and a write cache whose flushes reach the driver.
     for (name, node) in [("data", "/dev/vda"), ("scsi0", "/dev/sda"), ("nvme0", "/dev/nvme0n1")] {
-        assert_eq!(ok(&mut guest, &format!("readlink -f /dev/disk/{name}")).trim(), node);
+        assert_eq!(run_ok(&mut guest, &format!("readlink -f /dev/disk/{name}")).trim(), node);
         let cache = format!("cat /sys/block/{}/queue/write_cache", node.trim_start_matches("/dev/"));
-        assert_eq!(ok(&mut guest, &cache).trim(), "write back");
+        assert_eq!(run_ok(&mut guest, &cache).trim(), "write back");
     }
 
     // ext4 works, and the host's file is there.
-    ok(&mut guest, "mount -t ext4 /dev/disk/data /mnt && mkdir /mnt/made && cp /note /mnt/made/copy && sync");
-    let status = guest.run("echo no >&2; exit 7", LIMIT).unwrap();
+    run_ok(&mut guest, "mount -t ext4 /dev/disk/data /mnt && mkdir /mnt/made && cp /note /mnt/made/copy && sync");
+    let status = guest.run("echo no >&2; exit 7", COMMAND_TIMEOUT).unwrap();
     assert_eq!((status.status, status.stdout.as_str(), status.stderr.as_str()), (7, "", "no\n"));
 
     // Program output is never mistaken for the protocol: markers, control characters, large output.
-    assert_eq!(ok(&mut guest, "printf '=status 3\\n\\001\\033[2J=stdout\\n'"), "=status 3\n\u{1}\u{1b}[2J=stdout\n");
-    assert_eq!(ok(&mut guest, "seq 1 20000").lines().count(), 20_000);
+    assert_eq!(
+        run_ok(&mut guest, "printf '=status 3\\n\\001\\033[2J=stdout\\n'"),
+        "=status 3\n\u{1}\u{1b}[2J=stdout\n"
+    );
+    assert_eq!(run_ok(&mut guest, "seq 1 20000").lines().count(), 20_000);
     let long = "x".repeat(2_000);
-    assert_eq!(ok(&mut guest, &format!("echo {long}")).trim(), long);
+    assert_eq!(run_ok(&mut guest, &format!("echo {long}")).trim(), long);
 
     // Files and directories are returned unchanged.
-    ok(&mut guest, "dd if=/dev/urandom of=/mnt/made/big bs=1M count=8 2>/dev/null");
-    let sum = ok(&mut guest, "md5sum </mnt/made/big");
+    run_ok(&mut guest, "dd if=/dev/urandom of=/mnt/made/big bs=1M count=8 2>/dev/null");
+    let sum = run_ok(&mut guest, "md5sum </mnt/made/big");
     let directory = tempfile::tempdir().unwrap();
     let fetched = guest.fetch("/mnt/made", directory.path()).unwrap();
     assert_eq!(std::fs::read_to_string(fetched.join("copy")).unwrap(), "from the host\n");
@@ -83,7 +86,7 @@ fn guest_has_real_disks_and_returns_files() {
     // A command that does not end is killed, and the guest continues.
     let slow = guest.run("sleep 1000", Duration::from_secs(1)).unwrap();
     assert_eq!(slow.status, 124);
-    assert_eq!(ok(&mut guest, "echo alive").trim(), "alive");
+    assert_eq!(run_ok(&mut guest, "echo alive").trim(), "alive");
 
     // Nothing of it is left.
     let pid = guest.pid();
@@ -96,8 +99,8 @@ fn idle_guest_powers_off() {
     let config = Config { idle: Duration::from_secs(1), ..Config::default() };
     let Some(mut guest) = boot("idle_guest_powers_off", &config) else { return };
     // Whether or not the command arrives in time, the guest soon powers off and reports it instead of hanging.
-    let end = std::time::Instant::now() + LIMIT;
-    while guest.run("true", LIMIT).is_ok() {
+    let end = std::time::Instant::now() + COMMAND_TIMEOUT;
+    while guest.run("true", COMMAND_TIMEOUT).is_ok() {
         assert!(std::time::Instant::now() < end);
         std::thread::sleep(Duration::from_secs(3));
     }
@@ -105,7 +108,7 @@ fn idle_guest_powers_off() {
 
 #[test]
 fn failed_guest_boot_says_why() {
-    let config = Config { memory_mb: 40, boot_limit: LIMIT, ..Config::default() };
+    let config = Config { memory_mb: 40, boot_limit: COMMAND_TIMEOUT, ..Config::default() };
     match Guest::boot(&config, &cache()) {
         Ok(_) => panic!("Linux does not fit in 40 MB with its initramfs"),
         Err(Error::Missing(reason)) => println!("SKIP failed_guest_boot_says_why: {reason}"),

@@ -10,10 +10,12 @@ pub fn of_recording(summary: &Value) -> Vec<Value> {
     let statements = |wanted: &dyn Fn(&Value) -> bool| {
         let operations = summary["operations"].as_array().into_iter().flatten().filter(|operation| wanted(operation));
         let names: Vec<String> =
-            operations.filter_map(|operation| operation["statement"].as_str()).map(short).collect();
+            operations.filter_map(|operation| operation["statement"].as_str()).map(shorten_statement).collect();
         match names.len() {
             0 => None,
-            n if n > NAMED => Some(format!("{} and {} more", names[..NAMED].join(", "), n - NAMED)),
+            n if n > STATEMENTS_NAMED_MAX => {
+                Some(format!("{} and {} more", names[..STATEMENTS_NAMED_MAX].join(", "), n - STATEMENTS_NAMED_MAX))
+            }
             _ => Some(names.join(", ")),
         }
     };
@@ -42,10 +44,10 @@ fn blind(recording: &Value) -> impl Iterator<Item = (String, &str)> {
 }
 
 /// Number of statements named in a claim.
-const NAMED: usize = 4;
+const STATEMENTS_NAMED_MAX: usize = 4;
 
 /// A statement in a few words.
-fn short(statement: &str) -> String {
+fn shorten_statement(statement: &str) -> String {
     match statement.char_indices().nth(50) {
         Some((at, _)) => format!("`{}…`", &statement[..at]),
         None => format!("`{statement}`"),
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flawed_recording_limits_claims() {
+    fn flawed_recording_limits_the_claims() {
         let summary = json!({
             "caveats": [{"limit": "cut_short", "because": "x", "cannot_claim": "the end: cut short"}],
             "blind": [{"layer": "Database", "means": "statements are missing"}],
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_without_verdict_limit_claims() {
+    fn cells_without_a_verdict_limit_the_claims() {
         let compared = json!({"results": [{"verdict": "slower"}, {"verdict": "inconclusive"}, {"verdict": "disturbed"}],
             "incomparable": [1], "unmatched": [1, 2]});
         let claims = serde_json::to_string(&of_comparison(&compared)).unwrap();

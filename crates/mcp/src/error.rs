@@ -33,7 +33,7 @@ pub enum Error {
     NoTables(PathBuf),
     /// A query that is longer than an argument of a process may be.
     #[error("the query is longer than {}", model::text::bytes(*.0 as f64))]
-    Query(usize),
+    QueryTooLong(usize),
     /// A verb cannot be run.
     #[error("cannot run {}: {source}", program.shown())]
     Run {
@@ -43,13 +43,13 @@ pub enum Error {
     },
     /// It takes too long.
     #[error("no answer within {} s; ask for less", .0.as_secs())]
-    Slow(Duration),
+    TimedOut(Duration),
     /// The client cancelled the request.
     #[error("cancelled")]
     Cancelled,
     /// Its answer is too large.
     #[error("the answer is larger than {}: ask for less with WHERE, GROUP BY or LIMIT", model::text::bytes(*.0 as f64))]
-    Large(u64),
+    AnswerTooLarge(u64),
     /// A verb refused, with its own message.
     #[error("{0}")]
     Refused(String),

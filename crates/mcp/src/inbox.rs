@@ -3,7 +3,7 @@
 //! Tool calls wait in a short queue; when it is full nothing more is read, so that a client that sends requests faster than they
 //! are answered costs no memory.
 
-use crate::protocol::{self, Call, Wants};
+use crate::protocol::{self, Action, Call};
 use serde_json::Value;
 use std::io::{self, BufRead, Read as _, Write};
 use std::os::fd::AsFd;
@@ -12,24 +12,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Calls that wait.
-const WAITING: usize = 64;
+const CALLS_WAITING_MAX: usize = 64;
 
 /// The unanswered requests, and whether each was cancelled.
 #[derive(Debug, Clone, Default)]
-pub struct Open(Arc<Mutex<Vec<(Value, bool)>>>);
+pub struct OpenRequests(Arc<Mutex<Vec<(Value, bool)>>>);
 
-impl Open {
-    fn with<T>(&self, what: impl FnOnce(&mut Vec<(Value, bool)>) -> T) -> T {
+impl OpenRequests {
+    fn with_requests<T>(&self, what: impl FnOnce(&mut Vec<(Value, bool)>) -> T) -> T {
         what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub fn is_cancelled(&self, id: &Value) -> bool {
-        self.with(|open| open.iter().any(|(known, cancelled)| *cancelled && known == id))
+        self.with_requests(|open| open.iter().any(|(known, cancelled)| *cancelled && known == id))
     }
 
     /// Forgets a request that is answered or whose answer is not expected any more.
-    pub fn done(&self, id: &Value) {
-        self.with(|open| {
+    pub fn remove(&self, id: &Value) {
+        self.with_requests(|open| {
             if let Some(at) = open.iter().position(|(known, _)| known == id) {
                 open.remove(at);
             }
@@ -37,7 +37,9 @@ impl Open {
     }
 
     fn cancel(&self, id: &Value) {
-        self.with(|open| open.iter_mut().filter(|(known, _)| known == id).for_each(|(_, cancelled)| *cancelled = true));
+        self.with_requests(|open| {
+            open.iter_mut().filter(|(known, _)| known == id).for_each(|(_, cancelled)| *cancelled = true)
+        });
     }
 }
 
@@ -69,7 +71,7 @@ pub struct Inbox<W> {
     /// Each with its request's id.
     pub calls: Receiver<(Value, Call)>,
     /// Which of them are open.
-    pub open: Open,
+    pub open: OpenRequests,
     /// The destination of answers.
     pub out: Arc<Outbox<W>>,
     reader: JoinHandle<io::Result<()>>,
@@ -77,10 +79,11 @@ pub struct Inbox<W> {
 
 impl<W: Write + Send + 'static> Inbox<W> {
     pub fn new(from: impl BufRead + Send + 'static, to: W, tools: Value, instructions: &'static str) -> Self {
-        let (tell, calls) = sync_channel(WAITING);
-        let (open, out) = (Open::default(), Arc::new(Outbox(Mutex::new(to))));
+        let (call_sender, calls) = sync_channel(CALLS_WAITING_MAX);
+        let (open, out) = (OpenRequests::default(), Arc::new(Outbox(Mutex::new(to))));
         let (ours, answers) = (open.clone(), out.clone());
-        let reader = std::thread::spawn(move || read(from, &tools, instructions, &tell, &ours, &answers));
+        let reader =
+            std::thread::spawn(move || read_messages(from, &tools, instructions, &call_sender, &ours, &answers));
         Self { calls, open, out, reader }
     }
 
@@ -94,36 +97,36 @@ impl<W: Write + Send + 'static> Inbox<W> {
     }
 }
 
-fn read(
+fn read_messages(
     mut from: impl BufRead,
     tools: &Value,
     instructions: &str,
-    tell: &SyncSender<(Value, Call)>,
-    open: &Open,
+    call_sender: &SyncSender<(Value, Call)>,
+    open: &OpenRequests,
     out: &Outbox<impl Write>,
 ) -> io::Result<()> {
     loop {
         let mut line = Vec::new();
-        if from.by_ref().take(protocol::LONGEST_LINE as u64).read_until(b'\n', &mut line)? == 0 {
+        if from.by_ref().take(protocol::LINE_BYTES_MAX as u64).read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
-        if line.len() == protocol::LONGEST_LINE && line.last() != Some(&b'\n') {
+        if line.len() == protocol::LINE_BYTES_MAX && line.last() != Some(&b'\n') {
             // The rest of the line is not a message of its own.
             from.skip_until(b'\n')?;
-            out.send(&protocol::too_long())?;
+            out.send(&protocol::too_long_error())?;
             continue;
         }
         let line = String::from_utf8_lossy(&line);
         if line.trim().is_empty() {
             continue;
         }
-        match protocol::read(line.trim(), tools, instructions) {
-            Wants::Nothing => {}
-            Wants::Answer(answer) => out.send(&answer)?,
-            Wants::Cancel(id) => open.cancel(&id),
-            Wants::Tool(id, call) => {
-                open.with(|open| open.push((id.clone(), false)));
-                if tell.send((id, call)).is_err() {
+        match protocol::parse_line(line.trim(), tools, instructions) {
+            Action::Nothing => {}
+            Action::Answer(answer) => out.send(&answer)?,
+            Action::Cancel(id) => open.cancel(&id),
+            Action::Tool(id, call) => {
+                open.with_requests(|open| open.push((id.clone(), false)));
+                if call_sender.send((id, call)).is_err() {
                     return Ok(());
                 }
             }
@@ -136,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pipe_without_reader_is_unread() {
+    fn pipe_without_a_reader_is_unread() {
         let (reader, writer) = io::pipe().unwrap();
         assert!(!is_unread(&writer));
         drop(reader);

@@ -14,17 +14,17 @@ use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
 /// Maximum depth of directories that are searched for archives.
-const DEPTH: usize = 6;
+const SEARCH_DEPTH_MAX: usize = 6;
 /// Characters counted as one token.
-const TOKEN: usize = 4;
+const TOKEN_CHARACTERS: usize = 4;
 
 /// Minimum size of a result, in characters.
-const LEAST: usize = 200;
+const RESULT_CHARACTERS_MIN: usize = 200;
 /// Longest query, in bytes: it is an argument of a process, which Linux limits to 128 KiB (`MAX_ARG_STRLEN`).
-const QUERY: usize = 120 << 10;
+const QUERY_BYTES_MAX: usize = 120 << 10;
 
 /// Whether a request was cancelled, or its answer is not expected any more.
-type Cancelled<'a> = &'a dyn Fn() -> bool;
+type IsCancelled<'a> = &'a dyn Fn() -> bool;
 
 /// The server: its directories and its budget.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Server {
             std::fs::canonicalize(root).map_err(|source| Error::NoPath { path: root.shown().to_string(), source })
         };
         let roots = roots.iter().map(canonical).collect::<Result<_>>()?;
-        let budget = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(TOKEN);
+        let budget = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(TOKEN_CHARACTERS);
         Ok(Self { program, roots, budget })
     }
 
@@ -54,14 +54,14 @@ impl Server {
         &self,
         from: impl BufRead + Send + 'static,
         to: impl Write + Send + 'static,
-        left: Cancelled,
+        left: IsCancelled,
     ) -> io::Result<()> {
         let inbox = Inbox::new(from, to, tools::tools(), tools::INSTRUCTIONS);
         for (id, call) in &inbox.calls {
             let cancelled = || inbox.open.is_cancelled(&id) || left();
             // A client that cancels a request expects no answer to it.
             if !cancelled() {
-                let result = self.call(&call, &cancelled);
+                let result = self.call_tool(&call, &cancelled);
                 if !cancelled() {
                     inbox.out.send(&protocol::answer(id.clone(), result, self.budget))?;
                 }
@@ -69,13 +69,13 @@ impl Server {
             if left() {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            inbox.open.done(&id);
+            inbox.open.remove(&id);
         }
         inbox.ended()
     }
 
     /// The result of a tool.
-    fn call(&self, call: &Call, cancelled: Cancelled) -> Result<Value> {
+    fn call_tool(&self, call: &Call, cancelled: IsCancelled) -> Result<Value> {
         let text = |name: &'static str| {
             let given = call.arguments.get(name).and_then(Value::as_str);
             given.ok_or(Error::Argument { name, wanted: "text" })
@@ -83,19 +83,19 @@ impl Server {
         let (answer, claims, places) = match call.tool.as_str() {
             "list" => (self.list(), Vec::new(), self.roots.clone()),
             "summary" => {
-                let archive = self.recorded(text("archive")?)?;
-                let summary = self.verb("show", std::slice::from_ref(&archive), cancelled)?;
+                let archive = self.readable_archive(text("archive")?)?;
+                let summary = self.run_verb("show", std::slice::from_ref(&archive), cancelled)?;
                 let claims = claims::of_recording(&summary);
                 (summary, claims, vec![archive])
             }
             "explain" => {
-                let archive = self.recorded(text("archive")?)?;
+                let archive = self.readable_archive(text("archive")?)?;
                 // What a recording lacks limits its findings too.
-                let claims = claims::of_recording(&self.verb("show", std::slice::from_ref(&archive), cancelled)?);
-                (self.verb("explain", std::slice::from_ref(&archive), cancelled)?, claims, vec![archive])
+                let claims = claims::of_recording(&self.run_verb("show", std::slice::from_ref(&archive), cancelled)?);
+                (self.run_verb("explain", std::slice::from_ref(&archive), cancelled)?, claims, vec![archive])
             }
             "diff" => {
-                let both = vec![self.recorded(text("a")?)?, self.recorded(text("b")?)?];
+                let both = vec![self.readable_archive(text("a")?)?, self.readable_archive(text("b")?)?];
                 // If the kinds differ, `diff` says why they cannot be compared.
                 if both.iter().all(|dir| Meta::read(dir).is_ok_and(|meta| meta.kind == ArchiveKind::Bench)) {
                     let words = ["bench", "compare", "--json"].iter().map(OsString::from);
@@ -104,38 +104,39 @@ impl Server {
                     let claims = claims::of_comparison(&compared);
                     (compared, claims, both)
                 } else {
-                    let diff = self.verb("diff", &both, cancelled)?;
+                    let diff = self.run_verb("diff", &both, cancelled)?;
                     let claims = claims::of_difference(&diff);
                     (diff, claims, both)
                 }
             }
             "sql" => {
-                let (rows, places) = self.sql(call, text("query")?, cancelled)?;
-                let emulated = places.iter().flat_map(|place| found(place).archives).filter(|dir| is_emulated(dir));
+                let (rows, places) = self.query_sql(call, text("query")?, cancelled)?;
+                let emulated =
+                    places.iter().flat_map(|place| find_archives(place).archives).filter(|dir| is_emulated(dir));
                 (rows, claims::of_rows(emulated.count()), places)
             }
             other => return Err(Error::NoTool(model::text::shown(other))),
         };
-        Ok(self.within(answer, claims, places.iter().map(|place| source(place)).collect()))
+        Ok(self.fit_answer(answer, claims, places.iter().map(|place| describe_source(place)).collect()))
     }
 
     /// The rows, and their archives.
-    fn sql(&self, call: &Call, query: &str, cancelled: Cancelled) -> Result<(Value, Vec<PathBuf>)> {
+    fn query_sql(&self, call: &Call, query: &str, cancelled: IsCancelled) -> Result<(Value, Vec<PathBuf>)> {
         let wrong = Error::Argument { name: "archives", wanted: "list of paths" };
         let places = call.arguments.get("archives").and_then(Value::as_array).filter(|list| !list.is_empty());
         let places: Option<Vec<&str>> = places.and_then(|list| list.iter().map(Value::as_str).collect());
         let mut words: Vec<OsString> =
             ["sql", "--read-only", "--format", "json", "--memory", "512M"].map(OsString::from).to_vec();
         let mut places: Vec<PathBuf> =
-            places.ok_or(wrong)?.into_iter().map(|place| self.allowed(place)).collect::<Result<_>>()?;
+            places.ok_or(wrong)?.into_iter().map(|place| self.resolve_path(place)).collect::<Result<_>>()?;
         places.sort();
         places.dedup();
-        if query.len() > QUERY {
-            return Err(Error::Query(QUERY));
+        if query.len() > QUERY_BYTES_MAX {
+            return Err(Error::QueryTooLong(QUERY_BYTES_MAX));
         }
         for place in &places {
             // A fleet has its own tables, whatever archives it keeps.
-            found(place).archives.iter().try_for_each(|dir| has_tables(dir))?;
+            find_archives(place).archives.iter().try_for_each(|dir| has_tables(dir))?;
             words.push(place.into());
         }
         // --query: so that a query is never taken for an option or a path.
@@ -144,7 +145,7 @@ impl Server {
     }
 
     /// A path below one of the roots.
-    fn allowed(&self, path: &str) -> Result<PathBuf> {
+    fn resolve_path(&self, path: &str) -> Result<PathBuf> {
         let base = self.roots.first().cloned().unwrap_or_default();
         let resolved = std::fs::canonicalize(base.join(path))
             .map_err(|source| Error::NoPath { path: model::text::shown(path), source })?;
@@ -153,32 +154,33 @@ impl Server {
     }
 
     /// An archive that can be read without writing to it.
-    fn recorded(&self, path: &str) -> Result<PathBuf> {
-        let dir = self.allowed(path)?;
+    fn readable_archive(&self, path: &str) -> Result<PathBuf> {
+        let dir = self.resolve_path(path)?;
         Meta::read(&dir)?;
         has_tables(&dir)?;
         Ok(dir)
     }
 
     fn list(&self) -> Value {
-        let found: Vec<Found> = self.roots.iter().map(|root| found(root)).collect();
-        let archives: Vec<Value> = found.iter().flat_map(|found| &found.archives).map(|dir| source(dir)).collect();
+        let found: Vec<DirectoryContents> = self.roots.iter().map(|root| find_archives(root)).collect();
+        let archives: Vec<Value> =
+            found.iter().flat_map(|found| &found.archives).map(|dir| describe_source(dir)).collect();
         let mut listed = json!({"archives": archives});
-        let fleets: Vec<Value> = found.iter().flat_map(|found| &found.fleets).map(|dir| source(dir)).collect();
+        let fleets: Vec<Value> = found.iter().flat_map(|found| &found.fleets).map(|dir| describe_source(dir)).collect();
         if !fleets.is_empty() {
             listed["fleets"] = fleets.into();
         }
         listed
     }
 
-    fn verb(&self, verb: &str, archives: &[PathBuf], cancelled: Cancelled) -> Result<Value> {
+    fn run_verb(&self, verb: &str, archives: &[PathBuf], cancelled: IsCancelled) -> Result<Value> {
         let words = [verb.into(), "--json".into()];
         let words: Vec<OsString> = words.into_iter().chain(archives.iter().map(OsString::from)).collect();
         verb::run(&self.program, &words, cancelled)
     }
 
     /// The answer within the budget, preceded by what it does not support and by its provenance.
-    fn within(&self, value: Value, cannot_claim: Vec<Value>, of: Vec<Value>) -> Value {
+    fn fit_answer(&self, value: Value, cannot_claim: Vec<Value>, of: Vec<Value>) -> Value {
         let made_by = format!("Fathom {}", env!("CARGO_PKG_VERSION"));
         // Texts of a hostile archive get a part of the budget, numbers the rest.
         let (of, _) = fit::fit(of.into(), self.budget / 4);
@@ -189,7 +191,10 @@ impl Server {
         let cut = (!cut.is_empty()).then(|| json!({"path": "cannot_claim", "left_out": lacking}));
         // In alphabetical order, so `cannot_claim` comes first.
         let mut answer = json!({"cannot_claim": cannot_claim, "provenance": provenance, "result": value});
-        let mut room = self.budget.saturating_sub(characters(&answer) - characters(&answer["result"])).max(LEAST);
+        let mut room = self
+            .budget
+            .saturating_sub(json_characters(&answer) - json_characters(&answer["result"]))
+            .max(RESULT_CHARACTERS_MIN);
         // The list of cuts needs room too, and may be longer in the next round: so each round gives up at least a
         // sixteenth.
         loop {
@@ -199,30 +204,30 @@ impl Server {
             if !left_out.is_empty() {
                 answer["left_out"] = left_out.into();
             }
-            let over = characters(&answer).saturating_sub(self.budget);
-            if over == 0 || room == LEAST {
+            let over = json_characters(&answer).saturating_sub(self.budget);
+            if over == 0 || room == RESULT_CHARACTERS_MIN {
                 break;
             }
-            room = room.saturating_sub(over.max(room / 16)).max(LEAST);
+            room = room.saturating_sub(over.max(room / 16)).max(RESULT_CHARACTERS_MIN);
         }
         answer
     }
 }
 
-fn characters(value: &Value) -> usize {
+fn json_characters(value: &Value) -> usize {
     value.to_string().chars().count()
 }
 
 /// Contents of a directory.
 #[derive(Default)]
-struct Found {
+struct DirectoryContents {
     archives: Vec<PathBuf>,
     fleets: Vec<PathBuf>,
 }
 
 /// The archives and fleets in a directory; archives that a fleet keeps are not listed.
-fn found(root: &Path) -> Found {
-    let mut found = Found::default();
+fn find_archives(root: &Path) -> DirectoryContents {
+    let mut found = DirectoryContents::default();
     let mut open = vec![(root.to_path_buf(), 0)];
     while let Some((dir, depth)) = open.pop() {
         if Meta::path(&dir).is_file() {
@@ -233,7 +238,7 @@ fn found(root: &Path) -> Found {
             found.fleets.push(dir);
             continue;
         }
-        if depth == DEPTH {
+        if depth == SEARCH_DEPTH_MAX {
             continue;
         }
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
@@ -252,13 +257,13 @@ fn is_fleet(dir: &Path) -> bool {
 }
 
 /// Identifies a recording, directory or fleet.
-fn source(dir: &Path) -> Value {
+fn describe_source(dir: &Path) -> Value {
     let path = dir.to_string_lossy();
     if is_fleet(dir) {
         return json!({"fleet": path});
     }
     if !Meta::path(dir).is_file() {
-        return json!({"folder": path, "archives": found(dir).archives.len()});
+        return json!({"folder": path, "archives": find_archives(dir).archives.len()});
     }
     match Meta::read(dir) {
         Ok(meta) => json!({
@@ -294,20 +299,20 @@ mod tests {
     }
 
     #[test]
-    fn path_outside_roots_is_refused() {
+    fn path_outside_the_roots_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(directory.path()).unwrap();
         std::fs::create_dir(root.join("in")).unwrap();
         std::os::unix::fs::symlink("/etc", root.join("link")).unwrap();
         let server = server(&root, Path::new("/bin/true"));
-        assert_eq!(server.allowed("in").unwrap(), root.join("in"));
+        assert_eq!(server.resolve_path("in").unwrap(), root.join("in"));
         for outside in ["/etc", "..", "link", "in/../../", "nothing"] {
-            assert!(server.allowed(outside).is_err(), "{outside}");
+            assert!(server.resolve_path(outside).is_err(), "{outside}");
         }
     }
 
     #[test]
-    fn fleet_is_listed_and_archives_that_it_keeps_are_not() {
+    fn fleet_is_listed_and_the_archives_that_it_keeps_are_not() {
         let directory = tempfile::tempdir().unwrap();
         let kept = directory.path().join("fleet/_raw/0123456789abcdef");
         std::fs::create_dir_all(&kept).unwrap();
@@ -319,11 +324,11 @@ mod tests {
     }
 
     #[test]
-    fn answer_names_provenance_within_budget() {
+    fn answer_names_its_provenance_within_the_budget() {
         let directory = tempfile::tempdir().unwrap();
         let server = server(directory.path(), Path::new("/bin/true"));
         let long = json!({"archive": "a".repeat(50_000), "command": "b".repeat(50_000)});
-        let answer_within = server.within(json!({"rows": vec![1; 9000]}), vec![], vec![long]);
+        let answer_within = server.fit_answer(json!({"rows": vec![1; 9000]}), vec![], vec![long]);
         assert!(answer_within.to_string().chars().count() <= 4000, "{answer_within}");
         assert!(
             answer_within["provenance"]["of"][0]["archive"].as_str().is_some_and(|name| name.starts_with("aaa")),
@@ -333,15 +338,15 @@ mod tests {
     }
 
     #[test]
-    fn least_budget_holds_many_claims() {
+    fn smallest_budget_holds_many_claims() {
         let directory = tempfile::tempdir().unwrap();
         let server = Server::new("/bin/true".into(), &[directory.path().into()], 500).unwrap();
         let claims = vec![json!("c".repeat(3000)); 30];
         let archive = json!({"archive": "a".repeat(4000), "command": "b".repeat(4000)});
         let parts: serde_json::Map<String, Value> =
             (0..300).map(|n| (format!("part{n}"), json!({"n": vec![json!("d".repeat(300)); 9]}))).collect();
-        let answer = server.within(parts.into(), claims, vec![archive.clone(), archive]);
-        assert!(characters(&answer) <= 2000, "{} {answer}", characters(&answer));
+        let answer = server.fit_answer(parts.into(), claims, vec![archive.clone(), archive]);
+        assert!(json_characters(&answer) <= 2000, "{} {answer}", json_characters(&answer));
         let first = answer["cannot_claim"][0].as_str().unwrap();
         assert!(first.starts_with("ccc") && first.ends_with('…'), "{answer}");
         let cuts = answer["left_out"].as_array().unwrap();
@@ -353,7 +358,7 @@ mod tests {
 
     /// For any number of parts: the more are cut, the longer the list of cuts.
     #[test]
-    fn answer_of_any_shape_is_within_budget() {
+    fn answer_of_any_shape_is_within_the_budget() {
         let directory = tempfile::tempdir().unwrap();
         for (tokens, parts) in [500, 700].into_iter().flat_map(|tokens| (1..30).step_by(3).map(move |n| (tokens, n))) {
             let server = Server::new("/bin/true".into(), &[directory.path().into()], tokens).unwrap();
@@ -362,8 +367,12 @@ mod tests {
             let empty = ["facts", "links", "files", "coverage"].map(|name| (name.into(), json!([])));
             let value: serde_json::Map<String, Value> = (0..parts).map(part).chain(empty).collect();
             let answer =
-                server.within(value.into(), vec![json!("c".repeat(9 * parts)); 3], vec![json!({"archive": "a"})]);
-            assert!(characters(&answer) <= tokens as usize * TOKEN, "{tokens} {parts}: {}", characters(&answer));
+                server.fit_answer(value.into(), vec![json!("c".repeat(9 * parts)); 3], vec![json!({"archive": "a"})]);
+            assert!(
+                json_characters(&answer) <= tokens as usize * TOKEN_CHARACTERS,
+                "{tokens} {parts}: {}",
+                json_characters(&answer)
+            );
         }
     }
 
@@ -416,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn call_of_client_that_left_ends() {
+    fn call_of_a_client_that_left_ends() {
         let directory = tempfile::tempdir().unwrap();
         let program = endless(directory.path());
         let call = json!({"id": 1, "method": "tools/call",
@@ -432,11 +441,11 @@ mod tests {
 
     /// The rest of such a line would be a message of its own: text that the client only quotes.
     #[test]
-    fn line_beyond_limit_is_one_message() {
+    fn line_beyond_the_limit_is_one_message() {
         let directory = tempfile::tempdir().unwrap();
         let ping = |id: u64| json!({"id": id, "method": "ping"}).to_string();
-        let filled = format!("{}{}\n{}\n", "x".repeat(protocol::LONGEST_LINE), ping(1), ping(2));
-        let whole = format!("{}{}\n", " ".repeat(protocol::LONGEST_LINE - 1 - ping(3).len()), ping(3));
+        let filled = format!("{}{}\n{}\n", "x".repeat(protocol::LINE_BYTES_MAX), ping(1), ping(2));
+        let whole = format!("{}{}\n", " ".repeat(protocol::LINE_BYTES_MAX - 1 - ping(3).len()), ping(3));
         let output = Output::default();
         let requests = io::Cursor::new(filled + &whole);
         server(directory.path(), Path::new("/bin/true")).serve(requests, output.clone(), &|| false).unwrap();
@@ -445,18 +454,18 @@ mod tests {
     }
 
     #[test]
-    fn query_or_reason_too_long_is_cut_or_refused() {
+    fn long_query_is_refused_and_long_reason_cut() {
         let directory = tempfile::tempdir().unwrap();
         let call = |query: String| Call { tool: "sql".into(), arguments: json!({"archives": ["."], "query": query}) };
         let server = server(directory.path(), Path::new("/bin/true"));
-        let why = server.call(&call("x".repeat(QUERY + 1)), &|| false).unwrap_err();
-        assert!(matches!(why, Error::Query(_)) && why.to_string().contains("120 KiB"), "{why}");
+        let why = server.call_tool(&call("x".repeat(QUERY_BYTES_MAX + 1)), &|| false).unwrap_err();
+        assert!(matches!(why, Error::QueryTooLong(_)) && why.to_string().contains("120 KiB"), "{why}");
         let answer = protocol::answer(json!(1), Err(Error::Refused("é".repeat(9000))), 1000);
         assert_eq!(answer["result"]["content"][0]["text"].as_str().unwrap().chars().count(), 1000);
     }
 
     #[test]
-    fn session_of_lines_gets_answer_for_each_request() {
+    fn each_request_of_a_session_gets_an_answer() {
         let directory = tempfile::tempdir().unwrap();
         let requests = "\n{\"id\":1,\"method\":\"ping\"}\nnonsense\n{\"method\":\"notifications/initialized\"}\n\
             {\"id\":2,\"method\":\"tools/call\",\"params\":{\"name\":\"list\"}}\n\

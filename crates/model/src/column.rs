@@ -324,7 +324,7 @@ impl Texts {
     /// The text of a number.
     #[inline]
     pub fn text(&self, number: i64) -> &Cow<'static, str> {
-        const EMPTY: &Cow<'static, str> = &Cow::Borrowed("");
-        usize::try_from(number).ok().and_then(|at| self.all.get(at)).unwrap_or(EMPTY)
+        const EMPTY_TEXT: &Cow<'static, str> = &Cow::Borrowed("");
+        usize::try_from(number).ok().and_then(|at| self.all.get(at)).unwrap_or(EMPTY_TEXT)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Signals within this time count as the same one: `timeout` sends it to the program and to its group.
-pub const SAME_SIGNAL: Duration = Duration::from_millis(500);
+pub const SAME_SIGNAL_WINDOW: Duration = Duration::from_millis(500);
 
 /// Receives progress: the current activity, how much of it is done, and the total (0 = unknown).
 pub type Progress = Arc<dyn Fn(&str, u64, u64) + Send + Sync>;

@@ -5,7 +5,7 @@
 use crate::table::{ColumnInfo, ColumnType, TABLES, TableInfo};
 
 /// Columns that distinguish rows of different archives, in every table.
-pub const LEADING: [ColumnInfo; 3] = [
+pub const LEADING_COLUMNS: [ColumnInfo; 3] = [
     ColumnInfo {
         name: "device",
         kind: ColumnType::Text,
@@ -23,10 +23,10 @@ pub const LEADING: [ColumnInfo; 3] = [
 
 /// The day on which the archive was made (UTC), the partition of a fleet. A date, not text: engines that read it from the
 /// directory's name make it a date, and a query must mean the same everywhere.
-pub const DATE: &str = "date";
+pub const DATE_COLUMN: &str = "date";
 
 /// A row for each archive.
-pub const ARCHIVES: TableInfo = TableInfo {
+pub const ARCHIVES_TABLE: TableInfo = TableInfo {
     name: "archives",
     doc: "An archive.",
     columns: &[
@@ -62,7 +62,7 @@ pub const ARCHIVES: TableInfo = TableInfo {
 
 /// Every table of a fleet.
 pub fn tables() -> impl Iterator<Item = &'static TableInfo> {
-    TABLES.iter().chain([&ARCHIVES])
+    TABLES.iter().chain([&ARCHIVES_TABLE])
 }
 
 #[cfg(test)]
@@ -70,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leading_columns_hide_no_column_of_table() {
+    fn leading_columns_hide_no_column_of_a_table() {
         for table in tables() {
-            let leading = LEADING.iter().map(|column| column.name).chain([DATE]);
+            let leading = LEADING_COLUMNS.iter().map(|column| column.name).chain([DATE_COLUMN]);
             for name in leading {
                 assert!(table.columns.iter().all(|column| column.name != name), "{}.{name}", table.name);
             }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn table_of_archives_has_own_name() {
-        assert!(TABLES.iter().all(|table| table.name != ARCHIVES.name));
+    fn the_table_of_archives_has_its_own_name() {
+        assert!(TABLES.iter().all(|table| table.name != ARCHIVES_TABLE.name));
     }
 }

@@ -3,7 +3,7 @@
 /// Accepts pieces, and passes on whole lines; when dropped, also an unterminated last line.
 pub struct Lines<'a> {
     rest: Vec<u8>,
-    say: Box<dyn FnMut(&str) + 'a>,
+    on_lines: Box<dyn FnMut(&str) + 'a>,
 }
 
 impl std::fmt::Debug for Lines<'_> {
@@ -14,20 +14,20 @@ impl std::fmt::Debug for Lines<'_> {
 
 impl<'a> Lines<'a> {
     /// Maximum length of an unterminated line that is kept.
-    const LONGEST: usize = 1 << 20;
+    const LINE_BYTES_MAX: usize = 1 << 20;
 
     /// Creates it; `say` receives one or more lines at once, including their line ends.
     pub fn new(say: impl FnMut(&str) + 'a) -> Self {
-        Self { rest: Vec::new(), say: Box::new(say) }
+        Self { rest: Vec::new(), on_lines: Box::new(say) }
     }
 
     /// Adds a piece.
     pub fn take(&mut self, bytes: &[u8]) {
         self.rest.extend_from_slice(bytes);
         let end = self.rest.iter().rposition(|b| *b == b'\n').map(|at| at + 1);
-        if let Some(end) = end.or((self.rest.len() > Self::LONGEST).then_some(self.rest.len())) {
+        if let Some(end) = end.or((self.rest.len() > Self::LINE_BYTES_MAX).then_some(self.rest.len())) {
             let whole: Vec<u8> = self.rest.drain(..end).collect();
-            (self.say)(&String::from_utf8_lossy(&whole));
+            (self.on_lines)(&String::from_utf8_lossy(&whole));
         }
     }
 }
@@ -35,7 +35,7 @@ impl<'a> Lines<'a> {
 impl Drop for Lines<'_> {
     fn drop(&mut self) {
         if !self.rest.is_empty() {
-            (self.say)(&String::from_utf8_lossy(&self.rest));
+            (self.on_lines)(&String::from_utf8_lossy(&self.rest));
         }
     }
 }

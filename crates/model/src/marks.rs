@@ -24,17 +24,17 @@
 use crate::event::{Event, Header, Mark, Record};
 
 /// The environment variable that holds the memfd's number in decimal.
-pub const VARIABLE: &str = "FATHOM_MARKS_FD";
+pub const FD_VARIABLE: &str = "FATHOM_MARKS_FD";
 /// Size of the header, and of every record, in bytes.
-pub const RECORD: usize = 64;
+pub const RECORD_BYTES: usize = 64;
 /// Offset of the count of records in the header, a u64.
 pub const COUNT_AT: usize = 24;
 /// Offset of the end in a record, a u64, which is written last.
 pub const END_AT: usize = 8;
 /// Size of a name in bytes.
-pub const NAME: usize = 32;
+pub const NAME_BYTES: usize = 32;
 /// The maximum capacity (256 MiB of marks). A header with a larger one is damaged.
-pub const MOST: u64 = 1 << 22;
+pub const CAPACITY_MAX: u64 = 1 << 22;
 
 const MAGIC: &[u8; 8] = b"FTHMMARK";
 const VERSION: u32 = 1;
@@ -42,32 +42,33 @@ const VERSION: u32 = 1;
 const NAME_AT: usize = 32;
 
 /// Returns the header of an empty memory for `capacity` records.
-pub fn header(capacity: u64) -> [u8; RECORD] {
-    let mut bytes = [0; RECORD];
+pub fn header(capacity: u64) -> [u8; RECORD_BYTES] {
+    let mut bytes = [0; RECORD_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[12..16].copy_from_slice(&(RECORD as u32).to_le_bytes());
+    bytes[12..16].copy_from_slice(&(RECORD_BYTES as u32).to_le_bytes());
     bytes[16..24].copy_from_slice(&capacity.to_le_bytes());
     bytes
 }
 
 /// Returns the capacity in a header; `None` if it is not a header of this version.
-pub fn capacity(header: &[u8; RECORD]) -> Option<u64> {
-    let capacity = long(header, 16);
-    let whole =
-        &header[..8] == MAGIC && long(header, 8) == u64::from(VERSION) | (RECORD as u64) << 32 && capacity <= MOST;
+pub fn capacity(header: &[u8; RECORD_BYTES]) -> Option<u64> {
+    let capacity = read_u64(header, 16);
+    let whole = &header[..8] == MAGIC
+        && read_u64(header, 8) == u64::from(VERSION) | (RECORD_BYTES as u64) << 32
+        && capacity <= CAPACITY_MAX;
     whole.then_some(capacity)
 }
 
 /// Returns the offset, in bytes, of the record with number `place` (from 0); for the capacity, that is the memory's length.
 pub fn offset(place: u64) -> u64 {
-    place.saturating_add(1).saturating_mul(RECORD as u64)
+    place.saturating_add(1).saturating_mul(RECORD_BYTES as u64)
 }
 
 /// Returns a name as stored in a record: cut at [`NAME_BYTES`] bytes, at a character boundary.
-pub fn name(text: &str) -> [u8; NAME] {
-    let text = &text[..text.floor_char_boundary(NAME)];
-    let mut bytes = [0; NAME];
+pub fn name(text: &str) -> [u8; NAME_BYTES] {
+    let text = &text[..text.floor_char_boundary(NAME_BYTES)];
+    let mut bytes = [0; NAME_BYTES];
     bytes[..text.len()].copy_from_slice(text.as_bytes());
     bytes
 }
@@ -83,13 +84,13 @@ pub struct Slot {
     /// Ordinal among the marks of that name.
     pub nth: u64,
     /// See [`name`].
-    pub name: [u8; NAME],
+    pub name: [u8; NAME_BYTES],
 }
 
 impl Slot {
     /// Returns the record as stored in the memory.
-    pub fn encode(&self) -> [u8; RECORD] {
-        let mut bytes = [0; RECORD];
+    pub fn encode(&self) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
         bytes[..8].copy_from_slice(&self.start_ns.to_le_bytes());
         bytes[END_AT..16].copy_from_slice(&self.end_ns.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.tgid.to_le_bytes());
@@ -100,16 +101,16 @@ impl Slot {
     }
 
     /// Decodes whatever is stored there.
-    pub fn decode(bytes: &[u8; RECORD]) -> Self {
-        let who = long(bytes, 16);
-        let mut name = [0; NAME];
+    pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Self {
+        let who = read_u64(bytes, 16);
+        let mut name = [0; NAME_BYTES];
         name.copy_from_slice(&bytes[NAME_AT..]);
         Self {
-            start_ns: long(bytes, 0),
-            end_ns: long(bytes, END_AT),
+            start_ns: read_u64(bytes, 0),
+            end_ns: read_u64(bytes, END_AT),
             tgid: who as u32,
             tid: (who >> 32) as u32,
-            nth: long(bytes, 24),
+            nth: read_u64(bytes, 24),
             name,
         }
     }
@@ -120,7 +121,7 @@ impl Slot {
         if self.start_ns == 0 || self.end_ns < self.start_ns {
             return None;
         }
-        let end = self.name.iter().position(|b| *b == 0).unwrap_or(NAME);
+        let end = self.name.iter().position(|b| *b == 0).unwrap_or(NAME_BYTES);
         let text = String::from_utf8_lossy(&self.name[..end]).into_owned();
         let mark = Mark { start_ns: self.start_ns, nth: self.nth, len: text.len() as u16, text, ..Mark::default() };
         let record = Record::from(mark);
@@ -129,7 +130,7 @@ impl Slot {
     }
 }
 
-fn long(bytes: &[u8; RECORD], at: usize) -> u64 {
+fn read_u64(bytes: &[u8; RECORD_BYTES], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
@@ -137,7 +138,7 @@ fn long(bytes: &[u8; RECORD], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const SLOT: Slot = Slot { start_ns: 0x11, end_ns: 0x22, tgid: 7, tid: 8, nth: 9, name: [b'n'; NAME] };
+    const SAMPLE_SLOT: Slot = Slot { start_ns: 0x11, end_ns: 0x22, tgid: 7, tid: 8, nth: 9, name: [b'n'; NAME_BYTES] };
 
     #[test]
     fn header_states_capacity() {
@@ -145,8 +146,8 @@ mod tests {
         assert_eq!(&bytes[..32], b"FTHMMARK\x01\0\0\0\x40\0\0\0\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
         assert_eq!(&bytes[32..], [0; 32]);
         assert_eq!(capacity(&bytes), Some(0x0102));
-        assert_eq!(capacity(&header(MOST)), Some(MOST));
-        assert_eq!(capacity(&header(MOST + 1)), None, "an absurd capacity");
+        assert_eq!(capacity(&header(CAPACITY_MAX)), Some(CAPACITY_MAX));
+        assert_eq!(capacity(&header(CAPACITY_MAX + 1)), None, "an absurd capacity");
         for at in 0..16 {
             let mut damaged = bytes;
             damaged[at] ^= 2;
@@ -157,28 +158,31 @@ mod tests {
 
     #[test]
     fn record_has_documented_layout_and_round_trips() {
-        let bytes = SLOT.encode();
+        let bytes = SAMPLE_SLOT.encode();
         assert_eq!(&bytes[..24], b"\x11\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0\x07\0\0\0\x08\0\0\0");
         assert_eq!(&bytes[24..], [b"\x09\0\0\0\0\0\0\0".as_slice(), &[b'n'; 32]].concat());
-        assert_eq!(Slot::decode(&bytes), SLOT);
+        assert_eq!(Slot::decode(&bytes), SAMPLE_SLOT);
     }
 
     #[test]
-    fn name_is_cut_between_characters() {
+    fn a_name_is_cut_between_characters() {
         assert_eq!(&name("SELECT")[..8], b"SELECT\0\0");
         assert_eq!(&name("a name that is cut before this \u{fc}"), b"a name that is cut before this \0");
-        assert_eq!(name(&"x".repeat(40)), [b'x'; NAME]);
+        assert_eq!(name(&"x".repeat(40)), [b'x'; NAME_BYTES]);
     }
 
     #[test]
-    fn only_finished_span_is_event() {
-        let event = SLOT.event().map(|e| e.to_text());
+    fn only_a_finished_span_is_an_event() {
+        let event = SAMPLE_SLOT.event().map(|e| e.to_text());
         assert_eq!(event, Some(format!("@34 cpu0 7/8 mark start_ns=17 nth=9 text=\"{}\"", "n".repeat(32))));
-        assert!(Slot { end_ns: SLOT.start_ns, ..SLOT }.event().is_some(), "it may last less than the clock tells");
+        assert!(
+            Slot { end_ns: SAMPLE_SLOT.start_ns, ..SAMPLE_SLOT }.event().is_some(),
+            "it may last less than the clock tells"
+        );
         for (start_ns, end_ns) in [(0, 5), (5, 0), (5, 4)] {
-            assert!(Slot { start_ns, end_ns, ..SLOT }.event().is_none());
+            assert!(Slot { start_ns, end_ns, ..SAMPLE_SLOT }.event().is_none());
         }
-        let odd = Slot { name: name("a"), ..SLOT };
-        assert!(Slot { name: [0xff; NAME], ..odd }.event().is_some_and(|e| e.to_text().contains('\u{fffd}')));
+        let odd = Slot { name: name("a"), ..SAMPLE_SLOT };
+        assert!(Slot { name: [0xff; NAME_BYTES], ..odd }.event().is_some_and(|e| e.to_text().contains('\u{fffd}')));
     }
 }

@@ -19,7 +19,7 @@ const BLOCK_ROWS: usize = 128;
 
 /// Which rows of a block have a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Present {
+enum Presence {
     All,
     None,
     /// Those whose bit is set, in the two words before the values.
@@ -33,7 +33,7 @@ struct Block {
     /// Its first word.
     word: u32,
     bits: u8,
-    present: Present,
+    present: Presence,
 }
 
 /// One column.
@@ -60,12 +60,12 @@ impl Column {
         let span = values().max().map_or(0, |highest| highest.wrapping_sub(lowest).cast_unsigned());
         let bits = u64::BITS - span.leading_zeros();
         let present = match values().count() {
-            0 => Present::None,
-            BLOCK_ROWS => Present::All,
-            _ => Present::Some,
+            0 => Presence::None,
+            BLOCK_ROWS => Presence::All,
+            _ => Presence::Some,
         };
         let word = self.words.len() as u32;
-        if present == Present::Some {
+        if present == Presence::Some {
             let is = |at: usize| u64::from(self.last[at].is_some()) << (at % 64);
             let marks = [0, 64].map(|from| (from..from + 64).fold(0, |marks, at| marks | is(at)));
             self.words.extend(marks);
@@ -95,9 +95,9 @@ impl Column {
         let Some(block) = self.blocks.get(at) else { return self.last[row] };
         let mut first = block.word as usize;
         match block.present {
-            Present::All => {}
-            Present::None => return None,
-            Present::Some => {
+            Presence::All => {}
+            Presence::None => return None,
+            Presence::Some => {
                 if self.words[first + row / 64] >> (row % 64) & 1 == 0 {
                     return None;
                 }
@@ -125,9 +125,9 @@ impl Column {
         };
         let mut first = block.word as usize;
         rows.present = match block.present {
-            Present::All => [u64::MAX; 2],
-            Present::None => [0; 2],
-            Present::Some => {
+            Presence::All => [u64::MAX; 2],
+            Presence::None => [0; 2],
+            Presence::Some => {
                 first += BLOCK_ROWS / 64;
                 [self.words[first - 2], self.words[first - 1]]
             }
@@ -155,7 +155,7 @@ impl Column {
 
 /// Words that were looked up before, by their place in memory: most columns of text repeat few.
 #[derive(Debug, Clone)]
-struct Recent([Option<(&'static str, Option<i64>)>; RECENT_WORDS]);
+struct RecentWords([Option<(&'static str, Option<i64>)>; RECENT_WORDS]);
 
 const RECENT_WORDS: usize = 32;
 
@@ -163,7 +163,7 @@ const RECENT_WORDS: usize = 32;
 pub struct PackedTable<T> {
     columns: Vec<Column>,
     texts: Vec<Texts>,
-    recent: Vec<Recent>,
+    recent: Vec<RecentWords>,
     rows: PhantomData<fn() -> T>,
 }
 
@@ -173,7 +173,7 @@ impl<T: Row> Default for PackedTable<T> {
         Self {
             columns: vec![Column::default(); all],
             texts: vec![Texts::default(); all],
-            recent: vec![Recent([None; RECENT_WORDS]); all],
+            recent: vec![RecentWords([None; RECENT_WORDS]); all],
             rows: PhantomData,
         }
     }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 /// Number of parents of a program in which the source tree's `target` may be: target/release/fathom,
 /// target/TRIPLE/release/fathom.
-const PARENTS: usize = 4;
+const PARENTS_MAX: usize = 4;
 
 /// Precedes the hash of its sources in a program.
-pub const SOURCES: &str = "fathom-sources:";
+pub const SOURCES_PREFIX: &str = "fathom-sources:";
 /// Number of digits of that hash.
-const DIGITS: usize = 64;
+const HASH_DIGITS: usize = 64;
 
 /// A program for another processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,22 +23,23 @@ pub enum Build {
 
 /// Returns where a program for `machine` (as in `uname -m`) may be: next to `ours` as `fathom-MACHINE`, or where the source tree builds
 /// it. It need not exist, or be for that processor.
-fn places<'a>(ours: &'a Path, machine: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
+fn candidate_paths<'a>(ours: &'a Path, machine: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
     let built = format!("{machine}-unknown-linux-musl/release/fathom");
     let beside = ours.with_file_name(format!("fathom-{machine}"));
-    std::iter::once(beside).chain(ours.ancestors().skip(1).take(PARENTS).map(move |directory| directory.join(&built)))
+    std::iter::once(beside)
+        .chain(ours.ancestors().skip(1).take(PARENTS_MAX).map(move |directory| directory.join(&built)))
 }
 
 /// Returns the program for `machine` that belongs to `ours`: `runs` decides whether a file is a program for it, `read` returns its
 /// contents. One from the same sources is preferred.
-pub fn build(
+pub fn find_build(
     ours: &Path,
     machine: &str,
     runs: impl Fn(&Path) -> bool,
     read: impl Fn(&Path) -> Option<Vec<u8>>,
 ) -> Option<Build> {
-    let found: Vec<PathBuf> = places(ours, machine).filter(|path| runs(path)).collect();
-    let sources = |path: &Path| read(path).and_then(|bytes| sources(&bytes));
+    let found: Vec<PathBuf> = candidate_paths(ours, machine).filter(|path| runs(path)).collect();
+    let sources = |path: &Path| read(path).and_then(|bytes| sources_hash(&bytes));
     let own = if found.is_empty() { None } else { sources(ours) };
     let is_same = |path: &&PathBuf| own.is_none() || sources(path) == own;
     let same = found.iter().find(is_same).cloned().map(Build::Same);
@@ -46,12 +47,13 @@ pub fn build(
 }
 
 /// Returns the hash of the sources from which a program states that it was built.
-fn sources(program: &[u8]) -> Option<String> {
+fn sources_hash(program: &[u8]) -> Option<String> {
     let hash = |at: usize| {
-        let digits = program.get(at + SOURCES.len()..)?.get(..DIGITS)?;
+        let digits = program.get(at + SOURCES_PREFIX.len()..)?.get(..HASH_DIGITS)?;
         digits.iter().all(u8::is_ascii_hexdigit).then(|| String::from_utf8_lossy(digits).into_owned())
     };
-    let mut told = program.windows(SOURCES.len()).enumerate().filter(|(_, part)| *part == SOURCES.as_bytes());
+    let mut told =
+        program.windows(SOURCES_PREFIX.len()).enumerate().filter(|(_, part)| *part == SOURCES_PREFIX.as_bytes());
     told.find_map(|(at, _)| hash(at))
 }
 
@@ -61,15 +63,17 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn build_of_same_sources_is_preferred_and_another_is_told_apart() {
+    fn a_build_of_the_same_sources_is_preferred_to_another() {
         let (ours, beside) = ("target/release/fathom", "target/release/fathom-aarch64");
         let built = "target/aarch64-unknown-linux-musl/release/fathom";
         // The text by itself is in each program, too.
-        let program = |hash: &str| format!("code {SOURCES} code {SOURCES}{} code", hash.repeat(DIGITS)).into_bytes();
+        let program = |hash: &str| {
+            format!("code {SOURCES_PREFIX} code {SOURCES_PREFIX}{} code", hash.repeat(HASH_DIGITS)).into_bytes()
+        };
         let found = |files: &[(&str, &str)]| {
             let files: BTreeMap<&Path, Vec<u8>> =
                 files.iter().map(|(path, hash)| (Path::new(*path), program(hash))).collect();
-            build(Path::new(ours), "aarch64", |path| files.contains_key(path), |path| files.get(path).cloned())
+            find_build(Path::new(ours), "aarch64", |path| files.contains_key(path), |path| files.get(path).cloned())
         };
         assert_eq!(found(&[(ours, "a")]), None);
         assert_eq!(found(&[(ours, "a"), (beside, "")]), Some(Build::Other(beside.into())));

@@ -57,8 +57,8 @@ type Result<T> = std::result::Result<T, QuantityError>;
 /// hold any event.
 pub fn bytes(text: &str) -> Result<u64> {
     /// No file is larger, including a store's checksums.
-    const MOST: u64 = 1 << 62;
-    const LEAST: u64 = 64 << 10;
+    const BYTES_MAX: u64 = 1 << 62;
+    const BYTES_MIN: u64 = 64 << 10;
     let upper = text.to_ascii_uppercase();
     let upper = upper.trim_end_matches('B').trim_end_matches('I');
     let (digits, shift) = match upper.chars().last() {
@@ -69,16 +69,16 @@ pub fn bytes(text: &str) -> Result<u64> {
         _ => (upper, 0),
     };
     let number: u64 = digits.parse().map_err(|_| QuantityError::NoBytes)?;
-    match number.checked_mul(1 << shift).filter(|bytes| *bytes <= MOST) {
+    match number.checked_mul(1 << shift).filter(|bytes| *bytes <= BYTES_MAX) {
         None => Err(QuantityError::ManyBytes),
-        Some(bytes) if bytes < LEAST => Err(QuantityError::FewBytes),
+        Some(bytes) if bytes < BYTES_MIN => Err(QuantityError::FewBytes),
         Some(bytes) => Ok(bytes),
     }
 }
 
 /// Parses seconds, more than zero.
 pub fn seconds(text: &str) -> Result<Duration> {
-    time(text, 1.0).ok_or(QuantityError::NoSeconds)?
+    parse_time(text, 1.0).ok_or(QuantityError::NoSeconds)?
 }
 
 /// Parses seconds from a begin, including zero.
@@ -94,15 +94,15 @@ pub fn long_time(text: &str) -> Result<Duration> {
         Some('h') => 3600.0,
         _ => 1.0,
     };
-    time(text.trim_end_matches(['m', 'h']), size).ok_or(QuantityError::NoTime)?
+    parse_time(text.trim_end_matches(['m', 'h']), size).ok_or(QuantityError::NoTime)?
 }
 
-fn time(text: &str, size: f64) -> Option<Result<Duration>> {
+fn parse_time(text: &str, size: f64) -> Option<Result<Duration>> {
     let value: f64 = text.trim_end_matches('s').parse().ok()?;
-    Some(positive(value * size))
+    Some(positive_duration(value * size))
 }
 
-fn positive(value: f64) -> Result<Duration> {
+fn positive_duration(value: f64) -> Result<Duration> {
     if value <= 0.0 {
         return Err(QuantityError::NotPositive);
     }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_is_between_none_and_all() {
+    fn percent_is_more_than_0_and_less_than_100() {
         assert_eq!((percent("2"), percent("50%")), (Ok(0.02), Ok(0.5)));
         for bad in ["0", "100", "-1", "nan", "x", ""] {
             assert!(percent(bad).is_err(), "{bad}");

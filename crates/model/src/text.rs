@@ -30,11 +30,11 @@ pub fn duration(ns: f64) -> String {
 
 /// Returns the divisor for showing numbers of a unit, and the resulting unit: times are shown in the unit that leaves one to three digits
 /// of `of` before the point, anything else unchanged.
-pub fn scale(unit: &str, of: f64) -> (f64, String) {
-    const UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
-    let Some((_, size)) = UNITS.iter().find(|(name, _)| *name == unit) else { return (1.0, unit.into()) };
-    let ns = (of * size).abs();
-    let (name, shown) = UNITS.iter().rev().find(|(_, size)| ns >= 0.9995 * size).unwrap_or(&UNITS[0]);
+pub fn scale(unit: &str, value: f64) -> (f64, String) {
+    const TIME_UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let Some((_, size)) = TIME_UNITS.iter().find(|(name, _)| *name == unit) else { return (1.0, unit.into()) };
+    let ns = (value * size).abs();
+    let (name, shown) = TIME_UNITS.iter().rev().find(|(_, size)| ns >= 0.9995 * size).unwrap_or(&TIME_UNITS[0]);
     (shown / size, (*name).into())
 }
 
@@ -74,7 +74,7 @@ pub fn rate(bps: f64) -> String {
 }
 
 /// Formats how long something is likely to take: in seconds, minutes or hours, no finer than such an estimate is.
-pub fn about(seconds: u64) -> String {
+pub fn rough_duration(seconds: u64) -> String {
     match seconds {
         s @ 0..100 => format!("{s} s"),
         s @ 100..6000 => format!("{} min", (s + 30) / 60),
@@ -110,7 +110,7 @@ pub fn date(unix_ns: u64) -> String {
 pub fn shown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if steers(c) {
+        if is_steering(c) {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);
@@ -144,8 +144,8 @@ impl fmt::Display for Shown<'_> {
 
 /// Returns a text that keeps its lines and columns but controls nothing else: such characters are written as JSON escapes, so that the
 /// text means the same in JSON.
-pub fn harmless(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| steers(c) && !matches!(c, '\n' | '\t');
+pub fn escape_controls(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| is_steering(c) && !matches!(c, '\n' | '\t');
     if !text.contains(steers) {
         return text.into();
     }
@@ -154,7 +154,7 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     while let Some(c) = chars.next() {
         // Lines of CSV end with both.
         let ends_line = c == '\r' && chars.peek() == Some(&'\n');
-        if steers(c) && !ends_line {
+        if is_steering(c) && !ends_line {
             // Writing to a string cannot fail.
             let _ = write!(out, "\\u{:04x}", u32::from(c));
         } else {
@@ -166,7 +166,7 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
 
 /// Formats an error with its causes, each once: a library's message often contains its cause's already. Quoted text may come from
 /// an untrusted archive, and must not control a terminal.
-pub fn error(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
     let whole = causes.fold(String::new(), |said, cause| {
         if said.is_empty() {
@@ -182,23 +182,23 @@ pub fn error(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// Whether a character controls a terminal or its neighbours, and is not visible itself: control characters, including line breaks
 /// and the one-character sequences of C1, and characters that reverse or join text. Each is at most U+FFFF.
-pub fn steers(c: char) -> bool {
+pub fn is_steering(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Maximum number of characters in a line of a page, except in tables.
-pub const WIDTH: usize = 140;
+pub const LINE_CHARS_MAX: usize = 140;
 
 /// Wraps Markdown to that width, except for tables and for words that are longer by themselves. List items continue indented.
-pub fn folded(text: &str) -> String {
+pub fn wrap_markdown(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
         let indent = if line.starts_with("- ") { "  " } else { "" };
         let mut width = 0;
         for (nth, word) in line.split(' ').enumerate() {
             let length = word.chars().count();
-            if nth > 0 && !line.starts_with('|') && width + 1 + length > WIDTH {
+            if nth > 0 && !line.starts_with('|') && width + 1 + length > LINE_CHARS_MAX {
                 out.extend(["\n", indent]);
                 width = indent.len();
             } else if nth > 0 {
@@ -248,7 +248,7 @@ mod tests {
             [900.0, 999_600.0, 52e6, 999.6e6, 1.5e9].map(rate),
             ["900 b/s", "1.00 Mb/s", "52.0 Mb/s", "1.00 Gb/s", "1.50 Gb/s"].map(String::from)
         );
-        assert_eq!([59, 150, 9000].map(about), ["59 s", "3 min", "2.5 h"].map(String::from));
+        assert_eq!([59, 150, 9000].map(rough_duration), ["59 s", "3 min", "2.5 h"].map(String::from));
         assert_eq!((count(3.0).as_str(), count(2.5).as_str()), ("3", "2.50"));
         assert_eq!((count(0.0).as_str(), count(0.004).as_str(), count(0.006).as_str()), ("0", "<0.01", "0.01"));
     }
@@ -269,14 +269,14 @@ mod tests {
 
     #[test]
     fn output_has_no_terminal_control_sequences() {
-        assert_eq!(harmless("a\tb\r\nü"), "a\tb\r\nü");
-        assert_eq!(harmless("\u{1b}[2J\r\u{9b}1A\u{202e}x\u{7f}"), "\\u001b[2J\\u000d\\u009b1A\\u202ex\\u007f");
-        assert!(matches!(harmless("{\"a\": 1}"), Cow::Borrowed(_)));
-        assert!(!harmless("\u{feff}\u{2028}").contains(steers));
+        assert_eq!(escape_controls("a\tb\r\nü"), "a\tb\r\nü");
+        assert_eq!(escape_controls("\u{1b}[2J\r\u{9b}1A\u{202e}x\u{7f}"), "\\u001b[2J\\u000d\\u009b1A\\u202ex\\u007f");
+        assert!(matches!(escape_controls("{\"a\": 1}"), Cow::Borrowed(_)));
+        assert!(!escape_controls("\u{feff}\u{2028}").contains(is_steering));
     }
 
     #[test]
-    fn path_in_message_is_one_line() {
+    fn a_path_in_a_message_is_one_line() {
         for (name, text) in
             [("a b/ü's.fathom", "a b/ü's.fathom"), ("a\nfathom: ok\u{1b}[2J", "a\\u{a}fathom: ok\\u{1b}[2J")]
         {

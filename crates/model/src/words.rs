@@ -501,7 +501,7 @@ impl Dev {
 
     /// A number for the `nth` disk of which a trace has only the name: one that no kernel gives, since majors of block devices are below
     /// `BLKDEV_MAJOR_MAX` (512).
-    pub fn of_name(nth: u32) -> Self {
+    pub fn placeholder(nth: u32) -> Self {
         Self::new(0xfff, nth & 0xf_ffff)
     }
 }
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn confidence_of_chain_is_that_of_weakest_link() {
+    fn the_confidence_of_a_chain_is_that_of_its_weakest_link() {
         assert_eq!(
             [Confidence::Exact, Confidence::Interval, Confidence::Structural].iter().min(),
             Some(&Confidence::Interval)
@@ -618,10 +618,10 @@ mod tests {
     }
 
     #[test]
-    fn device_number_prints_like_lsblk() {
+    fn a_device_number_prints_as_in_lsblk() {
         assert_eq!(Dev::new(254, 0).to_string(), "254:0");
         assert_eq!(Dev::new(7, 300).minor(), 300);
-        assert_eq!((Dev::of_name(2).major(), Dev::of_name(2).minor()), (4095, 2));
+        assert_eq!((Dev::placeholder(2).major(), Dev::placeholder(2).minor()), (4095, 2));
     }
 }
 

@@ -66,7 +66,7 @@ fn fractions_and_words_are_kept() {
 }
 
 #[test]
-fn invalid_cells_are_told() {
+fn invalid_cells_are_reported() {
     let mut table = PackedTable::<Span>::default();
     let column = |name: &str| Span::TABLE.columns.iter().position(|column| column.name == name).unwrap();
     assert!(!table.push_cell(column("layer"), &Cell::Text("nowhere".into())));
@@ -88,7 +88,7 @@ fn edited_rows_are_packed_again() {
 }
 
 #[test]
-fn spans_of_recording_take_eighth_of_struct() {
+fn spans_of_a_recording_take_an_eighth_of_the_struct() {
     // As syncs make them: times and addresses rise, the rest repeats.
     let recorded = |n: u64| Span {
         layer: Layer::ALL[n as usize % 4],

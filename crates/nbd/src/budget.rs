@@ -10,28 +10,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a connection may hold in any case.
-const FLOOR_BYTES: usize = 1 << 20;
+const CONNECTION_BYTES_MIN: usize = 1 << 20;
 
 /// A bound for several connections.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    bytes: usize,
-    held: Arc<AtomicUsize>,
+    limit_bytes: usize,
+    held_bytes: Arc<AtomicUsize>,
 }
 
 impl Budget {
     /// Allows this many bytes together, and at least 1 MiB to each connection.
     pub fn new(bytes: usize) -> Self {
-        Self { bytes, held: Arc::default() }
+        Self { limit_bytes: bytes, held_bytes: Arc::default() }
     }
 
     /// Bytes that are held now.
     pub fn held_bytes(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+        self.held_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn share(&self) -> Share {
-        Share { budget: self.clone(), held: 0 }
+        Share { budget: self.clone(), held_bytes: 0 }
     }
 }
 
@@ -39,20 +39,20 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Budget,
-    held: usize,
+    held_bytes: usize,
 }
 
 impl Share {
     /// It holds this much now. Returns whether it may take more.
     pub fn hold(&mut self, bytes: usize) -> bool {
-        let before = std::mem::replace(&mut self.held, bytes);
+        let before = std::mem::replace(&mut self.held_bytes, bytes);
         // Only a sum: nothing else is ordered by it.
         if bytes > before {
-            self.budget.held.fetch_add(bytes - before, Ordering::Relaxed);
+            self.budget.held_bytes.fetch_add(bytes - before, Ordering::Relaxed);
         } else if bytes < before {
-            self.budget.held.fetch_sub(before - bytes, Ordering::Relaxed);
+            self.budget.held_bytes.fetch_sub(before - bytes, Ordering::Relaxed);
         }
-        bytes < FLOOR_BYTES.max(self.budget.bytes.saturating_sub(self.budget.held_bytes()))
+        bytes < CONNECTION_BYTES_MIN.max(self.budget.limit_bytes.saturating_sub(self.budget.held_bytes()))
     }
 }
 
@@ -81,8 +81,12 @@ mod tests {
         let mut all: Vec<Share> = (0..256).map(|_| budget.share()).collect();
         let held: Vec<usize> = all.iter_mut().map(fill).collect();
         assert!(held[0] > 100 << 20, "one alone gets much");
-        assert!(held.iter().all(|bytes| *bytes >= FLOOR_BYTES));
-        assert!(budget.held_bytes() <= (256 << 20) + 256 * (FLOOR_BYTES + (64 << 10)), "{}", budget.held_bytes());
+        assert!(held.iter().all(|bytes| *bytes >= CONNECTION_BYTES_MIN));
+        assert!(
+            budget.held_bytes() <= (256 << 20) + 256 * (CONNECTION_BYTES_MIN + (64 << 10)),
+            "{}",
+            budget.held_bytes()
+        );
         drop(all);
         assert_eq!(budget.held_bytes(), 0);
     }

@@ -10,7 +10,7 @@
 //! exactly its size.
 //!
 //! Memory shared with another process can be provided for the buffers ([`use_memory`]): then data received from a client
-//! can be passed on by its location ([`place`]).
+//! can be passed on by its location ([`shared_offset`]).
 
 use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
@@ -20,114 +20,118 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// From this size on data is read directly into its final buffer, and sent without a copy.
 pub const LARGE_BYTES: usize = 32 << 10;
 /// Buffers of this size and its multiples by powers of two are kept.
-const FIRST_BYTES: usize = 4 << 10;
+const BUFFER_BYTES_MIN: usize = 4 << 10;
 /// The number of sizes: up to 2 MiB.
-const SIZES: usize = 10;
+const SIZE_COUNT: usize = 10;
 /// Sizes for large data have additional room for the bytes around a payload.
-const AROUND_BYTES: usize = 4 << 10;
+const PAYLOAD_MARGIN_BYTES: usize = 4 << 10;
 /// The maximum number of bytes kept, for all sizes together.
-const KEPT_BYTES: usize = 16 << 20;
+const IDLE_BYTES_MAX: usize = 16 << 20;
 
 /// The number of bytes currently kept.
-static BYTES: AtomicUsize = AtomicUsize::new(0);
-static KEPT: [Mutex<Vec<Box<[u8]>>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
+static IDLE_BYTES: AtomicUsize = AtomicUsize::new(0);
+static IDLE_BUFFERS: [Mutex<Vec<Box<[u8]>>>; SIZE_COUNT] = [const { Mutex::new(Vec::new()) }; SIZE_COUNT];
 
 /// Bytes of provided memory for each size: the maximum of outstanding requests at a node.
-const GIVEN_BYTES: usize = 16 << 20;
+const SHARED_BYTES_PER_SIZE: usize = 16 << 20;
 /// The size of the memory for [`use_memory`].
-pub const MEMORY_BYTES: usize = SIZES * GIVEN_BYTES;
-static GIVEN: OnceLock<usize> = OnceLock::new();
-static FREE: [Mutex<Vec<&'static mut [u8]>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
+pub const SHARED_MEMORY_BYTES: usize = SIZE_COUNT * SHARED_BYTES_PER_SIZE;
+static SHARED_ADDRESS: OnceLock<usize> = OnceLock::new();
+static SHARED_BUFFERS: [Mutex<Vec<&'static mut [u8]>>; SIZE_COUNT] = [const { Mutex::new(Vec::new()) }; SIZE_COUNT];
 
 /// Large buffers are taken from `memory` from now on as long as it has any; it can be provided once.
 ///
 /// # Errors
 /// The memory itself, if some was provided before.
-pub fn use_memory(memory: &'static mut [u8; MEMORY_BYTES]) -> Result<(), &'static mut [u8; MEMORY_BYTES]> {
-    if GIVEN.set(memory.as_ptr().addr()).is_err() {
+pub fn use_memory(
+    memory: &'static mut [u8; SHARED_MEMORY_BYTES],
+) -> Result<(), &'static mut [u8; SHARED_MEMORY_BYTES]> {
+    if SHARED_ADDRESS.set(memory.as_ptr().addr()).is_err() {
         return Err(memory);
     }
-    for (nth, part) in memory.chunks_exact_mut(GIVEN_BYTES).enumerate() {
-        let mut pieces: Vec<_> = part.chunks_exact_mut(bytes_of(nth)).collect();
+    for (nth, part) in memory.chunks_exact_mut(SHARED_BYTES_PER_SIZE).enumerate() {
+        let mut pieces: Vec<_> = part.chunks_exact_mut(size_class_bytes(nth)).collect();
         // The first buffers are used first, and unused ones are never touched.
         pieces.reverse();
-        *FREE[nth].lock().unwrap_or_else(PoisonError::into_inner) = pieces;
+        *SHARED_BUFFERS[nth].lock().unwrap_or_else(PoisonError::into_inner) = pieces;
     }
     Ok(())
 }
 
 /// The offset of these bytes in the provided memory; `None` if they are elsewhere.
-pub fn place(bytes: &[u8]) -> Option<usize> {
-    let at = bytes.as_ptr().addr().checked_sub(*GIVEN.get()?)?;
-    (at + bytes.len() <= MEMORY_BYTES).then_some(at)
+pub fn shared_offset(bytes: &[u8]) -> Option<usize> {
+    let at = bytes.as_ptr().addr().checked_sub(*SHARED_ADDRESS.get()?)?;
+    (at + bytes.len() <= SHARED_MEMORY_BYTES).then_some(at)
 }
 
-pub(crate) fn is_given() -> bool {
-    GIVEN.get().is_some()
+pub(crate) fn has_shared_memory() -> bool {
+    SHARED_ADDRESS.get().is_some()
 }
 
 #[derive(Debug)]
-enum Memory {
+enum BufferMemory {
     Own(Box<[u8]>),
-    Given(&'static mut [u8]),
+    Shared(&'static mut [u8]),
 }
 
-impl Deref for Memory {
+impl Deref for BufferMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         match self {
             Self::Own(bytes) => bytes,
-            Self::Given(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
         }
     }
 }
 
-impl DerefMut for Memory {
+impl DerefMut for BufferMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Own(bytes) => bytes,
-            Self::Given(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
         }
     }
 }
 
-const fn bytes_of(nth: usize) -> usize {
-    let bytes = FIRST_BYTES << nth;
-    if bytes > LARGE_BYTES { bytes + AROUND_BYTES } else { bytes }
+const fn size_class_bytes(nth: usize) -> usize {
+    let bytes = BUFFER_BYTES_MIN << nth;
+    if bytes > LARGE_BYTES { bytes + PAYLOAD_MARGIN_BYTES } else { bytes }
 }
 
 /// The index of the size, and the size; `None` if such buffers are not kept.
-fn size(length: usize) -> Option<(usize, usize)> {
-    (0..SIZES).map(|nth| (nth, bytes_of(nth))).find(|(_, size)| length <= *size)
+fn size_class(length: usize) -> Option<(usize, usize)> {
+    (0..SIZE_COUNT).map(|nth| (nth, size_class_bytes(nth))).find(|(_, size)| length <= *size)
 }
 
-/// A buffer to be filled; [`Buffer::share`] then converts it to [`Bytes`], without a copy.
+/// A buffer to be filled; [`Buffer::into_bytes`] then converts it to [`Bytes`], without a copy.
 #[derive(Debug)]
 pub struct Buffer {
-    bytes: Memory,
+    memory: BufferMemory,
     length: usize,
 }
 
 impl Buffer {
     /// Creates a buffer of `length` bytes with arbitrary content.
     pub fn new(length: usize) -> Self {
-        let given = size(length).and_then(|(nth, _)| FREE[nth].lock().unwrap_or_else(PoisonError::into_inner).pop());
+        let given = size_class(length)
+            .and_then(|(nth, _)| SHARED_BUFFERS[nth].lock().unwrap_or_else(PoisonError::into_inner).pop());
         if let Some(given) = given {
-            return Self { bytes: Memory::Given(given), length };
+            return Self { memory: BufferMemory::Shared(given), length };
         }
-        let kept = size(length).and_then(|(nth, _)| KEPT[nth].lock().unwrap_or_else(PoisonError::into_inner).pop());
+        let kept = size_class(length)
+            .and_then(|(nth, _)| IDLE_BUFFERS[nth].lock().unwrap_or_else(PoisonError::into_inner).pop());
         if let Some(kept) = &kept {
-            BYTES.fetch_sub(kept.len(), Ordering::Relaxed);
+            IDLE_BYTES.fetch_sub(kept.len(), Ordering::Relaxed);
         }
-        let made = || vec![0; size(length).map_or(length, |(_, size)| size)].into_boxed_slice();
-        Self { bytes: Memory::Own(kept.unwrap_or_else(made)), length }
+        let allocate = || vec![0; size_class(length).map_or(length, |(_, size)| size)].into_boxed_slice();
+        Self { memory: BufferMemory::Own(kept.unwrap_or_else(allocate)), length }
     }
 
     pub fn copy_of(data: &[u8]) -> Bytes {
         let mut buffer = Self::new(data.len());
         buffer.copy_from_slice(data);
-        buffer.share()
+        buffer.into_bytes()
     }
 
     /// Limits the buffer to the first `length` bytes.
@@ -136,7 +140,7 @@ impl Buffer {
     }
 
     /// Converts the filled buffer.
-    pub fn share(self) -> Bytes {
+    pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }
 }
@@ -145,13 +149,13 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[..self.length]
+        &self.memory[..self.length]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[..self.length]
+        &mut self.memory[..self.length]
     }
 }
 
@@ -163,21 +167,21 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let nothing = Memory::Own(Box::default());
-        let bytes = match std::mem::replace(&mut self.bytes, nothing) {
-            Memory::Own(bytes) => bytes,
-            Memory::Given(bytes) => {
-                if let Some((nth, _)) = size(bytes.len()) {
-                    FREE[nth].lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+        let nothing = BufferMemory::Own(Box::default());
+        let bytes = match std::mem::replace(&mut self.memory, nothing) {
+            BufferMemory::Own(bytes) => bytes,
+            BufferMemory::Shared(bytes) => {
+                if let Some((nth, _)) = size_class(bytes.len()) {
+                    SHARED_BUFFERS[nth].lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
                 }
                 return;
             }
         };
-        if let Some((nth, size)) = size(bytes.len()).filter(|(_, size)| *size == bytes.len()) {
+        if let Some((nth, size)) = size_class(bytes.len()).filter(|(_, size)| *size == bytes.len()) {
             // Another thread may keep one at the same time; a slight excess does not matter.
-            if BYTES.load(Ordering::Relaxed) + size <= KEPT_BYTES {
-                BYTES.fetch_add(size, Ordering::Relaxed);
-                KEPT[nth].lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+            if IDLE_BYTES.load(Ordering::Relaxed) + size <= IDLE_BYTES_MAX {
+                IDLE_BYTES.fetch_add(size, Ordering::Relaxed);
+                IDLE_BUFFERS[nth].lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
             }
         }
     }
@@ -188,11 +192,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffer_returns_to_pool_with_last_reference() {
+    fn buffer_returns_to_the_pool_with_its_last_reference() {
         for length in [
             1,
-            FIRST_BYTES,
-            FIRST_BYTES + 1,
+            BUFFER_BYTES_MIN,
+            BUFFER_BYTES_MIN + 1,
             LARGE_BYTES,
             LARGE_BYTES + 1,
             68 << 10,
@@ -204,7 +208,7 @@ mod tests {
             let mut buffer = Buffer::new(length);
             assert_eq!(buffer.len(), length);
             buffer.fill(7);
-            let shared = buffer.share();
+            let shared = buffer.into_bytes();
             let part = shared.slice(length / 2..);
             drop(shared);
             assert!(part.iter().all(|byte| *byte == 7) && part.len() == length - length / 2);
@@ -213,31 +217,31 @@ mod tests {
         one.fill(1);
         assert!(one.as_ptr() != other.as_ptr());
         one.truncate(3);
-        assert_eq!(&one.share()[..], [1; 3]);
+        assert_eq!(&one.into_bytes()[..], [1; 3]);
     }
 
     #[test]
-    fn buffers_come_from_given_memory_and_know_offset() {
+    fn buffers_come_from_shared_memory_and_know_their_offset() {
         // Buffers of other tests are elsewhere.
         let heap = vec![0; 1 << 20];
-        assert_eq!(place(&heap), None);
-        let memory = Box::leak(vec![0; MEMORY_BYTES].into_boxed_slice());
-        let Ok(memory) = <&'static mut [u8; MEMORY_BYTES]>::try_from(memory) else { panic!("it has as many") };
+        assert_eq!(shared_offset(&heap), None);
+        let memory = Box::leak(vec![0; SHARED_MEMORY_BYTES].into_boxed_slice());
+        let Ok(memory) = <&'static mut [u8; SHARED_MEMORY_BYTES]>::try_from(memory) else { panic!("it has as many") };
         let begin = memory.as_ptr().addr();
         use_memory(memory).expect("it is the first");
         let mut buffers: Vec<Buffer> = (0..40).map(|_| Buffer::new(1 << 20)).collect();
         for (nth, buffer) in buffers.iter_mut().enumerate() {
             buffer.fill(nth as u8);
         }
-        let places: Vec<_> = buffers.iter().filter_map(|buffer| place(buffer)).collect();
+        let places: Vec<_> = buffers.iter().filter_map(|buffer| shared_offset(buffer)).collect();
         assert!((5..40).contains(&places.len()), "when all is given out others are made: {}", places.len());
         assert!(buffers.iter().enumerate().all(|(nth, buffer)| buffer.iter().all(|byte| *byte == nth as u8)));
         for buffer in buffers {
-            let at = place(&buffer);
-            let part = buffer.share().slice(10..);
-            assert_eq!(place(&part), at.map(|at| at + 10));
+            let at = shared_offset(&buffer);
+            let part = buffer.into_bytes().slice(10..);
+            assert_eq!(shared_offset(&part), at.map(|at| at + 10));
             assert!(at.is_none_or(|at| begin + at + 10 == part.as_ptr().addr()));
         }
-        assert!(place(&Buffer::new(1 << 20)).is_some(), "they came back");
+        assert!(shared_offset(&Buffer::new(1 << 20)).is_some(), "they came back");
     }
 }

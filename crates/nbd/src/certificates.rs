@@ -23,7 +23,7 @@ pub struct NoCertificates {
 pub fn from_directory(directory: &Path, verify: bool) -> Result<TlsAcceptor, NoCertificates> {
     let (certificate, key) = (directory.join("server-cert.pem"), directory.join("server-key.pem"));
     let wrong = |path: &Path, why: &dyn std::fmt::Display| NoCertificates { path: path.into(), why: why.to_string() };
-    let chain = chain(&certificate)?;
+    let chain = read_chain(&certificate)?;
     let private = PrivateKeyDer::from_pem_file(&key).map_err(|e| wrong(&key, &e))?;
     let provider = Arc::new(default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
@@ -31,7 +31,7 @@ pub fn from_directory(directory: &Path, verify: bool) -> Result<TlsAcceptor, NoC
     let builder = if verify {
         let path = directory.join("ca-cert.pem");
         let mut authorities = RootCertStore::empty();
-        for authority in self::chain(&path)? {
+        for authority in self::read_chain(&path)? {
             authorities.add(authority).map_err(|e| wrong(&path, &e))?;
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider).build();
@@ -43,7 +43,7 @@ pub fn from_directory(directory: &Path, verify: bool) -> Result<TlsAcceptor, NoC
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, NoCertificates> {
+fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, NoCertificates> {
     let wrong = |why: String| NoCertificates { path: path.into(), why };
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = read.map_err(|e| wrong(e.to_string()))?;

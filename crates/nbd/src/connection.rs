@@ -10,10 +10,10 @@
 use crate::budget::{Budget, Share};
 use crate::buffer::LARGE_BYTES;
 use crate::export::{Error, Export, Exports, Extent};
-use crate::handshake::{Agreed, CONTEXT_ID, Encryption, Handshake, Step, Violation};
+use crate::handshake::{Agreement, CONTEXT_ID, Encryption, Handshake, Step, Violation};
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
-use crate::request::check;
+use crate::request::check_request;
 use crate::tasks::Tasks;
 use crate::wire::{self, REQUEST_BYTES, Request, command, flag};
 use bytes::{Bytes, BytesMut};
@@ -25,16 +25,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The timeout of a client's handshake.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum number of requests at the store.
-const MAX_UNDER_WAY: usize = 1024;
+const IN_FLIGHT_REQUESTS_MAX: usize = 1024;
 /// The maximum data that these carry or request, together with unsent replies. One request may exceed it.
-const MAX_BYTES: usize = 64 << 20;
+const IN_FLIGHT_BYTES_MAX: usize = 64 << 20;
 /// Replies of this size are sent before more requests are taken: the client is busy meanwhile, and the data is still in the
 /// CPU's cache. While they cannot be sent, the client has enough to read.
-const SENT_BYTES: usize = 512 << 10;
+const UNSENT_BYTES_MAX: usize = 512 << 10;
 /// The maximum number of extents in a reply; a client requests the rest again. They take 1 MiB.
-const MAX_EXTENTS: usize = 128 << 10;
+const EXTENTS_MAX: usize = 128 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -56,7 +56,7 @@ pub enum Failure {
         reply_bytes: usize,
     },
     /// The client took too long to negotiate.
-    #[error("the client did not finish its handshake within {} s", HANDSHAKE_LIMIT.as_secs())]
+    #[error("the client did not finish its handshake within {} s", HANDSHAKE_TIMEOUT.as_secs())]
     Slow,
 }
 
@@ -128,19 +128,19 @@ pub async fn handshake<'e, S, X>(
     stream: S,
     exports: &'e X,
     tls: &Tls,
-) -> Result<Option<Admitted<'e, S, X::Export>>, Failure>
+) -> Result<Option<AdmittedClient<'e, S, X::Export>>, Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     X: Exports,
 {
-    tokio::time::timeout(HANDSHAKE_LIMIT, admit(stream, exports, tls)).await.unwrap_or(Err(Failure::Slow))
+    tokio::time::timeout(HANDSHAKE_TIMEOUT, admit_client(stream, exports, tls)).await.unwrap_or(Err(Failure::Slow))
 }
 
-async fn admit<'e, S, X>(
+async fn admit_client<'e, S, X>(
     mut stream: S,
     exports: &'e X,
     tls: &Tls,
-) -> Result<Option<Admitted<'e, S, X::Export>>, Failure>
+) -> Result<Option<AdmittedClient<'e, S, X::Export>>, Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     X: Exports,
@@ -150,7 +150,7 @@ where
     let mut input = BytesMut::new();
     match negotiate(&mut stream, &mut state, &mut input, &mut out, exports).await? {
         Next::End => Ok(None),
-        Next::Begin(agreed) => Ok(Some(Admitted { stream: Way::Clear(stream), agreed, input })),
+        Next::Begin(agreed) => Ok(Some(AdmittedClient { stream: Transport::Clear(stream), agreed, input })),
         #[cfg(feature = "tls")]
         Next::StartTls => {
             // STARTTLS is only accepted if there is an acceptor.
@@ -158,7 +158,9 @@ where
             let mut stream = acceptor.accept(stream).await.map_err(Failure::Encryption)?;
             state.encrypted();
             match negotiate(&mut stream, &mut state, &mut input, &mut out, exports).await? {
-                Next::Begin(agreed) => Ok(Some(Admitted { stream: Way::Encrypted(Box::new(stream)), agreed, input })),
+                Next::Begin(agreed) => {
+                    Ok(Some(AdmittedClient { stream: Transport::Encrypted(Box::new(stream)), agreed, input }))
+                }
                 Next::End | Next::StartTls => Ok(None),
             }
         }
@@ -168,25 +170,25 @@ where
 }
 
 /// A client that has completed its handshake, and has presented the required certificate.
-pub struct Admitted<'e, S, E> {
-    stream: Way<S>,
-    agreed: Agreed<'e, E>,
+pub struct AdmittedClient<'e, S, E> {
+    stream: Transport<S>,
+    agreed: Agreement<'e, E>,
     input: BytesMut,
 }
 
-enum Way<S> {
+enum Transport<S> {
     Clear(S),
     #[cfg(feature = "tls")]
     Encrypted(Box<tokio_rustls::server::TlsStream<S>>),
 }
 
-impl<S, E> std::fmt::Debug for Admitted<'_, S, E> {
+impl<S, E> std::fmt::Debug for AdmittedClient<'_, S, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Admitted").finish_non_exhaustive()
+        f.debug_struct("AdmittedClient").finish_non_exhaustive()
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin, E: Export> Admitted<'_, S, E> {
+impl<S: AsyncRead + AsyncWrite + Unpin, E: Export> AdmittedClient<'_, S, E> {
     /// The second half of [`serve`].
     pub async fn serve(self) -> Result<(), Failure> {
         self.serve_within(&Budget::new(usize::MAX)).await
@@ -195,9 +197,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin, E: Export> Admitted<'_, S, E> {
     /// The same, with a common bound of memory for all connections with this budget.
     pub async fn serve_within(self, budget: &Budget) -> Result<(), Failure> {
         match self.stream {
-            Way::Clear(stream) => transmit(stream, self.agreed, self.input, budget.share()).await,
+            Transport::Clear(stream) => serve_requests(stream, self.agreed, self.input, budget.share()).await,
             #[cfg(feature = "tls")]
-            Way::Encrypted(stream) => transmit(*stream, self.agreed, self.input, budget.share()).await,
+            Transport::Encrypted(stream) => serve_requests(*stream, self.agreed, self.input, budget.share()).await,
         }
     }
 }
@@ -205,7 +207,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, E: Export> Admitted<'_, S, E> {
 enum Next<'e, E> {
     End,
     StartTls,
-    Begin(Agreed<'e, E>),
+    Begin(Agreement<'e, E>),
 }
 
 /// Runs the handshake, until its end or the start of encryption.
@@ -247,7 +249,12 @@ enum Answer {
 }
 
 /// Handles requests and replies, until the client ends the session.
-async fn transmit<S, E>(mut stream: S, agreed: Agreed<'_, E>, input: BytesMut, share: Share) -> Result<(), Failure>
+async fn serve_requests<S, E>(
+    mut stream: S,
+    agreed: Agreement<'_, E>,
+    input: BytesMut,
+    share: Share,
+) -> Result<(), Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     E: Export,
@@ -258,29 +265,29 @@ where
         input: Inbox::new(input.freeze()),
         outbox: Outbox::default(),
         refused: None,
-        writing: None,
-        under_way_bytes: 0,
+        arriving_write: None,
+        in_flight_bytes: 0,
         share,
         ending: false,
         closed: false,
     };
-    let mut under_way = Tasks::new();
+    let mut tasks = Tasks::new();
     let ended = poll_fn(|cx| {
         loop {
-            while session.outbox.len() < SENT_BYTES
-                && let Poll::Ready(done) = under_way.poll_next(cx)
+            while session.outbox.len() < UNSENT_BYTES_MAX
+                && let Poll::Ready(done) = tasks.poll_next(cx)
             {
                 let (request, answer): (Request, Answer) = done;
-                session.under_way_bytes -= request.data_bytes();
-                session.answer(&request, answer);
+                session.in_flight_bytes -= request.data_bytes();
+                session.put_answer(&request, answer);
             }
             let mut handed_over = false;
-            while session.has_room(under_way.len()) {
-                match session.take()? {
-                    Taken::Nothing => break,
-                    Taken::Answered => {}
-                    Taken::Task(request, payload) => {
-                        under_way.push(execute(export, request, payload));
+            while session.has_room(tasks.len()) {
+                match session.take_request()? {
+                    ReadOutcome::Nothing => break,
+                    ReadOutcome::Answered => {}
+                    ReadOutcome::Task(request, payload) => {
+                        tasks.push(execute_request(export, request, payload));
                         handed_over = true;
                     }
                 }
@@ -290,12 +297,12 @@ where
                 continue;
             }
             let wrote = session.write(&mut stream, cx)?;
-            if session.ending && under_way.is_empty() && session.outbox.is_empty() {
+            if session.ending && tasks.is_empty() && session.outbox.is_empty() {
                 return pin!(stream.shutdown()).poll(cx).map(|_| Ok(()));
             }
-            let read = session.has_room(under_way.len()) && session.read(&mut stream, cx)?;
+            let read = session.has_room(tasks.len()) && session.read(&mut stream, cx)?;
             if session.closed {
-                let whole = session.input.is_empty() && session.refused.is_none() && session.writing.is_none();
+                let whole = session.input.is_empty() && session.refused.is_none() && session.arriving_write.is_none();
                 return Poll::Ready(if whole { Ok(()) } else { Err(Violation::Truncated.into()) });
             }
             if !wrote && !read {
@@ -304,7 +311,7 @@ where
         }
     })
     .await;
-    let (requests, reply_bytes) = (under_way.len(), session.outbox.len());
+    let (requests, reply_bytes) = (tasks.len(), session.outbox.len());
     let is_owed = requests > 0 || reply_bytes > 0;
     match ended {
         Ok(()) if is_owed => Err(Failure::Aborted { source: None, requests, reply_bytes }),
@@ -316,7 +323,7 @@ where
 }
 
 /// Runs a request on the store.
-async fn execute<E: Export>(export: &E, request: Request, payload: Bytes) -> (Request, Answer) {
+async fn execute_request<E: Export>(export: &E, request: Request, payload: Bytes) -> (Request, Answer) {
     let Request { offset, length, flags, .. } = request;
     let has = |flag| flags & flag != 0;
     let durable = has(flag::FUA);
@@ -336,7 +343,7 @@ async fn execute<E: Export>(export: &E, request: Request, payload: Bytes) -> (Re
 }
 
 /// The result of reading a request.
-enum Taken {
+enum ReadOutcome {
     /// There is no complete request.
     Nothing,
     /// A request was answered, or will be without the store.
@@ -347,22 +354,22 @@ enum Taken {
 
 /// A request that is refused after all of it has arrived. A client that is still sending its payload does not yet regard
 /// the request as sent, and treats a reply as unexpected: libnbd closes the connection then.
-struct Refused {
+struct RefusedRequest {
     request: Request,
     error: Error,
     /// Bytes of its payload still to be received. They are discarded as they arrive, since they may exceed the buffer limit.
-    left: u64,
+    left_bytes: u64,
 }
 
 struct Session<'e, E> {
-    agreed: Agreed<'e, E>,
+    agreed: Agreement<'e, E>,
     input: Inbox,
     outbox: Outbox,
-    refused: Option<Refused>,
+    refused: Option<RefusedRequest>,
     /// A write whose payload is being received.
-    writing: Option<Request>,
+    arriving_write: Option<Request>,
     /// Data that the requests at the store carry or request.
-    under_way_bytes: usize,
+    in_flight_bytes: usize,
     /// Of the memory of all connections.
     share: Share,
     /// The client has requested the end.
@@ -372,89 +379,90 @@ struct Session<'e, E> {
 }
 
 impl<E: Export> Session<'_, E> {
-    fn has_room(&mut self, under_way: usize) -> bool {
+    fn has_room(&mut self, in_flight: usize) -> bool {
         // A write that is being received has its buffer.
-        let arriving = self.writing.map_or(0, |request| request.length as usize);
-        let held = self.outbox.len() + self.under_way_bytes;
+        let arriving = self.arriving_write.map_or(0, |request| request.length as usize);
+        let held = self.outbox.len() + self.in_flight_bytes;
         let may_hold_more = self.share.hold(held + arriving) || arriving > 0;
-        let is_sent = self.outbox.len() < SENT_BYTES;
-        !self.ending && is_sent && under_way < MAX_UNDER_WAY && held < MAX_BYTES && may_hold_more
+        let is_sent = self.outbox.len() < UNSENT_BYTES_MAX;
+        !self.ending && is_sent && in_flight < IN_FLIGHT_REQUESTS_MAX && held < IN_FLIGHT_BYTES_MAX && may_hold_more
     }
 
     /// Takes the next request from the input.
-    fn take(&mut self) -> Result<Taken, Violation> {
-        if let Some(request) = self.writing {
-            let Some(payload) = self.input.take() else { return Ok(Taken::Nothing) };
-            self.writing = None;
-            return Ok(self.payload(request, payload));
+    fn take_request(&mut self) -> Result<ReadOutcome, Violation> {
+        if let Some(request) = self.arriving_write {
+            let Some(payload) = self.input.take_payload() else { return Ok(ReadOutcome::Nothing) };
+            self.arriving_write = None;
+            return Ok(self.handle_payload(request, payload));
         }
         if let Some(mut refused) = self.refused.take() {
-            let now = refused.left.min(self.input.front().len() as u64);
+            let now = refused.left_bytes.min(self.input.front().len() as u64);
             self.input.skip(now as usize);
-            refused.left -= now;
-            if refused.left > 0 {
+            refused.left_bytes -= now;
+            if refused.left_bytes > 0 {
                 self.refused = Some(refused);
-                return Ok(Taken::Nothing);
+                return Ok(ReadOutcome::Nothing);
             }
-            self.answer(&refused.request, Answer::Done(Err(refused.error)));
-            return Ok(Taken::Answered);
+            self.put_answer(&refused.request, Answer::Done(Err(refused.error)));
+            return Ok(ReadOutcome::Answered);
         }
-        let Some(head) = self.input.front().first_chunk::<REQUEST_BYTES>() else { return Ok(Taken::Nothing) };
+        let Some(head) = self.input.front().first_chunk::<REQUEST_BYTES>() else { return Ok(ReadOutcome::Nothing) };
         let request = Request::parse(head).ok_or(Violation::Request)?;
         if request.command == command::DISCONNECT {
             self.input.skip(self.input.front().len());
             self.ending = true;
-            return Ok(Taken::Answered);
+            return Ok(ReadOutcome::Answered);
         }
-        let checked = check(&request, self.agreed.export.info(), self.agreed.structured, self.agreed.block_status);
+        let checked =
+            check_request(&request, self.agreed.export.info(), self.agreed.structured, self.agreed.block_status);
         let payload = if request.has_payload() { request.length as usize } else { 0 };
         if let Err(error) = checked {
             self.input.skip(REQUEST_BYTES);
-            self.refused = Some(Refused { request, error, left: payload as u64 });
-            return Ok(Taken::Answered);
+            self.refused = Some(RefusedRequest { request, error, left_bytes: payload as u64 });
+            return Ok(ReadOutcome::Answered);
         }
-        let there = self.input.front().len() - REQUEST_BYTES;
-        if there < payload {
+        let arrived = self.input.front().len() - REQUEST_BYTES;
+        if arrived < payload {
             if payload >= LARGE_BYTES {
                 self.input.skip(REQUEST_BYTES);
-                self.input.expect(payload);
-                self.writing = Some(request);
+                self.input.expect_payload(payload);
+                self.arriving_write = Some(request);
             }
-            return Ok(Taken::Nothing);
+            return Ok(ReadOutcome::Nothing);
         }
         self.input.skip(REQUEST_BYTES);
         if request.command == command::READ && self.read_now(&request) {
-            return Ok(Taken::Answered);
+            return Ok(ReadOutcome::Answered);
         }
         if payload > 0 {
             let durable = request.flags & flag::FUA != 0;
             if let Some(result) = self.agreed.export.write_now(request.offset, &self.input.front()[..payload], durable)
             {
                 self.input.skip(payload);
-                self.answer(&request, Answer::Done(result));
-                return Ok(Taken::Answered);
+                self.put_answer(&request, Answer::Done(result));
+                return Ok(ReadOutcome::Answered);
             }
         }
-        self.under_way_bytes += request.data_bytes();
-        Ok(Taken::Task(request, self.input.split(payload)))
+        self.in_flight_bytes += request.data_bytes();
+        Ok(ReadOutcome::Task(request, self.input.split(payload)))
     }
 
     /// Handles a complete large payload.
-    fn payload(&mut self, request: Request, payload: Bytes) -> Taken {
+    fn handle_payload(&mut self, request: Request, payload: Bytes) -> ReadOutcome {
         let durable = request.flags & flag::FUA != 0;
         if let Some(result) = self.agreed.export.write_now(request.offset, &payload, durable) {
-            self.answer(&request, Answer::Done(result));
-            return Taken::Answered;
+            self.put_answer(&request, Answer::Done(result));
+            return ReadOutcome::Answered;
         }
-        self.under_way_bytes += request.data_bytes();
-        Taken::Task(request, payload)
+        self.in_flight_bytes += request.data_bytes();
+        ReadOutcome::Task(request, payload)
     }
 
     /// Answers a read at once if the store can: its data is written directly into the output.
     fn read_now(&mut self, request: &Request) -> bool {
         let tail = self.outbox.tail();
         let begin = tail.len();
-        wire::read_header(tail, self.agreed.structured, request);
+        wire::put_read_header(tail, self.agreed.structured, request);
         let data = tail.len();
         let result = match self.agreed.export.read_now(request.offset, request.length, tail) {
             Some(Ok(())) if tail.len() == data + request.length as usize => return true,
@@ -466,26 +474,26 @@ impl<E: Export> Session<'_, E> {
             }
         };
         tail.truncate(begin);
-        wire::outcome(tail, self.agreed.structured, request, result);
+        wire::put_outcome(tail, self.agreed.structured, request, result);
         true
     }
 
-    fn answer(&mut self, request: &Request, answer: Answer) {
+    fn put_answer(&mut self, request: &Request, answer: Answer) {
         let structured = self.agreed.structured;
         let result = match answer {
             Answer::Data(Ok(parts)) if parts.iter().map(Bytes::len).sum::<usize>() == request.length as usize => {
-                wire::read_header(self.outbox.tail(), structured, request);
+                wire::put_read_header(self.outbox.tail(), structured, request);
                 return parts.into_iter().for_each(|part| self.outbox.put(part));
             }
-            Answer::Extents(Ok(extents)) => match whole(extents, request) {
-                Some(extents) => return wire::block_status(self.outbox.tail(), request, CONTEXT_ID, &extents),
+            Answer::Extents(Ok(extents)) => match normalise_extents(extents, request) {
+                Some(extents) => return wire::put_block_status(self.outbox.tail(), request, CONTEXT_ID, &extents),
                 None => Err(Error::Io),
             },
             Answer::Data(Ok(_)) => Err(Error::Io),
             Answer::Data(Err(error)) | Answer::Extents(Err(error)) => Err(error),
             Answer::Done(result) => result,
         };
-        wire::outcome(self.outbox.tail(), structured, request, result);
+        wire::put_outcome(self.outbox.tail(), structured, request, result);
     }
 
     /// Writes pending output; returns whether anything was written.
@@ -519,11 +527,11 @@ impl<E: Export> Session<'_, E> {
 }
 
 /// Normalises extents for sending: none is empty, they end with the request, and there is only one if only one was requested.
-fn whole(extents: Vec<Extent>, request: &Request) -> Option<Vec<Extent>> {
+fn normalise_extents(extents: Vec<Extent>, request: &Request) -> Option<Vec<Extent>> {
     let one = request.flags & flag::REQ_ONE != 0;
     let mut left = request.length;
     let mut kept = Vec::new();
-    for extent in extents.into_iter().take(if one { 1 } else { MAX_EXTENTS }) {
+    for extent in extents.into_iter().take(if one { 1 } else { EXTENTS_MAX }) {
         let length = extent.length.min(left);
         if length == 0 {
             break;

@@ -5,7 +5,7 @@ use std::future::Future;
 
 /// The maximum payload of a request, and so the maximum read or write. Linux and QEMU assume this value if a server does
 /// not announce one.
-pub const MAX_PAYLOAD: u32 = 32 << 20;
+pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
 /// Why a request failed: exactly the errors of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -127,7 +127,7 @@ impl Extent {
 /// A served store.
 ///
 /// Ranges are validated before: they are not empty, end within the export, respect its block size, and are no longer than
-/// [`MAX_PAYLOAD`] where data is transferred. Requests run concurrently; the client gets each reply when it is ready, in
+/// [`PAYLOAD_BYTES_MAX`] where data is transferred. Requests run concurrently; the client gets each reply when it is ready, in
 /// any order. `durable` (FUA) and [`Export::flush`] return when the data is on the medium, and a flush covers every write
 /// that was answered before it was requested.
 ///

@@ -6,16 +6,16 @@
 //! Encryption begins during the handshake. Everything negotiated before is discarded then, and plaintext bytes after the
 //! client's STARTTLS are a violation: a man in the middle could have inserted them.
 
-use crate::export::{Export, Exports, Info, MAX_PAYLOAD};
+use crate::export::{Export, Exports, Info, PAYLOAD_BYTES_MAX};
 use crate::wire::{self, handshake as greeting, info, option, reply, transmission};
 use bytes::{Buf, BufMut, BytesMut};
 
 /// The maximum length of an option. Names have at most 4,096 bytes; a list of queries consists of a few names.
-const MAX_OPTION: u32 = 64 << 10;
+const OPTION_BYTES_MAX: u32 = 64 << 10;
 /// The maximum length of a name in the protocol.
-const MAX_NAME: usize = 4096;
+const NAME_BYTES_MAX: usize = 4096;
 /// The only metadata context.
-const CONTEXT: &str = "base:allocation";
+const CONTEXT_NAME: &str = "base:allocation";
 /// Its number on the wire.
 pub const CONTEXT_ID: u32 = 1;
 
@@ -56,7 +56,7 @@ pub enum Violation {
 
 /// The result of the negotiation.
 #[derive(Debug)]
-pub struct Agreed<'e, E> {
+pub struct Agreement<'e, E> {
     pub export: &'e E,
     pub structured: bool,
     /// Whether BLOCK_STATUS is allowed.
@@ -73,7 +73,7 @@ pub enum Step<'e, E> {
     /// Send pending output, then encrypt, then call [`Handshake::encrypted`].
     StartTls,
     /// Requests follow.
-    Begin(Agreed<'e, E>),
+    Begin(Agreement<'e, E>),
     /// The client ended the session.
     End,
 }
@@ -87,16 +87,16 @@ pub struct Handshake {
     no_zeroes: bool,
     structured: bool,
     /// The export for which the metadata context was selected.
-    context_of: Option<String>,
+    context_export: Option<String>,
     /// Bytes of a refused option still to be received.
-    skip: u64,
+    skip_bytes: u64,
 }
 
 impl Handshake {
     /// Begins a handshake, with the greeting in `out`.
     pub fn new(encryption: Encryption, out: &mut BytesMut) -> Self {
-        out.put_u64(wire::GREETING);
-        out.put_u64(wire::OPTION);
+        out.put_u64(wire::GREETING_MAGIC);
+        out.put_u64(wire::OPTION_MAGIC);
         out.put_u16(greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES);
         Self {
             encryption,
@@ -104,8 +104,8 @@ impl Handshake {
             greeted: false,
             no_zeroes: false,
             structured: false,
-            context_of: None,
-            skip: 0,
+            context_export: None,
+            skip_bytes: 0,
         }
     }
 
@@ -114,7 +114,7 @@ impl Handshake {
     pub fn encrypted(&mut self) {
         self.encrypted = true;
         self.structured = false;
-        self.context_of = None;
+        self.context_export = None;
     }
 
     /// Handles one message of `input`, if it is complete.
@@ -138,11 +138,11 @@ impl Handshake {
             self.no_zeroes = flags & u32::from(greeting::NO_ZEROES) != 0;
             self.greeted = true;
         }
-        if self.skip > 0 {
-            let now = self.skip.min(input.len() as u64);
+        if self.skip_bytes > 0 {
+            let now = self.skip_bytes.min(input.len() as u64);
             input.advance(now as usize);
-            self.skip -= now;
-            if self.skip > 0 {
+            self.skip_bytes -= now;
+            if self.skip_bytes > 0 {
                 return Ok(Step::More);
             }
         }
@@ -151,13 +151,13 @@ impl Handshake {
         }
         let mut head = &input[..16];
         let (magic, code, length) = (head.get_u64(), head.get_u32(), head.get_u32());
-        if magic != wire::OPTION {
+        if magic != wire::OPTION_MAGIC {
             return Err(Violation::Option);
         }
-        if length > MAX_OPTION {
+        if length > OPTION_BYTES_MAX {
             input.advance(16);
-            self.skip = u64::from(length);
-            refuse(out, code, reply::TOO_BIG, "the option is too long");
+            self.skip_bytes = u64::from(length);
+            put_error(out, code, reply::TOO_BIG, "the option is too long");
             return Ok(Step::Answered);
         }
         if input.len() < 16 + length as usize {
@@ -165,10 +165,10 @@ impl Handshake {
         }
         input.advance(16);
         let data = input.split_to(length as usize);
-        self.answer(code, &data, input, out, exports)
+        self.answer_option(code, &data, input, out, exports)
     }
 
-    fn answer<'e, X: Exports>(
+    fn answer_option<'e, X: Exports>(
         &mut self,
         code: u32,
         data: &[u8],
@@ -176,90 +176,90 @@ impl Handshake {
         out: &mut BytesMut,
         exports: &'e X,
     ) -> Result<Step<'e, X::Export>, Violation> {
-        let locked = self.encryption == Encryption::Required && !self.encrypted;
+        let needs_tls = self.encryption == Encryption::Required && !self.encrypted;
         match code {
             option::ABORT => {
-                accept(out, code);
+                put_ack(out, code);
                 return Ok(Step::End);
             }
             option::STARTTLS if self.encryption == Encryption::Off => {
-                refuse(out, code, reply::UNSUPPORTED, "this server does not support TLS");
+                put_error(out, code, reply::UNSUPPORTED, "this server does not support TLS");
             }
             option::STARTTLS if self.encrypted || !data.is_empty() => {
-                refuse(out, code, reply::INVALID, "the session is encrypted, or the option has data");
+                put_error(out, code, reply::INVALID, "the session is encrypted, or the option has data");
             }
             option::STARTTLS => {
-                accept(out, code);
+                put_ack(out, code);
                 return if input.is_empty() { Ok(Step::StartTls) } else { Err(Violation::ClearText) };
             }
             option::EXPORT_NAME => {
                 let name = String::from_utf8_lossy(data).into_owned();
-                let found = if locked { None } else { exports.find(&name) };
+                let found = if needs_tls { None } else { exports.find(&name) };
                 let Some(export) = found else { return Err(Violation::NoExport(name)) };
                 out.put_u64(export.info().size_bytes);
                 out.put_u16(self.flags(export.info()));
                 out.put_bytes(0, if self.no_zeroes { 0 } else { 124 });
-                return Ok(Step::Begin(self.agreed(export, &name)));
+                return Ok(Step::Begin(self.agreement(export, &name)));
             }
-            _ if locked => refuse(out, code, reply::TLS_REQUIRED, "this server requires STARTTLS"),
+            _ if needs_tls => put_error(out, code, reply::TLS_REQUIRED, "this server requires STARTTLS"),
             option::LIST if data.is_empty() => {
                 for name in exports.names() {
-                    answer(out, code, reply::SERVER, |out| {
+                    put_reply(out, code, reply::SERVER, |out| {
                         out.put_u32(name.len() as u32);
                         out.put_slice(name.as_bytes());
                     });
                 }
-                accept(out, code);
+                put_ack(out, code);
             }
             option::STRUCTURED_REPLY if data.is_empty() => {
                 self.structured = true;
-                accept(out, code);
+                put_ack(out, code);
             }
             option::INFO | option::GO => {
-                let Some((name, wanted)) = info_request(data) else {
-                    refuse(out, code, reply::INVALID, "the option's data is invalid");
+                let Some((name, wanted)) = parse_info_request(data) else {
+                    put_error(out, code, reply::INVALID, "the option's data is invalid");
                     return Ok(Step::Answered);
                 };
                 let Some(export) = exports.find(&name) else {
-                    refuse(out, code, reply::UNKNOWN, "no export of that name");
+                    put_error(out, code, reply::UNKNOWN, "no export of that name");
                     return Ok(Step::Answered);
                 };
-                self.describe(out, code, &name, export.info(), &wanted);
-                accept(out, code);
+                self.describe_export(out, code, &name, export.info(), &wanted);
+                put_ack(out, code);
                 if code == option::GO {
-                    return Ok(Step::Begin(self.agreed(export, &name)));
+                    return Ok(Step::Begin(self.agreement(export, &name)));
                 }
             }
-            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.contexts(code, data, out, exports),
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.answer_contexts(code, data, out, exports),
             option::LIST | option::STRUCTURED_REPLY => {
-                refuse(out, code, reply::INVALID, "the option has no data");
+                put_error(out, code, reply::INVALID, "the option has no data");
             }
-            _ => refuse(out, code, reply::UNSUPPORTED, "unknown option"),
+            _ => put_error(out, code, reply::UNSUPPORTED, "unknown option"),
         }
         Ok(Step::Answered)
     }
 
-    fn agreed<'e, E>(&self, export: &'e E, name: &str) -> Agreed<'e, E> {
-        let block_status = self.structured && self.context_of.as_deref() == Some(name);
-        Agreed { export, structured: self.structured, block_status }
+    fn agreement<'e, E>(&self, export: &'e E, name: &str) -> Agreement<'e, E> {
+        let block_status = self.structured && self.context_export.as_deref() == Some(name);
+        Agreement { export, structured: self.structured, block_status }
     }
 
-    fn describe(&self, out: &mut BytesMut, code: u32, name: &str, export: &Info, wanted: &[u16]) {
-        answer(out, code, reply::INFO, |out| {
+    fn describe_export(&self, out: &mut BytesMut, code: u32, name: &str, export: &Info, wanted: &[u16]) {
+        put_reply(out, code, reply::INFO, |out| {
             out.put_u16(info::EXPORT);
             out.put_u64(export.size_bytes);
             out.put_u16(self.flags(export));
         });
         // Sent without a request: a client that does not know the limits may send requests that are refused.
-        answer(out, code, reply::INFO, |out| {
+        put_reply(out, code, reply::INFO, |out| {
             out.put_u16(info::BLOCK_SIZE);
             out.put_u32(export.block_min_bytes);
             out.put_u32(export.block_preferred_bytes);
-            out.put_u32(MAX_PAYLOAD);
+            out.put_u32(PAYLOAD_BYTES_MAX);
         });
         for (kind, text) in [(info::NAME, name), (info::DESCRIPTION, &export.description)] {
             if wanted.contains(&kind) {
-                answer(out, code, reply::INFO, |out| {
+                put_reply(out, code, reply::INFO, |out| {
                     out.put_u16(kind);
                     out.put_slice(text.as_bytes());
                 });
@@ -267,31 +267,31 @@ impl Handshake {
         }
     }
 
-    fn contexts<X: Exports>(&mut self, code: u32, data: &[u8], out: &mut BytesMut, exports: &X) {
+    fn answer_contexts<X: Exports>(&mut self, code: u32, data: &[u8], out: &mut BytesMut, exports: &X) {
         let set = code == option::SET_META_CONTEXT;
         if set {
-            self.context_of = None;
+            self.context_export = None;
             if !self.structured {
-                return refuse(out, code, reply::INVALID, "metadata contexts need structured replies");
+                return put_error(out, code, reply::INVALID, "metadata contexts need structured replies");
             }
         }
-        let Some((name, queries)) = context_request(data) else {
-            return refuse(out, code, reply::INVALID, "the option's data is invalid");
+        let Some((name, queries)) = parse_context_request(data) else {
+            return put_error(out, code, reply::INVALID, "the option's data is invalid");
         };
         if exports.find(&name).is_none() {
-            return refuse(out, code, reply::UNKNOWN, "no export of that name");
+            return put_error(out, code, reply::UNKNOWN, "no export of that name");
         }
-        let asked = |query: &String| query == CONTEXT || (!set && query == "base:");
-        if queries.iter().any(asked) || (!set && queries.is_empty()) {
-            answer(out, code, reply::META_CONTEXT, |out| {
+        let is_wanted = |query: &String| query == CONTEXT_NAME || (!set && query == "base:");
+        if queries.iter().any(is_wanted) || (!set && queries.is_empty()) {
+            put_reply(out, code, reply::META_CONTEXT, |out| {
                 out.put_u32(if set { CONTEXT_ID } else { 0 });
-                out.put_slice(CONTEXT.as_bytes());
+                out.put_slice(CONTEXT_NAME.as_bytes());
             });
             if set {
-                self.context_of = Some(name);
+                self.context_export = Some(name);
             }
         }
-        accept(out, code);
+        put_ack(out, code);
     }
 
     fn flags(&self, export: &Info) -> u16 {
@@ -312,8 +312,8 @@ impl Handshake {
     }
 }
 
-fn answer(out: &mut BytesMut, option: u32, kind: u32, data: impl FnOnce(&mut BytesMut)) {
-    out.put_u64(wire::OPTION_REPLY);
+fn put_reply(out: &mut BytesMut, option: u32, kind: u32, data: impl FnOnce(&mut BytesMut)) {
+    out.put_u64(wire::OPTION_REPLY_MAGIC);
     out.put_u32(option);
     out.put_u32(kind);
     let at = out.len();
@@ -323,12 +323,12 @@ fn answer(out: &mut BytesMut, option: u32, kind: u32, data: impl FnOnce(&mut Byt
     out[at..at + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-fn accept(out: &mut BytesMut, option: u32) {
-    answer(out, option, reply::ACK, |_| {});
+fn put_ack(out: &mut BytesMut, option: u32) {
+    put_reply(out, option, reply::ACK, |_| {});
 }
 
-fn refuse(out: &mut BytesMut, option: u32, why: u32, text: &str) {
-    answer(out, option, why, |out| out.put_slice(text.as_bytes()));
+fn put_error(out: &mut BytesMut, option: u32, why: u32, text: &str) {
+    put_reply(out, option, why, |out| out.put_slice(text.as_bytes()));
 }
 
 /// Takes a number of four bytes, if available.
@@ -347,13 +347,13 @@ fn take_u16(data: &mut &[u8]) -> Option<u16> {
 /// Takes a length and a text of that length.
 fn take_text(data: &mut &[u8]) -> Option<String> {
     let length = take_u32(data)? as usize;
-    let (text, rest) = data.split_at_checked(length).filter(|_| length <= MAX_NAME)?;
+    let (text, rest) = data.split_at_checked(length).filter(|_| length <= NAME_BYTES_MAX)?;
     *data = rest;
     Some(std::str::from_utf8(text).ok()?.to_owned())
 }
 
 /// Parses the data of INFO and GO: a name, and the requested items.
-fn info_request(mut data: &[u8]) -> Option<(String, Vec<u16>)> {
+fn parse_info_request(mut data: &[u8]) -> Option<(String, Vec<u16>)> {
     let name = take_text(&mut data)?;
     let count = take_u16(&mut data)?;
     let wanted = (0..count).map(|_| take_u16(&mut data)).collect::<Option<Vec<_>>>()?;
@@ -361,7 +361,7 @@ fn info_request(mut data: &[u8]) -> Option<(String, Vec<u16>)> {
 }
 
 /// Parses the data of LIST_META_CONTEXT and SET_META_CONTEXT: a name, and queries.
-fn context_request(mut data: &[u8]) -> Option<(String, Vec<String>)> {
+fn parse_context_request(mut data: &[u8]) -> Option<(String, Vec<String>)> {
     let name = take_text(&mut data)?;
     let count = take_u32(&mut data)?;
     let mut queries = Vec::new();
@@ -383,14 +383,14 @@ mod tests {
     }
 
     fn option(code: u32, data: &[u8]) -> Vec<u8> {
-        let mut bytes = wire::OPTION.to_be_bytes().to_vec();
+        let mut bytes = wire::OPTION_MAGIC.to_be_bytes().to_vec();
         bytes.extend(code.to_be_bytes());
         bytes.extend((data.len() as u32).to_be_bytes());
         bytes.extend(data);
         bytes
     }
 
-    fn named(name: &str, rest: &[u8]) -> Vec<u8> {
+    fn with_name(name: &str, rest: &[u8]) -> Vec<u8> {
         [&(name.len() as u32).to_be_bytes(), name.as_bytes(), rest].concat()
     }
 
@@ -421,7 +421,7 @@ mod tests {
 
     fn kinds(mut out: &[u8]) -> Vec<u32> {
         let mut kinds = Vec::new();
-        while out.len() >= 20 && out.get_u64() == wire::OPTION_REPLY {
+        while out.len() >= 20 && out.get_u64() == wire::OPTION_REPLY_MAGIC {
             out.advance(4);
             kinds.push(out.get_u32());
             let length = out.get_u32() as usize;
@@ -435,12 +435,12 @@ mod tests {
     }
 
     #[test]
-    fn go_starts_session_in_any_fragmentation() {
-        let query = named("base:allocation", &[]);
+    fn go_starts_a_session_in_any_fragmentation() {
+        let query = with_name("base:allocation", &[]);
         let session = greeted(&[
             option(option::STRUCTURED_REPLY, &[]),
-            option(option::SET_META_CONTEXT, &named("disk", &[&1_u32.to_be_bytes(), &query[..]].concat())),
-            option(option::GO, &named("disk", &[0, 1, 0, 1])),
+            option(option::SET_META_CONTEXT, &with_name("disk", &[&1_u32.to_be_bytes(), &query[..]].concat())),
+            option(option::GO, &with_name("disk", &[0, 1, 0, 1])),
         ]);
         let whole = run(Encryption::Off, &session, usize::MAX);
         let expected = [reply::ACK, reply::META_CONTEXT, reply::ACK, reply::INFO, reply::INFO, reply::INFO, reply::ACK];
@@ -452,19 +452,19 @@ mod tests {
     }
 
     #[test]
-    fn meta_context_of_other_export_is_ignored() {
-        let query = named("base:allocation", &[]);
+    fn meta_context_of_another_export_is_ignored() {
+        let query = with_name("base:allocation", &[]);
         let session = greeted(&[
             option(option::STRUCTURED_REPLY, &[]),
-            option(option::SET_META_CONTEXT, &named("disk", &[&1_u32.to_be_bytes(), &query[..]].concat())),
-            option(option::GO, &named("", &[0, 0])),
+            option(option::SET_META_CONTEXT, &with_name("disk", &[&1_u32.to_be_bytes(), &query[..]].concat())),
+            option(option::GO, &with_name("", &[0, 0])),
         ]);
         assert_eq!(run(Encryption::Off, &session, usize::MAX).1, "begin structured=true block_status=false");
     }
 
     #[test]
     fn required_tls_reveals_nothing_before_starttls() {
-        let session = greeted(&[option(option::LIST, &[]), option(option::GO, &named("disk", &[0, 0]))]);
+        let session = greeted(&[option(option::LIST, &[]), option(option::GO, &with_name("disk", &[0, 0]))]);
         let replies = run(Encryption::Required, &session, usize::MAX);
         assert_eq!(replies, (vec![reply::TLS_REQUIRED; 2], "more".into()));
         let old = greeted(&[option(option::EXPORT_NAME, b"disk")]);
@@ -474,21 +474,21 @@ mod tests {
     }
 
     #[test]
-    fn clear_text_after_starttls_ends_session() {
+    fn clear_text_after_starttls_ends_the_session() {
         let session = greeted(&[option(option::STARTTLS, &[]), option(option::LIST, &[])]);
         assert_eq!(run(Encryption::Offered, &session, usize::MAX).1, Violation::ClearText.to_string());
     }
 
     #[test]
-    fn bad_options_are_refused_and_session_continues() {
+    fn bad_options_are_refused_and_the_session_continues() {
         let session = greeted(&[
             option(99, b"x"),
             option(option::INFO, b"\0\0"),
-            option(option::INFO, &named("none", &[0, 0])),
+            option(option::INFO, &with_name("none", &[0, 0])),
             option(option::LIST, b"x"),
-            option(option::SET_META_CONTEXT, &named("disk", &0_u32.to_be_bytes())),
-            option(option::LIST_META_CONTEXT, &named("disk", &u32::MAX.to_be_bytes())),
-            option(option::LIST, &vec![0; MAX_OPTION as usize + 1]),
+            option(option::SET_META_CONTEXT, &with_name("disk", &0_u32.to_be_bytes())),
+            option(option::LIST_META_CONTEXT, &with_name("disk", &u32::MAX.to_be_bytes())),
+            option(option::LIST, &vec![0; OPTION_BYTES_MAX as usize + 1]),
             option(option::ABORT, &[]),
         ]);
         let (kinds, end) = run(Encryption::Off, &session, 1000);
@@ -515,7 +515,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn arbitrary_bytes_are_answered_or_end_session(bytes: Vec<u8>, options: Vec<(u8, Vec<u8>)>) {
+        fn arbitrary_bytes_are_answered_or_end_the_session(bytes: Vec<u8>, options: Vec<(u8, Vec<u8>)>) {
             let made: Vec<Vec<u8>> = options.iter().map(|(code, data)| option(u32::from(*code % 12), data)).collect();
             for session in [bytes, greeted(&made)] {
                 let whole = run(Encryption::Offered, &session, usize::MAX);

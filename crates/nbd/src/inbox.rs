@@ -6,9 +6,9 @@
 //! kept for a peer is at most twice its outstanding data.
 //!
 //! The end of a buffer usually contains the beginning of a message, which is copied to the front of the next buffer. An
-//! expected large payload ([`Inbox::expect`]) is read into a buffer of exactly its length.
+//! expected large payload ([`Inbox::expect_payload`]) is read into a buffer of exactly its length.
 
-use crate::buffer::{Buffer, place};
+use crate::buffer::{Buffer, shared_offset};
 use bytes::{Buf as _, Bytes};
 use std::future::poll_fn;
 use std::io;
@@ -17,20 +17,20 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
 /// Bytes read at once: minimum, and maximum.
-const LEAST_BYTES: usize = 32 << 10;
-const MOST_BYTES: usize = 256 << 10;
+const READ_BYTES_MIN: usize = 32 << 10;
+const READ_BYTES_MAX: usize = 256 << 10;
 /// The read size when a large message is likely to follow: a few headers.
-const HEAD_ROOM: usize = 512;
+const HEADER_READ_BYTES: usize = 512;
 
 /// A payload that is read into its own buffer.
 #[derive(Debug)]
-struct Large {
+struct LargePayload {
     buffer: Buffer,
     filled: usize,
 }
 
-impl Large {
-    fn is_whole(&self) -> bool {
+impl LargePayload {
+    fn is_complete(&self) -> bool {
         self.filled == self.buffer.len()
     }
 }
@@ -42,8 +42,8 @@ pub struct Inbox {
     /// Whether slices of it may be kept.
     dense: bool,
     /// The size of the next read.
-    room: usize,
-    large: Option<Large>,
+    read_bytes: usize,
+    large: Option<LargePayload>,
     /// Whether the last message was large, so that the next one may be: much of a longer read would have to be copied.
     after_large: bool,
 }
@@ -51,7 +51,7 @@ pub struct Inbox {
 impl Inbox {
     /// Creates an inbox with bytes that were already received.
     pub fn new(bytes: Bytes) -> Self {
-        Self { bytes, dense: false, room: LEAST_BYTES, large: None, after_large: false }
+        Self { bytes, dense: false, read_bytes: READ_BYTES_MIN, large: None, after_large: false }
     }
 
     /// The received bytes, without a large payload.
@@ -71,22 +71,22 @@ impl Inbox {
     }
 
     /// Expects a payload of the next `length` bytes: available ones are taken, and the rest is read after them.
-    pub fn expect(&mut self, length: usize) {
+    pub fn expect_payload(&mut self, length: usize) {
         let mut buffer = Buffer::new(length);
         let filled = self.bytes.len().min(length);
         buffer[..filled].copy_from_slice(&self.bytes.split_to(filled));
-        self.large = Some(Large { buffer, filled });
+        self.large = Some(LargePayload { buffer, filled });
         self.after_large = true;
     }
 
     /// Whether an expected payload is incomplete.
-    pub fn expects(&self) -> bool {
-        self.large.as_ref().is_some_and(|large| !large.is_whole())
+    pub fn expects_payload(&self) -> bool {
+        self.large.as_ref().is_some_and(|large| !large.is_complete())
     }
 
     /// The expected payload, if it is complete.
-    pub fn take(&mut self) -> Option<Bytes> {
-        self.large.take_if(|large| large.is_whole()).map(|large| large.buffer.share())
+    pub fn take_payload(&mut self) -> Option<Bytes> {
+        self.large.take_if(|large| large.is_complete()).map(|large| large.buffer.into_bytes())
     }
 
     /// Whether there are no bytes left to take.
@@ -96,32 +96,32 @@ impl Inbox {
 
     /// Reads available bytes; returns their number, 0 at the end of the stream.
     pub fn poll_read<R: AsyncRead + Unpin>(&mut self, reader: &mut R, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if let Some(large) = self.large.as_mut().filter(|large| !large.is_whole()) {
+        if let Some(large) = self.large.as_mut().filter(|large| !large.is_complete()) {
             let count = ready!(poll_into(reader, &mut large.buffer[large.filled..], cx))?;
             large.filled += count;
             return Poll::Ready(Ok(count));
         }
         let before = self.bytes.len();
-        let whole = match self.room {
-            _ if self.after_large => before + HEAD_ROOM,
+        let capacity = match self.read_bytes {
+            _ if self.after_large => before + HEADER_READ_BYTES,
             room if before > room / 2 => before + room,
             room => room,
         };
         // Not kept while waiting: an idle peer needs no buffer.
-        let mut buffer = Buffer::new(whole);
+        let mut buffer = Buffer::new(capacity);
         let count = ready!(poll_into(reader, &mut buffer[before..], cx))?;
         if !self.after_large {
             let filled = before + count;
             // The size decreases by halves, so that a single pause does not make it minimal.
-            let next = if filled == whole { 2 * whole } else { filled.max(self.room / 2) };
-            self.room = next.clamp(LEAST_BYTES, MOST_BYTES).next_power_of_two();
+            let next = if filled == capacity { 2 * capacity } else { filled.max(self.read_bytes / 2) };
+            self.read_bytes = next.clamp(READ_BYTES_MIN, READ_BYTES_MAX).next_power_of_two();
         }
         // Small messages follow in the usual way.
         self.after_large = false;
         buffer[..before].copy_from_slice(&self.bytes);
         buffer.truncate(before + count);
-        self.bytes = buffer.share();
-        self.dense = before + count >= whole / 2 && is_best(&self.bytes);
+        self.bytes = buffer.into_bytes();
+        self.dense = before + count >= capacity / 2 && is_well_placed(&self.bytes);
         Poll::Ready(Ok(count))
     }
 
@@ -133,8 +133,8 @@ impl Inbox {
 
 /// Whether a copy would not improve the location: where shared memory is used but has run out for this size, a copy may fit
 /// another size.
-fn is_best(bytes: &[u8]) -> bool {
-    crate::buffer::is_given() == place(bytes).is_some()
+fn is_well_placed(bytes: &[u8]) -> bool {
+    crate::buffer::has_shared_memory() == shared_offset(bytes).is_some()
 }
 
 fn poll_into<R: AsyncRead + Unpin>(reader: &mut R, to: &mut [u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -168,7 +168,7 @@ mod tests {
             let (mut inbox, mut came) = (Inbox::new(Bytes::copy_from_slice(&first)), Vec::new());
             let mut wanted = None;
             while came.len() < lengths.len() {
-                if let Some(message) = inbox.take() {
+                if let Some(message) = inbox.take_payload() {
                     came.push(message);
                     wanted = None;
                     continue;
@@ -181,7 +181,7 @@ mod tests {
                     inbox.skip(4);
                     wanted = Some(length);
                     if length > 10_000 {
-                        inbox.expect(length);
+                        inbox.expect_payload(length);
                     }
                     continue;
                 }
@@ -202,10 +202,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_part_of_large_buffer_is_copied() {
+    async fn small_part_of_a_large_buffer_is_copied() {
         let (mut writer, mut reader) = tokio::io::duplex(1 << 20);
         let mut inbox = Inbox::new(Bytes::new());
-        for (length, within) in [(4096, false), (LEAST_BYTES, true), (100, false)] {
+        for (length, within) in [(4096, false), (READ_BYTES_MIN, true), (100, false)] {
             tokio::io::AsyncWriteExt::write_all(&mut writer, &vec![7; length]).await.expect("it has room");
             let read = inbox.read(&mut reader).await.expect("it comes");
             assert_eq!(read, length);

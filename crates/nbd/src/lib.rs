@@ -46,6 +46,6 @@ mod request;
 mod tasks;
 pub mod wire;
 
-pub use connection::{Admitted, Failure, Tls, handshake, serve};
-pub use export::{Error, Export, Exports, Extent, Info, MAX_PAYLOAD, Single};
+pub use connection::{AdmittedClient, Failure, Tls, handshake, serve};
+pub use export::{Error, Export, Exports, Extent, Info, PAYLOAD_BYTES_MAX, Single};
 pub use handshake::{Encryption, Violation};

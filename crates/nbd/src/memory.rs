@@ -6,27 +6,27 @@ use bytes::{Bytes, BytesMut};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Space is allocated in pieces of this size.
-const PIECE: usize = 64 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 
 /// A piece may be shared with pending replies; writing to a shared one copies it first.
 type Pieces = Vec<Option<Arc<Piece>>>;
 
 #[derive(Debug, Clone)]
-struct Piece([u8; PIECE]);
+struct Piece([u8; PIECE_BYTES]);
 
 /// A piece as the owner of a reply's bytes.
-struct Shared(Arc<Piece>);
+struct SharedPiece(Arc<Piece>);
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for SharedPiece {
     fn as_ref(&self) -> &[u8] {
         &self.0.0
     }
 }
 
-static ZEROES: [u8; PIECE] = [0; PIECE];
+static ZERO_PIECE: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
 
-fn empty() -> Arc<Piece> {
-    Arc::new(Piece([0; PIECE]))
+fn zero_piece() -> Arc<Piece> {
+    Arc::new(Piece([0; PIECE_BYTES]))
 }
 
 /// A disk in memory that reads as zeroes where nothing was written.
@@ -39,7 +39,7 @@ pub struct Memory {
 impl Memory {
     /// A disk of `size_bytes` that reads as zeroes.
     pub fn new(size_bytes: u64) -> Self {
-        let count = size_bytes.div_ceil(PIECE as u64) as usize;
+        let count = size_bytes.div_ceil(PIECE_BYTES as u64) as usize;
         let info = Info { description: "memory".into(), fast_zero: true, ..Info::disk(size_bytes) };
         Self { info, pieces: RwLock::new((0..count).map(|_| None).collect()) }
     }
@@ -50,44 +50,44 @@ impl Memory {
     }
 
     /// Calls `each` for each piece in the range, with its index, the range in it and the number of preceding bytes.
-    fn walk(offset: u64, length: usize, mut each: impl FnMut(usize, std::ops::Range<usize>, usize)) {
+    fn for_each_piece(offset: u64, length: usize, mut each: impl FnMut(usize, std::ops::Range<usize>, usize)) {
         let mut done = 0;
         while done < length {
             let at = offset as usize + done;
-            let begin = at % PIECE;
-            let end = PIECE.min(begin + length - done);
-            each(at / PIECE, begin..end, done);
+            let begin = at % PIECE_BYTES;
+            let end = PIECE_BYTES.min(begin + length - done);
+            each(at / PIECE_BYTES, begin..end, done);
             done += end - begin;
         }
     }
 
-    fn append(&self, offset: u64, length: u32, out: &mut BytesMut) {
+    fn append_range(&self, offset: u64, length: u32, out: &mut BytesMut) {
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
-        Self::walk(offset, length as usize, |piece, range, _| match &pieces[piece] {
+        Self::for_each_piece(offset, length as usize, |piece, range, _| match &pieces[piece] {
             Some(data) => out.extend_from_slice(&data.0[range]),
             None => out.resize(out.len() + range.len(), 0),
         });
     }
 
-    fn store(&self, offset: u64, data: &[u8]) {
+    fn write_range(&self, offset: u64, data: &[u8]) {
         let mut pieces = self.pieces.write().unwrap_or_else(PoisonError::into_inner);
-        Self::walk(offset, data.len(), |piece, range, done| {
-            let target = Arc::make_mut(pieces[piece].get_or_insert_with(empty));
+        Self::for_each_piece(offset, data.len(), |piece, range, done| {
+            let target = Arc::make_mut(pieces[piece].get_or_insert_with(zero_piece));
             let count = range.len();
             target.0[range].copy_from_slice(&data[done..done + count]);
         });
     }
 
     /// Zeroes the range; whole pieces are deallocated unless `allocate` is set.
-    fn clear(&self, offset: u64, length: u32, allocate: bool) {
+    fn zero_range(&self, offset: u64, length: u32, allocate: bool) {
         let size = self.info.size_bytes as usize;
         let mut pieces = self.pieces.write().unwrap_or_else(PoisonError::into_inner);
-        Self::walk(offset, length as usize, |piece, range, _| {
-            let whole = range.start == 0 && (range.end == PIECE || piece * PIECE + range.end == size);
+        Self::for_each_piece(offset, length as usize, |piece, range, _| {
+            let whole = range.start == 0 && (range.end == PIECE_BYTES || piece * PIECE_BYTES + range.end == size);
             if whole && !allocate {
                 pieces[piece] = None;
             } else if allocate {
-                Arc::make_mut(pieces[piece].get_or_insert_with(empty)).0[range].fill(0);
+                Arc::make_mut(pieces[piece].get_or_insert_with(zero_piece)).0[range].fill(0);
             } else if let Some(data) = &mut pieces[piece] {
                 Arc::make_mut(data).0[range].fill(0);
             }
@@ -104,35 +104,35 @@ impl Export for Memory {
         if length as usize >= LARGE_BYTES {
             return None;
         }
-        self.append(offset, length, out);
+        self.append_range(offset, length, out);
         Some(Ok(()))
     }
 
     fn write_now(&self, offset: u64, data: &[u8], _durable: bool) -> Option<Result<(), Error>> {
-        self.store(offset, data);
+        self.write_range(offset, data);
         Some(Ok(()))
     }
 
     async fn read(&self, offset: u64, length: u32) -> Result<Bytes, Error> {
         let mut data = BytesMut::with_capacity(length as usize);
-        self.append(offset, length, &mut data);
+        self.append_range(offset, length, &mut data);
         Ok(data.freeze())
     }
 
     async fn read_parts(&self, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
-        let mut parts = Vec::with_capacity(length as usize / PIECE + 2);
-        Self::walk(offset, length as usize, |piece, range, _| {
+        let mut parts = Vec::with_capacity(length as usize / PIECE_BYTES + 2);
+        Self::for_each_piece(offset, length as usize, |piece, range, _| {
             parts.push(match &pieces[piece] {
-                Some(data) => Bytes::from_owner(Shared(data.clone())).slice(range),
-                None => Bytes::from_static(&ZEROES[range]),
+                Some(data) => Bytes::from_owner(SharedPiece(data.clone())).slice(range),
+                None => Bytes::from_static(&ZERO_PIECE[range]),
             });
         });
         Ok(parts)
     }
 
     async fn write(&self, offset: u64, data: Bytes, _durable: bool) -> Result<(), Error> {
-        self.store(offset, &data);
+        self.write_range(offset, &data);
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl Export for Memory {
     }
 
     async fn trim(&self, offset: u64, length: u32, _durable: bool) -> Result<(), Error> {
-        self.clear(offset, length, false);
+        self.zero_range(offset, length, false);
         Ok(())
     }
 
@@ -153,14 +153,14 @@ impl Export for Memory {
         allocate: bool,
         _fast: bool,
     ) -> Result<(), Error> {
-        self.clear(offset, length, allocate);
+        self.zero_range(offset, length, allocate);
         Ok(())
     }
 
     async fn extents(&self, offset: u64, length: u32) -> Result<Vec<Extent>, Error> {
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
         let mut extents: Vec<Extent> = Vec::new();
-        Self::walk(offset, length as usize, |piece, range, _| {
+        Self::for_each_piece(offset, length as usize, |piece, range, _| {
             let hole = pieces[piece].is_none();
             match extents.last_mut() {
                 Some(last) if last.hole == hole => last.length += range.len() as u32,
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn pending_answer_keeps_data_during_write() {
+    async fn pending_answer_keeps_its_data_during_a_write() {
         let disk = Memory::new(1 << 20);
         disk.write(10, Bytes::from(vec![7; 300_000]), false).await.expect("memory");
         let parts = disk.read_parts(0, 400_000).await.expect("memory");

@@ -11,11 +11,11 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 
 /// Data of at least this size is not copied: a separate slice in the write is cheaper.
-pub const OWN_SLICE_BYTES: usize = 16 << 10;
+pub const OWN_SLICE_BYTES_MIN: usize = 16 << 10;
 /// The maximum number of slices in a write.
-const SLICES: usize = 32;
+const SLICES_MAX: usize = 32;
 /// A buffer that grew larger is freed when it is empty.
-const KEEP_BYTES: usize = 1 << 20;
+const IDLE_TAIL_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes to be sent, in order.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Outbox {
     }
 
     pub fn put(&mut self, data: Bytes) {
-        if data.len() < OWN_SLICE_BYTES {
+        if data.len() < OWN_SLICE_BYTES_MIN {
             self.tail.extend_from_slice(&data);
             return;
         }
@@ -57,15 +57,15 @@ impl Outbox {
 
     /// Passes the next slices to `write`, and drops as many bytes as it has written.
     pub fn send<T>(&mut self, write: impl FnOnce(&[IoSlice<'_>]) -> T, taken: impl FnOnce(&T) -> usize) -> T {
-        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let mut count = 0;
-        let tail = (self.chunks.len() < SLICES).then_some(&self.tail[..]);
+        let tail = (self.chunks.len() < SLICES_MAX).then_some(&self.tail[..]);
         for (slice, bytes) in slices.iter_mut().zip(self.chunks.iter().map(|c| &c[..]).chain(tail)) {
             *slice = IoSlice::new(bytes);
             count += 1;
         }
         let result = write(&slices[..count]);
-        self.forget(taken(&result));
+        self.drop_sent(taken(&result));
         result
     }
 
@@ -85,7 +85,7 @@ impl Outbox {
         }
     }
 
-    fn forget(&mut self, mut count: usize) {
+    fn drop_sent(&mut self, mut count: usize) {
         while let Some(first) = self.chunks.front_mut().filter(|_| count > 0) {
             let now = count.min(first.len());
             first.advance(now);
@@ -97,7 +97,7 @@ impl Outbox {
         }
         if count < self.tail.len() {
             self.tail.advance(count);
-        } else if self.tail.capacity() > KEEP_BYTES {
+        } else if self.tail.capacity() > IDLE_TAIL_BYTES_MAX {
             self.tail = BytesMut::new();
         } else {
             self.tail.clear();

@@ -4,12 +4,12 @@
 //! The protocol defines the error of each fault: ENOSPC for a write beyond the end, EPERM for one to a read-only export,
 //! EINVAL for the rest.
 
-use crate::export::{Error, Info, MAX_PAYLOAD};
+use crate::export::{Error, Info, PAYLOAD_BYTES_MAX};
 use crate::wire::{Request, command, flag};
 
 /// Checks whether the request may be executed.
-pub fn check(request: &Request, export: &Info, structured: bool, block_status: bool) -> Result<(), Error> {
-    let changes = [command::WRITE, command::WRITE_ZEROES, command::TRIM].contains(&request.command);
+pub fn check_request(request: &Request, export: &Info, structured: bool, block_status: bool) -> Result<(), Error> {
+    let modifies = [command::WRITE, command::WRITE_ZEROES, command::TRIM].contains(&request.command);
     let allowed = match request.command {
         // FUA has no meaning for these, but the protocol permits it everywhere.
         command::READ => flag::FUA | if structured { flag::DF } else { 0 },
@@ -24,17 +24,17 @@ pub fn check(request: &Request, export: &Info, structured: bool, block_status: b
     if request.command == command::FLUSH {
         return Ok(());
     }
-    if changes && export.read_only {
+    if modifies && export.read_only {
         return Err(Error::Permission);
     }
-    let carries = [command::READ, command::WRITE].contains(&request.command);
-    if request.length == 0 || (carries && request.length > MAX_PAYLOAD) {
+    let transfers_data = [command::READ, command::WRITE].contains(&request.command);
+    if request.length == 0 || (transfers_data && request.length > PAYLOAD_BYTES_MAX) {
         return Err(Error::Invalid);
     }
     let end = request.offset.checked_add(u64::from(request.length));
     if end.is_none_or(|end| end > export.size_bytes) {
-        let grows = [command::WRITE, command::WRITE_ZEROES].contains(&request.command);
-        return Err(if grows { Error::NoSpace } else { Error::Invalid });
+        let writes_data = [command::WRITE, command::WRITE_ZEROES].contains(&request.command);
+        return Err(if writes_data { Error::NoSpace } else { Error::Invalid });
     }
     let block = u64::from(export.block_min_bytes);
     if !request.offset.is_multiple_of(block) || !u64::from(request.length).is_multiple_of(block) {
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn invalid_requests_have_documented_errors() {
         let disk = Info { block_min_bytes: 512, ..Info::disk(1 << 20) };
-        let ask = |r: Request| check(&r, &disk, true, false);
+        let ask = |r: Request| check_request(&r, &disk, true, false);
         assert_eq!(ask(request(command::READ, flag::DF, 0, 512)), Ok(()));
         assert_eq!(ask(request(command::FLUSH, 0, 0, 0)), Ok(()));
         assert_eq!(ask(request(command::WRITE, flag::FUA, (1 << 20) - 512, 512)), Ok(()));
@@ -68,17 +68,20 @@ mod tests {
     }
 
     #[test]
-    fn length_limit_applies_only_to_payload() {
+    fn length_limit_applies_only_to_the_payload() {
         let disk = Info::disk(1 << 40);
-        assert_eq!(check(&request(command::TRIM, 0, 0, u32::MAX), &disk, false, false), Ok(()));
-        assert_eq!(check(&request(command::READ, 0, 0, MAX_PAYLOAD + 1), &disk, false, false), Err(Error::Invalid));
+        assert_eq!(check_request(&request(command::TRIM, 0, 0, u32::MAX), &disk, false, false), Ok(()));
+        assert_eq!(
+            check_request(&request(command::READ, 0, 0, PAYLOAD_BYTES_MAX + 1), &disk, false, false),
+            Err(Error::Invalid)
+        );
     }
 
     #[test]
     fn read_only_export_refuses_writes() {
         let disk = Info { read_only: true, ..Info::disk(4096) };
         for command in [command::WRITE, command::TRIM, command::WRITE_ZEROES] {
-            assert_eq!(check(&request(command, 0, 0, 512), &disk, false, false), Err(Error::Permission));
+            assert_eq!(check_request(&request(command, 0, 0, 512), &disk, false, false), Err(Error::Permission));
         }
     }
 }

@@ -14,55 +14,55 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 pub(crate) struct Tasks<F> {
-    places: Vec<Place<F>>,
+    slots: Vec<Slot<F>>,
     free: Vec<usize>,
     /// Slots to be polled.
-    turns: VecDeque<usize>,
-    woken: Arc<Woken>,
+    poll_queue: VecDeque<usize>,
+    wake_queue: Arc<WakeQueue>,
 }
 
-struct Place<F> {
+struct Slot<F> {
     future: Pin<Box<Option<F>>>,
-    wakeup: Arc<Wakeup>,
+    slot_waker: Arc<SlotWaker>,
     waker: Waker,
 }
 
 /// Slots that were woken, and the task to wake.
 #[derive(Default)]
-struct Woken {
-    places: Mutex<VecDeque<usize>>,
-    all: AtomicWaker,
+struct WakeQueue {
+    slots: Mutex<VecDeque<usize>>,
+    task: AtomicWaker,
 }
 
 /// Wakes one slot.
-struct Wakeup {
-    place: usize,
+struct SlotWaker {
+    slot: usize,
     /// Whether it is already among the woken slots, or about to be polled.
-    set: AtomicBool,
-    woken: Arc<Woken>,
+    is_queued: AtomicBool,
+    wake_queue: Arc<WakeQueue>,
 }
 
-impl Wake for Wakeup {
+impl Wake for SlotWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.set.swap(true, Ordering::AcqRel) {
-            self.woken.places.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.place);
-            self.woken.all.wake();
+        if !self.is_queued.swap(true, Ordering::AcqRel) {
+            self.wake_queue.slots.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.slot);
+            self.wake_queue.task.wake();
         }
     }
 }
 
 impl<F: Future> Tasks<F> {
     pub fn new() -> Self {
-        Self { places: Vec::new(), free: Vec::new(), turns: VecDeque::new(), woken: Arc::default() }
+        Self { slots: Vec::new(), free: Vec::new(), poll_queue: VecDeque::new(), wake_queue: Arc::default() }
     }
 
     /// The number of running futures.
     pub fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -72,32 +72,39 @@ impl<F: Future> Tasks<F> {
     /// Adds a future. It is first polled by the next [`Tasks::poll_next`].
     pub fn push(&mut self, future: F) {
         let nth = self.free.pop().unwrap_or_else(|| {
-            let place = self.places.len();
-            let wakeup = Arc::new(Wakeup { place, set: AtomicBool::new(false), woken: self.woken.clone() });
-            self.places.push(Place { future: Box::pin(None), waker: wakeup.clone().into(), wakeup });
+            let place = self.slots.len();
+            let wakeup = Arc::new(SlotWaker {
+                slot: place,
+                is_queued: AtomicBool::new(false),
+                wake_queue: self.wake_queue.clone(),
+            });
+            self.slots.push(Slot { future: Box::pin(None), waker: wakeup.clone().into(), slot_waker: wakeup });
             place
         });
-        let place = &mut self.places[nth];
+        let place = &mut self.slots[nth];
         place.future.set(Some(future));
         // A slot that was already woken for its previous future is still to be polled.
-        if !place.wakeup.set.swap(true, Ordering::AcqRel) {
-            self.turns.push_back(nth);
+        if !place.slot_waker.is_queued.swap(true, Ordering::AcqRel) {
+            self.poll_queue.push_back(nth);
         }
     }
 
     /// The output of a completed future; pending if none has completed, or there are none.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
         // Before the woken slots are polled, so that no wake-up is missed.
-        self.woken.all.register(cx.waker());
+        self.wake_queue.task.register(cx.waker());
         // A future that continuously wakes itself must not starve everything else.
         for _ in 0..=2 * self.len() {
-            if self.turns.is_empty() {
-                std::mem::swap(&mut self.turns, &mut self.woken.places.lock().unwrap_or_else(PoisonError::into_inner));
+            if self.poll_queue.is_empty() {
+                std::mem::swap(
+                    &mut self.poll_queue,
+                    &mut self.wake_queue.slots.lock().unwrap_or_else(PoisonError::into_inner),
+                );
             }
-            let Some(nth) = self.turns.pop_front() else { return Poll::Pending };
-            let place = &mut self.places[nth];
+            let Some(nth) = self.poll_queue.pop_front() else { return Poll::Pending };
+            let place = &mut self.slots[nth];
             // Before it runs: a wake-up during the poll counts.
-            place.wakeup.set.store(false, Ordering::Release);
+            place.slot_waker.is_queued.store(false, Ordering::Release);
             let Some(future) = place.future.as_mut().as_pin_mut() else { continue };
             if let Poll::Ready(output) = future.poll(&mut Context::from_waker(&place.waker)) {
                 place.future.set(None);
@@ -150,11 +157,11 @@ mod tests {
             assert_eq!(ended, (0..20).map(|nth| round * 100 + nth).collect::<Vec<_>>());
             assert!(tasks.is_empty() && pending(&mut tasks));
         }
-        assert_eq!(tasks.places.len(), 20);
+        assert_eq!(tasks.slots.len(), 20);
     }
 
     #[tokio::test]
-    async fn late_wake_does_not_affect_new_task_in_slot() {
+    async fn late_wake_does_not_affect_the_new_task_in_a_slot() {
         let mut tasks: Tasks<Pin<Box<dyn Future<Output = u32>>>> = Tasks::new();
         let kept = std::rc::Rc::new(std::cell::Cell::new(None));
         let own = kept.clone();

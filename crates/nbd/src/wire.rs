@@ -6,25 +6,25 @@ use crate::{Error, Extent};
 use bytes::{BufMut, BytesMut};
 
 /// First word of the server's greeting, `NBDMAGIC`.
-pub const GREETING: u64 = 0x4e42_444d_4147_4943;
+pub const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// Second word of the greeting, and first of every option, `IHAVEOPT`.
-pub const OPTION: u64 = 0x4948_4156_454f_5054;
+pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
 /// First word of a reply to an option.
-pub const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
+pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 /// First word of a request.
-pub const REQUEST: u32 = 0x2560_9513;
+pub const REQUEST_MAGIC: u32 = 0x2560_9513;
 /// First word of a simple reply.
-pub const SIMPLE_REPLY: u32 = 0x6744_6698;
+pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// First word of a chunk of a structured reply.
-pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
+pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
 /// Bytes of a request without its payload.
 pub const REQUEST_BYTES: usize = 28;
 /// The maximum length of a text in the protocol.
-const MAX_TEXT: usize = 4096;
+const TEXT_BYTES_MAX: usize = 4096;
 /// The assumed size at the store of the map of a range with very many holes, which prevents a client from requesting a
 /// thousand of them.
-const MAP_BYTES: usize = 4 << 20;
+const MAP_ESTIMATE_BYTES: usize = 4 << 20;
 
 /// Flags of the greeting and of the client's response (the same bits).
 pub mod handshake {
@@ -59,17 +59,17 @@ pub mod reply {
     pub const INFO: u32 = 3;
     /// A metadata context.
     pub const META_CONTEXT: u32 = 4;
-    const ERROR: u32 = 1 << 31;
+    const ERROR_BIT: u32 = 1 << 31;
     /// The option is unknown.
-    pub const UNSUPPORTED: u32 = ERROR | 1;
+    pub const UNSUPPORTED: u32 = ERROR_BIT | 1;
     /// The option's data is invalid.
-    pub const INVALID: u32 = ERROR | 3;
+    pub const INVALID: u32 = ERROR_BIT | 3;
     /// Only permitted after STARTTLS.
-    pub const TLS_REQUIRED: u32 = ERROR | 5;
+    pub const TLS_REQUIRED: u32 = ERROR_BIT | 5;
     /// There is no such export.
-    pub const UNKNOWN: u32 = ERROR | 6;
+    pub const UNKNOWN: u32 = ERROR_BIT | 6;
     /// The option is too long.
-    pub const TOO_BIG: u32 = ERROR | 9;
+    pub const TOO_BIG: u32 = ERROR_BIT | 9;
 }
 
 /// Types of information about an export.
@@ -162,15 +162,15 @@ impl Request {
     /// Parses a request; `None` if the magic number is wrong.
     pub fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         let mut bytes = &bytes[..];
-        if number::<4>(&mut bytes) != u64::from(REQUEST) {
+        if take_number::<4>(&mut bytes) != u64::from(REQUEST_MAGIC) {
             return None;
         }
         Some(Self {
-            flags: number::<2>(&mut bytes) as u16,
-            command: number::<2>(&mut bytes) as u16,
-            cookie: number::<8>(&mut bytes),
-            offset: number::<8>(&mut bytes),
-            length: number::<4>(&mut bytes) as u32,
+            flags: take_number::<2>(&mut bytes) as u16,
+            command: take_number::<2>(&mut bytes) as u16,
+            cookie: take_number::<8>(&mut bytes),
+            offset: take_number::<8>(&mut bytes),
+            length: take_number::<4>(&mut bytes) as u32,
         })
     }
 
@@ -178,7 +178,7 @@ impl Request {
     pub fn data_bytes(&self) -> usize {
         match self.command {
             command::READ | command::WRITE => self.length as usize,
-            command::BLOCK_STATUS => MAP_BYTES,
+            command::BLOCK_STATUS => MAP_ESTIMATE_BYTES,
             _ => 0,
         }
     }
@@ -190,31 +190,31 @@ impl Request {
 }
 
 /// Takes a number of `N` bytes. The caller has checked the length.
-fn number<const N: usize>(bytes: &mut &[u8]) -> u64 {
+fn take_number<const N: usize>(bytes: &mut &[u8]) -> u64 {
     let (first, rest) = bytes.split_at(N);
     *bytes = rest;
     first.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// Encodes the header of a successful reply to a read; the `length` bytes of data follow it.
-pub fn read_header(out: &mut BytesMut, structured: bool, request: &Request) {
+pub fn put_read_header(out: &mut BytesMut, structured: bool, request: &Request) {
     if structured {
-        chunk_header(out, chunk::DONE, chunk::OFFSET_DATA, request.cookie, 8 + request.length);
+        put_chunk_header(out, chunk::DONE, chunk::OFFSET_DATA, request.cookie, 8 + request.length);
         out.put_u64(request.offset);
     } else {
-        simple(out, 0, request.cookie);
+        put_simple_reply(out, 0, request.cookie);
     }
 }
 
 /// Encodes a reply without data: success, or the error.
-pub fn outcome(out: &mut BytesMut, structured: bool, request: &Request, result: Result<(), Error>) {
+pub fn put_outcome(out: &mut BytesMut, structured: bool, request: &Request, result: Result<(), Error>) {
     match (structured, result) {
-        (false, result) => simple(out, result.err().map_or(0, |error| error.number()), request.cookie),
-        (true, Ok(())) => chunk_header(out, chunk::DONE, chunk::NONE, request.cookie, 0),
+        (false, result) => put_simple_reply(out, result.err().map_or(0, |error| error.number()), request.cookie),
+        (true, Ok(())) => put_chunk_header(out, chunk::DONE, chunk::NONE, request.cookie, 0),
         (true, Err(error)) => {
             let mut text = error.to_string();
-            text.truncate(text.floor_char_boundary(MAX_TEXT));
-            chunk_header(out, chunk::DONE, chunk::ERROR, request.cookie, 6 + text.len() as u32);
+            text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+            put_chunk_header(out, chunk::DONE, chunk::ERROR, request.cookie, 6 + text.len() as u32);
             out.put_u32(error.number());
             out.put_u16(text.len() as u16);
             out.put_slice(text.as_bytes());
@@ -223,8 +223,8 @@ pub fn outcome(out: &mut BytesMut, structured: bool, request: &Request, result: 
 }
 
 /// Encodes the reply to BLOCK_STATUS: `extents` are contiguous from the request's offset on.
-pub fn block_status(out: &mut BytesMut, request: &Request, context: u32, extents: &[Extent]) {
-    chunk_header(out, chunk::DONE, chunk::BLOCK_STATUS, request.cookie, 4 + 8 * extents.len() as u32);
+pub fn put_block_status(out: &mut BytesMut, request: &Request, context: u32, extents: &[Extent]) {
+    put_chunk_header(out, chunk::DONE, chunk::BLOCK_STATUS, request.cookie, 4 + 8 * extents.len() as u32);
     out.put_u32(context);
     for extent in extents {
         out.put_u32(extent.length);
@@ -232,14 +232,14 @@ pub fn block_status(out: &mut BytesMut, request: &Request, context: u32, extents
     }
 }
 
-fn simple(out: &mut BytesMut, error: u32, cookie: u64) {
-    out.put_u32(SIMPLE_REPLY);
+fn put_simple_reply(out: &mut BytesMut, error: u32, cookie: u64) {
+    out.put_u32(SIMPLE_REPLY_MAGIC);
     out.put_u32(error);
     out.put_u64(cookie);
 }
 
-fn chunk_header(out: &mut BytesMut, flags: u16, kind: u16, cookie: u64, length: u32) {
-    out.put_u32(STRUCTURED_REPLY);
+fn put_chunk_header(out: &mut BytesMut, flags: u16, kind: u16, cookie: u64, length: u32) {
+    out.put_u32(STRUCTURED_REPLY_MAGIC);
     out.put_u16(flags);
     out.put_u16(kind);
     out.put_u64(cookie);
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_is_parsed_per_protocol() {
+    fn request_is_parsed_as_the_protocol_defines() {
         let mut bytes = Vec::new();
         bytes.extend(0x2560_9513_u32.to_be_bytes());
         bytes.extend(1_u16.to_be_bytes());
@@ -267,23 +267,23 @@ mod tests {
     }
 
     #[test]
-    fn reply_headers_have_announced_length() {
+    fn reply_headers_have_the_announced_length() {
         let request = Request { flags: 0, command: 0, cookie: 1, offset: 2, length: 3 };
         for (structured, bytes) in [(false, 16), (true, 28)] {
             let mut out = BytesMut::new();
-            read_header(&mut out, structured, &request);
+            put_read_header(&mut out, structured, &request);
             assert_eq!(out.len(), bytes);
         }
     }
 
     #[test]
-    fn error_reply_has_number_and_structured_one_reason() {
+    fn error_reply_has_a_number_and_if_structured_a_reason() {
         let request = Request { flags: 0, command: 0, cookie: 0x0102_0304_0506_0708, offset: 0, length: 0 };
         let mut out = BytesMut::new();
-        outcome(&mut out, false, &request, Err(Error::NoSpace));
+        put_outcome(&mut out, false, &request, Err(Error::NoSpace));
         assert_eq!(&out[..], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 28, 1, 2, 3, 4, 5, 6, 7, 8]);
         out.clear();
-        outcome(&mut out, true, &request, Err(Error::NoSpace));
+        put_outcome(&mut out, true, &request, Err(Error::NoSpace));
         let text = Error::NoSpace.to_string();
         assert_eq!(&out[..8], [0x66, 0x8e, 0x33, 0xef, 0, 1, 0x80, 1]);
         assert_eq!(&out[20..26], [0, 0, 0, 28, 0, text.len() as u8]);

@@ -10,54 +10,54 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::rc::Rc;
 
-const SIZE: u64 = 64 << 20;
+const DISK_BYTES: u64 = 64 << 20;
 
 fn main() -> ExitCode {
     let trials = vec![
-        trial("nbdinfo_shows_offered_features", &["nbdinfo"], nbdinfo),
-        trial("qemu_io_reads_back_writes_and_zeroes_after_trim", &["qemu-io"], qemu_io),
-        trial("fio_verifies_its_writes", &["fio"], fio),
-        trial("nbdcopy_over_four_connections_and_qemu_img_agree", &["nbdcopy", "qemu-img", "nbdinfo"], copy),
-        trial("libnbd_continues_after_refused_writes", &[PYTHON], goes_on),
-        trial("encrypted_session_serves_same_data", &["nbdinfo", "nbdcopy"], encrypted),
-        trial("client_without_required_certificate_is_refused", &["nbdinfo"], verified),
-        trial("missing_and_invalid_certificates_are_reported", &[], no_certificates),
-        trial("clear_session_is_refused_if_tls_is_required", &["nbdinfo"], refused),
+        trial("nbdinfo_shows_offered_features", &["nbdinfo"], check_nbdinfo),
+        trial("qemu_io_reads_back_writes_and_zeroes_after_trim", &["qemu-io"], check_qemu_io),
+        trial("fio_verifies_its_writes", &["fio"], check_fio),
+        trial("nbdcopy_over_four_connections_and_qemu_img_agree", &["nbdcopy", "qemu-img", "nbdinfo"], check_copy),
+        trial("libnbd_continues_after_refused_writes", &[PYTHON_PATH], check_refused_writes),
+        trial("encrypted_session_serves_same_data", &["nbdinfo", "nbdcopy"], check_encryption),
+        trial("client_without_required_certificate_is_refused", &["nbdinfo"], check_client_certificate),
+        trial("missing_and_invalid_certificates_are_reported", &[], check_certificate_errors),
+        trial("clear_session_is_refused_if_tls_is_required", &["nbdinfo"], check_tls_requirement),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-fn trial(name: &str, tools: &'static [&'static str], check: fn(&Served) -> Result<(), Failed>) -> Trial {
+fn trial(name: &str, tools: &'static [&'static str], check: fn(&ServedDisks) -> Result<(), Failed>) -> Trial {
     Trial::ignorable_test(name, move || {
         let missing = tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err());
         match missing {
             Some(tool) => Ok(Completion::ignored_with(format!("{tool} is not installed"))),
-            None => check(&Served::new()?).map(|()| Completion::Completed),
+            None => check(&ServedDisks::new()?).map(|()| Completion::Completed),
         }
     })
 }
 
 /// The distribution's Python, which python3-libnbd is built for; another may come first in the path.
-const PYTHON: &str = "/usr/bin/python3";
+const PYTHON_PATH: &str = "/usr/bin/python3";
 
 /// Five sockets in a directory, each with its own disk: plaintext, encryption offered, required, and required with a client
 /// certificate; and a read-only one.
-struct Served {
+struct ServedDisks {
     directory: tempfile::TempDir,
 }
 
-impl Served {
+impl ServedDisks {
     fn new() -> Result<Self, Failed> {
         let directory = tempfile::tempdir()?;
-        certificates(directory.path())?;
+        make_certificates(directory.path())?;
         let acceptor = from_directory(directory.path(), false)?;
         let verified = from_directory(directory.path(), true)?;
         for (name, tls, disk) in [
-            ("clear", Tls::Off, Memory::new(SIZE)),
-            ("offered", Tls::Offered(acceptor.clone()), Memory::new(SIZE)),
-            ("required", Tls::Required(acceptor), Memory::new(SIZE)),
-            ("verified", Tls::Required(verified), Memory::new(SIZE)),
-            ("read-only", Tls::Off, Memory::new(SIZE).read_only()),
+            ("clear", Tls::Off, Memory::new(DISK_BYTES)),
+            ("offered", Tls::Offered(acceptor.clone()), Memory::new(DISK_BYTES)),
+            ("required", Tls::Required(acceptor), Memory::new(DISK_BYTES)),
+            ("verified", Tls::Required(verified), Memory::new(DISK_BYTES)),
+            ("read-only", Tls::Off, Memory::new(DISK_BYTES).read_only()),
         ] {
             let socket = std::os::unix::net::UnixListener::bind(directory.path().join(name))?;
             socket.set_nonblocking(true)?;
@@ -100,7 +100,7 @@ fn serve(socket: std::os::unix::net::UnixListener, export: Memory, tls: &Tls) {
 
 /// An authority, a server and a client, with the file names that clients and servers expect; `bare` contains the files of a
 /// client without a certificate.
-fn certificates(directory: &Path) -> Result<(), Failed> {
+fn make_certificates(directory: &Path) -> Result<(), Failed> {
     let key = rcgen::KeyPair::generate()?;
     let mut authority = rcgen::CertificateParams::default();
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -126,7 +126,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, Failed> {
     Err(format!("{program} {arguments:?}: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr)).into())
 }
 
-fn nbdinfo(served: &Served) -> Result<(), Failed> {
+fn check_nbdinfo(served: &ServedDisks) -> Result<(), Failed> {
     let output = run("nbdinfo", &[&served.uri("clear")])?;
     for line in [
         "protocol: newstyle-fixed without TLS, using structured packets",
@@ -145,7 +145,7 @@ fn nbdinfo(served: &Served) -> Result<(), Failed> {
     if listed.contains("export=\"disk\"") { Ok(()) } else { Err(listed.into()) }
 }
 
-fn qemu_io(served: &Served) -> Result<(), Failed> {
+fn check_qemu_io(served: &ServedDisks) -> Result<(), Failed> {
     let commands = [
         "write -P 7 1M 128k",
         "read -P 7 1M 128k",
@@ -169,20 +169,20 @@ fn qemu_io(served: &Served) -> Result<(), Failed> {
     if output.contains("failed") { Err(output.into()) } else { Ok(()) }
 }
 
-fn goes_on(served: &Served) -> Result<(), Failed> {
-    if Command::new(PYTHON).args(["-c", "import nbd"]).output().is_ok_and(|output| !output.status.success()) {
+fn check_refused_writes(served: &ServedDisks) -> Result<(), Failed> {
+    if Command::new(PYTHON_PATH).args(["-c", "import nbd"]).output().is_ok_and(|output| !output.status.success()) {
         // The harness cannot skip a running test.
         println!("SKIP libnbd_continues_after_refused_writes: python3-libnbd is not installed");
         return Ok(());
     }
-    let mut client = Command::new(PYTHON);
+    let mut client = Command::new(PYTHON_PATH);
     client.args(["-c", include_str!("refused.py")]);
     client.env("CLEAR", served.uri("clear")).env("READ_ONLY", served.uri("read-only"));
     let output = client.output()?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into()) }
 }
 
-fn fio(served: &Served) -> Result<(), Failed> {
+fn check_fio(served: &ServedDisks) -> Result<(), Failed> {
     let uri = format!("--uri={}", served.uri("clear"));
     let job = ["--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bsrange=512-64k", "--size=32m"];
     let check = ["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--verify_state_save=0", "--iodepth=64", &uri];
@@ -190,9 +190,9 @@ fn fio(served: &Served) -> Result<(), Failed> {
 }
 
 /// Copies a file with data and holes there and back over four connections.
-fn copy(served: &Served) -> Result<(), Failed> {
+fn check_copy(served: &ServedDisks) -> Result<(), Failed> {
     let (source, back) = (served.file("source.raw"), served.file("back.raw"));
-    let mut data = vec![0_u8; SIZE as usize];
+    let mut data = vec![0_u8; DISK_BYTES as usize];
     for (at, byte) in data.iter_mut().enumerate().filter(|(at, _)| at / (1 << 20) % 3 == 0) {
         *byte = ((at * 2_654_435_761) >> 13) as u8;
     }
@@ -208,7 +208,7 @@ fn copy(served: &Served) -> Result<(), Failed> {
     if map.contains("hole") && map.contains("data") { Ok(()) } else { Err(map.into()) }
 }
 
-fn encrypted(served: &Served) -> Result<(), Failed> {
+fn check_encryption(served: &ServedDisks) -> Result<(), Failed> {
     for socket in ["offered", "required"] {
         let output = run("nbdinfo", &[&served.encrypted_uri(socket)])?;
         if !output.contains("with TLS") {
@@ -216,7 +216,7 @@ fn encrypted(served: &Served) -> Result<(), Failed> {
         }
     }
     let source = served.file("plain.raw");
-    let data: Vec<u8> = (0..SIZE).map(|at| (at >> 9) as u8).collect();
+    let data: Vec<u8> = (0..DISK_BYTES).map(|at| (at >> 9) as u8).collect();
     std::fs::write(&source, &data)?;
     run("nbdcopy", &[&source.to_string_lossy(), &served.encrypted_uri("required")])?;
     let back = served.file("decrypted.raw");
@@ -224,7 +224,7 @@ fn encrypted(served: &Served) -> Result<(), Failed> {
     if std::fs::read(back)? == data { Ok(()) } else { Err("what came back differs".into()) }
 }
 
-fn refused(served: &Served) -> Result<(), Failed> {
+fn check_tls_requirement(served: &ServedDisks) -> Result<(), Failed> {
     run("nbdinfo", &[&served.uri("offered")])?;
     match run("nbdinfo", &[&served.uri("required")]) {
         Ok(output) => Err(format!("a clear session was served:\n{output}").into()),
@@ -232,7 +232,7 @@ fn refused(served: &Served) -> Result<(), Failed> {
     }
 }
 
-fn verified(served: &Served) -> Result<(), Failed> {
+fn check_client_certificate(served: &ServedDisks) -> Result<(), Failed> {
     run("nbdinfo", &[&served.encrypted_uri("verified")])?;
     run("nbdinfo", &[&served.uri_with("required", &served.file("bare"))])?;
     let bare = served.uri_with("verified", &served.file("bare"));
@@ -242,7 +242,7 @@ fn verified(served: &Served) -> Result<(), Failed> {
     }
 }
 
-fn no_certificates(served: &Served) -> Result<(), Failed> {
+fn check_certificate_errors(served: &ServedDisks) -> Result<(), Failed> {
     for (directory, verify, words) in [("none", false, "server-cert.pem"), ("bare", false, "server-cert.pem")] {
         let why = from_directory(&served.file(directory), verify).map(drop).expect_err("it has none").to_string();
         if !why.contains(words) {

@@ -10,18 +10,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::oneshot;
 
 /// Reads wait until the test releases them; everything else uses memory.
-struct Held {
+struct HeldReads {
     memory: Memory,
     waiting: RefCell<BTreeMap<u64, oneshot::Sender<()>>>,
 }
 
-impl Held {
+impl HeldReads {
     fn new(size_bytes: u64) -> Self {
         Self { memory: Memory::new(size_bytes), waiting: RefCell::default() }
     }
 }
 
-impl Export for Held {
+impl Export for HeldReads {
     fn info(&self) -> &Info {
         self.memory.info()
     }
@@ -55,7 +55,7 @@ impl Client {
     async fn begin(mut self) -> Self {
         let mut bytes = Vec::new();
         bytes.put_u32(3);
-        bytes.put_u64(wire::OPTION);
+        bytes.put_u64(wire::OPTION_MAGIC);
         bytes.put_u32(wire::option::EXPORT_NAME);
         bytes.put_u32(0);
         self.0.write_all(&bytes).await.expect("the server reads");
@@ -66,7 +66,7 @@ impl Client {
 
     async fn ask(&mut self, command: u16, flags: u16, cookie: u64, offset: u64, length: u32, payload: &[u8]) {
         let mut bytes = Vec::new();
-        bytes.put_u32(wire::REQUEST);
+        bytes.put_u32(wire::REQUEST_MAGIC);
         bytes.put_u16(flags);
         bytes.put_u16(command);
         bytes.put_u64(cookie);
@@ -78,7 +78,7 @@ impl Client {
 
     /// Reads the next reply: cookie and error.
     async fn reply(&mut self) -> (u64, u32) {
-        assert_eq!(self.0.read_u32().await.expect("a reply"), wire::SIMPLE_REPLY);
+        assert_eq!(self.0.read_u32().await.expect("a reply"), wire::SIMPLE_REPLY_MAGIC);
         let error = self.0.read_u32().await.expect("an error number");
         (self.0.read_u64().await.expect("a cookie"), error)
     }
@@ -91,7 +91,10 @@ impl Client {
 }
 
 /// Serves `export` to `client` until either ends; also returns how the server ended.
-fn session<E: Export, T>(export: &Single<E>, client: impl AsyncFnOnce(Client, &E) -> T) -> (Result<(), Failure>, T) {
+fn run_session<E: Export, T>(
+    export: &Single<E>,
+    client: impl AsyncFnOnce(Client, &E) -> T,
+) -> (Result<(), Failure>, T) {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
@@ -100,7 +103,7 @@ fn session<E: Export, T>(export: &Single<E>, client: impl AsyncFnOnce(Client, &E
     })
 }
 
-fn single<E>(export: E) -> Single<E> {
+fn single_export<E>(export: E) -> Single<E> {
     Single { name: String::new(), export }
 }
 
@@ -108,7 +111,7 @@ use wire::command::{DISCONNECT, READ, WRITE};
 
 #[test]
 fn answers_are_sent_in_completion_order() {
-    let (end, ()) = session(&single(Held::new(1 << 20)), async |mut client, held| {
+    let (end, ()) = run_session(&single_export(HeldReads::new(1 << 20)), async |mut client, held| {
         client.ask(WRITE, 0, 1, 512, 4, b"abcd").await;
         assert_eq!(client.reply().await, (1, 0));
         client.ask(READ, 0, 2, 0, 4, &[]).await;
@@ -129,7 +132,7 @@ fn answers_are_sent_in_completion_order() {
 
 #[test]
 fn disconnect_waits_for_in_flight_requests() {
-    let (end, ()) = session(&single(Held::new(1 << 20)), async |mut client, held| {
+    let (end, ()) = run_session(&single_export(HeldReads::new(1 << 20)), async |mut client, held| {
         client.ask(READ, 0, 9, 0, 2, &[]).await;
         client.ask(DISCONNECT, 0, 10, 0, 0, &[]).await;
         while held.waiting.borrow().is_empty() {
@@ -146,8 +149,8 @@ fn disconnect_waits_for_in_flight_requests() {
 
 #[test]
 fn refused_write_consumes_its_payload() {
-    let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
-        let long = vec![wire::REQUEST as u8; 200_000];
+    let (end, ()) = run_session(&single_export(Memory::new(4096)), async |mut client, _| {
+        let long = vec![wire::REQUEST_MAGIC as u8; 200_000];
         client.ask(WRITE, 0, 1, 4000, long.len() as u32, &long).await;
         assert_eq!(client.reply().await, (1, Error::NoSpace.number()));
         client.ask(READ, 0, 2, 0, 4, &[]).await;
@@ -160,7 +163,7 @@ fn refused_write_consumes_its_payload() {
 /// libnbd registers a request only when it has sent all of it, and closes a connection on which a reply arrives before.
 #[test]
 fn refused_write_is_answered_after_whole_payload() {
-    let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
+    let (end, ()) = run_session(&single_export(Memory::new(4096)), async |mut client, _| {
         let half = [7; 50_000];
         client.ask(READ, 0, 1, 0, 4, &[]).await;
         client.ask(WRITE, 0, 2, 4000, 100_000, &half).await;
@@ -181,11 +184,11 @@ fn refused_write_is_answered_after_whole_payload() {
 
 #[test]
 fn disconnects_and_protocol_errors_are_reported() {
-    let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
+    let (end, ()) = run_session(&single_export(Memory::new(4096)), async |mut client, _| {
         client.ask(WRITE, 0, 1, 0, 100, b"only this").await;
     });
     assert!(matches!(end, Err(Failure::Violation(Violation::Truncated))), "{end:?}");
-    let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
+    let (end, ()) = run_session(&single_export(Memory::new(4096)), async |mut client, _| {
         client.0.write_all(&[0; 28]).await.expect("the server reads");
         assert_eq!(client.0.read(&mut [0]).await.expect("the end"), 0);
     });
@@ -194,7 +197,7 @@ fn disconnects_and_protocol_errors_are_reported() {
 
 #[test]
 fn client_that_is_owed_replies_is_reported() {
-    let (end, ()) = session(&single(Held::new(1 << 20)), async |mut client, held| {
+    let (end, ()) = run_session(&single_export(HeldReads::new(1 << 20)), async |mut client, held| {
         client.ask(READ, 0, 1, 0, 2, &[]).await;
         client.ask(READ, 0, 2, 4096, 2, &[]).await;
         while held.waiting.borrow().len() < 2 {
@@ -203,7 +206,7 @@ fn client_that_is_owed_replies_is_reported() {
     });
     assert!(matches!(end, Err(Failure::Aborted { source: None, requests: 2, reply_bytes: 0 })), "{end:?}");
     // One that has its replies may close the connection without a word.
-    let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
+    let (end, ()) = run_session(&single_export(Memory::new(4096)), async |mut client, _| {
         client.ask(READ, 0, 1, 0, 2, &[]).await;
         assert_eq!(client.reply().await, (1, 0));
         assert_eq!(client.data(2).await, [0, 0]);
@@ -214,15 +217,15 @@ fn client_that_is_owed_replies_is_reported() {
 /// A client that sends without reading: the server stops taking requests and continues when the client reads.
 #[test]
 fn unread_replies_throttle_requests() {
-    const LENGTH: u32 = 8 << 20;
-    const COUNT: u64 = 40;
-    let (end, ()) = session(&single(Memory::new(u64::from(LENGTH))), async |mut client, _| {
-        for cookie in 0..COUNT {
-            client.ask(READ, 0, cookie, 0, LENGTH, &[]).await;
+    const REPLY_BYTES: u32 = 8 << 20;
+    const REPLY_COUNT: u64 = 40;
+    let (end, ()) = run_session(&single_export(Memory::new(u64::from(REPLY_BYTES))), async |mut client, _| {
+        for cookie in 0..REPLY_COUNT {
+            client.ask(READ, 0, cookie, 0, REPLY_BYTES, &[]).await;
         }
-        for cookie in 0..COUNT {
+        for cookie in 0..REPLY_COUNT {
             assert_eq!(client.reply().await, (cookie, 0));
-            assert!(client.data(LENGTH as usize).await.iter().all(|b| *b == 0));
+            assert!(client.data(REPLY_BYTES as usize).await.iter().all(|b| *b == 0));
         }
     });
     end.expect("nothing was wrong");
@@ -231,14 +234,14 @@ fn unread_replies_throttle_requests() {
 /// Requests in flight at the store are bounded in bytes too: a store that buffers every answer would fill memory.
 #[test]
 fn long_reads_in_flight_are_limited_in_bytes() {
-    const LENGTH: u32 = 16 << 20;
-    const COUNT: u64 = 24;
-    let export = single(Held::new(COUNT * u64::from(LENGTH)));
-    let (end, ()) = session(&export, async |mut client, held| {
-        for cookie in 0..COUNT {
-            client.ask(READ, 0, cookie, cookie * u64::from(LENGTH), LENGTH, &[]).await;
+    const READ_BYTES: u32 = 16 << 20;
+    const READ_COUNT: u64 = 24;
+    let export = single_export(HeldReads::new(READ_COUNT * u64::from(READ_BYTES)));
+    let (end, ()) = run_session(&export, async |mut client, held| {
+        for cookie in 0..READ_COUNT {
+            client.ask(READ, 0, cookie, cookie * u64::from(READ_BYTES), READ_BYTES, &[]).await;
         }
-        for _ in 0..COUNT {
+        for _ in 0..READ_COUNT {
             while held.waiting.borrow().is_empty() {
                 tokio::task::yield_now().await;
             }
@@ -248,7 +251,7 @@ fn long_reads_in_flight_are_limited_in_bytes() {
             let (_, go) = held.waiting.borrow_mut().pop_first().expect("one waits");
             go.send(()).expect("the store waits for it");
             assert_eq!(client.reply().await.1, 0);
-            client.data(LENGTH as usize).await;
+            client.data(READ_BYTES as usize).await;
         }
     });
     end.expect("nothing was wrong");
@@ -259,10 +262,10 @@ proptest::proptest! {
 
     /// Random requests against an array as oracle.
     #[test]
-    fn export_behaves_as_byte_array(steps in proptest::collection::vec((0_u16..7, 0_u64..70_000, 1_u32..70_000, proptest::bits::u16::masked(19)), 1..40)) {
-        const SIZE: usize = 200_000;
-        let (end, ()) = session(&single(Memory::new(SIZE as u64)), async |mut client, _| {
-            let mut truth = vec![0_u8; SIZE];
+    fn export_behaves_as_a_byte_array(steps in proptest::collection::vec((0_u16..7, 0_u64..70_000, 1_u32..70_000, proptest::bits::u16::masked(19)), 1..40)) {
+        const DISK_BYTES: usize = 200_000;
+        let (end, ()) = run_session(&single_export(Memory::new(DISK_BYTES as u64)), async |mut client, _| {
+            let mut truth = vec![0_u8; DISK_BYTES];
             for (nth, (command, offset, length, flags)) in steps.iter().enumerate() {
                 let cookie = nth as u64;
                 let range = *offset as usize..*offset as usize + *length as usize;

@@ -10,7 +10,7 @@
 
 use net::run::Session;
 use net::spec::{Direction, Readings, SocketOptions, Spec, Traffic};
-use net::why::{self, BothEnds, Cause, stored::Stored};
+use net::why::{self, BothEnds, Cause, stored::StoredRun};
 use serde_json::Value;
 
 fn main() {
@@ -53,11 +53,12 @@ fn main() {
         received,
         sender: outcome.sender(direction),
         receiver: outcome.receiver(direction),
-        rate_bps: net::estimate::received(received).expect("something arrived").whole,
+        rate_bps: net::estimate::received_throughput(received).expect("something arrived").whole,
         searched: None,
     };
     let cause = |name: &str| serde_json::from_value::<Cause>(name.into()).expect("EXPECTED is a cause");
-    let stored = Stored::of(&seen, machine.clone(), injected.clone(), expected.split(',').map(cause).collect());
+    let stored =
+        StoredRun::from_ends(&seen, machine.clone(), injected.clone(), expected.split(',').map(cause).collect());
     println!("{}", serde_json::to_string(&stored).expect("it is JSON"));
     for limit in why::limits(&seen) {
         eprintln!("{:?} {:.2} {:?} {}", limit.cause, limit.share, limit.allows_bps, limit.evidence);

@@ -10,27 +10,29 @@
 //! Cubic exceeds them, and BBR ignores loss. So a bound supports a measurement; it is no verdict.
 
 /// Segments that one acknowledgement covers (delayed acknowledgements, RFC 1122).
-const B: f64 = 2.0;
+const SEGMENTS_PER_ACK: f64 = 2.0;
 
 /// Mathis' bound in bit/s; `None` without loss or time.
 pub fn mathis(mss_bytes: f64, rtt_s: f64, loss: f64) -> Option<f64> {
-    usable(mss_bytes, rtt_s, loss).then(|| mss_bytes * 8.0 / rtt_s * (1.5 / (B * loss)).sqrt())
+    has_bound(mss_bytes, rtt_s, loss).then(|| mss_bytes * 8.0 / rtt_s * (1.5 / (SEGMENTS_PER_ACK * loss)).sqrt())
 }
 
 /// Padhye's bound in bit/s, with a retransmission timeout of `rto_s`; `None` without loss or time.
 pub fn padhye(mss_bytes: f64, rtt_s: f64, rto_s: f64, loss: f64) -> Option<f64> {
-    let timeout = rto_s * (3.0 * (3.0 * B * loss / 8.0).sqrt()).min(1.0) * loss * (1.0 + 32.0 * loss * loss);
-    usable(mss_bytes, rtt_s, loss).then(|| mss_bytes * 8.0 / (rtt_s * (2.0 * B * loss / 3.0).sqrt() + timeout))
+    let timeout =
+        rto_s * (3.0 * (3.0 * SEGMENTS_PER_ACK * loss / 8.0).sqrt()).min(1.0) * loss * (1.0 + 32.0 * loss * loss);
+    has_bound(mss_bytes, rtt_s, loss)
+        .then(|| mss_bytes * 8.0 / (rtt_s * (2.0 * SEGMENTS_PER_ACK * loss / 3.0).sqrt() + timeout))
 }
 
 /// The throughput of Cubic outside its Reno-friendly region, bit/s: the mean window of RFC 9438, section 5.1, with C = 0.4
 /// and a window reduced to 0.7; `None` without loss or time.
 pub fn cubic(mss_bytes: f64, rtt_s: f64, loss: f64) -> Option<f64> {
     let segments = (0.4_f64 * 3.7 / (4.0 * 0.3)).powf(0.25) * rtt_s.powf(0.75) / loss.powf(0.75);
-    usable(mss_bytes, rtt_s, loss).then(|| segments * mss_bytes * 8.0 / rtt_s)
+    has_bound(mss_bytes, rtt_s, loss).then(|| segments * mss_bytes * 8.0 / rtt_s)
 }
 
-fn usable(mss: f64, rtt: f64, loss: f64) -> bool {
+fn has_bound(mss: f64, rtt: f64, loss: f64) -> bool {
     mss > 0.0 && rtt > 0.0 && loss > 0.0 && loss < 1.0
 }
 
@@ -53,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_lower_bound() {
+    fn timeouts_lower_the_bound() {
         for loss in [0.0001, 0.001, 0.01, 0.1, 0.3] {
             let (m, p) = (mathis(1000.0, 0.05, loss).unwrap(), padhye(1000.0, 0.05, 0.2, loss).unwrap());
             assert!(p < m, "{loss}");

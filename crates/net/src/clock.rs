@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// CLOCK_BOOTTIME in nanoseconds: the clock of recordings, so that a run and a recording of it share one time axis.
 pub fn now_ns() -> u64 {
-    read(libc::CLOCK_BOOTTIME)
+    read_clock(libc::CLOCK_BOOTTIME)
 }
 
 /// Identifies the clock of [`now_ns`]: the boot of the kernel and the offset of this time namespace; `None` if unknown.
@@ -20,7 +20,7 @@ pub fn name() -> Option<String> {
 
 /// CLOCK_REALTIME in nanoseconds: to translate the kernel's time stamps of packets, and to date a run.
 pub fn unix_ns() -> u64 {
-    read(libc::CLOCK_REALTIME)
+    read_clock(libc::CLOCK_REALTIME)
 }
 
 /// One moment on two clocks of a machine.
@@ -38,14 +38,14 @@ impl Moment {
     }
 
     /// Converts `boot_ns`, at or before this moment, to ns since 1970.
-    pub fn unix_at(self, boot_ns: u64) -> u64 {
+    pub fn unix_ns_at(self, boot_ns: u64) -> u64 {
         self.unix_ns.saturating_sub(self.boot_ns.saturating_sub(boot_ns))
     }
 }
 
 /// CPU time of the calling thread so far, including the kernel's work on its behalf, in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
-    read(libc::CLOCK_THREAD_CPUTIME_ID)
+    read_clock(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// Sleeps until `at_ns` of [`now_ns`]; returns at once if that has passed. A signal may end it early.
@@ -62,12 +62,12 @@ pub fn sleep_until(at_ns: u64) {
 }
 
 /// Requests the highest timer precision for this thread (timers are 50 us late otherwise).
-pub fn exact_timers() {
+pub fn request_exact_timers() {
     // SAFETY: PR_SET_TIMERSLACK takes a number and touches no memory of ours.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
-fn read(clock: libc::clockid_t) -> u64 {
+fn read_clock(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a timespec of ours; every Linux since 2.6.39 has these clocks.
     let result = unsafe { libc::clock_gettime(clock, &raw mut t) };

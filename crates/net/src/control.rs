@@ -33,17 +33,17 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 /// The versions of the protocol that this program supports, oldest and newest.
 /// Version 1: the first. 2: alternating sampling, which an end of version 1 would not recognise and always sample. 3: two
 /// more fields in each sample, the name of an end's clock, and the bytes that its interface carried.
-pub const VERSIONS: (u32, u32) = (3, 3);
+pub const PROTOCOL_VERSIONS: (u32, u32) = (3, 3);
 /// The first bytes of a control connection that is not encrypted.
-pub const CONTROL: &[u8; 8] = b"FATHOMct";
+pub const CONTROL_MAGIC: &[u8; 8] = b"FATHOMct";
 /// The first bytes of a data connection; its [`Announcement`] follows.
-pub const DATA: &[u8; 8] = b"FATHOMdt";
+pub const DATA_MAGIC: &[u8; 8] = b"FATHOMdt";
 /// The maximum length of a frame.
-pub const MAX_FRAME: u32 = 16 << 20;
+pub const FRAME_BYTES_MAX: u32 = 16 << 20;
 /// Samples in a frame.
-pub const SAMPLES_IN_FRAME: usize = 10_000;
+pub const FRAME_SAMPLES_MAX: usize = 10_000;
 /// How long the other end may be silent when it has nothing to wait for.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The token of a run: a client that has it may open data connections.
 pub type Token = [u8; 16];
@@ -149,7 +149,7 @@ impl Message {
     pub fn frame(&self) -> std::result::Result<Vec<u8>, MessageError> {
         let mut frame = vec![0; 4];
         serde_json::to_writer(&mut frame, self).map_err(MessageError::Unwritable)?;
-        let length = u32::try_from(frame.len() - 4).ok().filter(|n| *n <= MAX_FRAME);
+        let length = u32::try_from(frame.len() - 4).ok().filter(|n| *n <= FRAME_BYTES_MAX);
         let length = length.ok_or(MessageError::TooLong { bytes: frame.len() })?;
         frame[..4].copy_from_slice(&length.to_be_bytes());
         Ok(frame)
@@ -170,11 +170,11 @@ pub struct Announcement {
 
 impl Announcement {
     /// Length on the wire, after [`DATA_MAGIC`].
-    pub const LENGTH: usize = 19;
+    pub const ENCODED_BYTES: usize = 19;
 
     /// The encoded form, including [`DATA_MAGIC`].
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = DATA.to_vec();
+    pub fn encoded(&self) -> Vec<u8> {
+        let mut bytes = DATA_MAGIC.to_vec();
         bytes.extend(self.token);
         bytes.push(u8::from(self.direction == Direction::Down));
         bytes.extend(self.stream.to_be_bytes());
@@ -183,7 +183,7 @@ impl Announcement {
 
     /// Parses what follows [`DATA_MAGIC`]; `None` if it is invalid.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; Self::LENGTH] = bytes.get(..Self::LENGTH)?.try_into().ok()?;
+        let bytes: &[u8; Self::ENCODED_BYTES] = bytes.get(..Self::ENCODED_BYTES)?.try_into().ok()?;
         let direction = match bytes[16] {
             0 => Direction::Up,
             1 => Direction::Down,
@@ -195,11 +195,11 @@ impl Announcement {
 }
 
 /// Formats a token as text.
-pub fn token_text(token: &Token) -> String {
+pub fn format_token(token: &Token) -> String {
     token.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-pub fn token_of(text: &str) -> Option<Token> {
+pub fn parse_token(text: &str) -> Option<Token> {
     let mut token = Token::default();
     if text.len() != 32 || !text.is_ascii() {
         return None;
@@ -219,13 +219,13 @@ pub struct Channel {
     stream: Box<dyn Stream>,
     peer: SocketAddr,
     /// Bytes received but not yet parsed, so that a read can be cancelled at any moment.
-    come: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl Channel {
     /// Creates a channel on a connection whose first eight bytes have been read.
     pub fn new(stream: Box<dyn Stream>, peer: SocketAddr) -> Self {
-        Self { stream, peer, come: Vec::new() }
+        Self { stream, peer, received: Vec::new() }
     }
 
     pub fn peer(&self) -> SocketAddr {
@@ -242,9 +242,9 @@ impl Channel {
             self.stream.write_all(&frame).await?;
             self.stream.flush().await
         };
-        match tokio::time::timeout(PATIENCE, sent).await {
+        match tokio::time::timeout(PEER_TIMEOUT, sent).await {
             Ok(sent) => sent.map_err(|source| Error::Broken { doing, source }),
-            Err(_) => Err(Error::Stalled { doing, waited: PATIENCE }),
+            Err(_) => Err(Error::Stalled { doing, waited: PEER_TIMEOUT }),
         }
     }
 
@@ -252,10 +252,10 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::Broken`], [`Error::Protocol`], [`Error::Stalled`] after `timeout`.
-    pub async fn next(&mut self, patience: Duration, doing: &'static str) -> Result<Option<Message>> {
-        match tokio::time::timeout(patience, self.read(doing)).await {
+    pub async fn receive(&mut self, timeout: Duration, doing: &'static str) -> Result<Option<Message>> {
+        match tokio::time::timeout(timeout, self.receive_message(doing)).await {
             Ok(read) => read,
-            Err(_) => Err(Error::Stalled { doing, waited: patience }),
+            Err(_) => Err(Error::Stalled { doing, waited: timeout }),
         }
     }
 
@@ -264,8 +264,8 @@ impl Channel {
     /// # Errors
     /// As [`Channel::receive`]; an end of the connection is [`Error::Broken`], and [`Message::Refused`] is
     /// [`Error::Refused`].
-    pub async fn expect(&mut self, patience: Duration, doing: &'static str) -> Result<Message> {
-        match self.next(patience, doing).await? {
+    pub async fn require(&mut self, timeout: Duration, doing: &'static str) -> Result<Message> {
+        match self.receive(timeout, doing).await? {
             Some(Message::Refused { why }) => Err(Error::Refused(why)),
             Some(message) => Ok(message),
             None => Err(Error::Broken { doing, source: std::io::ErrorKind::UnexpectedEof.into() }),
@@ -273,28 +273,28 @@ impl Channel {
     }
 
     /// The error for a message that is not valid at this point.
-    pub fn unexpected(&self, message: &Message, doing: &str) -> Error {
+    pub fn unexpected_message(&self, message: &Message, doing: &str) -> Error {
         let text = serde_json::to_value(message).ok().and_then(|v| Some(v.get("is")?.as_str()?.to_string()));
         Error::Protocol(format!("`{}` came while {doing}", text.unwrap_or_default()), self.peer)
     }
 
-    async fn read(&mut self, doing: &'static str) -> Result<Option<Message>> {
+    async fn receive_message(&mut self, doing: &'static str) -> Result<Option<Message>> {
         let broken = |source| Error::Broken { doing, source };
         loop {
-            if let Some((length, rest)) = self.come.split_first_chunk() {
+            if let Some((length, rest)) = self.received.split_first_chunk() {
                 let length = u32::from_be_bytes(*length);
-                if length > MAX_FRAME {
+                if length > FRAME_BYTES_MAX {
                     return Err(Error::Protocol(format!("a frame of {length} bytes"), self.peer));
                 }
                 if let Some(frame) = rest.get(..length as usize) {
                     let message = Message::parse(frame).map_err(|why| Error::Protocol(why.to_string(), self.peer));
-                    self.come.drain(..4 + length as usize);
+                    self.received.drain(..4 + length as usize);
                     return message.map(Some);
                 }
             }
             // The buffer grows as bytes arrive, so a large length alone allocates no memory.
-            if self.stream.read_buf(&mut self.come).await.map_err(broken)? == 0 {
-                return match self.come.len() {
+            if self.stream.read_buf(&mut self.received).await.map_err(broken)? == 0 {
+                return match self.received.len() {
                     0 => Ok(None),
                     _ => Err(broken(std::io::ErrorKind::UnexpectedEof.into())),
                 };
@@ -310,12 +310,12 @@ impl std::fmt::Debug for Channel {
 }
 
 /// Name and version of this program.
-pub fn program() -> String {
+pub fn program_version() -> String {
     format!("Fathom {}", env!("CARGO_PKG_VERSION"))
 }
 
 /// The newest version that both ends support.
-pub fn common(ours: (u32, u32), theirs: (u32, u32)) -> Option<u32> {
+pub fn newest_common_version(ours: (u32, u32), theirs: (u32, u32)) -> Option<u32> {
     let newest = ours.1.min(theirs.1);
     (newest >= ours.0.max(theirs.0)).then_some(newest)
 }
@@ -330,49 +330,53 @@ mod tests {
 
     #[test]
     fn newest_common_version_is_chosen() {
-        assert_eq!(common((1, 1), (1, 1)), Some(1));
-        assert_eq!(common((1, 3), (2, 9)), Some(3));
-        assert_eq!(common((2, 3), (1, 1)), None);
-        assert_eq!(common((1, 1), (2, 2)), None);
-        assert_eq!(common((1, 1), (9, 0)), None);
+        assert_eq!(newest_common_version((1, 1), (1, 1)), Some(1));
+        assert_eq!(newest_common_version((1, 3), (2, 9)), Some(3));
+        assert_eq!(newest_common_version((2, 3), (1, 1)), None);
+        assert_eq!(newest_common_version((1, 1), (2, 2)), None);
+        assert_eq!(newest_common_version((1, 1), (9, 0)), None);
     }
 
     #[test]
     fn announcement_round_trips() {
         let a = Announcement { token: [7; 16], direction: Direction::Down, stream: 300 };
-        let bytes = a.bytes();
-        assert_eq!((&bytes[..8], Announcement::parse(&bytes[8..])), (&DATA[..], Some(a)));
+        let bytes = a.encoded();
+        assert_eq!((&bytes[..8], Announcement::parse(&bytes[8..])), (&DATA_MAGIC[..], Some(a)));
         assert_eq!(Announcement::parse(&bytes[9..]), None);
         let mut wrong = bytes[8..].to_vec();
         wrong[16] = 2;
         assert_eq!(Announcement::parse(&wrong), None);
-        assert_eq!(token_of(&token_text(&a.token)), Some(a.token));
-        assert!(token_of("zz").is_none() && token_of(&"ü".repeat(16)).is_none() && token_of(&"g".repeat(32)).is_none());
+        assert_eq!(parse_token(&format_token(&a.token)), Some(a.token));
+        assert!(
+            parse_token("zz").is_none()
+                && parse_token(&"ü".repeat(16)).is_none()
+                && parse_token(&"g".repeat(32)).is_none()
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn eof_truncation_and_stall_of_channel_have_own_errors() {
+    async fn eof_truncation_and_stall_have_errors_of_their_own() {
         let doing = "testing";
         let (a, b) = tokio::io::duplex(1 << 16);
         let (mut a, mut b) = (Channel::new(Box::new(a), peer()), Channel::new(Box::new(b), peer()));
         a.send(&Message::Go, doing).await.unwrap();
         a.send(&Message::Refused { why: "no".into() }, doing).await.unwrap();
-        assert_eq!(b.next(PATIENCE, doing).await.unwrap(), Some(Message::Go));
-        assert!(matches!(b.expect(PATIENCE, doing).await, Err(Error::Refused(why)) if why == "no"));
-        assert!(matches!(b.next(PATIENCE, doing).await, Err(Error::Stalled { .. })));
+        assert_eq!(b.receive(PEER_TIMEOUT, doing).await.unwrap(), Some(Message::Go));
+        assert!(matches!(b.require(PEER_TIMEOUT, doing).await, Err(Error::Refused(why)) if why == "no"));
+        assert!(matches!(b.receive(PEER_TIMEOUT, doing).await, Err(Error::Stalled { .. })));
         drop(a);
-        assert_eq!(b.next(PATIENCE, doing).await.unwrap(), None);
+        assert_eq!(b.receive(PEER_TIMEOUT, doing).await.unwrap(), None);
 
         let (mut raw, b) = tokio::io::duplex(1 << 16);
         let mut b = Channel::new(Box::new(b), peer());
         raw.write_all(&[0, 0, 0, 9, b'{']).await.unwrap();
         drop(raw);
-        assert!(matches!(b.next(PATIENCE, doing).await, Err(Error::Broken { .. })));
+        assert!(matches!(b.receive(PEER_TIMEOUT, doing).await, Err(Error::Broken { .. })));
 
         let (mut raw, b) = tokio::io::duplex(1 << 16);
         let mut b = Channel::new(Box::new(b), peer());
         raw.write_all(b"HTTP/1.1 400 Bad Request\r\n").await.unwrap();
-        let error = b.next(PATIENCE, doing).await.unwrap_err().to_string();
+        let error = b.receive(PEER_TIMEOUT, doing).await.unwrap_err().to_string();
         assert!(error.contains("fathom net serve"), "{error}");
     }
 }

@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// The ends have no key in common.
     #[error("{0}")]
-    Key(wire::Refused),
+    Key(wire::AuthenticationError),
     /// A key file cannot be read.
     #[error(transparent)]
     KeyFile(#[from] wire::KeyError),
@@ -122,7 +122,7 @@ pub enum Error {
 
 impl Error {
     /// Whether the client can recover by requesting another run; any other error ends the session.
-    pub(crate) fn is_askers(&self) -> bool {
+    pub(crate) fn is_recoverable(&self) -> bool {
         use Error as E;
         matches!(self, E::Setting { .. } | E::Listen { .. } | E::Congestion(_) | E::Spec(_) | E::Probe(_))
             || matches!(self, E::UdpBusy { .. } | E::NoUdp(_) | E::Task { .. })
@@ -145,7 +145,7 @@ fn hint(error: &std::io::Error) -> &'static str {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Adds the failed operation to an error.
-pub(crate) trait Doing<T> {
+pub(crate) trait OperationContext<T> {
     fn doing(self, what: &'static str) -> Result<T>;
 }
 
@@ -155,7 +155,7 @@ impl From<tokio::task::JoinError> for Error {
     }
 }
 
-impl<T> Doing<T> for std::io::Result<T> {
+impl<T> OperationContext<T> for std::io::Result<T> {
     fn doing(self, what: &'static str) -> Result<T> {
         self.map_err(|source| Error::Io { doing: what, source })
     }

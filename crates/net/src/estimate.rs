@@ -10,18 +10,18 @@
 //! **Uncertainty.** The confidence interval is that of the mean of this run. Another run on the same path may differ by
 //! more; repetitions (`fathom net sweep`) show by how much.
 
-use crate::outcome::{Received, Sent};
-use crate::spec::{INTERVAL_NS, Traffic};
+use crate::outcome::{ReceivedDirection, SentDirection};
+use crate::spec::{THROUGHPUT_INTERVAL_NS, Traffic};
 use stats::{batch, pelt, quantile};
 
 /// A level that is lower than the last by more than this share belongs to the slow start.
-const LOWER: f64 = 0.05;
+const LEVEL_SHORTFALL_MAX: f64 = 0.05;
 /// The minimum share of the run that a steady part covers.
-const SHARE: f64 = 0.5;
+const STEADY_SHARE_MIN: f64 = 0.5;
 /// A rate above the requested one by more than this factor is not that of the path but of data that had been held back.
-const MORE: f64 = 1.01;
+const CATCH_UP_RATIO_MIN: f64 = 1.01;
 /// The confidence level of intervals.
-const LEVEL: f64 = 0.95;
+const CONFIDENCE_LEVEL: f64 = 0.95;
 
 /// The throughput of a direction, in bit/s counted at the receiver, or transactions per second.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,18 +37,18 @@ pub struct Throughput {
     /// Whether there is a steady part; if not, `steady` is the whole run.
     pub is_steady: bool,
     /// The correlation of neighbouring batches, -1 to 1 ([`batch::alike`]); above 0.6 the confidence interval is too narrow.
-    pub alike: f64,
+    pub batch_correlation: f64,
     /// Each interval: its end in s after the start, and the rate in it.
     pub intervals: Vec<(f64, f64)>,
 }
 
 /// The throughput of the amounts in intervals. `unit` is the value of one unit: 8 for bytes and bits. `None` if no time has passed.
 pub fn throughput(start_ns: u64, ends_ns: &[u64], amounts: &[u64], unit: f64) -> Option<Throughput> {
-    cut(start_ns, ends_ns, amounts, unit, steady_from)
+    throughput_split_by(start_ns, ends_ns, amounts, unit, steady_from)
 }
 
 /// As [`throughput`], with a steady part that begins where `steady_from` returns.
-fn cut(
+fn throughput_split_by(
     start_ns: u64,
     ends_ns: &[u64],
     amounts: &[u64],
@@ -59,20 +59,20 @@ fn cut(
     let mut intervals = Vec::new();
     let mut seconds = Vec::new();
     for (end, amount) in ends_ns.iter().zip(amounts) {
-        let long = end.checked_sub(before).filter(|ns| *ns > 0)? as f64 / 1e9;
-        intervals.push(((end - start_ns) as f64 / 1e9, *amount as f64 * unit / long));
-        seconds.push(long);
+        let duration_s = end.checked_sub(before).filter(|ns| *ns > 0)? as f64 / 1e9;
+        intervals.push(((end - start_ns) as f64 / 1e9, *amount as f64 * unit / duration_s));
+        seconds.push(duration_s);
         before = *end;
     }
     let total = intervals.last()?.0;
     // The other end's counters are not trusted: their sum may overflow a counter.
     let whole = amounts.iter().take(intervals.len()).map(|n| *n as f64).sum::<f64>() * unit / total;
-    let (step, rates) = even(&intervals, &seconds)?;
+    let (step, rates) = resample_evenly(&intervals, &seconds)?;
     let from = steady_from(&rates);
     let part = &rates[from.unwrap_or(0)..];
     let mean = part.iter().sum::<f64>() / part.len() as f64;
     // The confidence interval of the steps of equal length, centred on the mean.
-    let half = batch::mean(part, LEVEL).map(|e| (e.high - e.low) / 2.0);
+    let half = batch::mean(part, CONFIDENCE_LEVEL).map(|e| (e.high - e.low) / 2.0);
     Some(Throughput {
         steady: mean,
         // A throughput is never negative.
@@ -80,7 +80,7 @@ fn cut(
         whole,
         steady_from_s: from.unwrap_or(0) as f64 * step,
         is_steady: from.is_some(),
-        alike: batch::alike(part),
+        batch_correlation: batch::lag1_correlation(part),
         intervals,
     })
 }
@@ -88,7 +88,7 @@ fn cut(
 /// Resamples the series to steps of equal length: returns that length in s, and the rate in each step. Intervals vary in
 /// length with scheduling: one that began late is short, and a burst in it yields a rate a thousand times too high. With
 /// steps of equal length everything is weighted by its duration. There are no more steps than intervals.
-fn even(intervals: &[(f64, f64)], seconds: &[f64]) -> Option<(f64, Vec<f64>)> {
+fn resample_evenly(intervals: &[(f64, f64)], seconds: &[f64]) -> Option<(f64, Vec<f64>)> {
     let (total, typical) = (intervals.last()?.0, quantile::of_sorted(&sorted(seconds), 0.5)?);
     let count = ((total / typical).round() as usize).clamp(1, intervals.len());
     let step = total / count as f64;
@@ -107,18 +107,22 @@ fn even(intervals: &[(f64, f64)], seconds: &[f64]) -> Option<(f64, Vec<f64>)> {
 }
 
 /// The throughput of received bytes, in bit/s.
-pub fn received(received: &Received) -> Option<Throughput> {
+pub fn received_throughput(received: &ReceivedDirection) -> Option<Throughput> {
     throughput(received.start_ns, &received.ends_ns, &received.bytes, 8.0)
 }
 
 /// The throughput of a direction, in bit/s. UDP has no slow start: where its sender was late, a slow beginning is lost
 /// time, and afterwards the sender catches up, faster than the requested rate. Then the whole run is the estimate.
-pub fn of(traffic: Traffic, sent: &Sent, received: &Received) -> Option<Throughput> {
-    let found = self::received(received)?;
+pub fn direction_throughput(
+    traffic: Traffic,
+    sent: &SentDirection,
+    received: &ReceivedDirection,
+) -> Option<Throughput> {
+    let found = self::received_throughput(received)?;
     let (Traffic::Udp { rate_bps, .. }, Some(packets)) = (traffic, &sent.packets) else { return Some(found) };
-    let late = packets.late_us[1] * 1e3 > INTERVAL_NS as f64;
-    if found.steady_from_s > 0.0 && (late || found.steady > rate_bps as f64 * MORE) {
-        return cut(received.start_ns, &received.ends_ns, &received.bytes, 8.0, |_| None);
+    let late = packets.late_us[1] * 1e3 > THROUGHPUT_INTERVAL_NS as f64;
+    if found.steady_from_s > 0.0 && (late || found.steady > rate_bps as f64 * CATCH_UP_RATIO_MIN) {
+        return throughput_split_by(received.start_ns, &received.ends_ns, &received.bytes, 8.0, |_| None);
     }
     Some(found)
 }
@@ -132,7 +136,7 @@ fn sorted(values: &[f64]) -> Vec<f64> {
 /// The first interval of the steady part; `None` if there is none.
 fn steady_from(rates: &[f64]) -> Option<usize> {
     let n = rates.len();
-    let changes = pelt::changepoints(rates, pelt::penalty(n), pelt::shortest(n)).unwrap_or_default();
+    let changes = pelt::changepoints(rates, pelt::penalty(n), pelt::segment_values_min(n)).unwrap_or_default();
     let starts: Vec<usize> = std::iter::once(0).chain(changes).collect();
     let mean = |at: usize| {
         let part = &rates[starts[at]..starts.get(at + 1).copied().unwrap_or(n)];
@@ -141,12 +145,12 @@ fn steady_from(rates: &[f64]) -> Option<usize> {
     let last = mean(starts.len() - 1);
     let mut from = 0;
     for at in 0..starts.len() {
-        if mean(at) < last * (1.0 - LOWER) {
+        if mean(at) < last * (1.0 - LEVEL_SHORTFALL_MAX) {
             from = starts.get(at + 1).copied().unwrap_or(n);
         }
     }
     // A dip late in the run is no slow start: then there is no steady part.
-    ((n - from) as f64 >= n as f64 * SHARE).then_some(from)
+    ((n - from) as f64 >= n as f64 * STEADY_SHARE_MIN).then_some(from)
 }
 
 #[cfg(test)]
@@ -156,7 +160,7 @@ mod tests {
     use crate::spec::Direction;
     use proptest::prelude::*;
 
-    fn of(rates: &[u64]) -> Throughput {
+    fn throughput_of_rates(rates: &[u64]) -> Throughput {
         let ends: Vec<u64> = (1..=rates.len() as u64).map(|i| 7 + i * 100_000_000).collect();
         throughput(7, &ends, rates, 8.0).unwrap()
     }
@@ -164,7 +168,7 @@ mod tests {
     #[test]
     fn steady_rate_excludes_slow_start() {
         let rates: Vec<u64> = (0..100).map(|i| if i < 20 { 100 + i } else { 1000 + i % 3 }).collect();
-        let t = of(&rates);
+        let t = throughput_of_rates(&rates);
         assert!((t.steady / 80_080.0 - 1.0).abs() < 1e-3, "{t:?}");
         assert!(t.is_steady && (t.steady_from_s - 2.0).abs() < 1e-9);
         assert!(t.whole < 67_000.0 && t.whole > 65_000.0, "{}", t.whole);
@@ -173,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn late_dip_leaves_no_steady_part() {
+    fn dip_at_the_end_leaves_no_steady_part() {
         let rates: Vec<u64> = (0..100).map(|i| if (70..80).contains(&i) { 10 } else { 1000 + i % 5 }).collect();
-        let t = of(&rates);
-        assert!(!t.is_steady && t.steady == of(&rates).steady, "{t:?}");
+        let t = throughput_of_rates(&rates);
+        assert!(!t.is_steady && t.steady == throughput_of_rates(&rates).steady, "{t:?}");
         assert!((t.steady / t.whole - 1.0).abs() < 1e-9);
     }
 
@@ -216,7 +220,7 @@ mod tests {
             let amounts: Vec<u64> = course.iter().map(|c| c.1).collect();
             let t = throughput(0, &ends, &amounts, 1.0).unwrap();
             let seconds: Vec<f64> = course.iter().map(|c| c.0 as f64 / 1e9).collect();
-            let (step, rates) = even(&t.intervals, &seconds).unwrap();
+            let (step, rates) = resample_evenly(&t.intervals, &seconds).unwrap();
             let sum: f64 = rates.iter().map(|r| r * step).sum();
             let all = amounts.iter().sum::<u64>() as f64;
             prop_assert!((sum - all).abs() <= 1e-6 * all.max(1.0), "{sum} of {all}");
@@ -230,7 +234,7 @@ mod tests {
         let bytes: Vec<u64> = (0..20).map(|i| if i < 8 { 13_750_000 } else { 55_000_000 + i % 3 * 1000 }).collect();
         let of = |late_us: f64, asked: u64, bytes: &[u64]| {
             let packets = PacketsSent { late_us: [late_us / 2.0, late_us, late_us], ..PacketsSent::default() };
-            let sent = Sent {
+            let sent = SentDirection {
                 direction: Direction::Up,
                 start_ns: 0,
                 end_ns: 2_000_000_000,
@@ -242,7 +246,7 @@ mod tests {
                 acks_lost: 0,
                 carried: Vec::new(),
             };
-            let received = Received {
+            let received = ReceivedDirection {
                 direction: Direction::Up,
                 start_ns: 0,
                 ends_ns: (1..=20).map(|i| i * 100_000_000).collect(),
@@ -254,7 +258,7 @@ mod tests {
                 packets: None,
                 carried: Vec::new(),
             };
-            super::of(Traffic::Udp { rate_bps: asked, packet_bytes: 1400 }, &sent, &received).unwrap()
+            super::direction_throughput(Traffic::Udp { rate_bps: asked, packet_bytes: 1400 }, &sent, &received).unwrap()
         };
         for t in
             [of(460_000.0, 3_600_000_000, &bytes), of(50.0, 3_600_000_000, &bytes), of(460_000.0, u64::MAX, &bytes)]
@@ -273,7 +277,7 @@ mod tests {
         // Intervals are weighted by their length.
         let t = throughput(0, &[100, 400], &[100, 900], 1e-9).unwrap();
         assert!((t.steady - 2.5).abs() < 1e-9 && (t.whole - 2.5).abs() < 1e-9, "{t:?}");
-        let t = of(&[5]);
+        let t = throughput_of_rates(&[5]);
         assert_eq!((t.ci95, t.steady), (None, 400.0));
         assert_eq!(throughput(5, &[], &[], 8.0), None);
         let most = throughput(0, &[1, 2], &[u64::MAX, u64::MAX], 1.0).unwrap();

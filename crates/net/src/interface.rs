@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// # Errors
 /// [`Error::Interface`]: there is no such interface, or it has no address; the message lists those that have one.
 pub fn address(name: &str) -> Result<IpAddr> {
-    let all = all()?;
+    let all = interface_addresses()?;
     let own = |a: &&(String, IpAddr)| a.0 == name;
     if let Some((_, address)) = all.iter().filter(own).find(|a| a.1.is_ipv4()).or_else(|| all.iter().find(own)) {
         return Ok(*address);
@@ -24,11 +24,11 @@ pub fn address(name: &str) -> Result<IpAddr> {
 }
 
 /// The name of the interface that has the address.
-pub fn named_by(address: IpAddr) -> Option<String> {
+pub fn name_by_address(address: IpAddr) -> Option<String> {
     let same = |one: IpAddr| {
         one == address || matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().map(IpAddr::V4) == Some(one))
     };
-    all().ok()?.into_iter().find(|(_, one)| same(*one)).map(|(name, _)| name)
+    interface_addresses().ok()?.into_iter().find(|(_, one)| same(*one)).map(|(name, _)| name)
 }
 
 /// The name of the interface of the default route, if there is one (IPv4).
@@ -48,12 +48,12 @@ fn default_route(table: &str) -> Option<String> {
 }
 
 /// Bytes in packets that the interface has received and sent, of all processes.
-pub fn carried(name: &str) -> Option<(u64, u64)> {
+pub fn byte_counters(name: &str) -> Option<(u64, u64)> {
     // The counters of the caller's network namespace, which those in /sys may not be.
-    counters(&std::fs::read_to_string("/proc/thread-self/net/dev").ok()?, name)
+    parse_byte_counters(&std::fs::read_to_string("/proc/thread-self/net/dev").ok()?, name)
 }
 
-fn counters(table: &str, name: &str) -> Option<(u64, u64)> {
+fn parse_byte_counters(table: &str, name: &str) -> Option<(u64, u64)> {
     let of = |line: &str| {
         let (own, numbers) = line.split_once(':')?;
         let mut numbers = numbers.split_whitespace().map(|n| n.parse().ok());
@@ -64,7 +64,7 @@ fn counters(table: &str, name: &str) -> Option<(u64, u64)> {
 }
 
 /// Interfaces and addresses, in the kernel's order.
-fn all() -> Result<Vec<(String, IpAddr)>> {
+fn interface_addresses() -> Result<Vec<(String, IpAddr)>> {
     let mut first = std::ptr::null_mut();
     // SAFETY: `first` is a valid place for the result.
     if unsafe { libc::getifaddrs(&mut first) } != 0 {
@@ -76,8 +76,9 @@ fn all() -> Result<Vec<(String, IpAddr)>> {
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
         // SAFETY: the name is a C string, and the address, if not null, has the length of its family.
-        let named =
-            unsafe { ip(entry.ifa_addr).map(|ip| (CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned(), ip)) };
+        let named = unsafe {
+            sockaddr_ip(entry.ifa_addr).map(|ip| (CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned(), ip))
+        };
         found.extend(named);
     }
     // SAFETY: it is freed once, and nothing points into it any more.
@@ -87,7 +88,7 @@ fn all() -> Result<Vec<(String, IpAddr)>> {
 
 /// # Safety
 /// `address` is null, or points to an address with the length of its family.
-unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
+unsafe fn sockaddr_ip(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: as the caller promises.
     let family = unsafe { address.as_ref()?.sa_family };
     match i32::from(family) {
@@ -113,11 +114,14 @@ mod tests {
     #[test]
     fn interface_counters_are_parsed_from_proc_net_dev() {
         let table = "Inter-| Receive | Transmit\n face |bytes packets\n  lo: 5 1 0 0 0 0 0 0 7 2 0 0 0 0 0 0\n eth0:90 1 0 0 0 0 0 0 80 2 0\n";
-        assert_eq!((counters(table, "lo"), counters(table, "eth0")), (Some((5, 7)), Some((90, 80))));
-        assert_eq!((counters(table, "eth"), counters("lo: x", "lo")), (None, None));
-        assert_eq!(named_by("127.0.0.1".parse().unwrap()).as_deref(), Some("lo"));
-        assert_eq!(named_by("::ffff:127.0.0.1".parse().unwrap()).as_deref(), Some("lo"));
-        assert!(carried("lo").is_some());
+        assert_eq!(
+            (parse_byte_counters(table, "lo"), parse_byte_counters(table, "eth0")),
+            (Some((5, 7)), Some((90, 80)))
+        );
+        assert_eq!((parse_byte_counters(table, "eth"), parse_byte_counters("lo: x", "lo")), (None, None));
+        assert_eq!(name_by_address("127.0.0.1".parse().unwrap()).as_deref(), Some("lo"));
+        assert_eq!(name_by_address("::ffff:127.0.0.1".parse().unwrap()).as_deref(), Some("lo"));
+        assert!(byte_counters("lo").is_some());
     }
 
     #[test]

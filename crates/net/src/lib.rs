@@ -6,18 +6,16 @@
 //! The measurements become an estimate ([`estimate`]) and the causes that limited the transfer ([`why`]); both are pure.
 //! [`result`] combines them, and [`rows`] converts the result to archive rows.
 
-pub mod asked;
 pub mod bound;
 pub mod cc;
 pub mod clock;
 pub mod control;
 mod error;
 pub mod estimate;
-pub mod here;
-pub mod highest;
+pub mod highest_rate;
 pub mod interface;
-pub mod keep;
 pub mod link;
+pub mod local_run;
 pub mod measure;
 mod nan;
 pub mod offset;
@@ -27,10 +25,13 @@ pub mod progress;
 pub mod quantity;
 pub mod rate_check;
 pub mod remote;
+pub mod request;
 pub mod result;
 pub mod rows;
 pub mod run;
+pub mod run_archive;
 pub mod sampler;
+pub mod sampling_cost;
 pub mod search;
 pub mod serve;
 pub mod show;
@@ -39,7 +40,6 @@ pub mod spec;
 mod spec_error;
 pub mod tcp_info;
 pub mod traffic;
-pub mod turns;
 pub mod usage;
 pub mod why;
 

@@ -6,7 +6,7 @@
 //! between two ends, are added here.
 
 use crate::clock::Moment;
-use crate::highest::{self, Found};
+use crate::highest_rate::{self, SearchResult};
 use crate::run::{Outcome, Session};
 use crate::spec::Spec;
 use crate::tcp_info::TcpSample;
@@ -34,34 +34,36 @@ pub struct RunRequest {
 
 /// The result of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
+pub struct Measurement {
     /// The measurements of both ends.
     pub outcome: Outcome,
     /// The search, if requested.
-    pub search: Option<Found>,
+    pub search: Option<SearchResult>,
     /// Whether the user ended it early.
     pub interrupted: bool,
 }
 
 impl RunRequest {
     /// Measures. `begun` receives the session before anything is sent, `tell` each step of a search.
-    pub async fn measure(&self, begun: impl FnOnce(&Session), tell: &mut dyn FnMut(String)) -> Result<Measured> {
+    pub async fn measure(&self, begun: impl FnOnce(&Session), tell: &mut dyn FnMut(String)) -> Result<Measurement> {
         let key = self.key.as_deref().map(wire::Key::read).transpose()?;
         let mut session = Session::connect(self.address, key.as_ref(), self.interface.as_deref()).await?;
         begun(&session);
         let (outcome, search) = if self.highest {
-            highest::find(&mut session, &self.spec, tell).await.map(|(outcome, found)| (outcome, Some(found)))?
+            highest_rate::find_highest_rate(&mut session, &self.spec, tell)
+                .await
+                .map(|(outcome, found)| (outcome, Some(found)))?
         } else {
             (session.run(&self.spec).await?, None)
         };
-        Ok(Measured { outcome, search, interrupted: session.interrupter().load(Ordering::Relaxed) })
+        Ok(Measurement { outcome, search, interrupted: session.interrupter().load(Ordering::Relaxed) })
     }
 }
 
 /// The response of the measuring process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Handover {
-    pub measured: Measured,
+    pub measured: Measurement,
     /// Where it ran.
     pub place: ClientMachine,
 }
@@ -84,51 +86,51 @@ struct Readings {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Wire {
+struct HandoverJson {
     outcome: Outcome,
     /// In the order of [`sent_directions`].
     readings: Vec<Readings>,
-    search: Option<Found>,
+    search: Option<SearchResult>,
     interrupted: bool,
     place: ClientMachine,
 }
 
 /// The sent directions of both ends.
-fn sending(outcome: &mut Outcome) -> impl Iterator<Item = &mut crate::outcome::Sent> {
+fn sent_directions(outcome: &mut Outcome) -> impl Iterator<Item = &mut crate::outcome::SentDirection> {
     outcome.own.sent.iter_mut().chain(&mut outcome.other.sent)
 }
 
 impl Handover {
     /// Formats as JSON, in one line.
     pub fn into_json(self) -> Result<String> {
-        let Self { measured: Measured { mut outcome, search, interrupted }, place } = self;
-        let readings = sending(&mut outcome)
+        let Self { measured: Measurement { mut outcome, search, interrupted }, place } = self;
+        let readings = sent_directions(&mut outcome)
             .map(|sent| Readings { samples: std::mem::take(&mut sent.samples), acks: std::mem::take(&mut sent.acks) })
             .collect();
-        serde_json::to_string(&Wire { outcome, readings, search, interrupted, place }).map_err(Error::HandOver)
+        serde_json::to_string(&HandoverJson { outcome, readings, search, interrupted, place }).map_err(Error::HandOver)
     }
 
     /// Parses JSON.
     pub fn parse(json: &[u8]) -> Result<Self> {
-        let Wire { mut outcome, readings, search, interrupted, place } =
+        let HandoverJson { mut outcome, readings, search, interrupted, place } =
             serde_json::from_slice(json).map_err(Error::HandOver)?;
-        for (sent, readings) in sending(&mut outcome).zip(readings) {
+        for (sent, readings) in sent_directions(&mut outcome).zip(readings) {
             (sent.samples, sent.acks) = (readings.samples, readings.acks);
         }
-        Ok(Self { measured: Measured { outcome, search, interrupted }, place })
+        Ok(Self { measured: Measurement { outcome, search, interrupted }, place })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::offset::Clock;
-    use crate::outcome::{EndReport, PacketsSent, Sent, Transactions};
+    use crate::offset::ClockOffset;
+    use crate::outcome::{EndReport, PacketsSent, SentDirection, Transactions};
     use crate::spec::{Direction, Readings as When, SocketOptions, Traffic};
 
-    fn sent(direction: Direction, cwnd: u64) -> Sent {
+    fn sent(direction: Direction, cwnd: u64) -> SentDirection {
         let sample = TcpSample { time_ns: 5, cwnd, ..TcpSample::default() };
-        Sent {
+        SentDirection {
             direction,
             start_ns: 1,
             end_ns: u64::MAX,
@@ -159,14 +161,14 @@ mod tests {
             ..EndReport::default()
         };
         let other = EndReport { sent: vec![sent(Direction::Down, 20)], ..EndReport::default() };
-        let clock = Some(Clock { at_ns: 1, ahead_ns: -0.5, drift: 0.25, error_ns: 0.0 });
+        let clock = Some(ClockOffset { at_ns: 1, ahead_ns: -0.5, drift: 0.25, error_ns: 0.0 });
         let outcome = Outcome { spec, own, other, clock, searched: Some(crate::rate_check::TrialVerdict::Lossy) };
         let place = ClientMachine {
             boot: Some("b".into()),
             moment: Moment { boot_ns: 9, unix_ns: 10 },
             ..ClientMachine::default()
         };
-        Handover { measured: Measured { outcome, search: None, interrupted: true }, place }
+        Handover { measured: Measurement { outcome, search: None, interrupted: true }, place }
     }
 
     #[test]
@@ -176,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn search_survives_hand_over() {
-        let tried = highest::TrialRow {
+    fn search_survives_the_handover() {
+        let tried = highest_rate::TrialRow {
             rate_bps: 5,
             seconds: 1.0,
             loss: 0.5,
@@ -186,7 +188,7 @@ mod tests {
             burst_packets: 1.5,
             passed: true,
         };
-        let bounds = highest::Bounds {
+        let bounds = highest_rate::Bounds {
             lost_or_queued_upper: None,
             confidence: 0.95,
             lowest_failed_bps: Some(6),
@@ -194,16 +196,17 @@ mod tests {
         };
         for bounds in [None, Some(bounds)] {
             let mut one = handed_over();
-            let found = Found { rate_bps: Some(5), trials: vec![tried], runs: vec![], text: "t".into(), bounds };
+            let found = SearchResult { rate_bps: Some(5), trials: vec![tried], runs: vec![], text: "t".into(), bounds };
             one.measured.search = Some(found);
             assert_eq!(Handover::parse(one.clone().into_json().unwrap().as_bytes()).unwrap(), one);
         }
     }
 
     #[test]
-    fn numbers_that_are_none_survive_hand_over() {
+    fn nan_and_infinity_survive_the_handover() {
         let mut one = handed_over();
-        one.measured.outcome.clock = Some(Clock { at_ns: 1, ahead_ns: f64::NAN, drift: 0.5, error_ns: f64::INFINITY });
+        one.measured.outcome.clock =
+            Some(ClockOffset { at_ns: 1, ahead_ns: f64::NAN, drift: 0.5, error_ns: f64::INFINITY });
         one.measured.outcome.own.machine.busy = f64::NAN;
         one.measured.outcome.own.transactions =
             Some(Transactions { latency_us: [1.0, f64::NAN, 3.0, 4.0, 5.0], ..Transactions::default() });

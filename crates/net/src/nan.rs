@@ -3,38 +3,38 @@
 use serde::{Deserialize, Deserializer};
 
 /// One or several numbers as JSON represents them.
-pub trait OrNull: Sized {
+pub trait NanFromNull: Sized {
     /// The JSON type, with null for NaN.
     type Json: for<'de> Deserialize<'de>;
     /// Converts from JSON, with NaN for null.
-    fn of(json: Self::Json) -> Self;
+    fn from_json(json: Self::Json) -> Self;
 }
 
-impl OrNull for f64 {
+impl NanFromNull for f64 {
     type Json = Option<f64>;
 
-    fn of(json: Self::Json) -> Self {
+    fn from_json(json: Self::Json) -> Self {
         json.unwrap_or(f64::NAN)
     }
 }
 
-impl OrNull for [f64; 3] {
+impl NanFromNull for [f64; 3] {
     type Json = [Option<f64>; 3];
 
-    fn of(json: Self::Json) -> Self {
-        json.map(f64::of)
+    fn from_json(json: Self::Json) -> Self {
+        json.map(f64::from_json)
     }
 }
 
-impl OrNull for [f64; 5] {
+impl NanFromNull for [f64; 5] {
     type Json = [Option<f64>; 5];
 
-    fn of(json: Self::Json) -> Self {
-        json.map(f64::of)
+    fn from_json(json: Self::Json) -> Self {
+        json.map(f64::from_json)
     }
 }
 
 /// For `serde(deserialize_with)`.
-pub fn read<'de, T: OrNull, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-    T::Json::deserialize(from).map(T::of)
+pub fn read<'de, T: NanFromNull, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    T::Json::deserialize(from).map(T::from_json)
 }

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndReport {
     /// The directions that it sent; at most one of each.
-    pub sent: Vec<Sent>,
+    pub sent: Vec<SentDirection>,
     /// The directions that it received.
-    pub received: Vec<Received>,
+    pub received: Vec<ReceivedDirection>,
     /// The transactions that it made as the client.
     pub transactions: Option<Transactions>,
     /// What its machine did during the run.
-    pub machine: crate::usage::Machine,
+    pub machine: crate::usage::MachineUsage,
     /// CPU time for reading TCP's state, ns, in any thread, plus that of the supervising thread.
     pub sampler_cpu_ns: u64,
     /// How long the supervising thread was runnable but did not run, ns: it needs almost no CPU time, so this reflects the
@@ -36,16 +36,16 @@ pub struct EndReport {
 
 /// A direction at its sending end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Sent {
+pub struct SentDirection {
     pub direction: Direction,
     /// When sending began, CLOCK_BOOTTIME of this end.
     pub start_ns: u64,
     /// When counting ended.
     pub end_ns: u64,
     /// The settings granted to each socket.
-    pub sockets: Vec<Granted>,
+    pub sockets: Vec<SocketSettings>,
     /// The threads that sent.
-    pub threads: crate::usage::Threads,
+    pub threads: crate::usage::ThreadTotals,
     /// UDP: packet counts.
     pub packets: Option<PacketsSent>,
     /// TCP: the samples in order of time. They have frames of their own on the wire.
@@ -63,7 +63,7 @@ pub struct Sent {
 
 /// A direction at its receiving end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Received {
+pub struct ReceivedDirection {
     pub direction: Direction,
     /// When counting began, CLOCK_BOOTTIME of this end.
     pub start_ns: u64,
@@ -74,11 +74,11 @@ pub struct Received {
     /// Bytes of each stream.
     pub streams: Vec<u64>,
     /// The settings granted to each socket.
-    pub sockets: Vec<Granted>,
+    pub sockets: Vec<SocketSettings>,
     /// The threads that received.
-    pub threads: crate::usage::Threads,
+    pub threads: crate::usage::ThreadTotals,
     /// TCP: unread bytes in each socket, and the size of its buffer, every 10 ms.
-    pub unread: Vec<Unread>,
+    pub unread: Vec<UnreadSample>,
     /// UDP: packet counts.
     pub packets: Option<PacketsReceived>,
     /// TCP: total bytes received by the interface, for all processes, at the start and every 100 ms.
@@ -111,7 +111,7 @@ impl From<InterfaceCount> for (u64, u64) {
 /// One sample of a receiving socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, u64, u64, u64)", into = "(u64, u64, u64, u64)")]
-pub struct Unread {
+pub struct UnreadSample {
     /// The time, CLOCK_BOOTTIME of the receiving end.
     pub time_ns: u64,
     /// The number of the stream.
@@ -122,21 +122,21 @@ pub struct Unread {
     pub buffer_bytes: u64,
 }
 
-impl From<(u64, u64, u64, u64)> for Unread {
+impl From<(u64, u64, u64, u64)> for UnreadSample {
     fn from((time_ns, stream, unread_bytes, buffer_bytes): (u64, u64, u64, u64)) -> Self {
         Self { time_ns, stream, unread_bytes, buffer_bytes }
     }
 }
 
-impl From<Unread> for (u64, u64, u64, u64) {
-    fn from(u: Unread) -> Self {
+impl From<UnreadSample> for (u64, u64, u64, u64) {
+    fn from(u: UnreadSample) -> Self {
         (u.time_ns, u.stream, u.unread_bytes, u.buffer_bytes)
     }
 }
 
 /// A socket's settings as the kernel granted them, read back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Granted {
+pub struct SocketSettings {
     /// Own address and port.
     pub local: String,
     /// Address and port of the other end.
@@ -193,7 +193,7 @@ pub struct PacketsReceived {
 }
 
 /// The number of blocks for which loss is reported, so that bursts are visible.
-pub const BLOCKS: u64 = 20;
+pub const LOSS_BLOCK_COUNT: u64 = 20;
 
 /// Transactions at the client.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -207,17 +207,17 @@ pub struct Transactions {
     /// Latency of a transaction, us: median, 90th, 99th, 99.9th percentile, maximum.
     #[serde(deserialize_with = "nan::read")]
     pub latency_us: [f64; 5],
-    pub threads: crate::usage::Threads,
+    pub threads: crate::usage::ThreadTotals,
 }
 
 impl EndReport {
     /// What it sent in this direction.
-    pub fn sent(&self, direction: Direction) -> Option<&Sent> {
+    pub fn sent(&self, direction: Direction) -> Option<&SentDirection> {
         self.sent.iter().find(|s| s.direction == direction)
     }
 
     /// What it received in this direction.
-    pub fn received(&self, direction: Direction) -> Option<&Received> {
+    pub fn received(&self, direction: Direction) -> Option<&ReceivedDirection> {
         self.received.iter().find(|r| r.direction == direction)
     }
 }

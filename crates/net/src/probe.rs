@@ -21,9 +21,9 @@ use std::time::Duration;
 /// The buffer size of each CPU, KiB.
 const BUFFER_KIB: &str = "8192";
 /// Prefix of the instance names, followed by the process id and a counter.
-const NAME: &str = "fathom-net-";
+const INSTANCE_PREFIX: &str = "fathom-net-";
 /// The maximum number of events kept.
-const MOST: usize = 1_000_000;
+const ACKS_MAX: usize = 1_000_000;
 
 /// A running trace instance; dropping it removes the instance.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Probe {
     dir: PathBuf,
     pipe: File,
     cookies: Vec<u64>,
-    rest: Vec<u8>,
+    partial_line: Vec<u8>,
     /// The events so far, in order.
     pub acks: Vec<TcpSample>,
 }
@@ -58,12 +58,12 @@ pub enum ProbeError {
 ///
 /// # Errors
 /// Why it cannot, and how to fix it.
-pub fn possible() -> Result<(), ProbeError> {
-    place().map(drop)
+pub fn check_support() -> Result<(), ProbeError> {
+    tracefs_directory().map(drop)
 }
 
-fn place() -> Result<PathBuf, ProbeError> {
-    let dir = tracefs::mounted().or_else(tracefs::own_mount).ok_or(ProbeError::NoTracefs)?;
+fn tracefs_directory() -> Result<PathBuf, ProbeError> {
+    let dir = tracefs::mount_point().or_else(tracefs::mount_privately).ok_or(ProbeError::NoTracefs)?;
     if !dir.join("events/tcp/tcp_probe").is_dir() {
         return Err(ProbeError::NoTracepoint);
     }
@@ -80,11 +80,11 @@ impl Probe {
     /// # Errors
     /// As [`check_support`], or tracefs operations that failed.
     pub fn start(cookies: Vec<u64>) -> Result<Self, ProbeError> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let instances = place()?.join("instances");
-        sweep(&instances);
-        let dir = instances.join(format!("{NAME}{}-{number}", std::process::id()));
+        static NEXT_INSTANCE: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT_INSTANCE.fetch_add(1, Ordering::Relaxed);
+        let instances = tracefs_directory()?.join("instances");
+        remove_stale_instances(&instances);
+        let dir = instances.join(format!("{INSTANCE_PREFIX}{}-{number}", std::process::id()));
         let refused = |doing, source| ProbeError::Io { doing, source };
         fs::create_dir(&dir).map_err(|e| refused("create a trace instance", e))?;
         let filter = cookies.iter().map(|c| format!("sock_cookie == {c}")).collect::<Vec<_>>().join(" || ");
@@ -97,7 +97,7 @@ impl Probe {
             Ok(pipe)
         };
         match set() {
-            Ok(pipe) => Ok(Self { dir, pipe, cookies, rest: Vec::new(), acks: Vec::new() }),
+            Ok(pipe) => Ok(Self { dir, pipe, cookies, partial_line: Vec::new(), acks: Vec::new() }),
             Err(e) => {
                 let _ = fs::remove_dir(&dir);
                 Err(refused("set up the trace instance", e))
@@ -107,18 +107,18 @@ impl Probe {
 
     /// Reads the available events; call it about every 100 ms.
     pub fn drain(&mut self) {
-        let mut room = [0; 1 << 16];
+        let mut buffer = [0; 1 << 16];
         loop {
-            match self.pipe.read(&mut room) {
+            match self.pipe.read(&mut buffer) {
                 Ok(0) => return,
-                Ok(n) => self.rest.extend_from_slice(&room[..n]),
+                Ok(n) => self.partial_line.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => return,
             }
-            let whole = self.rest.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-            let lines: Vec<u8> = self.rest.drain(..whole).collect();
+            let whole = self.partial_line.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+            let lines: Vec<u8> = self.partial_line.drain(..whole).collect();
             for line in String::from_utf8_lossy(&lines).lines() {
-                if let Some(ack) = parse(line, &self.cookies).filter(|_| self.acks.len() < MOST) {
+                if let Some(ack) = parse(line, &self.cookies).filter(|_| self.acks.len() < ACKS_MAX) {
                     self.acks.push(ack);
                 }
             }
@@ -152,10 +152,11 @@ impl Drop for Probe {
 }
 
 /// Removes instances left behind by killed processes.
-fn sweep(instances: &Path) {
+fn remove_stale_instances(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let number = name.to_str().and_then(|n| n.strip_prefix(NAME)?.split('-').next()?.parse::<u32>().ok());
+        let number =
+            name.to_str().and_then(|n| n.strip_prefix(INSTANCE_PREFIX)?.split('-').next()?.parse::<u32>().ok());
         if number.is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists()) {
             let _ = fs::write(entry.path().join("events/tcp/tcp_probe/enable"), "0");
             let _ = fs::remove_dir(entry.path());
@@ -197,29 +198,29 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    const LINE: &str = "          <idle>-0       [001] ..s1.  1234.000567: tcp_probe: family=AF_INET src=127.0.0.1:7100 dest=127.0.0.1:40000 mark=0x0 data_len=0 snd_nxt=0x2 snd_una=0x1 snd_cwnd=10 ssthresh=2147483647 snd_wnd=65536 srtt=25 rcv_wnd=65536 sock_cookie=1f skbaddr=0 skaddr=0";
+    const EVENT_LINE: &str = "          <idle>-0       [001] ..s1.  1234.000567: tcp_probe: family=AF_INET src=127.0.0.1:7100 dest=127.0.0.1:40000 mark=0x0 data_len=0 snd_nxt=0x2 snd_una=0x1 snd_cwnd=10 ssthresh=2147483647 snd_wnd=65536 srtt=25 rcv_wnd=65536 sock_cookie=1f skbaddr=0 skaddr=0";
 
     #[test]
     fn tcp_probe_line_is_parsed_for_its_stream() {
-        let ack = parse(LINE, &[7, 31]).unwrap();
+        let ack = parse(EVENT_LINE, &[7, 31]).unwrap();
         assert_eq!((ack.time_ns, ack.stream, ack.cwnd), (1_234_000_567_000, 1, 10));
         assert_eq!((ack.srtt_us, ack.snd_wnd, ack.ssthresh), (25, 65_536, 2_147_483_647));
-        assert_eq!(parse(LINE, &[7]), None);
-        for cut in 0..LINE.len() {
+        assert_eq!(parse(EVENT_LINE, &[7]), None);
+        for cut in 0..EVENT_LINE.len() {
             // Truncated lines do not panic.
-            let _ = parse(&LINE[..cut], &[31]);
+            let _ = parse(&EVENT_LINE[..cut], &[31]);
         }
     }
 
     #[test]
     #[ignore = "root: a trace instance"]
-    fn every_acknowledgement_is_traced_and_instance_removed() {
+    fn acknowledgements_are_traced_and_the_instance_is_removed() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         let cookie = socket2::SockRef::from(&client).cookie().unwrap();
         // A leftover of a killed process: no process has that id (kernel/pid.c, PID_MAX_LIMIT).
-        let left = place().unwrap().join("instances").join(format!("{NAME}{}-0", 1 << 30));
+        let left = tracefs_directory().unwrap().join("instances").join(format!("{INSTANCE_PREFIX}{}-0", 1 << 30));
         fs::create_dir(&left).unwrap();
         let mut probe = Probe::start(vec![cookie]).unwrap();
         assert!(!left.exists());

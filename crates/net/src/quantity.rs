@@ -24,17 +24,17 @@ impl fmt::Display for QuantityError {
 impl std::error::Error for QuantityError {}
 
 /// Default payload of a UDP packet, bytes.
-pub const PACKET: u32 = 1400;
+pub const UDP_PACKET_BYTES: u32 = 1400;
 /// iperf 2's UDP defaults: bits per second, bytes per packet.
-pub const IPERF2_RATE: u64 = 1_000_000;
+pub const IPERF2_RATE_BPS: u64 = 1_000_000;
 /// See [`IPERF2_RATE`].
-pub const IPERF2_PACKET: u32 = 1470;
+pub const IPERF2_PACKET_BYTES: u32 = 1470;
 
 /// The rate to send at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
     /// A fixed rate in bit/s.
-    Of(u64),
+    Fixed(u64),
     /// The highest rate with little loss.
     Auto,
 }
@@ -43,7 +43,7 @@ impl FromStr for Rate {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        if text == "auto" { Ok(Self::Auto) } else { bits(text).map(Self::Of) }
+        if text == "auto" { Ok(Self::Auto) } else { parse_bps(text).map(Self::Fixed) }
     }
 }
 
@@ -52,40 +52,40 @@ impl FromStr for Rate {
 pub enum UdpRate {
     /// As iperf 2 does by default.
     Iperf2,
-    Of(Rate),
+    Requested(Rate),
 }
 
 impl FromStr for UdpRate {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        if text == "iperf2" { Ok(Self::Iperf2) } else { text.parse().map(Self::Of) }
+        if text == "iperf2" { Ok(Self::Iperf2) } else { text.parse().map(Self::Requested) }
     }
 }
 
 /// The size of a socket buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Buffer {
+pub enum BufferSize {
     /// Tuned by the kernel.
     Auto,
-    Of(u32),
+    Fixed(u32),
 }
 
-impl Buffer {
+impl BufferSize {
     /// The size to set, if any.
     pub fn bytes(self) -> Option<u32> {
         match self {
             Self::Auto => None,
-            Self::Of(bytes) => Some(bytes),
+            Self::Fixed(bytes) => Some(bytes),
         }
     }
 }
 
-impl FromStr for Buffer {
+impl FromStr for BufferSize {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        if text == "auto" { Ok(Self::Auto) } else { buffer(text).map(Self::Of) }
+        if text == "auto" { Ok(Self::Auto) } else { parse_buffer_bytes(text).map(Self::Fixed) }
     }
 }
 
@@ -103,7 +103,7 @@ impl Directions {
 }
 
 /// Parses bits per second, with suffixes k, M and G of powers of 1000.
-pub fn bits(text: &str) -> Result<u64, QuantityError> {
+pub fn parse_bps(text: &str) -> Result<u64, QuantityError> {
     let (digits, factor) = match text.chars().last() {
         Some('k' | 'K') => (&text[..text.len() - 1], 1e3),
         Some('m' | 'M') => (&text[..text.len() - 1], 1e6),
@@ -116,7 +116,7 @@ pub fn bits(text: &str) -> Result<u64, QuantityError> {
 }
 
 /// Parses bytes of a buffer, with suffixes K and M of powers of 1024.
-pub fn buffer(text: &str) -> Result<u32, QuantityError> {
+pub fn parse_buffer_bytes(text: &str) -> Result<u32, QuantityError> {
     let (digits, shift) = match text.chars().last() {
         Some('k' | 'K') => (&text[..text.len() - 1], 10),
         Some('m' | 'M') => (&text[..text.len() - 1], 20),
@@ -131,17 +131,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_suffixes_are_powers_of_1000_and_buffer_suffixes_of_1024() {
+    fn rates_scale_by_1000_and_buffers_by_1024() {
         assert_eq!(
             ("50M".parse(), "1.5g".parse(), "auto".parse()),
-            (Ok(Rate::Of(50_000_000)), Ok(Rate::Of(1_500_000_000)), Ok(Rate::Auto))
+            (Ok(Rate::Fixed(50_000_000)), Ok(Rate::Fixed(1_500_000_000)), Ok(Rate::Auto))
         );
-        assert_eq!((buffer("256K"), buffer("1M"), buffer("99")), (Ok(262_144), Ok(1_048_576), Ok(99)));
+        assert_eq!(
+            (parse_buffer_bytes("256K"), parse_buffer_bytes("1M"), parse_buffer_bytes("99")),
+            (Ok(262_144), Ok(1_048_576), Ok(99))
+        );
         for bad in ["", "M", "-1M", "nan", "inf", "1e40G", "10", "ü"] {
             assert!(bad.parse::<Rate>().is_err(), "{bad}");
         }
-        assert!(buffer("9999M").is_err() && buffer("").is_err() && buffer("-5").is_err() && buffer("0").is_err());
+        assert!(
+            parse_buffer_bytes("9999M").is_err()
+                && parse_buffer_bytes("").is_err()
+                && parse_buffer_bytes("-5").is_err()
+                && parse_buffer_bytes("0").is_err()
+        );
         assert_eq!("iperf2".parse(), Ok(UdpRate::Iperf2));
-        assert_eq!(("auto".parse(), "1K".parse()), (Ok(Buffer::Auto), Ok(Buffer::Of(1024))));
+        assert_eq!(("auto".parse(), "1K".parse()), (Ok(BufferSize::Auto), Ok(BufferSize::Fixed(1024))));
     }
 }

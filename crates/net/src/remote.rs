@@ -17,18 +17,18 @@ use std::time::{Duration, Instant};
 use wire::Key;
 
 /// How often to check for an interrupt.
-const LOOK: Duration = Duration::from_millis(100);
+const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the server may take until it listens.
-const READY: Duration = Duration::from_secs(30);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a server in a guest may take: an emulated CPU starts a program slowly.
-const READY_IN_GUEST: Duration = Duration::from_secs(300);
+const GUEST_LISTEN_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long one end may be silent after the other is gone.
-const ALONE: Duration = Duration::from_secs(20);
+const LONE_END_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum size of a result, bytes: a device must not exhaust the memory here.
-const MOST: usize = 4 << 30;
+const RESULT_BYTES_MAX: usize = 4 << 30;
 /// File names in the agents' directories.
-const KEY: &str = "net.key";
-const ASKED: &str = "asked.json";
+const KEY_FILE_NAME: &str = "net.key";
+const REQUEST_FILE_NAME: &str = "asked.json";
 
 /// Why a run between devices failed.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +66,7 @@ pub enum Error {
     NotListening(Duration),
     /// Packets would bypass the link.
     #[error(transparent)]
-    Fragmented(#[from] Fragmented),
+    Fragmented(#[from] FragmentationError),
     /// The server was lost; a client without it is useless.
     #[error("the server was lost; the client continues")]
     ServerLost,
@@ -91,7 +91,7 @@ pub enum Error {
      bypass the link; give --packet {} or less, or a link with a larger mtu",
     packet + heads, mtu.saturating_sub(*heads)
 )]
-pub struct Fragmented {
+pub struct FragmentationError {
     packet: u32,
     heads: u32,
     mtu: u32,
@@ -99,19 +99,19 @@ pub struct Fragmented {
 
 /// Where the server listens.
 #[derive(Debug, Clone, Copy)]
-pub enum Listen<'a> {
-    At(SocketAddr),
+pub enum ListenAddress<'a> {
+    Address(SocketAddr),
     /// At an interface's address, on a free port.
-    On(&'a str),
+    Interface(&'a str),
     /// In a guest of the lab, on the port to which a port of this machine forwards; a free one for port 0.
     Forwarded(SocketAddrV4),
 }
 
 /// The address of this machine in a guest, in QEMU's user-mode network.
-const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+const HOST_ADDRESS_IN_GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 
 /// Returns a port that is free at the moment.
-fn free(at: SocketAddrV4) -> std::io::Result<SocketAddrV4> {
+fn free_port(at: SocketAddrV4) -> std::io::Result<SocketAddrV4> {
     let address = std::net::TcpListener::bind(at)?.local_addr()?;
     Ok(SocketAddrV4::new(*at.ip(), address.port()))
 }
@@ -120,7 +120,7 @@ fn free(at: SocketAddrV4) -> std::io::Result<SocketAddrV4> {
 #[derive(Debug, Clone, Copy)]
 pub enum Server<'a> {
     /// Start it on a device.
-    Start(&'a DeviceAddress, Listen<'a>),
+    Start(&'a DeviceAddress, ListenAddress<'a>),
     Stands(SocketAddr),
 }
 
@@ -150,7 +150,7 @@ pub struct Job<'a> {
 #[derive(Debug)]
 pub enum Note<'a> {
     /// A sentence of this machine.
-    Said(String),
+    Message(String),
     /// A piece of the client's stderr.
     Client(&'a [u8]),
 }
@@ -164,7 +164,7 @@ pub struct Endpoint {
 
 /// The outcome of a run between devices.
 #[derive(Debug)]
-pub struct Conducted {
+pub struct RemoteOutcome {
     pub client: Endpoint,
     /// The server, if this run started it.
     pub server: Option<Endpoint>,
@@ -186,47 +186,48 @@ enum End {
 ///
 /// # Errors
 /// A device, an end or the link failed before there was a result.
-pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> Result<Conducted, Error> {
-    let made = match (&job.key, job.server) {
+pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> Result<RemoteOutcome, Error> {
+    let generated_key = match (&job.key, job.server) {
         (None, Server::Start(..)) => Some(Key::generate()?),
         _ => None,
     };
-    let key = job.key.as_ref().or(made.as_ref());
+    let key = job.key.as_ref().or(generated_key.as_ref());
     let (sender, events) = channel();
-    let mut reach = |end: End, address: &DeviceAddress| -> Result<AgentLink, Error> {
+    let mut connect_agent = |end: End, address: &DeviceAddress| -> Result<AgentLink, Error> {
         let ours = std::env::current_exe().map_err(Error::Program)?;
-        let said = std::cell::RefCell::new(&mut *tell);
-        let deploying = |remark: Remark| said.borrow_mut()(Note::Said(remark.to_string()));
-        let deployment = program::put(address, &ours, job.binaries, context, &deploying)?;
+        let teller = std::cell::RefCell::new(&mut *tell);
+        let deploying = |remark: Remark| teller.borrow_mut()(Note::Message(remark.to_string()));
+        let deployment = program::deploy(address, &ours, job.binaries, context, &deploying)?;
         let sender = sender.clone();
         let link = AgentLink::open(&deployment, context, move |event| drop(sender.send((end, event))))?;
         if let Some(key) = key {
-            link.put(KEY, key.to_text().as_bytes())?;
+            link.put(KEY_FILE_NAME, key.to_text().as_bytes())?;
         }
         Ok(link)
     };
     let mut forwarded = None;
     let server = match job.server {
-        Server::Start(DeviceAddress::Lab(name), Listen::Forwarded(at)) => {
-            let at = free(at).map_err(|why| Error::NoForward(at, why))?;
+        Server::Start(DeviceAddress::Lab(name), ListenAddress::Forwarded(at)) => {
+            let at = free_port(at).map_err(|why| Error::NoForward(at, why))?;
             forwarded = Some(at);
-            Some(reach(End::Server, &DeviceAddress::Lab(format!("{name},forward={}:{}", at.ip(), at.port())))?)
+            Some(connect_agent(End::Server, &DeviceAddress::Lab(format!("{name},forward={}:{}", at.ip(), at.port())))?)
         }
-        Server::Start(address, _) => Some(reach(End::Server, address)?),
+        Server::Start(address, _) => Some(connect_agent(End::Server, address)?),
         Server::Stands(_) => None,
     };
-    let client = reach(End::Client, job.client)?;
-    let mut run = RemoteRun { job, context, events, client, server, forwarded, complaints: String::new(), left: None };
+    let client = connect_agent(End::Client, job.client)?;
+    let mut run =
+        RemoteRun { job, context, events, client, server, forwarded, server_stderr: String::new(), lone_since: None };
     let done = run.conduct(key.is_some(), tell);
-    run.end(done, tell)
+    run.release(done, tell)
 }
 
 /// Checks whether packets of a run fit the link's MTU without fragmentation.
-pub fn in_one_piece(spec: &Spec, to: SocketAddr, mtu: u32) -> Result<(), Fragmented> {
+pub fn check_fragmentation(spec: &Spec, to: SocketAddr, mtu: u32) -> Result<(), FragmentationError> {
     let Traffic::Udp { packet_bytes: packet, .. } = spec.traffic else { return Ok(()) };
     // The headers of IP and UDP.
     let heads = if to.is_ipv4() { 28 } else { 48 };
-    if packet + heads > mtu { Err(Fragmented { packet, heads, mtu }) } else { Ok(()) }
+    if packet + heads > mtu { Err(FragmentationError { packet, heads, mtu }) } else { Ok(()) }
 }
 
 struct RemoteRun<'a> {
@@ -238,32 +239,32 @@ struct RemoteRun<'a> {
     /// This machine's port that forwards to the server's.
     forwarded: Option<SocketAddrV4>,
     /// The server's output; shown if something fails.
-    complaints: String,
+    server_stderr: String,
     /// Since when one end is gone, and the other silent.
-    left: Option<Instant>,
+    lone_since: Option<Instant>,
 }
 
 impl RemoteRun<'_> {
-    fn conduct(&mut self, key: bool, tell: &mut dyn FnMut(Note<'_>)) -> Result<Conducted, Error> {
+    fn conduct(&mut self, has_key: bool, tell: &mut dyn FnMut(Note<'_>)) -> Result<RemoteOutcome, Error> {
         let address = match (self.job.server, &self.server) {
             (Server::Start(place, listen), Some(server)) => {
                 let mut argv = vec![server.deployment().program.clone()];
-                argv.extend(["net", "serve", "--hosted", "--once", "--key", KEY].map(String::from));
+                argv.extend(["net", "serve", "--hosted", "--once", "--key", KEY_FILE_NAME].map(String::from));
                 argv.extend(match listen {
-                    Listen::Forwarded(at) => {
+                    ListenAddress::Forwarded(at) => {
                         let port = self.forwarded.unwrap_or(at).port();
                         ["--listen".into(), SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).to_string()]
                     }
-                    Listen::At(address) => ["--listen".into(), address.to_string()],
-                    Listen::On(interface) => ["--interface".into(), interface.to_string()],
+                    ListenAddress::Address(address) => ["--listen".into(), address.to_string()],
+                    ListenAddress::Interface(interface) => ["--interface".into(), interface.to_string()],
                 });
                 server.start(&argv)?;
-                let listens = self.ready(place)?;
+                let listens = self.await_listening(place)?;
                 match (self.forwarded, self.job.client) {
                     (None, _) => listens,
                     // A guest on the same machine uses the same port.
                     (Some(at), DeviceAddress::Lab(_)) if at.ip().is_loopback() => {
-                        SocketAddrV4::new(HOST, at.port()).into()
+                        SocketAddrV4::new(HOST_ADDRESS_IN_GUEST, at.port()).into()
                     }
                     (Some(at), _) => at.into(),
                 }
@@ -272,18 +273,19 @@ impl RemoteRun<'_> {
             (Server::Start(place, _), None) => return Err(Error::NoServer(place.clone())),
         };
         if let Some(link) = self.job.link {
-            in_one_piece(self.job.spec, address, link.mtu())?;
+            check_fragmentation(self.job.spec, address, link.mtu())?;
         }
-        let between = self.job.link.map(|link| RoutedLink::create(link, address)).transpose().map_err(Error::Link)?;
-        let asked = RunRequest {
+        let routed_link =
+            self.job.link.map(|link| RoutedLink::create(link, address)).transpose().map_err(Error::Link)?;
+        let request = RunRequest {
             address,
-            key: key.then(|| KEY.into()),
+            key: has_key.then(|| KEY_FILE_NAME.into()),
             interface: self.job.interface.map(String::from),
             spec: self.job.spec.clone(),
             highest: self.job.highest,
             progress: self.job.progress,
         };
-        self.client.put(ASKED, &serde_json::to_vec(&asked).map_err(std::io::Error::from)?)?;
+        self.client.put(REQUEST_FILE_NAME, &serde_json::to_vec(&request).map_err(std::io::Error::from)?)?;
         let one = |link: &AgentLink| Endpoint {
             name: link.deployment().place.to_string(),
             facts: device::collect(link, None),
@@ -294,38 +296,38 @@ impl RemoteRun<'_> {
             matches!(self.job.client, DeviceAddress::Ssh(..) | DeviceAddress::Adb(_) | DeviceAddress::Lab(_));
         let skew = if own_clock { self.client.skew() } else { None };
         let program = self.client.deployment().program.clone();
-        self.client.start(&[program, "net".into(), "measure".into(), ASKED.into()])?;
-        let (status, said) = self.follow(tell)?;
-        let link = between.map(RoutedLink::finish);
+        self.client.start(&[program, "net".into(), "measure".into(), REQUEST_FILE_NAME.into()])?;
+        let (status, stdout) = self.follow_client(tell)?;
+        let link = routed_link.map(RoutedLink::finish);
         let result = match status {
-            0 => Ok(Handover::parse(&said).map_err(|why| Error::HandOver(self.job.client.clone(), why))?),
+            0 => Ok(Handover::parse(&stdout).map_err(|why| Error::HandOver(self.job.client.clone(), why))?),
             // A command ended by a signal.
             status => Err(u8::try_from(if status < 0 { 128 - status } else { status }).unwrap_or(1)),
         };
-        Ok(Conducted { client, server, skew, result, link })
+        Ok(RemoteOutcome { client, server, skew, result, link })
     }
 
     /// The address on which the server listens.
-    fn ready(&mut self, place: &DeviceAddress) -> Result<SocketAddr, Error> {
+    fn await_listening(&mut self, place: &DeviceAddress) -> Result<SocketAddr, Error> {
         let begun = Instant::now();
-        let mut said = Vec::new();
+        let mut stdout = Vec::new();
         loop {
-            match self.events.recv_timeout(LOOK) {
+            match self.events.recv_timeout(INTERRUPT_CHECK_INTERVAL) {
                 Ok((_, Event::Gone(why))) => return Err(why.into()),
                 Ok((_, Event::Done(Err(why)))) => return Err(Error::Agent(why)),
-                Ok((_, Event::Out(bytes))) => said.extend(bytes),
-                Ok((_, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
+                Ok((_, Event::Out(bytes))) => stdout.extend(bytes),
+                Ok((_, Event::Err(bytes))) => self.server_stderr += &String::from_utf8_lossy(&bytes),
                 Ok((_, Event::Exit(_))) => return Err(Error::NoServer(place.clone())),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(Error::Lost),
             }
-            if let Some(line) = said.split_inclusive(|b| *b == b'\n').next().filter(|l| l.ends_with(b"\n")) {
+            if let Some(line) = stdout.split_inclusive(|b| *b == b'\n').next().filter(|l| l.ends_with(b"\n")) {
                 return String::from_utf8_lossy(line).trim().parse().map_err(Error::NoAddress);
             }
             if self.context.cancelled() {
                 return Err(Error::Interrupted);
             }
-            let limit = if self.forwarded.is_some() { READY_IN_GUEST } else { READY };
+            let limit = if self.forwarded.is_some() { GUEST_LISTEN_TIMEOUT } else { LISTEN_TIMEOUT };
             if begun.elapsed() > limit {
                 return Err(Error::NotListening(limit));
             }
@@ -333,34 +335,34 @@ impl RemoteRun<'_> {
     }
 
     /// Passes on the client's stderr until it exits; returns its exit status and its result.
-    fn follow(&mut self, tell: &mut dyn FnMut(Note<'_>)) -> Result<(i32, Vec<u8>), Error> {
-        let (mut deploying, mut said) = (false, Vec::new());
+    fn follow_client(&mut self, tell: &mut dyn FnMut(Note<'_>)) -> Result<(i32, Vec<u8>), Error> {
+        let (mut interrupted, mut stdout) = (false, Vec::new());
         loop {
-            if self.context.cancelled() && !deploying {
-                deploying = true;
+            if self.context.cancelled() && !interrupted {
+                interrupted = true;
                 self.client.signal(libc::SIGINT as u8)?;
             }
-            if self.left.is_some_and(|since| since.elapsed() > ALONE) {
+            if self.lone_since.is_some_and(|since| since.elapsed() > LONE_END_TIMEOUT) {
                 return Err(Error::ServerLost);
             }
-            match self.events.recv_timeout(LOOK) {
+            match self.events.recv_timeout(INTERRUPT_CHECK_INTERVAL) {
                 // The client notices by itself, and reports what it has measured.
                 Ok((End::Server, Event::Gone(why))) => {
-                    self.complaints += &format!("fathom: {why}\n");
-                    self.left.get_or_insert_with(Instant::now);
+                    self.server_stderr += &format!("fathom: {why}\n");
+                    self.lone_since.get_or_insert_with(Instant::now);
                 }
-                Ok((End::Server, Event::Exit(_))) => drop(self.left.get_or_insert_with(Instant::now)),
-                Ok((End::Server, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
+                Ok((End::Server, Event::Exit(_))) => drop(self.lone_since.get_or_insert_with(Instant::now)),
+                Ok((End::Server, Event::Err(bytes))) => self.server_stderr += &String::from_utf8_lossy(&bytes),
                 Ok((End::Client, Event::Out(bytes))) => {
-                    said.extend(bytes);
-                    if said.len() > MOST {
+                    stdout.extend(bytes);
+                    if stdout.len() > RESULT_BYTES_MAX {
                         return Err(Error::TooLarge(self.job.client.clone()));
                     }
                     // A long result over a slow connection: the client is not silent.
-                    self.left = self.left.map(|_| Instant::now());
+                    self.lone_since = self.lone_since.map(|_| Instant::now());
                 }
                 Ok((End::Client, Event::Err(bytes))) => tell(Note::Client(&bytes)),
-                Ok((End::Client, Event::Exit(status))) => return Ok((status, said)),
+                Ok((End::Client, Event::Exit(status))) => return Ok((status, stdout)),
                 Ok((End::Client, Event::Gone(why))) => return Err(why.into()),
                 Ok((_, Event::Done(Err(why)))) => return Err(Error::Agent(why)),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
@@ -369,20 +371,24 @@ impl RemoteRun<'_> {
         }
     }
 
-    fn end(self, done: Result<Conducted, Error>, tell: &mut dyn FnMut(Note<'_>)) -> Result<Conducted, Error> {
-        let well = done.as_ref().is_ok_and(|done| match &done.result {
+    fn release(
+        self,
+        done: Result<RemoteOutcome, Error>,
+        tell: &mut dyn FnMut(Note<'_>),
+    ) -> Result<RemoteOutcome, Error> {
+        let succeeded = done.as_ref().is_ok_and(|done| match &done.result {
             Ok(handed) => handed.measured.outcome.own.trouble.is_none(),
             Err(status) => *status == 130,
         });
-        if let (false, Server::Start(place, _)) = (well, self.job.server) {
-            for line in self.complaints.lines() {
-                tell(Note::Said(format!("{place}: {}", line.trim_start_matches("fathom: "))));
+        if let (false, Server::Start(place, _)) = (succeeded, self.job.server) {
+            for line in self.server_stderr.lines() {
+                tell(Note::Message(format!("{place}: {}", line.trim_start_matches("fathom: "))));
             }
         }
         for link in [Some(self.client), self.server].into_iter().flatten() {
             let place = link.deployment().place.clone();
             if !link.close() {
-                tell(Note::Said(Remark::NotCleaned(place).to_string()));
+                tell(Note::Message(Remark::NotCleaned(place).to_string()));
             }
         }
         if done.is_err() && self.context.cancelled() { Err(Error::Interrupted) } else { done }
@@ -416,9 +422,9 @@ mod tests {
                 probe: false,
                 readings: Readings::All,
             };
-            assert_eq!(in_one_piece(&spec, to, mtu).is_ok(), fits, "{traffic:?} to {to}");
+            assert_eq!(check_fragmentation(&spec, to, mtu).is_ok(), fits, "{traffic:?} to {to}");
         }
-        let why = Fragmented { packet: 1473, heads: 28, mtu: 1500 }.to_string();
+        let why = FragmentationError { packet: 1473, heads: 28, mtu: 1500 }.to_string();
         assert!(why.contains("are 1501 bytes with headers") && why.contains("--packet 1472"), "{why}");
     }
 }

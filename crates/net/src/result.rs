@@ -1,10 +1,10 @@
 //! The result of a run: for each direction the throughput, what limited it, and packet counts; and a summary in a few numbers.
 
 use crate::estimate::{self, Throughput};
-use crate::outcome::{Received, Sent};
+use crate::outcome::{ReceivedDirection, SentDirection};
 use crate::run::Outcome;
+use crate::sampling_cost::{self, SampledIntervals};
 use crate::spec::{Direction, Readings};
-use crate::turns::{self, Turns};
 use crate::why::{self, Limit, TimedCause};
 
 #[derive(Debug)]
@@ -14,25 +14,25 @@ pub struct DirectionResult<'a> {
     pub limits: Vec<Limit>,
     /// What limited it over time.
     pub course: Vec<TimedCause>,
-    pub sent: &'a Sent,
-    pub received: &'a Received,
+    pub sent: &'a SentDirection,
+    pub received: &'a ReceivedDirection,
     /// UDP: packet counts.
-    pub packets: Option<Packets>,
+    pub packets: Option<PacketSummary>,
     /// Mathis' and Padhye's bounds, bit/s.
     pub bounds: Option<(f64, f64)>,
     /// Ratio of the throughput with TCP sampling to that without, or why it is unknown; if requested.
-    pub cost: Option<Result<stats::Estimate, CostUnknown>>,
+    pub cost: Option<Result<stats::Estimate, CostError>>,
 }
 
 /// Why the cost of sampling is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CostUnknown {
+pub enum CostError {
     /// Samples of one end and throughput of the other cannot be aligned in time.
     #[error(
         "the ends started {:.0} ms apart, too far to align readings and throughput: use a shorter path",
         *ns as f64 / 1e6
     )]
-    Apart {
+    StartsApart {
         /// The difference of the start times, ns.
         ns: u64,
     },
@@ -43,7 +43,7 @@ pub enum CostUnknown {
 
 /// UDP packet counts.
 #[derive(Debug, serde::Serialize)]
-pub struct Packets {
+pub struct PacketSummary {
     pub due: u64,
     pub sent: u64,
     pub received: u64,
@@ -61,12 +61,12 @@ pub struct Packets {
     /// Lateness of the sender: median, 99th percentile, maximum.
     pub sender_late_us: [f64; 3],
     /// One-way delay.
-    pub one_way_us: Option<Delay>,
+    pub one_way_us: Option<OneWayDelay>,
 }
 
 /// One-way delay between the clocks of both ends, us.
 #[derive(Debug, serde::Serialize)]
-pub struct Delay {
+pub struct OneWayDelay {
     pub min: f64,
     pub p50: f64,
     pub p90: f64,
@@ -78,12 +78,12 @@ pub struct Delay {
 
 /// The results of every direction of a run.
 pub fn directions(outcome: &Outcome) -> Vec<DirectionResult<'_>> {
-    outcome.spec.directions.iter().filter_map(|d| one(outcome, *d)).collect()
+    outcome.spec.directions.iter().filter_map(|d| direction_result(outcome, *d)).collect()
 }
 
-fn one(outcome: &Outcome, direction: Direction) -> Option<DirectionResult<'_>> {
+fn direction_result(outcome: &Outcome, direction: Direction) -> Option<DirectionResult<'_>> {
     let (sent, received) = (outcome.sent(direction)?, outcome.received(direction)?);
-    let throughput = estimate::of(outcome.spec.traffic, sent, received)?;
+    let throughput = estimate::direction_throughput(outcome.spec.traffic, sent, received)?;
     let seen = why::BothEnds {
         spec: &outcome.spec,
         sent,
@@ -94,39 +94,44 @@ fn one(outcome: &Outcome, direction: Direction) -> Option<DirectionResult<'_>> {
         searched: outcome.searched,
     };
     let (limits, course) = match outcome.spec.readings {
-        Readings::All => (why::limits(&seen), why::course(&seen)),
+        Readings::All => (why::limits(&seen), why::causes_over_time(&seen)),
         _ => Default::default(),
     };
     // Without samples, the loss of the path is unknown.
     let bounds = match outcome.spec.readings {
         Readings::None => None,
-        _ => why::bounds(&sent.samples, sent.sockets.len()),
+        _ => why::loss_bounds(&sent.samples, sent.sockets.len()),
     };
-    let packets = packets(outcome, sent, received);
+    let packets = packet_summary(outcome, sent, received);
     let cost = match outcome.spec.readings {
         Readings::ByTurns { seed, .. } => {
-            Some(cost(outcome, &Turns::new(seed, outcome.spec.duration_ms), sent, received))
+            Some(sampling_cost(outcome, &SampledIntervals::new(seed, outcome.spec.duration_ms), sent, received))
         }
         _ => None,
     };
     Some(DirectionResult { direction, limits, course, packets, throughput, sent, received, bounds, cost })
 }
 
-fn cost(outcome: &Outcome, turns: &Turns, sent: &Sent, received: &Received) -> Result<stats::Estimate, CostUnknown> {
+fn sampling_cost(
+    outcome: &Outcome,
+    turns: &SampledIntervals,
+    sent: &SentDirection,
+    received: &ReceivedDirection,
+) -> Result<stats::Estimate, CostError> {
     // The start times of both ends, by the client's clock.
-    let ours = |ns: u64, there: bool| outcome.clock.filter(|_| there).map_or(ns, |clock| clock.ours(ns));
+    let ours = |ns: u64, there: bool| outcome.clock.filter(|_| there).map_or(ns, |clock| clock.to_ours(ns));
     let up = sent.direction == Direction::Up;
-    let apart = ours(sent.start_ns, !up).abs_diff(ours(received.start_ns, up));
-    if apart > turns::APART_NS {
-        return Err(CostUnknown::Apart { ns: apart });
+    let start_difference_ns = ours(sent.start_ns, !up).abs_diff(ours(received.start_ns, up));
+    if start_difference_ns > sampling_cost::START_DIFFERENCE_NS_MAX {
+        return Err(CostError::StartsApart { ns: start_difference_ns });
     }
-    turns.ratio(received).ok_or(CostUnknown::TooShort)
+    turns.ratio(received).ok_or(CostError::TooShort)
 }
 
-fn packets(outcome: &Outcome, sent: &Sent, received: &Received) -> Option<Packets> {
+fn packet_summary(outcome: &Outcome, sent: &SentDirection, received: &ReceivedDirection) -> Option<PacketSummary> {
     let (s, r) = (sent.packets.as_ref()?, received.packets.as_ref()?);
     let lost = s.sent.saturating_sub(r.received);
-    Some(Packets {
+    Some(PacketSummary {
         due: s.due,
         sent: s.sent,
         received: r.received,
@@ -137,18 +142,18 @@ fn packets(outcome: &Outcome, sent: &Sent, received: &Received) -> Option<Packet
         duplicates: r.duplicates,
         jitter_us: r.jitter_us,
         sender_late_us: s.late_us,
-        one_way_us: delay(outcome, sent.direction, &r.transit_ns),
+        one_way_us: delay_summary(outcome, sent.direction, &r.transit_ns),
     })
 }
 
 /// One-way delays: when a packet arrived, by the receiver's clock, and its delay, us. A transit time is the arrival by the
 /// receiver's clock minus the departure by the sender's.
-fn delays(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Vec<(u64, f64)> {
+fn one_way_delays(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Vec<(u64, f64)> {
     let Some(clock) = outcome.clock else { return Vec::new() };
     let one = |(arrived, transit): &(u64, i64)| {
         let ns = match direction {
             // The other end's clock is ahead, so its timestamps are too late by the offset.
-            Direction::Up => *transit as f64 - clock.ahead_at(clock.ours(*arrived)),
+            Direction::Up => *transit as f64 - clock.ahead_at(clock.to_ours(*arrived)),
             Direction::Down => *transit as f64 + clock.ahead_at(*arrived),
         };
         (*arrived, ns / 1e3)
@@ -156,11 +161,11 @@ fn delays(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> V
     transits.iter().map(one).collect()
 }
 
-fn delay(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Option<Delay> {
-    let mut all: Vec<f64> = delays(outcome, direction, transits).into_iter().map(|d| d.1).collect();
+fn delay_summary(outcome: &Outcome, direction: Direction, transits: &[(u64, i64)]) -> Option<OneWayDelay> {
+    let mut all: Vec<f64> = one_way_delays(outcome, direction, transits).into_iter().map(|d| d.1).collect();
     all.sort_unstable_by(f64::total_cmp);
     let at = |q: f64| stats::quantile::of_sorted(&all, q);
-    Some(Delay {
+    Some(OneWayDelay {
         min: *all.first()?,
         p50: at(0.5)?,
         p90: at(0.9)?,
@@ -184,11 +189,11 @@ pub struct Point {
 
 /// The time series of a page besides the TCP samples: the throughput of every interval, what limited TCP in each 100 ms,
 /// and the one-way delays of some UDP packets.
-pub fn over_time(outcome: &Outcome, t: &DirectionResult<'_>) -> Vec<Point> {
+pub fn time_series(outcome: &Outcome, t: &DirectionResult<'_>) -> Vec<Point> {
     let up = t.direction == Direction::Up;
     // Converts a time of the end that recorded it to our clock.
-    let here = |by_other: bool, ns: u64| match outcome.clock.filter(|_| by_other) {
-        Some(clock) => clock.ours(ns),
+    let to_client_clock = |by_other: bool, ns: u64| match outcome.clock.filter(|_| by_other) {
+        Some(clock) => clock.to_ours(ns),
         None => ns,
     };
     let way = format!("direction={}", t.direction.name());
@@ -196,26 +201,26 @@ pub fn over_time(outcome: &Outcome, t: &DirectionResult<'_>) -> Vec<Point> {
         |metric, unit, labels: &str, time_ns, value| Point { metric, unit, labels: labels.into(), time_ns, value };
     let rates = t.received.ends_ns.iter().zip(&t.throughput.intervals);
     let mut points: Vec<Point> =
-        rates.map(|(end, (_, bps))| point("interval", "bit/s", &way, here(up, *end), *bps)).collect();
+        rates.map(|(end, (_, bps))| point("interval", "bit/s", &way, to_client_clock(up, *end), *bps)).collect();
     points.extend(t.course.iter().map(|m| {
         let labels = format!("{way} cause={}", m.cause.name().replace(' ', "_"));
-        point("limited", "1", &labels, here(!up, m.start_ns), m.share)
+        point("limited", "1", &labels, to_client_clock(!up, m.start_ns), m.share)
     }));
     if let Some(packets) = &t.received.packets {
-        let delays = delays(outcome, t.direction, &packets.transit_ns);
-        let every = delays.len().div_ceil(DELAYS).max(1);
+        let delays = one_way_delays(outcome, t.direction, &packets.transit_ns);
+        let every = delays.len().div_ceil(DELAY_POINTS_MAX).max(1);
         let some = delays.iter().step_by(every);
-        points.extend(some.map(|(at, us)| point("one_way_us", "us", &way, here(up, *at), *us)));
+        points.extend(some.map(|(at, us)| point("one_way_us", "us", &way, to_client_clock(up, *at), *us)));
     }
     points
 }
 
 /// The number of one-way delays kept of a run.
-const DELAYS: usize = 2000;
+const DELAY_POINTS_MAX: usize = 2000;
 
 /// What limited transactions; empty for any other kind of run.
-pub fn transactions(outcome: &Outcome) -> Vec<Limit> {
-    why::transactions(&outcome.spec, &outcome.own, &outcome.other)
+pub fn transaction_limits(outcome: &Outcome) -> Vec<Limit> {
+    why::transaction_limits(&outcome.spec, &outcome.own, &outcome.other)
 }
 
 /// The sum of all bulk directions, or the transactions.
@@ -235,7 +240,7 @@ pub fn total(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Option<Th
                 whole: x.whole + y.whole,
                 steady_from_s: x.steady_from_s.max(y.steady_from_s),
                 is_steady: x.is_steady && y.is_steady,
-                alike: x.alike.max(y.alike),
+                batch_correlation: x.batch_correlation.max(y.batch_correlation),
                 intervals: Vec::new(),
             })
         }
@@ -244,7 +249,7 @@ pub fn total(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Option<Th
 }
 
 /// The widest half-width of the directions' confidence intervals, as a share of the value.
-pub fn within(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Option<f64> {
+pub fn relative_half_width(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Option<f64> {
     let each = directions
         .iter()
         .map(|t| t.throughput.clone())
@@ -277,15 +282,15 @@ pub struct Summary {
     /// The reason for the verdict.
     pub by: String,
     /// Half-width of the score's confidence interval, as a share of the score, for adding the effect of an emulated link.
-    pub within: Option<f64>,
+    pub relative_half_width: Option<f64>,
     /// What limited it, and the settings granted to its sockets.
     pub marks: Vec<Mark>,
 }
 
 /// The score metric of a transaction run.
-pub const TRANSACTIONS: &str = "transactions";
+pub const TRANSACTIONS_METRIC: &str = "transactions";
 /// The score metric of any other run.
-pub const THROUGHPUT: &str = "throughput";
+pub const THROUGHPUT_METRIC: &str = "throughput";
 
 /// Summarizes a run in a few numbers.
 pub fn summary(outcome: &Outcome) -> Summary {
@@ -296,12 +301,12 @@ pub fn summary(outcome: &Outcome) -> Summary {
     if let Some(all) = total(outcome, &directions) {
         match &outcome.own.transactions {
             Some(t) => {
-                metric(TRANSACTIONS, "1/s", all.steady);
+                metric(TRANSACTIONS_METRIC, "1/s", all.steady);
                 metric("latency.p50", "us", t.latency_us[0]);
                 metric("latency.p99", "us", t.latency_us[2]);
             }
             None => {
-                metric(THROUGHPUT, "bit/s", all.steady);
+                metric(THROUGHPUT_METRIC, "bit/s", all.steady);
                 metric("throughput.whole", "bit/s", all.whole);
             }
         }
@@ -335,7 +340,7 @@ pub fn summary(outcome: &Outcome) -> Summary {
     };
     let verified = outcome.own.trouble.is_none() && counted > 0;
     let mut marks = Vec::new();
-    let of_transactions = transactions(outcome);
+    let of_transactions = transaction_limits(outcome);
     let both = directions.len() > 1;
     let firsts = directions.iter().map(|t| (t.limits.first(), if both { t.direction.name() } else { "" }));
     for (limit, way) in firsts.chain([(of_transactions.first(), "")]) {
@@ -349,5 +354,5 @@ pub fn summary(outcome: &Outcome) -> Summary {
             marks.push(Mark { name: format!("granted {} {end}", t.direction.name()), text });
         }
     }
-    Summary { metrics, verified, by, within: within(outcome, &directions), marks }
+    Summary { metrics, verified, by, relative_half_width: relative_half_width(outcome, &directions), marks }
 }

@@ -5,28 +5,30 @@
 use crate::clock::Moment;
 use crate::estimate::Throughput;
 use crate::link::LinkReport;
-use crate::remote::{Conducted, Endpoint};
-use crate::result::{THROUGHPUT, TRANSACTIONS, directions, over_time, summary, total, transactions};
+use crate::remote::{Endpoint, RemoteOutcome};
+use crate::result::{
+    THROUGHPUT_METRIC, TRANSACTIONS_METRIC, directions, summary, time_series, total, transaction_limits,
+};
 use crate::run::Outcome;
-use crate::spec::{Direction, Readings, Spec, Traffic, readings_every_ns};
+use crate::spec::{Direction, Readings, Spec, Traffic, sampling_interval_ns};
 use crate::tcp_info::FIELDS;
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use model::text::rate;
 use std::collections::BTreeMap;
 
 /// The minimum size of an archive, bytes: without samples, with its tables.
-const LEAST: u64 = 64 << 10;
+const ARCHIVE_BYTES_MIN: u64 = 64 << 10;
 /// A sample takes about 130 bytes in the log; a busy machine takes fewer samples than planned.
-const SAMPLE: u64 = 60;
+const SAMPLE_BYTES: u64 = 60;
 
 /// The minimum size of a run's archive, bytes.
-pub fn size(spec: &Spec) -> u64 {
+pub fn archive_bytes_min(spec: &Spec) -> u64 {
     let (sockets, ns) = (u64::from(spec.streams) * spec.directions.len() as u64, spec.duration_ms * 1_000_000);
     let readings = match spec.traffic {
-        Traffic::Tcp { .. } if spec.readings != Readings::None => sockets * (ns / readings_every_ns(sockets, ns)),
+        Traffic::Tcp { .. } if spec.readings != Readings::None => sockets * (ns / sampling_interval_ns(sockets, ns)),
         _ => 0,
     };
-    LEAST + readings * (FIELDS.len() as u64 + 2) * SAMPLE
+    ARCHIVE_BYTES_MIN + readings * (FIELDS.len() as u64 + 2) * SAMPLE_BYTES
 }
 
 /// Facts about a run besides the measurements of its ends.
@@ -85,14 +87,14 @@ fn factors(spec: &Spec) -> BTreeMap<&'static str, String> {
 }
 
 /// The metric of its score.
-fn metric(spec: &Spec) -> &'static str {
-    if matches!(spec.traffic, Traffic::Transactions { .. }) { TRANSACTIONS } else { THROUGHPUT }
+fn score_metric(spec: &Spec) -> &'static str {
+    if matches!(spec.traffic, Traffic::Transactions { .. }) { TRANSACTIONS_METRIC } else { THROUGHPUT_METRIC }
 }
 
 /// The run as a design named `name` with one cell. `argv`: the command that ran it; `link`: the emulated link, as requested.
-pub fn design(spec: &Spec, name: &str, argv: &[String], link: Option<&str>) -> (DesignRow, DesignCell) {
+pub fn design_rows(spec: &Spec, name: &str, argv: &[String], link: Option<&str>) -> (DesignRow, DesignCell) {
     let json = |value: serde_json::Result<String>| value.unwrap_or_default();
-    let metric = metric(spec);
+    let metric = score_metric(spec);
     let mut factors = factors(spec);
     factors.extend(link.map(|words| ("link", words.to_string())));
     let design = DesignRow {
@@ -102,7 +104,7 @@ pub fn design(spec: &Spec, name: &str, argv: &[String], link: Option<&str>) -> (
         seed: 0,
         quick: false,
         score: "value".into(),
-        unit: Some(if metric == TRANSACTIONS { "1/s" } else { "bit/s" }.into()),
+        unit: Some(if metric == TRANSACTIONS_METRIC { "1/s" } else { "bit/s" }.into()),
         scale: 1.0,
         better: Some("higher".into()),
         precision: None,
@@ -124,9 +126,9 @@ pub fn design(spec: &Spec, name: &str, argv: &[String], link: Option<&str>) -> (
 }
 
 /// Labels that identify the ends, and the clock of the times.
-pub fn ends(conducted: &Conducted, outcome: &Outcome) -> Vec<(&'static str, String)> {
-    let mut facts = vec![("end.client", describe(&conducted.client))];
-    facts.extend(conducted.server.as_ref().map(|s| ("end.server", describe(s))));
+pub fn end_labels(conducted: &RemoteOutcome, outcome: &Outcome) -> Vec<(&'static str, String)> {
+    let mut facts = vec![("end.client", describe_end(&conducted.client))];
+    facts.extend(conducted.server.as_ref().map(|s| ("end.server", describe_end(s))));
     let mut clocks = match conducted.skew {
         Some(skew) => format!(
             "times are of the machine that started both ends; the client's clock was {:.6} s ahead of it, to within \
@@ -147,7 +149,7 @@ pub fn ends(conducted: &Conducted, outcome: &Outcome) -> Vec<(&'static str, Stri
     facts
 }
 
-fn describe(end: &Endpoint) -> String {
+fn describe_end(end: &Endpoint) -> String {
     let fact = |name: &str| end.facts.get(name).and_then(|f| f.value.clone());
     let facts: Vec<String> =
         ["device.model", "os.name", "kernel.release", "cpu.architecture"].iter().filter_map(|n| fact(n)).collect();
@@ -155,16 +157,16 @@ fn describe(end: &Endpoint) -> String {
 }
 
 /// An estimate and its confidence interval, in the form that the page of a run reads.
-fn estimate(metric: &str, all: &Throughput) -> Vec<(String, f64)> {
+fn estimate_samples(metric: &str, all: &Throughput) -> Vec<(String, f64)> {
     let ends = all.ci95.map(|(low, high)| [(format!("{metric}.low"), low), (format!("{metric}.high"), high)]);
     std::iter::once((metric.to_string(), all.steady)).chain(ends.into_iter().flatten()).collect()
 }
 
 /// Makes the rows of a run.
-pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
+pub fn from_outcome(outcome: &Outcome, context: RowContext<'_>) -> Rows {
     let directions = directions(outcome);
     // Converts to the clock of the machine that started both ends.
-    let home = |ns: u64| ns.saturating_add_signed(besides.ahead_ns.saturating_neg());
+    let to_start_clock = |ns: u64| ns.saturating_add_signed(context.ahead_ns.saturating_neg());
     let mut samples = Vec::new();
     let mut push = |metric: String, unit: &str, labels: String, time_ns: Option<u64>, value: f64| {
         samples.push(Sample {
@@ -172,13 +174,13 @@ pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
             metric,
             unit: unit.into(),
             labels,
-            time_ns: time_ns.map(home),
+            time_ns: time_ns.map(to_start_clock),
             value,
         });
     };
     // Converts a time of the end that recorded it to our clock.
-    let here = |by_other: bool, ns: u64| match outcome.clock.filter(|_| by_other) {
-        Some(clock) => clock.ours(ns),
+    let to_client_clock = |by_other: bool, ns: u64| match outcome.clock.filter(|_| by_other) {
+        Some(clock) => clock.to_ours(ns),
         None => ns,
     };
     let (mut start, mut end) = (u64::MAX, 0);
@@ -186,16 +188,16 @@ pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
         let up = t.direction == Direction::Up;
         let way = format!("direction={}", t.direction.name());
         if outcome.own.transactions.is_none() {
-            for (name, value) in estimate(metric(&outcome.spec), &t.throughput) {
+            for (name, value) in estimate_samples(score_metric(&outcome.spec), &t.throughput) {
                 push(name, "bit/s", way.clone(), None, value);
             }
         }
-        for p in over_time(outcome, t) {
+        for p in time_series(outcome, t) {
             push(p.metric.into(), p.unit, p.labels, Some(p.time_ns), p.value);
         }
         for (kind, readings) in [("tcp", &t.sent.samples), ("ack", &t.sent.acks)] {
             for reading in readings {
-                let at = Some(here(!up, reading.time_ns));
+                let at = Some(to_client_clock(!up, reading.time_ns));
                 let labels = format!("{way} stream={}", reading.stream);
                 // Per acknowledgement only the fields of the tracepoint are known.
                 let known = FIELDS.iter().zip(reading.values()).filter(|(_, v)| kind == "tcp" || *v != 0);
@@ -205,7 +207,7 @@ pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
             }
         }
         for look in &t.received.unread {
-            let (at, labels) = (Some(here(up, look.time_ns)), format!("{way} stream={}", look.stream));
+            let (at, labels) = (Some(to_client_clock(up, look.time_ns)), format!("{way} stream={}", look.stream));
             push("receiver.unread".into(), "byte", labels.clone(), at, look.unread_bytes as f64);
             push("receiver.buffer".into(), "byte", labels, at, look.buffer_bytes as f64);
         }
@@ -213,11 +215,13 @@ pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
             let cause = limit.cause.name().replace(' ', "_");
             push("limit".into(), "1", format!("{way} cause={cause}"), None, limit.share);
         }
-        start = start.min(here(!up, t.sent.start_ns));
-        end = end.max(here(!up, t.sent.end_ns));
+        start = start.min(to_client_clock(!up, t.sent.start_ns));
+        end = end.max(to_client_clock(!up, t.sent.end_ns));
     }
     if let Some(t) = &outcome.own.transactions {
-        for (name, value) in total(outcome, &directions).iter().flat_map(|all| estimate(TRANSACTIONS, all)) {
+        for (name, value) in
+            total(outcome, &directions).iter().flat_map(|all| estimate_samples(TRANSACTIONS_METRIC, all))
+        {
             push(name, "1/s", "direction=up".into(), None, value);
         }
         (start, end) = (t.start_ns, t.ends_ns.last().copied().unwrap_or(t.start_ns));
@@ -227,14 +231,14 @@ pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
     let mark = |(name, text): (String, String)| MarkRow { replicate: Some(0), name, text };
     let all = summary(outcome);
     marks.extend(all.marks.iter().map(|m| mark((m.name.clone(), m.text.clone()))));
-    for m in all.metrics.iter().filter(|m| m.name != metric(&outcome.spec)) {
+    for m in all.metrics.iter().filter(|m| m.name != score_metric(&outcome.spec)) {
         push(m.name.clone(), m.unit, String::new(), None, if m.value.is_finite() { m.value } else { 0.0 });
     }
-    marks.extend(besides.marks.into_iter().map(mark));
-    let of_transactions = outcome.own.transactions.iter().map(|_| (Direction::Up, transactions(outcome)));
+    marks.extend(context.marks.into_iter().map(mark));
+    let of_transactions = outcome.own.transactions.iter().map(|_| (Direction::Up, transaction_limits(outcome)));
     let of_bulk = directions.iter().map(|t| (t.direction, t.limits.clone()));
     for (direction, limits) in of_transactions.chain(of_bulk).filter(|(_, limits)| !limits.is_empty()) {
-        let name = format!("{}{}", besides.limited_by, direction.name());
+        let name = format!("{}{}", context.limited_by, direction.name());
         marks.push(mark((name, serde_json::to_string(&limits).unwrap_or_default())));
     }
     for t in directions.iter().filter(|_| outcome.own.transactions.is_none()) {
@@ -247,21 +251,21 @@ pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
         marks.push(mark((name, text)));
     }
     let mut failure = outcome.own.trouble.clone();
-    if let Some(link) = &besides.link {
+    if let Some(link) = &context.link {
         for (name, unit, value) in link.metrics() {
             push(name, unit, String::new(), None, value);
         }
-        marks.push(mark(("link".into(), link.document(all.within, None).to_string())));
-        failure = link.failure(failure, all.within);
+        marks.push(mark(("link".into(), link.document(all.relative_half_width, None).to_string())));
+        failure = link.failure(failure, all.relative_half_width);
     }
     let replicate = Replicate {
         id: 0,
         cell: 0,
         block: 0,
         place: 0,
-        start_ns: home(start.min(end)),
-        end_ns: home(end),
-        start_unix_ns: Some(besides.moment.unix_at(start.min(end))),
+        start_ns: to_start_clock(start.min(end)),
+        end_ns: to_start_clock(end),
+        start_unix_ns: Some(context.moment.unix_ns_at(start.min(end))),
         exit: Some(0),
         verified: Some(failure.is_none()),
         verified_by: Some("bytes counted at the receiver".into()),

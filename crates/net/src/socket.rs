@@ -4,7 +4,7 @@
 //! size is not the actual one: both are reported.
 
 use crate::error::{Error, Result};
-use crate::outcome::Granted;
+use crate::outcome::SocketSettings;
 use crate::spec::SocketOptions;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::net::SocketAddr;
@@ -14,18 +14,18 @@ use std::os::fd::{AsRawFd as _, RawFd};
 ///
 /// # Errors
 /// [`Error::Setting`] with the option that was rejected.
-pub fn connecting(to: SocketAddr, options: &SocketOptions, interface: Option<&str>, udp: bool) -> Result<Socket> {
+pub fn create(to: SocketAddr, options: &SocketOptions, interface: Option<&str>, udp: bool) -> Result<Socket> {
     let (kind, protocol) = if udp { (Type::DGRAM, Protocol::UDP) } else { (Type::STREAM, Protocol::TCP) };
     let socket = Socket::new(Domain::for_address(to), kind, Some(protocol))
         .map_err(|source| Error::Io { doing: "create a socket", source })?;
     if let Some(name) = interface {
-        bind_to(&socket, name)?;
+        bind_to_interface(&socket, name)?;
     }
-    set(&SockRef::from(&socket), options, !udp)?;
+    set_options(&SockRef::from(&socket), options, !udp)?;
     Ok(socket)
 }
 
-fn bind_to(socket: &Socket, interface: &str) -> Result<()> {
+fn bind_to_interface(socket: &Socket, interface: &str) -> Result<()> {
     socket.bind_device(Some(interface.as_bytes())).map_err(|source| Error::Setting {
         remedy: match source.raw_os_error() {
             Some(libc::ENODEV) => "; `ip link` lists this machine's interfaces",
@@ -41,7 +41,7 @@ fn bind_to(socket: &Socket, interface: &str) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Setting`].
-pub fn set(socket: &SockRef<'_>, options: &SocketOptions, tcp: bool) -> Result<()> {
+pub fn set_options(socket: &SockRef<'_>, options: &SocketOptions, tcp: bool) -> Result<()> {
     let setting_error = |what: String, remedy: &'static str| move |source| Error::Setting { what, source, remedy };
     if let Some(bytes) = options.send_buffer {
         socket
@@ -54,7 +54,8 @@ pub fn set(socket: &SockRef<'_>, options: &SocketOptions, tcp: bool) -> Result<(
             .map_err(setting_error(format!("a receive buffer of {bytes} bytes"), ""))?;
     }
     if let Some(bps) = options.pacing_bps {
-        pace(socket.as_raw_fd(), bps / 8).map_err(setting_error(format!("a pacing rate of {bps} bit/s"), ""))?;
+        set_pacing_rate(socket.as_raw_fd(), bps / 8)
+            .map_err(setting_error(format!("a pacing rate of {bps} bit/s"), ""))?;
     }
     if !tcp {
         return Ok(());
@@ -83,7 +84,7 @@ pub fn set(socket: &SockRef<'_>, options: &SocketOptions, tcp: bool) -> Result<(
     Ok(())
 }
 
-fn pace(fd: RawFd, bytes_per_s: u64) -> std::io::Result<()> {
+fn set_pacing_rate(fd: RawFd, bytes_per_s: u64) -> std::io::Result<()> {
     // SAFETY: the value is a u64 of ours, and its size is given.
     let failed = unsafe {
         libc::setsockopt(
@@ -98,12 +99,12 @@ fn pace(fd: RawFd, bytes_per_s: u64) -> std::io::Result<()> {
 }
 
 /// Reads back what the kernel granted. Values that cannot be read are 0 or empty.
-pub fn granted(socket: &SockRef<'_>, tcp: bool) -> Granted {
+pub fn granted_settings(socket: &SockRef<'_>, tcp: bool) -> SocketSettings {
     let address = |a: std::io::Result<socket2::SockAddr>| {
         a.ok().and_then(|a| a.as_socket()).map(|a| a.to_string()).unwrap_or_default()
     };
     let congestion = |name: Vec<u8>| String::from_utf8_lossy(&name).trim_end_matches('\0').to_string();
-    Granted {
+    SocketSettings {
         local: address(socket.local_addr()),
         peer: address(socket.peer_addr()),
         send_buffer: socket.send_buffer_size().unwrap_or(0) as u64,
@@ -115,7 +116,7 @@ pub fn granted(socket: &SockRef<'_>, tcp: bool) -> Granted {
 }
 
 /// Bytes received by a socket but not read yet.
-pub fn unread(fd: RawFd) -> u64 {
+pub fn unread_bytes(fd: RawFd) -> u64 {
     let mut bytes: libc::c_int = 0;
     // SAFETY: FIONREAD writes one int, which is ours.
     let failed = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) };
@@ -123,16 +124,16 @@ pub fn unread(fd: RawFd) -> u64 {
 }
 
 /// Whether a connection was reset, or shut down at this end; does not block.
-pub fn ended(fd: RawFd) -> bool {
+pub fn has_ended(fd: RawFd) -> bool {
     // poll reports POLLERR and POLLHUP without being asked.
-    let mut asked = libc::pollfd { fd, events: 0, revents: 0 };
+    let mut poll = libc::pollfd { fd, events: 0, revents: 0 };
     // SAFETY: one pollfd of ours is read and written.
-    let ready = unsafe { libc::poll(&raw mut asked, 1, 0) };
-    ready > 0 && asked.revents & (libc::POLLERR | libc::POLLHUP) != 0
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    ready > 0 && poll.revents & (libc::POLLERR | libc::POLLHUP) != 0
 }
 
 /// The kernel's settings that limit buffers, and its congestion controls.
-pub fn settings() -> std::collections::BTreeMap<String, String> {
+pub fn kernel_settings() -> std::collections::BTreeMap<String, String> {
     let names = [
         "net.ipv4.tcp_wmem",
         "net.ipv4.tcp_rmem",
@@ -163,8 +164,8 @@ mod tests {
             nodelay: true,
             pacing_bps: Some(8_000_000),
         };
-        let socket = connecting("127.0.0.1:1".parse().unwrap(), &options, None, false).unwrap();
-        let granted = granted(&SockRef::from(&socket), true);
+        let socket = create("127.0.0.1:1".parse().unwrap(), &options, None, false).unwrap();
+        let granted = granted_settings(&SockRef::from(&socket), true);
         // Linux doubles the size that is set (net/core/sock.c, SO_SNDBUF).
         assert_eq!((granted.send_buffer, granted.receive_buffer), (32_768, 16_384));
         assert_eq!(granted.congestion.as_deref(), Some("reno"));
@@ -175,9 +176,9 @@ mod tests {
     fn refused_socket_option_error_has_remedy() {
         let to = "127.0.0.1:1".parse().unwrap();
         let none = SocketOptions { congestion: Some("nosuch".into()), ..SocketOptions::default() };
-        let refused = connecting(to, &none, None, false).unwrap_err().to_string();
+        let refused = create(to, &none, None, false).unwrap_err().to_string();
         assert!(refused.contains("nosuch") && refused.contains("tcp_available_congestion_control"), "{refused}");
-        let refused = connecting(to, &SocketOptions::default(), Some("nosuch0"), false).unwrap_err().to_string();
+        let refused = create(to, &SocketOptions::default(), Some("nosuch0"), false).unwrap_err().to_string();
         assert!(refused.contains("nosuch0") && (refused.contains("ip link") || refused.contains("root")), "{refused}");
     }
 }

@@ -4,31 +4,31 @@ pub use crate::spec_error::SpecError;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a packet's header ([`crate::traffic`]).
-pub const PACKET_HEADER: usize = 32;
+pub const PACKET_HEADER_BYTES: usize = 32;
 /// The maximum number of streams per direction; each has a thread at either end.
-pub const MAX_STREAMS: u16 = 128;
+pub const STREAMS_MAX: u16 = 128;
 /// The longest run, in milliseconds.
-pub const MAX_DURATION_MS: u64 = 3_600_000;
+pub const DURATION_MS_MAX: u64 = 3_600_000;
 /// The largest payload of a UDP packet: what IPv4 leaves of 65,535 bytes.
-pub const MAX_PACKET: u32 = 65_507;
+pub const PACKET_BYTES_MAX: u32 = 65_507;
 /// The smallest payload of a UDP packet: the header alone.
-pub const MIN_PACKET: u32 = PACKET_HEADER as u32;
+pub const PACKET_BYTES_MIN: u32 = PACKET_HEADER_BYTES as u32;
 /// The largest request or response.
-pub const MAX_MESSAGE: u32 = 1 << 20;
+pub const MESSAGE_BYTES_MAX: u32 = 1 << 20;
 /// The highest rate that can be requested, in bit/s.
-pub const MAX_RATE: u64 = 1_000_000_000_000;
+pub const RATE_BPS_MAX: u64 = 1_000_000_000_000;
 
 /// The length of a throughput interval, in nanoseconds.
-pub const INTERVAL_NS: u64 = 100_000_000;
+pub const THROUGHPUT_INTERVAL_NS: u64 = 100_000_000;
 /// The sampling interval of a sender's TCP state, in nanoseconds.
-pub const SAMPLE_NS: u64 = 10_000_000;
+pub const SAMPLE_INTERVAL_NS: u64 = 10_000_000;
 /// The maximum number of samples of a run at one end: 100 MB on the wire as JSON.
-pub const MAX_READINGS: u64 = 500_000;
+pub const READINGS_MAX: u64 = 500_000;
 
 /// The sampling interval, in ns, for this number of sockets and duration.
-pub fn readings_every_ns(sockets: u64, duration_ns: u64) -> u64 {
-    let fits = sockets.saturating_mul(duration_ns) / MAX_READINGS;
-    SAMPLE_NS.max(fits.next_multiple_of(SAMPLE_NS))
+pub fn sampling_interval_ns(sockets: u64, duration_ns: u64) -> u64 {
+    let fits = sockets.saturating_mul(duration_ns) / READINGS_MAX;
+    SAMPLE_INTERVAL_NS.max(fits.next_multiple_of(SAMPLE_INTERVAL_NS))
 }
 
 /// The direction of data, seen from the client.
@@ -152,8 +152,8 @@ impl Spec {
                 Err(SpecError::OutOfRange { what, value, least, most })
             }
         };
-        within("the number of streams", self.streams.into(), 1, MAX_STREAMS.into())?;
-        within("the duration in ms", self.duration_ms, 100, MAX_DURATION_MS)?;
+        within("the number of streams", self.streams.into(), 1, STREAMS_MAX.into())?;
+        within("the duration in ms", self.duration_ms, 100, DURATION_MS_MAX)?;
         match self.directions[..] {
             [_] => (),
             [a, b] if a != b => (),
@@ -161,16 +161,21 @@ impl Spec {
         }
         match self.traffic {
             Traffic::Tcp { rate_bps } => {
-                rate_bps.map_or(Ok(()), |rate| within("the rate in bit/s", rate, 1000, MAX_RATE))?;
+                rate_bps.map_or(Ok(()), |rate| within("the rate in bit/s", rate, 1000, RATE_BPS_MAX))?;
             }
             Traffic::Udp { rate_bps, packet_bytes } => {
-                within("the rate in bit/s", rate_bps, 1000, MAX_RATE)?;
+                within("the rate in bit/s", rate_bps, 1000, RATE_BPS_MAX)?;
                 within("the number of flows of UDP", self.streams.into(), 1, 1)?;
-                within("the size of a packet in bytes", packet_bytes.into(), MIN_PACKET.into(), MAX_PACKET.into())?;
+                within(
+                    "the size of a packet in bytes",
+                    packet_bytes.into(),
+                    PACKET_BYTES_MIN.into(),
+                    PACKET_BYTES_MAX.into(),
+                )?;
             }
             Traffic::Transactions { request_bytes, response_bytes } => {
-                within("the size of a request in bytes", request_bytes.into(), 1, MAX_MESSAGE.into())?;
-                within("the size of a response in bytes", response_bytes.into(), 1, MAX_MESSAGE.into())?;
+                within("the size of a request in bytes", request_bytes.into(), 1, MESSAGE_BYTES_MAX.into())?;
+                within("the size of a response in bytes", response_bytes.into(), 1, MESSAGE_BYTES_MAX.into())?;
                 if self.directions != [Direction::Up] {
                     return Err(SpecError::RequestsGoUp);
                 }
@@ -185,7 +190,8 @@ impl Spec {
             return Err(SpecError::CostNeedsTcp);
         }
         if matches!(self.readings, Readings::ByTurns { .. })
-            && readings_every_ns(self.streams.into(), self.duration_ms.saturating_mul(1_000_000)) > SAMPLE_NS
+            && sampling_interval_ns(self.streams.into(), self.duration_ms.saturating_mul(1_000_000))
+                > SAMPLE_INTERVAL_NS
         {
             return Err(SpecError::SampledTooRarely);
         }
@@ -197,7 +203,7 @@ impl Spec {
     }
 
     /// Whether data flows in this direction.
-    pub fn goes(&self, direction: Direction) -> bool {
+    pub fn has_direction(&self, direction: Direction) -> bool {
         self.directions.contains(&direction)
     }
 
@@ -245,9 +251,13 @@ mod tests {
 
     #[test]
     fn long_runs_of_many_streams_are_sampled_less_often() {
-        assert_eq!(readings_every_ns(1, 10_000_000_000), SAMPLE_NS);
-        assert_eq!(readings_every_ns(8, 600_000_000_000), SAMPLE_NS);
-        let long = readings_every_ns(128, 3_600_000_000_000);
-        assert!(long > SAMPLE_NS && 128 * 3_600_000_000_000 / long <= MAX_READINGS && long.is_multiple_of(SAMPLE_NS));
+        assert_eq!(sampling_interval_ns(1, 10_000_000_000), SAMPLE_INTERVAL_NS);
+        assert_eq!(sampling_interval_ns(8, 600_000_000_000), SAMPLE_INTERVAL_NS);
+        let long = sampling_interval_ns(128, 3_600_000_000_000);
+        assert!(
+            long > SAMPLE_INTERVAL_NS
+                && 128 * 3_600_000_000_000 / long <= READINGS_MAX
+                && long.is_multiple_of(SAMPLE_INTERVAL_NS)
+        );
     }
 }

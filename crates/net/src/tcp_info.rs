@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::os::fd::RawFd;
 
 /// Larger than any kernel's structure so far (6.18: 280 bytes).
-const ROOM: usize = 512;
+const TCP_INFO_BYTES_MAX: usize = 512;
 
 macro_rules! fields {
     ($( $(#[doc = $doc:literal])+ $name:ident: $ty:ty = $offset:literal, $unit:literal; )*) => {
@@ -138,15 +138,15 @@ fn at(bytes: &[u8], offset: usize, size: usize) -> u64 {
 /// # Errors
 /// The error of getsockopt, such as for a socket that is not TCP.
 pub fn read(fd: RawFd) -> std::io::Result<TcpSample> {
-    let mut bytes = [0_u8; ROOM];
-    let mut length = ROOM as libc::socklen_t;
+    let mut bytes = [0_u8; TCP_INFO_BYTES_MAX];
+    let mut length = TCP_INFO_BYTES_MAX as libc::socklen_t;
     // SAFETY: the buffer is ours and `length` is its size; the kernel writes no more than that.
     let failed =
         unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &raw mut length) };
     if failed != 0 {
         return Err(std::io::Error::last_os_error());
     }
-    Ok(TcpSample::parse(&bytes[..(length as usize).min(ROOM)]))
+    Ok(TcpSample::parse(&bytes[..(length as usize).min(TCP_INFO_BYTES_MAX)]))
 }
 
 #[cfg(test)]

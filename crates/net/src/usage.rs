@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// The threads of one direction at one end, or of transactions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Threads {
+pub struct ThreadTotals {
     pub count: u64,
     /// Total CPU time, ns.
     pub cpu_ns: u64,
@@ -27,8 +27,8 @@ pub struct Threads {
     pub paused_ns: u64,
 }
 
-impl Threads {
-    pub fn add(&mut self, one: Thread) {
+impl ThreadTotals {
+    pub fn add(&mut self, one: ThreadUsage) {
         self.count += 1;
         self.cpu_ns += one.cpu_ns;
         self.wait_ns += one.wait_ns;
@@ -40,7 +40,7 @@ impl Threads {
 
 /// The calling thread's usage so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Thread {
+pub struct ThreadUsage {
     /// CPU time, ns.
     pub cpu_ns: u64,
     /// Time runnable but not running, ns.
@@ -49,7 +49,7 @@ pub struct Thread {
     pub paused_ns: u64,
 }
 
-impl Thread {
+impl ThreadUsage {
     pub fn now() -> Self {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let wait = text.split_whitespace().nth(1).and_then(|w| w.parse().ok()).unwrap_or(0);
@@ -68,7 +68,7 @@ impl Thread {
 
 /// The machine during a run. Shares are 0 to 1.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineUsage {
     pub cpus: u64,
     /// Share of the time that all CPUs were busy.
     #[serde(deserialize_with = "nan::read")]
@@ -94,15 +94,15 @@ impl CpuSnapshot {
     pub fn now() -> Self {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let throttled_us = own_groups(&groups)
+        let throttled_us = cgroup_directories(&groups)
             .iter()
             .find_map(|dir| throttled_us(&std::fs::read_to_string(dir.join("cpu.stat")).ok()?))
             .unwrap_or(0);
-        Self { at_ns: clock::now_ns(), cpus: processors(&stat), throttled_us }
+        Self { at_ns: clock::now_ns(), cpus: cpu_ticks(&stat), throttled_us }
     }
 
     /// The usage since `before`.
-    pub fn since(&self, before: &Self) -> Machine {
+    pub fn since(&self, before: &Self) -> MachineUsage {
         let shares: Vec<f64> = self
             .cpus
             .iter()
@@ -113,7 +113,7 @@ impl CpuSnapshot {
             })
             .collect();
         let wall_us = self.at_ns.saturating_sub(before.at_ns).max(1) as f64 / 1e3;
-        Machine {
+        MachineUsage {
             cpus: shares.len() as u64,
             busy: shares.iter().sum::<f64>() / shares.len().max(1) as f64,
             busiest: shares.iter().copied().fold(0.0, f64::max),
@@ -123,7 +123,7 @@ impl CpuSnapshot {
 }
 
 /// Busy and total ticks of each CPU in /proc/stat.
-fn processors(stat: &str) -> Vec<(u64, u64)> {
+fn cpu_ticks(stat: &str) -> Vec<(u64, u64)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         words.next().filter(|name| name.len() > 3 && name.starts_with("cpu"))?;
@@ -137,7 +137,7 @@ fn processors(stat: &str) -> Vec<(u64, u64)> {
 
 /// The directories that may contain the quota of a process's control group: that of version 1's cpu hierarchy, and that of
 /// version 2, which is mounted next to those of version 1 where both exist.
-fn own_groups(text: &str) -> Vec<PathBuf> {
+fn cgroup_directories(text: &str) -> Vec<PathBuf> {
     let mounted = Path::new("/sys/fs/cgroup");
     let mut dirs = Vec::new();
     for line in text.lines() {
@@ -167,15 +167,16 @@ mod tests {
     #[test]
     fn proc_stat_ticks_are_read_per_processor() {
         let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 10 0 20 60 10 0 0 0 0 0\ncpu1 0 0 0 100 0 0 0 0 0 0\nintr 5\n";
-        assert_eq!(processors(text), [(30, 100), (0, 100)]);
-        assert!(processors("cpu0 x\nnonsense").iter().all(|c| *c == (0, 0)));
+        assert_eq!(cpu_ticks(text), [(30, 100), (0, 100)]);
+        assert!(cpu_ticks("cpu0 x\nnonsense").iter().all(|c| *c == (0, 0)));
         assert_eq!(throttled_us("usage_usec 1\nthrottled_usec 77\n"), Some(77));
         assert_eq!(throttled_us("nr_periods 3\nnr_throttled 2\nthrottled_time 77000\n"), Some(77));
     }
 
     #[test]
     fn cgroup_is_found_in_v1_and_v2() {
-        let found = |text: &str| own_groups(text).iter().map(|d| d.to_string_lossy().into_owned()).collect::<Vec<_>>();
+        let found =
+            |text: &str| cgroup_directories(text).iter().map(|d| d.to_string_lossy().into_owned()).collect::<Vec<_>>();
         assert_eq!(found("0::/a.slice/b\n"), ["/sys/fs/cgroup/a.slice/b", "/sys/fs/cgroup/unified/a.slice/b"]);
         assert_eq!(found("5:cpuset:/x\n4:cpu,cpuacct:/a\n")[0], "/sys/fs/cgroup/cpu,cpuacct/a");
         assert_eq!(found("1:cpu:/\nnonsense\n")[0], "/sys/fs/cgroup/cpu/");
@@ -183,10 +184,10 @@ mod tests {
 
     #[test]
     fn busy_thread_has_cpu_time() {
-        let before = Thread::now();
+        let before = ThreadUsage::now();
         let end = clock::now_ns() + 20_000_000;
         while clock::now_ns() < end {}
-        let used = Thread::now().since(before);
+        let used = ThreadUsage::now().since(before);
         assert!(used.cpu_ns > 0 && used.cpu_ns + used.wait_ns < 10_000_000_000, "{used:?}");
     }
 }

@@ -141,18 +141,18 @@ impl Connection {
     }
 }
 
-fn step(max: u32, cwnd: u32) -> f64 {
+fn bic_step(max: u32, cwnd: u32) -> f64 {
     // SAFETY: takes and returns numbers.
     unsafe { (native().step_of_bic)(max, cwnd) as f64 / 1024.0 }
 }
 
-fn alpha(since_s: f64, rtt_ms: f64, beta: f64) -> f64 {
+fn htcp_alpha(since_s: f64, rtt_ms: f64, beta: f64) -> f64 {
     let numbers = ((since_s * 1e6) as u64, (rtt_ms * 1e3) as u32, (beta * 128.0) as u32);
     // SAFETY: takes and returns numbers.
     f64::from(unsafe { (native().alpha_of_htcp)(numbers.0, numbers.1, numbers.2) }) / 128.0
 }
 
-fn close(a: f64, b: f64, within: f64) {
+fn assert_close(a: f64, b: f64, within: f64) {
     assert!((a - b).abs() <= within, "{a} is not {b} within {within}");
 }
 
@@ -173,16 +173,16 @@ fn slow_start_doubles_up_to_ssthresh() {
 #[test]
 fn bic_searches_between_windows() {
     // Far below the maximum: linear; nearer: a quarter of the distance; close to it: S_min.
-    close(step(1000, 100), 16.0, 0.0);
-    close(step(1000, 960), 10.0, 0.0);
-    close(step(1000, 999), 0.2, 0.001);
+    assert_close(bic_step(1000, 100), 16.0, 0.0);
+    assert_close(bic_step(1000, 960), 10.0, 0.0);
+    assert_close(bic_step(1000, 999), 0.2, 0.001);
     // Past it: S_min, then a third of the distance beyond it, then linear.
-    close(step(1000, 1000), 0.2, 0.001);
-    close(step(1000, 1030), 10.0, 0.001);
-    close(step(1000, 1200), 16.0, 0.0);
+    assert_close(bic_step(1000, 1000), 0.2, 0.001);
+    assert_close(bic_step(1000, 1030), 10.0, 0.001);
+    assert_close(bic_step(1000, 1200), 16.0, 0.0);
     // Small windows are standard TCP, and without a known maximum the step is at least a twentieth.
-    close(step(1000, 14), 1.0, 0.0);
-    close(step(0, 1000), 50.0, 0.0);
+    assert_close(bic_step(1000, 14), 1.0, 0.0);
+    assert_close(bic_step(0, 1000), 50.0, 0.0);
 }
 
 #[test]
@@ -220,14 +220,14 @@ fn htcp_growth_depends_on_time_since_loss() {
             let d = (since - 1.0).max(0.0);
             let f = 1.0 + 10.0 * d + (d / 2.0).powi(2);
             // In whole segments.
-            close(alpha(since, 100.0, beta), 2.0 * (1.0 - beta) * f.floor(), 0.02);
+            assert_close(htcp_alpha(since, 100.0, beta), 2.0 * (1.0 - beta) * f.floor(), 0.02);
         }
     }
     // Short and long paths: scaled by RTT / 100 ms, within 1/10 and 2, and not below standard TCP.
-    close(alpha(2.0, 50.0, 0.5), 5.0, 0.0);
-    close(alpha(2.0, 1.0, 0.5), 1.0, 0.0);
-    close(alpha(2.0, 900.0, 0.5), 22.0, 0.0);
-    close(alpha(1.0, 20.0, 0.5), 1.0, 0.0);
+    assert_close(htcp_alpha(2.0, 50.0, 0.5), 5.0, 0.0);
+    assert_close(htcp_alpha(2.0, 1.0, 0.5), 1.0, 0.0);
+    assert_close(htcp_alpha(2.0, 900.0, 0.5), 22.0, 0.0);
+    assert_close(htcp_alpha(1.0, 20.0, 0.5), 1.0, 0.0);
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn westwood_sets_window_to_measured_rate() {
     // 100 segments of 1448 bytes in 80 ms.
     // SAFETY: as in `Connection::new`.
     let rate = unsafe { (native().rate_of_westwood)(&raw const c.state) } as f64;
-    close(rate, 100.0 * 1448.0 / 0.080, 0.02 * rate);
+    assert_close(rate, 100.0 * 1448.0 / 0.080, 0.02 * rate);
     // The minimum round trip was 40 ms: half of the data in flight is in a queue.
     c.acked(0, 40_000, 0);
     assert!((48..=51).contains(&c.loss()), "{}", c.loss());
@@ -305,7 +305,7 @@ fn westwood_excludes_idle_time_from_rate() {
 
 /// An event of a connection.
 #[derive(Debug, Clone)]
-enum Happens {
+enum Event {
     Acked {
         segments: u32,
         rtt_us: i32,
@@ -328,15 +328,15 @@ fn any_size() -> impl Strategy<Value = u32> {
     (0u32..32, any::<u32>()).prop_map(|(shift, value)| value >> shift)
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn any_event() -> impl Strategy<Value = Event> {
     let acked = (any_size(), any::<i32>(), 0u32..5, any_size(), 0u32..20);
     prop_oneof![
-        8 => acked.prop_map(|(segments, rtt_us, state, later, shift)| Happens::Acked {
+        8 => acked.prop_map(|(segments, rtt_us, state, later, shift)| Event::Acked {
             segments, rtt_us, state, later_us: u64::from(later) << shift }),
-        2 => Just(Happens::Loss),
-        1 => Just(Happens::Timeout),
+        2 => Just(Event::Loss),
+        1 => Just(Event::Timeout),
         1 => (any_size(), any_size(), any_size(), any_size())
-            .prop_map(|(cwnd, ssthresh, clamp, mss)| Happens::Set { cwnd: cwnd.max(1), ssthresh, clamp: clamp.max(2), mss }),
+            .prop_map(|(cwnd, ssthresh, clamp, mss)| Event::Set { cwnd: cwnd.max(1), ssthresh, clamp: clamp.max(2), mss }),
     ]
 }
 
@@ -344,26 +344,26 @@ proptest! {
     /// For any input from kernel or peer: no trap, the window never falls between losses except to its clamp, never exceeds
     /// the clamp, and is at least 2 after a loss.
     #[test]
-    fn extreme_numbers_do_not_overflow(which in 0i32..3, story in prop::collection::vec(happens(), 1..60)) {
+    fn extreme_numbers_do_not_overflow(which in 0i32..3, story in prop::collection::vec(any_event(), 1..60)) {
         let mut c = Connection::new(which, 10, u32::MAX);
         for event in story {
             match event {
-                Happens::Acked { segments, rtt_us, state, later_us } => {
+                Event::Acked { segments, rtt_us, state, later_us } => {
                     c.flow.now_us = c.flow.now_us.wrapping_add(later_us);
                     let before = c.flow.cwnd;
                     c.acked(segments, rtt_us, state);
                     prop_assert!(c.flow.cwnd >= before.min(c.flow.clamp), "{before} became {}", c.flow.cwnd);
                     prop_assert!(c.flow.cwnd <= before.max(c.flow.clamp));
                 }
-                Happens::Loss => {
+                Event::Loss => {
                     let ssthresh = c.loss();
                     prop_assert!(ssthresh >= 2);
                     c.flow.ssthresh = ssthresh;
                     c.flow.cwnd = ssthresh.min(c.flow.clamp);
                     c.flow.credit = 0;
                 }
-                Happens::Timeout => c.timeout(),
-                Happens::Set { cwnd, ssthresh, clamp, mss } => {
+                Event::Timeout => c.timeout(),
+                Event::Set { cwnd, ssthresh, clamp, mss } => {
                     c.flow = Flow { cwnd: cwnd.min(clamp), ssthresh, clamp, mss, ..c.flow };
                 }
             }

@@ -1,7 +1,7 @@
 //! Failures between two ends and their error messages.
 
 use net::Result;
-use net::control::{CONTROL, DATA, Message};
+use net::control::{CONTROL_MAGIC, DATA_MAGIC, Message};
 use net::run::Session;
 use net::serve::Server;
 use net::spec::{Direction, SocketOptions, Spec, Traffic};
@@ -12,13 +12,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-fn local<T>(work: impl Future<Output = T>) -> T {
+fn run_local<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
 /// A server, and its reports.
-async fn server(key: Option<wire::Key>) -> (SocketAddr, Rc<RefCell<Vec<String>>>) {
+async fn start_server(key: Option<wire::Key>) -> (SocketAddr, Rc<RefCell<Vec<String>>>) {
     let report = Rc::new(RefCell::new(Vec::new()));
     let teller = report.clone();
     let server = Server::listen("127.0.0.1:0".parse().unwrap(), key, Rc::new(move |t| teller.borrow_mut().push(t)));
@@ -28,7 +28,7 @@ async fn server(key: Option<wire::Key>) -> (SocketAddr, Rc<RefCell<Vec<String>>>
     (at, report)
 }
 
-fn bulk(duration_ms: u64) -> Spec {
+fn bulk_spec(duration_ms: u64) -> Spec {
     Spec {
         traffic: Traffic::Tcp { rate_bps: None },
         directions: vec![Direction::Up],
@@ -76,7 +76,7 @@ fn fails_with(result: Result<impl Sized>, parts: &[&str]) {
 
 #[test]
 fn unreachable_server_error_has_remedy() {
-    local(async {
+    run_local(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         drop(listener);
@@ -86,8 +86,8 @@ fn unreachable_server_error_has_remedy() {
 
 #[test]
 fn port_in_use_and_public_address_without_key_are_refused() {
-    local(async {
-        let (at, _) = server(None).await;
+    run_local(async {
+        let (at, _) = start_server(None).await;
         fails_with(Server::listen(at, None, Rc::new(|_| ())).await, &["cannot listen", "choose another"]);
         let open = "0.0.0.0:0".parse().unwrap();
         fails_with(Server::listen(open, None, Rc::new(|_| ())).await, &["a key is required", "keygen"]);
@@ -96,28 +96,28 @@ fn port_in_use_and_public_address_without_key_are_refused() {
 
 #[test]
 fn wrong_and_missing_keys_are_reported_at_both_ends() {
-    local(async {
+    run_local(async {
         let (one, other) = (wire::Key::generate().unwrap(), wire::Key::generate().unwrap());
-        let (at, report) = server(Some(one.clone())).await;
+        let (at, report) = start_server(Some(one.clone())).await;
         fails_with(Session::connect(at, Some(&other), None).await, &["key"]);
         fails_with(Session::connect(at, None, None).await, &["--key"]);
         Session::connect(at, Some(&one), None).await.unwrap();
         assert!(report.borrow().iter().any(|t| t.contains("key differs")), "{report:?}");
-        let (open, _) = server(None).await;
+        let (open, _) = start_server(None).await;
         fails_with(Session::connect(open, Some(&one), None).await, &["key"]);
     });
 }
 
 #[test]
 fn version_mismatch_names_both_ranges() {
-    local(async {
+    run_local(async {
         let skew = Message::Skew { oldest: 7, newest: 9, program: "Fathom 9.0".into() };
         let at = scripted_server(vec![skew]).await;
         fails_with(Session::connect(at, None, None).await, &["Fathom 9.0", "7 to 9", "3 to 3"]);
 
-        let (at, report) = server(None).await;
+        let (at, report) = start_server(None).await;
         let mut stream = TcpStream::connect(at).await.unwrap();
-        stream.write_all(CONTROL).await.unwrap();
+        stream.write_all(CONTROL_MAGIC).await.unwrap();
         let hello = Message::Hello { oldest: 7, newest: 9, program: "Fathom 9.0".into() };
         stream.write_all(&hello.frame().unwrap()).await.unwrap();
         let mut answer = Vec::new();
@@ -129,7 +129,7 @@ fn version_mismatch_names_both_ranges() {
 
 #[test]
 fn foreign_protocol_is_recognised() {
-    local(async {
+    run_local(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         tokio::task::spawn_local(async move {
@@ -139,8 +139,8 @@ fn foreign_protocol_is_recognised() {
         });
         fails_with(Session::connect(at, None, None).await, &["does not speak Fathom's protocol", "fathom net serve"]);
         // Unknown clients of our server, and data for no run, do no harm.
-        let (at, report) = server(None).await;
-        for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[&DATA[..], &[0; 19]].concat()] {
+        let (at, report) = start_server(None).await;
+        for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[&DATA_MAGIC[..], &[0; 19]].concat()] {
             let mut stream = TcpStream::connect(at).await.unwrap();
             stream.write_all(words).await.unwrap();
             // It may end with an error.
@@ -153,11 +153,11 @@ fn foreign_protocol_is_recognised() {
 
 #[test]
 fn refusal_of_peer_is_quoted() {
-    local(async {
+    run_local(async {
         let welcome = Message::Welcome { version: 3, program: "x".into() };
         let at = scripted_server(vec![welcome, Message::Refused { why: "I am tired".into() }]).await;
         let mut session = Session::connect(at, None, None).await.unwrap();
-        fails_with(session.run(&bulk(100)).await, &["refused", "I am tired"]);
+        fails_with(session.run(&bulk_spec(100)).await, &["refused", "I am tired"]);
     });
 }
 
@@ -176,11 +176,11 @@ fn stalled_peer_times_out() {
 
 #[test]
 fn dead_client_is_detected_and_next_one_served() {
-    local(async {
-        let (at, report) = server(None).await;
-        let asker = tokio::task::spawn_local(async move {
+    run_local(async {
+        let (at, report) = start_server(None).await;
+        let client = tokio::task::spawn_local(async move {
             let mut session = Session::connect(at, None, None).await.unwrap();
-            session.run(&bulk(30_000)).await
+            session.run(&bulk_spec(30_000)).await
         });
         while report.borrow().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -188,15 +188,15 @@ fn dead_client_is_detected_and_next_one_served() {
         // A fixed wait: until the run is in progress. The server's reports come before it.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         // The client's run is dropped half-way, and its sockets with it.
-        asker.abort();
-        let alone = tokio::time::timeout(Duration::from_secs(60), async {
+        client.abort();
+        let detected = tokio::time::timeout(Duration::from_secs(60), async {
             while report.borrow().len() < 2 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
-        alone.await.expect("the server sees that it is alone");
+        detected.await.expect("the server sees that it is alone");
         assert!(report.borrow()[1].contains("broke while running"), "{report:?}");
         let mut session = Session::connect(at, None, None).await.unwrap();
-        session.run(&bulk(100)).await.unwrap();
+        session.run(&bulk_spec(100)).await.unwrap();
     });
 }

@@ -7,8 +7,8 @@ use net::why::{self, Cause};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-const BULK: Traffic = Traffic::Tcp { rate_bps: None };
-const UP: &[Direction] = &[Direction::Up];
+const BULK_TCP: Traffic = Traffic::Tcp { rate_bps: None };
+const UP_ONLY: &[Direction] = &[Direction::Up];
 
 fn spec(traffic: Traffic, directions: &[Direction], duration_ms: u64) -> Spec {
     Spec {
@@ -51,7 +51,7 @@ fn run_at(address: &str, key: Option<wire::Key>, spec: &Spec) -> Outcome {
 
 fn limits(outcome: &Outcome, direction: Direction) -> Vec<why::Limit> {
     let (sent, received) = (outcome.sent(direction).unwrap(), outcome.received(direction).unwrap());
-    let rate_bps = net::estimate::received(received).unwrap().whole;
+    let rate_bps = net::estimate::received_throughput(received).unwrap().whole;
     let (sender, receiver) = (outcome.sender(direction), outcome.receiver(direction));
     why::limits(&why::BothEnds { spec: &outcome.spec, sent, received, sender, receiver, rate_bps, searched: None })
 }
@@ -59,7 +59,7 @@ fn limits(outcome: &Outcome, direction: Direction) -> Vec<why::Limit> {
 #[test]
 fn bulk_is_counted_at_receiver_and_sampled_at_sender() {
     let both = [Direction::Up, Direction::Down];
-    let outcome = run(&Spec { streams: 2, ..spec(BULK, &both, 1000) });
+    let outcome = run(&Spec { streams: 2, ..spec(BULK_TCP, &both, 1000) });
     for direction in both {
         let (sent, received) = (outcome.sent(direction).unwrap(), outcome.received(direction).unwrap());
         let total: u64 = received.streams.iter().sum();
@@ -79,8 +79,8 @@ fn bulk_is_counted_at_receiver_and_sampled_at_sender() {
 }
 
 #[test]
-fn every_setting_reaches_both_ends() {
-    let mut wanted = spec(BULK, UP, 200);
+fn every_option_reaches_both_ends() {
+    let mut wanted = spec(BULK_TCP, UP_ONLY, 200);
     wanted.copy = true;
     wanted.socket = SocketOptions {
         send_buffer: Some(40_000),
@@ -105,7 +105,7 @@ fn every_setting_reaches_both_ends() {
 
 #[test]
 fn udp_sends_due_packets_and_counts_received_ones() {
-    for directions in [UP, &[Direction::Down], &[Direction::Up, Direction::Down]] {
+    for directions in [UP_ONLY, &[Direction::Down], &[Direction::Up, Direction::Down]] {
         // 1,000 packets per second.
         let outcome = run(&spec(Traffic::Udp { rate_bps: 8_000_000, packet_bytes: 1000 }, directions, 1000));
         for direction in directions {
@@ -127,7 +127,7 @@ fn udp_sends_due_packets_and_counts_received_ones() {
 
 #[test]
 fn transactions_are_counted_and_timed() {
-    let outcome = run(&spec(Traffic::Transactions { request_bytes: 1, response_bytes: 100 }, UP, 500));
+    let outcome = run(&spec(Traffic::Transactions { request_bytes: 1, response_bytes: 100 }, UP_ONLY, 500));
     let transactions = outcome.own.transactions.unwrap();
     assert!(transactions.counts.iter().sum::<u64>() > 0);
     assert!(transactions.latency_us.is_sorted() && transactions.latency_us[0] > 0.0, "{transactions:?}");
@@ -135,18 +135,18 @@ fn transactions_are_counted_and_timed() {
 
 #[test]
 fn runs_work_over_ipv6_and_with_key() {
-    let bulk = spec(BULK, UP, 200);
+    let bulk = spec(BULK_TCP, UP_ONLY, 200);
     if std::net::TcpListener::bind("[::1]:0").is_ok() {
         run_at("[::1]:0", None, &bulk);
     }
     let key = wire::Key::generate().unwrap();
     run_at("127.0.0.1:0", Some(key.clone()), &bulk);
-    run_at("127.0.0.1:0", Some(key), &spec(Traffic::Udp { rate_bps: 1_000_000, packet_bytes: 100 }, UP, 200));
+    run_at("127.0.0.1:0", Some(key), &spec(Traffic::Udp { rate_bps: 1_000_000, packet_bytes: 100 }, UP_ONLY, 200));
 }
 
 #[test]
 fn rate_limited_sender_is_application_limited() {
-    let outcome = run(&spec(Traffic::Tcp { rate_bps: Some(10_000_000) }, UP, 1000));
+    let outcome = run(&spec(Traffic::Tcp { rate_bps: Some(10_000_000) }, UP_ONLY, 1000));
     let limits = limits(&outcome, Direction::Up);
     assert_eq!(limits[0].cause, Cause::Application, "{limits:?}");
     // It never writes more than is due.
@@ -164,7 +164,7 @@ fn rate_limited_sender_is_application_limited() {
 fn one_session_carries_several_runs() {
     with_server("127.0.0.1:0", None, async |at| {
         let mut session = Session::connect(at, None, None).await.unwrap();
-        let mut wanted = spec(BULK, UP, 100);
+        let mut wanted = spec(BULK_TCP, UP_ONLY, 100);
         for _ in 0..3 {
             assert_eq!(session.run(&wanted).await.unwrap().own.trouble, None);
         }
@@ -179,7 +179,7 @@ fn interrupted_run_ends_at_both_ends_and_keeps_results() {
     let both = [Direction::Up, Direction::Down];
     let udp = Traffic::Udp { rate_bps: 8_000_000, packet_bytes: 1000 };
     let transactions = Traffic::Transactions { request_bytes: 1, response_bytes: 1 };
-    for wanted in [spec(BULK, &both, 600_000), spec(udp, &both, 600_000), spec(transactions, UP, 600_000)] {
+    for wanted in [spec(BULK_TCP, &both, 600_000), spec(udp, &both, 600_000), spec(transactions, UP_ONLY, 600_000)] {
         let outcome = with_server("127.0.0.1:0", None, async |at| {
             let mut session = Session::connect(at, None, None).await.unwrap();
             let interrupter = session.interrupter();
@@ -195,7 +195,7 @@ fn interrupted_run_ends_at_both_ends_and_keeps_results() {
             outcome.unwrap()
         });
         assert_eq!(outcome.own.trouble, None);
-        let Some(asked) = &outcome.own.transactions else {
+        let Some(counted) = &outcome.own.transactions else {
             for direction in wanted.directions {
                 let (sent, received) = (outcome.sent(direction).unwrap(), outcome.received(direction).unwrap());
                 assert!(received.bytes.iter().sum::<u64>() > 0 && received.bytes.len() >= 3, "{received:?}");
@@ -207,7 +207,7 @@ fn interrupted_run_ends_at_both_ends_and_keeps_results() {
             }
             continue;
         };
-        assert!(asked.counts.iter().sum::<u64>() > 0 && asked.counts.len() < 3000);
+        assert!(counted.counts.iter().sum::<u64>() > 0 && counted.counts.len() < 3000);
     }
 }
 
@@ -221,7 +221,7 @@ fn readings_agree_with_ss() {
     let (outcome, before, said, after) = with_server("127.0.0.1:0", None, async |at| {
         let mut session = Session::connect(at, None, None).await.unwrap();
         // The run is interrupted after `ss` has finished, however late a busy machine starts it, and one more sample follows.
-        let wanted = spec(Traffic::Tcp { rate_bps: Some(20_000_000) }, UP, 600_000);
+        let wanted = spec(Traffic::Tcp { rate_bps: Some(20_000_000) }, UP_ONLY, 600_000);
         let interrupter = session.interrupter();
         let looked = tokio::task::spawn_blocking(move || {
             // A fixed wait: until the run is in progress, since both report averages over the past.

@@ -1,18 +1,18 @@
 //! Evaluates stored runs of several machines: the first cause is an injected one, and no cause contradicts itself.
 
-use net::why::{self, Cause, stored::Stored};
+use net::why::{self, Cause, stored::StoredRun};
 use std::path::Path;
 
-fn all() -> Vec<(String, Stored)> {
+fn stored_runs() -> Vec<(String, StoredRun)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stored");
     let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    let lines = |path: &std::path::PathBuf| -> Vec<(String, Stored)> {
+    let lines = |path: &std::path::PathBuf| -> Vec<(String, StoredRun)> {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let text = std::fs::read_to_string(path).unwrap();
         let one = |(at, line): (usize, &str)| {
             let place = format!("{name}:{}", at + 1);
-            (place.clone(), Stored::parse(line).unwrap_or_else(|why| panic!("{place}: {why}")))
+            (place.clone(), StoredRun::parse(line).unwrap_or_else(|why| panic!("{place}: {why}")))
         };
         text.lines().enumerate().map(one).collect()
     };
@@ -22,8 +22,8 @@ fn all() -> Vec<(String, Stored)> {
 #[test]
 fn stored_runs_are_judged_by_known_cause() {
     let (mut wrong, mut machines) = (Vec::new(), std::collections::BTreeMap::<String, usize>::new());
-    for (place, stored) in all() {
-        let limits = why::limits(&stored.seen());
+    for (place, stored) in stored_runs() {
+        let limits = why::limits(&stored.ends());
         *machines.entry(stored.machine.clone()).or_default() += 1;
         if !limits.first().is_some_and(|first| stored.expected.contains(&first.cause)) {
             let said: Vec<_> = limits.iter().map(|l| format!("{:?} {:.2}: {}", l.cause, l.share, l.evidence)).collect();
@@ -39,8 +39,8 @@ fn stored_runs_are_judged_by_known_cause() {
 
 #[test]
 fn causes_of_stored_runs_agree_with_received_rate() {
-    for (place, stored) in all() {
-        let limits = why::limits(&stored.seen());
+    for (place, stored) in stored_runs() {
+        let limits = why::limits(&stored.ends());
         let sum: f64 = limits.iter().map(|l| l.share).sum();
         assert!(sum <= 1.0 + 1e-9 && limits.iter().all(|l| (0.0..=1.0).contains(&l.share)), "{place}: {limits:?}");
         let Some(first) = limits.first() else { continue };

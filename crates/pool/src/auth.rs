@@ -21,7 +21,7 @@ pub enum Error {
 ///
 /// # Errors
 /// It was not allowed, or the key cannot be read.
-pub fn key(
+pub fn read_key(
     file: Option<&Path>,
     insecure: u8,
     addresses: impl IntoIterator<Item = SocketAddr>,
@@ -31,14 +31,14 @@ pub fn key(
         None => {
             let way = "give --key FILE (`fathom pool keygen FILE` makes a key; every node and the coordinator need the \
                  same)";
-            allow(insecure, way, addresses)?;
+            check_insecure(insecure, way, addresses)?;
             Ok(None)
         }
     }
 }
 
 /// Checks whether unauthenticated connections are allowed on these addresses. `way`: the suggested alternative.
-pub fn allow(insecure: u8, way: &str, addresses: impl IntoIterator<Item = SocketAddr>) -> Result<(), Error> {
+pub fn check_insecure(insecure: u8, way: &str, addresses: impl IntoIterator<Item = SocketAddr>) -> Result<(), Error> {
     let mut first = None;
     for address in addresses {
         if !address.ip().is_loopback() && insecure < 2 {
@@ -63,13 +63,14 @@ mod tests {
     #[test]
     fn insecure_once_allows_loopback_and_twice_any_address() {
         let (here, there): (SocketAddr, SocketAddr) = (([127, 0, 0, 1], 1).into(), ([192, 0, 2, 1], 1).into());
-        let allowed = |insecure, addresses: &[SocketAddr]| allow(insecure, "do", addresses.iter().copied()).is_ok();
+        let allowed =
+            |insecure, addresses: &[SocketAddr]| check_insecure(insecure, "do", addresses.iter().copied()).is_ok();
         assert!(allowed(0, &[]));
         assert!(!allowed(0, &[here]) && allowed(1, &[here]));
         assert!(!allowed(1, &[here, there]) && allowed(2, &[here, there]));
         let any: SocketAddr = "[::]:1".parse().expect("an address");
         assert!(!allowed(1, &[any]), "every address is not loopback");
-        let error = allow(1, "do", [there]).expect_err("refused").to_string();
+        let error = check_insecure(1, "do", [there]).expect_err("refused").to_string();
         assert!(error.contains("192.0.2.1:1 is not a loopback address") && error.contains("twice"), "{error}");
     }
 }

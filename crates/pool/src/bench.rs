@@ -4,7 +4,7 @@
 //! The first quarter of the time is a warm-up, in which the tuner converges.
 
 use crate::link::{Counts, Failure};
-use crate::packets::{BothWays, Packets};
+use crate::packets::{Packets, PerDirection};
 use crate::volume::Volume;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
@@ -51,9 +51,9 @@ pub struct Figures {
     /// Mean number of requests per frame.
     pub batch_mean: f64,
     /// Packets per second, all nodes together, including pure acknowledgements.
-    pub packets_per_s: BothWays,
+    pub packets_per_s: PerDirection,
     /// Mean bytes of data per packet, without its headers.
-    pub packet_bytes_mean: BothWays,
+    pub packet_bytes_mean: PerDirection,
     /// Requests that failed.
     pub failed: u64,
 }
@@ -95,8 +95,8 @@ pub enum Error {
 /// # Errors
 /// The first failure, if no request succeeded; or the block is larger than the disk.
 pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, Error> {
-    let places = volume.size_bytes() / u64::from(load.block_bytes.max(1));
-    if places == 0 || load.block_bytes == 0 {
+    let block_count = volume.size_bytes() / u64::from(load.block_bytes.max(1));
+    if block_count == 0 || load.block_bytes == 0 {
         return Err(Error::Block { bytes: load.block_bytes });
     }
     let latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
@@ -107,23 +107,23 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, Error> {
     let requesters: Vec<_> = (0..u64::from(load.threads))
         .map(|nth| {
             let random = Random::new(load.seed ^ nth.wrapping_mul(0xd1b5_4a32_d192_ed03));
-            tokio::task::spawn_local(requester(
+            tokio::task::spawn_local(run_requester(
                 volume.clone(),
                 load,
                 data.clone(),
                 random,
-                places,
+                block_count,
                 begin..end,
                 tally.clone(),
             ))
         })
         .collect();
     tokio::time::sleep_until(begin).await;
-    let (before, answered, first) = (sum(&volume), tally.borrow().answered, Instant::now());
-    let packets = Packets::of_this_process();
+    let (before, answered, first) = (sum_counts(&volume), tally.borrow().answered, Instant::now());
+    let packets = Packets::from_this_process();
     tokio::time::sleep_until(end).await;
-    let (after, answered) = (sum(&volume), tally.borrow().answered - answered);
-    let packets = Packets::of_this_process().since(packets);
+    let (after, answered) = (sum_counts(&volume), tally.borrow().answered - answered);
+    let packets = Packets::from_this_process().since(packets);
     let seconds = first.elapsed().as_secs_f64();
     for requester in requesters {
         requester.await?;
@@ -146,7 +146,7 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, Error> {
 }
 
 /// The sum of the nodes' counters.
-fn sum(volume: &Volume) -> Counts {
+fn sum_counts(volume: &Volume) -> Counts {
     let mut sum = Counts::default();
     for counts in volume.links().iter().map(crate::link::NodeLink::counts) {
         sum.frames_sent += counts.frames_sent;
@@ -156,18 +156,18 @@ fn sum(volume: &Volume) -> Counts {
     sum
 }
 
-async fn requester(
+async fn run_requester(
     volume: Rc<Volume>,
     load: Load,
     data: Bytes,
     mut random: Random,
-    places: u64,
-    counted: std::ops::Range<Instant>,
+    block_count: u64,
+    counted_period: std::ops::Range<Instant>,
     tally: Rc<RefCell<Tally>>,
 ) {
-    let mut asked = Instant::now();
-    while asked < counted.end {
-        let offset = random.below(places) * u64::from(load.block_bytes);
+    let mut sent_at = Instant::now();
+    while sent_at < counted_period.end {
+        let offset = random.below(block_count) * u64::from(load.block_bytes);
         let result = if load.write {
             volume.write_range(offset, data.clone(), false).await
         } else if load.checked {
@@ -179,8 +179,8 @@ async fn requester(
         let mut tally = tally.borrow_mut();
         tally.answered += u64::from(result.is_ok());
         match result {
-            Ok(()) if counted.contains(&now) => {
-                tally.latency_ns.saturating_record((now - asked).as_nanos() as u64);
+            Ok(()) if counted_period.contains(&now) => {
+                tally.latency_ns.saturating_record((now - sent_at).as_nanos() as u64);
             }
             Ok(()) => {}
             Err(failure) => {
@@ -191,6 +191,6 @@ async fn requester(
                 }
             }
         }
-        asked = now;
+        sent_at = now;
     }
 }

@@ -11,7 +11,7 @@
 
 pub(crate) fn crc32c(data: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if data.len() >= vector::LEAST_BYTES && vector::is_available() {
+    if data.len() >= vector::DATA_BYTES_MIN && vector::is_available() {
         // SAFETY: the CPU has the instructions.
         return unsafe { vector::crc32c(data) };
     }
@@ -30,10 +30,10 @@ mod vector {
     const VECTOR_BYTES: usize = 32;
     const STRIDE_BYTES: usize = 4 * VECTOR_BYTES;
     /// Less is not worth the start and the end.
-    pub const LEAST_BYTES: usize = 2 * STRIDE_BYTES;
+    pub const DATA_BYTES_MIN: usize = 2 * STRIDE_BYTES;
 
     /// x^n modulo the polynomial of CRC-32C, reflected.
-    const fn power(n: u32) -> i64 {
+    const fn power_of_x(n: u32) -> i64 {
         let (mut remainder, mut nth) = (0x8000_0000_u32, 0);
         while nth < n {
             remainder = (remainder >> 1) ^ if remainder & 1 == 0 { 0 } else { 0x82f6_3b78 };
@@ -43,9 +43,9 @@ mod vector {
     }
 
     /// The constants that move a lane forward by so many bytes: of its first half, and of its second.
-    const fn forward(bytes: usize) -> (i64, i64) {
+    const fn shift_constants(bytes: usize) -> (i64, i64) {
         let bits = 8 * bytes as u32;
-        (power(bits + 31), power(bits - 33))
+        (power_of_x(bits + 31), power_of_x(bits - 33))
     }
 
     pub fn is_available() -> bool {
@@ -53,7 +53,7 @@ mod vector {
     }
 
     /// # Safety
-    /// The CPU must have VPCLMULQDQ, AVX2 and SSE 4.2; the data must have [`LEAST_BYTES`].
+    /// The CPU must have VPCLMULQDQ, AVX2 and SSE 4.2; the data must have [`DATA_BYTES_MIN`].
     #[target_feature(enable = "vpclmulqdq,pclmulqdq,avx2,sse4.2")]
     pub unsafe fn crc32c(data: &[u8]) -> u32 {
         let (strides, rest) = data.as_chunks::<STRIDE_BYTES>();
@@ -62,7 +62,7 @@ mod vector {
             // SAFETY: the vector is within the stride; it need not be aligned.
             unsafe { _mm256_loadu_si256(stride.as_ptr().add(nth * VECTOR_BYTES).cast()) }
         };
-        let (front, back) = const { forward(STRIDE_BYTES) };
+        let (front, back) = const { shift_constants(STRIDE_BYTES) };
         let by_stride = _mm256_set_epi64x(back, front, back, front);
         let mut sums: [__m256i; 4] = std::array::from_fn(|nth| load(&first[0], nth));
         // The initial value, all ones, is added to the first bytes.
@@ -72,10 +72,10 @@ mod vector {
                 *sum = fold(*sum, by_stride, load(stride, nth));
             }
         }
-        let (front, back) = const { forward(VECTOR_BYTES) };
+        let (front, back) = const { shift_constants(VECTOR_BYTES) };
         let by_vector = _mm256_set_epi64x(back, front, back, front);
         let one = fold(fold(fold(sums[0], by_vector, sums[1]), by_vector, sums[2]), by_vector, sums[3]);
-        let (front, back) = const { forward(VECTOR_BYTES / 2) };
+        let (front, back) = const { shift_constants(VECTOR_BYTES / 2) };
         let (low, high) = (_mm256_castsi256_si128(one), _mm256_extracti128_si256::<1>(one));
         let lane = fold_lane(low, _mm_set_epi64x(back, front), high);
         let sum = _mm_crc32_u64(0, _mm_cvtsi128_si64(lane) as u64);
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_match_instruction_of_any_length_and_alignment() {
+    fn sums_match_the_instruction_at_any_length_and_alignment() {
         let data: Vec<u8> = (0..20_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let lengths = (0..700).chain([4095, 4096, 4097, 8192, 19_000]);
         for length in lengths {

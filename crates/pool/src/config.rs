@@ -35,7 +35,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 /// The maximum size of the file.
-const MAX_BYTES: u64 = 1 << 20;
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The contents of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -90,7 +90,7 @@ const STRIPE_BYTES: u64 = 64 << 10;
 
 impl Layout {
     /// The values of `--layout`.
-    pub const CHOICES: Choices<Self, 2> = [
+    pub const FLAG_VALUES: Choices<Self, 2> = [
         ("concat", "One node after the other, as in the paper", Self::Concat),
         ("stripe", "Striped, in units of 64 KiB", Self::Stripe),
     ];
@@ -148,12 +148,12 @@ pub struct Section<T> {
     /// The key for all.
     pub key: Option<PathBuf>,
     /// The contents of the section.
-    pub says: T,
+    pub content: T,
 }
 
 impl<T> Section<T> {
     /// Parses a value with `read`.
-    pub fn value<V, E: Display>(
+    pub fn parse_value<V, E: Display>(
         &self,
         name: &'static str,
         text: &str,
@@ -166,17 +166,17 @@ impl<T> Section<T> {
 }
 
 /// Reads a coordinator's configuration from a file.
-pub fn serve(path: &Path) -> Result<Section<Serve>, FileError> {
+pub fn read_serve(path: &Path) -> Result<Section<Serve>, FileError> {
     let config = Config::read(path)?;
     let says = config.serve.ok_or_else(|| FileError::NoSection(path.into(), "serve"))?;
-    Ok(Section { path: path.into(), key: config.key, says })
+    Ok(Section { path: path.into(), key: config.key, content: says })
 }
 
 /// Reads a node's configuration from a file.
-pub fn node(path: &Path) -> Result<Section<Node>, FileError> {
+pub fn read_node(path: &Path) -> Result<Section<Node>, FileError> {
     let config = Config::read(path)?;
     let says = config.node.ok_or_else(|| FileError::NoSection(path.into(), "node"))?;
-    Ok(Section { path: path.into(), key: config.key, says })
+    Ok(Section { path: path.into(), key: config.key, content: says })
 }
 
 /// Why a file is not a valid configuration.
@@ -192,7 +192,7 @@ pub enum ConfigError {
     #[error("[serve] nodes has {0:?} twice; list each node once")]
     TwiceNode(String),
     /// The number of connections is out of range.
-    #[error("[serve] connections must be from 1 to {}", crate::protocol::MOST_CONNECTIONS)]
+    #[error("[serve] connections must be from 1 to {}", crate::protocol::CONNECTIONS_MAX)]
     Connections,
     /// Only TLS can verify clients.
     #[error("[serve] verify_clients needs tls, the directory of the certificates")]
@@ -209,7 +209,7 @@ impl Config {
     fn read(path: &Path) -> Result<Self, FileError> {
         let unreadable = |error| FileError::Unreadable(path.into(), error);
         let mut text = String::new();
-        File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text)).map_err(unreadable)?;
+        File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text)).map_err(unreadable)?;
         let directory = std::path::absolute(path).map_err(unreadable)?;
         let directory = directory.parent().unwrap_or(Path::new("/"));
         Self::parse(&text, directory).map_err(|error| FileError::Config(path.into(), error))
@@ -229,7 +229,7 @@ impl Config {
             if let Some(twice) = serve.nodes.iter().find(|node| !seen.insert(*node)) {
                 return Err(ConfigError::TwiceNode(twice.clone()));
             }
-            let most = crate::protocol::MOST_CONNECTIONS;
+            let most = crate::protocol::CONNECTIONS_MAX;
             if serve.connections.is_some_and(|count| !(1..=most).contains(&count)) {
                 return Err(ConfigError::Connections);
             }
@@ -258,7 +258,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    const WHOLE: &str = r#"
+    const COMPLETE_CONFIG: &str = r#"
         key = "pool.key"
         [serve]
         nodes = ["192.0.2.11:7001", "192.0.2.12:7001"]
@@ -271,8 +271,8 @@ mod tests {
     "#;
 
     #[test]
-    fn paths_are_relative_to_config_file() {
-        let config = Config::parse(WHOLE, Path::new("/etc/pool")).expect("it is right");
+    fn paths_are_relative_to_the_config_file() {
+        let config = Config::parse(COMPLETE_CONFIG, Path::new("/etc/pool")).expect("it is right");
         assert_eq!(config.key.as_deref(), Some(Path::new("/etc/pool/pool.key")));
         let (serve, node) = (config.serve.expect("it is there"), config.node.expect("it is there"));
         assert_eq!((serve.layout, serve.nodes.len()), (Layout::Stripe, 2));
@@ -281,27 +281,27 @@ mod tests {
     }
 
     #[test]
-    fn file_without_section_and_wrong_value_name_file() {
+    fn errors_of_sections_and_values_name_the_file() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("pool.toml");
-        let missing = serve(&path).expect_err("it is not there");
+        let missing = read_serve(&path).expect_err("it is not there");
         assert!(matches!(&missing, FileError::Unreadable(named, _) if *named == path), "{missing}");
         std::fs::write(&path, "[node]\nstore = \"s\"\nlisten = \"x\"").expect("it is written");
         let named = |why: FileError, words: &str| {
             let why = why.to_string();
             assert!(why.contains("pool.toml") && why.contains(words), "{why}");
         };
-        named(serve(&path).expect_err("it has none"), "has no [serve] section");
-        let section = node(&path).expect("it has one");
-        assert_eq!(section.says.store.as_deref(), Some(directory.path().join("s").as_path()));
+        named(read_serve(&path).expect_err("it has none"), "has no [serve] section");
+        let section = read_node(&path).expect("it has one");
+        assert_eq!(section.content.store.as_deref(), Some(directory.path().join("s").as_path()));
         named(
-            section.value("listen", &section.says.listen, wire::address).expect_err("no address"),
+            section.parse_value("listen", &section.content.listen, wire::address).expect_err("no address"),
             "listen = \"x\": ",
         );
     }
 
     #[test]
-    fn config_errors_name_line_and_key() {
+    fn config_errors_name_the_line_and_the_key() {
         let why = |text: &str| Config::parse(text, Path::new("/")).expect_err("it is wrong").to_string();
         for (from, to, words) in [
             ("layout =", "latout =", "unknown field `latout`"),
@@ -315,8 +315,8 @@ mod tests {
             ("nbd = \"unix:/run/pool.sock\"", "", "missing field `nbd`"),
             ("[serve]", "[serve", "line 3"),
         ] {
-            assert!(WHOLE.contains(from));
-            let error = why(&WHOLE.replace(from, to));
+            assert!(COMPLETE_CONFIG.contains(from));
+            let error = why(&COMPLETE_CONFIG.replace(from, to));
             assert!(error.contains(words), "{words:?} is not in {error:?}");
         }
         assert!(why("").contains("neither a [serve] nor a [node]"));

@@ -18,17 +18,17 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
-pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>>>>;
+pub type ConnectFuture = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>>>>;
 
 /// Opens connections to nodes.
-pub type Connect = Rc<dyn Fn(SocketAddr) -> Connecting>;
+pub type Connect = Rc<dyn Fn(SocketAddr) -> ConnectFuture>;
 
 /// Idle time after which keepalive probes are sent,
-const SILENT: Duration = Duration::from_secs(30);
+const KEEPALIVE_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// the interval between them,
-const AGAIN: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// and how many may be lost before the connection is closed.
-const TIMES: u32 = 3;
+const KEEPALIVE_PROBES_MAX: u32 = 3;
 
 /// Sets the options of all TCP connections of a pool: writes are sent at once, since batching is decided at a higher level;
 /// and a peer that vanished silently is detected within about a minute, even without requests. Otherwise a node would
@@ -36,25 +36,25 @@ const TIMES: u32 = 3;
 ///
 /// # Errors
 /// The kernel's error; the connection works nevertheless.
-pub fn prepare(stream: &TcpStream) -> io::Result<()> {
+pub fn set_tcp_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, SILENT)?;
-    sockopt::set_tcp_keepintvl(stream, AGAIN)?;
-    Ok(sockopt::set_tcp_keepcnt(stream, TIMES)?)
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE_TIMEOUT)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES_MAX)?)
 }
 
 pub fn tcp() -> Connect {
-    tcp_with(None)
+    tcp_with_key(None)
 }
 
-/// Connects over TCP; with a key, encrypted and only to nodes that have it too. An error then contains a [`wire::Refused`].
-pub fn tcp_with(key: Option<Key>) -> Connect {
+/// Connects over TCP; with a key, encrypted and only to nodes that have it too. An error then contains a [`wire::AuthenticationError`].
+pub fn tcp_with_key(key: Option<Key>) -> Connect {
     Rc::new(move |address| {
         let key = key.clone();
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
-            prepare(&stream)?;
+            set_tcp_options(&stream)?;
             match key {
                 None => Ok(Box::new(stream) as Box<dyn Stream>),
                 Some(key) => match wire::connect(Some(&key), stream).await {
@@ -71,12 +71,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn keepalive_probes_silent_peer() {
+    async fn keepalive_probes_a_silent_peer() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        prepare(&stream).unwrap();
+        set_tcp_options(&stream).unwrap();
         assert!(stream.nodelay().unwrap() && sockopt::socket_keepalive(&stream).unwrap());
         let asked = (sockopt::tcp_keepidle(&stream), sockopt::tcp_keepintvl(&stream), sockopt::tcp_keepcnt(&stream));
-        assert_eq!(asked, (Ok(SILENT), Ok(AGAIN), Ok(TIMES)));
+        assert_eq!(asked, (Ok(KEEPALIVE_IDLE_TIMEOUT), Ok(KEEPALIVE_INTERVAL), Ok(KEEPALIVE_PROBES_MAX)));
     }
 }

@@ -5,7 +5,7 @@ use crate::connect::Connect;
 use crate::layout::Arrangement;
 use crate::link::{Control, Options};
 use crate::setting::Setting;
-use crate::volume::{NoPool, Volume, is_free};
+use crate::volume::{AssemblyError, Volume, check_free};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -13,21 +13,21 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// A flush that takes longer than this is reported.
-const SOON: Duration = Duration::from_secs(1);
+const SLOW_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The message if it failed.
-const UNSAVED: &str = "the last flush failed; unflushed writes may be lost";
+const LAST_FLUSH_FAILED: &str = "the last flush failed; unflushed writes may be lost";
 
 /// Why the last flush failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unflushed {
+pub enum LastFlushError {
     /// The user did not want to wait.
-    #[error("{UNSAVED}: stopped before the flush completed")]
+    #[error("{LAST_FLUSH_FAILED}: stopped before the flush completed")]
     Stopped,
     /// A node's part of the disk is lost: why.
-    #[error("{UNSAVED}: {0}")]
+    #[error("{LAST_FLUSH_FAILED}: {0}")]
     Lost(String),
-    #[error("{UNSAVED}")]
+    #[error("{LAST_FLUSH_FAILED}")]
     Failed(#[source] nbd::Error),
 }
 
@@ -42,23 +42,23 @@ pub async fn last_flush(
     lost: impl Fn() -> Option<String>,
     slow: impl FnOnce(),
     stopped: impl Future<Output = ()>,
-) -> Result<(), Unflushed> {
+) -> Result<(), LastFlushError> {
     let mut flush = pin!(flush);
-    let flushed = match tokio::time::timeout(SOON, &mut flush).await {
+    let flushed = match tokio::time::timeout(SLOW_FLUSH_TIMEOUT, &mut flush).await {
         Ok(flushed) => flushed,
         Err(_) => {
             slow();
             tokio::select! {
                 flushed = flush => flushed,
-                () = stopped => return Err(Unflushed::Stopped),
+                () = stopped => return Err(LastFlushError::Stopped),
             }
         }
     };
-    flushed.map_err(|error| lost().map_or(Unflushed::Failed(error), Unflushed::Lost))
+    flushed.map_err(|error| lost().map_or(LastFlushError::Failed(error), LastFlushError::Lost))
 }
 
 /// The name of a pool for a trial.
-const TRIED: &str = "try";
+const TRIAL_POOL_NAME: &str = "try";
 
 /// Why a trial has no results.
 #[derive(Debug, thiserror::Error)]
@@ -66,31 +66,31 @@ const TRIED: &str = "try";
 pub enum TrialError {
     /// The nodes do not form a pool.
     #[error(transparent)]
-    Join(#[from] NoPool),
+    Join(#[from] AssemblyError),
     #[error(transparent)]
     Bench(#[from] bench::Error),
 }
 
 /// How long to wait for the nodes, and how often to query them.
-const LETTING_GO: Duration = Duration::from_secs(5);
-const AGAIN: Duration = Duration::from_millis(5);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+const RELEASE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits until the nodes have noticed that their last coordinator is gone: a node regards a closed connection as connected
 /// until it has read it to its end, and would report the next coordinator as taking over.
-async fn let_go(connect: &Connect, nodes: &[SocketAddr]) {
+async fn wait_for_release(connect: &Connect, nodes: &[SocketAddr]) {
     let began = tokio::time::Instant::now();
     // Any other error occurs again when the nodes are joined.
-    while let Err(NoPool::Served { .. }) = is_free(connect, nodes, TRIED).await
-        && began.elapsed() < LETTING_GO
+    while let Err(AssemblyError::Served { .. }) = check_free(connect, nodes, TRIAL_POOL_NAME).await
+        && began.elapsed() < RELEASE_TIMEOUT
     {
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RELEASE_POLL_INTERVAL).await;
     }
 }
 
 /// The number of loads that [`measure_trial`] measures, one after the other.
-pub const LOADS: usize = 4;
+pub const LOAD_COUNT: usize = 4;
 
-/// Measures the nodes, which hold no data, under [`LOADS`] loads: with the block size, duration and seed of `load`, and at
+/// Measures the nodes, which hold no data, under [`LOAD_COUNT`] loads: with the block size, duration and seed of `load`, and at
 /// most its threads. `measured` receives each result. Returns the disk formed by the nodes.
 pub async fn measure_trial(
     connect: &Connect,
@@ -100,7 +100,7 @@ pub async fn measure_trial(
     measured: &mut dyn FnMut(&'static str, Figures),
 ) -> Result<Rc<Volume>, TrialError> {
     let alone = Control::Fixed(Setting::new(1, 1));
-    let loads: [_; LOADS] = [
+    let loads: [_; LOAD_COUNT] = [
         ("one read at a time", false, &alone, 1),
         ("reads, one in flight per node", false, &alone, load.threads),
         ("reads, tuned", false, &Control::Tuned, load.threads),
@@ -111,10 +111,11 @@ pub async fn measure_trial(
     for (what, write, control, threads) in loads {
         if let Some(before) = last.take() {
             drop(before);
-            let_go(connect, nodes).await;
+            wait_for_release(connect, nodes).await;
         }
         let joined =
-            Volume::join(connect, nodes, TRIED, Arrangement::Concatenated, &options, control, report.clone()).await?;
+            Volume::join(connect, nodes, TRIAL_POOL_NAME, Arrangement::Concatenated, &options, control, report.clone())
+                .await?;
         let volume = last.insert(Rc::new(joined));
         measured(what, bench::run(volume.clone(), Load { threads, write, checked: true, ..load }).await?);
     }
@@ -130,11 +131,11 @@ mod tests {
     use std::cell::Cell;
 
     /// A disk whose flush never ends, or fails.
-    struct Sick {
+    struct FailingDisk {
         ends: bool,
     }
 
-    impl Export for Sick {
+    impl Export for FailingDisk {
         fn info(&self) -> &Info {
             unreachable!("no request is made")
         }
@@ -163,12 +164,12 @@ mod tests {
         let slow = Cell::new(0);
         let flush = async |ends, lost: Option<&str>| {
             let lost = lost.map(String::from);
-            last_flush(Sick { ends }.flush(), || lost.clone(), || slow.set(slow.get() + 1), async {}).await
+            last_flush(FailingDisk { ends }.flush(), || lost.clone(), || slow.set(slow.get() + 1), async {}).await
         };
-        assert_eq!(flush(false, None).await, Err(Unflushed::Stopped));
+        assert_eq!(flush(false, None).await, Err(LastFlushError::Stopped));
         assert_eq!(slow.get(), 1);
-        assert_eq!(flush(true, Some("a node is gone")).await, Err(Unflushed::Lost("a node is gone".into())));
-        assert!(matches!(flush(true, None).await, Err(Unflushed::Failed(_))));
+        assert_eq!(flush(true, Some("a node is gone")).await, Err(LastFlushError::Lost("a node is gone".into())));
+        assert!(matches!(flush(true, None).await, Err(LastFlushError::Failed(_))));
         assert_eq!(slow.get(), 1, "one that fails at once is not slow");
     }
 }

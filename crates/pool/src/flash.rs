@@ -20,7 +20,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An upper bound of the channels of a flash.
-const MOST_SERVERS: usize = 1024;
+const SERVERS_MAX: usize = 1024;
 
 /// The speed of a flash.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,11 +53,11 @@ impl fmt::Display for Speed {
 
 /// Why a text is not a speed of a flash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadSpeed {
+pub enum SpeedError {
     #[error("expected servers=N,service_ms=MS, such as {}, not {text:?}", Speed::PAPER)]
     Form { text: String },
     /// The number of servers is out of range.
-    #[error("a flash has 1 to {MOST_SERVERS} servers")]
+    #[error("a flash has 1 to {SERVERS_MAX} servers")]
     Servers,
     /// The service time is out of range.
     #[error("a read takes 0.001 to 60000 ms")]
@@ -65,10 +65,10 @@ pub enum BadSpeed {
 }
 
 impl FromStr for Speed {
-    type Err = BadSpeed;
+    type Err = SpeedError;
 
-    fn from_str(text: &str) -> Result<Self, BadSpeed> {
-        let usage = || BadSpeed::Form { text: text.into() };
+    fn from_str(text: &str) -> Result<Self, SpeedError> {
+        let usage = || SpeedError::Form { text: text.into() };
         let (mut servers, mut service_ms) = (None, None);
         for part in text.split(',') {
             match part.split_once('=').ok_or_else(usage)? {
@@ -78,12 +78,12 @@ impl FromStr for Speed {
             }
         }
         let speed = Self { servers: servers.ok_or_else(usage)?, service_ms: service_ms.ok_or_else(usage)? };
-        if speed.servers == 0 || speed.servers > MOST_SERVERS {
-            return Err(BadSpeed::Servers);
+        if speed.servers == 0 || speed.servers > SERVERS_MAX {
+            return Err(SpeedError::Servers);
         }
         // More than a minute per read is a mistake; no clock supports less than a microsecond.
         if !(0.001..=60_000.0).contains(&speed.service_ms) {
-            return Err(BadSpeed::Service);
+            return Err(SpeedError::Service);
         }
         Ok(speed)
     }
@@ -116,7 +116,7 @@ impl Flash {
     }
 
     /// Takes a server at `now_ns`, on any clock common to all users of the flash; returns when the read is done.
-    pub fn take(&self, now_ns: u64) -> u64 {
+    pub fn take_server(&self, now_ns: u64) -> u64 {
         let turn = self.words[0].fetch_add(1, Ordering::Relaxed);
         let servers = &self.words[1..];
         let free = &servers[(turn % servers.len() as u64) as usize];
@@ -129,7 +129,7 @@ impl Flash {
     /// Waits for the duration of a read that starts now.
     pub fn read(&self) {
         let now = clock_gettime(ClockId::Monotonic);
-        let done = self.take(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
+        let done = self.take_server(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
         let until = Timespec { tv_sec: (done / 1_000_000_000) as i64, tv_nsec: (done % 1_000_000_000) as _ };
         // A signal may end the sleep too early.
         while clock_nanosleep_absolute(ClockId::Monotonic, &until).is_err() {}
@@ -138,7 +138,7 @@ impl Flash {
 
 /// Makes this thread, and those that it creates, wake at the requested time rather than up to 50 us later, the kernel's
 /// default slack. If the call fails, reads are that much slower.
-pub fn wake_in_time() {
+pub fn reduce_timer_slack() {
     // SAFETY: it takes integers only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_usize) };
 }
@@ -150,7 +150,7 @@ mod tests {
     use std::cmp::Reverse;
     use std::collections::BinaryHeap;
 
-    const MS: f64 = 1e6;
+    const NS_PER_MS: f64 = 1e6;
 
     /// Counts the reads that `readers` finish by `end_ns` in a closed loop on a simulated clock.
     fn closed_loop(speed: Speed, readers: usize, end_ns: u64) -> u64 {
@@ -158,7 +158,7 @@ mod tests {
         let mut asking: BinaryHeap<Reverse<u64>> = std::iter::repeat_n(Reverse(0), readers).collect();
         let mut finished = 0;
         while let Some(Reverse(now)) = asking.pop().filter(|next| next.0 < end_ns) {
-            let done = flash.take(now);
+            let done = flash.take_server(now);
             finished += u64::from(done <= end_ns);
             asking.push(Reverse(done));
         }
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn paper_flash_saturates_at_four_readers() {
         // 19 s are 10,000 service times: each busy server finishes exactly that many reads.
-        let end_ns = (19_000.0 * MS) as u64;
+        let end_ns = (19_000.0 * NS_PER_MS) as u64;
         for readers in [1, 2, 3, 4, 5, 8, 32] {
             assert_eq!(closed_loop(Speed::PAPER, readers, end_ns), readers.min(4) as u64 * 10_000, "{readers} readers");
         }
@@ -177,18 +177,18 @@ mod tests {
     }
 
     #[test]
-    fn flash_model_is_not_token_bucket() {
+    fn flash_model_is_not_a_token_bucket() {
         let flash = Flash::new(Speed { servers: 2, service_ms: 10.0 }).expect("there is memory");
         let ms = |ms: u64| ms * 1_000_000;
         // Idle for a second, and yet the third of three simultaneous reads waits for the first.
-        let done: Vec<u64> = (0..3).map(|_| flash.take(ms(1000))).collect();
+        let done: Vec<u64> = (0..3).map(|_| flash.take_server(ms(1000))).collect();
         assert_eq!(done, [ms(1010), ms(1010), ms(1020)]);
     }
 
     proptest! {
         /// Round robin finishes every read at the same time as a queue that picks the earliest free server.
         #[test]
-        fn round_robin_equals_earliest_free_server(
+        fn round_robin_equals_the_earliest_free_server(
             servers in 1_usize..9,
             gaps in proptest::collection::vec(0_u64..4_000_000, 1..200),
         ) {
@@ -198,7 +198,7 @@ mod tests {
                 now += gap;
                 let first = free.iter_mut().min().expect("there is a server");
                 *first = (*first).max(now) + 1_900_000;
-                prop_assert_eq!(flash.take(now), *first);
+                prop_assert_eq!(flash.take_server(now), *first);
             }
         }
     }

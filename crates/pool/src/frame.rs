@@ -50,21 +50,21 @@ use crate::shm::Extent;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nbd::buffer::LARGE_BYTES;
 use nbd::inbox::Inbox;
-use nbd::outbox::{OWN_SLICE_BYTES, Outbox};
+use nbd::outbox::{OWN_SLICE_BYTES_MIN, Outbox};
 
 /// The kind of a frame of requests.
-const REQUESTS: u8 = 1;
+const KIND_REQUESTS: u8 = 1;
 /// The kind of a frame of replies.
-const REPLIES: u8 = 2;
+const KIND_REPLIES: u8 = 2;
 /// The kind of a report.
-const REPORT: u8 = 3;
+const KIND_REPORT: u8 = 3;
 /// `FPL1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"FPL1");
 /// 1: the first. 2: [`Operation::Map`]. 3: several connections in a session (`hello`). 4: [`Status::Lost`], [`Report`],
 /// [`Operation::Verify`], and a node that asks to wait for its welcome.
 pub const VERSION: u8 = 4;
 /// Bytes of a header.
-pub const HEAD_BYTES: usize = 40;
+pub const HEADER_BYTES: usize = 40;
 /// Bytes of a request's entry.
 pub const REQUEST_BYTES: usize = 16;
 /// Bytes of a reply's entry.
@@ -72,15 +72,15 @@ pub const REPLY_BYTES: usize = 12;
 /// Bytes of a report's entry.
 pub const REPORT_BYTES: usize = 48;
 /// The maximum number of entries in a frame: the number of tags.
-pub const MAX_COUNT: usize = 4096;
+pub const ENTRIES_MAX: usize = 4096;
 /// The maximum body; a peer that announces more does not speak this protocol.
-pub const MAX_BODY_BYTES: usize = 8 << 20;
+pub const BODY_BYTES_MAX: usize = 8 << 20;
 /// The maximum data of one request; a longer one is split.
-pub const MAX_DATA_BYTES: usize = 1 << 20;
+pub const DATA_BYTES_MAX: usize = 1 << 20;
 /// The maximum range of one request to verify.
 pub const VERIFY_BYTES_MAX: u32 = 4 << 20;
 /// The maximum number of stretches in the reply to a map request; the rest needs another request.
-pub const MAX_STRETCHES: usize = 8192;
+pub const STRETCHES_MAX: usize = 8192;
 /// Bytes of one stretch.
 const STRETCH_BYTES: usize = 8;
 
@@ -157,7 +157,7 @@ impl Stretch {
 
     /// Parses the stretches of a reply: at least one, and together no longer than the requested range of `length` bytes.
     /// `None` if they are invalid.
-    pub fn take_all(data: &[u8], length: u32) -> Option<Vec<Self>> {
+    pub fn parse_all(data: &[u8], length: u32) -> Option<Vec<Self>> {
         let mut left = length;
         let whole = !data.is_empty() && data.len().is_multiple_of(STRETCH_BYTES);
         let stretch = |mut bytes: &[u8]| {
@@ -171,7 +171,7 @@ impl Stretch {
 
 /// What a request waits for at the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum WaitClass {
     /// A read: for data that is not in the node's memory.
     Read,
     /// A plain write: for room in the node's memory.
@@ -191,7 +191,7 @@ pub struct BadBlock {
 
 impl BadBlock {
     /// Bytes of one.
-    const BYTES: usize = 12;
+    const ENTRY_BYTES: usize = 12;
 
     /// Appends it to a reply's data.
     pub fn put(self, out: &mut Vec<u8>) {
@@ -200,10 +200,10 @@ impl BadBlock {
     }
 
     /// Parses those of a reply; `None` if they are invalid.
-    pub fn take_all(data: &[u8]) -> Option<Vec<Self>> {
+    pub fn parse_all(data: &[u8]) -> Option<Vec<Self>> {
         let block = |mut bytes: &[u8]| Self { offset: bytes.get_u64_le(), is_unreadable: bytes.get_u32_le() & 1 != 0 };
-        let whole = data.len().is_multiple_of(Self::BYTES);
-        whole.then(|| data.chunks_exact(Self::BYTES).map(block).collect())
+        let whole = data.len().is_multiple_of(Self::ENTRY_BYTES);
+        whole.then(|| data.chunks_exact(Self::ENTRY_BYTES).map(block).collect())
     }
 }
 
@@ -216,7 +216,7 @@ pub struct Request {
     /// A read for which no checksum is computed, neither of the blocks nor of the reply: to measure the cost of checksums.
     pub unchecked: bool,
     /// The number of ranges of shared memory that replace its data: they hold what it writes, or receive what it reads.
-    pub places: u8,
+    pub extent_count: u8,
     /// The coordinator's identifier of the request.
     pub tag: u16,
     /// Bytes.
@@ -227,22 +227,22 @@ pub struct Request {
 
 impl Request {
     /// What it waits for.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> WaitClass {
         match self.operation {
-            Operation::Read | Operation::Map | Operation::Verify => Class::Read,
-            Operation::Write if !self.durable => Class::Write,
-            Operation::Write | Operation::Flush | Operation::Trim => Class::Sync,
+            Operation::Read | Operation::Map | Operation::Verify => WaitClass::Read,
+            Operation::Write if !self.durable => WaitClass::Write,
+            Operation::Write | Operation::Flush | Operation::Trim => WaitClass::Sync,
         }
     }
 
     /// Whether it modifies nothing, and makes nothing durable.
-    pub fn reads(&self) -> bool {
+    pub fn is_read_only(&self) -> bool {
         matches!(self.operation, Operation::Read | Operation::Map | Operation::Verify)
     }
 
     fn data_bytes(&self) -> usize {
         match self.operation {
-            _ if self.places > 0 => Extent::bytes(self.places),
+            _ if self.extent_count > 0 => Extent::encoded_bytes(self.extent_count),
             Operation::Write => self.length as usize,
             _ => 0,
         }
@@ -271,7 +271,7 @@ impl Reply {
 
 /// The fields of a frame's header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Head {
+pub struct FrameHeader {
     pub epoch: u64,
     /// Frames since the connection began.
     pub sequence: u64,
@@ -316,16 +316,16 @@ impl Report {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// From the coordinator: requests, each with its data (empty unless it writes).
-    Requests(Head, Vec<(Request, Bytes)>),
+    Requests(FrameHeader, Vec<(Request, Bytes)>),
     /// From a node: replies, each with its data, whose checksums the receiver must verify.
-    Replies(Head, Vec<(Reply, Bytes)>),
+    Replies(FrameHeader, Vec<(Reply, Bytes)>),
     /// From a node: its state.
-    Report(Head, Report),
+    Report(FrameHeader, Report),
 }
 
 /// Why bytes are not a valid frame. The connection is unusable afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum FrameError {
     /// Not the first bytes of a frame.
     #[error("not a frame of the pool protocol")]
     Magic,
@@ -338,25 +338,25 @@ pub enum Broken {
     Checksum,
     /// The checksums are right, but the content is invalid.
     #[error("invalid frame: {0}")]
-    Sense(&'static str),
+    Invalid(&'static str),
 }
 
 /// The output of a frame writer.
-pub trait Out {
+pub trait FrameOutput {
     /// The buffer for small parts.
     fn small(&mut self) -> &mut BytesMut;
     /// Appends data that may be sent without copying, after what was written so far.
     fn data(&mut self, data: &Bytes);
 }
 
-impl Out for Outbox {
+impl FrameOutput for Outbox {
     fn small(&mut self) -> &mut BytesMut {
         self.tail()
     }
 
     fn data(&mut self, data: &Bytes) {
         // Data that is copied anyway is not shared first, which would take additional memory.
-        if data.len() < OWN_SLICE_BYTES {
+        if data.len() < OWN_SLICE_BYTES_MIN {
             self.tail().put_slice(data);
         } else {
             self.put(data.clone());
@@ -364,7 +364,7 @@ impl Out for Outbox {
     }
 }
 
-impl Out for BytesMut {
+impl FrameOutput for BytesMut {
     fn small(&mut self) -> &mut BytesMut {
         self
     }
@@ -375,15 +375,20 @@ impl Out for BytesMut {
 }
 
 /// Writes a frame of requests to `out`. `data` returns each write's data, in parts.
-pub fn put_requests<'d>(out: &mut impl Out, head: &Head, requests: &[Request], data: impl Fn(usize) -> &'d [Bytes]) {
+pub fn put_requests<'d>(
+    out: &mut impl FrameOutput,
+    head: &FrameHeader,
+    requests: &[Request],
+    data: impl Fn(usize) -> &'d [Bytes],
+) {
     let data_bytes: usize = requests.iter().map(Request::data_bytes).sum();
     let body = requests.len() * REQUEST_BYTES + data_bytes + 4;
     let small = out.small();
-    put_head(small, head, REQUESTS, requests.len(), body);
+    put_header(small, head, KIND_REQUESTS, requests.len(), body);
     let begin = small.len();
     for request in requests {
         small.put_u8(request.operation as u8);
-        small.put_u8(u8::from(request.durable) | u8::from(request.unchecked) << 1 | request.places << 2);
+        small.put_u8(u8::from(request.durable) | u8::from(request.unchecked) << 1 | request.extent_count << 2);
         small.put_u16_le(request.tag);
         small.put_u32_le(request.length);
         small.put_u64_le(request.offset);
@@ -400,10 +405,16 @@ pub fn put_requests<'d>(out: &mut impl Out, head: &Head, requests: &[Request], d
 }
 
 /// Writes a frame of replies to `out`. Their data is concatenated in `data`, except for that of the replies in `large`.
-pub fn put_replies(out: &mut impl Out, head: &Head, replies: &[Reply], data: &[u8], large: &[(usize, Bytes)]) {
+pub fn put_replies(
+    out: &mut impl FrameOutput,
+    head: &FrameHeader,
+    replies: &[Reply],
+    data: &[u8],
+    large: &[(usize, Bytes)],
+) {
     let data_bytes = data.len() + large.iter().map(|(_, data)| data.len()).sum::<usize>();
     let small = out.small();
-    put_head(small, head, REPLIES, replies.len(), replies.len() * REPLY_BYTES + data_bytes + 4);
+    put_header(small, head, KIND_REPLIES, replies.len(), replies.len() * REPLY_BYTES + data_bytes + 4);
     let begin = small.len();
     for reply in replies {
         small.put_u8(reply.status as u8);
@@ -427,9 +438,9 @@ pub fn put_replies(out: &mut impl Out, head: &Head, replies: &[Reply], data: &[u
 }
 
 /// Writes a node's report to `out`.
-pub fn put_report(out: &mut impl Out, head: &Head, report: &Report) {
+pub fn put_report(out: &mut impl FrameOutput, head: &FrameHeader, report: &Report) {
     let small = out.small();
-    put_head(small, head, REPORT, 1, REPORT_BYTES + 4);
+    put_header(small, head, KIND_REPORT, 1, REPORT_BYTES + 4);
     let begin = small.len();
     small.put_u64_le(report.progress);
     small.put_u64_le(report.received_bytes);
@@ -443,8 +454,8 @@ pub fn put_report(out: &mut impl Out, head: &Head, report: &Report) {
 }
 
 /// Writes the header of a frame with a body of `body` bytes.
-fn put_head(out: &mut BytesMut, head: &Head, kind: u8, count: usize, body: usize) {
-    debug_assert!(count <= MAX_COUNT);
+fn put_header(out: &mut BytesMut, head: &FrameHeader, kind: u8, count: usize, body: usize) {
+    debug_assert!(count <= ENTRIES_MAX);
     let begin = out.len();
     out.put_u32_le(MAGIC);
     out.put_u8(VERSION);
@@ -461,39 +472,39 @@ fn put_head(out: &mut BytesMut, head: &Head, kind: u8, count: usize, body: usize
 }
 
 /// Takes the next frame from `input`, if it is complete. Data are slices of the input, not copies.
-pub fn take(input: &mut BytesMut) -> Result<Option<Frame>, Broken> {
-    let Some(front) = front(input)? else { return Ok(None) };
-    let length = HEAD_BYTES + front.body_bytes;
+pub fn take(input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+    let Some(front) = parse_header(input)? else { return Ok(None) };
+    let length = HEADER_BYTES + front.body_bytes;
     if input.len() < length {
         input.reserve(length - input.len());
         return Ok(None);
     }
-    body(front, input.split_to(length).freeze()).map(Some)
+    parse_body(front, input.split_to(length).freeze()).map(Some)
 }
 
 /// As [`take`], for a connection's inbox: a large frame is read directly into its final buffer.
-pub fn take_in(input: &mut Inbox) -> Result<Option<Frame>, Broken> {
-    if input.expects() {
+pub fn take_from_inbox(input: &mut Inbox) -> Result<Option<Frame>, FrameError> {
+    if input.expects_payload() {
         return Ok(None);
     }
-    if let Some(frame) = input.take() {
-        let front = front(&frame)?.ok_or(Broken::Sense("no header"))?;
-        return body(front, frame).map(Some);
+    if let Some(frame) = input.take_payload() {
+        let front = parse_header(&frame)?.ok_or(FrameError::Invalid("no header"))?;
+        return parse_body(front, frame).map(Some);
     }
-    let Some(front) = front(input.front())? else { return Ok(None) };
-    let length = HEAD_BYTES + front.body_bytes;
+    let Some(front) = parse_header(input.front())? else { return Ok(None) };
+    let length = HEADER_BYTES + front.body_bytes;
     if input.front().len() >= length {
-        return body(front, input.split(length)).map(Some);
+        return parse_body(front, input.split(length)).map(Some);
     }
     if length >= LARGE_BYTES {
-        input.expect(length);
+        input.expect_payload(length);
     }
     Ok(None)
 }
 
 /// The parsed header of a frame.
-struct Front {
-    head: Head,
+struct ParsedHeader {
+    head: FrameHeader,
     kind: u8,
     count: usize,
     entry_bytes: usize,
@@ -501,22 +512,22 @@ struct Front {
 }
 
 /// Parses the header at the front, if it is complete.
-fn front(input: &[u8]) -> Result<Option<Front>, Broken> {
-    if input.len() < HEAD_BYTES {
+fn parse_header(input: &[u8]) -> Result<Option<ParsedHeader>, FrameError> {
+    if input.len() < HEADER_BYTES {
         // Rejected as early as possible: a stranger may never send a whole header.
         let known = input.len().min(4);
-        return if input[..known] == MAGIC.to_le_bytes()[..known] { Ok(None) } else { Err(Broken::Magic) };
+        return if input[..known] == MAGIC.to_le_bytes()[..known] { Ok(None) } else { Err(FrameError::Magic) };
     }
-    let mut fields = &input[..HEAD_BYTES];
+    let mut fields = &input[..HEADER_BYTES];
     if fields.get_u32_le() != MAGIC {
-        return Err(Broken::Magic);
+        return Err(FrameError::Magic);
     }
     let version = fields.get_u8();
     if version != VERSION {
-        return Err(Broken::Version(version));
+        return Err(FrameError::Version(version));
     }
     let (kind, count, body_bytes) = (fields.get_u8(), usize::from(fields.get_u16_le()), fields.get_u32_le() as usize);
-    let head = Head {
+    let head = FrameHeader {
         epoch: fields.get_u64_le(),
         sequence: fields.get_u64_le(),
         granted: fields.get_u16_le(),
@@ -524,40 +535,40 @@ fn front(input: &[u8]) -> Result<Option<Front>, Broken> {
         service_us: fields.get_u32_le(),
     };
     if fields.get_u32_le() != crc32c::crc32c(&input[..36]) {
-        return Err(Broken::Checksum);
+        return Err(FrameError::Checksum);
     }
     let entry_bytes = match kind {
-        REQUESTS => REQUEST_BYTES,
-        REPLIES => REPLY_BYTES,
-        REPORT => REPORT_BYTES,
-        _ => return Err(Broken::Sense("unknown kind")),
+        KIND_REQUESTS => REQUEST_BYTES,
+        KIND_REPLIES => REPLY_BYTES,
+        KIND_REPORT => REPORT_BYTES,
+        _ => return Err(FrameError::Invalid("unknown kind")),
     };
-    if count > MAX_COUNT || body_bytes > MAX_BODY_BYTES || body_bytes < count * entry_bytes + 4 {
-        return Err(Broken::Sense("invalid size"));
+    if count > ENTRIES_MAX || body_bytes > BODY_BYTES_MAX || body_bytes < count * entry_bytes + 4 {
+        return Err(FrameError::Invalid("invalid size"));
     }
-    Ok(Some(Front { head, kind, count, entry_bytes, body_bytes }))
+    Ok(Some(ParsedHeader { head, kind, count, entry_bytes, body_bytes }))
 }
 
 /// Parses the rest of a complete frame.
-fn body(front: Front, mut body: Bytes) -> Result<Frame, Broken> {
-    let Front { head, kind, count, entry_bytes, body_bytes } = front;
-    body.advance(HEAD_BYTES);
+fn parse_body(front: ParsedHeader, mut body: Bytes) -> Result<Frame, FrameError> {
+    let ParsedHeader { head, kind, count, entry_bytes, body_bytes } = front;
+    body.advance(HEADER_BYTES);
     let checksum = body.split_off(body_bytes - 4).get_u32_le();
-    let summed = if kind == REQUESTS { &body[..] } else { &body[..count * entry_bytes] };
+    let summed = if kind == KIND_REQUESTS { &body[..] } else { &body[..count * entry_bytes] };
     if crc32c::crc32c(summed) != checksum {
-        return Err(Broken::Checksum);
+        return Err(FrameError::Checksum);
     }
     let entries = body.split_to(count * entry_bytes);
     match kind {
-        REQUESTS => requests(head, &entries, body),
-        REPORT => report(head, &entries, &body),
-        _ => replies(head, &entries, body),
+        KIND_REQUESTS => parse_requests(head, &entries, body),
+        KIND_REPORT => parse_report(head, &entries, &body),
+        _ => parse_replies(head, &entries, body),
     }
 }
 
-fn report(head: Head, mut entry: &[u8], rest: &[u8]) -> Result<Frame, Broken> {
+fn parse_report(head: FrameHeader, mut entry: &[u8], rest: &[u8]) -> Result<Frame, FrameError> {
     if entry.len() != REPORT_BYTES || !rest.is_empty() {
-        return Err(Broken::Sense("not one report"));
+        return Err(FrameError::Invalid("not one report"));
     }
     let (progress, received_bytes) = (entry.get_u64_le(), entry.get_u64_le());
     let (dirty_bytes, damaged_blocks) = (entry.get_u64_le(), entry.get_u64_le());
@@ -574,36 +585,36 @@ fn report(head: Head, mut entry: &[u8], rest: &[u8]) -> Result<Frame, Broken> {
         is_full,
         has_failed,
     };
-    if flags == report.flags() { Ok(Frame::Report(head, report)) } else { Err(Broken::Sense("unknown flags")) }
+    if flags == report.flags() { Ok(Frame::Report(head, report)) } else { Err(FrameError::Invalid("unknown flags")) }
 }
 
-fn requests(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Broken> {
+fn parse_requests(head: FrameHeader, mut entries: &[u8], mut data: Bytes) -> Result<Frame, FrameError> {
     let mut requests = Vec::with_capacity(entries.len() / REQUEST_BYTES);
     while !entries.is_empty() {
-        let operation = Operation::from_code(entries.get_u8()).ok_or(Broken::Sense("unknown operation"))?;
+        let operation = Operation::from_code(entries.get_u8()).ok_or(FrameError::Invalid("unknown operation"))?;
         let flags = entries.get_u8();
         let (durable, unchecked, places) = (flags & 1 != 0, flags & 2 != 0, flags >> 2);
         let (tag, length, offset) = (entries.get_u16_le(), entries.get_u32_le(), entries.get_u64_le());
-        let request = Request { operation, durable, unchecked, places, tag, length, offset };
-        requests.push((request, next(&mut data, request.data_bytes())?));
+        let request = Request { operation, durable, unchecked, extent_count: places, tag, length, offset };
+        requests.push((request, split_data(&mut data, request.data_bytes())?));
     }
-    if data.is_empty() { Ok(Frame::Requests(head, requests)) } else { Err(Broken::Sense("trailing data")) }
+    if data.is_empty() { Ok(Frame::Requests(head, requests)) } else { Err(FrameError::Invalid("trailing data")) }
 }
 
-fn replies(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Broken> {
+fn parse_replies(head: FrameHeader, mut entries: &[u8], mut data: Bytes) -> Result<Frame, FrameError> {
     let mut replies = Vec::with_capacity(entries.len() / REPLY_BYTES);
     while !entries.is_empty() {
-        let status = Status::from_code(entries.get_u8()).ok_or(Broken::Sense("unknown status"))?;
+        let status = Status::from_code(entries.get_u8()).ok_or(FrameError::Invalid("unknown status"))?;
         let placed = entries.get_u8() & 1 != 0;
         let (tag, length, checksum) = (entries.get_u16_le(), entries.get_u32_le(), entries.get_u32_le());
         let reply = Reply { status, placed, tag, length, checksum };
-        replies.push((reply, next(&mut data, reply.data_bytes())?));
+        replies.push((reply, split_data(&mut data, reply.data_bytes())?));
     }
-    if data.is_empty() { Ok(Frame::Replies(head, replies)) } else { Err(Broken::Sense("trailing data")) }
+    if data.is_empty() { Ok(Frame::Replies(head, replies)) } else { Err(FrameError::Invalid("trailing data")) }
 }
 
-fn next(data: &mut Bytes, length: usize) -> Result<Bytes, Broken> {
-    if data.len() < length { Err(Broken::Sense("data is missing")) } else { Ok(data.split_to(length)) }
+fn split_data(data: &mut Bytes, length: usize) -> Result<Bytes, FrameError> {
+    if data.len() < length { Err(FrameError::Invalid("data is missing")) } else { Ok(data.split_to(length)) }
 }
 
 #[cfg(test)]
@@ -616,7 +627,7 @@ mod tests {
         let flags = (any::<bool>(), any::<bool>(), 0_u8..4);
         (operation, flags, any::<u16>(), 0_u32..5000, any::<u64>()).prop_map(
             |(operation, (durable, unchecked, places), tag, length, offset)| {
-                let request = Request { operation, durable, unchecked, places, tag, length, offset };
+                let request = Request { operation, durable, unchecked, extent_count: places, tag, length, offset };
                 (request, vec![tag as u8; request.data_bytes()])
             },
         )
@@ -631,7 +642,7 @@ mod tests {
         })
     }
 
-    const HEAD: Head = Head { epoch: 7, sequence: 1, granted: 64, queued: 3, service_us: 12 };
+    const TEST_HEADER: FrameHeader = FrameHeader { epoch: 7, sequence: 1, granted: 64, queued: 3, service_us: 12 };
 
     fn reported() -> impl Strategy<Value = Report> {
         let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>());
@@ -652,7 +663,7 @@ mod tests {
     }
 
     fn written(requests: &[(Request, Vec<u8>)], replies: &[(Reply, Vec<u8>)]) -> BytesMut {
-        let (mut out, head) = (BytesMut::new(), HEAD);
+        let (mut out, head) = (BytesMut::new(), TEST_HEADER);
         let entries: Vec<Request> = requests.iter().map(|r| r.0).collect();
         let data: Vec<[Bytes; 1]> = requests.iter().map(|(_, data)| [Bytes::copy_from_slice(data)]).collect();
         put_requests(&mut out, &head, &entries, |nth| &data[nth]);
@@ -667,8 +678,8 @@ mod tests {
         let (mut data, blocks) = (Vec::new(), [(4096, false), (u64::MAX, true)]);
         let blocks = blocks.map(|(offset, is_unreadable)| BadBlock { offset, is_unreadable });
         blocks.iter().for_each(|block| block.put(&mut data));
-        assert_eq!(BadBlock::take_all(&data).as_deref(), Some(&blocks[..]));
-        assert_eq!((BadBlock::take_all(&data[1..]), BadBlock::take_all(&[])), (None, Some(Vec::new())));
+        assert_eq!(BadBlock::parse_all(&data).as_deref(), Some(&blocks[..]));
+        assert_eq!((BadBlock::parse_all(&data[1..]), BadBlock::parse_all(&[])), (None, Some(Vec::new())));
     }
 
     #[test]
@@ -676,12 +687,12 @@ mod tests {
         let mut data = Vec::new();
         let stretches = [Stretch { length: 10, hole: true }, Stretch { length: 5, hole: false }];
         stretches.iter().for_each(|stretch| stretch.put(&mut data));
-        assert_eq!(Stretch::take_all(&data, 15).as_deref(), Some(&stretches[..]));
-        assert_eq!(Stretch::take_all(&data, 16).as_deref(), Some(&stretches[..]), "the rest is requested again");
-        assert_eq!(Stretch::take_all(&data, 14), None, "longer than requested");
-        assert_eq!(Stretch::take_all(&data[..12], 15), None, "cut");
-        assert_eq!(Stretch::take_all(&[], 15), None, "without a first one, requests would never end");
-        assert_eq!(Stretch::take_all(&[0; 8], 15), None, "likewise");
+        assert_eq!(Stretch::parse_all(&data, 15).as_deref(), Some(&stretches[..]));
+        assert_eq!(Stretch::parse_all(&data, 16).as_deref(), Some(&stretches[..]), "the rest is requested again");
+        assert_eq!(Stretch::parse_all(&data, 14), None, "longer than requested");
+        assert_eq!(Stretch::parse_all(&data[..12], 15), None, "cut");
+        assert_eq!(Stretch::parse_all(&[], 15), None, "without a first one, requests would never end");
+        assert_eq!(Stretch::parse_all(&[0; 8], 15), None, "likewise");
     }
 
     proptest! {
@@ -740,11 +751,11 @@ mod tests {
         }
 
         #[test]
-        fn report_is_read_as_written_and_flipped_bit_is_refused(report in reported(), place: prop::sample::Index, bit in 0_u8..8) {
+        fn report_is_read_as_written_and_a_flipped_bit_is_refused(report in reported(), place: prop::sample::Index, bit in 0_u8..8) {
             let mut bytes = BytesMut::new();
-            put_report(&mut bytes, &HEAD, &report);
-            prop_assert_eq!(take(&mut bytes.clone()), Ok(Some(Frame::Report(HEAD, report))));
-            bytes[place.index(HEAD_BYTES + REPORT_BYTES + 4)] ^= 1 << bit;
+            put_report(&mut bytes, &TEST_HEADER, &report);
+            prop_assert_eq!(take(&mut bytes.clone()), Ok(Some(Frame::Report(TEST_HEADER, report))));
+            bytes[place.index(HEADER_BYTES + REPORT_BYTES + 4)] ^= 1 << bit;
             prop_assert!(take(&mut bytes).is_err());
         }
 
@@ -756,15 +767,15 @@ mod tests {
     }
 
     #[test]
-    fn other_protocol_is_recognised_by_first_byte() {
-        assert_eq!(take(&mut BytesMut::from(&b"GET / HTTP/1.1"[..])), Err(Broken::Magic));
+    fn other_protocol_is_recognised_by_its_first_byte() {
+        assert_eq!(take(&mut BytesMut::from(&b"GET / HTTP/1.1"[..])), Err(FrameError::Magic));
         assert_eq!(take(&mut BytesMut::from(&b"FP"[..])), Ok(None));
     }
 
     #[test]
-    fn version_mismatch_names_version() {
+    fn version_mismatch_names_the_version() {
         let mut bytes = written(&[], &[]);
         bytes[4] = 9;
-        assert_eq!(take(&mut bytes), Err(Broken::Version(9)));
+        assert_eq!(take(&mut bytes), Err(FrameError::Version(9)));
     }
 }

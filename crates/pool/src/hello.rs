@@ -12,17 +12,17 @@
 //! that it has to **wait**. So a coordinator need not guess whether it is slow or gone.
 
 use crate::frame;
-use crate::protocol::{Claim, Loss, OnDisk, StorePosition};
+use crate::protocol::{Claim, DiskPosition, Loss, StorePosition};
 use crate::refusal::Refusal;
 use bytes::{Buf, BufMut, BytesMut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use wire::Refused::KeyWanted;
+use wire::AuthenticationError::KeyWanted;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FPH1");
 /// The maximum message: room for the names of a store's header, twice, and a sentence. It bounds what a stranger can make us buffer.
-const MAX_BYTES: usize = 16 << 10;
+const MESSAGE_BYTES_MAX: usize = 16 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -106,13 +106,13 @@ pub struct Welcome {
     pub store: String,
     /// Its place on the disk, if it has been part of one.
     #[serde(default)]
-    pub disk: Option<OnDisk>,
+    pub disk: Option<DiskPosition>,
     /// The node has mapped the offered memory: requests over this connection may refer to data in it.
     #[serde(default)]
     pub memory: bool,
     /// What a coordinator on the same machine may read itself. A node of an older release does not offer it.
     #[serde(default)]
-    pub files: Option<crate::store::Offer>,
+    pub files: Option<crate::store::FilesOffer>,
 }
 
 /// Why receiving a message failed.
@@ -122,7 +122,7 @@ pub enum Error {
     Connection(io::Error),
     /// The other end's trust cannot be established, or is refused.
     #[error(transparent)]
-    NotTrusted(#[from] wire::Refused),
+    NotTrusted(#[from] wire::AuthenticationError),
     /// The other end speaks another protocol.
     #[error("the peer does not speak Fathom's pool protocol")]
     Stranger,
@@ -133,21 +133,21 @@ pub enum Error {
 
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
-        match error.downcast::<wire::Refused>() {
-            Ok(wire::Refused::Connection(error)) | Err(error) => Self::Connection(error),
+        match error.downcast::<wire::AuthenticationError>() {
+            Ok(wire::AuthenticationError::Connection(error)) | Err(error) => Self::Connection(error),
             Ok(refused) => Self::NotTrusted(refused),
         }
     }
 }
 
 /// Checks that both ends use the same version of frames.
-pub fn same_protocol(theirs: u8) -> Result<(), Refusal> {
+pub fn check_protocol(theirs: u8) -> Result<(), Refusal> {
     if theirs == frame::VERSION { Ok(()) } else { Err(Refusal::Protocol { theirs }) }
 }
 
-pub fn put<T: Serialize>(out: &mut BytesMut, message: &T) -> io::Result<()> {
+pub fn put_message<T: Serialize>(out: &mut BytesMut, message: &T) -> io::Result<()> {
     let text = serde_json::to_vec(message)?;
-    if text.len() > MAX_BYTES {
+    if text.len() > MESSAGE_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the names are too long for a greeting"));
     }
     out.put_u32_le(MAGIC);
@@ -157,14 +157,14 @@ pub fn put<T: Serialize>(out: &mut BytesMut, message: &T) -> io::Result<()> {
 }
 
 /// Takes the next message, if it is complete.
-pub fn take<T: DeserializeOwned>(input: &mut BytesMut) -> Result<Option<T>, Error> {
+pub fn take_message<T: DeserializeOwned>(input: &mut BytesMut) -> Result<Option<T>, Error> {
     let known = input.len().min(4);
     if input[..known] != MAGIC.to_le_bytes()[..known] {
         return Err(Error::Stranger);
     }
     let Some(mut head) = input.first_chunk::<8>().map(|head| &head[4..]) else { return Ok(None) };
     let length = head.get_u32_le() as usize;
-    if length > MAX_BYTES {
+    if length > MESSAGE_BYTES_MAX {
         return Err(Error::Stranger);
     }
     if input.len() < 8 + length {
@@ -177,7 +177,7 @@ pub fn take<T: DeserializeOwned>(input: &mut BytesMut) -> Result<Option<T>, Erro
 /// Sends a message.
 pub async fn send<S: AsyncWrite + Unpin, T: Serialize>(stream: &mut S, message: &T) -> Result<(), Error> {
     let mut out = BytesMut::new();
-    put(&mut out, message)?;
+    put_message(&mut out, message)?;
     stream.write_all_buf(&mut out).await?;
     Ok(stream.flush().await?)
 }
@@ -205,11 +205,11 @@ async fn receive_up_to<S: AsyncRead + Unpin, T: DeserializeOwned>(
     most: impl Fn(&BytesMut) -> u64,
 ) -> Result<T, Error> {
     loop {
-        match take(input) {
+        match take_message(input) {
             Ok(None) => {}
             Ok(Some(message)) => return Ok(message),
             Err(error) => {
-                let KeyWanted = wire::stranger(input) else { return Err(error) };
+                let KeyWanted = wire::classify_stranger(input) else { return Err(error) };
                 return Err(KeyWanted.into());
             }
         }
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_round_trip_in_any_fragments() {
+    fn messages_round_trip_in_any_fragmentation() {
         let place = StorePosition { index: 1, count: 3, stripe_bytes: 65_536 };
         let claim = Claim {
             epoch: 7,
@@ -234,19 +234,19 @@ mod tests {
             size_bytes: 1 << 30,
             place,
             joins: Some(3),
-            also: crate::protocol::Also::default(),
+            also: crate::protocol::ClaimExtensions::default(),
         };
         let hello = Hello { protocol: 1, pool: "p".into(), claim: Some(claim) };
         let mut bytes = BytesMut::new();
-        put(&mut bytes, &hello).expect("it is short");
+        put_message(&mut bytes, &hello).expect("it is short");
         bytes.extend_from_slice(b"rest");
         for cut in 1..bytes.len() - 4 {
-            assert!(take::<Hello>(&mut BytesMut::from(&bytes[..cut])).expect("a beginning").is_none());
+            assert!(take_message::<Hello>(&mut BytesMut::from(&bytes[..cut])).expect("a beginning").is_none());
         }
-        assert_eq!(take::<Hello>(&mut bytes).expect("it is whole"), Some(hello));
+        assert_eq!(take_message::<Hello>(&mut bytes).expect("it is whole"), Some(hello));
         assert_eq!(&bytes[..], b"rest");
         for stranger in [&b"GET / HTTP/1.1"[..], b"FPH1\xff\xff\xff\xff", b"FPH1\x02\0\0\0{}"] {
-            assert!(matches!(take::<Hello>(&mut BytesMut::from(stranger)), Err(Error::Stranger)));
+            assert!(matches!(take_message::<Hello>(&mut BytesMut::from(stranger)), Err(Error::Stranger)));
         }
     }
 }

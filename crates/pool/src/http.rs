@@ -15,11 +15,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 /// The maximum size of a request.
-const MAX_REQUEST: usize = 8 << 10;
+const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// The time limit for a request and its response.
-const LIMIT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of clients; beyond it the oldest are closed.
-const CLIENTS: usize = 64;
+const CLIENTS_MAX: usize = 64;
 
 /// The contents of the pages.
 pub trait Pages {
@@ -60,18 +60,18 @@ pub enum Error {
 
 /// Serves all connections, without end; `report` receives errors. Must run in a `LocalSet`.
 pub async fn serve(listener: Listener, pages: Rc<dyn Pages>, report: Rc<dyn Fn(String)>) {
-    let pending = wire::PendingConnections::new(CLIENTS, LIMIT);
+    let pending = wire::PendingConnections::new(CLIENTS_MAX, REQUEST_TIMEOUT);
     let is_local = listener.endpoint().is_ok_and(|endpoint| endpoint.address().is_none());
     loop {
         match listener.accept().await {
             Ok(stream) => {
                 let (pages, mut connection) = (pages.clone(), pending.add());
-                if let Some(overflow) = connection.overflow() {
+                if let Some(overflow) = connection.overflow_message() {
                     report(format!("status: {overflow}"));
                 }
                 tokio::task::spawn_local(async move {
                     // Errors of a client are not reported.
-                    let _ = connection.authenticate(answer(stream.boxed(), &*pages, is_local)).await;
+                    let _ = connection.authenticate(answer_request(stream.boxed(), &*pages, is_local)).await;
                 });
             }
             Err(error) => {
@@ -82,14 +82,18 @@ pub async fn serve(listener: Listener, pages: Rc<dyn Pages>, report: Rc<dyn Fn(S
     }
 }
 
-async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, pages: &dyn Pages, is_local: bool) -> io::Result<()> {
+async fn answer_request(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    pages: &dyn Pages,
+    is_local: bool,
+) -> io::Result<()> {
     let mut request = Vec::new();
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < MAX_REQUEST {
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
         if stream.read_buf(&mut request).await? == 0 {
             return Ok(());
         }
     }
-    let (status, kind, body) = page(&request, pages, is_local);
+    let (status, kind, body) = response_to(&request, pages, is_local);
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -99,7 +103,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, pages: &dyn Pag
     stream.shutdown().await
 }
 
-fn page(request: &[u8], pages: &dyn Pages, is_local: bool) -> (&'static str, &'static str, String) {
+fn response_to(request: &[u8], pages: &dyn Pages, is_local: bool) -> (&'static str, &'static str, String) {
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|byte| *byte == b' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -130,7 +134,7 @@ fn page(request: &[u8], pages: &dyn Pages, is_local: bool) -> (&'static str, &'s
 /// # Errors
 /// No server responds there, or not with a page.
 pub fn get(place: &str, page: &str) -> Result<String, Error> {
-    send(place, "GET", page)
+    request_page(place, "GET", page)
 }
 
 /// Sends a command to the server at `place`, as [`get`].
@@ -138,10 +142,10 @@ pub fn get(place: &str, page: &str) -> Result<String, Error> {
 /// # Errors
 /// As [`get`].
 pub fn post(place: &str, page: &str) -> Result<String, Error> {
-    send(place, "POST", page)
+    request_page(place, "POST", page)
 }
 
-fn send(place: &str, method: &str, page: &str) -> Result<String, Error> {
+fn request_page(place: &str, method: &str, page: &str) -> Result<String, Error> {
     let silent = |place: &str| {
         let place = place.to_string();
         move |error| Error::Silent(place, error)
@@ -149,18 +153,18 @@ fn send(place: &str, method: &str, page: &str) -> Result<String, Error> {
     let path = Path::new(place);
     if place.contains('/') || path.exists() {
         let stream = UnixStream::connect(path).map_err(silent(place))?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        return ask(stream, place, method, page);
+        stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+        return exchange(stream, place, method, page);
     }
     let place = place.strip_prefix("http://").unwrap_or(place);
     let address = place.to_socket_addrs().ok().and_then(|mut found| found.next());
     let address = address.ok_or_else(|| Error::NoPlace(place.into()))?;
-    let stream = TcpStream::connect_timeout(&address, LIMIT).map_err(silent(place))?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    ask(stream, place, method, page)
+    let stream = TcpStream::connect_timeout(&address, REQUEST_TIMEOUT).map_err(silent(place))?;
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+    exchange(stream, place, method, page)
 }
 
-fn ask(mut stream: impl Read + Write, place: &str, method: &str, page: &str) -> Result<String, Error> {
+fn exchange(mut stream: impl Read + Write, place: &str, method: &str, page: &str) -> Result<String, Error> {
     let foreign = || Error::Foreign(place.into());
     stream.write_all(format!("{method} {page} HTTP/1.1\r\nHost: fathom\r\nConnection: close\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
@@ -181,9 +185,9 @@ fn ask(mut stream: impl Read + Write, place: &str, method: &str, page: &str) -> 
 mod tests {
     use super::*;
 
-    struct Two;
+    struct TestPages;
 
-    impl Pages for Two {
+    impl Pages for TestPages {
         fn metrics(&self) -> String {
             "m 1\n".into()
         }
@@ -195,7 +199,7 @@ mod tests {
 
     #[test]
     fn malformed_requests_get_4xx() {
-        let status = |request: &[u8]| page(request, &Two, true).0;
+        let status = |request: &[u8]| response_to(request, &TestPages, true).0;
         assert_eq!(status(b"GET /metrics HTTP/1.1\r\n\r\n"), "200 OK");
         assert_eq!(status(b"GET /metrics?x HTTP/1.1\r\n\r\n"), "404 Not Found");
         assert_eq!(status(b"GET /status HTTP/1.1\r\n\r\n"), "404 Not Found");
@@ -203,6 +207,9 @@ mod tests {
             assert!(status(bad).starts_with('4'));
         }
         let scrub = b"POST /scrub HTTP/1.1\r\n\r\n";
-        assert_eq!([true, false].map(|is_local| page(scrub, &Two, is_local).0), ["404 Not Found", "403 Forbidden"]);
+        assert_eq!(
+            [true, false].map(|is_local| response_to(scrub, &TestPages, is_local).0),
+            ["404 Not Found", "403 Forbidden"]
+        );
     }
 }

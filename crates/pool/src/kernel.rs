@@ -4,7 +4,7 @@
 //! leaves at their defaults matter here: when a connection dies, the kernel fails new requests at once unless it was told
 //! to wait for another (`NBD_ATTR_DEAD_CONN_TIMEOUT`), and resends outstanding requests only if it has a timeout
 //! (`NBD_ATTR_TIMEOUT`, Linux 5.12); without one, requests outstanding when a server died are waited for without end, even
-//! after a reconnect (seen with nbd-client 3.24 and Linux 6.1). So both are set, and [`Attached::step`] reconnects after a
+//! after a reconnect (seen with nbd-client 3.24 and Linux 6.1). So both are set, and [`AttachedDisk::step`] reconnects after a
 //! failure.
 //!
 //! Uncertainty: the timeout is per request, not per connection, so it must be longer than a pool takes to fail one at a node
@@ -22,14 +22,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 /// Seconds after which a request is resent.
-const REQUEST_LIMIT_S: u64 = 40;
+const REQUEST_TIMEOUT_S: u64 = 40;
 /// Seconds that requests wait for a new connection before they fail.
-const AWAY_LIMIT_S: u64 = 24 * 3600;
+const DEAD_CONNECTION_TIMEOUT_S: u64 = 24 * 3600;
 /// Bytes of a block: the unit of the pool's checksums.
 const BLOCK_BYTES: u64 = 4096;
 
 /// How often the connection is checked.
-const LOOK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Constants of `linux/nbd-netlink.h`.
 mod number {
@@ -49,7 +49,7 @@ mod number {
 
 /// Constants of `linux/netlink.h` and `linux/genetlink.h`.
 mod generic {
-    pub const HEAD_BYTES: usize = 16;
+    pub const HEADER_BYTES: usize = 16;
     pub const REQUEST: u16 = 1;
     pub const ACK: u16 = 4;
     pub const ERROR: u16 = 2;
@@ -70,16 +70,16 @@ pub enum Failure {
 }
 
 /// The number of an NBD device such as `/dev/nbd0`.
-pub fn index(device: &str) -> Option<u32> {
+pub fn device_index(device: &str) -> Option<u32> {
     device.strip_prefix("/dev/nbd")?.parse().ok()
 }
 
-fn kernel(what: &'static str) -> impl Fn(io::Error) -> Failure {
+fn kernel_failure(what: &'static str) -> impl Fn(io::Error) -> Failure {
     move |error| Failure::Kernel { what, error }
 }
 
 /// Appends an attribute in netlink format: length, kind, value, padded to a multiple of four.
-fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+fn put_attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     out.extend((value.len() as u16 + 4).to_ne_bytes());
     out.extend(kind.to_ne_bytes());
     out.extend(value);
@@ -87,7 +87,7 @@ fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 /// Finds the value of an attribute.
-fn value_of(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+fn attribute_value(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let (length, kind) = (u16_at(attributes, 0)? as usize, u16_at(attributes, 2)?);
         if kind & !generic::NESTED == wanted {
@@ -109,7 +109,7 @@ fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = i32_at(bytes, 0).and_then(|length| usize::try_from(length).ok())?;
-        let (kind, content) = (u16_at(bytes, 4)?, bytes.get(generic::HEAD_BYTES..length)?);
+        let (kind, content) = (u16_at(bytes, 4)?, bytes.get(generic::HEADER_BYTES..length)?);
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some((kind, content))
     })
@@ -127,16 +127,16 @@ impl Netlink {
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         let mut netlink = Self { socket, family: generic::CONTROL };
         let mut name = Vec::new();
-        attribute(&mut name, generic::FAMILY_NAME, b"nbd\0");
-        let answer = netlink.ask(generic::GET_FAMILY, &name)?;
-        let id = answer.get(4..).and_then(|attributes| value_of(attributes, generic::FAMILY_ID));
+        put_attribute(&mut name, generic::FAMILY_NAME, b"nbd\0");
+        let answer = netlink.request(generic::GET_FAMILY, &name)?;
+        let id = answer.get(4..).and_then(|attributes| attribute_value(attributes, generic::FAMILY_ID));
         netlink.family = id.and_then(|id| u16_at(id, 0)).ok_or_else(|| io::Error::other("it has no number"))?;
         Ok(netlink)
     }
 
     /// Sends a command and waits until the kernel acknowledges it; returns any other response.
-    fn ask(&self, command: u8, attributes: &[u8]) -> io::Result<Vec<u8>> {
-        let length = generic::HEAD_BYTES + 4 + attributes.len();
+    fn request(&self, command: u8, attributes: &[u8]) -> io::Result<Vec<u8>> {
+        let length = generic::HEADER_BYTES + 4 + attributes.len();
         let mut out = (length as u32).to_ne_bytes().to_vec();
         out.extend(self.family.to_ne_bytes());
         out.extend((generic::REQUEST | generic::ACK).to_ne_bytes());
@@ -162,7 +162,7 @@ impl Netlink {
     }
 }
 
-pub struct Attached {
+pub struct AttachedDisk {
     netlink: Netlink,
     place: Uri,
     index: u32,
@@ -182,27 +182,27 @@ pub enum State {
     Detached,
 }
 
-impl Attached {
+impl AttachedDisk {
     /// Attaches the export at `place` as the disk `/dev/nbdINDEX`.
     pub fn new(place: &Uri, index: u32) -> Result<Self, Failure> {
-        let netlink = Netlink::open().map_err(kernel("is not available (`modprobe nbd`)"))?;
-        let socket = Session::socket(place)?;
+        let netlink = Netlink::open().map_err(kernel_failure("is not available (`modprobe nbd`)"))?;
+        let socket = Session::open_for_kernel(place)?;
         let size_bytes = socket.size_bytes;
         let mut attributes = Vec::new();
-        attribute(&mut attributes, number::INDEX, &index.to_ne_bytes());
+        put_attribute(&mut attributes, number::INDEX, &index.to_ne_bytes());
         for (kind, value) in [
             (number::SIZE_BYTES, size_bytes),
             (number::BLOCK_SIZE_BYTES, BLOCK_BYTES),
             (number::SERVER_FLAGS, u64::from(socket.flags)),
-            (number::TIMEOUT, REQUEST_LIMIT_S),
-            (number::DEAD_CONN_TIMEOUT, AWAY_LIMIT_S),
+            (number::TIMEOUT, REQUEST_TIMEOUT_S),
+            (number::DEAD_CONN_TIMEOUT, DEAD_CONNECTION_TIMEOUT_S),
         ] {
-            attribute(&mut attributes, kind, &value.to_ne_bytes());
+            put_attribute(&mut attributes, kind, &value.to_ne_bytes());
         }
-        sockets(&mut attributes, &socket);
+        put_socket(&mut attributes, &socket);
         netlink
-            .ask(number::CONNECT, &attributes)
-            .map_err(kernel("refused the disk (this needs root and a free device)"))?;
+            .request(number::CONNECT, &attributes)
+            .map_err(kernel_failure("refused the disk (this needs root and a free device)"))?;
         Ok(Self { netlink, place: place.clone(), index, size_bytes, socket: Some(socket) })
     }
 
@@ -214,23 +214,24 @@ impl Attached {
         if let Some(socket) = &self.socket {
             let mut polled = [PollFd::new(&socket.socket, PollFlags::RDHUP)];
             let now = rustix::time::Timespec::default();
-            let count = poll(&mut polled, Some(&now)).map_err(|error| kernel("cannot be watched")(error.into()))?;
+            let count =
+                poll(&mut polled, Some(&now)).map_err(|error| kernel_failure("cannot be watched")(error.into()))?;
             if count == 0 {
                 return Ok(State::Connected);
             }
             self.socket = None;
         }
         // The server is not running, or not yet.
-        let Ok(socket) = Session::socket(&self.place) else { return Ok(self.unless_detached(State::Away)) };
+        let Ok(socket) = Session::open_for_kernel(&self.place) else { return Ok(self.unless_detached(State::Away)) };
         if socket.size_bytes != self.size_bytes {
             let error =
                 io::Error::other(format!("its size changed from {} to {} bytes", self.size_bytes, socket.size_bytes));
-            return Err(kernel("has another disk")(error));
+            return Err(kernel_failure("has another disk")(error));
         }
         let mut attributes = Vec::new();
-        attribute(&mut attributes, number::INDEX, &self.index.to_ne_bytes());
-        sockets(&mut attributes, &socket);
-        match self.netlink.ask(number::RECONFIGURE, &attributes) {
+        put_attribute(&mut attributes, number::INDEX, &self.index.to_ne_bytes());
+        put_socket(&mut attributes, &socket);
+        match self.netlink.request(number::RECONFIGURE, &attributes) {
             Ok(_) => {
                 self.socket = Some(socket);
                 Ok(State::Connected)
@@ -239,7 +240,7 @@ impl Attached {
             Err(error) if error.raw_os_error() == Some(28) => Ok(State::Away),
             Err(error) => match self.unless_detached(State::Away) {
                 State::Detached => Ok(State::Detached),
-                _ => Err(kernel("refused the new connection")(error)),
+                _ => Err(kernel_failure("refused the new connection")(error)),
             },
         }
     }
@@ -248,8 +249,8 @@ impl Attached {
     /// called when the state changes.
     ///
     /// # Errors
-    /// As [`Attached::step`] and [`Attached::detach`].
-    pub async fn stay(
+    /// As [`AttachedDisk::step`] and [`AttachedDisk::detach`].
+    pub async fn maintain(
         mut self,
         ended: impl Future<Output = ()>,
         mut changed: impl FnMut(State),
@@ -259,7 +260,7 @@ impl Attached {
         while before != State::Detached {
             tokio::select! {
                 () = &mut ended => return self.detach(),
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
             let now = self.step()?;
             if now != before {
@@ -279,17 +280,20 @@ impl Attached {
     /// Detaches the disk; the kernel must have written everything before (`umount`).
     pub fn detach(self) -> Result<(), Failure> {
         let mut attributes = Vec::new();
-        attribute(&mut attributes, number::INDEX, &self.index.to_ne_bytes());
-        self.netlink.ask(number::DISCONNECT, &attributes).map_err(kernel("cannot disconnect the disk")).map(drop)
+        put_attribute(&mut attributes, number::INDEX, &self.index.to_ne_bytes());
+        self.netlink
+            .request(number::DISCONNECT, &attributes)
+            .map_err(kernel_failure("cannot disconnect the disk"))
+            .map(drop)
     }
 }
 
 /// Adds the attributes for the connection that the kernel is to use.
-fn sockets(attributes: &mut Vec<u8>, socket: &Socket) {
+fn put_socket(attributes: &mut Vec<u8>, socket: &Socket) {
     let (mut fd, mut item) = (Vec::new(), Vec::new());
-    attribute(&mut fd, number::SOCK_FD, &socket.socket.as_raw_fd().to_ne_bytes());
-    attribute(&mut item, number::SOCK_ITEM | generic::NESTED, &fd);
-    attribute(attributes, number::SOCKETS | generic::NESTED, &item);
+    put_attribute(&mut fd, number::SOCK_FD, &socket.socket.as_raw_fd().to_ne_bytes());
+    put_attribute(&mut item, number::SOCK_ITEM | generic::NESTED, &fd);
+    put_attribute(attributes, number::SOCKETS | generic::NESTED, &item);
 }
 
 #[cfg(test)]
@@ -299,21 +303,21 @@ mod tests {
     #[test]
     fn netlink_attribute_is_found_by_type() {
         let mut bytes = Vec::new();
-        attribute(&mut bytes, 7, b"abc");
-        attribute(&mut bytes, 9, &5_u32.to_ne_bytes());
+        put_attribute(&mut bytes, 7, b"abc");
+        put_attribute(&mut bytes, 9, &5_u32.to_ne_bytes());
         assert_eq!(bytes.len(), 16);
-        assert_eq!(value_of(&bytes, 7), Some(&b"abc"[..]));
-        assert_eq!(value_of(&bytes, 9).and_then(|value| i32_at(value, 0)), Some(5));
-        assert_eq!(value_of(&bytes, 8), None);
+        assert_eq!(attribute_value(&bytes, 7), Some(&b"abc"[..]));
+        assert_eq!(attribute_value(&bytes, 9).and_then(|value| i32_at(value, 0)), Some(5));
+        assert_eq!(attribute_value(&bytes, 8), None);
         // Invalid lengths only end the search.
-        assert_eq!(value_of(&[255, 255, 7, 0], 7), None);
-        assert_eq!(value_of(&[0, 0, 0, 0], 7), None);
+        assert_eq!(attribute_value(&[255, 255, 7, 0], 7), None);
+        assert_eq!(attribute_value(&[0, 0, 0, 0], 7), None);
     }
 
     #[test]
-    fn only_nbd_device_has_index() {
+    fn only_an_nbd_device_has_an_index() {
         assert_eq!(
-            ["/dev/nbd0", "/dev/nbd15", "/dev/nbd", "/dev/nbd0p1", "/dev/ublkb0"].map(index),
+            ["/dev/nbd0", "/dev/nbd15", "/dev/nbd", "/dev/nbd0p1", "/dev/ublkb0"].map(device_index),
             [Some(0), Some(15), None, None, None]
         );
     }

@@ -23,7 +23,7 @@ pub struct Piece {
     /// Bytes.
     pub length: u32,
     /// Offset within the request.
-    pub before: u32,
+    pub request_offset: u32,
 }
 
 /// The map from disk to nodes.
@@ -31,9 +31,9 @@ pub struct Piece {
 pub struct Layout {
     arrangement: Arrangement,
     /// Offset on the disk of each node, and the end (concatenated).
-    begins: Vec<u64>,
+    node_begins: Vec<u64>,
     /// Bytes that each node contributes (striped).
-    each: u64,
+    node_bytes: u64,
 }
 
 impl Layout {
@@ -48,19 +48,19 @@ impl Layout {
             Arrangement::Concatenated => smallest,
             Arrangement::Striped { stripe_bytes } => smallest - smallest % stripe_bytes,
         };
-        Self { arrangement, begins, each }
+        Self { arrangement, node_begins: begins, node_bytes: each }
     }
 
     /// Bytes of the disk.
     pub fn size_bytes(&self) -> u64 {
         match self.arrangement {
-            Arrangement::Concatenated => self.begins.last().copied().unwrap_or(0),
-            Arrangement::Striped { .. } => self.each * self.nodes(),
+            Arrangement::Concatenated => self.node_begins.last().copied().unwrap_or(0),
+            Arrangement::Striped { .. } => self.node_bytes * self.node_count(),
         }
     }
 
-    fn nodes(&self) -> u64 {
-        self.begins.len() as u64 - 1
+    fn node_count(&self) -> u64 {
+        self.node_begins.len() as u64 - 1
     }
 
     /// The pieces of a range that ends within the disk, in order. Consecutive stripes on the same node are not merged: they
@@ -73,9 +73,9 @@ impl Layout {
             if left == 0 {
                 return None;
             }
-            let (node, node_offset, room) = self.find(offset + u64::from(before));
+            let (node, node_offset, room) = self.locate(offset + u64::from(before));
             let now = u64::from(left).min(room) as u32;
-            let piece = Piece { node, offset: node_offset, length: now, before };
+            let piece = Piece { node, offset: node_offset, length: now, request_offset: before };
             before += now;
             Some(piece)
         })
@@ -85,18 +85,21 @@ impl Layout {
     /// For operations whose data does not have to be put in order: the node, the offset there, and the length.
     pub fn shares(&self, offset: u64, length: u32) -> impl Iterator<Item = (usize, u64, u32)> {
         let end = offset + u64::from(length);
-        (0..self.begins.len() - 1).filter_map(move |node| {
-            let (first, last) = (self.before(node, offset), self.before(node, end));
+        (0..self.node_begins.len() - 1).filter_map(move |node| {
+            let (first, last) = (self.node_bytes_before(node, offset), self.node_bytes_before(node, end));
             (first < last).then_some((node, first, (last - first) as u32))
         })
     }
 
     /// Bytes of a node before an offset on the disk: a node's bytes have the same order on both.
-    fn before(&self, node: usize, at: u64) -> u64 {
+    fn node_bytes_before(&self, node: usize, at: u64) -> u64 {
         match self.arrangement {
-            Arrangement::Concatenated => at.clamp(self.begins[node], self.begins[node + 1]) - self.begins[node],
+            Arrangement::Concatenated => {
+                at.clamp(self.node_begins[node], self.node_begins[node + 1]) - self.node_begins[node]
+            }
             Arrangement::Striped { stripe_bytes } => {
-                let (round, within) = (at / (stripe_bytes * self.nodes()), at % (stripe_bytes * self.nodes()));
+                let (round, within) =
+                    (at / (stripe_bytes * self.node_count()), at % (stripe_bytes * self.node_count()));
                 round * stripe_bytes + within.saturating_sub(node as u64 * stripe_bytes).min(stripe_bytes)
             }
         }
@@ -104,33 +107,33 @@ impl Layout {
 
     /// The range of the disk from the first to the last of these bytes of a node; with stripes, it includes bytes of other
     /// nodes. `None` if the disk uses none of them.
-    pub fn on_disk(&self, node: usize, range: std::ops::Range<u64>) -> Option<std::ops::Range<u64>> {
+    pub fn disk_range(&self, node: usize, range: std::ops::Range<u64>) -> Option<std::ops::Range<u64>> {
         let size = match self.arrangement {
-            Arrangement::Concatenated => self.begins[node + 1] - self.begins[node],
-            Arrangement::Striped { .. } => self.each,
+            Arrangement::Concatenated => self.node_begins[node + 1] - self.node_begins[node],
+            Arrangement::Striped { .. } => self.node_bytes,
         };
         let (first, end) = (range.start, range.end.min(size));
         let place = |at: u64| match self.arrangement {
-            Arrangement::Concatenated => self.begins[node] + at,
+            Arrangement::Concatenated => self.node_begins[node] + at,
             Arrangement::Striped { stripe_bytes } => {
-                (at / stripe_bytes * self.nodes() + node as u64) * stripe_bytes + at % stripe_bytes
+                (at / stripe_bytes * self.node_count() + node as u64) * stripe_bytes + at % stripe_bytes
             }
         };
         (first < end).then(|| place(first)..place(end - 1) + 1)
     }
 
     /// The node, the offset there, and the bytes until the next node begins.
-    fn find(&self, at: u64) -> (usize, u64, u64) {
+    fn locate(&self, at: u64) -> (usize, u64, u64) {
         match self.arrangement {
             Arrangement::Concatenated => {
                 // The last node that begins at or before `at`: an empty node has the same beginning as its successor.
-                let node = self.begins.partition_point(|begin| *begin <= at) - 1;
-                (node, at - self.begins[node], self.begins[node + 1] - at)
+                let node = self.node_begins.partition_point(|begin| *begin <= at) - 1;
+                (node, at - self.node_begins[node], self.node_begins[node + 1] - at)
             }
             Arrangement::Striped { stripe_bytes } => {
                 let (stripe, within) = (at / stripe_bytes, at % stripe_bytes);
-                let node = (stripe % self.nodes()) as usize;
-                (node, stripe / self.nodes() * stripe_bytes + within, stripe_bytes - within)
+                let node = (stripe % self.node_count()) as usize;
+                (node, stripe / self.node_count() * stripe_bytes + within, stripe_bytes - within)
             }
         }
     }
@@ -148,14 +151,14 @@ mod tests {
         assert_eq!(layout.size_bytes(), 12_288);
         let pieces: Vec<Piece> = layout.pieces(8000, 500).collect();
         let expected = [
-            Piece { node: 0, offset: 8000, length: 192, before: 0 },
-            Piece { node: 1, offset: 0, length: 308, before: 192 },
+            Piece { node: 0, offset: 8000, length: 192, request_offset: 0 },
+            Piece { node: 1, offset: 0, length: 308, request_offset: 192 },
         ];
         assert_eq!(pieces, expected);
     }
 
     #[test]
-    fn stripes_rotate_and_smallest_node_limits_size() {
+    fn stripes_rotate_and_the_smallest_node_limits_the_size() {
         let layout = Layout::new(Arrangement::Striped { stripe_bytes: 4096 }, &[9000, 20_000]);
         assert_eq!(layout.size_bytes(), 16_384);
         let nodes: Vec<(usize, u64)> = layout.pieces(0, 16_384).map(|p| (p.node, p.offset)).collect();
@@ -165,13 +168,13 @@ mod tests {
     proptest! {
         /// Every byte of the disk has exactly one place, within its node.
         #[test]
-        fn every_byte_has_own_place(sizes in proptest::collection::vec(0_u64..300, 1..5), stripe in proptest::option::of(1_u64..40)) {
+        fn every_byte_has_its_own_place(sizes in proptest::collection::vec(0_u64..300, 1..5), stripe in proptest::option::of(1_u64..40)) {
             let arrangement = stripe.map_or(Arrangement::Concatenated, |stripe_bytes| Arrangement::Striped { stripe_bytes });
             let layout = Layout::new(arrangement, &sizes);
             let mut places = BTreeSet::new();
             let mut expected = 0;
             for piece in layout.pieces(0, layout.size_bytes() as u32) {
-                prop_assert_eq!(piece.before, expected);
+                prop_assert_eq!(piece.request_offset, expected);
                 expected += piece.length;
                 prop_assert!(piece.offset + u64::from(piece.length) <= sizes[piece.node]);
                 for at in 0..u64::from(piece.length) {
@@ -181,9 +184,9 @@ mod tests {
             prop_assert_eq!(u64::from(expected), layout.size_bytes());
         }
 
-        /// `on_disk` returns the range whose pieces map back to the node's bytes.
+        /// `disk_range` returns the range whose pieces map back to the node's bytes.
         #[test]
-        fn on_disk_inverts_pieces(
+        fn disk_range_inverts_pieces(
             sizes in proptest::collection::vec(0_u64..300, 1..5),
             stripe in proptest::option::of(1_u64..40),
             (node, one, other) in (0_usize..4, 0_u64..300, 0_u64..300),
@@ -196,7 +199,7 @@ mod tests {
                 .filter(|at| layout.pieces(*at, 1).all(|p| p.node == node && range.contains(&p.offset)))
                 .collect();
             let hull = all.first().zip(all.last()).map(|(first, last)| *first..last + 1);
-            prop_assert_eq!(layout.on_disk(node, range), hull);
+            prop_assert_eq!(layout.disk_range(node, range), hull);
         }
 
         /// A range's shares are the bytes of its pieces, with at most one share per node.

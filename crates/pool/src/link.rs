@@ -9,7 +9,7 @@
 //! unanswered requests are sent again. A node that has not been heard for [`Options::node_timeout`] is **away**: requests to
 //! it fail, at once until it accepts a connection again; attempts continue all the while. A node that is heard may take any
 //! time for a request, as long as it makes progress: a request fails only when the node has reported none for
-//! [`STALLED`], as with a medium that answers no more.
+//! [`STALL_TIMEOUT`], as with a medium that answers no more.
 //!
 //! The first connection claims the node; a **further** one names the session of the first, and ends with it. A flush may
 //! use any connection: it covers all replies of the node.
@@ -22,9 +22,9 @@
 //! flush is remembered here too, as long as this process lives: the node may have been unable to store it.
 
 use crate::connect::{Connect, Stream};
-use crate::frame::{self, Broken, Operation, Report, Request, Status};
+use crate::frame::{self, FrameError, Operation, Report, Request, Status};
 use crate::hello::{self, Answer, Hello, Wait, Welcome};
-use crate::protocol::{Also, Claim, Loss, LossId, MOST_CONNECTIONS};
+use crate::protocol::{CONNECTIONS_MAX, Claim, ClaimExtensions, Loss, LossId};
 use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
 use nbd::inbox::Inbox;
@@ -46,34 +46,34 @@ mod state;
 pub use faults::{ErrorCounts, error_names};
 pub use state::{Control, Pace, Parts};
 
-use faults::{NodeFault, Told};
-use liveness::{Tardy, report_ms};
-use state::{Known, State};
+use faults::{FaultLog, NodeFault};
+use liveness::{LivenessError, report_ms};
+use state::{NodeProperties, State};
 
 /// The default time after which requests to a node that is not heard fail.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time after which a request fails at a node that is heard and makes no progress. Longer than the kernel takes to give
 /// up a medium: SCSI and MMC retry a command of 30 s, or a flush of 60 s, a few times.
-pub const STALLED: Duration = Duration::from_secs(600);
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// The timeout for connecting, and for each message of the handshake.
-const GREETING: Duration = Duration::from_secs(15);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(15);
 /// The pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The pause between two attempts of a further connection, which is optional; and at a node that refuses, where each
 /// attempt is reported.
-const LONG_PAUSE: Duration = Duration::from_secs(1);
+const SLOW_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The node replied with an error.
     #[error("node {0}: {1}{2}")]
-    Node(SocketAddr, Status, At),
+    Node(SocketAddr, Status, FaultOffset),
     /// The node cannot be used any more.
     #[error("{0}")]
     Ended(Rc<str>),
     /// It is unreachable, or does not accept us; with the reason, if known.
     #[error("node {0}: no answer for {secs} s{2}", secs = .1.as_secs_f64())]
-    Deadline(SocketAddr, Duration, Why),
+    Deadline(SocketAddr, Duration, LastError),
     /// It reports, but its medium makes no progress.
     #[error("node {0}: its medium has made no progress for {secs} s", secs = .1.as_secs_f64())]
     Stalled(SocketAddr, Duration),
@@ -89,9 +89,9 @@ pub enum Failure {
 
 /// The last error; appended to a message that it explains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Why(Option<Rc<str>>);
+pub struct LastError(Option<Rc<str>>);
 
-impl std::fmt::Display for Why {
+impl std::fmt::Display for LastError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.as_ref().map_or(Ok(()), |why| write!(f, " ({why})"))
     }
@@ -99,9 +99,9 @@ impl std::fmt::Display for Why {
 
 /// The offset in a node's store where a fault is, if it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct At(pub Option<u64>);
+pub struct FaultOffset(pub Option<u64>);
 
-impl std::fmt::Display for At {
+impl std::fmt::Display for FaultOffset {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.map_or(Ok(()), |at| write!(f, ", at offset {at} of its store"))
     }
@@ -110,7 +110,7 @@ impl std::fmt::Display for At {
 /// How nodes are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Connections to each node: at least one, and at most [`MOST_CONNECTIONS`].
+    /// Connections to each node: at least one, and at most [`CONNECTIONS_MAX`].
     pub connections: u16,
     /// Requests to a node that has not been heard for this time fail.
     pub node_timeout: Duration,
@@ -140,12 +140,12 @@ impl Default for Options {
 
 /// Why a node was not joined.
 #[derive(Debug, thiserror::Error)]
-pub enum NotJoined {
+pub enum JoinError {
     /// There is no connection, or the other end is not a node.
     #[error(transparent)]
     Unreachable(#[from] hello::Error),
     /// It took too long.
-    #[error("no answer for {} s", GREETING.as_secs())]
+    #[error("no answer for {} s", GREETING_TIMEOUT.as_secs())]
     Silent,
     #[error("refused: {0}")]
     Refused(String),
@@ -168,7 +168,7 @@ pub struct Counts {
     pub bytes_sent: u64,
     pub bytes_received: u64,
     /// Bytes of data transferred through shared memory instead of frames, to the node and from it.
-    pub placed: (u64, u64),
+    pub shared_memory_bytes: (u64, u64),
     /// How often the connections broke and were reopened.
     pub reconnected: u64,
     /// Time from sending a request to its reply, smoothed: each frame counts an eighth.
@@ -224,7 +224,7 @@ struct Inner {
     address: SocketAddr,
     hello: Hello,
     store: String,
-    told: RefCell<Told>,
+    fault_log: RefCell<FaultLog>,
     state: RefCell<State>,
     /// One for each connection.
     wakes: Vec<Notify>,
@@ -241,13 +241,13 @@ impl std::fmt::Debug for Inner {
 
 /// Why a connection is unusable.
 #[derive(Debug, thiserror::Error)]
-enum Cut {
+enum ConnectionError {
     #[error(transparent)]
     Hello(#[from] hello::Error),
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Broken(#[from] FrameError),
     #[error(transparent)]
-    Tardy(#[from] Tardy),
+    NotAlive(#[from] LivenessError),
     /// Its welcome has the ranges.
     #[error("a flush failed")]
     FlushFailed,
@@ -258,7 +258,7 @@ pub async fn greet(
     connect: &Connect,
     address: SocketAddr,
     hello: &Hello,
-) -> Result<(Box<dyn Stream>, Welcome), NotJoined> {
+) -> Result<(Box<dyn Stream>, Welcome), JoinError> {
     greet_patiently(connect, address, hello, |_| {}).await
 }
 
@@ -268,19 +268,19 @@ async fn greet_patiently(
     address: SocketAddr,
     hello: &Hello,
     mut waits: impl FnMut(Wait),
-) -> Result<(Box<dyn Stream>, Welcome), NotJoined> {
+) -> Result<(Box<dyn Stream>, Welcome), JoinError> {
     let opened = async {
         let mut stream = connect(address).await?;
         hello::send(&mut stream, hello).await?;
         Ok::<_, hello::Error>(stream)
     };
-    let mut stream = tokio::time::timeout(GREETING, opened).await.map_err(|_| NotJoined::Silent)??;
+    let mut stream = tokio::time::timeout(GREETING_TIMEOUT, opened).await.map_err(|_| JoinError::Silent)??;
     loop {
-        let answer = tokio::time::timeout(GREETING, hello::receive_alone(&mut stream)).await;
-        match answer.map_err(|_| NotJoined::Silent)?? {
+        let answer = tokio::time::timeout(GREETING_TIMEOUT, hello::receive_alone(&mut stream)).await;
+        match answer.map_err(|_| JoinError::Silent)?? {
             Answer::Welcome(welcome) => return Ok((stream, *welcome)),
-            Answer::Refused(reason) => return Err(NotJoined::Refused(reason)),
-            Answer::Fenced(reason) => return Err(NotJoined::Fenced(reason)),
+            Answer::Refused(reason) => return Err(JoinError::Refused(reason)),
+            Answer::Fenced(reason) => return Err(JoinError::Fenced(reason)),
             Answer::Wait(wait) => waits(wait),
         }
     }
@@ -296,10 +296,12 @@ impl NodeLink {
         options: &Options,
         pace: &Pace,
         report: Rc<dyn Fn(String)>,
-    ) -> Result<Self, NotJoined> {
-        let connections = usize::from(options.connections.clamp(1, MOST_CONNECTIONS));
-        let node = Known { address, place: claim.place.index, epoch: claim.epoch, timeout: options.node_timeout };
-        let claim = Claim { also: Also { report_ms: report_ms(options.node_timeout), ..claim.also }, ..claim };
+    ) -> Result<Self, JoinError> {
+        let connections = usize::from(options.connections.clamp(1, CONNECTIONS_MAX));
+        let node =
+            NodeProperties { address, place: claim.place.index, epoch: claim.epoch, timeout: options.node_timeout };
+        let claim =
+            Claim { also: ClaimExtensions { report_ms: report_ms(options.node_timeout), ..claim.also }, ..claim };
         let mut hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: Some(claim) };
         let mut told = false;
         let waits = |_| {
@@ -310,15 +312,16 @@ impl NodeLink {
         let (stream, welcome) = greet_patiently(connect, address, &hello, waits).await?;
         // Losses accepted now must not count as accepted if data is lost again.
         hello.claim.iter_mut().for_each(|claim| {
-            let Also { memory, report_ms, .. } = std::mem::take(&mut claim.also);
-            claim.also = Also { memory, report_ms, again: true, ..Also::default() };
+            let ClaimExtensions { memory, report_ms, .. } = std::mem::take(&mut claim.also);
+            claim.also = ClaimExtensions { memory, report_ms, again: true, ..ClaimExtensions::default() };
         });
         let mut state = State::new(pace.clone(), node, &welcome, connections);
-        state.doubt(&welcome.loss);
+        state.record_loss(&welcome.loss);
         let state = RefCell::new(state);
         let wakes = (0..connections).map(|_| Notify::new()).collect();
         let (connect, store, told) = (connect.clone(), welcome.store.clone(), RefCell::default());
-        let inner = Rc::new(Inner { connect, address, hello, store, told, state, wakes, report, missing: None });
+        let inner =
+            Rc::new(Inner { connect, address, hello, store, fault_log: told, state, wakes, report, missing: None });
         let task = tokio::task::spawn_local(inner.clone().run(stream, welcome)).abort_handle();
         Ok(Self { inner, task })
     }
@@ -329,11 +332,11 @@ impl NodeLink {
         address: SocketAddr,
         pool: &str,
         place: u32,
-        why: &NotJoined,
+        why: &JoinError,
         pace: &Pace,
         report: Rc<dyn Fn(String)>,
     ) -> Self {
-        let node = Known { address, place, epoch: 0, timeout: NODE_TIMEOUT };
+        let node = NodeProperties { address, place, epoch: 0, timeout: NODE_TIMEOUT };
         let mut state = State::new(pace.clone(), node, &Welcome::default(), 1);
         let why = why.to_string();
         let failure = format!("node {address} is missing, the pool is degraded: {why}");
@@ -341,11 +344,11 @@ impl NodeLink {
         let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: None };
         let (connect, store, told) = (connect.clone(), String::new(), RefCell::default());
         let (state, wakes, missing) = (RefCell::new(state), vec![Notify::new()], Some(why));
-        let inner = Rc::new(Inner { connect, address, hello, store, told, state, wakes, report, missing });
+        let inner = Rc::new(Inner { connect, address, hello, store, fault_log: told, state, wakes, report, missing });
         Self { inner, task: tokio::task::spawn_local(async {}).abort_handle() }
     }
 
-    /// Sends a request; `length` is at most [`frame::MAX_DATA_BYTES`] except for a trim. A read returns its data, all else nothing.
+    /// Sends a request; `length` is at most [`frame::DATA_BYTES_MAX`] except for a trim. A read returns its data, all else nothing.
     pub async fn ask(
         &self,
         operation: Operation,
@@ -355,20 +358,32 @@ impl NodeLink {
         durable: bool,
     ) -> Result<Bytes, Failure> {
         let data = Some(data).filter(|data| !data.is_empty()).into_iter().collect();
-        self.put(Request { operation, durable, unchecked: false, places: 0, tag: 0, length, offset }, data).await
+        self.send_request(
+            Request { operation, durable, unchecked: false, extent_count: 0, tag: 0, length, offset },
+            data,
+        )
+        .await
     }
 
-    /// Writes data in several parts, together at most [`frame::MAX_DATA_BYTES`].
+    /// Writes data in several parts, together at most [`frame::DATA_BYTES_MAX`].
     pub async fn write_parts(&self, offset: u64, parts: Parts, durable: bool) -> Result<Bytes, Failure> {
         let length = parts.iter().map(Bytes::len).sum::<usize>() as u32;
         let operation = Operation::Write;
-        self.put(Request { operation, durable, unchecked: false, places: 0, tag: 0, length, offset }, parts).await
+        self.send_request(
+            Request { operation, durable, unchecked: false, extent_count: 0, tag: 0, length, offset },
+            parts,
+        )
+        .await
     }
 
     /// Reads without checksums; see [`Request::unchecked`].
     pub async fn read_unchecked(&self, offset: u64, length: u32) -> Result<Bytes, Failure> {
         let (operation, durable) = (Operation::Read, false);
-        self.put(Request { operation, durable, unchecked: true, places: 0, tag: 0, length, offset }, Parts::new()).await
+        self.send_request(
+            Request { operation, durable, unchecked: true, extent_count: 0, tag: 0, length, offset },
+            Parts::new(),
+        )
+        .await
     }
 
     /// Whether [`NodeLink::read_direct`] may succeed.
@@ -382,11 +397,11 @@ impl NodeLink {
         self.inner.state.borrow_mut().read_direct(offset, to)
     }
 
-    async fn put(&self, request: Request, data: Parts) -> Result<Bytes, Failure> {
+    async fn send_request(&self, request: Request, data: Parts) -> Result<Bytes, Failure> {
         let (reply, answer) = oneshot::channel();
-        let (number, next) = self.inner.state.borrow_mut().put(request, data, Instant::now(), reply);
+        let (number, next) = self.inner.state.borrow_mut().queue_request(request, data, Instant::now(), reply);
         self.inner.wake(next);
-        let mut asked = Asked { inner: &self.inner, number, request, answer };
+        let mut asked = PendingRequest { inner: &self.inner, number, request, answer };
         let gone = || Err(Failure::Ended("the connection to the node was lost".into()));
         (&mut asked.answer).await.unwrap_or_else(|_| gone())
     }
@@ -405,7 +420,7 @@ impl NodeLink {
             (Some(failure), _) => Health::Ended(failure.to_string()),
             (None, Some(why)) if state.is_away(Instant::now()) => Health::Away(why.clone()),
             (None, Some(why)) => Health::Connecting(why.clone()),
-            (None, None) => failing(&state.counts().report).map_or(Health::Serving, Health::Failing),
+            (None, None) => medium_trouble(&state.counts().report).map_or(Health::Serving, Health::Failing),
         }
     }
 
@@ -415,7 +430,7 @@ impl NodeLink {
     }
 
     /// Whether shared memory was offered to the node, which means that it is on this machine.
-    pub(crate) fn is_near(&self) -> bool {
+    pub(crate) fn is_on_this_machine(&self) -> bool {
         self.claim().is_some_and(|claim| claim.also.memory.is_some())
     }
 
@@ -429,8 +444,8 @@ impl NodeLink {
     }
 
     /// Why there is no connection now.
-    pub fn trouble(&self) -> Why {
-        Why(self.inner.state.borrow().trouble.as_deref().map(Rc::from))
+    pub fn trouble(&self) -> LastError {
+        LastError(self.inner.state.borrow().trouble.as_deref().map(Rc::from))
     }
 
     /// Where the node may have lost acknowledged writes, in its store.
@@ -448,14 +463,14 @@ impl NodeLink {
     }
 }
 
-struct Asked<'l> {
+struct PendingRequest<'l> {
     inner: &'l Inner,
     number: u64,
     request: Request,
     answer: oneshot::Receiver<Result<Bytes, Failure>>,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         // The reply may have arrived too late for the caller.
         if !self.answer.is_terminated() && self.answer.is_empty() {
@@ -468,12 +483,12 @@ impl Inner {
     async fn run(self: Rc<Self>, stream: Box<dyn Stream>, welcome: Welcome) {
         let mut next = (stream, welcome);
         loop {
-            let Err(cut) = self.together(next.0, &next.1).await;
+            let Err(cut) = self.run_connections(next.0, &next.1).await;
             (self.report)(format!("node {}: {cut}; reconnecting", self.address));
             {
                 let mut state = self.state.borrow_mut();
                 state.trouble = Some(cut.to_string());
-                state.ask_again(Instant::now());
+                state.requeue_all(Instant::now());
             }
             next = match self.reconnect().await {
                 Ok(welcomed) => welcomed,
@@ -482,10 +497,10 @@ impl Inner {
         }
     }
 
-    fn tell(&self, faults: Vec<NodeFault>) {
+    fn report_faults(&self, faults: Vec<NodeFault>) {
         let node = self.hello.claim.as_ref().map_or("", |claim| &claim.node);
         for fault in faults {
-            if let Some(line) = self.told.borrow_mut().line(&fault, &self.store, std::time::Instant::now()) {
+            if let Some(line) = self.fault_log.borrow_mut().line(&fault, &self.store, std::time::Instant::now()) {
                 (self.report)(format!("node {} ({node}): {line}", self.address));
             }
         }
@@ -521,24 +536,26 @@ impl Inner {
                 (state.all_flushed(), state.has_unrecorded_failure(), state.sequence())
             };
             let claim = self.hello.claim.clone();
-            let claim = claim
-                .map(|claim| Claim { also: Also { flushed, flush_failed, sequence, instance, ..claim.also }, ..claim });
+            let claim = claim.map(|claim| Claim {
+                also: ClaimExtensions { flushed, flush_failed, sequence, instance, ..claim.also },
+                ..claim
+            });
             let hello = Hello { claim, ..self.hello.clone() };
-            let waits = |wait: Wait| self.state.borrow_mut().waits(wait.progress, Instant::now());
+            let waits = |wait: Wait| self.state.borrow_mut().record_wait(wait.progress, Instant::now());
             let greeting = greet_patiently(&self.connect, self.address, &hello, waits);
-            match self.expiring(greeting, &mut expire).await {
+            match self.run_expiring(greeting, &mut expire).await {
                 Ok((stream, welcome)) => {
                     // After the node has opened its disk: from now on it gets the notices that nobody has got.
                     let witness = self.state.borrow_mut().take_witness(&welcome);
                     if let Some(witness) = witness {
                         let checked = tokio::task::spawn_blocking(move || witness.check());
-                        if let Ok(Err(error)) = self.expiring(checked, &mut expire).await {
-                            self.lost_unseen(&error);
+                        if let Ok(Err(error)) = self.run_expiring(checked, &mut expire).await {
+                            self.record_unseen_loss(&error);
                             continue;
                         }
                     }
                     let before = self.state.borrow().loss.clone();
-                    self.state.borrow_mut().reopened(&welcome, Instant::now());
+                    self.state.borrow_mut().record_reopen(&welcome, Instant::now());
                     if !welcome.loss.ranges.is_empty() && welcome.loss != before {
                         (self.report)(format!(
                             "node {}: acknowledged writes may be lost: {}; writes and flushes are refused",
@@ -551,36 +568,36 @@ impl Inner {
                     }
                     return Ok((stream, welcome));
                 }
-                Err(NotJoined::Fenced(reason)) => return Err(reason),
+                Err(JoinError::Fenced(reason)) => return Err(reason),
                 Err(why) => {
-                    let refuses = matches!(why, NotJoined::Refused(_));
+                    let refuses = matches!(why, JoinError::Refused(_));
                     let why = why.to_string();
                     if refuses && refused.as_ref() != Some(&why) {
                         (self.report)(format!("node {}: {why}; retrying", self.address));
                         refused = Some(why.clone());
                     }
                     self.state.borrow_mut().trouble = Some(why);
-                    let pause = tokio::time::sleep(if refuses { LONG_PAUSE } else { PAUSE });
-                    self.expiring(pause, &mut expire).await;
+                    let pause = tokio::time::sleep(if refuses { SLOW_RETRY_INTERVAL } else { RETRY_INTERVAL });
+                    self.run_expiring(pause, &mut expire).await;
                 }
             }
         }
     }
 
     /// The node's process that has ended may have been notified of a lost write, and not have recorded it.
-    fn lost_unseen(&self, error: &std::io::Error) {
+    fn record_unseen_loss(&self, error: &std::io::Error) {
         (self.report)(format!("node {}: the kernel lost a write of its process that has ended: {error}", self.address));
         let mut state = self.state.borrow_mut();
         state.fail_flush();
         // The next claim tells the node, and its welcome has the ranges.
-        state.asks_for_loss();
+        state.take_loss_query();
     }
 
     /// Runs `work`, and calls `expire` whenever a request has waited too long meanwhile.
-    async fn expiring<T>(&self, work: impl Future<Output = T>, expire: &mut impl FnMut()) -> T {
+    async fn run_expiring<T>(&self, work: impl Future<Output = T>, expire: &mut impl FnMut()) -> T {
         let mut work = std::pin::pin!(work);
         loop {
-            let expires = self.state.borrow().expires(Instant::now());
+            let expires = self.state.borrow().next_expiry(Instant::now());
             let expired = async {
                 match expires {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -601,20 +618,20 @@ impl Inner {
     }
 
     /// Runs all connections, until one of them breaks.
-    async fn together(&self, first: Box<dyn Stream>, welcome: &Welcome) -> Result<Infallible, Cut> {
-        self.state.borrow_mut().offered(welcome);
-        let further = (1..self.wakes.len()).map(|nth| self.further(nth, welcome.session));
-        try_join(self.connection(0, first, welcome.memory), try_join_all(further)).await.map(|(never, _)| never)
+    async fn run_connections(&self, first: Box<dyn Stream>, welcome: &Welcome) -> Result<Infallible, ConnectionError> {
+        self.state.borrow_mut().attach_files(welcome);
+        let further = (1..self.wakes.len()).map(|nth| self.run_further_connection(nth, welcome.session));
+        try_join(self.run_connection(0, first, welcome.memory), try_join_all(further)).await.map(|(never, _)| never)
     }
 
     /// Runs a further connection of a session. While it cannot be opened, the others do its work.
-    async fn further(&self, nth: usize, session: u64) -> Result<Infallible, Cut> {
+    async fn run_further_connection(&self, nth: usize, session: u64) -> Result<Infallible, ConnectionError> {
         let claim = self.hello.claim.clone().map(|claim| Claim { joins: Some(session), ..claim });
         let hello = Hello { claim, ..self.hello.clone() };
         let mut reported = false;
         loop {
             match greet(&self.connect, self.address, &hello).await {
-                Ok((stream, welcome)) => return self.connection(nth, stream, welcome.memory).await,
+                Ok((stream, welcome)) => return self.run_connection(nth, stream, welcome.memory).await,
                 Err(why) if !reported => {
                     let (of, address) = (self.wakes.len(), self.address);
                     (self.report)(format!("node {address}: connection {} of {of}: {why}; retrying", nth + 1));
@@ -622,16 +639,21 @@ impl Inner {
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(LONG_PAUSE).await;
+            tokio::time::sleep(SLOW_RETRY_INTERVAL).await;
         }
     }
 
-    async fn connection(&self, nth: usize, stream: Box<dyn Stream>, memory: bool) -> Result<Infallible, Cut> {
+    async fn run_connection(
+        &self,
+        nth: usize,
+        stream: Box<dyn Stream>,
+        memory: bool,
+    ) -> Result<Infallible, ConnectionError> {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (mut out, mut input) = (Outbox::default(), Inbox::new(Bytes::new()));
         let mut tick = tokio::time::interval(self.state.borrow().check_interval());
         let mut unsent = false;
-        self.state.borrow_mut().opened(nth, Instant::now(), memory);
+        self.state.borrow_mut().set_open(nth, Instant::now(), memory);
         loop {
             if out.is_empty() {
                 let another = self.state.borrow_mut().fill(nth, Instant::now(), &mut out);
@@ -639,7 +661,7 @@ impl Inner {
             }
             tokio::select! {
                 biased;
-                sent = push(&mut writer, &mut out, &mut unsent), if !out.is_empty() || unsent => {
+                sent = push_output(&mut writer, &mut out, &mut unsent), if !out.is_empty() || unsent => {
                     sent.map_err(hello::Error::from)?;
                 }
                 count = input.read(&mut reader) => {
@@ -649,20 +671,20 @@ impl Inner {
                     }
                     let now = Instant::now();
                     let mut state = self.state.borrow_mut();
-                    state.received(nth, now, count);
-                    while !input.is_empty() && let Some(frame) = frame::take_in(&mut input)? {
-                        state.answered(nth, frame, now)?;
+                    state.record_receive(nth, now, count);
+                    while !input.is_empty() && let Some(frame) = frame::take_from_inbox(&mut input)? {
+                        state.process_frame(nth, frame, now)?;
                     }
                     if state.has_faults() {
-                        self.tell(state.take_faults());
+                        self.report_faults(state.take_faults());
                     }
-                    if state.asks_for_loss() {
-                        return Err(Cut::FlushFailed);
+                    if state.take_loss_query() {
+                        return Err(ConnectionError::FlushFailed);
                     }
                 }
                 () = self.wakes[nth].notified(), if out.is_empty() => {}
                 _ = tick.tick() => {
-                    if let Some(tardy) = self.state.borrow().tardy(nth, Instant::now()) {
+                    if let Some(tardy) = self.state.borrow().liveness_error(nth, Instant::now()) {
                         return Err(tardy.into());
                     }
                 }
@@ -672,7 +694,7 @@ impl Inner {
 }
 
 /// What is wrong with a node's medium, according to its report.
-fn failing(report: &Report) -> Option<String> {
+fn medium_trouble(report: &Report) -> Option<String> {
     let damaged = (report.damaged_blocks > 0).then(|| model::counted(report.damaged_blocks as usize, "damaged block"));
     let full = report.is_full.then(|| "its medium is full".to_string());
     let failed = report.has_failed.then(|| "its medium failed".to_string());
@@ -682,7 +704,11 @@ fn failing(report: &Report) -> Option<String> {
 
 /// Writes a part of `out`; and when all of it is written, flushes what an encrypted stream holds back. `unsent`: it may
 /// hold back data. Can be cancelled at any time and called again.
-async fn push(writer: &mut (impl AsyncWrite + Unpin), out: &mut Outbox, unsent: &mut bool) -> std::io::Result<()> {
+async fn push_output(
+    writer: &mut (impl AsyncWrite + Unpin),
+    out: &mut Outbox,
+    unsent: &mut bool,
+) -> std::io::Result<()> {
     if !out.is_empty() {
         *unsent = true;
         poll_fn(|cx| out.poll_write(writer, cx)).await?;

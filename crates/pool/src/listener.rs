@@ -12,7 +12,7 @@ use std::str::FromStr;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// The maximum length of a socket's path: `sun_path` of unix(7) has 108 bytes, the last of which is a NUL.
-const LONGEST_PATH: usize = 107;
+const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Where clients connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,21 +88,21 @@ enum Socket {
 struct Inode(u64, u64);
 
 impl Inode {
-    fn of(file: &Metadata) -> Self {
+    fn from_metadata(file: &Metadata) -> Self {
         Self(file.dev(), file.ino())
     }
 }
 
 /// A client's stream; an enum, so that a request needs no dynamic dispatch.
 #[derive(Debug)]
-pub enum Accepted {
+pub enum ClientStream {
     /// From a socket in the file system.
     Unix(UnixStream),
     /// From an address.
     Tcp(TcpStream),
 }
 
-impl Accepted {
+impl ClientStream {
     /// Who is at the other end, for messages: an address, or a process of this machine with its program.
     pub fn peer(&self) -> String {
         let process = |stream: &UnixStream| {
@@ -133,7 +133,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         if let Socket::Unix(_, path, own) = &self.0 {
             // It may be gone already, or its name may belong to another program's socket.
-            if std::fs::symlink_metadata(path).is_ok_and(|there| Inode::of(&there) == *own) {
+            if std::fs::symlink_metadata(path).is_ok_and(|there| Inode::from_metadata(&there) == *own) {
                 let _ = std::fs::remove_file(path);
             }
         }
@@ -147,10 +147,10 @@ impl Listener {
     /// The system denies it, or another program listens there.
     pub async fn bind(endpoint: &Endpoint) -> Result<Self, Error> {
         let (place, socket) = match endpoint {
-            Endpoint::Unix(path) => (path.shown().to_string(), unix(path)),
+            Endpoint::Unix(path) => (path.shown().to_string(), bind_unix(path)),
             Endpoint::Tcp(address) => (address.to_string(), TcpListener::bind(address).await.map(Socket::Tcp)),
         };
-        socket.map(Self).map_err(|error| Error { place, error: explained(error, endpoint) })
+        socket.map(Self).map_err(|error| Error { place, error: explain_error(error, endpoint) })
     }
 
     /// Where it listens: a relative path is made absolute, and port 0 is replaced by the actual port.
@@ -168,35 +168,35 @@ impl Listener {
     ///
     /// # Errors
     /// A system error, such as too many open files; the next call may succeed.
-    pub async fn accept(&self) -> io::Result<Accepted> {
+    pub async fn accept(&self) -> io::Result<ClientStream> {
         Ok(match &self.0 {
-            Socket::Unix(listener, ..) => Accepted::Unix(listener.accept().await?.0),
-            Socket::Tcp(listener) => Accepted::Tcp(listener.accept().await?.0),
+            Socket::Unix(listener, ..) => ClientStream::Unix(listener.accept().await?.0),
+            Socket::Tcp(listener) => ClientStream::Tcp(listener.accept().await?.0),
         })
     }
 }
 
 /// Replaces the system's message for a path that is too long, which names a C type.
-fn explained(error: io::Error, endpoint: &Endpoint) -> io::Error {
+fn explain_error(error: io::Error, endpoint: &Endpoint) -> io::Error {
     match endpoint {
-        Endpoint::Unix(path) if path.as_os_str().len() > LONGEST_PATH => {
-            io::Error::other(format!("the path of a socket has at most {LONGEST_PATH} bytes; use a shorter one"))
-        }
+        Endpoint::Unix(path) if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX => io::Error::other(format!(
+            "the path of a socket has at most {SOCKET_PATH_BYTES_MAX} bytes; use a shorter one"
+        )),
         _ => error,
     }
 }
 
 /// Binds a socket in the file system; replaces a stale socket of a killed coordinator, but nothing else.
-fn unix(path: &Path) -> io::Result<Socket> {
+fn bind_unix(path: &Path) -> io::Result<Socket> {
     let listener = match UnixListener::bind(path) {
-        Err(error) if error.kind() == ErrorKind::AddrInUse => instead(path, error),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => replace_stale(path, error),
         other => other,
     }?;
     let own = std::fs::symlink_metadata(path)?;
-    Ok(Socket::Unix(listener, path.into(), Inode::of(&own)))
+    Ok(Socket::Unix(listener, path.into(), Inode::from_metadata(&own)))
 }
 
-fn instead(path: &Path, in_use: io::Error) -> io::Result<UnixListener> {
+fn replace_stale(path: &Path, in_use: io::Error) -> io::Result<UnixListener> {
     let taken = || io::Error::other("another program is serving it");
     // Of the name itself: the target of a link is not what would be removed.
     let there = std::fs::symlink_metadata(path)?;
@@ -210,7 +210,7 @@ fn instead(path: &Path, in_use: io::Error) -> io::Result<UnixListener> {
         Err(_) => return Err(in_use),
     }
     // Another process that found the same may have bound its own socket meanwhile.
-    if Inode::of(&std::fs::symlink_metadata(path)?) != Inode::of(&there) {
+    if Inode::from_metadata(&std::fs::symlink_metadata(path)?) != Inode::from_metadata(&there) {
         return Err(taken());
     }
     std::fs::remove_file(path)?;
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoint_is_socket_or_address() {
+    fn endpoint_is_a_socket_or_an_address() {
         let of = |text: &str| text.parse::<Endpoint>().ok();
         assert_eq!(of("unix:/tmp/a"), Some(Endpoint::Unix("/tmp/a".into())));
         assert_eq!(of("tcp:127.0.0.1:10809"), Some(Endpoint::Tcp(([127, 0, 0, 1], 10809).into())));
@@ -230,15 +230,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_long_socket_path_error_gives_limit() {
+    async fn error_of_a_too_long_socket_path_gives_the_limit() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("x".repeat(LONGEST_PATH));
+        let path = directory.path().join("x".repeat(SOCKET_PATH_BYTES_MAX));
         let error = Listener::bind(&Endpoint::Unix(path)).await.unwrap_err().to_string();
         assert!(error.contains("at most 107 bytes"), "{error}");
     }
 
     #[tokio::test]
-    async fn only_stale_socket_is_replaced() {
+    async fn only_a_stale_socket_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pool.sock");
         let endpoint = Endpoint::Unix(path.clone());

@@ -6,15 +6,15 @@
     "a disk of {size_bytes} bytes does not fit in memory: this machine has {total_bytes}; use a smaller one, or \
     a --store in a file"
 )]
-pub struct TooLarge {
+pub struct DiskTooLarge {
     size_bytes: u64,
     total_bytes: u64,
 }
 
 /// Checks whether this machine has this much memory, used or not. Where that is unknown, any size is accepted.
-pub fn fits(size_bytes: u64) -> Result<(), TooLarge> {
+pub fn check_fits(size_bytes: u64) -> Result<(), DiskTooLarge> {
     let total_bytes = total_bytes();
-    if size_bytes > total_bytes { Err(TooLarge { size_bytes, total_bytes }) } else { Ok(()) }
+    if size_bytes > total_bytes { Err(DiskTooLarge { size_bytes, total_bytes }) } else { Ok(()) }
 }
 
 /// This machine's total memory; `u64::MAX` where that is unknown.

@@ -1,8 +1,8 @@
 //! The NBD server of a coordinator: one disk for all clients.
 
-use crate::connect::{Stream, prepare};
-use crate::listener::{Accepted, Endpoint, Listener};
-use crate::nbd_bench::escaped;
+use crate::connect::{Stream, set_tcp_options};
+use crate::listener::{ClientStream, Endpoint, Listener};
+use crate::nbd_bench::escape_path;
 use nbd::budget::Budget;
 use nbd::{Export, Exports, Tls};
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -12,21 +12,21 @@ use std::time::Duration;
 use wire::{NotAdmitted, PendingConnection, PendingConnections};
 
 /// The maximum number of NBD connections. Each may use some 100 MiB, and no known client needs more.
-const CLIENTS: usize = 256;
+const CLIENTS_MAX: usize = 256;
 /// The maximum that all of them may hold together, in addition to 1 MiB for each.
-const CLIENTS_BYTES: usize = 256 << 20;
+const CLIENTS_BYTES_MAX: usize = 256 << 20;
 /// The maximum number of additional connections before the end of their handshake, which use some KiB each.
-const PENDING: usize = 256;
+const PENDING_CONNECTIONS_MAX: usize = 256;
 /// The timeout of the handshake.
-const HANDSHAKE: Duration = Duration::from_secs(30);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The send buffer of a Unix socket; the kernel reduces it to its limit (`net.core.wmem_max`). The default, 208 KiB, is
 /// less than a large reply, which would be written in pieces, with a wait for the client between them. (A TCP socket's
 /// buffer grows by itself.)
-const SEND_BYTES: usize = 1 << 20;
+const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 /// The export's name, which is also the default.
-pub const EXPORT: &str = "pool";
+pub const EXPORT_NAME: &str = "pool";
 
 /// Exports one disk under one name.
 struct SingleExport<E>(Rc<E>);
@@ -35,11 +35,11 @@ impl<E: Export> Exports for SingleExport<E> {
     type Export = E;
 
     fn find(&self, name: &str) -> Option<&E> {
-        (name.is_empty() || name == EXPORT).then_some(&*self.0)
+        (name.is_empty() || name == EXPORT_NAME).then_some(&*self.0)
     }
 
     fn names(&self) -> Vec<String> {
-        vec![EXPORT.into()]
+        vec![EXPORT_NAME.into()]
     }
 }
 
@@ -47,8 +47,8 @@ impl<E: Export> Exports for SingleExport<E> {
 pub fn uri(endpoint: &Endpoint, encrypted: bool) -> String {
     let scheme = if encrypted { "nbds" } else { "nbd" };
     match endpoint {
-        Endpoint::Unix(path) => format!("{scheme}+unix:///{EXPORT}?socket={}", escaped(path)),
-        Endpoint::Tcp(address) => format!("{scheme}://{address}/{EXPORT}"),
+        Endpoint::Unix(path) => format!("{scheme}+unix:///{EXPORT_NAME}?socket={}", escape_path(path)),
+        Endpoint::Tcp(address) => format!("{scheme}://{address}/{EXPORT_NAME}"),
     }
 }
 
@@ -79,8 +79,8 @@ impl Server {
         let exports = Rc::new(SingleExport(disk));
         // Each client holds a clone from the end of its handshake until it disconnects.
         let place = Rc::new(());
-        let pending = PendingConnections::new(PENDING, HANDSHAKE);
-        let budget = Budget::new(CLIENTS_BYTES);
+        let pending = PendingConnections::new(PENDING_CONNECTIONS_MAX, HANDSHAKE_TIMEOUT);
+        let budget = Budget::new(CLIENTS_BYTES_MAX);
         loop {
             let stream = match self.listener.accept().await {
                 Ok(stream) => stream,
@@ -91,7 +91,7 @@ impl Server {
                 }
             };
             let connection = pending.add();
-            if let Some(overflow) = connection.overflow() {
+            if let Some(overflow) = connection.overflow_message() {
                 (self.report)(overflow);
             }
             let (exports, tls, place) = (exports.clone(), self.tls.clone(), Rc::downgrade(&place));
@@ -100,15 +100,15 @@ impl Server {
                 let peer = stream.peer();
                 let report = |failure: String| report(format!("NBD client {peer}: {failure}"));
                 match stream {
-                    Accepted::Unix(stream) => {
+                    ClientStream::Unix(stream) => {
                         // A failure only makes the connection slower.
-                        let _ = set_socket_send_buffer_size(&stream, SEND_BYTES);
-                        client(stream, connection, &*exports, &tls, (place, &budget), &report).await;
+                        let _ = set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
+                        serve_client(stream, connection, &*exports, &tls, (place, &budget), &report).await;
                     }
-                    Accepted::Tcp(stream) => {
+                    ClientStream::Tcp(stream) => {
                         // A failure only makes the connection slower, or closes it later than necessary.
-                        let _ = prepare(&stream);
-                        client(stream, connection, &*exports, &tls, (place, &budget), &report).await;
+                        let _ = set_tcp_options(&stream);
+                        serve_client(stream, connection, &*exports, &tls, (place, &budget), &report).await;
                     }
                 }
             });
@@ -118,7 +118,7 @@ impl Server {
 
 /// Serves one connection, which counts as a client from the end of its handshake. Errors are reported before the client
 /// sees the connection closed.
-async fn client<S: Stream, X: Exports>(
+async fn serve_client<S: Stream, X: Exports>(
     stream: S,
     mut connection: PendingConnection,
     exports: &X,
@@ -136,9 +136,9 @@ async fn client<S: Stream, X: Exports>(
     };
     drop(connection);
     let place = place.upgrade();
-    if place.as_ref().is_none_or(|place| Rc::strong_count(place) > CLIENTS + 1) {
+    if place.as_ref().is_none_or(|place| Rc::strong_count(place) > CLIENTS_MAX + 1) {
         // The protocol has no message for this; the client sees its connection closed.
-        report(format!("refused: {CLIENTS} are connected"));
+        report(format!("refused: {CLIENTS_MAX} are connected"));
         return;
     }
     if let Err(failure) = admitted.serve_within(budget).await {

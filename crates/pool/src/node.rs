@@ -19,11 +19,11 @@
 
 use crate::colocation::Follower;
 use crate::connect::Stream;
-use crate::frame::{Broken, Class, Report, Request};
+use crate::frame::{FrameError, Report, Request, WaitClass};
 use crate::hello::{self, Answer, Hello, Wait, Welcome};
-use crate::protocol::{Claim, MOST_CONNECTIONS};
+use crate::protocol::{CONNECTIONS_MAX, Claim};
 use crate::refusal::Refusal;
-use crate::shm::{self, Attached};
+use crate::shm::{self, MappedMemory};
 use crate::store::{FaultKind, Settler, Store, WriteBack};
 use crate::unique_name::new_name;
 use bytes::{Bytes, BytesMut};
@@ -44,31 +44,31 @@ mod lanes;
 mod threads;
 
 use batch::{
-    Answers, Batch, CUT_BYTES, Served, at_hand, drain, flush, moved_bytes, parts, take_flushes, turn, written,
-    written_at_hand,
+    Batch, REPLY_CUT_BYTES, ReplyQueue, ServedReplies, divide_batch, drain_requests, flush_replies, moved_bytes,
+    serve_reads_inline, serve_writes_inline, take_flushes, take_turn, write_range,
 };
 use lanes::Lanes;
 use threads::Threads;
 
 /// The maximum time that a reply waits for others in its frame.
-const HELD: Duration = Duration::from_millis(50);
+const REPLY_HOLD_TIMEOUT: Duration = Duration::from_millis(50);
 /// The maximum number of outstanding requests.
-const GRANTED: u16 = 1024;
+const GRANTED_REQUESTS_MAX: u16 = 1024;
 /// The maximum data of outstanding requests and their replies: four times what our coordinator has outstanding; it bounds a
 /// node's memory for each connection.
-const GRANTED_BYTES: usize = 64 << 20;
+const GRANTED_BYTES_MAX: usize = 64 << 20;
 /// The timeout of a coordinator's handshake.
-const HELLO_LIMIT: Duration = Duration::from_secs(10);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of connections before the end of their handshake.
-const PENDING: usize = 256;
+const PENDING_CONNECTIONS_MAX: usize = 256;
 /// The kernel blocked writes that took longer than this, and may block those that follow within the second time.
-const WAITED: Duration = Duration::from_millis(20);
-const WARY: Duration = Duration::from_secs(1);
+const BLOCKED_WRITE_DURATION: Duration = Duration::from_millis(20);
+const BLOCKED_BACKOFF_DURATION: Duration = Duration::from_secs(1);
 /// The number of threads that write to a file, and of those that flush it.
-pub const WORKERS: usize = 4;
+pub const WORKERS_PER_CLASS: usize = 4;
 /// The threads of a runtime that serves a file with `readers` reads at a time: also the other classes', and one that claims.
-pub const fn threads(readers: usize) -> usize {
-    readers + 2 * WORKERS + 1
+pub const fn thread_count(readers: usize) -> usize {
+    readers + 2 * WORKERS_PER_CLASS + 1
 }
 /// The interval of reports, and of requests to wait, where the coordinator wishes none; and the shortest that it may wish.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -76,13 +76,13 @@ const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// Why a coordinator's connection ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Ended {
+pub enum ConnectionEnd {
     /// It broke, or the other end is not a coordinator.
     #[error(transparent)]
     Hello(#[from] hello::Error),
     /// The other end violated the protocol.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Broken(#[from] FrameError),
     #[error("refused a coordinator: {0}")]
     Refused(Refusal),
     /// Another connection replaced it.
@@ -90,7 +90,7 @@ pub enum Ended {
     TakenOver,
 }
 
-impl From<std::io::Error> for Ended {
+impl From<std::io::Error> for ConnectionEnd {
     fn from(error: std::io::Error) -> Self {
         Self::Hello(error.into())
     }
@@ -121,12 +121,12 @@ pub struct Node {
     /// Whether the store is in memory, so that requests never block.
     inline: bool,
     boot: String,
-    live: Arc<watch::Sender<u64>>,
+    current_session: Arc<watch::Sender<u64>>,
     /// Held while a session begins.
-    entrance: Arc<Mutex<()>>,
+    session_lock: Arc<Mutex<()>>,
     busy: Arc<Busy>,
     /// Open connections of coordinators.
-    open: AtomicUsize,
+    open_connections: AtomicUsize,
     /// The runtime whose threads serve the store's file, for all connections.
     workers: OnceLock<Handle>,
     lanes: Lanes,
@@ -146,16 +146,16 @@ struct Busy {
 }
 
 /// Counts as one busy thread until it is dropped.
-struct Working(Arc<Busy>);
+struct BusyGuard(Arc<Busy>);
 
-impl Working {
+impl BusyGuard {
     fn new(busy: &Arc<Busy>) -> Self {
         busy.count.fetch_add(1, Ordering::AcqRel);
         Self(busy.clone())
     }
 }
 
-impl Drop for Working {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.done.fetch_add(1, Ordering::Relaxed);
         self.0.count.fetch_sub(1, Ordering::AcqRel);
@@ -165,22 +165,22 @@ impl Drop for Working {
 
 /// Counts as one connection until it is dropped.
 #[derive(Debug)]
-struct Open<'n>(&'n AtomicUsize);
+struct OpenGuard<'n>(&'n AtomicUsize);
 
-impl<'n> Open<'n> {
+impl<'n> OpenGuard<'n> {
     fn new(count: &'n AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
         Self(count)
     }
 
     /// `None` if the maximum is reached. Checked and counted atomically, as several connections may arrive at once.
-    fn further(count: &'n AtomicUsize) -> Option<Self> {
-        let more = |open: usize| (open < usize::from(MOST_CONNECTIONS)).then_some(open + 1);
+    fn try_new(count: &'n AtomicUsize) -> Option<Self> {
+        let more = |open: usize| (open < usize::from(CONNECTIONS_MAX)).then_some(open + 1);
         count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok().map(|_| Self(count))
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -200,16 +200,16 @@ impl Node {
             store,
             inline,
             boot: shm::boot(),
-            live: Arc::new(watch::Sender::new(first)),
-            entrance: Arc::default(),
+            current_session: Arc::new(watch::Sender::new(first)),
+            session_lock: Arc::default(),
             busy: Arc::default(),
-            open: AtomicUsize::new(0),
+            open_connections: AtomicUsize::new(0),
             workers: OnceLock::new(),
             lanes: Lanes::default(),
             counts: Mutex::default(),
             key,
             // Twice the limit: the key exchange comes first.
-            pending: PendingConnections::new(PENDING, 2 * HELLO_LIMIT),
+            pending: PendingConnections::new(PENDING_CONNECTIONS_MAX, 2 * HELLO_TIMEOUT),
         })
     }
 
@@ -238,16 +238,16 @@ impl Node {
         let mut threads = Threads::new(self.clone(), log);
         tokio::select! {
             _ = until => {}
-            () = self.accept(listener, &mut threads, &report) => {}
+            () = self.accept_connections(listener, &mut threads, &report) => {}
             () = async { while let Some(line) = lines.recv().await { report(line); } } => {}
         }
         // No connection is served any more, and running requests finish before the store is closed.
-        self.live.send_modify(|live| *live += 1);
+        self.current_session.send_modify(|live| *live += 1);
         threads.end();
-        self.idle().await;
+        self.wait_until_idle().await;
     }
 
-    async fn accept(&self, listener: TcpListener, threads: &mut Threads, report: &Rc<dyn Fn(String)>) {
+    async fn accept_connections(&self, listener: TcpListener, threads: &mut Threads, report: &Rc<dyn Fn(String)>) {
         loop {
             let served = match listener.accept().await {
                 Ok((stream, _)) => threads.serve(stream),
@@ -274,15 +274,15 @@ impl Node {
         self.busy.done.load(Ordering::Relaxed) + self.counts().answered + self.store.progress()
     }
 
-    fn report(&self, received_bytes: u64) -> Report {
+    fn current_report(&self, received_bytes: u64) -> Report {
         Report {
             progress: self.progress(),
             received_bytes,
             dirty_bytes: self.store.dirty_bytes(),
-            flushing_ms: self.store.flushing().map_or(0, |since| (since.as_millis() as u32).max(1)),
+            flushing_ms: self.store.flush_duration().map_or(0, |since| (since.as_millis() as u32).max(1)),
             writes_wait: *self.store.writes_wait().borrow(),
             damaged_blocks: self.store.faulty_blocks(FaultKind::Damaged),
-            faults: FaultKind::ALL.into_iter().map(|kind| self.store.faults(kind)).sum(),
+            faults: FaultKind::KINDS.into_iter().map(|kind| self.store.faults(kind)).sum(),
             is_full: self.store.faulty_blocks(FaultKind::Full) > 0,
             has_failed: [FaultKind::Read, FaultKind::Write].into_iter().any(|kind| self.store.faulty_blocks(kind) > 0),
         }
@@ -293,12 +293,12 @@ impl Node {
         self.workers.get().cloned().unwrap_or_else(Handle::current)
     }
 
-    fn count(&self, change: impl FnOnce(&mut Counts)) {
+    fn update_counts(&self, change: impl FnOnce(&mut Counts)) {
         change(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn sent(&self, served: &Served, waiting: usize) {
-        self.count(|counts| {
+    fn count_sent(&self, served: &ServedReplies, waiting: usize) {
+        self.update_counts(|counts| {
             counts.answered += served.replies.len() as u64;
             counts.frames_sent += 1;
             counts.data_bytes_sent += served.data_bytes() as u64;
@@ -307,7 +307,7 @@ impl Node {
         });
     }
 
-    async fn idle(&self) {
+    async fn wait_until_idle(&self) {
         loop {
             let idle = self.busy.idle.notified();
             tokio::pin!(idle);
@@ -334,12 +334,12 @@ impl Node {
             place: header.place,
             epoch: header.epoch,
             size_bytes: self.store.size_bytes(),
-            granted: GRANTED,
+            granted: GRANTED_REQUESTS_MAX,
             boot: self.boot.clone(),
             session,
-            served: self.open.load(Ordering::Acquire) > own,
+            served: self.open_connections.load(Ordering::Acquire) > own,
             reserved: header.reserved,
-            store: self.store.place(),
+            store: self.store.shown_path(),
             disk: header.disk,
             memory,
             // Only to a coordinator that wants to share memory, and can.
@@ -347,10 +347,10 @@ impl Node {
         }))
     }
 
-    async fn admit(&self, stream: TcpStream, mut connection: PendingConnection) -> Result<(), Ended> {
+    async fn admit_stream(&self, stream: TcpStream, mut connection: PendingConnection) -> Result<(), ConnectionEnd> {
         let greeted = connection.authenticate(async {
             let stream = wire::accept(self.key.as_ref(), stream).await.map_err(hello::Error::from)?;
-            self.greeted(stream).await
+            self.receive_hello(stream).await
         });
         let (stream, input, hello) = match greeted.await {
             Ok(greeted) => greeted?,
@@ -359,26 +359,26 @@ impl Node {
             Err(NotAdmitted::Slow(_)) => return Err(hello::Error::Closed.into()),
         };
         drop(connection);
-        self.attend(stream, input, hello).await
+        self.serve_greeted(stream, input, hello).await
     }
 
     /// Serves one connection to its end. The peer must already be authorized.
     ///
     /// # Errors
     /// Why it ended, unless the coordinator closed it.
-    pub async fn connection(&self, stream: impl Stream) -> Result<(), Ended> {
-        let (stream, input, hello) = self.greeted(stream).await?;
-        self.attend(stream, input, hello).await
+    pub async fn serve_connection(&self, stream: impl Stream) -> Result<(), ConnectionEnd> {
+        let (stream, input, hello) = self.receive_hello(stream).await?;
+        self.serve_greeted(stream, input, hello).await
     }
 
     /// Waits for the peer's hello.
-    async fn greeted<S: Stream>(&self, mut stream: S) -> Result<(S, BytesMut, Hello), Ended> {
+    async fn receive_hello<S: Stream>(&self, mut stream: S) -> Result<(S, BytesMut, Hello), ConnectionEnd> {
         let mut input = BytesMut::new();
-        let hello = tokio::time::timeout(HELLO_LIMIT, hello::receive::<_, Hello>(&mut stream, &mut input)).await;
+        let hello = tokio::time::timeout(HELLO_TIMEOUT, hello::receive::<_, Hello>(&mut stream, &mut input)).await;
         let hello = match hello.unwrap_or(Err(hello::Error::Closed)) {
-            Err(wanted @ hello::Error::NotTrusted(wire::Refused::KeyWanted)) => {
+            Err(wanted @ hello::Error::NotTrusted(wire::AuthenticationError::KeyWanted)) => {
                 // The peer may have disconnected.
-                let _ = stream.write_all(&wire::KEYLESS).await;
+                let _ = stream.write_all(&wire::KEYLESS_ALERT).await;
                 return Err(wanted.into());
             }
             other => other?,
@@ -386,35 +386,35 @@ impl Node {
         Ok((stream, input, hello))
     }
 
-    async fn attend(&self, mut stream: impl Stream, input: BytesMut, hello: Hello) -> Result<(), Ended> {
+    async fn serve_greeted(&self, mut stream: impl Stream, input: BytesMut, hello: Hello) -> Result<(), ConnectionEnd> {
         let interval = report_interval(&hello);
-        match self.entered(&mut stream, &hello, interval).await? {
+        match self.enter_or_wait(&mut stream, &hello, interval).await? {
             Ok(None) => Ok(hello::send(&mut stream, &self.welcome(0, 0, false)).await?),
             Ok(Some((session, _open))) => {
                 let offer = hello.claim.as_ref().and_then(|claim| claim.also.memory.as_ref());
-                let memory = offer.and_then(Attached::find).map(Arc::new);
+                let memory = offer.and_then(MappedMemory::map_offer).map(Arc::new);
                 hello::send(&mut stream, &self.welcome(session.number, 1, memory.is_some())).await?;
-                self.count(|counts| counts.admitted += 1);
-                let mut live = self.live.subscribe();
+                self.update_counts(|counts| counts.admitted += 1);
+                let mut live = self.current_session.subscribe();
                 tokio::select! {
                     ended = self.serve(stream, input, session, memory, interval) => ended,
-                    _ = live.wait_for(|live| *live != session.number) => Err(Ended::TakenOver),
+                    _ = live.wait_for(|live| *live != session.number) => Err(ConnectionEnd::TakenOver),
                 }
             }
             Err(refusal) => {
                 hello::send(&mut stream, &Answer::from(&refusal)).await?;
-                Err(Ended::Refused(refusal))
+                Err(ConnectionEnd::Refused(refusal))
             }
         }
     }
 
     /// As [`Node::enter`]; meanwhile asks the coordinator to wait.
-    async fn entered(
+    async fn enter_or_wait(
         &self,
         stream: &mut impl Stream,
         hello: &Hello,
         interval: Duration,
-    ) -> Result<Result<Option<(Session, Open<'_>)>, Refusal>, Ended> {
+    ) -> Result<Result<Option<(Session, OpenGuard<'_>)>, Refusal>, ConnectionEnd> {
         let mut entering = std::pin::pin!(self.enter(hello));
         loop {
             match tokio::time::timeout(interval, &mut entering).await {
@@ -425,8 +425,8 @@ impl Node {
     }
 
     /// Accepts a coordinator, or returns why not. With a claim: also its session, and its count among the open connections.
-    async fn enter(&self, hello: &Hello) -> Result<Option<(Session, Open<'_>)>, Refusal> {
-        hello::same_protocol(hello.protocol)?;
+    async fn enter(&self, hello: &Hello) -> Result<Option<(Session, OpenGuard<'_>)>, Refusal> {
+        hello::check_protocol(hello.protocol)?;
         let Some(claim) = &hello.claim else { return Ok(None) };
         let header = self.store.header();
         if claim.node != header.node {
@@ -438,31 +438,31 @@ impl Node {
         }
         if let Some(number) = claim.joins {
             let begun = (header.epoch, &header.coordinator) == (claim.epoch, &claim.coordinator);
-            let live = *self.live.borrow() == number;
+            let live = *self.current_session.borrow() == number;
             if !(begun && live) {
                 return Err(Refusal::TakenOver);
             }
-            let open = Open::further(&self.open).ok_or(Refusal::TooManyConnections)?;
+            let open = OpenGuard::try_new(&self.open_connections).ok_or(Refusal::TooManyConnections)?;
             return Ok(Some((Session { number, epoch: claim.epoch }, open)));
         }
         if claim.also.reserve {
             let (store, pool, claim) = (self.store.clone(), hello.pool.clone(), claim.clone());
-            self.blocking(move || store.reserve(&pool, &claim)).await?;
+            self.run_blocking(move || store.reserve(&pool, &claim)).await?;
             return Ok(None);
         }
         // Before any wait: an older coordinator that reconnects meanwhile must find the newer one's epoch.
-        let number = self.begin(&hello.pool, claim).await?;
-        self.idle().await;
-        if *self.live.borrow() != number {
+        let number = self.begin_session(&hello.pool, claim).await?;
+        self.wait_until_idle().await;
+        if *self.current_session.borrow() != number {
             return Err(Refusal::TakenOver);
         }
         // Not limited: it has ended earlier connections, some of which may still be closing.
-        Ok(Some((Session { number, epoch: claim.epoch }, Open::new(&self.open))))
+        Ok(Some((Session { number, epoch: claim.epoch }, OpenGuard::new(&self.open_connections))))
     }
 
     /// Begins a new session for the claim with the highest epoch.
-    async fn begin(&self, pool: &str, claim: &Claim) -> Result<u64, Refusal> {
-        let (store, live, entrance) = (self.store.clone(), self.live.clone(), self.entrance.clone());
+    async fn begin_session(&self, pool: &str, claim: &Claim) -> Result<u64, Refusal> {
+        let (store, live, entrance) = (self.store.clone(), self.current_session.clone(), self.session_lock.clone());
         let (pool, claim) = (pool.to_string(), claim.clone());
         let begin = move || {
             let _one_at_a_time = entrance.lock().unwrap_or_else(PoisonError::into_inner);
@@ -474,12 +474,12 @@ impl Node {
             });
             Ok(number)
         };
-        self.blocking(begin).await
+        self.run_blocking(begin).await
     }
 
     /// Does what may wait for the medium, without making other connections wait. It is done to its end, even if nobody
     /// waits for it any more.
-    async fn blocking<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
@@ -491,13 +491,13 @@ impl Node {
     }
 
     /// Serves requests to memory, up to the cut; false if there are none left.
-    fn serve_now<I>(&self, number: u64, batch: &mut Batch<I>, served: &mut Served) -> Result<bool, Ended>
+    fn serve_now<I>(&self, number: u64, batch: &mut Batch<I>, served: &mut ServedReplies) -> Result<bool, ConnectionEnd>
     where
         I: ExactSizeIterator<Item = (Request, Bytes)>,
     {
-        let _working = Working::new(&self.busy);
-        if *self.live.borrow() != number {
-            return Err(Ended::TakenOver);
+        let _working = BusyGuard::new(&self.busy);
+        if *self.current_session.borrow() != number {
+            return Err(ConnectionEnd::TakenOver);
         }
         Ok(batch.serve(&self.store, served))
     }
@@ -507,9 +507,9 @@ impl Node {
         stream: impl Stream,
         input: BytesMut,
         session: Session,
-        memory: Option<Arc<Attached>>,
+        memory: Option<Arc<MappedMemory>>,
         interval: Duration,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ConnectionEnd> {
         let mut received_bytes = input.len() as u64;
         let mut input = Inbox::new(input.freeze());
         let mut tick = tokio::time::interval(interval);
@@ -518,45 +518,46 @@ impl Node {
         let Session { number, epoch } = session;
         let workers = self.workers();
         let (mut reader, mut writer) = tokio::io::split(stream);
-        let (ready, mut done) = mpsc::unbounded_channel::<Served>();
-        let mut answers = Answers::new(epoch);
+        let (ready, mut done) = mpsc::unbounded_channel::<ServedReplies>();
+        let mut answers = ReplyQueue::new(epoch);
         // Not yet answered; of these, `held` are served.
         let (mut waiting, mut waiting_bytes, mut wanted) = (0, 0, 1);
-        let (mut served, mut held) = (Served::default(), Served::default());
+        let (mut served, mut held) = (ServedReplies::default(), ServedReplies::default());
         let mut held_since: Option<tokio::time::Instant> = None;
-        let mut haste = Haste::default();
+        let mut haste = InlineWriter::default();
         // Not tried yet.
         let mut rest = Vec::new();
         // Waiting for the next flush, which begins when the one in progress has ended.
         let (mut unflushed, mut flushing) = (Vec::new(), false);
         let mut follower = Follower::default();
         loop {
-            follower.follow(memory.as_deref().and_then(Attached::suggested));
-            let (batch, most) = drain(&mut input, epoch, &mut wanted)?;
+            follower.follow(memory.as_deref().and_then(MappedMemory::suggested_cpu));
+            let (batch, most) = drain_requests(&mut input, epoch, &mut wanted)?;
             waiting_bytes += batch.iter().map(|(request, _)| moved_bytes(request)).sum::<usize>();
-            if waiting_bytes > GRANTED_BYTES {
-                return Err(Broken::Sense("more data in flight than granted").into());
+            if waiting_bytes > GRANTED_BYTES_MAX {
+                return Err(FrameError::Invalid("more data in flight than granted").into());
             }
             if self.inline {
-                let mut batch = Batch { most, memory: memory.clone(), ..Batch::new(batch.into_iter()) };
+                let mut batch =
+                    Batch { frame_replies_max: most, memory: memory.clone(), ..Batch::new(batch.into_iter()) };
                 while self.serve_now(number, &mut batch, &mut served)? {
                     waiting_bytes -= served.moved_bytes;
                     answers.put(batch.requests.len(), &served);
-                    self.sent(&served, batch.requests.len());
-                    if answers.cut() {
-                        answers.leave(&mut writer).await?;
+                    self.count_sent(&served, batch.requests.len());
+                    if answers.is_due() {
+                        answers.send_all(&mut writer).await?;
                     }
                 }
-                answers.leave(&mut writer).await?;
+                answers.send_all(&mut writer).await?;
             } else if !(batch.is_empty() && rest.is_empty()) {
                 waiting += batch.len();
                 rest.extend(batch);
-                let mut batch = turn(&mut rest);
-                let working = Working::new(&self.busy);
-                if *self.live.borrow() != number {
-                    return Err(Ended::TakenOver);
+                let mut batch = take_turn(&mut rest);
+                let working = BusyGuard::new(&self.busy);
+                if *self.current_session.borrow() != number {
+                    return Err(ConnectionEnd::TakenOver);
                 }
-                at_hand(&self.store, memory.as_deref(), &mut batch, &mut held);
+                serve_reads_inline(&self.store, memory.as_deref(), &mut batch, &mut held);
                 if self.store.is_calm() {
                     haste.write(&self.store, memory.as_deref(), &mut batch, &mut held);
                 }
@@ -566,14 +567,14 @@ impl Node {
                 drop(working);
                 unflushed.append(&mut held.unflushed);
                 take_flushes(&mut batch, &mut unflushed);
-                for (class, part) in parts(batch, WORKERS) {
-                    let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
-                    let (live, memory) = (self.live.subscribe(), memory.clone());
+                for (class, part) in divide_batch(batch, WORKERS_PER_CLASS) {
+                    let (store, ready, working) = (self.store.clone(), ready.clone(), BusyGuard::new(&self.busy));
+                    let (live, memory) = (self.current_session.subscribe(), memory.clone());
                     self.lanes.run(class, &workers, move || {
-                        store.announce(part.iter().filter_map(|(request, _)| written(request)));
+                        store.announce(part.iter().filter_map(|(request, _)| write_range(request)));
                         let mut batch = Batch { memory, ..Batch::new(part.into_iter()) };
                         let wanted = || *live.borrow() == number;
-                        let mut served = Served::default();
+                        let mut served = ServedReplies::default();
                         while wanted() && batch.serve(&store, &mut served) {
                             // Without a receiver, the connection is gone.
                             let _ = ready.send(std::mem::take(&mut served));
@@ -584,12 +585,12 @@ impl Node {
             }
             if !flushing && !unflushed.is_empty() {
                 flushing = true;
-                let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
-                let (live, replies) = (self.live.subscribe(), std::mem::take(&mut unflushed));
-                self.lanes.run(Class::Sync, &workers, move || {
+                let (store, ready, working) = (self.store.clone(), ready.clone(), BusyGuard::new(&self.busy));
+                let (live, replies) = (self.current_session.subscribe(), std::mem::take(&mut unflushed));
+                self.lanes.run(WaitClass::Sync, &workers, move || {
                     if *live.borrow() == number {
                         // Without a receiver, the connection is gone.
-                        let _ = ready.send(flush(&store, replies));
+                        let _ = ready.send(flush_replies(&store, replies));
                     }
                     drop(working);
                 });
@@ -598,9 +599,9 @@ impl Node {
             tokio::select! {
                 biased;
                 // Before all else: a node that is busy is not gone.
-                () = either(tick.tick(), writes_wait.changed(), !self.inline) => {
-                    answers.report(&self.report(received_bytes));
-                    match answers.leave(&mut writer).await {
+                () = first_of(tick.tick(), writes_wait.changed(), !self.inline) => {
+                    answers.report(&self.current_report(received_bytes));
+                    match answers.send_all(&mut writer).await {
                         Err(error) if waiting == 0 && is_closed(&error) => return Ok(()),
                         left => left?,
                     }
@@ -609,15 +610,15 @@ impl Node {
                 served = done.recv(), if waiting > held.replies.len() => {
                     let Some(served) = served else { return Ok(()) };
                     flushing &= !served.is_flush;
-                    held.join(served);
-                    while held.data_bytes() < CUT_BYTES && let Ok(more) = done.try_recv() {
+                    held.append(served);
+                    while held.data_bytes() < REPLY_CUT_BYTES && let Ok(more) = done.try_recv() {
                         flushing &= !more.is_flush;
-                        held.join(more);
+                        held.append(more);
                     }
                     held_since.get_or_insert_with(tokio::time::Instant::now);
                 }
-                () = until(held_since.map(|since| since + HELD)) => {}
-                count = input.read(&mut reader), if waiting < usize::from(GRANTED) => {
+                () = sleep_until(held_since.map(|since| since + REPLY_HOLD_TIMEOUT)) => {}
+                count = input.read(&mut reader), if waiting < usize::from(GRANTED_REQUESTS_MAX) => {
                     let count = match count {
                         Ok(0) => return Ok(()),
                         Err(error) if waiting == 0 && is_closed(&error) => return Ok(()),
@@ -629,14 +630,17 @@ impl Node {
                 () = tokio::task::yield_now(), if !rest.is_empty() => {}
             }
             // Replies are sent when the coordinator's batch is complete, when no more can join, or when they have waited long enough.
-            let full = held.replies.len() >= wanted || held.replies.len() == waiting || held.data_bytes() >= CUT_BYTES;
-            if !held.replies.is_empty() && (full || held_since.is_some_and(|since| since.elapsed() >= HELD)) {
+            let full =
+                held.replies.len() >= wanted || held.replies.len() == waiting || held.data_bytes() >= REPLY_CUT_BYTES;
+            if !held.replies.is_empty()
+                && (full || held_since.is_some_and(|since| since.elapsed() >= REPLY_HOLD_TIMEOUT))
+            {
                 waiting -= held.replies.len();
                 waiting_bytes -= held.moved_bytes;
                 answers.put(waiting, &held);
-                answers.leave(&mut writer).await?;
-                self.sent(&held, waiting);
-                (held, held_since) = (Served::default(), None);
+                answers.send_all(&mut writer).await?;
+                self.count_sent(&held, waiting);
+                (held, held_since) = (ServedReplies::default(), None);
                 if !rest.is_empty() {
                     tokio::task::yield_now().await;
                 }
@@ -651,7 +655,7 @@ fn is_closed(error: &std::io::Error) -> bool {
 }
 
 /// Completes with the first; or with the second, if it `counts` and succeeds.
-async fn either<T, E>(first: impl Future, second: impl Future<Output = Result<T, E>>, counts: bool) {
+async fn first_of<T, E>(first: impl Future, second: impl Future<Output = Result<T, E>>, counts: bool) {
     tokio::select! {
         biased;
         _ = first => {}
@@ -670,25 +674,25 @@ fn report_interval(hello: &Hello) -> Duration {
 /// Whether the thread of the connection does writes itself. If the kernel blocked it, other threads do them for a while, so
 /// that other requests do not wait for them.
 #[derive(Debug, Default)]
-struct Haste {
-    waited: Option<Instant>,
+struct InlineWriter {
+    blocked_at: Option<Instant>,
 }
 
-impl Haste {
-    /// See [`written_at_hand`].
+impl InlineWriter {
+    /// See [`serve_writes_inline`].
     fn write(
         &mut self,
         store: &Store,
-        memory: Option<&Attached>,
+        memory: Option<&MappedMemory>,
         batch: &mut Vec<(Request, Bytes)>,
-        served: &mut Served,
+        served: &mut ServedReplies,
     ) {
-        if batch.is_empty() || self.waited.is_some_and(|waited| waited.elapsed() < WARY) {
+        if batch.is_empty() || self.blocked_at.is_some_and(|waited| waited.elapsed() < BLOCKED_BACKOFF_DURATION) {
             return;
         }
         let begin = Instant::now();
-        written_at_hand(store, memory, batch, served);
-        self.waited = (begin.elapsed() > WAITED).then(Instant::now);
+        serve_writes_inline(store, memory, batch, served);
+        self.blocked_at = (begin.elapsed() > BLOCKED_WRITE_DURATION).then(Instant::now);
     }
 }
 
@@ -700,7 +704,7 @@ struct Session {
 }
 
 /// Never completes without a time.
-async fn until(time: Option<tokio::time::Instant>) {
+async fn sleep_until(time: Option<tokio::time::Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,

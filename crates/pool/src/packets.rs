@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 /// Bytes of `struct tcp_info` up to and including `tcpi_segs_in` (include/uapi/linux/tcp.h); every kernel since 4.2 fills them.
-const NEEDED: usize = 144;
+const TCP_INFO_BYTES_MIN: usize = 144;
 
 /// A value for each direction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct BothWays {
+pub struct PerDirection {
     /// To the nodes.
     pub sent: f64,
     /// From them.
@@ -30,29 +30,29 @@ pub struct Packets {
 
 impl Packets {
     /// The counters of a socket; `None` if it is not TCP, or is closed.
-    pub fn of(socket: impl AsFd) -> Option<Self> {
-        Self::of_raw(socket.as_fd().as_raw_fd())
+    pub fn from_socket(socket: impl AsFd) -> Option<Self> {
+        Self::from_raw_socket(socket.as_fd().as_raw_fd())
     }
 
     /// The counters of all current TCP connections of this process: a benchmark of a pool has no others. This examines every open file.
-    pub fn of_this_process() -> Self {
+    pub fn from_this_process() -> Self {
         let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten().map(|entry| entry.file_name());
         // The descriptor that reads the directory is included, but is not a socket.
-        let sockets = names.filter_map(|name| Self::of_raw(name.to_str()?.parse().ok()?));
+        let sockets = names.filter_map(|name| Self::from_raw_socket(name.to_str()?.parse().ok()?));
         sockets.fold(Self::default(), Self::and)
     }
 
-    fn of_raw(socket: RawFd) -> Option<Self> {
+    fn from_raw_socket(socket: RawFd) -> Option<Self> {
         let mut info = [0_u8; 256];
         let mut length = info.len() as libc::socklen_t;
         // SAFETY: the kernel writes at most `length` bytes to `info`, which has them, and rejects anything but a TCP socket.
         let status = unsafe {
             libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut length)
         };
-        (status == 0 && length as usize >= NEEDED).then(|| Self::read(&info))
+        (status == 0 && length as usize >= TCP_INFO_BYTES_MIN).then(|| Self::from_tcp_info(&info))
     }
 
-    fn read(info: &[u8; 256]) -> Self {
+    fn from_tcp_info(info: &[u8; 256]) -> Self {
         let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
         let long = |at: usize| {
             let mut bytes = [0; 8];
@@ -79,14 +79,14 @@ impl Packets {
     }
 
     /// Packets per second, over this time.
-    pub fn per_s(self, seconds: f64) -> BothWays {
-        BothWays { sent: self.sent as f64 / seconds, received: self.received as f64 / seconds }
+    pub fn per_s(self, seconds: f64) -> PerDirection {
+        PerDirection { sent: self.sent as f64 / seconds, received: self.received as f64 / seconds }
     }
 
     /// Mean bytes of data per packet; 0 without packets.
-    pub fn bytes_mean(self) -> BothWays {
+    pub fn bytes_mean(self) -> PerDirection {
         let mean = |bytes: u64, packets: u64| bytes as f64 / packets.max(1) as f64;
-        BothWays { sent: mean(self.sent_bytes, self.sent), received: mean(self.received_bytes, self.received) }
+        PerDirection { sent: mean(self.sent_bytes, self.sent), received: mean(self.received_bytes, self.received) }
     }
 
     /// The sum of both.
@@ -114,7 +114,7 @@ mod tests {
         let (mut far, _) = listener.accept().unwrap();
         near.set_nodelay(true).unwrap();
         far.set_nodelay(true).unwrap();
-        let before = Packets::of(&near).unwrap();
+        let before = Packets::from_socket(&near).unwrap();
         for _ in 0..100 {
             near.write_all(b"12345").unwrap();
             far.read_exact(&mut [0; 5]).unwrap();
@@ -122,13 +122,13 @@ mod tests {
             near.read_exact(&mut [0; 1]).unwrap();
         }
         // The kernel may or may not count the handshake's byte at either end: so compare before and after.
-        let (near, far) = (Packets::of(&near).unwrap().since(before), Packets::of(&far).unwrap());
+        let (near, far) = (Packets::from_socket(&near).unwrap().since(before), Packets::from_socket(&far).unwrap());
         assert_eq!((near.sent_bytes, near.received_bytes, far.received_bytes), (500, 100, 500));
         assert!(near.sent >= 100 && near.received >= 100);
         assert!(far.sent >= 100);
         // At least the two ends of this test; other tests have their own.
-        assert!(Packets::of_this_process().sent >= 200);
-        assert_eq!(Packets::of(listener).map(|p| p.sent_bytes), Some(0));
-        assert_eq!(Packets::of(std::fs::File::open("/dev/null").unwrap()), None);
+        assert!(Packets::from_this_process().sent >= 200);
+        assert_eq!(Packets::from_socket(listener).map(|p| p.sent_bytes), Some(0));
+        assert_eq!(Packets::from_socket(std::fs::File::open("/dev/null").unwrap()), None);
     }
 }

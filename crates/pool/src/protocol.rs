@@ -1,10 +1,10 @@
 //! A coordinator's claim of a node: sent in its hello ([`crate::hello`]), and stored by the node ([`crate::store`]).
 
-use crate::shm::Offer;
+use crate::shm::MemoryOffer;
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of connections to a node: more than is useful.
-pub const MOST_CONNECTIONS: u16 = 64;
+pub const CONNECTIONS_MAX: u16 = 64;
 
 /// A store's position among the nodes of its pool. Changing it would scramble the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,7 +90,7 @@ pub struct LossId(u32);
 
 impl LossId {
     /// Of the losses of these nodes, with their names; `None` if nothing may be lost.
-    pub fn of<'l>(nodes: impl Iterator<Item = (&'l str, &'l Loss)>) -> Option<Self> {
+    pub fn from_losses<'l>(nodes: impl Iterator<Item = (&'l str, &'l Loss)>) -> Option<Self> {
         let (mut sum, mut any) = (0, false);
         for (node, loss) in nodes.filter(|(_, loss)| !loss.ranges.is_empty()) {
             any = true;
@@ -109,20 +109,20 @@ impl std::fmt::Display for LossId {
 /// A text that is not a [`LossId`].
 #[derive(Debug, thiserror::Error)]
 #[error("expected the identifier of a loss, 8 hexadecimal digits, as shown by `fathom pool status`")]
-pub struct NoLossId;
+pub struct LossIdError;
 
 impl std::str::FromStr for LossId {
-    type Err = NoLossId;
+    type Err = LossIdError;
 
-    fn from_str(text: &str) -> Result<Self, NoLossId> {
+    fn from_str(text: &str) -> Result<Self, LossIdError> {
         let digits = text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        u32::from_str_radix(text, 16).ok().filter(|_| digits).map(Self).ok_or(NoLossId)
+        u32::from_str_radix(text, 16).ok().filter(|_| digits).map(Self).ok_or(LossIdError)
     }
 }
 
 /// Where a node's bytes are on the disk of its pool. So the others can be served without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OnDisk {
+pub struct DiskPosition {
     /// Offset of its first byte, if the pool is concatenated; else 0.
     pub begin_bytes: u64,
     /// Bytes of the disk.
@@ -146,13 +146,13 @@ pub struct Claim {
     pub joins: Option<u64>,
     /// Extensions. A coordinator of an older release does not send them.
     #[serde(default)]
-    pub also: Also,
+    pub also: ClaimExtensions,
 }
 
 /// Extensions of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Also {
+pub struct ClaimExtensions {
     /// Only records pool and position: a session begins when that is done on all nodes of a new pool.
     pub reserve: bool,
     /// Everything that the node has acknowledged, to this coordinator and earlier ones, is flushed.
@@ -172,9 +172,9 @@ pub struct Also {
     /// could not be written, and the node was restarted since.
     pub flush_failed: bool,
     /// Memory that the node may be able to share.
-    pub memory: Option<Offer>,
+    pub memory: Option<MemoryOffer>,
     /// The node's place on the disk, which its store keeps.
-    pub disk: Option<OnDisk>,
+    pub disk: Option<DiskPosition>,
     /// The interval of the node's reports in milliseconds; 0: the node's default.
     pub report_ms: u32,
 }

@@ -1,7 +1,7 @@
 //! Why a node refuses a coordinator. It is sent as a text, since the coordinator may be of another release.
 
 use crate::frame;
-use crate::protocol::{MOST_CONNECTIONS, StorePosition};
+use crate::protocol::{CONNECTIONS_MAX, StorePosition};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -69,6 +69,6 @@ pub enum Refusal {
     #[error("taken over by another connection of a coordinator")]
     TakenOver,
     /// The maximum number of connections is reached.
-    #[error("it has reached its limit of {MOST_CONNECTIONS} connections")]
+    #[error("it has reached its limit of {CONNECTIONS_MAX} connections")]
     TooManyConnections,
 }

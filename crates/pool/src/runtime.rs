@@ -1,6 +1,6 @@
 //! The thread that runs a node or a coordinator, and the signals that end it.
 
-use crate::scheduling::inherit_nothing;
+use crate::scheduling::restore_original_mask;
 use std::future::Future;
 use std::io;
 use tokio::signal::unix::{SignalKind, signal};
@@ -10,11 +10,11 @@ use tokio::task::LocalSet;
 ///
 /// # Errors
 /// Those of the work, or the thread cannot start.
-pub fn local<T, E: From<io::Error>>(workers: usize, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+pub fn run_local<T, E: From<io::Error>>(workers: usize, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(workers)
-        .on_thread_start(inherit_nothing)
+        .on_thread_start(restore_original_mask)
         .build()?;
     LocalSet::new().block_on(&runtime, work)
 }
@@ -24,7 +24,7 @@ pub fn local<T, E: From<io::Error>>(workers: usize, work: impl Future<Output = R
 ///
 /// # Errors
 /// The signals cannot be handled.
-pub fn ended() -> io::Result<impl Future<Output = ()>> {
+pub fn end_signal() -> io::Result<impl Future<Output = ()>> {
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     Ok(async move {

@@ -8,11 +8,11 @@ use std::sync::OnceLock;
 
 thread_local! {
     /// The original mask of this thread, and the one it was given.
-    static PINNED: Cell<Option<(CpuSet, CpuSet)>> = const { Cell::new(None) };
+    static PINNED_MASKS: Cell<Option<(CpuSet, CpuSet)>> = const { Cell::new(None) };
 }
 
 /// The original mask of the first thread of this process that was pinned.
-static USUAL: OnceLock<CpuSet> = OnceLock::new();
+static ORIGINAL_MASK: OnceLock<CpuSet> = OnceLock::new();
 
 /// Pins this thread to a CPU; false if it may not run there, or if it has no other, and then nothing is changed.
 pub(crate) fn pin(processor: usize) -> bool {
@@ -20,7 +20,7 @@ pub(crate) fn pin(processor: usize) -> bool {
         return false;
     }
     let Ok(now) = sched_getaffinity(None) else { return false };
-    let usual = match PINNED.get() {
+    let usual = match PINNED_MASKS.get() {
         Some((usual, given)) if given == now => usual,
         // It was not pinned, or its mask was changed since.
         _ => now,
@@ -29,36 +29,36 @@ pub(crate) fn pin(processor: usize) -> bool {
     one.set(processor);
     let can = usual.is_set(processor) && usual.count() > 1 && (now == one || sched_setaffinity(None, &one).is_ok());
     if can {
-        USUAL.get_or_init(|| usual);
-        PINNED.set(Some((usual, one)));
+        ORIGINAL_MASK.get_or_init(|| usual);
+        PINNED_MASKS.set(Some((usual, one)));
     }
     can
 }
 
 /// Restores this thread's original mask; false if it was changed meanwhile, and then it is kept.
 pub(crate) fn unpin() -> bool {
-    let Some((usual, given)) = PINNED.take() else { return true };
+    let Some((usual, given)) = PINNED_MASKS.take() else { return true };
     // If this fails, all of those CPUs are gone, and the kernel has unpinned the thread.
     sched_getaffinity(None).is_ok_and(|now| now == given) && sched_setaffinity(None, &usual).is_ok()
 }
 
 /// Unpins a new thread, which inherits the mask of its creator, possibly a pinned one. Called once, by the new thread.
-pub fn inherit_nothing() {
+pub fn restore_original_mask() {
     let single = sched_getaffinity(None).is_ok_and(|now| now.count() == 1);
-    if let Some(usual) = USUAL.get().filter(|_| single) {
+    if let Some(usual) = ORIGINAL_MASK.get().filter(|_| single) {
         // If this fails, the thread stays pinned, and is only slower.
         let _ = sched_setaffinity(None, usual);
     }
 }
 
 /// The CPU that this thread currently runs on.
-pub(crate) fn current() -> usize {
+pub(crate) fn current_cpu() -> usize {
     sched_getcpu()
 }
 
 /// Changes the policy of this thread between SCHED_OTHER and SCHED_BATCH; false if it has another (set by the user), or if
 /// that is not permitted.
-pub(crate) fn set_patient(patient: bool) -> bool {
+pub(crate) fn set_batch_policy(patient: bool) -> bool {
     let (from, to) =
         if patient { (libc::SCHED_OTHER, libc::SCHED_BATCH) } else { (libc::SCHED_BATCH, libc::SCHED_OTHER) };
     let priority: libc::c_int = 0;
@@ -79,7 +79,7 @@ mod tests {
     }
 
     /// Runs a check in a separate thread, since the mask is per thread.
-    fn apart(check: impl FnOnce(CpuSet) + Send + 'static) {
+    fn in_new_thread(check: impl FnOnce(CpuSet) + Send + 'static) {
         std::thread::spawn(move || {
             let all = mask();
             if all.count() < 2 {
@@ -94,15 +94,15 @@ mod tests {
 
     #[test]
     fn pinned_thread_gets_its_mask_back() {
-        apart(|all| {
+        in_new_thread(|all| {
             let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|nth| all.is_set(*nth)).take(2).collect();
             for processor in &allowed {
                 assert!(pin(*processor));
-                assert!(mask().count() == 1 && current() == *processor);
+                assert!(mask().count() == 1 && current_cpu() == *processor);
             }
             // A thread started by a pinned thread is not pinned.
             let started = std::thread::spawn(|| {
-                inherit_nothing();
+                restore_original_mask();
                 mask()
             });
             assert!(started.join().expect("it does not panic") == all);
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn users_mask_is_kept() {
-        apart(|all| {
-            let first = current();
+        in_new_thread(|all| {
+            let first = current_cpu();
             let mut one = CpuSet::new();
             one.set((0..CpuSet::MAX_CPU).find(|nth| all.is_set(*nth) && *nth != first).expect("there are two"));
             assert!(pin(first));
@@ -140,13 +140,13 @@ mod tests {
                 eprintln!("skipped: this test was started with another policy than SCHED_OTHER");
                 return;
             }
-            assert!(set_patient(true) && policy() == libc::c_long::from(libc::SCHED_BATCH));
-            assert!(!set_patient(true), "it is not the usual one now");
-            assert!(set_patient(false) && policy() == libc::c_long::from(libc::SCHED_OTHER));
+            assert!(set_batch_policy(true) && policy() == libc::c_long::from(libc::SCHED_BATCH));
+            assert!(!set_batch_policy(true), "it is not the usual one now");
+            assert!(set_batch_policy(false) && policy() == libc::c_long::from(libc::SCHED_OTHER));
             let priority: libc::c_int = 0;
-            // SAFETY: as in `set_patient`.
+            // SAFETY: as in `set_batch_policy`.
             let idle = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, &raw const priority) };
-            assert!(idle == 0 && !set_patient(true) && policy() == libc::c_long::from(libc::SCHED_IDLE));
+            assert!(idle == 0 && !set_batch_policy(true) && policy() == libc::c_long::from(libc::SCHED_IDLE));
         };
         std::thread::spawn(check).join().expect("it does not panic");
     }

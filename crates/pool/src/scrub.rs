@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// The maximum number of bad ranges kept for a node; further ones are counted.
-const RANGES_MAX: usize = 1000;
+const BAD_RANGES_MAX: usize = 1000;
 
 /// The state and result of a scrub.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,10 +78,10 @@ impl Scrub {
 }
 
 impl NodeScrub {
-    fn add(&mut self, bad: BadBlock, block_bytes: u64) {
+    fn add_block(&mut self, bad: BadBlock, block_bytes: u64) {
         let BadBlock { offset, is_unreadable } = bad;
         *(if is_unreadable { &mut self.unreadable_blocks } else { &mut self.damaged_blocks }) += 1;
-        let is_complete = self.bad.len() == RANGES_MAX;
+        let is_complete = self.bad.len() == BAD_RANGES_MAX;
         match self.bad.last_mut() {
             Some(last) if last.offset + last.bytes == offset && last.is_unreadable == is_unreadable => {
                 last.bytes += block_bytes;
@@ -95,18 +95,18 @@ impl NodeScrub {
 /// The scrubs of a coordinator, one at a time.
 #[derive(Debug, Default)]
 pub struct Scrubber {
-    now: Rc<RefCell<Option<Scrub>>>,
+    current: Rc<RefCell<Option<Scrub>>>,
 }
 
 impl Scrubber {
     /// The current scrub, or the last one.
     pub fn state(&self) -> Option<Scrub> {
-        self.now.borrow().clone()
+        self.current.borrow().clone()
     }
 
     /// Starts one, unless one is running. Must run in a `LocalSet`.
     pub fn start(&self, volume: &Rc<Volume>) {
-        if self.now.borrow().as_ref().is_some_and(|scrub| scrub.running) {
+        if self.current.borrow().as_ref().is_some_and(|scrub| scrub.running) {
             return;
         }
         let node = |link: &NodeLink| {
@@ -120,10 +120,10 @@ impl Scrubber {
             }
         };
         let nodes = volume.links().iter().map(node).collect();
-        *self.now.borrow_mut() = Some(Scrub { running: true, nodes });
-        let (now, volume) = (self.now.clone(), volume.clone());
+        *self.current.borrow_mut() = Some(Scrub { running: true, nodes });
+        let (now, volume) = (self.current.clone(), volume.clone());
         tokio::task::spawn_local(async move {
-            join_all((0..volume.links().len()).map(|nth| verify(&volume, nth, &now))).await;
+            join_all((0..volume.links().len()).map(|nth| verify_node(&volume, nth, &now))).await;
             if let Some(scrub) = &mut *now.borrow_mut() {
                 scrub.running = false;
             }
@@ -132,7 +132,7 @@ impl Scrubber {
 }
 
 /// Verifies all of one node.
-async fn verify(volume: &Volume, nth: usize, now: &RefCell<Option<Scrub>>) {
+async fn verify_node(volume: &Volume, nth: usize, now: &RefCell<Option<Scrub>>) {
     let link = &volume.links()[nth];
     let change = |change: &dyn Fn(&mut NodeScrub)| {
         if let Some(node) = now.borrow_mut().as_mut().and_then(|scrub| scrub.nodes.get_mut(nth)) {
@@ -149,13 +149,13 @@ async fn verify(volume: &Volume, nth: usize, now: &RefCell<Option<Scrub>>) {
     for offset in (0..size_bytes).step_by(VERIFY_BYTES_MAX as usize) {
         let length = u64::from(VERIFY_BYTES_MAX).min(size_bytes - offset) as u32;
         let asked = link.ask(Operation::Verify, offset, length, Bytes::new(), false).await;
-        match asked.map(|data| BadBlock::take_all(&data)) {
+        match asked.map(|data| BadBlock::parse_all(&data)) {
             Ok(Some(bad)) => change(&|node| {
                 for block in &bad {
-                    node.add(*block, crate::store::BLOCK_BYTES);
+                    node.add_block(*block, crate::store::BLOCK_BYTES);
                 }
                 for range in node.bad.iter_mut().filter(|range| range.offset + range.bytes > offset) {
-                    range.on_disk = volume.on_disk(nth, range.offset..range.offset + range.bytes);
+                    range.on_disk = volume.disk_range(nth, range.offset..range.offset + range.bytes);
                 }
                 node.verified_bytes += u64::from(length);
             }),
@@ -177,15 +177,18 @@ mod tests {
     fn adjacent_blocks_are_one_range_and_many_ranges_are_counted() {
         let mut node = NodeScrub::default();
         for (block, is_unreadable) in [(0, false), (1, false), (2, true), (4, true), (5, true)] {
-            node.add(BadBlock { offset: block * 4096, is_unreadable }, 4096);
+            node.add_block(BadBlock { offset: block * 4096, is_unreadable }, 4096);
         }
         let ranges: Vec<_> = node.bad.iter().map(|bad| (bad.offset, bad.bytes, bad.is_unreadable)).collect();
         assert_eq!(ranges, [(0, 8192, false), (8192, 4096, true), (16_384, 8192, true)]);
         assert_eq!((node.damaged_blocks, node.unreadable_blocks), (2, 3));
-        for nth in 5..5 + RANGES_MAX as u64 {
-            node.add(BadBlock { offset: nth << 20, is_unreadable: false }, 4096);
+        for nth in 5..5 + BAD_RANGES_MAX as u64 {
+            node.add_block(BadBlock { offset: nth << 20, is_unreadable: false }, 4096);
         }
-        assert_eq!((node.bad.len(), node.ranges_left_out, node.damaged_blocks), (RANGES_MAX, 3, 2 + RANGES_MAX as u64));
+        assert_eq!(
+            (node.bad.len(), node.ranges_left_out, node.damaged_blocks),
+            (BAD_RANGES_MAX, 3, 2 + BAD_RANGES_MAX as u64)
+        );
     }
 
     #[test]

@@ -32,17 +32,17 @@ pub enum Hold {
 
 impl Hold {
     /// No waiting.
-    pub const NATURAL: Self = Self::Batch(1);
+    pub const NATURAL_BATCH: Self = Self::Batch(1);
 }
 
 impl Setting {
     /// A window and a batch, which is limited to the window.
     pub fn new(window: u32, batch: u32) -> Self {
-        Self::holding(window, Hold::Batch(batch.min(window)))
+        Self::with_hold(window, Hold::Batch(batch.min(window)))
     }
 
     /// A window, and what a write waits for.
-    pub fn holding(window: u32, hold: Hold) -> Self {
+    pub fn with_hold(window: u32, hold: Hold) -> Self {
         Self { window: window.max(1), hold }
     }
 
@@ -85,31 +85,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn write_waits_for_full_batch() {
+    fn write_waits_for_a_full_batch() {
         let setting = Setting::new(64, 10);
         assert_eq!(setting.frame(1, 0), 1, "nothing is under way");
         assert_eq!(setting.frame(9, 20), 0);
         assert_eq!(setting.frame(10, 20), 10);
         assert_eq!(setting.frame(100, 55), 0, "the window has no room for so many");
         assert_eq!(setting.frame(0, 0), 0, "there is nothing to write");
-        assert_eq!(Setting::holding(64, Hold::NATURAL).frame(1, 63), 1);
+        assert_eq!(Setting::with_hold(64, Hold::NATURAL_BATCH).frame(1, 63), 1);
     }
 
     #[test]
     fn frames_split_work_evenly() {
-        let two = Setting::holding(1024, Hold::Frames(2));
+        let two = Setting::with_hold(1024, Hold::Frames(2));
         assert_eq!((two.frame(1, 0), two.frame(1, 1), two.frame(1, 3), two.frame(29, 31)), (1, 1, 0, 0));
         assert_eq!((two.frame(30, 30), two.frame(60, 0), two.frame(61, 0), two.frame(30, 31)), (30, 30, 31, 30));
-        let one = Setting::holding(1024, Hold::Frames(1));
+        let one = Setting::with_hold(1024, Hold::Frames(1));
         assert_eq!((one.frame(500, 0), one.frame(500, 1)), (500, 0));
-        let narrow = Setting::holding(16, Hold::Frames(1));
+        let narrow = Setting::with_hold(16, Hold::Frames(1));
         assert_eq!((narrow.frame(500, 0), narrow.frame(500, 1), narrow.batch(500)), (16, 0, 16));
-        let part = Setting::holding(1024, Hold::Part(40));
+        let part = Setting::with_hold(1024, Hold::Part(40));
         assert_eq!((part.frame(7, 70), part.frame(7, 80), part.frame(1, 79)), (7, 7, 0));
     }
 
     #[test]
-    fn batch_is_clamped_to_window_and_window_to_one() {
+    fn batch_is_clamped_to_the_window_and_the_window_to_one() {
         assert_eq!(Setting::new(4, 100), Setting::new(4, 4));
         assert_eq!(Setting::new(0, 0), Setting::new(1, 0));
         assert_eq!(Setting::new(0, 0).frame(1, 0), 1);

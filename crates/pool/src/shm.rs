@@ -17,7 +17,7 @@
 //! ([`crate::node`]).
 
 use bytes::{Buf, BufMut as _, Bytes};
-use nbd::buffer::{MEMORY_BYTES, place, use_memory};
+use nbd::buffer::{SHARED_MEMORY_BYTES, shared_offset, use_memory};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use serde::{Deserialize, Serialize};
@@ -30,19 +30,19 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-const NAME: &str = "fathom-pool";
+const MEMORY_FILE_NAME: &str = "fathom-pool";
 /// The header before the shared memory: the words, and at its end the CPU.
-pub(crate) const FRONT_BYTES: usize = 4096;
-const PROCESSOR_AT: usize = FRONT_BYTES - size_of::<u32>();
-const BYTES: usize = FRONT_BYTES + MEMORY_BYTES;
+pub(crate) const FILE_HEADER_BYTES: usize = 4096;
+const CPU_OFFSET: usize = FILE_HEADER_BYTES - size_of::<u32>();
+const FILE_BYTES: usize = FILE_HEADER_BYTES + SHARED_MEMORY_BYTES;
 /// The maximum number of ranges of one request: its data may be in parts.
-pub const MOST_PLACES: usize = 63;
+pub const EXTENTS_MAX: usize = 63;
 /// Bytes of one range in a frame.
-const PLACE_BYTES: usize = 12;
+const EXTENT_BYTES: usize = 12;
 
 /// The description of a coordinator's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
+pub struct MemoryOffer {
     /// The boot of the machine, by which both ends detect that they are on the same one.
     pub boot: String,
     process: u32,
@@ -57,34 +57,34 @@ pub fn boot() -> String {
 }
 
 /// The memory of this process, mapped until its end.
-struct Owned {
+struct OwnMemory {
     file: File,
     words: String,
-    processor: &'static AtomicU32,
+    cpu: &'static AtomicU32,
 }
 
-static OWNED: OnceLock<Option<Owned>> = OnceLock::new();
+static OWN_MEMORY: OnceLock<Option<OwnMemory>> = OnceLock::new();
 
 /// Asks all nodes that share this process's memory to run on a CPU, or anywhere.
-pub(crate) fn suggest(processor: Option<usize>) {
-    if let Some(owned) = OWNED.get().and_then(Option::as_ref) {
+pub(crate) fn suggest_cpu(processor: Option<usize>) {
+    if let Some(owned) = OWN_MEMORY.get().and_then(Option::as_ref) {
         let number = processor.and_then(|nth| u32::try_from(nth + 1).ok()).unwrap_or(0);
-        owned.processor.store(number, Ordering::Relaxed);
+        owned.cpu.store(number, Ordering::Relaxed);
     }
 }
 
-impl Offer {
+impl MemoryOffer {
     /// The offer to a node on the machine with this boot id; `None` if that is another machine, or if the memory cannot be allocated.
-    pub fn to(boot: &str) -> Option<Self> {
+    pub fn for_boot(boot: &str) -> Option<Self> {
         if boot.is_empty() || boot != self::boot() {
             return None;
         }
-        let Owned { file, words, .. } = OWNED.get_or_init(|| Owned::make().ok()).as_ref()?;
-        Some(Self::of(file, words))
+        let OwnMemory { file, words, .. } = OWN_MEMORY.get_or_init(|| OwnMemory::create().ok()).as_ref()?;
+        Some(Self::from_file(file, words))
     }
 
-    /// The offer of a file of this process, which [`create`] returned with these words.
-    pub(crate) fn of(file: &File, words: &str) -> Self {
+    /// The offer of a file of this process, which [`create_memory_file`] returned with these words.
+    pub(crate) fn from_file(file: &File, words: &str) -> Self {
         Self { boot: self::boot(), process: std::process::id(), file: file.as_raw_fd(), words: words.into() }
     }
 
@@ -93,19 +93,19 @@ impl Offer {
         if self.boot != boot() {
             return None;
         }
-        let path = self.path(self.file);
+        let path = self.fd_path(self.file);
         // Checked before opening: opening any other file may have side effects.
         let ours = std::fs::read_link(&path).ok()?.to_str()?.starts_with(&format!("/memfd:{name} "));
         let file = File::options().read(true).write(write).open(path).ok().filter(|_| ours)?;
         let sealed = fcntl_get_seals(&file).ok()?.contains(SealFlags::SHRINK | SealFlags::GROW);
-        let mut words = vec![0; self.words.len().min(PROCESSOR_AT)];
+        let mut words = vec![0; self.words.len().min(CPU_OFFSET)];
         file.read_exact_at(&mut words, 0).ok()?;
         let is_meant = !words.is_empty() && words == self.words.as_bytes();
         (sealed && is_meant && file.metadata().ok()?.len() == bytes as u64).then_some(file)
     }
 
     /// The path of another file of the offering process.
-    pub(crate) fn path(&self, file: i32) -> PathBuf {
+    pub(crate) fn fd_path(&self, file: i32) -> PathBuf {
         format!("/proc/{}/fd/{file}", self.process).into()
     }
 
@@ -120,21 +120,21 @@ impl Offer {
     }
 }
 
-impl Owned {
-    fn make() -> io::Result<Self> {
-        let (file, words) = create(NAME, BYTES)?;
-        let begin = map(&file, BYTES, ProtFlags::READ | ProtFlags::WRITE)?;
+impl OwnMemory {
+    fn create() -> io::Result<Self> {
+        let (file, words) = create_memory_file(MEMORY_FILE_NAME, FILE_BYTES)?;
+        let begin = map_file(&file, FILE_BYTES, ProtFlags::READ | ProtFlags::WRITE)?;
         // SAFETY: the mapping is new, has this many bytes after its header, and is never unmapped; nothing else in this
         // process uses it.
-        let memory = unsafe { &mut *begin.as_ptr().add(FRONT_BYTES).cast::<[u8; MEMORY_BYTES]>() };
+        let memory = unsafe { &mut *begin.as_ptr().add(FILE_HEADER_BYTES).cast::<[u8; SHARED_MEMORY_BYTES]>() };
         use_memory(memory).map_err(|_| io::Error::other("there is some already"))?;
-        Ok(Self { file, words, processor: processor(begin) })
+        Ok(Self { file, words, cpu: cpu_word(begin) })
     }
 }
 
 /// Creates a memory file of this many bytes, which can neither shrink nor grow. It begins with the returned words, by which
-/// another process recognises it; they take less than [`FRONT_BYTES`].
-pub(crate) fn create(name: &str, bytes: usize) -> io::Result<(File, String)> {
+/// another process recognises it; they take less than [`FILE_HEADER_BYTES`].
+pub(crate) fn create_memory_file(name: &str, bytes: usize) -> io::Result<(File, String)> {
     let file = File::from(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
     file.set_len(bytes as u64)?;
     let words: String = (0..4).map(|_| crate::unique_name::new_name()).collect();
@@ -144,39 +144,39 @@ pub(crate) fn create(name: &str, bytes: usize) -> io::Result<(File, String)> {
 }
 
 /// Maps such a file.
-pub(crate) fn map(file: &File, bytes: usize, protection: ProtFlags) -> io::Result<NonNull<u8>> {
+pub(crate) fn map_file(file: &File, bytes: usize, protection: ProtFlags) -> io::Result<NonNull<u8>> {
     // SAFETY: a new mapping at an address chosen by the kernel touches nothing that is in use.
     let begin = unsafe { mmap(null_mut(), bytes, protection, MapFlags::SHARED, file, 0)? };
     NonNull::new(begin.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
 /// The last word of the header.
-fn processor<'m>(begin: NonNull<u8>) -> &'m AtomicU32 {
+fn cpu_word<'m>(begin: NonNull<u8>) -> &'m AtomicU32 {
     // SAFETY: this much is mapped as long as the caller has the mapping; the word is aligned, and only accessed as an atomic.
-    unsafe { AtomicU32::from_ptr(begin.as_ptr().add(PROCESSOR_AT).cast()) }
+    unsafe { AtomicU32::from_ptr(begin.as_ptr().add(CPU_OFFSET).cast()) }
 }
 
 /// A coordinator's memory, mapped by a node.
 #[derive(Debug)]
-pub struct Attached {
+pub struct MappedMemory {
     begin: NonNull<u8>,
 }
 
-// SAFETY: it is only an address; its users ensure exclusive access to the bytes (`Attached::bytes`).
-unsafe impl Send for Attached {}
+// SAFETY: it is only an address; its users ensure exclusive access to the bytes (`MappedMemory::bytes`).
+unsafe impl Send for MappedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Attached {}
+unsafe impl Sync for MappedMemory {}
 
-impl Attached {
+impl MappedMemory {
     /// Maps the memory, if it is on this machine and accessible.
-    pub fn find(offer: &Offer) -> Option<Self> {
-        let file = offer.open(NAME, BYTES, true)?;
-        Some(Self { begin: map(&file, BYTES, ProtFlags::READ | ProtFlags::WRITE).ok()? })
+    pub fn map_offer(offer: &MemoryOffer) -> Option<Self> {
+        let file = offer.open(MEMORY_FILE_NAME, FILE_BYTES, true)?;
+        Some(Self { begin: map_file(&file, FILE_BYTES, ProtFlags::READ | ProtFlags::WRITE).ok()? })
     }
 
     /// The CPU on which the coordinator wants its nodes to run, if any.
-    pub(crate) fn suggested(&self) -> Option<usize> {
-        (processor(self.begin).load(Ordering::Relaxed) as usize).checked_sub(1)
+    pub(crate) fn suggested_cpu(&self) -> Option<usize> {
+        (cpu_word(self.begin).load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
     /// The bytes of a range; `None` if some of them are outside the memory.
@@ -185,55 +185,55 @@ impl Attached {
     /// The coordinator has named the range in an unanswered request, so that nothing else uses it.
     #[expect(clippy::mut_from_ref, reason = "the request that is served has them alone")]
     pub unsafe fn bytes(&self, place: Extent) -> Option<&mut [u8]> {
-        let (at, length) = (usize::try_from(place.at).ok()?, place.length as usize);
-        if at.checked_add(length)? > MEMORY_BYTES {
+        let (at, length) = (usize::try_from(place.offset).ok()?, place.length as usize);
+        if at.checked_add(length)? > SHARED_MEMORY_BYTES {
             return None;
         }
         // SAFETY: the mapping has this many bytes after its header, and cannot shrink; the caller guarantees exclusive access.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.begin.as_ptr().add(FRONT_BYTES + at), length) })
+        Some(unsafe { std::slice::from_raw_parts_mut(self.begin.as_ptr().add(FILE_HEADER_BYTES + at), length) })
     }
 }
 
-impl Drop for Attached {
+impl Drop for MappedMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and no slice of it outlives `self`. If it cannot be unmapped it stays, unused.
-        let _ = unsafe { munmap(self.begin.as_ptr().cast(), BYTES) };
+        let _ = unsafe { munmap(self.begin.as_ptr().cast(), FILE_BYTES) };
     }
 }
 
 /// A range of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    pub at: u64,
+    pub offset: u64,
     /// Bytes.
     pub length: u32,
 }
 
 impl Extent {
     /// The ranges of these bytes in frame format; `None` if not all are in this process's memory, or there are too many parts.
-    pub fn of<'b>(parts: impl IntoIterator<Item = &'b [u8]>) -> Option<Bytes> {
-        let mut places = Vec::with_capacity(PLACE_BYTES);
+    pub fn encode<'b>(parts: impl IntoIterator<Item = &'b [u8]>) -> Option<Bytes> {
+        let mut places = Vec::with_capacity(EXTENT_BYTES);
         for part in parts {
-            places.put_u64_le(place(part)? as u64);
+            places.put_u64_le(shared_offset(part)? as u64);
             places.put_u32_le(part.len() as u32);
         }
-        let count = places.len() / PLACE_BYTES;
-        (1..=MOST_PLACES).contains(&count).then(|| places.into())
+        let count = places.len() / EXTENT_BYTES;
+        (1..=EXTENTS_MAX).contains(&count).then(|| places.into())
     }
 
     pub fn count(places: &[u8]) -> u8 {
-        (places.len() / PLACE_BYTES) as u8
+        (places.len() / EXTENT_BYTES) as u8
     }
 
     /// Bytes of `count` ranges in a frame.
-    pub fn bytes(count: u8) -> usize {
-        usize::from(count) * PLACE_BYTES
+    pub fn encoded_bytes(count: u8) -> usize {
+        usize::from(count) * EXTENT_BYTES
     }
 
     /// The ranges of a frame.
-    pub fn all(mut places: &[u8]) -> impl Iterator<Item = Self> {
+    pub fn decode(mut places: &[u8]) -> impl Iterator<Item = Self> {
         std::iter::from_fn(move || {
-            (places.len() >= PLACE_BYTES).then(|| Self { at: places.get_u64_le(), length: places.get_u32_le() })
+            (places.len() >= EXTENT_BYTES).then(|| Self { offset: places.get_u64_le(), length: places.get_u32_le() })
         })
     }
 }
@@ -245,29 +245,29 @@ mod tests {
 
     #[test]
     fn node_and_coordinator_share_memory_both_ways() {
-        let offer = Offer::to(&boot()).expect("memory can be had");
-        let node = Attached::find(&offer).expect("it is this process");
+        let offer = MemoryOffer::for_boot(&boot()).expect("memory can be had");
+        let node = MappedMemory::map_offer(&offer).expect("it is this process");
         let mut buffer = Buffer::new(1 << 20);
         buffer.fill(7);
-        let places = Extent::of([&buffer[..1000], &buffer[5000..5010]]).expect("it is taken from there");
+        let places = Extent::encode([&buffer[..1000], &buffer[5000..5010]]).expect("it is taken from there");
         assert_eq!(Extent::count(&places), 2);
-        let all: Vec<Extent> = Extent::all(&places).collect();
+        let all: Vec<Extent> = Extent::decode(&places).collect();
         assert_eq!(all.iter().map(|place| place.length).collect::<Vec<_>>(), [1000, 10]);
         // SAFETY: the buffer is not accessed meanwhile.
         let seen = unsafe { node.bytes(all[1]) }.expect("it is within");
         assert!(seen.iter().all(|byte| *byte == 7));
         seen.fill(9);
         assert_eq!((buffer[4999], buffer[5000], buffer[5009], buffer[5010]), (7, 9, 9, 7));
-        assert_eq!(Extent::of([&[1_u8][..]]), None, "that is elsewhere");
+        assert_eq!(Extent::encode([&[1_u8][..]]), None, "that is elsewhere");
     }
 
     #[test]
     fn foreign_memory_is_refused() {
-        let offer = Offer::to(&boot()).expect("memory can be had");
-        let wrong = |change: &dyn Fn(&mut Offer)| {
+        let offer = MemoryOffer::for_boot(&boot()).expect("memory can be had");
+        let wrong = |change: &dyn Fn(&mut MemoryOffer)| {
             let mut offer = offer.clone();
             change(&mut offer);
-            assert!(Attached::find(&offer).is_none(), "{offer:?}");
+            assert!(MappedMemory::map_offer(&offer).is_none(), "{offer:?}");
         };
         wrong(&|offer| offer.boot.push('0'));
         wrong(&|offer| offer.words.replace_range(..1, "x"));
@@ -275,18 +275,20 @@ mod tests {
         wrong(&|offer| offer.process = u32::MAX);
         // A file of this process that is not shared memory, and a memfd that could be truncated.
         let file = tempfile::tempfile().expect("a file");
-        file.set_len(BYTES as u64).expect("it has room");
+        file.set_len(FILE_BYTES as u64).expect("it has room");
         wrong(&|offer| offer.file = file.as_raw_fd());
-        let other = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory"));
-        other.set_len(BYTES as u64).expect("it has room");
+        let other = File::from(
+            memfd_create(MEMORY_FILE_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory"),
+        );
+        other.set_len(FILE_BYTES as u64).expect("it has room");
         other.write_all_at(offer.words.as_bytes(), 0).expect("it has room");
         wrong(&|offer| offer.file = other.as_raw_fd());
-        assert_eq!(Offer::to("another machine"), None);
-        let node = Attached::find(&offer).expect("it is this process");
+        assert_eq!(MemoryOffer::for_boot("another machine"), None);
+        let node = MappedMemory::map_offer(&offer).expect("it is this process");
         for place in [
-            Extent { at: MEMORY_BYTES as u64, length: 1 },
-            Extent { at: u64::MAX, length: 1 },
-            Extent { at: 1, length: MEMORY_BYTES as u32 },
+            Extent { offset: SHARED_MEMORY_BYTES as u64, length: 1 },
+            Extent { offset: u64::MAX, length: 1 },
+            Extent { offset: 1, length: SHARED_MEMORY_BYTES as u32 },
         ] {
             // SAFETY: there are no such bytes, so none are returned.
             assert!(unsafe { node.bytes(place) }.is_none(), "{place:?}");

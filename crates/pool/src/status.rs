@@ -7,7 +7,7 @@
 use crate::http::Pages;
 use crate::link::{Counts, Health, NodeLink, error_names};
 use crate::node::Node;
-use crate::packets::{BothWays, Packets};
+use crate::packets::{Packets, PerDirection};
 use crate::protocol::LossCause;
 use crate::scrub::{Scrub, Scrubber};
 use crate::store::FaultKind;
@@ -24,17 +24,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const EVERY: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The default status socket of a coordinator whose NBD clients connect at `front`.
-pub fn socket(front: &Path) -> PathBuf {
+pub fn default_socket(front: &Path) -> PathBuf {
     let mut name = front.as_os_str().to_owned();
     name.push(".status");
     name.into()
 }
 
 /// The version of the JSON.
-const VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 
 /// The state of a pool, as seen by its coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -148,9 +148,9 @@ pub struct NodeStatus {
     /// Replies per second.
     pub ops_per_s: f64,
     /// Packets per second.
-    pub packets_per_s: BothWays,
+    pub packets_per_s: PerDirection,
     /// Mean bytes of data per packet.
-    pub packet_bytes_mean: BothWays,
+    pub packet_bytes_mean: PerDirection,
     /// Requests since the coordinator joined it.
     pub requests: u64,
     /// Frames since then.
@@ -185,7 +185,7 @@ pub struct Sums {
 
 /// A sample of a link's counters.
 #[derive(Debug, Clone, Copy, Default)]
-struct Look {
+struct Sample {
     counts: Counts,
     packets: Packets,
 }
@@ -195,13 +195,13 @@ pub struct Watch {
     volume: Rc<Volume>,
     scrubber: Scrubber,
     begin: Instant,
-    seen: RefCell<Seen>,
+    last_samples: RefCell<LastSamples>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct LastSamples {
     at: Instant,
-    looks: Vec<Look>,
+    samples: Vec<Sample>,
     /// The rates of the last second: replies and packets.
     rates: Vec<(f64, Packets, f64)>,
 }
@@ -209,42 +209,47 @@ struct Seen {
 impl Watch {
     /// Takes the first sample.
     pub fn new(volume: Rc<Volume>) -> Self {
-        let looks = look(&volume);
+        let looks = take_samples(&volume);
         let rates = vec![(0.0, Packets::default(), 1.0); looks.len()];
         let now = Instant::now();
-        Self { volume, scrubber: Scrubber::default(), begin: now, seen: RefCell::new(Seen { at: now, looks, rates }) }
+        Self {
+            volume,
+            scrubber: Scrubber::default(),
+            begin: now,
+            last_samples: RefCell::new(LastSamples { at: now, samples: looks, rates }),
+        }
     }
 
     /// Samples once a second, without end.
     pub async fn run(&self) {
         loop {
-            tokio::time::sleep(EVERY).await;
-            let (now, looks) = (Instant::now(), look(&self.volume));
-            let mut seen = self.seen.borrow_mut();
+            tokio::time::sleep(SAMPLE_INTERVAL).await;
+            let (now, looks) = (Instant::now(), take_samples(&self.volume));
+            let mut seen = self.last_samples.borrow_mut();
             let seconds = (now - seen.at).as_secs_f64().max(1e-9);
-            let rate = |(new, old): (&Look, &Look)| {
+            let rate = |(new, old): (&Sample, &Sample)| {
                 let answered = new.counts.answered.saturating_sub(old.counts.answered) as f64 / seconds;
                 (answered, new.packets.since(old.packets), seconds)
             };
-            let rates = looks.iter().zip(&seen.looks).map(rate).collect();
-            *seen = Seen { at: now, looks, rates };
+            let rates = looks.iter().zip(&seen.samples).map(rate).collect();
+            *seen = LastSamples { at: now, samples: looks, rates };
         }
     }
 
     pub fn status(&self) -> Status {
-        let seen = self.seen.borrow();
+        let seen = self.last_samples.borrow();
         let links = self.volume.links();
         let first = links.first();
         let place = links.iter().find_map(NodeLink::claim).map(|claim| (claim.epoch, claim.place.stripe_bytes));
         Status {
-            version: VERSION,
+            version: FORMAT_VERSION,
             pool: first.map(NodeLink::pool).unwrap_or_default().into(),
             epoch: place.unwrap_or_default().0,
             size_bytes: self.volume.size_bytes(),
             stripe_bytes: place.unwrap_or_default().1,
             uptime_s: self.begin.elapsed().as_secs_f64(),
-            flush_failed: self.volume.unflushed(),
-            may_be_lost: self.volume.lost().into_iter().map(|(_, begin, bytes)| (begin, bytes)).collect(),
+            flush_failed: self.volume.flush_failure(),
+            may_be_lost: self.volume.lost_ranges().into_iter().map(|(_, begin, bytes)| (begin, bytes)).collect(),
             scrub: self.scrubber.state(),
             degraded: !self.volume.missing().is_empty(),
             loss_id: self.volume.loss_id().map(|id| id.to_string()),
@@ -252,13 +257,16 @@ impl Watch {
                 .iter()
                 .zip(&seen.rates)
                 .enumerate()
-                .map(|(nth, (link, rates))| NodeStatus { may_be_lost: self.volume.lost_of(nth), ..node(link, *rates) })
+                .map(|(nth, (link, rates))| NodeStatus {
+                    may_be_lost: self.volume.lost_ranges_of(nth),
+                    ..node_status(link, *rates)
+                })
                 .collect(),
         }
     }
 }
 
-fn node(link: &NodeLink, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> NodeStatus {
+fn node_status(link: &NodeLink, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> NodeStatus {
     let (counts, claim) = (link.counts(), link.claim());
     let (state, why) = match link.health() {
         Health::Serving => (NodeState::Serving, None),
@@ -294,7 +302,7 @@ fn node(link: &NodeLink, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> 
         requests: counts.answered,
         frames: Sums { sent: counts.frames_sent, received: counts.frames_received },
         bytes: Sums { sent: counts.bytes_sent, received: counts.bytes_received },
-        shared_memory_bytes: Sums { sent: counts.placed.0, received: counts.placed.1 },
+        shared_memory_bytes: Sums { sent: counts.shared_memory_bytes.0, received: counts.shared_memory_bytes.1 },
         reconnected: counts.reconnected,
         connections: counts.connections,
         errors: error_names().into_iter().map(String::from).zip(counts.errors).collect(),
@@ -303,17 +311,17 @@ fn node(link: &NodeLink, (ops_per_s, packets, seconds): (f64, Packets, f64)) -> 
     }
 }
 
-fn look(volume: &Volume) -> Vec<Look> {
-    let mut packets = packets();
+fn take_samples(volume: &Volume) -> Vec<Sample> {
+    let mut packets = packets_by_peer();
     let look = |link: &NodeLink| {
         let packets = packets.remove(&link.address()).unwrap_or_default();
-        Look { counts: link.counts(), packets }
+        Sample { counts: link.counts(), packets }
     };
     volume.links().iter().map(look).collect()
 }
 
 /// The packet counters of this process's connections, by the address of the other end.
-fn packets() -> HashMap<SocketAddr, Packets> {
+fn packets_by_peer() -> HashMap<SocketAddr, Packets> {
     let mut found = HashMap::<SocketAddr, Packets>::new();
     for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
         let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
@@ -322,7 +330,7 @@ fn packets() -> HashMap<SocketAddr, Packets> {
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         let peer = rustix::net::getpeername(file).ok().flatten();
         if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok())
-            && let Some(packets) = Packets::of(file)
+            && let Some(packets) = Packets::from_socket(file)
         {
             let sum = found.entry(peer).or_default();
             *sum = sum.and(packets);
@@ -460,7 +468,7 @@ impl Status {
 }
 
 /// A node's own metrics in Prometheus' text format.
-fn prometheus(node: &Node) -> String {
+fn node_metrics(node: &Node) -> String {
     let (header, counts) = (node.store().header(), node.counts());
     let own = labels(&[("node", &header.node), ("pool", &header.pool)]);
     let mut metrics = Metrics::default();
@@ -477,10 +485,10 @@ fn prometheus(node: &Node) -> String {
     let damaged = node.store().faulty_blocks(FaultKind::Damaged) as f64;
     put("store_damaged_blocks", "gauge", "Blocks that do not match their checksums, as far as is known.", damaged);
     put("store_dirty_bytes", "gauge", "Bytes written and not on the medium.", node.store().dirty_bytes() as f64);
-    let flushing = node.store().flushing().map_or(0.0, |since| since.as_secs_f64());
+    let flushing = node.store().flush_duration().map_or(0.0, |since| since.as_secs_f64());
     put("store_flush_running_seconds", "gauge", "Duration of the current flush so far; 0: none.", flushing);
     put("store_queued", "gauge", "Requests queued when the last answer was sent.", f64::from(counts.queued));
-    let faults = FaultKind::ALL.map(|kind| {
+    let faults = FaultKind::KINDS.map(|kind| {
         let of_kind = labels(&[("node", &header.node), ("pool", &header.pool), ("kind", kind.name())]);
         (of_kind, node.store().faults(kind) as f64)
     });
@@ -505,7 +513,7 @@ impl Pages for Watch {
 
 impl Pages for Arc<Node> {
     fn metrics(&self) -> String {
-        prometheus(self)
+        node_metrics(self)
     }
 
     fn status(&self) -> Option<String> {

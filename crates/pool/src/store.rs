@@ -21,7 +21,7 @@
 //! checksum is current, so that one torn header does no harm.
 
 use crate::flash::Flash;
-use crate::frame::{MAX_STRETCHES, Status, Stretch};
+use crate::frame::{STRETCHES_MAX, Status, Stretch};
 use crate::memory;
 use crate::protocol::{LossCause, StorePosition};
 use crate::refusal::Refusal;
@@ -54,8 +54,8 @@ mod sums;
 mod table;
 mod verify;
 
-pub use direct::Offer;
-pub(crate) use direct::{Direct, Witness};
+pub use direct::FilesOffer;
+pub(crate) use direct::{DirectReader, Witness};
 pub use dirty::WriteBack;
 use disk::Disk;
 pub use error::Error;
@@ -64,22 +64,22 @@ pub use faults::Kind as FaultKind;
 pub(crate) use faults::Limit as LineLimit;
 use flushes::Flushes;
 use header::{HEADER_BYTES, read_header};
-pub use header::{Header, data_bytes, whole_bytes};
-use locks::LOCKS;
+pub use header::{Header, data_bytes, store_bytes};
+use locks::LOCK_COUNT;
 use loss::Observer;
 pub use loss::Recovery;
 use map::Map;
-use medium::{MediumId, alone, boot, length, reads_as_zeroes};
-use regions::{Entered, Regions};
-use settler::Idle;
+use medium::{MediumId, boot, file_length, open_exclusively, reads_as_zeroes};
+use regions::{Regions, WriteInProgress};
+use settler::IdleSignal;
 pub use settler::Settler;
-use sums::{UNSEEN, either, is_settled, settled};
+use sums::{UNSEEN_SUMS, either_pair, is_settled, settled_pair};
 use table::Table;
 
 /// Bytes of a block: the unit of checksums.
 pub const BLOCK_BYTES: u64 = 4096;
 /// The size of the pieces of a trim.
-const TRIM_BYTES: u64 = 1 << 20;
+const TRIM_PIECE_BYTES: u64 = 1 << 20;
 
 /// An open store. Thread-safe.
 #[derive(Debug)]
@@ -106,13 +106,13 @@ pub struct Store {
     table: Table,
     locks: Vec<Mutex<()>>,
     /// Whether a block had two sums, here or on the medium, of which one may be known to be wrong by now.
-    doubtful: AtomicBool,
+    may_have_two_sums: AtomicBool,
     flushes: Flushes,
     /// `None` in memory, which does not survive a power failure.
     regions: Option<Regions>,
-    idle: Idle,
+    idle: IdleSignal,
     /// Held while marks are removed.
-    settling: Mutex<()>,
+    settle_lock: Mutex<()>,
     /// The boot of the machine, and the medium.
     boot: String,
     medium: Option<MediumId>,
@@ -133,7 +133,10 @@ pub struct Store {
 }
 
 /// Checks whether a store with this pool and position is the wanted one; a store without them is free.
-pub(crate) fn belongs(has: (&str, Option<&StorePosition>), wanted: (&str, &StorePosition)) -> Result<(), Refusal> {
+pub(crate) fn check_belongs(
+    has: (&str, Option<&StorePosition>),
+    wanted: (&str, &StorePosition),
+) -> Result<(), Refusal> {
     if !has.0.is_empty() && has.0 != wanted.0 {
         return Err(Refusal::OtherPool { has: has.0.into(), wanted: wanted.0.into() });
     }
@@ -144,7 +147,7 @@ pub(crate) fn belongs(has: (&str, Option<&StorePosition>), wanted: (&str, &Store
 }
 
 /// Checks whether the checksums of a store of this size fit into memory: otherwise the process would abort when allocating them.
-fn table_fits(path: &Path, size_bytes: u64) -> Result<(), Error> {
+fn check_table_fits(path: &Path, size_bytes: u64) -> Result<(), Error> {
     let (needed_bytes, total_bytes) = (size_bytes / BLOCK_BYTES * size_of::<AtomicU64>() as u64, memory::total_bytes());
     if needed_bytes > total_bytes {
         return Err(Error::Memory { path: path.into(), size_bytes, needed_bytes, total_bytes });
@@ -168,8 +171,8 @@ impl Store {
     /// # Errors
     /// [`Error`]; nothing was changed then.
     pub fn format(path: &Path, size_bytes: Option<u64>, node: String, import: bool) -> Result<Self, Error> {
-        let (file, created) = alone(path, true)?;
-        let made = Self::make(path, file, size_bytes, node, import);
+        let (file, created) = open_exclusively(path, true)?;
+        let made = Self::format_file(path, file, size_bytes, node, import);
         if made.is_err() && created {
             // It contains nothing. If it cannot be removed, the first error is the one to report.
             let _ = std::fs::remove_file(path);
@@ -177,9 +180,15 @@ impl Store {
         made
     }
 
-    fn make(path: &Path, file: File, size_bytes: Option<u64>, node: String, import: bool) -> Result<Self, Error> {
+    fn format_file(
+        path: &Path,
+        file: File,
+        size_bytes: Option<u64>,
+        node: String,
+        import: bool,
+    ) -> Result<Self, Error> {
         let tried = |action| move |source| Error::Io { action, path: path.into(), source };
-        let there = length(&file).map_err(tried("measure"))?;
+        let there = file_length(&file).map_err(tried("measure"))?;
         match read_header(path, &file, there) {
             Ok(header) => return Err(Error::Exists { path: path.into(), node: header.node }),
             Err(Error::Unformatted { .. }) => {}
@@ -200,8 +209,8 @@ impl Store {
             }
         };
         let size_bytes = wanted - wanted % BLOCK_BYTES;
-        table_fits(path, size_bytes)?;
-        let whole = whole_bytes(size_bytes);
+        check_table_fits(path, size_bytes)?;
+        let whole = store_bytes(size_bytes);
         let wrong = |why: String| Err(Error::Size { path: path.into(), why });
         if size_bytes == 0 {
             return wrong(format!("a store has at least one block of {BLOCK_BYTES} bytes"));
@@ -223,7 +232,7 @@ impl Store {
         let store = Self { path: path.into(), ..Self::new(disk, Header::new(node, size_bytes), end) };
         // A header implies that everything before it is written: so it comes last.
         store.reserve_table();
-        let filled = if import { store.take_in() } else { Ok(()) }.and_then(|()| store.disk.sync());
+        let filled = if import { store.sum_existing_content() } else { Ok(()) }.and_then(|()| store.disk.sync());
         let written = filled.and_then(|()| store.write_header(|_| {}));
         if let Err(source) = written {
             // Restores the file; if that fails too, the first error is the one to report.
@@ -248,7 +257,7 @@ impl Store {
         let file = rustix::fs::memfd_create("fathom-pool-store", rustix::fs::MemfdFlags::CLOEXEC);
         let file = File::from(file.map_err(|e| tried("create")(e.into()))?);
         let size_bytes = size_bytes - size_bytes % BLOCK_BYTES;
-        let whole = whole_bytes(size_bytes);
+        let whole = store_bytes(size_bytes);
         file.set_len(whole).map_err(tried("create"))?;
         let map = Map::new(&file, whole).map_err(tried("map"))?;
         let store = Self::new(Disk::memory(file), Header::new(node, size_bytes), whole);
@@ -258,18 +267,18 @@ impl Store {
     /// Opens a store.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let tried = |action| move |source| Error::Io { action, path: path.into(), source };
-        let (file, _) = alone(path, false)?;
-        let there = length(&file).map_err(tried("measure"))?;
+        let (file, _) = open_exclusively(path, false)?;
+        let there = file_length(&file).map_err(tried("measure"))?;
         let disk = Disk::new(file).map_err(tried("open again"))?;
         // A header whose write failed is in memory, as a clean page, and will not be on the medium.
         let headers_at = there.saturating_sub(2 * HEADER_BYTES);
-        disk.forget(headers_at - headers_at % BLOCK_BYTES, 3 * HEADER_BYTES);
+        disk.drop_cached(headers_at - headers_at % BLOCK_BYTES, 3 * HEADER_BYTES);
         let header = read_header(path, disk.file(), there)?;
-        table_fits(path, header.size_bytes)?;
+        check_table_fits(path, header.size_bytes)?;
         let mut store = Self { path: path.into(), ..Self::new(disk, header, there) };
         for (begin, bytes) in store.header().lost {
             // After a failed flush the kernel may still have the lost data in memory, as clean pages, and drop it later.
-            store.disk.forget(begin, bytes);
+            store.disk.drop_cached(begin, bytes);
         }
         store.load_table().map_err(tried("read"))?;
         // First: a flush that succeeds counts for what is marked.
@@ -287,7 +296,7 @@ impl Store {
 
     /// The same store, with the read latency of a flash.
     #[must_use]
-    pub fn slow(self, flash: Option<Flash>) -> Self {
+    pub fn with_flash(self, flash: Option<Flash>) -> Self {
         Self { flash, ..self }
     }
 
@@ -295,9 +304,9 @@ impl Store {
         let size_bytes = header.size_bytes;
         let regions = Regions::new(header.region_bytes, size_bytes, &header.marked);
         let blocks = (size_bytes / BLOCK_BYTES) as usize;
-        let table = if disk.is_durable() { Table::offered(blocks) } else { Table::own(blocks) };
+        let table = if disk.is_durable() { Table::new_shared(blocks) } else { Table::new_private(blocks) };
         Self {
-            medium: MediumId::of(disk.file()),
+            medium: MediumId::from_file(disk.file()),
             disk,
             path: PathBuf::new(),
             faults: Faults::default(),
@@ -310,12 +319,12 @@ impl Store {
             size_bytes,
             headers_at: end - 2 * HEADER_BYTES,
             table,
-            locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
-            doubtful: AtomicBool::new(false),
+            locks: (0..LOCK_COUNT).map(|_| Mutex::new(())).collect(),
+            may_have_two_sums: AtomicBool::new(false),
             flushes: Flushes::default(),
             regions: Some(regions),
-            idle: Idle::default(),
-            settling: Mutex::default(),
+            idle: IdleSignal::default(),
+            settle_lock: Mutex::default(),
             boot: boot(),
             recovery: None,
             marked_when_opened: Vec::new(),
@@ -334,7 +343,7 @@ impl Store {
     }
 
     /// The free bytes of its file system, if they are fewer than the holes of its file will need when they are written.
-    pub fn short_of_room(&self) -> Option<u64> {
+    pub fn insufficient_free_bytes(&self) -> Option<u64> {
         let file = self.disk.file().metadata().ok().filter(|m| m.file_type().is_file())?;
         let system = rustix::fs::fstatvfs(self.disk.file()).ok()?;
         // A sparse file's holes still need space, its allocated blocks do not.
@@ -379,7 +388,7 @@ impl Store {
     pub fn close(&self) -> io::Result<()> {
         self.flush().map_err(io::Error::other)?;
         self.settle(u64::MAX, u64::MAX)?;
-        if self.doubtful.load(Ordering::Acquire) {
+        if self.may_have_two_sums.load(Ordering::Acquire) {
             self.write_table()?;
             self.flush().map_err(io::Error::other)?;
         }
@@ -392,52 +401,54 @@ impl Store {
     /// that the medium is waited for only once.
     pub fn announce(&self, writes: impl Iterator<Item = (u64, u64)>) {
         let Some(regions) = &self.regions else { return };
-        for (offset, length) in writes.filter(|(offset, length)| *length > 0 && self.within(*offset, *length).is_ok()) {
+        for (offset, length) in
+            writes.filter(|(offset, length)| *length > 0 && self.check_range(*offset, *length).is_ok())
+        {
             regions.announce(offset, length);
         }
     }
 
     /// Prepares a write to a range: its regions are marked on the medium when this returns.
-    fn intend(&self, offset: u64, length: u64) -> Result<Option<Entered<'_>>, Status> {
+    fn mark_for_write(&self, offset: u64, length: u64) -> Result<Option<WriteInProgress<'_>>, Status> {
         let Some(regions) = &self.regions else { return Ok(None) };
-        let entered = regions.enter(offset, length);
+        let entered = regions.begin_write(offset, length);
         if let Some(range) = entered.unmarked() {
             // Before waiting for the header: the thread that gets it next marks the regions of all waiting threads.
-            regions.want(range);
+            regions.request_marks(range);
             let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
-            let wanted = regions.wanted(range);
+            let wanted = regions.take_wanted_marks(range);
             if !wanted.is_empty() {
                 let mark = |header: &mut Header| {
                     header.clean = false;
                     wanted.iter().for_each(|region| header.marked.put(*region));
                 };
-                let marked = self.put_header(&mut header, mark);
+                let marked = self.write_new_header(&mut header, mark);
                 if marked.is_ok() {
                     regions.mark(&wanted);
                 }
                 drop(header);
                 self.check_if_suspect();
-                marked.map_err(|e| self.failed(FaultKind::Write, self.headers_at, 0, &e))?;
+                marked.map_err(|e| self.record_failure(FaultKind::Write, self.headers_at, 0, &e))?;
             }
         }
         Ok(Some(entered))
     }
 
     fn write_header(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
-        let written = self.put_header(&mut self.header.lock().unwrap_or_else(PoisonError::into_inner), change);
+        let written = self.write_new_header(&mut self.header.lock().unwrap_or_else(PoisonError::into_inner), change);
         self.check_if_suspect();
         written
     }
 
     /// Writes a changed header, which is on the medium when this returns. On failure the previous one stays current: in
     /// memory, and on the medium if the new one is incomplete; so the next attempt must not overwrite it.
-    fn put_header(&self, header: &mut Header, change: impl FnOnce(&mut Header)) -> io::Result<()> {
-        if header.is_first()
+    fn write_new_header(&self, header: &mut Header, change: impl FnOnce(&mut Header)) -> io::Result<()> {
+        if header.is_version_1()
             && let Err(error) = self.disk.sync()
         {
             // Writes under the older version did not mark their regions.
-            header.lose_all(std::iter::once(0..self.size_bytes), LossCause::FlushFailed);
-            self.show(header);
+            header.add_loss(std::iter::once(0..self.size_bytes), LossCause::FlushFailed);
+            self.publish_header(header);
             return Err(error);
         }
         let mut new = header.clone();
@@ -452,87 +463,87 @@ impl Store {
             self.is_suspect.store(true, Ordering::Release);
             self.disk.write_durably(&bytes, at)?;
         }
-        *header = Header::renewed(new);
+        *header = Header::in_current_version(new);
         self.sequence.store(header.sequence, Ordering::Release);
         self.unsaved_loss.store(false, Ordering::Release);
-        self.show(header);
+        self.publish_header(header);
         Ok(())
     }
 
     /// Makes it the current header, for those who do not wait for the medium.
-    fn show(&self, header: &Header) {
+    fn publish_header(&self, header: &Header) {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(header);
     }
 
     /// Computes the sums of the existing content.
-    fn take_in(&self) -> io::Result<()> {
+    fn sum_existing_content(&self) -> io::Result<()> {
         let mut block = vec![0; BLOCK_BYTES as usize];
         for (nth, entry) in self.table.iter().enumerate() {
             self.disk.read(&mut block, nth as u64 * BLOCK_BYTES)?;
-            entry.store(settled(sum_of(&block)), Ordering::Relaxed);
+            entry.store(settled_pair(sum_of(&block)), Ordering::Relaxed);
         }
         self.write_table()
     }
 
-    fn within(&self, offset: u64, length: u64) -> Result<(), Status> {
+    fn check_range(&self, offset: u64, length: u64) -> Result<(), Status> {
         let end = offset.checked_add(length).ok_or(Status::Range)?;
         if end <= self.size_bytes { Ok(()) } else { Err(Status::Range) }
     }
 
     /// Whether the block's content matches one of its sums; the matching sum becomes the only one.
-    fn known(&self, block: u64, content: &[u8]) -> bool {
+    fn match_content(&self, block: u64, content: &[u8]) -> bool {
         let untouched = self.table[block as usize].load(Ordering::Relaxed) == 0;
-        self.known_as(block, content, if untouched { 0 } else { checksum(content) })
+        self.match_sum(block, content, if untouched { 0 } else { checksum(content) })
     }
 
-    /// As [`Store::known`], for content whose sum is already computed.
-    fn known_as(&self, block: u64, content: &[u8], sum: u32) -> bool {
+    /// As [`Store::match_content`], for content whose sum is already computed.
+    fn match_sum(&self, block: u64, content: &[u8], sum: u32) -> bool {
         let entry = &self.table[block as usize];
         let pair = entry.load(Ordering::Relaxed);
-        if pair == UNSEEN {
-            entry.store(settled(if is_zero(content) { 0 } else { sum }), Ordering::Relaxed);
+        if pair == UNSEEN_SUMS {
+            entry.store(settled_pair(if is_zero(content) { 0 } else { sum }), Ordering::Relaxed);
             return true;
         }
         let is = |known: u32| if known == 0 { is_zero(content) } else { known == sum };
         let Some(truth) = [pair as u32, (pair >> 32) as u32].into_iter().find(|known| is(*known)) else { return false };
         if !is_settled(pair) {
-            entry.store(settled(truth), Ordering::Relaxed);
+            entry.store(settled_pair(truth), Ordering::Relaxed);
         }
         true
     }
 
     /// Determines which of two sums a block has before it is written, since a write that fails would leave three. The
     /// caller holds its lock.
-    fn look_before(&self, block: u64) -> Result<(), Status> {
+    fn resolve_sum(&self, block: u64) -> Result<(), Status> {
         let pair = self.table[block as usize].load(Ordering::Relaxed);
-        if !is_settled(pair) && pair != UNSEEN {
+        if !is_settled(pair) && pair != UNSEEN_SUMS {
             let mut content = vec![0; BLOCK_BYTES as usize];
             self.read_disk(&mut content, block * BLOCK_BYTES)?;
             // The content of a damaged block is not preserved, so either sum may represent it.
-            self.known(block, &content);
+            self.match_content(block, &content);
         }
         Ok(())
     }
 
     /// Runs `change`, after which the blocks have these sums. The caller holds the locks, and the regions are marked.
-    fn replace(&self, first: u64, sums: &[u32], change: impl FnOnce() -> io::Result<()>) -> Result<(), Status> {
-        (first..).zip(sums).try_for_each(|(block, _)| self.look_before(block))?;
+    fn replace_blocks(&self, first: u64, sums: &[u32], change: impl FnOnce() -> io::Result<()>) -> Result<(), Status> {
+        (first..).zip(sums).try_for_each(|(block, _)| self.resolve_sum(block))?;
         let changed = change();
-        self.have(first, sums, changed.is_ok());
+        self.record_sums(first, sums, changed.is_ok());
         let bytes = sums.len() as u64 * BLOCK_BYTES;
-        changed.map_err(|e| self.failed(FaultKind::Write, first * BLOCK_BYTES, bytes, &e))
+        changed.map_err(|e| self.record_failure(FaultKind::Write, first * BLOCK_BYTES, bytes, &e))
     }
 
     /// Records the sums of blocks after a change, which succeeded or failed. The caller holds the locks.
-    fn have(&self, first: u64, sums: &[u32], done: bool) {
+    fn record_sums(&self, first: u64, sums: &[u32], done: bool) {
         if done {
-            self.healed(first..first + sums.len() as u64);
+            self.record_success(first..first + sums.len() as u64);
         } else {
-            self.doubtful.store(true, Ordering::Release);
+            self.may_have_two_sums.store(true, Ordering::Release);
         }
         for (entry, sum) in self.table[first as usize..].iter().zip(sums) {
             // A failed change may have been done partially.
-            let pair = if done { settled(*sum) } else { either(*sum, entry.load(Ordering::Relaxed)) };
+            let pair = if done { settled_pair(*sum) } else { either_pair(*sum, entry.load(Ordering::Relaxed)) };
             entry.store(pair, Ordering::Relaxed);
         }
     }
@@ -542,7 +553,7 @@ impl Store {
     /// # Errors
     /// [`Status`]: `Range`, `Io`, or `Damaged` if a block does not match its sum. `out` is unchanged then.
     pub fn read(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<u32, Status> {
-        self.within(offset, u64::from(length))?;
+        self.check_range(offset, u64::from(length))?;
         if let Some(flash) = &self.flash {
             flash.read();
         }
@@ -554,8 +565,8 @@ impl Store {
             // SAFETY: blocks change only under their locks, which are held.
             let whole = unsafe { map.slice(first * BLOCK_BYTES..end * BLOCK_BYTES) };
             let mut blocks = (first..end).zip(whole.chunks_exact(BLOCK_BYTES as usize));
-            if let Some((block, _)) = blocks.find(|(block, content)| !self.known(*block, content)) {
-                return Err(self.damaged(block));
+            if let Some((block, _)) = blocks.find(|(block, content)| !self.match_content(*block, content)) {
+                return Err(self.record_damage(block));
             }
             out.extend_from_slice(&whole[skip..skip + length as usize]);
             return Ok(crc32c::crc32c(&out[begin..]));
@@ -565,8 +576,8 @@ impl Store {
             let _guard = self.lock(first..end);
             self.read_disk(&mut out[begin..], first * BLOCK_BYTES).and_then(|()| {
                 let mut blocks = (first..end).zip(out[begin..].chunks_exact(BLOCK_BYTES as usize));
-                let damaged = blocks.find(|(block, content)| !self.known(*block, content));
-                damaged.map_or(Ok(()), |(block, _)| Err(self.damaged(block)))
+                let damaged = blocks.find(|(block, content)| !self.match_content(*block, content));
+                damaged.map_or(Ok(()), |(block, _)| Err(self.record_damage(block)))
             })
         };
         if let Err(status) = result {
@@ -585,7 +596,7 @@ impl Store {
     /// # Errors
     /// [`Status`]: `Range` or `Io`. `out` is unchanged then.
     pub fn read_unchecked(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<(), Status> {
-        self.within(offset, u64::from(length))?;
+        self.check_range(offset, u64::from(length))?;
         let begin = out.len();
         let _guard = self.lock(offset / BLOCK_BYTES..(offset + u64::from(length)).div_ceil(BLOCK_BYTES));
         if let Some(map) = &self.map {
@@ -606,23 +617,23 @@ impl Store {
     /// # Errors
     /// [`Status`]; `Damaged` if it changes only a part of a block that does not match its sum.
     pub fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Status> {
-        self.within(offset, data.len() as u64)?;
+        self.check_range(offset, data.len() as u64)?;
         if !data.is_empty() {
             self.disk.dirty().wait_for_room();
             let (first, end) = (offset / BLOCK_BYTES, (offset + data.len() as u64).div_ceil(BLOCK_BYTES));
-            let _entered = self.intend(offset, data.len() as u64)?;
+            let _entered = self.mark_for_write(offset, data.len() as u64)?;
             let _guard = self.lock(first..end);
             if data.len() as u64 == (end - first) * BLOCK_BYTES {
-                self.put(first, data)?;
+                self.write_blocks(first, data)?;
             } else {
-                self.put_in(first..end, (offset - first * BLOCK_BYTES) as usize, data)?;
+                self.write_partial_blocks(first..end, (offset - first * BLOCK_BYTES) as usize, data)?;
             }
         }
         if durable { self.flush() } else { Ok(()) }
     }
 
     /// Writes `data` into these blocks, at offset `skip` from their beginning. The caller holds the locks.
-    fn put_in(&self, blocks: std::ops::Range<u64>, skip: usize, data: &[u8]) -> Result<(), Status> {
+    fn write_partial_blocks(&self, blocks: std::ops::Range<u64>, skip: usize, data: &[u8]) -> Result<(), Status> {
         let first = blocks.start;
         let mut whole = vec![0; ((blocks.end - first) * BLOCK_BYTES) as usize];
         let last = whole.len() - BLOCK_BYTES as usize;
@@ -632,19 +643,19 @@ impl Store {
             if partly {
                 let (block, content) = (first + at as u64 / BLOCK_BYTES, &mut whole[at..at + BLOCK_BYTES as usize]);
                 self.read_disk(content, block * BLOCK_BYTES)?;
-                if !self.known(block, content) {
-                    return Err(self.damaged(block));
+                if !self.match_content(block, content) {
+                    return Err(self.record_damage(block));
                 }
             }
         }
         whole[skip..skip + data.len()].copy_from_slice(data);
-        self.put(first, &whole)
+        self.write_blocks(first, &whole)
     }
 
     /// Writes whole blocks. The caller holds the locks.
-    fn put(&self, first: u64, whole: &[u8]) -> Result<(), Status> {
+    fn write_blocks(&self, first: u64, whole: &[u8]) -> Result<(), Status> {
         let sums: Vec<u32> = whole.chunks_exact(BLOCK_BYTES as usize).map(checksum).collect();
-        self.replace(first, &sums, || self.disk.write(whole, first * BLOCK_BYTES))
+        self.replace_blocks(first, &sums, || self.disk.write(whole, first * BLOCK_BYTES))
     }
 
     /// Flushes: everything that was acknowledged is on the medium when this returns.
@@ -663,19 +674,19 @@ impl Store {
 
     fn flush_data(&self) -> Result<(), Status> {
         self.flushes.flush(|| {
-            let (number, begun) = (self.regions.as_ref().map(Regions::flush_begins), Instant::now());
+            let (number, begun) = (self.regions.as_ref().map(Regions::begin_flush), Instant::now());
             let inherits = self.inherits.load(Ordering::Acquire);
             let synced = self.disk.sync().and_then(|()| if inherits { self.disk.sync_file_system() } else { Ok(()) });
             synced.map_err(|error| {
-                self.failed(FaultKind::Flush, 0, 0, &error);
-                self.sync_failed(&error)
+                self.record_failure(FaultKind::Flush, 0, 0, &error);
+                self.record_sync_failure(&error)
             })?;
             if self.flushes.has_failed() {
                 return Err(Status::Lost);
             }
             self.inherits.store(false, Ordering::Release);
             if let (Some(regions), Some(number)) = (&self.regions, number) {
-                regions.flushed(number);
+                regions.record_flush(number);
                 self.idle.flushed(begun.elapsed());
             }
             Ok(())
@@ -684,38 +695,38 @@ impl Store {
 
     /// Zeroes the range; whole blocks are deallocated where the medium supports it.
     pub fn trim(&self, offset: u64, length: u32, durable: bool) -> Result<(), Status> {
-        const ZEROES: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
-        self.within(offset, u64::from(length))?;
+        const ZERO_BLOCK: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
+        self.check_range(offset, u64::from(length))?;
         let end = offset + u64::from(length);
         let (first, last) = (offset.next_multiple_of(BLOCK_BYTES), end - end % BLOCK_BYTES);
         if first >= last {
             // Within one block, or across the border of two.
             let border = first.clamp(offset, end);
-            self.write(offset, &ZEROES[..(border - offset) as usize], false)?;
-            self.write(border, &ZEROES[..(end - border) as usize], durable)?;
+            self.write(offset, &ZERO_BLOCK[..(border - offset) as usize], false)?;
+            self.write(border, &ZERO_BLOCK[..(end - border) as usize], durable)?;
             return Ok(());
         }
         // For the whole range: otherwise a long trim would wait for each of its marks.
-        let entered = self.intend(offset, u64::from(length))?;
-        self.write(offset, &ZEROES[..(first - offset) as usize], false)?;
-        self.write(last, &ZEROES[..(end - last) as usize], false)?;
+        let entered = self.mark_for_write(offset, u64::from(length))?;
+        self.write(offset, &ZERO_BLOCK[..(first - offset) as usize], false)?;
+        self.write(last, &ZERO_BLOCK[..(end - last) as usize], false)?;
         // In pieces, so that one long trim does not hold every lock.
-        for begin in (first..last).step_by(TRIM_BYTES as usize) {
-            let stop = last.min(begin + TRIM_BYTES);
+        for begin in (first..last).step_by(TRIM_PIECE_BYTES as usize) {
+            let stop = last.min(begin + TRIM_PIECE_BYTES);
             let blocks = begin / BLOCK_BYTES..stop / BLOCK_BYTES;
             let _guard = self.lock(blocks.clone());
             let sums = vec![0; (blocks.end - blocks.start) as usize];
-            self.replace(blocks.start, &sums, || self.disk.zero(begin, stop - begin))?;
+            self.replace_blocks(blocks.start, &sums, || self.disk.zero_range(begin, stop - begin))?;
         }
         // A flush covers only completed writes.
         drop(entered);
         if durable { self.flush() } else { Ok(()) }
     }
 
-    /// Reports which parts of the range hold data: appends [`Stretch`]es to `out`, at most [`MAX_STRETCHES`], and returns
+    /// Reports which parts of the range hold data: appends [`Stretch`]es to `out`, at most [`STRETCHES_MAX`], and returns
     /// their CRC-32C. A block that was not checked since an unclean shutdown counts as data.
     pub fn map(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<u32, Status> {
-        self.within(offset, u64::from(length))?;
+        self.check_range(offset, u64::from(length))?;
         let begin = out.len();
         let mut current: Option<Stretch> = None;
         let (end, mut at, mut count) = (offset + u64::from(length), offset, 0);
@@ -730,7 +741,7 @@ impl Store {
                     if let Some(done) = other.replace(Stretch { length: now, hole }) {
                         done.put(out);
                         count += 1;
-                        if count == MAX_STRETCHES {
+                        if count == STRETCHES_MAX {
                             current = None;
                             break;
                         }

@@ -4,7 +4,7 @@
 //! higher throughput depends on the scarce resource (packets and system calls, or requests), is not known in advance, and
 //! changes with the load and the link.
 //!
-//! **What is tuned** is not a number of requests but the number of outstanding frames at each node ([`RULES`]): one, two,
+//! **What is tuned** is not a number of requests but the number of outstanding frames at each node ([`HOLD_RULES`]): one, two,
 //! three, six, or forty, which is natural batching (everything collected is sent at once) for up to 79 requests per node. A
 //! batch is then whatever has been collected meanwhile, so it follows the load without a setting, and a wrong scale cannot
 //! be learned. In simulations of every pair of window and batch, the best of these rules is within a tenth of the best pair
@@ -49,61 +49,61 @@
 
 use crate::setting::Hold;
 
-const RULES: [Hold; 5] = [Hold::Frames(1), Hold::Frames(2), Hold::Frames(3), Hold::Frames(6), Hold::Part(40)];
-const FIRST: usize = 1;
+const HOLD_RULES: [Hold; 5] = [Hold::Frames(1), Hold::Frames(2), Hold::Frames(3), Hold::Frames(6), Hold::Part(40)];
+const INITIAL_RULE: usize = 1;
 /// Initially, and after an aborted trial: nothing is compared until two epochs differ by at most this (of logarithms), or
 /// after this many epochs.
-const STEADY: f64 = 0.1;
-const STEADY_EPOCHS: u32 = 4;
+const STEADY_DIFFERENCE_MAX: f64 = 0.1;
+const UNSTEADY_EPOCHS_MAX: u32 = 4;
 /// The minimum duration of an epoch, and its minimum number of replies.
-const EPOCH_NS: u64 = 80_000_000;
-const EPOCH_ANSWERS: u64 = 128;
+const EPOCH_NS_MIN: u64 = 80_000_000;
+const EPOCH_ANSWERS_MIN: u64 = 128;
 /// A trial is aborted if it falls behind by the replies of the current rule in this time.
-const PATIENCE_NS: u64 = 80_000_000;
+const TRIAL_LAG_NS_MAX: u64 = 80_000_000;
 /// A difference (of logarithms) that needs no second pair.
-const CLEAR: f64 = 0.3;
+const CLEAR_DIFFERENCE_MIN: f64 = 0.3;
 /// A loss that needs none.
-const CLEARLY_WORSE: f64 = 0.15;
+const CLEAR_LOSS_MIN: f64 = 0.15;
 /// The minimum gain for a change.
-const MARGIN: f64 = 0.015;
+const GAIN_MIN: f64 = 0.015;
 /// The maximum number of pairs of epochs.
-const PAIRS: u32 = 6;
+const PAIRS_MAX: u32 = 6;
 /// The significance of a difference in standard errors; and the minimum standard error.
-const ERRORS: f64 = 2.0;
-const LEAST_ERROR: f64 = 0.005;
+const STANDARD_ERRORS_MIN: f64 = 2.0;
+const STANDARD_ERROR_MIN: f64 = 0.005;
 /// The number of epochs of probation; and how far the new rule may fall behind the one it replaced.
-const PROBATION: u32 = 8;
-const RELAPSE: f64 = 0.1;
+const PROBATION_EPOCHS: u32 = 8;
+const RELAPSE_LOSS_MIN: f64 = 0.1;
 /// The time before a rule that lost is tried again, minimum and maximum; doubled each time.
-const REST_NS: u64 = 1_000_000_000;
-const LONGEST_REST_NS: u64 = 512_000_000_000;
+const REST_NS_MIN: u64 = 1_000_000_000;
+const REST_NS_MAX: u64 = 512_000_000_000;
 /// The time before a rule whose first trial was aborted is tried again.
-const SECOND_TRY_NS: u64 = 4_000_000_000;
+const RETRY_REST_NS: u64 = 4_000_000_000;
 /// The same time as a multiple of the cost of its trial.
-const THRIFT: f64 = 200.0;
+const REST_COST_FACTOR: f64 = 200.0;
 /// A demand or a goodput that changed by this factor (a logarithm) means another load or link: everything is tried anew.
-const CHANGED: f64 = 0.7;
+const CHANGE_MIN: f64 = 0.7;
 /// But not more often than this: faster changes cannot be learned.
-const STEADY_NS: u64 = 4_000_000_000;
+const RELEARN_INTERVAL_NS: u64 = 4_000_000_000;
 
 /// The tuner of a coordinator: one for all its nodes.
 #[derive(Debug, Clone)]
 pub struct Tuner {
-    settled: usize,
-    rests: [Rest; RULES.len()],
+    current_rule: usize,
+    rests: [Rest; HOLD_RULES.len()],
     /// Outstanding and queued requests, by node, and in total.
     demands: Vec<u32>,
     demand: u64,
     epoch: Epoch,
     trial: Option<Trial>,
-    known: Option<Known>,
+    conditions: Option<LearnedConditions>,
     probation: Option<Probation>,
-    shaken: Option<Shaken>,
+    unsteady_period: Option<UnsteadyPeriod>,
 }
 
 /// The performance of the current rule is unknown again: the merit of its last epoch, and the number of epochs.
 #[derive(Debug, Clone, Copy, Default)]
-struct Shaken {
+struct UnsteadyPeriod {
     merit: Option<f64>,
     epochs: u32,
 }
@@ -125,7 +125,7 @@ struct Rest {
 
 /// The conditions under which the rules were compared.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct LearnedConditions {
     since_ns: u64,
     demand: f64,
     goodput: f64,
@@ -137,22 +137,22 @@ struct Known {
 /// A trial of another rule: epochs of the current rule and of the other one alternate.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
-    other: usize,
+    other_rule: usize,
     /// Whether its epoch is in progress.
-    on: bool,
+    is_running: bool,
     /// The merit of the current rule's last epoch, and its replies per nanosecond.
-    here: f64,
+    own_merit: f64,
     goodput: f64,
     /// By how many replies its epoch may fall behind.
     credit: f64,
     spent_ns: u64,
-    pairs: Pairs,
+    pairs: PairedDifferences,
 }
 
 impl Trial {
     /// The replies that the current rule would have had so far, minus those of the other rule.
-    fn lacks(&self, epoch: &Epoch, now_ns: u64) -> f64 {
-        self.goodput * now_ns.saturating_sub(epoch.began_ns) as f64 - epoch.all as f64
+    fn lag(&self, epoch: &Epoch, now_ns: u64) -> f64 {
+        self.goodput * now_ns.saturating_sub(epoch.began_ns) as f64 - epoch.all_answers as f64
     }
 }
 
@@ -164,7 +164,7 @@ struct Epoch {
     stale: u64,
     counts_from_ns: u64,
     /// Including the stale ones.
-    all: u64,
+    all_answers: u64,
     answers: u64,
     demand_sum: u64,
 }
@@ -175,8 +175,8 @@ impl Epoch {
     }
 
     /// Adds replies; returns whether the epoch is over.
-    fn answered(&mut self, now_ns: u64, answers: u64, demand: u64) -> bool {
-        self.all += answers;
+    fn add_answers(&mut self, now_ns: u64, answers: u64, demand: u64) -> bool {
+        self.all_answers += answers;
         if self.stale > 0 {
             self.stale = self.stale.saturating_sub(answers);
             self.counts_from_ns = now_ns;
@@ -185,7 +185,7 @@ impl Epoch {
         self.answers += answers;
         self.demand_sum = self.demand_sum.saturating_add(answers.saturating_mul(demand));
         let counted_ns = now_ns.saturating_sub(self.counts_from_ns);
-        counted_ns >= EPOCH_NS && self.answers >= EPOCH_ANSWERS.max(demand)
+        counted_ns >= EPOCH_NS_MIN && self.answers >= EPOCH_ANSWERS_MIN.max(demand)
     }
 
     /// Mean number of outstanding or queued requests, weighted by replies.
@@ -205,13 +205,13 @@ impl Epoch {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Pairs {
+struct PairedDifferences {
     count: u32,
     mean: f64,
     squares: f64,
 }
 
-impl Pairs {
+impl PairedDifferences {
     fn add(&mut self, difference: f64) {
         self.count += 1;
         let from_mean = difference - self.mean;
@@ -223,11 +223,11 @@ impl Pairs {
     fn verdict(&self) -> Option<bool> {
         let count = f64::from(self.count);
         if self.count == 1 {
-            return (self.mean > CLEAR || self.mean < -CLEARLY_WORSE).then_some(self.mean > 0.0);
+            return (self.mean > CLEAR_DIFFERENCE_MIN || self.mean < -CLEAR_LOSS_MIN).then_some(self.mean > 0.0);
         }
-        let error = (self.squares / (count - 1.0) / count).sqrt().max(LEAST_ERROR);
-        let sure = (self.mean - MARGIN).abs() > ERRORS * error;
-        (sure || self.count >= PAIRS).then_some(self.mean > MARGIN)
+        let error = (self.squares / (count - 1.0) / count).sqrt().max(STANDARD_ERROR_MIN);
+        let sure = (self.mean - GAIN_MIN).abs() > STANDARD_ERRORS_MIN * error;
+        (sure || self.count >= PAIRS_MAX).then_some(self.mean > GAIN_MIN)
     }
 }
 
@@ -235,78 +235,79 @@ impl Tuner {
     /// Creates a tuner for this number of nodes.
     pub fn new(nodes: usize) -> Self {
         Self {
-            settled: FIRST,
-            rests: [Rest::default(); RULES.len()],
+            current_rule: INITIAL_RULE,
+            rests: [Rest::default(); HOLD_RULES.len()],
             demands: vec![0; nodes],
             demand: 0,
             epoch: Epoch::default(),
             trial: None,
-            known: None,
+            conditions: None,
             probation: None,
-            shaken: Some(Shaken::default()),
+            unsteady_period: Some(UnsteadyPeriod::default()),
         }
     }
 
     pub fn hold(&self) -> Hold {
-        RULES[self.trial.filter(|trial| trial.on).map_or(self.settled, |trial| trial.other)]
+        HOLD_RULES[self.trial.filter(|trial| trial.is_running).map_or(self.current_rule, |trial| trial.other_rule)]
     }
 
     /// Records a frame of `node` with `answers` replies at `now_ns`; `left` requests are outstanding or queued after it.
-    pub fn answered(&mut self, node: usize, now_ns: u64, answers: u32, left: u32) {
+    pub fn record_answers(&mut self, node: usize, now_ns: u64, answers: u32, left: u32) {
         let Some(known) = self.demands.get_mut(node) else { return };
         self.demand = self.demand + u64::from(left) - u64::from(std::mem::replace(known, left));
-        let over = self.epoch.answered(now_ns, u64::from(answers), self.demand + u64::from(answers));
-        let hopeless = self.trial.is_some_and(|t| t.on && t.lacks(&self.epoch, now_ns) > t.credit);
+        let over = self.epoch.add_answers(now_ns, u64::from(answers), self.demand + u64::from(answers));
+        let hopeless = self.trial.is_some_and(|t| t.is_running && t.lag(&self.epoch, now_ns) > t.credit);
         if over || hopeless {
             let epoch = std::mem::replace(&mut self.epoch, Epoch::new(now_ns, self.demand));
             match self.trial.take() {
-                Some(Trial { on: false, .. }) | None if self.relapsed(&epoch, now_ns) => {}
-                None if self.unsteady(&epoch, now_ns) => {}
-                None => self.look(epoch, now_ns),
-                Some(trial) if trial.on => self.compare(trial, epoch, hopeless, now_ns),
-                Some(trial) => self.begin(trial, &epoch, now_ns),
+                Some(Trial { is_running: false, .. }) | None if self.check_relapse(&epoch, now_ns) => {}
+                None if self.is_unsteady(&epoch, now_ns) => {}
+                None => self.consider_trial(epoch, now_ns),
+                Some(trial) if trial.is_running => self.compare(trial, epoch, hopeless, now_ns),
+                Some(trial) => self.begin_trial_epoch(trial, &epoch, now_ns),
             }
         }
     }
 
     /// Begins the other rule's epoch, after one of the current rule.
-    fn begin(&mut self, trial: Trial, epoch: &Epoch, now_ns: u64) {
+    fn begin_trial_epoch(&mut self, trial: Trial, epoch: &Epoch, now_ns: u64) {
         let goodput = epoch.goodput(now_ns);
         // A change to fewer frames waits for all outstanding requests, once; a change to more frames does not wait.
-        let pause = if trial.other < self.settled { self.demand as f64 } else { 0.0 };
-        let credit = pause + goodput * PATIENCE_NS as f64;
-        self.trial = Some(Trial { on: true, here: epoch.merit(now_ns), goodput, credit, ..trial });
+        let pause = if trial.other_rule < self.current_rule { self.demand as f64 } else { 0.0 };
+        let credit = pause + goodput * TRIAL_LAG_NS_MAX as f64;
+        self.trial = Some(Trial { is_running: true, own_merit: epoch.merit(now_ns), goodput, credit, ..trial });
     }
 
     /// After an epoch of the current rule: returns whether it lost its advantage, and the previous one was restored.
-    fn relapsed(&mut self, epoch: &Epoch, now_ns: u64) -> bool {
+    fn check_relapse(&mut self, epoch: &Epoch, now_ns: u64) -> bool {
         let Some(probation) = &mut self.probation else { return false };
         probation.left -= 1;
         let Probation { before, merit, left } = *probation;
-        let relapsed = epoch.merit(now_ns) < merit - RELAPSE;
+        let relapsed = epoch.merit(now_ns) < merit - RELAPSE_LOSS_MIN;
         if relapsed || left == 0 {
             self.probation = None;
         }
         if relapsed {
-            self.lost(self.settled, 0.0, now_ns);
-            (self.settled, self.known) = (before, None);
+            self.rest_rule(self.current_rule, 0.0, now_ns);
+            (self.current_rule, self.conditions) = (before, None);
         }
         relapsed
     }
 
     /// After an epoch without a trial: returns whether it still differs from the one before as it does while a queue fills.
-    fn unsteady(&mut self, epoch: &Epoch, now_ns: u64) -> bool {
-        let Some(Shaken { merit: before, epochs }) = self.shaken.take() else { return false };
+    fn is_unsteady(&mut self, epoch: &Epoch, now_ns: u64) -> bool {
+        let Some(UnsteadyPeriod { merit: before, epochs }) = self.unsteady_period.take() else { return false };
         let merit = epoch.merit(now_ns);
-        let steady = before.is_some_and(|before| (merit - before).abs() <= STEADY) || epochs + 1 >= STEADY_EPOCHS;
-        self.shaken = (!steady).then_some(Shaken { merit: Some(merit), epochs: epochs + 1 });
+        let steady = before.is_some_and(|before| (merit - before).abs() <= STEADY_DIFFERENCE_MAX)
+            || epochs + 1 >= UNSTEADY_EPOCHS_MAX;
+        self.unsteady_period = (!steady).then_some(UnsteadyPeriod { merit: Some(merit), epochs: epochs + 1 });
         !steady
     }
 
     /// A rule lost, at this cost: it is not tried for a while.
-    fn lost(&mut self, rule: usize, cost_ns: f64, now_ns: u64) {
+    fn rest_rule(&mut self, rule: usize, cost_ns: f64, now_ns: u64) {
         let rest = &mut self.rests[rule];
-        let length_ns = (2 * rest.length_ns).max((THRIFT * cost_ns) as u64).clamp(REST_NS, LONGEST_REST_NS);
+        let length_ns = (2 * rest.length_ns).max((REST_COST_FACTOR * cost_ns) as u64).clamp(REST_NS_MIN, REST_NS_MAX);
         *rest = Rest { until_ns: now_ns + length_ns, length_ns };
     }
 
@@ -314,7 +315,7 @@ impl Tuner {
     fn postpone_beyond(&mut self, rule: usize) {
         let until_ns = self.rests[rule].until_ns;
         for (beyond, rest) in self.rests.iter_mut().enumerate() {
-            let further = if rule > self.settled { beyond > rule } else { beyond < rule };
+            let further = if rule > self.current_rule { beyond > rule } else { beyond < rule };
             // Once only: a neighbour must not exclude it permanently.
             if further && rest.until_ns == 0 {
                 rest.until_ns = until_ns;
@@ -323,21 +324,31 @@ impl Tuner {
     }
 
     /// After an epoch without a trial: decides whether to try another rule.
-    fn look(&mut self, epoch: Epoch, now_ns: u64) {
+    fn consider_trial(&mut self, epoch: Epoch, now_ns: u64) {
         let (demand, goodput) = (epoch.demand().ln(), epoch.goodput(now_ns).ln());
-        let fresh = Known { since_ns: now_ns, demand, goodput, usual_demand: demand, usual_goodput: goodput };
-        let known = self.known.get_or_insert(fresh);
+        let fresh =
+            LearnedConditions { since_ns: now_ns, demand, goodput, usual_demand: demand, usual_goodput: goodput };
+        let known = self.conditions.get_or_insert(fresh);
         known.usual_demand += (demand - known.usual_demand) / 8.0;
         known.usual_goodput += (goodput - known.usual_goodput) / 8.0;
         let change = (known.usual_demand - known.demand).abs().max((known.usual_goodput - known.goodput).abs());
-        if change > CHANGED && now_ns > known.since_ns + STEADY_NS {
-            (self.known, self.rests) = (Some(fresh), [Rest::default(); RULES.len()]);
+        if change > CHANGE_MIN && now_ns > known.since_ns + RELEARN_INTERVAL_NS {
+            (self.conditions, self.rests) = (Some(fresh), [Rest::default(); HOLD_RULES.len()]);
         }
-        let due = (0..RULES.len()).filter(|rule| *rule != self.settled && self.rests[*rule].until_ns <= now_ns);
-        if let Some(other) = due.min_by_key(|rule| (self.rests[*rule].until_ns, rule.abs_diff(self.settled))) {
-            let (none, pairs) = (0.0, Pairs::default());
-            let trial = Trial { other, on: true, here: none, goodput: none, credit: none, spent_ns: 0, pairs };
-            self.begin(trial, &epoch, now_ns);
+        let due =
+            (0..HOLD_RULES.len()).filter(|rule| *rule != self.current_rule && self.rests[*rule].until_ns <= now_ns);
+        if let Some(other) = due.min_by_key(|rule| (self.rests[*rule].until_ns, rule.abs_diff(self.current_rule))) {
+            let (none, pairs) = (0.0, PairedDifferences::default());
+            let trial = Trial {
+                other_rule: other,
+                is_running: true,
+                own_merit: none,
+                goodput: none,
+                credit: none,
+                spent_ns: 0,
+                pairs,
+            };
+            self.begin_trial_epoch(trial, &epoch, now_ns);
         }
     }
 
@@ -345,31 +356,33 @@ impl Tuner {
     fn compare(&mut self, mut trial: Trial, epoch: Epoch, hopeless: bool, now_ns: u64) {
         let took_ns = now_ns.saturating_sub(epoch.began_ns);
         let expected = trial.goodput * took_ns as f64;
-        let gain = if hopeless { (epoch.all as f64 / expected).ln() } else { epoch.merit(now_ns) - trial.here };
+        let gain =
+            if hopeless { (epoch.all_answers as f64 / expected).ln() } else { epoch.merit(now_ns) - trial.own_merit };
         trial.pairs.add(gain);
         trial.spent_ns += took_ns;
         if hopeless {
-            self.shaken = Some(Shaken::default());
+            self.unsteady_period = Some(UnsteadyPeriod::default());
         }
-        let far_behind = hopeless || trial.pairs.mean < -CLEAR;
+        let far_behind = hopeless || trial.pairs.mean < -CLEAR_DIFFERENCE_MIN;
         match if hopeless { Some(false) } else { trial.pairs.verdict() } {
-            None => self.trial = Some(Trial { on: false, ..trial }),
+            None => self.trial = Some(Trial { is_running: false, ..trial }),
             Some(true) => {
-                self.rests[self.settled] = Rest { until_ns: now_ns + REST_NS, length_ns: REST_NS };
-                self.probation = Some(Probation { before: self.settled, merit: trial.here, left: PROBATION });
-                (self.settled, self.known) = (trial.other, None);
+                self.rests[self.current_rule] = Rest { until_ns: now_ns + REST_NS_MIN, length_ns: REST_NS_MIN };
+                self.probation =
+                    Some(Probation { before: self.current_rule, merit: trial.own_merit, left: PROBATION_EPOCHS });
+                (self.current_rule, self.conditions) = (trial.other_rule, None);
             }
-            Some(false) if hopeless && self.rests[trial.other].length_ns == 0 => {
+            Some(false) if hopeless && self.rests[trial.other_rule].length_ns == 0 => {
                 // The cause may have been a hiccup of the machine.
-                self.rests[trial.other] = Rest { until_ns: now_ns + SECOND_TRY_NS, length_ns: SECOND_TRY_NS };
+                self.rests[trial.other_rule] = Rest { until_ns: now_ns + RETRY_REST_NS, length_ns: RETRY_REST_NS };
             }
             Some(false) => {
                 let cost_ns = trial.spent_ns as f64 * (1.0 - trial.pairs.mean.exp()).max(0.0);
-                self.lost(trial.other, cost_ns, now_ns);
+                self.rest_rule(trial.other_rule, cost_ns, now_ns);
             }
         }
         if far_behind {
-            self.postpone_beyond(trial.other);
+            self.postpone_beyond(trial.other_rule);
         }
     }
 }
@@ -378,27 +391,27 @@ impl Tuner {
 mod tests {
     use super::*;
 
-    const LOOSE: Hold = RULES[RULES.len() - 1];
+    const LAST_RULE: Hold = HOLD_RULES[HOLD_RULES.len() - 1];
 
-    const SECOND: u64 = 1_000_000_000;
+    const SECOND_NS: u64 = 1_000_000_000;
 
     /// The current rule after this time, with this many requesters and a goodput that depends on the rule alone.
     fn settle(tuner: &mut Tuner, from_ns: u64, seconds: u64, demand: u32, per_s: impl Fn(Hold) -> f64) -> Hold {
         let (mut now, mut noise) = (from_ns, 1_u64);
-        while now < from_ns + seconds * SECOND {
+        while now < from_ns + seconds * SECOND_NS {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             // A frame of ten; its duration varies by half.
             let vary = 0.5 + (noise >> 33) as f64 / f64::from(1_u32 << 31);
-            now += (10.0 / per_s(tuner.hold()) * vary * SECOND as f64) as u64;
-            tuner.answered(0, now, 10, demand - 10);
-            tuner.answered(1, now, 0, 0);
+            now += (10.0 / per_s(tuner.hold()) * vary * SECOND_NS as f64) as u64;
+            tuner.record_answers(0, now, 10, demand - 10);
+            tuner.record_answers(1, now, 0, 0);
         }
-        RULES[tuner.settled]
+        HOLD_RULES[tuner.current_rule]
     }
 
     #[test]
-    fn tuner_finds_best_rule() {
-        for best in RULES {
+    fn tuner_finds_the_best_rule() {
+        for best in HOLD_RULES {
             let mut tuner = Tuner::new(2);
             let found = settle(&mut tuner, 0, 5, 100, |hold| if hold == best { 10_000.0 } else { 9_000.0 });
             assert_eq!(found, best);
@@ -413,15 +426,15 @@ mod tests {
             frames.set(frames.get() + 1);
             f64::min(10_000.0, 2000.0 + 100.0 * f64::from(frames.get()))
         });
-        assert_eq!(found, RULES[FIRST]);
+        assert_eq!(found, HOLD_RULES[INITIAL_RULE]);
     }
 
     #[test]
-    fn settings_beyond_poor_one_are_tried_late() {
+    fn rules_beyond_a_poor_one_are_tried_late() {
         let (mut tuner, tried) = (Tuner::new(2), std::cell::Cell::new(0));
         let per_s = |hold| match hold {
             Hold::Frames(6) => 5000.0,
-            LOOSE => {
+            LAST_RULE => {
                 tried.set(tried.get() + 1);
                 2000.0
             }
@@ -429,16 +442,16 @@ mod tests {
         };
         settle(&mut tuner, 0, 3, 100, per_s);
         assert_eq!(tried.get(), 0);
-        settle(&mut tuner, 3 * SECOND, 20, 100, per_s);
+        settle(&mut tuner, 3 * SECOND_NS, 20, 100, per_s);
         assert!(tried.get() > 0);
     }
 
     #[test]
-    fn hopeless_settings_are_rarely_tried() {
+    fn hopeless_rules_are_rarely_tried() {
         let (mut tuner, tried) = (Tuner::new(2), std::cell::Cell::new(0));
         settle(&mut tuner, 0, 100, 100, |hold| {
-            tried.set(tried.get() + u32::from(hold == LOOSE));
-            if hold == LOOSE { 1000.0 } else { 20_000.0 }
+            tried.set(tried.get() + u32::from(hold == LAST_RULE));
+            if hold == LAST_RULE { 1000.0 } else { 20_000.0 }
         });
         // There are 200,000 frames in 100 s.
         assert!((1..1000).contains(&tried.get()), "{}", tried.get());
@@ -448,32 +461,32 @@ mod tests {
     fn changed_link_or_load_is_relearned() {
         let mut tuner = Tuner::new(2);
         let radio = |hold| if hold == Hold::Frames(1) { 5000.0 } else { 2000.0 };
-        let cable = |hold| if hold == LOOSE { 50_000.0 } else { 30_000.0 };
+        let cable = |hold| if hold == LAST_RULE { 50_000.0 } else { 30_000.0 };
         assert_eq!(settle(&mut tuner, 0, 60, 100, radio), Hold::Frames(1));
-        assert_eq!(settle(&mut tuner, 60 * SECOND, 10, 100, cable), LOOSE);
-        assert_eq!(settle(&mut tuner, 70 * SECOND, 20, 1000, |hold| 2.0 * radio(hold)), Hold::Frames(1));
+        assert_eq!(settle(&mut tuner, 60 * SECOND_NS, 10, 100, cable), LAST_RULE);
+        assert_eq!(settle(&mut tuner, 70 * SECOND_NS, 20, 1000, |hold| 2.0 * radio(hold)), Hold::Frames(1));
     }
 
     #[test]
     fn short_lived_win_is_reverted() {
         let mut tuner = Tuner::new(2);
-        let since = std::cell::Cell::new((LOOSE, 0));
+        let since = std::cell::Cell::new((LAST_RULE, 0));
         let natural = settle(&mut tuner, 0, 30, 100, |hold| {
             let (before, frames) = since.get();
             since.set(if hold == before { (hold, frames + 1) } else { (hold, 0) });
             // Three frames look best for 0.3 s.
-            if hold == LOOSE || hold == Hold::Frames(3) && frames < 300 { 10_000.0 } else { 6000.0 }
+            if hold == LAST_RULE || hold == Hold::Frames(3) && frames < 300 { 10_000.0 } else { 6000.0 }
         });
-        assert_eq!(natural, LOOSE);
+        assert_eq!(natural, LAST_RULE);
     }
 
     #[test]
     fn unknown_nodes_and_stopped_clocks_are_handled() {
         let mut tuner = Tuner::new(1);
         for _ in 0..10_000 {
-            tuner.answered(7, 0, 1, 1);
-            tuner.answered(0, 0, u32::MAX, u32::MAX);
+            tuner.record_answers(7, 0, 1, 1);
+            tuner.record_answers(0, 0, u32::MAX, u32::MAX);
         }
-        assert!(RULES.contains(&tuner.hold()));
+        assert!(HOLD_RULES.contains(&tuner.hold()));
     }
 }

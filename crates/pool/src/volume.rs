@@ -2,14 +2,14 @@
 
 use crate::colocation::Colocation;
 use crate::connect::Connect;
-use crate::frame::{self, MAX_DATA_BYTES, Operation, Status};
+use crate::frame::{self, DATA_BYTES_MAX, Operation, Status};
 use crate::hello::{Hello, Welcome};
 use crate::layout::{Arrangement, Layout, Piece};
-use crate::link::{Control, Failure, Health, NodeLink, NotJoined, Options, Pace, greet};
-use crate::patience::Patience;
-use crate::protocol::{Also, Claim, Loss, LossId, StorePosition};
-use crate::shm::Offer;
-use crate::store::belongs;
+use crate::link::{Control, Failure, Health, JoinError, NodeLink, Options, Pace, greet};
+use crate::patience::LoadMonitor;
+use crate::protocol::{Claim, ClaimExtensions, Loss, LossId, StorePosition};
+use crate::shm::MemoryOffer;
+use crate::store::check_belongs;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{FutureExt as _, LocalBoxFuture, Shared, join_all, try_join_all};
 use nbd::buffer::{Buffer, LARGE_BYTES};
@@ -22,26 +22,26 @@ use std::time::Duration;
 
 /// The maximum piece of a trim: a node does it in one go, and must not take longer than a reply may take. The next one is
 /// sent when it is done.
-const TRIM_BYTES: u32 = 64 << 20;
+const TRIM_PIECE_BYTES: u32 = 64 << 20;
 
 /// How often a coordinator looks whether it was fenced.
 const FENCED_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How long the last flush waits for a node that is not there.
-const LAST_WAIT: Duration = Duration::from_secs(2);
+const LAST_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The maximum number of pieces in one map request: 64 MiB of stripes. A client requests the rest again.
-const MAP_PIECES: usize = 1024;
+const MAP_PIECES_MAX: usize = 1024;
 
 mod assembly;
 mod map;
 
 /// Why a pool cannot be assembled.
 #[derive(Debug, thiserror::Error)]
-pub enum NoPool {
+pub enum AssemblyError {
     /// A node cannot be used.
     #[error("cannot use the node {address}: {why}{}", advice(address, why))]
-    Node { address: SocketAddr, why: NotJoined },
+    Node { address: SocketAddr, why: JoinError },
     /// The same node is given twice.
     #[error("{first} and {second} are the same node ({node}); give each node once")]
     Twice { node: String, first: SocketAddr, second: SocketAddr },
@@ -92,9 +92,9 @@ pub enum NoPool {
 }
 
 /// How to fix the problem, if it can be guessed.
-fn advice(address: &SocketAddr, why: &NotJoined) -> String {
+fn advice(address: &SocketAddr, why: &JoinError) -> String {
     use std::io::ErrorKind as K;
-    let NotJoined::Unreachable(crate::hello::Error::Connection(error)) = why else { return String::new() };
+    let JoinError::Unreachable(crate::hello::Error::Connection(error)) = why else { return String::new() };
     match error.kind() {
         K::ConnectionRefused => {
             format!("; nothing listens there: start `fathom pool node --store FILE --listen {address}` on that device")
@@ -105,7 +105,7 @@ fn advice(address: &SocketAddr, why: &NotJoined) -> String {
 }
 
 /// The name of this coordinator: process and machine for people, and unique for nodes.
-fn own_name() -> String {
+fn coordinator_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("process {} on {} ({})", std::process::id(), host.trim(), crate::unique_name::new_name())
 }
@@ -113,21 +113,22 @@ fn own_name() -> String {
 /// Checks that no other coordinator is connected to any of the nodes. One that is just reconnecting is not detected.
 ///
 /// # Errors
-/// [`NoPool::Served`], or why a node cannot be queried.
-pub async fn is_free(connect: &Connect, addresses: &[SocketAddr], pool: &str) -> Result<(), NoPool> {
+/// [`AssemblyError::Served`], or why a node cannot be queried.
+pub async fn check_free(connect: &Connect, addresses: &[SocketAddr], pool: &str) -> Result<(), AssemblyError> {
     let look = Hello { protocol: frame::VERSION, pool: pool.into(), claim: None };
     for address in addresses {
-        let (_, seen) = greet(connect, *address, &look).await.map_err(|why| NoPool::Node { address: *address, why })?;
+        let (_, seen) =
+            greet(connect, *address, &look).await.map_err(|why| AssemblyError::Node { address: *address, why })?;
         if seen.served {
-            return Err(NoPool::Served { address: *address, pool: seen.pool, epoch: seen.epoch });
+            return Err(AssemblyError::Served { address: *address, pool: seen.pool, epoch: seen.epoch });
         }
     }
     Ok(())
 }
 
 /// Where on the disk a node may have lost acknowledged writes: offset and length.
-fn on_disk(layout: &Layout, nth: usize, loss: &Loss) -> Vec<(u64, u64)> {
-    let disk = |(begin, bytes): &(u64, u64)| layout.on_disk(nth, *begin..begin.saturating_add(*bytes));
+fn lost_disk_ranges(layout: &Layout, nth: usize, loss: &Loss) -> Vec<(u64, u64)> {
+    let disk = |(begin, bytes): &(u64, u64)| layout.disk_range(nth, *begin..begin.saturating_add(*bytes));
     loss.ranges.iter().filter_map(disk).map(|range| (range.start, range.end - range.start)).collect()
 }
 
@@ -139,14 +140,14 @@ fn accepts_loss(
     report: &dyn Fn(String),
 ) -> bool {
     let Some(accepted) = accepted else { return false };
-    let id = LossId::of(nodes.iter().map(|(_, node)| (node.node.as_str(), &node.loss)));
+    let id = LossId::from_losses(nodes.iter().map(|(_, node)| (node.node.as_str(), &node.loss)));
     if id != Some(accepted) {
         let now = id.map_or_else(|| "nothing may be lost now".into(), |id| format!("what may be lost now is {id}"));
         report(format!("--accept-loss {accepted}: this was accepted before, or was never shown; {now}"));
         return false;
     }
     for (nth, (address, node)) in nodes.iter().enumerate() {
-        for (begin, bytes) in on_disk(layout, nth, &node.loss) {
+        for (begin, bytes) in lost_disk_ranges(layout, nth, &node.loss) {
             report(format!(
                 "accepted (--accept-loss {accepted}): node {address} may have lost acknowledged writes in the {bytes} bytes from \
                  offset {begin} of the disk: {}",
@@ -162,17 +163,17 @@ pub struct Volume {
     layout: Layout,
     links: Rc<Vec<NodeLink>>,
     /// The flush that was requested last.
-    last_flush: RefCell<Option<Flush>>,
+    last_flush: RefCell<Option<SharedFlush>>,
     /// The zeroes of one write, shared by all callers.
     zeroes: Bytes,
     report: Rc<dyn Fn(String)>,
     /// Why the last flush failed, if it did.
-    unflushed: RefCell<Option<String>>,
+    flush_failure: RefCell<Option<String>>,
     pace: Pace,
     /// The possible losses that were reported.
     reported_loss: Cell<Option<LossId>>,
     /// Shared with the requests; its thread is the coordinator's.
-    patience: Rc<Patience>,
+    load_monitor: Rc<LoadMonitor>,
     _colocation: Option<Colocation>,
 }
 
@@ -187,7 +188,7 @@ impl Volume {
     /// coordinator is fenced off. Must run in a `LocalSet`. `report` receives later errors.
     ///
     /// # Errors
-    /// [`NoPool`]. Nodes that belong elsewhere, in another order or to no pool are detected before any of them is claimed.
+    /// [`AssemblyError`]. Nodes that belong elsewhere, in another order or to no pool are detected before any of them is claimed.
     pub async fn join(
         connect: &Connect,
         addresses: &[SocketAddr],
@@ -196,16 +197,16 @@ impl Volume {
         options: &Options,
         control: &Control,
         report: Rc<dyn Fn(String)>,
-    ) -> Result<Self, NoPool> {
+    ) -> Result<Self, AssemblyError> {
         let look = Hello { protocol: frame::VERSION, pool: pool.into(), claim: None };
-        let seen = assembly::look(connect, addresses, &look, options.wait, &*report).await;
+        let seen = assembly::greet_all(connect, addresses, &look, options.wait, &*report).await;
         let all = addresses.iter().copied().zip(seen);
-        let (nodes, missing) = assembly::present(all, options)?;
+        let (nodes, missing) = assembly::split_present(all, options)?;
         // A reservation alone does not form a pool, unless one of its nodes was claimed: claiming starts when all are reserved.
         let old = nodes.iter().find(|(_, node)| node.place.is_some() && !node.reserved);
         let new = nodes.iter().find(|(_, node)| node.place.is_none());
         if let (Some((old, known)), Some((new, _))) = (old, new) {
-            return Err(NoPool::Mixed { new: *new, old: *old, pool: known.pool.clone() });
+            return Err(AssemblyError::Mixed { new: *new, old: *old, pool: known.pool.clone() });
         }
         // Two coordinators that create a pool at once may leave one node claimed by one of them, and others reserved for
         // the other. The first can continue, since nothing was written yet; if something was, a node reserved for another
@@ -214,12 +215,12 @@ impl Volume {
         let sizes = if missing.is_empty() {
             nodes.iter().map(|(_, node)| node.size_bytes).collect()
         } else {
-            assembly::sizes(arrangement, &assembly::by_address(addresses, &nodes))?
+            assembly::node_sizes(arrangement, &assembly::welcomes_by_address(addresses, &nodes))?
         };
-        let disk = assembly::places(arrangement, &sizes);
+        let disk = assembly::disk_positions(arrangement, &sizes);
         let layout = Layout::new(arrangement, &sizes);
         if layout.size_bytes() == 0 {
-            return Err(NoPool::Empty);
+            return Err(AssemblyError::Empty);
         }
         let stripe_bytes = match arrangement {
             Arrangement::Concatenated => 0,
@@ -227,7 +228,7 @@ impl Volume {
         };
         let epoch = nodes.iter().map(|(_, node)| node.epoch).max().unwrap_or(0) + 1;
         let taken: Vec<_> = nodes.iter().filter(|(_, node)| node.served).map(|(at, node)| (*at, node.epoch)).collect();
-        let coordinator = own_name();
+        let coordinator = coordinator_name();
         // A pool without all of its nodes cannot be written, so nothing is accepted.
         let accepted = options.accept_loss.filter(|_| missing.is_empty());
         let accepts = accepts_loss(&layout, &nodes, accepted, &*report);
@@ -243,24 +244,30 @@ impl Volume {
                 if !(node.reserved && unwritten) {
                     // Checked here too, so that no node is taken over for a pool that cannot be joined.
                     let has = (node.pool.as_str(), node.place.as_ref());
-                    let belongs = belongs(has, (pool, &place)).map_err(|why| NotJoined::Refused(why.to_string()));
-                    belongs.map_err(|why| NoPool::Node { address, why })?;
+                    let belongs = check_belongs(has, (pool, &place)).map_err(|why| JoinError::Refused(why.to_string()));
+                    belongs.map_err(|why| AssemblyError::Node { address, why })?;
                 }
                 let accepted = if accepts { node.loss } else { Loss::default() };
-                let memory = if options.shared_memory { Offer::to(&node.boot) } else { None };
+                let memory = if options.shared_memory { MemoryOffer::for_boot(&node.boot) } else { None };
                 let disk = disk.get(nth).copied();
-                let also = Also { accepts: accepted.ranges, accepts_id: accepted.id, memory, disk, ..Also::default() };
+                let also = ClaimExtensions {
+                    accepts: accepted.ranges,
+                    accepts_id: accepted.id,
+                    memory,
+                    disk,
+                    ..ClaimExtensions::default()
+                };
                 let unclaimed = node.reserved || node.place.is_none();
                 let claim = Claim { epoch, coordinator, node: node.node, size_bytes, place, joins: None, also };
                 Ok((address, claim, unclaimed))
             })
-            .collect::<Result<_, NoPool>>()?;
+            .collect::<Result<_, AssemblyError>>()?;
         for (address, claim, _) in claims.iter().filter(|(_, _, unclaimed)| *unclaimed) {
-            let also = Also { reserve: true, ..Also::default() };
+            let also = ClaimExtensions { reserve: true, ..ClaimExtensions::default() };
             let claim = Some(Claim { also, ..claim.clone() });
             let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim };
             let reserved = greet(connect, *address, &hello).await;
-            reserved.map_err(|why| NoPool::Node { address: *address, why })?;
+            reserved.map_err(|why| AssemblyError::Node { address: *address, why })?;
         }
         for (address, epoch) in taken {
             report(format!(
@@ -276,10 +283,10 @@ impl Volume {
             match claims.next_if(|(claimed, ..)| *claimed == address) {
                 Some((_, claim, _)) => {
                     let joined = NodeLink::join(connect, address, pool, claim, options, &pace, report.clone()).await;
-                    links.push(joined.map_err(|why| NoPool::Node { address, why })?);
+                    links.push(joined.map_err(|why| AssemblyError::Node { address, why })?);
                 }
                 None => {
-                    let why = missing.next().map_or(NotJoined::Silent, |(_, why)| why);
+                    let why = missing.next().map_or(JoinError::Silent, |(_, why)| why);
                     links.push(NodeLink::missing(connect, address, pool, place, &why, &pace, report.clone()));
                 }
             }
@@ -288,11 +295,11 @@ impl Volume {
         if degraded > 0 {
             description += &format!(", degraded: read-only, {degraded} missing");
         }
-        let zeroes = Bytes::from(vec![0; MAX_DATA_BYTES]);
+        let zeroes = Bytes::from(vec![0; DATA_BYTES_MAX]);
         let info = Info { description, read_only: degraded > 0, ..Info::disk(layout.size_bytes()) };
         let (unflushed, reported_loss, last_flush) = (RefCell::default(), Cell::new(None), RefCell::default());
-        let patience = Rc::new(Patience::default());
-        let near = links.iter().any(NodeLink::is_near);
+        let patience = Rc::new(LoadMonitor::default());
+        let near = links.iter().any(NodeLink::is_on_this_machine);
         let _colocation = near.then(|| Colocation::start(patience.clone()));
         let volume = Self {
             info,
@@ -301,10 +308,10 @@ impl Volume {
             last_flush,
             zeroes,
             report,
-            unflushed,
+            flush_failure: unflushed,
             pace,
             reported_loss,
-            patience,
+            load_monitor: patience,
             _colocation,
         };
         if volume.pace.is_doubtful() {
@@ -315,30 +322,32 @@ impl Volume {
 
     /// Where on the disk acknowledged writes may be lost: the node, offset and length. With stripes, a range includes bytes
     /// of other nodes.
-    pub fn lost(&self) -> Vec<(SocketAddr, u64, u64)> {
+    pub fn lost_ranges(&self) -> Vec<(SocketAddr, u64, u64)> {
         let ranges = |(nth, link): (usize, &NodeLink)| {
             let address = link.address();
-            on_disk(&self.layout, nth, &link.loss()).into_iter().map(move |(begin, bytes)| (address, begin, bytes))
+            lost_disk_ranges(&self.layout, nth, &link.loss())
+                .into_iter()
+                .map(move |(begin, bytes)| (address, begin, bytes))
         };
         self.links.iter().enumerate().flat_map(ranges).collect()
     }
 
     /// The same for the node with this index.
-    pub fn lost_of(&self, nth: usize) -> Vec<(u64, u64)> {
-        self.links.get(nth).map_or_else(Vec::new, |link| on_disk(&self.layout, nth, &link.loss()))
+    pub fn lost_ranges_of(&self, nth: usize) -> Vec<(u64, u64)> {
+        self.links.get(nth).map_or_else(Vec::new, |link| lost_disk_ranges(&self.layout, nth, &link.loss()))
     }
 
     /// Identifies all that may be lost now, for `--accept-loss`; `None` if nothing is.
     pub fn loss_id(&self) -> Option<LossId> {
         let losses: Vec<_> =
             self.links.iter().map(|link| (link.claim().map_or("", |c| &c.node), link.loss())).collect();
-        LossId::of(losses.iter().map(|(node, loss)| (*node, loss)))
+        LossId::from_losses(losses.iter().map(|(node, loss)| (*node, loss)))
     }
 
     /// Where these bytes of a node are on the disk: offset and length; with stripes, it may include bytes of other nodes. `None` if the disk
     /// does not use them.
-    pub fn on_disk(&self, node: usize, range: std::ops::Range<u64>) -> Option<(u64, u64)> {
-        self.layout.on_disk(node, range).map(|range| (range.start, range.end - range.start))
+    pub fn disk_range(&self, node: usize, range: std::ops::Range<u64>) -> Option<(u64, u64)> {
+        self.layout.disk_range(node, range).map(|range| (range.start, range.end - range.start))
     }
 
     /// Reports what may be lost, unless it was reported before.
@@ -354,7 +363,7 @@ impl Volume {
         let id = self.loss_id();
         let Some(now) = id.filter(|_| self.reported_loss.replace(id) != id) else { return };
         for (nth, link) in self.links.iter().enumerate() {
-            for (begin, bytes) in self.lost_of(nth) {
+            for (begin, bytes) in self.lost_ranges_of(nth) {
                 let (node, why) = (link.address(), link.loss().why());
                 (self.report)(format!(
                     "node {node} may have lost acknowledged writes in the {bytes} bytes from offset {begin} of the disk: {why}"
@@ -368,7 +377,7 @@ impl Volume {
     }
 
     /// Checks that it may be written and flushed.
-    fn is_whole(&self) -> Result<(), Failure> {
+    fn check_writable(&self) -> Result<(), Failure> {
         if self.info.read_only {
             return Err(Failure::Degraded);
         }
@@ -394,7 +403,7 @@ impl Volume {
     }
 
     /// Why a node cannot be used, if there is one.
-    pub fn unusable(&self) -> Option<String> {
+    pub fn unusable_reason(&self) -> Option<String> {
         self.links.iter().find_map(|link| match link.health() {
             Health::Ended(why) | Health::Missing(why) => Some(why),
             Health::Connecting(why) | Health::Away(why) => Some(format!("node {}: {why}", link.address())),
@@ -403,7 +412,7 @@ impl Volume {
     }
 
     /// Waits until another coordinator has taken a node over, and returns why it is lost for good.
-    pub async fn fenced(&self) -> String {
+    pub async fn wait_until_fenced(&self) -> String {
         loop {
             let ended = self.links.iter().find_map(|link| match link.health() {
                 Health::Ended(why) => Some(why),
@@ -427,15 +436,15 @@ impl Volume {
         if self.info.read_only {
             return Ok(());
         }
-        self.is_whole()?;
+        self.check_writable()?;
         let unflushed = self.links.iter().filter(|link| !link.all_flushed());
         let flushes = unflushed.map(|link| async move {
             let flush = link.ask(Operation::Flush, 0, 0, Bytes::new(), false);
             match link.health() {
                 Health::Serving | Health::Failing(_) => flush.await,
                 Health::Ended(_) | Health::Away(_) | Health::Connecting(_) | Health::Missing(_) => {
-                    let late = || Failure::Deadline(link.address(), LAST_WAIT, link.trouble());
-                    tokio::time::timeout(LAST_WAIT, flush).await.unwrap_or_else(|_| Err(late()))
+                    let late = || Failure::Deadline(link.address(), LAST_FLUSH_TIMEOUT, link.trouble());
+                    tokio::time::timeout(LAST_FLUSH_TIMEOUT, flush).await.unwrap_or_else(|_| Err(late()))
                 }
             }
         });
@@ -448,8 +457,8 @@ impl Volume {
     }
 
     /// Why the last flush failed, with the node's address; `None` if it did not.
-    pub fn unflushed(&self) -> Option<String> {
-        self.unflushed.borrow().clone()
+    pub fn flush_failure(&self) -> Option<String> {
+        self.flush_failure.borrow().clone()
     }
 
     /// Makes acknowledged writes durable, on every node; a failing node is reported once, until another one fails or a flush succeeds.
@@ -461,14 +470,14 @@ impl Volume {
             // Nothing was written, and there are nodes that cannot be asked.
             return Ok(());
         }
-        self.is_whole()?;
+        self.check_writable()?;
         let flushed = self.next_flush().await;
         let why = flushed.as_ref().err().map(ToString::to_string);
-        if *self.unflushed.borrow() != why {
+        if *self.flush_failure.borrow() != why {
             if let Some(why) = &why {
                 (self.report)(format!("a flush failed, clients get EIO: {why}"));
             }
-            self.unflushed.replace(why);
+            self.flush_failure.replace(why);
         }
         flushed
     }
@@ -477,7 +486,7 @@ impl Volume {
     /// who request one while one is in progress share the next (group commit).
     fn next_flush(&self) -> Shared<LocalBoxFuture<'static, Result<(), Failure>>> {
         let mut last = self.last_flush.borrow_mut();
-        if let Some(Flush { result, .. }) = last.as_ref().filter(|flush| !flush.begun.get()) {
+        if let Some(SharedFlush { result, .. }) = last.as_ref().filter(|flush| !flush.begun.get()) {
             return result.clone();
         }
         let before = last.take().map(|flush| flush.result).filter(|result| result.peek().is_none());
@@ -493,7 +502,7 @@ impl Volume {
             first_failure(join_all(flushes).await)
         };
         let result = flush.boxed_local().shared();
-        *last = Some(Flush { begun, result: result.clone() });
+        *last = Some(SharedFlush { begun, result: result.clone() });
         result
     }
 
@@ -504,7 +513,7 @@ impl Volume {
                 node: piece.node,
                 offset: piece.offset + u64::from(at),
                 length: most.min(piece.length - at),
-                before: piece.before + at,
+                request_offset: piece.request_offset + at,
             })
         })
     }
@@ -514,7 +523,7 @@ impl Volume {
     /// # Errors
     /// The first [`Failure`] of a node.
     pub async fn read_range(&self, offset: u64, length: u32) -> Result<Bytes, Failure> {
-        self.gather(offset, length, |piece| {
+        self.read_pieces(offset, length, |piece| {
             self.links[piece.node].ask(Operation::Read, piece.offset, piece.length, Bytes::new(), false)
         })
         .await
@@ -525,7 +534,8 @@ impl Volume {
     /// # Errors
     /// As [`Volume::read_range`].
     pub async fn read_range_unchecked(&self, offset: u64, length: u32) -> Result<Bytes, Failure> {
-        self.gather(offset, length, |piece| self.links[piece.node].read_unchecked(piece.offset, piece.length)).await
+        self.read_pieces(offset, length, |piece| self.links[piece.node].read_unchecked(piece.offset, piece.length))
+            .await
     }
 
     /// Reads in parts: each is from one node's reply, and none is copied.
@@ -533,11 +543,11 @@ impl Volume {
     /// # Errors
     /// The first [`Failure`] of a node.
     pub async fn read_in_parts(&self, offset: u64, length: u32) -> Result<Vec<Bytes>, Failure> {
-        if let Some(Piece { node, offset, .. }) = self.alone(offset, length) {
+        if let Some(Piece { node, offset, .. }) = self.single_piece(offset, length) {
             return Ok(vec![self.links[node].ask(Operation::Read, offset, length, Bytes::new(), false).await?]);
         }
         let (mut shares, count) = self.shares(offset, length);
-        let ask = |s: &Share| self.links[s.node].ask(Operation::Read, s.offset, s.length, Bytes::new(), false);
+        let ask = |s: &NodeShare| self.links[s.node].ask(Operation::Read, s.offset, s.length, Bytes::new(), false);
         let mut answers = try_join_all(shares.iter().map(ask)).await?;
         let mut parts = vec![Bytes::new(); count];
         for (share, answer) in shares.iter_mut().zip(&mut answers) {
@@ -548,40 +558,40 @@ impl Volume {
         Ok(parts)
     }
 
-    /// Reads the range without asking a node ([`crate::store::Direct`]); otherwise false, and the content of `to` is arbitrary.
+    /// Reads the range without asking a node ([`crate::store::DirectReader`]); otherwise false, and the content of `to` is arbitrary.
     fn read_direct(&self, offset: u64, to: &mut [u8]) -> bool {
         self.layout.pieces(offset, to.len() as u32).all(|piece| {
-            let begin = piece.before as usize;
+            let begin = piece.request_offset as usize;
             self.links[piece.node].read_direct(piece.offset, &mut to[begin..begin + piece.length as usize])
         })
     }
 
     /// As [`Volume::read_direct`], into new buffers.
-    fn direct_parts(&self, offset: u64, length: u32) -> Option<Vec<Bytes>> {
+    fn read_direct_parts(&self, offset: u64, length: u32) -> Option<Vec<Bytes>> {
         if !self.links.iter().all(NodeLink::is_direct) {
             return None;
         }
         let part = |at: u32| {
-            let mut buffer = Buffer::new((length - at).min(MAX_DATA_BYTES as u32) as usize);
-            self.read_direct(offset + u64::from(at), &mut buffer).then(|| buffer.share())
+            let mut buffer = Buffer::new((length - at).min(DATA_BYTES_MAX as u32) as usize);
+            self.read_direct(offset + u64::from(at), &mut buffer).then(|| buffer.into_bytes())
         };
-        (0..length).step_by(MAX_DATA_BYTES).map(part).collect()
+        (0..length).step_by(DATA_BYTES_MAX).map(part).collect()
     }
 
     /// The range, if a single request covers it; true for most ranges.
-    fn alone(&self, offset: u64, length: u32) -> Option<Piece> {
-        self.pieces(offset, length, MAX_DATA_BYTES as u32).next().filter(|piece| piece.length == length)
+    fn single_piece(&self, offset: u64, length: u32) -> Option<Piece> {
+        self.pieces(offset, length, DATA_BYTES_MAX as u32).next().filter(|piece| piece.length == length)
     }
 
     /// A range's pieces merged per node, up to the size of one request; and the number of pieces.
-    fn shares(&self, offset: u64, length: u32) -> (Vec<Share>, usize) {
-        let (mut shares, mut count) = (Vec::<Share>::new(), 0);
+    fn shares(&self, offset: u64, length: u32) -> (Vec<NodeShare>, usize) {
+        let (mut shares, mut count) = (Vec::<NodeShare>::new(), 0);
         // The last share of each node.
         let mut last = vec![None; self.links.len()];
-        for (place, piece) in self.pieces(offset, length, MAX_DATA_BYTES as u32).enumerate() {
+        for (place, piece) in self.pieces(offset, length, DATA_BYTES_MAX as u32).enumerate() {
             count += 1;
             let share = last[piece.node].and_then(|nth: usize| shares.get_mut(nth)).filter(|share| {
-                let fits = (share.length + piece.length) as usize <= MAX_DATA_BYTES;
+                let fits = (share.length + piece.length) as usize <= DATA_BYTES_MAX;
                 fits && share.offset + u64::from(share.length) == piece.offset
             });
             if let Some(share) = share {
@@ -590,17 +600,17 @@ impl Volume {
             } else {
                 last[piece.node] = Some(shares.len());
                 let Piece { node, offset, length, .. } = piece;
-                shares.push(Share { node, offset, length, pieces: vec![(place, length)] });
+                shares.push(NodeShare { node, offset, length, pieces: vec![(place, length)] });
             }
         }
         (shares, count)
     }
 
-    async fn gather<F>(&self, offset: u64, length: u32, ask: impl Fn(Piece) -> F) -> Result<Bytes, Failure>
+    async fn read_pieces<F>(&self, offset: u64, length: u32, ask: impl Fn(Piece) -> F) -> Result<Bytes, Failure>
     where
         F: Future<Output = Result<Bytes, Failure>>,
     {
-        let mut pieces = self.pieces(offset, length, MAX_DATA_BYTES as u32);
+        let mut pieces = self.pieces(offset, length, DATA_BYTES_MAX as u32);
         let Some(first) = pieces.next() else { return Ok(Bytes::new()) };
         if first.length == length {
             return ask(first).await;
@@ -616,8 +626,8 @@ impl Volume {
     /// # Errors
     /// The first [`Failure`] of a node; other nodes may have written their part.
     pub async fn write_range(&self, offset: u64, data: Bytes, durable: bool) -> Result<(), Failure> {
-        self.is_whole()?;
-        if let Some(Piece { node, offset, length, .. }) = self.alone(offset, data.len() as u32) {
+        self.check_writable()?;
+        if let Some(Piece { node, offset, length, .. }) = self.single_piece(offset, data.len() as u32) {
             return self.links[node].ask(Operation::Write, offset, length, data, durable).await.map(drop);
         }
         let (shares, count) = self.shares(offset, data.len() as u32);
@@ -635,10 +645,10 @@ impl Volume {
     }
 
     async fn trim_range(&self, offset: u64, length: u32, durable: bool) -> Result<(), Failure> {
-        self.is_whole()?;
+        self.check_writable()?;
         let shares = self.layout.shares(offset, length).map(|(node, begin, length)| async move {
-            for at in (0..length).step_by(TRIM_BYTES as usize) {
-                let (now, begin) = (TRIM_BYTES.min(length - at), begin + u64::from(at));
+            for at in (0..length).step_by(TRIM_PIECE_BYTES as usize) {
+                let (now, begin) = (TRIM_PIECE_BYTES.min(length - at), begin + u64::from(at));
                 self.links[node].ask(Operation::Trim, begin, now, Bytes::new(), durable).await?;
             }
             Ok(Bytes::new())
@@ -648,14 +658,14 @@ impl Volume {
 }
 
 /// A flush of all nodes, shared by those who requested it before it began.
-struct Flush {
+struct SharedFlush {
     begun: Rc<Cell<bool>>,
     result: Shared<LocalBoxFuture<'static, Result<(), Failure>>>,
 }
 
 /// One request to a node: pieces of a range that are contiguous there, though they may be apart on the disk.
 #[derive(Debug)]
-struct Share {
+struct NodeShare {
     node: usize,
     offset: u64,
     length: u32,
@@ -669,7 +679,7 @@ fn first_failure(results: Vec<Result<Bytes, Failure>>) -> Result<(), Failure> {
 }
 
 /// Converts to an NBD error that names the node.
-fn error(failure: Failure) -> Error {
+fn nbd_error(failure: Failure) -> Error {
     match failure {
         Failure::Node(_, Status::Full, _) => Error::NoSpaceBecause(failure.to_string()),
         Failure::Node(..)
@@ -687,8 +697,8 @@ impl Export for Volume {
     }
 
     async fn read(&self, offset: u64, length: u32) -> Result<Bytes, Error> {
-        let _under_way = self.patience.enter(length.into());
-        self.read_range(offset, length).await.map_err(error)
+        let _under_way = self.load_monitor.begin_request(length.into());
+        self.read_range(offset, length).await.map_err(nbd_error)
     }
 
     fn read_now(&self, offset: u64, length: u32, out: &mut BytesMut) -> Option<Result<(), Error>> {
@@ -703,29 +713,29 @@ impl Export for Volume {
     async fn read_parts(&self, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
         // A smaller read was tried above.
         if length as usize >= LARGE_BYTES
-            && let Some(parts) = self.direct_parts(offset, length)
+            && let Some(parts) = self.read_direct_parts(offset, length)
         {
             return Ok(parts);
         }
-        let _under_way = self.patience.enter(length.into());
-        self.read_in_parts(offset, length).await.map_err(error)
+        let _under_way = self.load_monitor.begin_request(length.into());
+        self.read_in_parts(offset, length).await.map_err(nbd_error)
     }
 
     async fn write(&self, offset: u64, data: Bytes, durable: bool) -> Result<(), Error> {
-        let _under_way = self.patience.enter(data.len() as u64);
-        self.write_range(offset, data, durable).await.map_err(error)
+        let _under_way = self.load_monitor.begin_request(data.len() as u64);
+        self.write_range(offset, data, durable).await.map_err(nbd_error)
     }
 
     async fn flush(&self) -> Result<(), Error> {
-        self.flush_all().await.map_err(error)
+        self.flush_all().await.map_err(nbd_error)
     }
 
     async fn trim(&self, offset: u64, length: u32, durable: bool) -> Result<(), Error> {
-        self.trim_range(offset, length, durable).await.map_err(error)
+        self.trim_range(offset, length, durable).await.map_err(nbd_error)
     }
 
     async fn extents(&self, offset: u64, length: u32) -> Result<Vec<Extent>, Error> {
-        self.map_range(offset, length).await.map_err(error)
+        self.map_range(offset, length).await.map_err(nbd_error)
     }
 
     async fn write_zeroes(
@@ -745,7 +755,7 @@ impl Export for Volume {
         }
         let mut done = 0;
         while done < length {
-            let now = (length - done).min(MAX_DATA_BYTES as u32);
+            let now = (length - done).min(DATA_BYTES_MAX as u32);
             self.write(offset + u64::from(done), self.zeroes.slice(..now as usize), durable).await?;
             done += now;
         }

@@ -3,19 +3,19 @@
 use bytes::{Bytes, BytesMut};
 use nbd::memory::Memory;
 use nbd::{Error, Export, Info, Single, Tls};
-use pool::nbd_bench::{Load, To, Uri, run};
+use pool::nbd_bench::{Load, ServerAddress, Uri, run};
 use std::rc::Rc;
 use std::time::Duration;
 
-const SIZE: u64 = (8 << 20) + 512;
+const DISK_BYTES: u64 = (8 << 20) + 512;
 
 /// Memory whose reads are modified.
-struct Changed {
+struct ChangedMemory {
     memory: Memory,
     change: fn(u64, &mut BytesMut) -> Result<(), Error>,
 }
 
-impl Export for Changed {
+impl Export for ChangedMemory {
     fn info(&self) -> &Info {
         self.memory.info()
     }
@@ -39,7 +39,7 @@ impl Export for Changed {
 }
 
 /// A server in a separate thread, until the process ends.
-fn served(change: fn(u64, &mut BytesMut) -> Result<(), Error>) -> (tempfile::TempDir, Uri) {
+fn serve_changed(change: fn(u64, &mut BytesMut) -> Result<(), Error>) -> (tempfile::TempDir, Uri) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("nbd");
     let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
@@ -48,7 +48,7 @@ fn served(change: fn(u64, &mut BytesMut) -> Result<(), Error>) -> (tempfile::Tem
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let listener = tokio::net::UnixListener::from_std(listener).expect("a socket");
-            let export = Changed { memory: Memory::new(SIZE), change };
+            let export = ChangedMemory { memory: Memory::new(DISK_BYTES), change };
             let exports = Rc::new(Single { name: "disk".into(), export });
             while let Ok((stream, _)) = listener.accept().await {
                 let exports = exports.clone();
@@ -56,7 +56,7 @@ fn served(change: fn(u64, &mut BytesMut) -> Result<(), Error>) -> (tempfile::Tem
             }
         });
     });
-    let place = Uri { export: "disk".into(), to: To::Unix(path) };
+    let place = Uri { export: "disk".into(), server: ServerAddress::Unix(path) };
     (directory, place)
 }
 
@@ -76,7 +76,7 @@ fn load() -> Load {
 
 #[test]
 fn writes_are_read_back_and_counted() {
-    let (_directory, place) = served(|_, _| Ok(()));
+    let (_directory, place) = serve_changed(|_, _| Ok(()));
     for (depth, batch) in [(64, 1), (64, 32), (1, 1)] {
         let figures = run(&place, &Load { depth, batch, ..load() }).expect("the server does as it should");
         assert_eq!(figures.failed, 0);
@@ -91,8 +91,8 @@ fn writes_are_read_back_and_counted() {
 }
 
 #[test]
-fn wrong_byte_error_names_offset() {
-    let (_directory, place) = served(|offset, data| {
+fn error_of_a_wrong_byte_names_its_offset() {
+    let (_directory, place) = serve_changed(|offset, data| {
         if offset == 4096 * 100 {
             data[4095] ^= 1;
         }
@@ -105,18 +105,18 @@ fn wrong_byte_error_names_offset() {
 }
 
 #[test]
-fn refused_requests_are_counted_apart() {
-    let (_directory, place) = served(|offset, _| if offset < SIZE / 2 { Err(Error::Io) } else { Ok(()) });
+fn refused_requests_are_counted_separately() {
+    let (_directory, place) = serve_changed(|offset, _| if offset < DISK_BYTES / 2 { Err(Error::Io) } else { Ok(()) });
     let figures = run(&place, &load()).expect("half is answered");
     assert!(figures.failed > 0 && figures.compared > 0, "{figures:?}");
 }
 
 #[test]
 fn missing_server_and_unknown_export_are_named() {
-    let (directory, place) = served(|_, _| Ok(()));
+    let (directory, place) = serve_changed(|_, _| Ok(()));
     let why = run(&Uri { export: "other".into(), ..place.clone() }, &load()).expect_err("no export").to_string();
     assert!(why.contains("refused the export \"other\"") && why.contains("no export of that name"), "{why}");
-    let nowhere = Uri { to: To::Unix(directory.path().join("none")), ..place.clone() };
+    let nowhere = Uri { server: ServerAddress::Unix(directory.path().join("none")), ..place.clone() };
     let why = run(&nowhere, &load()).expect_err("no server listens").to_string();
     assert!(why.contains("none") && why.contains("No such file"), "{why}");
     let why = run(&place, &Load { block_bytes: 16 << 20, ..load() }).expect_err("too large").to_string();

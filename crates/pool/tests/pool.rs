@@ -2,7 +2,7 @@
 //! and the clients are common ones. A client that is not installed is reported as ignored, with the reason.
 
 use bytes::{Bytes, BytesMut};
-use lab::kept::Kept;
+use lab::kept::UndoGuard;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use nbd::{Export as _, Single, Tls};
 use pool::bench::{self, Load};
@@ -10,11 +10,11 @@ use pool::connect::tcp;
 use pool::hello::{self, Answer, Hello};
 use pool::layout::Arrangement;
 use pool::link::{Control, Health, Options, greet};
-use pool::node::{Node, WORKERS};
+use pool::node::{Node, WORKERS_PER_CLASS};
 use pool::protocol::{Claim, LossCause, LossId, StorePosition};
 use pool::setting::Setting;
 use pool::store::Store;
-use pool::volume::{NoPool, Volume, is_free};
+use pool::volume::{AssemblyError, Volume, check_free};
 use std::cell::RefCell;
 use std::future::Future;
 use std::io::{BufRead as _, BufReader};
@@ -27,34 +27,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// If set, this process is a node with the store of that name.
-const NODE: &str = "FATHOM_TEST_POOL_NODE";
+const NODE_ENV: &str = "FATHOM_TEST_POOL_NODE";
 const MIB: u64 = 1 << 20;
 
 fn main() -> ExitCode {
-    if let Some(store) = std::env::var_os(NODE) {
-        return node(Path::new(&store));
+    if let Some(store) = std::env::var_os(NODE_ENV) {
+        return run_node(Path::new(&store));
     }
     let trials = vec![
-        trial("fio_verifies_over_three_unequal_nodes", &["fio"], fio),
-        trial("qemu_io_reads_back_across_node_boundaries", &["qemu-io"], qemu_io),
-        trial("nbdcopy_round_trips_over_stripes", &["nbdcopy", "qemu-img"], copy),
-        trial("nbdinfo_map_shows_written_and_trimmed_ranges", &["nbdinfo", "qemu-io"], mapped),
-        trial("killed_node_keeps_flushed_writes", &[], killed),
-        trial("in_flight_writes_are_resent_after_node_restart", &["fio"], killed_under_fio),
-        trial("older_coordinator_is_fenced_off_with_reason", &[], fenced),
-        trial("coordinator_is_fenced_by_kind_of_answer_not_its_words", &[], fenced_by_kind),
-        trial("mismatched_nodes_are_refused", &[], refused),
-        trial("node_returns_after_other_node_at_its_address", &[], exchanged),
-        trial("damaged_block_is_error_and_never_wrong_data", &[], damaged),
-        trial("loss_blocks_writes_until_accepted", &["unshare"], lost),
-        trial("restart_after_flush_loses_nothing", &["unshare"], flushed),
-        trial("failed_flush_is_remembered_on_device", &["unshare"], || full(false)),
-        trial("failed_flush_is_remembered_on_file_system", &["unshare", "mkfs.ext4"], || full(true)),
-        trial("write_lost_on_disk_of_killed_node_is_told_by_coordinator", &["unshare"], told_to_killed),
-        trial("medium_mounted_again_may_have_lost_writes", &["unshare", "mkfs.ext4"], replugged),
-        trial("bench_counts_answers_of_nodes", &[], counted),
-        trial("cached_reads_need_no_request_while_node_serves", &[], cached),
-        trial("concurrent_flushes_share_one_request", &[], flushed_together),
+        trial("fio_verifies_over_three_unequal_nodes", &["fio"], check_fio),
+        trial("qemu_io_reads_back_across_node_boundaries", &["qemu-io"], check_qemu_io),
+        trial("nbdcopy_round_trips_over_stripes", &["nbdcopy", "qemu-img"], check_copy),
+        trial("nbdinfo_map_shows_written_and_trimmed_ranges", &["nbdinfo", "qemu-io"], check_map_after_restart),
+        trial("killed_node_keeps_flushed_writes", &[], check_kills),
+        trial("in_flight_writes_are_resent_after_node_restart", &["fio"], check_kills_under_fio),
+        trial("older_coordinator_is_fenced_off_with_reason", &[], check_fencing),
+        trial("coordinator_is_fenced_by_kind_of_answer_not_its_words", &[], check_fencing_by_kind),
+        trial("mismatched_nodes_are_refused", &[], check_mismatched_nodes),
+        trial("node_returns_after_other_node_at_its_address", &[], check_exchanged_nodes),
+        trial("damaged_block_is_error_and_never_wrong_data", &[], check_damage),
+        trial("loss_blocks_writes_until_accepted", &["unshare"], check_loss),
+        trial("restart_after_flush_loses_nothing", &["unshare"], check_flushed),
+        trial("failed_flush_is_remembered_on_device", &["unshare"], || check_failed_flush(false)),
+        trial("failed_flush_is_remembered_on_file_system", &["unshare", "mkfs.ext4"], || check_failed_flush(true)),
+        trial("write_lost_on_disk_of_killed_node_is_told_by_coordinator", &["unshare"], check_killed_witness),
+        trial("medium_mounted_again_may_have_lost_writes", &["unshare", "mkfs.ext4"], check_remounted),
+        trial("bench_counts_answers_of_nodes", &[], check_bench_counts),
+        trial("cached_reads_need_no_request_while_node_serves", &[], check_cached_reads),
+        trial("concurrent_flushes_share_one_request", &[], check_shared_flush),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
@@ -78,9 +78,10 @@ fn may_mount() -> bool {
 }
 
 /// Serves a store until it is killed; prints its address on stdout.
-fn node(path: &Path) -> ExitCode {
+fn run_node(path: &Path) -> ExitCode {
     let listen = std::env::args().nth(1).expect("an address");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(WORKERS).build();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(WORKERS_PER_CLASS).build();
     let runtime = runtime.expect("a runtime");
     let memory = path.starts_with("memory");
     let store = if memory { Store::memory(16 * MIB, pool::unique_name::new_name()) } else { Store::open(path) };
@@ -114,7 +115,7 @@ impl Process {
     }
 
     fn spawn(mut command: Command, store: &Path, listen: &str) -> Result<Self, Failed> {
-        let mut child = command.env(NODE, store).arg(listen).stdout(Stdio::piped()).spawn()?;
+        let mut child = command.env(NODE_ENV, store).arg(listen).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().ok_or("no stdout")?).read_line(&mut line)?;
         Ok(Self { child, address: line.trim().parse()?, store: store.into() })
@@ -162,14 +163,18 @@ impl Nodes {
     }
 }
 
-fn two() -> Options {
+fn two_connections() -> Options {
     Options { connections: 2, ..Options::default() }
 }
 
 /// The reports of links.
 type Reports = Rc<RefCell<Vec<String>>>;
 
-async fn join(addresses: &[SocketAddr], pool: &str, stripe_bytes: Option<u64>) -> Result<(Volume, Reports), NoPool> {
+async fn join(
+    addresses: &[SocketAddr],
+    pool: &str,
+    stripe_bytes: Option<u64>,
+) -> Result<(Volume, Reports), AssemblyError> {
     let arrangement =
         stripe_bytes.map_or(Arrangement::Concatenated, |stripe_bytes| Arrangement::Striped { stripe_bytes });
     let reports = Reports::default();
@@ -177,7 +182,8 @@ async fn join(addresses: &[SocketAddr], pool: &str, stripe_bytes: Option<u64>) -
         let reports = reports.clone();
         Rc::new(move |line| reports.borrow_mut().push(line))
     };
-    let volume = Volume::join(&tcp(), addresses, pool, arrangement, &two(), &Control::Tuned, report).await?;
+    let volume =
+        Volume::join(&tcp(), addresses, pool, arrangement, &two_connections(), &Control::Tuned, report).await?;
     Ok((volume, reports))
 }
 
@@ -187,16 +193,16 @@ fn local<T>(work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> 
 }
 
 /// Serves the pool while `clients` runs, which receives the disk's URI.
-fn served(
+fn serve_pool(
     addresses: Vec<SocketAddr>,
     stripe_bytes: Option<u64>,
     clients: impl FnOnce(&str) -> Result<(), Failed>,
 ) -> Result<(), Failed> {
-    served_and_counted(addresses, stripe_bytes, &Arc::default(), clients)
+    serve_pool_and_count(addresses, stripe_bytes, &Arc::default(), clients)
 }
 
 /// The same; `answered` follows the number of requests that the second node has answered.
-fn served_and_counted(
+fn serve_pool_and_count(
     addresses: Vec<SocketAddr>,
     stripe_bytes: Option<u64>,
     answered: &Arc<AtomicU64>,
@@ -270,12 +276,12 @@ fn verify(uri: &str) -> Result<(), Failed> {
     run("fio", &[&job[..], &check[..]].concat()).map(drop)
 }
 
-fn fio() -> Result<(), Failed> {
+fn check_fio() -> Result<(), Failed> {
     let nodes = Nodes::new(&[6 * MIB, 10 * MIB + 4096, 8 * MIB])?;
-    served(nodes.addresses(), None, verify)
+    serve_pool(nodes.addresses(), None, verify)
 }
 
-fn qemu_io() -> Result<(), Failed> {
+fn check_qemu_io() -> Result<(), Failed> {
     let commands = [
         "write -P 7 5M 8M",
         "read -P 7 5M 8M",
@@ -292,7 +298,7 @@ fn qemu_io() -> Result<(), Failed> {
         "read -P 0 7M 1M",
     ];
     let nodes = Nodes::new(&[6 * MIB, 10 * MIB, 8 * MIB])?;
-    served(nodes.addresses(), None, |uri| {
+    serve_pool(nodes.addresses(), None, |uri| {
         let mut arguments = vec!["-f", "raw"];
         arguments.extend(commands.iter().flat_map(|c| ["-c", c]));
         arguments.push(uri);
@@ -302,13 +308,13 @@ fn qemu_io() -> Result<(), Failed> {
     })
 }
 
-fn copy() -> Result<(), Failed> {
+fn check_copy() -> Result<(), Failed> {
     let nodes = Nodes::new(&[8 * MIB, 8 * MIB, 9 * MIB])?;
     let (source, back) = (nodes.directory.path().join("source"), nodes.directory.path().join("back"));
     let data: Vec<u8> = (0..24 * MIB).map(|at| ((at * 2_654_435_761) >> 13) as u8).collect();
     std::fs::write(&source, &data)?;
     let (source, to) = (source.to_string_lossy(), back.to_string_lossy());
-    served(nodes.addresses(), Some(64 << 10), |uri| {
+    serve_pool(nodes.addresses(), Some(64 << 10), |uri| {
         run("nbdcopy", &["--connections=4", &source, uri])?;
         run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &source, uri])?;
         run("nbdcopy", &["--connections=4", uri, &to]).map(drop)
@@ -318,11 +324,11 @@ fn copy() -> Result<(), Failed> {
 
 /// The map seen by a client matches the writes and trims, across the nodes' borders, with both layouts, also after the
 /// nodes were killed and restarted.
-fn mapped() -> Result<(), Failed> {
-    const BLOCK: usize = 4096;
+fn check_map_after_restart() -> Result<(), Failed> {
+    const BLOCK_BYTES: usize = 4096;
     for stripe_bytes in [None, Some(64 << 10)] {
         let mut nodes = Nodes::new(&[4 * MIB, 4 * MIB, 4 * MIB])?;
-        let mut model = vec![false; 12 * MIB as usize / BLOCK];
+        let mut model = vec![false; 12 * MIB as usize / BLOCK_BYTES];
         let ends =
             ["write 4000K 1000K", "discard 4100K 300K", "write 7777K 1", "write -z -u 4500K 64K", "write 12284K 4K"];
         for (what, first, end) in
@@ -330,7 +336,7 @@ fn mapped() -> Result<(), Failed> {
         {
             model[first..end].fill(what);
         }
-        served(nodes.addresses(), stripe_bytes, |uri| {
+        serve_pool(nodes.addresses(), stripe_bytes, |uri| {
             let commands: Vec<&str> = ends.iter().flat_map(|command| ["-c", command]).collect();
             run("qemu-io", &[&["-d", "unmap", "-f", "raw"], &commands[..], &[uri]].concat())?;
             check_map(uri, &model)
@@ -338,7 +344,7 @@ fn mapped() -> Result<(), Failed> {
         for node in &mut nodes.processes {
             node.restart()?;
         }
-        served(nodes.addresses(), stripe_bytes, |uri| {
+        serve_pool(nodes.addresses(), stripe_bytes, |uri| {
             // Ranges trimmed before an unclean shutdown are not known to be holes until they are checked.
             run("qemu-io", &["-f", "raw", "-c", "read 0 12M", uri])?;
             check_map(uri, &model)
@@ -374,12 +380,12 @@ struct Machine {
 }
 
 impl Machine {
-    const BYTES: u64 = 4 * MIB;
+    const STORE_BYTES: u64 = 4 * MIB;
 
     fn new() -> Result<Self, Failed> {
         let directory = tempfile::tempdir()?;
         let store = directory.path().join("store");
-        drop(Store::format(&store, Some(Self::BYTES), "node0".into(), false)?);
+        drop(Store::format(&store, Some(Self::STORE_BYTES), "node0".into(), false)?);
         std::fs::write(directory.path().join("boot"), "boot 0\n")?;
         let node = Process::start_on(&directory.path().join("boot"), &store, "127.0.0.1:0")?;
         Ok(Self { directory, node, starts: 0 })
@@ -423,7 +429,7 @@ impl Machine {
     }
 
     /// Waits until the store has recorded that everything is flushed.
-    async fn noted(&self) -> Result<(), Failed> {
+    async fn wait_until_unmarked(&self) -> Result<(), Failed> {
         for _ in 0..1000 {
             if !self.is_marked()? {
                 return Ok(());
@@ -446,14 +452,14 @@ async fn join_accepting(node: SocketAddr, accept_loss: Option<LossId>) -> Result
 }
 
 /// Checks that writes and flushes are refused, reads are not, and the range is reported.
-async fn refuses(volume: &Volume, reports: &Reports, holds: &[u8]) -> Result<(), Failed> {
+async fn check_refusal(volume: &Volume, reports: &Reports, holds: &[u8]) -> Result<(), Failed> {
     let written = volume.write_range(2 * MIB, Bytes::from_static(b"more"), false).await;
     let trimmed = nbd::Export::trim(volume, 0, 4096, false).await;
     if written.is_ok() || trimmed.is_ok() || volume.flush().await.is_ok() {
         return Err("a write or a flush after a loss".into());
     }
     let data = volume.read_range(MIB, holds.len() as u32).await?;
-    let ranges: Vec<(u64, u64)> = volume.lost().into_iter().map(|(_, begin, bytes)| (begin, bytes)).collect();
+    let ranges: Vec<(u64, u64)> = volume.lost_ranges().into_iter().map(|(_, begin, bytes)| (begin, bytes)).collect();
     let reports = reports.borrow().join("\n");
     if data != holds || ranges != [(MIB, MIB)] || !reports.contains("1048576 bytes from offset 1048576") {
         return Err(format!("{data:?}, {ranges:?}: {reports}").into());
@@ -461,14 +467,14 @@ async fn refuses(volume: &Volume, reports: &Reports, holds: &[u8]) -> Result<(),
     Ok(())
 }
 
-fn lost() -> Result<(), Failed> {
+fn check_loss() -> Result<(), Failed> {
     local(async {
         // The coordinator restarts before the node, after it, or not at all.
         for (drop_before, drop_after) in [(true, false), (false, true), (false, false)] {
             let mut machine = Machine::new()?;
             let (volume, reports) = machine.join(None).await?;
             volume.write_range(MIB, Bytes::from_static(b"old"), true).await?;
-            machine.noted().await?;
+            machine.wait_until_unmarked().await?;
             let data = machine.data()?;
             volume.write_range(MIB, Bytes::from_static(b"new"), false).await?;
             let mut coordinator = Some((volume, reports));
@@ -486,10 +492,10 @@ fn lost() -> Result<(), Failed> {
                 None => machine.join(None).await?,
             };
             volume.read_range(0, 1).await?;
-            refuses(&volume, &reports, b"old").await?;
+            check_refusal(&volume, &reports, b"old").await?;
             // The same holds for the next coordinator until the loss is accepted.
             let (volume, reports) = machine.join(None).await?;
-            refuses(&volume, &reports, b"old").await?;
+            check_refusal(&volume, &reports, b"old").await?;
             let shown = volume.loss_id().ok_or("no identifier")?;
             let (volume, reports) = machine.join(Some(shown)).await?;
             let accepted = format!("accepted (--accept-loss {shown})");
@@ -499,7 +505,7 @@ fn lost() -> Result<(), Failed> {
             volume.write_range(0, Bytes::from_static(b"goes on"), false).await?;
             volume.flush().await?;
             // Accepting one loss does not accept a later one.
-            machine.noted().await?;
+            machine.wait_until_unmarked().await?;
             let data = machine.data()?;
             volume.write_range(MIB, Bytes::from_static(b"new"), false).await?;
             machine.restart(Some(&data))?;
@@ -517,7 +523,7 @@ fn lost() -> Result<(), Failed> {
     })
 }
 
-fn flushed() -> Result<(), Failed> {
+fn check_flushed() -> Result<(), Failed> {
     local(async {
         let mut machine = Machine::new()?;
         // A coordinator that is still running knows that it has flushed everything.
@@ -529,7 +535,7 @@ fn flushed() -> Result<(), Failed> {
             volume.write_range(2 * MIB, Bytes::from(vec![round; 5000]), true).await?;
         }
         // Without one the store records it, after a pause.
-        machine.noted().await?;
+        machine.wait_until_unmarked().await?;
         drop(volume);
         machine.restart(None)?;
         let (volume, second) = machine.join(None).await?;
@@ -543,22 +549,22 @@ fn flushed() -> Result<(), Failed> {
 }
 
 /// A node on a disk whose own medium is a file on a small tmpfs: it accepts less than its size, as a thin volume does.
-struct Thin {
+struct ThinDisk {
     // In the order of their ends.
     node: Option<Process>,
-    mounted: Option<Kept>,
-    attached: Option<Kept>,
-    _tmpfs: Kept,
+    mounted: Option<UndoGuard>,
+    attached: Option<UndoGuard>,
+    _tmpfs: UndoGuard,
     directory: tempfile::TempDir,
 }
 
-impl Thin {
+impl ThinDisk {
     fn new(file_system: bool) -> Result<Self, Failed> {
         let directory = tempfile::tempdir()?;
         let [full, mount] = ["full", "mount"].map(|name| directory.path().join(name));
         std::fs::create_dir(&full)?;
         std::fs::create_dir(&mount)?;
-        let tmpfs = Kept::mount("tmpfs", "size=24M", &full)?;
+        let tmpfs = UndoGuard::mount("tmpfs", "size=24M", &full)?;
         std::fs::File::create(full.join("image"))?.set_len(64 * MIB)?;
         let mut thin = Self { node: None, mounted: None, attached: None, _tmpfs: tmpfs, directory };
         thin.plug(false)?;
@@ -581,12 +587,12 @@ impl Thin {
 
     /// Attaches the disk, which is a new one each time.
     fn plug(&mut self, mount: bool) -> Result<(), Failed> {
-        self.attached = Some(Kept::attach(&self.directory.path().join("full/image"))?);
+        self.attached = Some(UndoGuard::attach(&self.directory.path().join("full/image"))?);
         if mount { self.mount() } else { Ok(()) }
     }
 
     fn mount(&mut self) -> Result<(), Failed> {
-        self.mounted = Some(Kept::mount_device(&self.device(), &self.directory.path().join("mount"))?);
+        self.mounted = Some(UndoGuard::mount_device(&self.device(), &self.directory.path().join("mount"))?);
         Ok(())
     }
 
@@ -610,8 +616,8 @@ impl Thin {
 
 /// A disk takes less than was acknowledged: from then on every client gets an error, whatever is restarted, until exactly
 /// that is accepted.
-fn full(file_system: bool) -> Result<(), Failed> {
-    let mut thin = Thin::new(file_system)?;
+fn check_failed_flush(file_system: bool) -> Result<(), Failed> {
+    let mut thin = ThinDisk::new(file_system)?;
     let address = thin.node()?.address;
     local(async {
         let (volume, reports) = join_accepting(address, None).await?;
@@ -643,7 +649,7 @@ fn full(file_system: bool) -> Result<(), Failed> {
         thin.node()?.restart()?;
         let (other, reports) = join_accepting(address, None).await?;
         refused(&other, &reports).await?;
-        let lost = other.lost();
+        let lost = other.lost_ranges();
         let all = (1..9).all(|nth| lost.iter().any(|(_, at, bytes)| *at <= nth * MIB && (nth + 1) * MIB <= at + bytes));
         let shown = other.loss_id().ok_or("no identifier")?;
         let told = reports.borrow().join("\n");
@@ -663,8 +669,8 @@ fn full(file_system: bool) -> Result<(), Failed> {
 
 /// The kernel tells a node that its disk did not take a write, and the node is killed before it records that: nobody is told
 /// again, but for the coordinator, which has had the disk open since.
-fn told_to_killed() -> Result<(), Failed> {
-    let mut thin = Thin::new(false)?;
+fn check_killed_witness() -> Result<(), Failed> {
+    let mut thin = ThinDisk::new(false)?;
     let address = thin.node()?.address;
     local(async {
         let (order, control) = (Arrangement::Concatenated, Control::Tuned);
@@ -696,9 +702,9 @@ fn told_to_killed() -> Result<(), Failed> {
 
 /// The node is killed with writes that are not flushed, and its disk is detached and attached, or only mounted again, before
 /// it is started: the boot is the same, and the page cache is not.
-fn replugged() -> Result<(), Failed> {
+fn check_remounted() -> Result<(), Failed> {
     for replug in [false, true] {
-        let mut thin = Thin::new(true)?;
+        let mut thin = ThinDisk::new(true)?;
         let (address, store) = (thin.node()?.address, thin.node()?.store.clone());
         local(async {
             let (volume, reports) = join_accepting(address, None).await?;
@@ -725,21 +731,21 @@ fn replugged() -> Result<(), Failed> {
     Ok(())
 }
 
-fn killed() -> Result<(), Failed> {
+fn check_kills() -> Result<(), Failed> {
     let mut nodes = Nodes::new(&[4 * MIB; 3])?;
     local(async {
         let (volume, reports) = join(&nodes.addresses(), "p", None).await?;
         let volume = Rc::new(volume);
-        const BLOCK: u64 = 6000;
-        let places = volume.size_bytes() / BLOCK;
+        const BLOCK_BYTES: u64 = 6000;
+        let places = volume.size_bytes() / BLOCK_BYTES;
         let mut model = vec![0_u8; places as usize];
         for round in 1..=12_u8 {
             let chosen: Vec<u64> = (0..200).map(|nth| (nth * 7919 + u64::from(round) * 104_729) % places).collect();
             let writes: Vec<_> = chosen
                 .iter()
                 .map(|place| {
-                    let (volume, offset) = (volume.clone(), place * BLOCK);
-                    let data = Bytes::from(vec![round; BLOCK as usize]);
+                    let (volume, offset) = (volume.clone(), place * BLOCK_BYTES);
+                    let data = Bytes::from(vec![round; BLOCK_BYTES as usize]);
                     tokio::task::spawn_local(async move { volume.write_range(offset, data, false).await })
                 })
                 .collect();
@@ -754,7 +760,7 @@ fn killed() -> Result<(), Failed> {
         }
         nodes.processes.iter_mut().try_for_each(Process::restart)?;
         for (place, expected) in model.iter().enumerate() {
-            let data = volume.read_range(place as u64 * BLOCK, BLOCK as u32).await?;
+            let data = volume.read_range(place as u64 * BLOCK_BYTES, BLOCK_BYTES as u32).await?;
             if data.iter().any(|byte| byte != expected) {
                 return Err(format!("at {place}: {}, not {expected}", data[0]).into());
             }
@@ -764,9 +770,9 @@ fn killed() -> Result<(), Failed> {
     })
 }
 
-fn killed_under_fio() -> Result<(), Failed> {
+fn check_kills_under_fio() -> Result<(), Failed> {
     let (mut nodes, answered) = (Nodes::new(&[8 * MIB; 3])?, Arc::<AtomicU64>::default());
-    served_and_counted(nodes.addresses(), None, &answered.clone(), |uri| {
+    serve_pool_and_count(nodes.addresses(), None, &answered.clone(), |uri| {
         std::thread::scope(|scope| {
             let client = scope.spawn(|| verify(uri).map_err(|f| f.message().unwrap_or("it failed").to_string()));
             let (mut kills, mut seen) = (0, 0);
@@ -785,7 +791,7 @@ fn killed_under_fio() -> Result<(), Failed> {
     })
 }
 
-fn fails_with(result: Result<(Volume, Reports), NoPool>, reason: &str) -> Result<(), Failed> {
+fn check_error(result: Result<(Volume, Reports), AssemblyError>, reason: &str) -> Result<(), Failed> {
     match result {
         Ok(_) => Err(format!("it was admitted, and not refused: {reason}").into()),
         Err(error) if error.to_string().contains(reason) => Ok(()),
@@ -793,12 +799,12 @@ fn fails_with(result: Result<(Volume, Reports), NoPool>, reason: &str) -> Result
     }
 }
 
-fn fenced() -> Result<(), Failed> {
+fn check_fencing() -> Result<(), Failed> {
     let nodes = Nodes::new(&[4 * MIB; 2])?;
     local(async {
         let (first, reports) = join(&nodes.addresses(), "p", None).await?;
         first.write_range(0, Bytes::from_static(b"first"), true).await?;
-        let busy = is_free(&tcp(), &nodes.addresses(), "p").await.expect_err("the first is connected").to_string();
+        let busy = check_free(&tcp(), &nodes.addresses(), "p").await.expect_err("the first is connected").to_string();
         if !busy.contains("another coordinator is connected") || !busy.contains("epoch 1") {
             return Err(busy.into());
         }
@@ -824,7 +830,7 @@ fn fenced() -> Result<(), Failed> {
         }
         drop((first, second));
         for _ in 0..6000 {
-            if is_free(&tcp(), &nodes.addresses(), "p").await.is_ok() {
+            if check_free(&tcp(), &nodes.addresses(), "p").await.is_ok() {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -833,18 +839,18 @@ fn fenced() -> Result<(), Failed> {
     })
 }
 
-fn refused() -> Result<(), Failed> {
+fn check_mismatched_nodes() -> Result<(), Failed> {
     let nodes = Nodes::new(&[4 * MIB, 8 * MIB, 4 * MIB])?;
     let [a, b, c] = nodes.addresses()[..] else { return Err("three nodes".into()) };
     local(async {
-        fails_with(join(&[a, b, a], "p", None).await, "are the same node (node0)")?;
+        check_error(join(&[a, b, a], "p", None).await, "are the same node (node0)")?;
         drop(join(&[a, b], "p", None).await?);
-        fails_with(join(&[a, b], "q", None).await, "belongs to the pool \"p\"")?;
-        fails_with(join(&[b, a], "p", None).await, "in their original order")?;
-        fails_with(join(&[a, b], "p", Some(4096)).await, "in their original order")?;
-        fails_with(join(&[a, b, c], "p", None).await, "is new, but")?;
+        check_error(join(&[a, b], "q", None).await, "belongs to the pool \"p\"")?;
+        check_error(join(&[b, a], "p", None).await, "in their original order")?;
+        check_error(join(&[a, b], "p", Some(4096)).await, "in their original order")?;
+        check_error(join(&[a, b, c], "p", None).await, "is new, but")?;
         let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        fails_with(join(&[a, closed], "p", None).await, "refused")?;
+        check_error(join(&[a, closed], "p", None).await, "refused")?;
         let place = StorePosition { index: 0, count: 2, stripe_bytes: 0 };
         let claim = Claim {
             epoch: 99,
@@ -867,7 +873,7 @@ fn refused() -> Result<(), Failed> {
 }
 
 /// Another node has the address, first for longer than a request may take, and then for less.
-fn fenced_by_kind() -> Result<(), Failed> {
+fn check_fencing_by_kind() -> Result<(), Failed> {
     let mut nodes = Nodes::new(&[4 * MIB])?;
     local(async {
         let (volume, _) = join(&nodes.addresses(), "p", None).await?;
@@ -883,12 +889,12 @@ fn fenced_by_kind() -> Result<(), Failed> {
             let _: Hello = hello::receive(&mut stream, &mut BytesMut::new()).await?;
             hello::send(&mut stream, &answer).await?;
         }
-        let why = volume.fenced().await;
+        let why = volume.wait_until_fenced().await;
         if why.ends_with("by its kind") { Ok(()) } else { Err(why.into()) }
     })
 }
 
-fn exchanged() -> Result<(), Failed> {
+fn check_exchanged_nodes() -> Result<(), Failed> {
     let mut nodes = Nodes::new(&[4 * MIB; 2])?;
     let at = nodes.processes[0].address.to_string();
     let (right, wrong) = (nodes.processes[0].store.clone(), nodes.processes[1].store.clone());
@@ -941,7 +947,7 @@ fn exchanged() -> Result<(), Failed> {
     })
 }
 
-fn damaged() -> Result<(), Failed> {
+fn check_damage() -> Result<(), Failed> {
     let nodes = Nodes::new(&[4 * MIB])?;
     local(async {
         let (volume, _) = join(&nodes.addresses(), "p", None).await?;
@@ -959,14 +965,14 @@ fn damaged() -> Result<(), Failed> {
 }
 
 /// The requests sent to all nodes.
-fn sent(volume: &Volume) -> u64 {
+fn requests_sent(volume: &Volume) -> u64 {
     volume.links().iter().map(|link| link.counts().requests_sent).sum()
 }
 
-fn cached() -> Result<(), Failed> {
+fn check_cached_reads() -> Result<(), Failed> {
     let mut nodes = Nodes::new(&[4 * MIB, 4 * MIB])?;
     local(async {
-        let options = Options { shared_memory: true, node_timeout: Duration::from_secs(2), ..two() };
+        let options = Options { shared_memory: true, node_timeout: Duration::from_secs(2), ..two_connections() };
         let (stripes, control) = (Arrangement::Striped { stripe_bytes: 64 << 10 }, Control::Tuned);
         let report: Rc<dyn Fn(String)> = Rc::new(drop);
         let volume = Volume::join(&tcp(), &nodes.addresses(), "p", stripes, &options, &control, report).await?;
@@ -981,13 +987,15 @@ fn cached() -> Result<(), Failed> {
         for round in 0..20_u32 {
             let data: Vec<u8> = (0..3 << 20).map(|at: u32| (at / 7 * (round + 1)) as u8).collect();
             volume.write_range(100, data.clone().into(), false).await?;
-            let before = sent(&volume);
+            let before = requests_sent(&volume);
             let same = read(100, 3 << 20).await? == data
                 && read(300_000, 40_000).await? == data[299_900..339_900]
                 && read(70_000, 4096).await? == data[69_900..73_996]
                 && read(65_536, 512).await? == data[65_436..65_948];
-            if !same || sent(&volume) > before {
-                return Err(format!("round {round}: equal: {same}, {} requests", sent(&volume) - before).into());
+            if !same || requests_sent(&volume) > before {
+                return Err(
+                    format!("round {round}: equal: {same}, {} requests", requests_sent(&volume) - before).into()
+                );
             }
         }
         // A block that is damaged is an error of the node's, and others are still read.
@@ -1012,21 +1020,21 @@ fn cached() -> Result<(), Failed> {
         }
         // Its process was killed: it verifies marked regions itself first.
         read(65_536, 4096).await?;
-        let before = sent(&volume);
+        let before = requests_sent(&volume);
         // Tries are rarer after misses.
         for _ in 0..20 {
             read(65_536, 4096).await?;
         }
-        if sent(&volume) - before < 20 { Ok(()) } else { Err("cached data is requested".into()) }
+        if requests_sent(&volume) - before < 20 { Ok(()) } else { Err("cached data is requested".into()) }
     })
 }
 
-fn flushed_together() -> Result<(), Failed> {
+fn check_shared_flush() -> Result<(), Failed> {
     let nodes = Nodes::new(&[MIB, MIB])?;
     local(async {
         let (volume, _) = join(&nodes.addresses(), "p", None).await?;
         volume.write_range(0, Bytes::from(vec![1; 8192]), false).await?;
-        let before = sent(&volume);
+        let before = requests_sent(&volume);
         // One begins at once, and all others wait for the next; whoever gives up ends it for nobody else.
         let all = futures_util::future::join_all((0..16).map(|nth| {
             let limit = Duration::from_secs(if nth == 0 { 0 } else { 60 });
@@ -1034,14 +1042,14 @@ fn flushed_together() -> Result<(), Failed> {
         }));
         let results = all.await;
         let failed = results[1..].iter().filter(|result| !matches!(result, Ok(Ok(())))).count();
-        match (failed, sent(&volume) - before) {
+        match (failed, requests_sent(&volume) - before) {
             (0, 4) => Ok(()),
             (failed, requests) => Err(format!("{failed} failed, {requests} requests to two nodes").into()),
         }
     })
 }
 
-fn counted() -> Result<(), Failed> {
+fn check_bench_counts() -> Result<(), Failed> {
     let process = Process::start(Path::new("memory"), "127.0.0.1:0")?;
     local(async {
         let control = Control::Fixed(Setting::new(8, 4));

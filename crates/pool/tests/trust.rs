@@ -1,7 +1,7 @@
 //! Authentication, and the errors of both ends: nodes and coordinators in one process, over TCP on loopback.
 
 use bytes::Bytes;
-use pool::connect::{Connect, tcp_with};
+use pool::connect::{Connect, tcp_with_key};
 use pool::frame;
 use pool::hello::Hello;
 use pool::layout::Arrangement;
@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use wire::Key;
 
-const SIZE: u64 = 1 << 20;
+const STORE_BYTES: u64 = 1 << 20;
 
 fn local(work: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -32,14 +32,14 @@ fn key(seed: u8) -> Key {
 }
 
 /// A node in memory, and its reports.
-struct Served {
+struct TestNode {
     address: SocketAddr,
     reports: Rc<RefCell<Vec<String>>>,
 }
 
-impl Served {
+impl TestNode {
     async fn new(key: Option<Key>) -> Self {
-        let store = Arc::new(Store::memory(SIZE, new_name()).expect("memory"));
+        let store = Arc::new(Store::memory(STORE_BYTES, new_name()).expect("memory"));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
         let reports = Rc::<RefCell<Vec<String>>>::default();
@@ -52,7 +52,7 @@ impl Served {
     }
 
     /// Waits until the node has reported this.
-    async fn says(&self, words: &str) {
+    async fn wait_for_report(&self, words: &str) {
         for _ in 0..6000 {
             if self.reports.borrow().iter().any(|line| line.contains(words)) {
                 return;
@@ -71,7 +71,7 @@ async fn join(connect: &Connect, address: SocketAddr) -> Result<Volume, String> 
     joined.map_err(|error| error.to_string())
 }
 
-async fn refused(connect: &Connect, address: SocketAddr, words: &str) {
+async fn check_refused(connect: &Connect, address: SocketAddr, words: &str) {
     let error = join(connect, address).await.map(drop).expect_err("it must not be let in");
     assert!(error.contains(words), "{error}, and not {words}");
 }
@@ -79,10 +79,10 @@ async fn refused(connect: &Connect, address: SocketAddr, words: &str) {
 /// The load is larger than any buffer on the path, in both directions at once, so that a stream that holds data back or
 /// waits for the wrong end would hang.
 #[test]
-fn data_arrives_intact_with_shared_key() {
+fn data_arrives_intact_with_a_shared_key() {
     local(async {
-        let node = Served::new(Some(key(1))).await;
-        let volume = Rc::new(join(&tcp_with(Some(key(1))), node.address).await.expect("one key"));
+        let node = TestNode::new(Some(key(1))).await;
+        let volume = Rc::new(join(&tcp_with_key(Some(key(1))), node.address).await.expect("one key"));
         let bytes = |nth: u64| Bytes::from((0..60_000).map(|at| (at as u64 * 7 + nth) as u8).collect::<Vec<u8>>());
         for round in 0..4_u64 {
             let tasks: Vec<_> = (0..16_u64)
@@ -118,21 +118,22 @@ fn data_arrives_intact_with_shared_key() {
 #[test]
 fn wrong_key_is_refused_and_reported_at_both_ends() {
     local(async {
-        let node = Served::new(Some(key(1))).await;
-        refused(&tcp_with(Some(key(2))), node.address, &format!("peer's key ({})", key(1).fingerprint())).await;
-        node.says(&format!("differs from this end's ({})", key(1).fingerprint())).await;
+        let node = TestNode::new(Some(key(1))).await;
+        check_refused(&tcp_with_key(Some(key(2))), node.address, &format!("peer's key ({})", key(1).fingerprint()))
+            .await;
+        node.wait_for_report(&format!("differs from this end's ({})", key(1).fingerprint())).await;
     });
 }
 
 #[test]
 fn missing_key_is_refused_and_reported_at_both_ends() {
     local(async {
-        let node = Served::new(Some(key(1))).await;
-        refused(&tcp_with(None), node.address, "give --key FILE").await;
-        node.says("the peer was started without a key").await;
-        let open = Served::new(None).await;
-        refused(&tcp_with(Some(key(1))), open.address, "the peer was started without a key").await;
-        open.says("give --key FILE").await;
+        let node = TestNode::new(Some(key(1))).await;
+        check_refused(&tcp_with_key(None), node.address, "give --key FILE").await;
+        node.wait_for_report("the peer was started without a key").await;
+        let open = TestNode::new(None).await;
+        check_refused(&tcp_with_key(Some(key(1))), open.address, "the peer was started without a key").await;
+        open.wait_for_report("give --key FILE").await;
     });
 }
 
@@ -143,22 +144,22 @@ fn unauthenticated_peers_are_refused() {
             (Some(key(1)), "unknown protocol: the peer's first bytes are \"GET / HT\""),
             (None, "does not speak Fathom's pool protocol"),
         ] {
-            let node = Served::new(key.clone()).await;
+            let node = TestNode::new(key.clone()).await;
             let mut stranger = TcpStream::connect(node.address).await.expect("it listens");
             stranger.write_all(b"GET / HTTP/1.0\r\n\r\n").await.expect("it reads");
             let mut rest = Vec::new();
             // EOF and reset are both fine.
             let _ = stranger.read_to_end(&mut rest).await;
-            node.says(words).await;
+            node.wait_for_report(words).await;
             // And it continues to serve.
-            assert!(join(&tcp_with(key), node.address).await.is_ok());
+            assert!(join(&tcp_with_key(key), node.address).await.is_ok());
         }
     });
 }
 
 /// A server that is not a node.
 #[test]
-fn server_that_is_not_node_is_recognised() {
+fn server_that_is_not_a_node_is_recognised() {
     local(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
@@ -170,20 +171,25 @@ fn server_that_is_not_node_is_recognised() {
                 open.push(stream);
             }
         });
-        refused(&tcp_with(Some(key(1))), address, "unknown protocol: the peer's first bytes are \"SSH-2.0-\"").await;
-        refused(&tcp_with(None), address, "does not speak Fathom's pool protocol").await;
+        check_refused(
+            &tcp_with_key(Some(key(1))),
+            address,
+            "unknown protocol: the peer's first bytes are \"SSH-2.0-\"",
+        )
+        .await;
+        check_refused(&tcp_with_key(None), address, "does not speak Fathom's pool protocol").await;
     });
 }
 
 #[test]
-fn other_version_and_older_epoch_are_refused_with_reason() {
+fn other_version_and_older_epoch_are_refused_with_a_reason() {
     local(async {
-        let node = Served::new(Some(key(1))).await;
-        let connect = tcp_with(Some(key(1)));
+        let node = TestNode::new(Some(key(1))).await;
+        let connect = tcp_with_key(Some(key(1)));
         let look = Hello { protocol: frame::VERSION - 1, pool: "p".into(), claim: None };
         let why = greet(&connect, node.address, &look).await.map(drop).expect_err("it is too old").to_string();
         assert!(why.contains(&format!("version {}", frame::VERSION - 1)) && why.contains("same release"), "{why}");
-        node.says("same release").await;
+        node.wait_for_report("same release").await;
 
         let current = Hello { protocol: frame::VERSION, ..look };
         let (_, welcome) = greet(&connect, node.address, &current).await.expect("it may look");
@@ -193,7 +199,7 @@ fn other_version_and_older_epoch_are_refused_with_reason() {
                 epoch,
                 coordinator: coordinator.into(),
                 node: welcome.node.clone(),
-                size_bytes: SIZE,
+                size_bytes: STORE_BYTES,
                 place: place.clone(),
                 joins: None,
                 also: Default::default(),
@@ -205,7 +211,7 @@ fn other_version_and_older_epoch_are_refused_with_reason() {
             let hello = claim(epoch, coordinator);
             let why = greet(&connect, node.address, &hello).await.map(drop).expect_err("it is taken").to_string();
             assert!(why.contains("another coordinator has taken over (epoch 7"), "{why}");
-            node.says(&format!("this one's is {epoch}")).await;
+            node.wait_for_report(&format!("this one's is {epoch}")).await;
         }
         drop(held);
     });

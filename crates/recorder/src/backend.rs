@@ -1,6 +1,6 @@
 //! Selection of the backend: eBPF where the kernel permits it, else ftrace.
 
-use crate::record::{Recorded, record, record_since, run_attached, run_untraced};
+use crate::record::{RecordResult, record, record_since, run_attached, run_untraced};
 use crate::request::Request;
 use crate::{Error, Notice, Notify, Result};
 use model::Context;
@@ -42,7 +42,7 @@ impl Backend {
 }
 
 /// Records through this backend; one that [writes](Backend::writes) nothing runs the command in the same way.
-pub fn record_by(backend: Backend, request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
+pub fn record_by(backend: Backend, request: &Request, context: &Context, notify: Notify<'_>) -> Result<RecordResult> {
     match backend {
         Backend::None => run_untraced(request, context, notify),
         Backend::Attached => run_attached(request, context, notify),
@@ -55,14 +55,14 @@ pub fn record_by(backend: Backend, request: &Request, context: &Context, notify:
 }
 
 /// Records through eBPF where the kernel permits it, else through ftrace, with a notice of the reason.
-fn record_by_either(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
+fn record_by_either(request: &Request, context: &Context, notify: Notify<'_>) -> Result<RecordResult> {
     let ebpf = match record(request, context, notify) {
         // Lockdown forbids tracefs too (LOCKDOWN_TRACEFS).
         Err(locked @ Error::Capture(capture::Error::Lockdown)) => return Err(locked),
         Err(Error::Capture(refusal)) if refusal.is_refusal() => Error::Capture(refusal),
         done => return done,
     };
-    if let Err(ftrace) = capture::ftrace::probe() {
+    if let Err(ftrace) = capture::ftrace::writable_tracefs() {
         // A user without any permission needs only one reason.
         if matches!(&ebpf, Error::Capture(capture::Error::NotPermitted { .. })) {
             return Err(ebpf);

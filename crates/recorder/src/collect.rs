@@ -3,16 +3,16 @@
 
 use crate::Metadata;
 use crate::disk_counters::CountedDisks;
-use crate::left_running::LeftRunning;
+use crate::left_running::LeftProcesses;
 use crate::log_disks::log_disks;
-use capture::Finished;
-use device::{Below, Disks, Local};
+use capture::FinishedRecording;
+use device::{DiskBacking, Disks, Local};
 use model::table::Coverage;
 use model::{Context, Dev, Environment, Fact};
 use std::path::Path;
 
 /// Maximum number of file systems whose storage the facts describe.
-const STORAGES: usize = 4;
+const STORAGES_MAX: usize = 4;
 
 /// Started before the command runs, completed after it.
 pub struct Collector {
@@ -35,14 +35,14 @@ impl Collector {
             ..Metadata::default()
         };
         for disk in disks.all.values() {
-            if let Below::File { identity: Some((dev, ino)), .. } = &disk.below {
+            if let DiskBacking::File { identity: Some((dev, ino)), .. } = &disk.below {
                 metadata.loop_files.push((disk.dev.0, dev.0, *ino));
             }
         }
-        let mut collector = Self { metadata, counted: CountedDisks::of(&disks) };
+        let mut collector = Self { metadata, counted: CountedDisks::from_disks(&disks) };
         collector.add_own_file(&archive.join("events.log"));
         collector.add_own_file(archive);
-        if capture::within() {
+        if capture::in_pid_namespace() {
             let numbers = format!(
                 "are global, not of this PID namespace: Fathom, {} in here, is {}",
                 std::process::id(),
@@ -55,13 +55,13 @@ impl Collector {
 
     /// Reads the disks' own counters, once the recorded time has begun.
     pub fn count_before(&mut self) {
-        self.metadata.under_way = self.counted.under_way();
-        self.metadata.counted_before = self.counted.read();
+        self.metadata.under_way = self.counted.commands_under_way();
+        self.metadata.counted_before = self.counted.sample();
     }
 
     /// Reads them again, before the recorded time ends.
     pub fn count_after(&mut self) {
-        self.metadata.counted_after = self.counted.read();
+        self.metadata.counted_after = self.counted.sample();
     }
 
     /// Adds a file that the recorder writes. It must exist for the whole recording: the inode of a removed file may be reused by the
@@ -76,7 +76,7 @@ impl Collector {
     /// and what the recorder took; `outside` of its records were outside the recorded time.
     pub fn finish(
         &mut self,
-        finished: &Finished,
+        finished: &FinishedRecording,
         outside: u64,
         blind: &[Coverage],
         file_systems: &[Dev],
@@ -129,7 +129,7 @@ impl Collector {
         let mut all = on_disks.into_iter();
         let mut first = all.next().unwrap_or_else(|| on_no_disk(others));
         self.metadata.environment.append(&mut first);
-        for (i, facts) in all.take(STORAGES - 1).enumerate() {
+        for (i, facts) in all.take(STORAGES_MAX - 1).enumerate() {
             self.metadata
                 .environment
                 .extend(facts.into_iter().map(|(name, f)| (format!("storage{}.{name}", i + 2), f)));
@@ -142,7 +142,7 @@ impl Collector {
     }
 
     /// Adds what the command left running.
-    pub fn add_left_running(&mut self, left: &LeftRunning) {
+    pub fn add_left_running(&mut self, left: &LeftProcesses) {
         self.add(
             "trace.left_running",
             &left.to_string(),
@@ -152,7 +152,7 @@ impl Collector {
     }
 
     fn add(&mut self, name: &str, value: &str, unit: Option<&str>, source: &str) {
-        self.metadata.environment.insert(name.into(), fact(value, unit, source));
+        self.metadata.environment.insert(name.into(), run_fact(value, unit, source));
     }
 }
 
@@ -184,7 +184,7 @@ fn on_no_disk(others: Vec<Environment>) -> Environment {
     facts
 }
 
-pub fn fact(value: &str, unit: Option<&str>, source: &str) -> Fact {
+pub fn run_fact(value: &str, unit: Option<&str>, source: &str) -> Fact {
     Fact {
         value: Some(value.into()),
         unknown: None,
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn files_on_fuse_are_on_no_disk_of_their_own() {
-        let of = |kind: &str| -> Environment { [("fs.type".to_string(), fact(kind, None, "mountinfo"))].into() };
+        let of = |kind: &str| -> Environment { [("fs.type".to_string(), run_fact(kind, None, "mountinfo"))].into() };
         let why = |facts: &Environment| facts["disk.name"].unknown.clone().unwrap();
         for kind in ["fuse", "fuse.sshfs"] {
             let facts = on_no_disk(vec![of("tmpfs"), of(kind)]);

@@ -17,7 +17,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum length of a line; a longer one is not a command.
-const LONGEST: usize = 256;
+const LINE_BYTES_MAX: usize = 256;
 
 /// Where commands come from and where answers go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,35 +31,35 @@ pub enum Place {
 #[error(
     "expected fd:COMMANDS[,ANSWERS] with numbers of open descriptors, or fifo:COMMANDS[,ANSWERS] with names of FIFOs"
 )]
-pub struct NoPlace;
+pub struct InvalidPlace;
 
 impl FromStr for Place {
-    type Err = NoPlace;
+    type Err = InvalidPlace;
 
-    fn from_str(text: &str) -> Result<Self, NoPlace> {
-        let (kind, names) = text.split_once(':').ok_or(NoPlace)?;
+    fn from_str(text: &str) -> Result<Self, InvalidPlace> {
+        let (kind, names) = text.split_once(':').ok_or(InvalidPlace)?;
         let (commands, answers) = names.split_once(',').map_or((names, None), |(c, a)| (c, Some(a)));
-        let number = |text: &str| text.parse().ok().filter(|fd| *fd >= 0).ok_or(NoPlace);
+        let number = |text: &str| text.parse().ok().filter(|fd| *fd >= 0).ok_or(InvalidPlace);
         match kind {
             "fd" => Ok(Self::Descriptors(number(commands)?, answers.map(number).transpose()?)),
             "fifo" if !commands.is_empty() && answers != Some("") => {
                 Ok(Self::Fifos(commands.into(), answers.map(PathBuf::from)))
             }
-            _ => Err(NoPlace),
+            _ => Err(InvalidPlace),
         }
     }
 }
 
 /// An open place, of a recording that is being set up or running.
 #[derive(Debug, Clone)]
-pub struct Control(Arc<Mutex<Open>>);
+pub struct Control(Arc<Mutex<OpenPlace>>);
 
 #[derive(Debug)]
-struct Open {
+struct OpenPlace {
     commands: Option<File>,
     answers: Option<File>,
     /// The bytes of an incomplete line.
-    begun: Vec<u8>,
+    partial_line: Vec<u8>,
 }
 
 /// The commands received.
@@ -78,7 +78,9 @@ impl Control {
     /// A descriptor is not open, or a FIFO cannot be opened.
     pub fn open(place: &Place) -> io::Result<Self> {
         let (commands, answers) = match place {
-            Place::Descriptors(commands, answers) => (descriptor(*commands)?, answers.map(descriptor).transpose()?),
+            Place::Descriptors(commands, answers) => {
+                (duplicate_descriptor(*commands)?, answers.map(duplicate_descriptor).transpose()?)
+            }
             // Opened for both, as perf does: opening then does not wait for the other side, and there is no end of file between two
             // senders.
             Place::Fifos(commands, answers) => {
@@ -94,7 +96,7 @@ impl Control {
                 (fifo(commands)?, answers.as_ref().map(fifo).transpose()?)
             }
         };
-        Ok(Self(Arc::new(Mutex::new(Open { commands: Some(commands), answers, begun: Vec::new() }))))
+        Ok(Self(Arc::new(Mutex::new(OpenPlace { commands: Some(commands), answers, partial_line: Vec::new() }))))
     }
 
     /// Takes the commands that have arrived, and answers them; never blocks.
@@ -103,29 +105,29 @@ impl Control {
     }
 }
 
-impl Open {
+impl OpenPlace {
     fn take(&mut self) -> Commands {
         let mut all = Commands::default();
         while let Some(file) = self.commands.as_mut().filter(|file| is_ready(file)) {
-            let mut bytes = [0; LONGEST];
+            let mut bytes = [0; LINE_BYTES_MAX];
             match file.read(&mut bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 // Nobody sends any more; the recording continues.
                 Ok(0) | Err(_) => self.commands = None,
-                Ok(n) => self.begun.extend_from_slice(&bytes[..n]),
+                Ok(n) => self.partial_line.extend_from_slice(&bytes[..n]),
             }
-            while let Some(end) = self.begun.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.begun.drain(..=end).collect();
-                self.line(String::from_utf8_lossy(&line).trim(), &mut all);
+            while let Some(end) = self.partial_line.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.partial_line.drain(..=end).collect();
+                self.handle_line(String::from_utf8_lossy(&line).trim(), &mut all);
             }
-            if self.begun.len() > LONGEST {
-                all.unknown.push(String::from_utf8_lossy(&std::mem::take(&mut self.begun)).into_owned());
+            if self.partial_line.len() > LINE_BYTES_MAX {
+                all.unknown.push(String::from_utf8_lossy(&std::mem::take(&mut self.partial_line)).into_owned());
             }
         }
         all
     }
 
-    fn line(&mut self, line: &str, all: &mut Commands) {
+    fn handle_line(&mut self, line: &str, all: &mut Commands) {
         match line {
             "" => return,
             "ping" => {}
@@ -147,7 +149,7 @@ fn is_ready(file: &File) -> bool {
 }
 
 /// Duplicates an open descriptor for this process alone: the recorded command has no use for it.
-fn descriptor(number: i32) -> io::Result<File> {
+fn duplicate_descriptor(number: i32) -> io::Result<File> {
     // SAFETY: a system call on a number; the new descriptor belongs to nothing else.
     let own = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
     if own < 0 {
@@ -172,12 +174,12 @@ mod tests {
         assert_eq!(of("fd:10"), Ok(Place::Descriptors(10, None)));
         assert_eq!(of("fifo:a:b,/c"), Ok(Place::Fifos("a:b".into(), Some("/c".into()))));
         for wrong in ["", "10", "fd:", "fd:-1", "fd:1,", "fd:a,b", "fifo:", "fifo:,a", "fifo:a,", "file:a"] {
-            assert_eq!(of(wrong), Err(NoPlace), "{wrong}");
+            assert_eq!(of(wrong), Err(InvalidPlace), "{wrong}");
         }
     }
 
     #[test]
-    fn commands_are_answered_in_pieces_and_after_end() {
+    fn commands_are_answered_in_pieces_and_after_the_end() {
         let (theirs, ours) = std::os::unix::net::UnixStream::pair().unwrap();
         let both = Place::Descriptors(ours.as_raw_fd(), Some(ours.as_raw_fd()));
         let control = Control::open(&both).unwrap();

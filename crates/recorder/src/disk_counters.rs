@@ -11,8 +11,8 @@ use model::Dev;
 use std::time::{Duration, Instant};
 
 /// How long busy disks are sampled.
-const LONGEST: Duration = Duration::from_millis(30);
-const PAUSE: Duration = Duration::from_millis(3);
+const SAMPLING_TIMEOUT: Duration = Duration::from_millis(30);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(3);
 
 /// Disks whose statistics are read.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct CountedDisks {
 
 impl CountedDisks {
     /// Returns those of a machine that take requests and count them.
-    pub fn of(disks: &Disks) -> Self {
+    pub fn from_disks(disks: &Disks) -> Self {
         let counts = |name: &str| {
             let directory = format!("/sys/block/{name}");
             // A disk without queues of its own, such as those of device mapper and zram, has no commands.
@@ -34,15 +34,15 @@ impl CountedDisks {
     }
 
     /// Returns the commands that the drivers have now: disk, time, number.
-    pub fn under_way(&self) -> Vec<(u32, u64, u64)> {
+    pub fn commands_under_way(&self) -> Vec<(u32, u64, u64)> {
         let of = |(dev, name): &(Dev, String)| {
-            read(*dev, name).map(|(disk, _, to_ns, fields)| (disk, to_ns, in_flight(&fields)))
+            read_counters(*dev, name).map(|(disk, _, to_ns, fields)| (disk, to_ns, in_flight(&fields)))
         };
         self.disks.iter().filter_map(of).collect()
     }
 
     /// Samples the disks until they are idle, but no longer than some milliseconds.
-    pub fn read(&self) -> Vec<DiskCounters> {
+    pub fn sample(&self) -> Vec<DiskCounters> {
         let began = Instant::now();
         let mut all: Vec<DiskCounters> = Vec::new();
         let mut last: Vec<Vec<u64>> = Vec::new();
@@ -50,20 +50,21 @@ impl CountedDisks {
         // What completed before must have been counted, and been seen by probes that were all attached.
         std::thread::sleep(Duration::from_nanos(LAG_NS));
         loop {
-            let now: Vec<DiskCounters> = self.disks.iter().filter_map(|(dev, name)| read(*dev, name)).collect();
+            let now: Vec<DiskCounters> =
+                self.disks.iter().filter_map(|(dev, name)| read_counters(*dev, name)).collect();
             let fields: Vec<Vec<u64>> = now.iter().map(|(.., fields)| fields.clone()).collect();
             all.extend(now);
             // Among the other fields, times advance without requests.
             let quiet = fields.iter().all(|f| in_flight(f) == 0);
-            if !quiet || completed(&fields) != completed(&last) {
+            if !quiet || completed_counts(&fields) != completed_counts(&last) {
                 rests_since = Instant::now();
             }
             last = fields;
             let rested = rests_since.elapsed() > Duration::from_nanos(LAG_NS) && rests_since > began;
-            if rested || began.elapsed() > LONGEST {
+            if rested || began.elapsed() > SAMPLING_TIMEOUT {
                 return all;
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(SAMPLE_INTERVAL);
         }
     }
 }
@@ -74,11 +75,11 @@ fn in_flight(fields: &[u64]) -> u64 {
 }
 
 /// Returns the numbers of completed requests: reads, writes, discards, flushes.
-fn completed(all: &[Vec<u64>]) -> Vec<Option<&u64>> {
+fn completed_counts(all: &[Vec<u64>]) -> Vec<Option<&u64>> {
     all.iter().flat_map(|fields| [0, 4, 11, 15].map(|n| fields.get(n))).collect()
 }
 
-fn read(dev: Dev, name: &str) -> Option<DiskCounters> {
+fn read_counters(dev: Dev, name: &str) -> Option<DiskCounters> {
     let from_ns = capture::boot_ns();
     let line = Local.read(&format!("/sys/block/{name}/stat")).ok()?;
     let to_ns = capture::boot_ns();

@@ -89,11 +89,11 @@ impl Error {
 }
 
 /// Adds to an I/O error what was being done.
-pub(crate) trait Doing<T> {
+pub(crate) trait ErrorContext<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 
-impl<T> Doing<T> for io::Result<T> {
+impl<T> ErrorContext<T> for io::Result<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|source| Error::Io { doing: what(), source })
     }

@@ -2,18 +2,18 @@
 //! [`Observed`] learns from the rest.
 
 use crate::log_writer::BackgroundWriter;
-use crate::observed::Observed;
+use crate::observed::Observations;
 use archive::{Error, LogWriter};
 use model::event::{ANY_CPU, File, Header, Loss, Record, Statement, Task};
 use std::path::Path;
 
 /// The kind of records that carry SQL.
-const STATEMENT: u8 = Statement::INFO.kind;
+const STATEMENT_KIND: u8 = Statement::INFO.kind;
 /// The kinds that name files and processes.
-const FILE: u8 = File::INFO.kind;
-const TASK: u8 = Task::INFO.kind;
+const FILE_KIND: u8 = File::INFO.kind;
+const TASK_KIND: u8 = Task::INFO.kind;
 /// The kind that reports what is missing.
-const LOSS: u8 = Loss::INFO.kind;
+const LOSS_KIND: u8 = Loss::INFO.kind;
 
 /// The log and what precedes it.
 pub struct EventLog {
@@ -35,7 +35,7 @@ pub struct EventLog {
     /// When it became full: the time of the first record that did not fit.
     pub full_since_ns: u64,
     /// What is learned from the records.
-    pub observed: Observed,
+    pub observed: Observations,
 }
 
 impl EventLog {
@@ -53,7 +53,7 @@ impl EventLog {
             full: None,
             disk_full: false,
             full_since_ns: 0,
-            observed: Observed::new(wanted),
+            observed: Observations::new(wanted),
         })
     }
 
@@ -72,16 +72,16 @@ impl EventLog {
     pub fn put(&mut self, record: &[u8]) {
         let Some(header) = Header::decode(record) else { return };
         let kind = header.kind;
-        if kind == LOSS {
+        if kind == LOSS_KIND {
             return self.put_loss(record);
         }
         // A record that names something is made once, maybe before the window.
-        let names = [STATEMENT, FILE, TASK].contains(&kind) || header.cpu == ANY_CPU;
+        let names = [STATEMENT_KIND, FILE_KIND, TASK_KIND].contains(&kind) || header.cpu == ANY_CPU;
         if !names && !(self.from_ns..=self.to_ns).contains(&header.time_ns) {
             self.outside += 1;
             return;
         }
-        if kind == STATEMENT {
+        if kind == STATEMENT_KIND {
             self.put_statement(&header, record);
         } else {
             self.observed.record(&header, record);
@@ -177,7 +177,7 @@ mod tests {
 
     /// The last sample of the counters is taken after the window, but includes losses within it.
     #[test]
-    fn loss_is_clipped_to_window() {
+    fn loss_is_clipped_to_the_window() {
         let dir = tempfile::tempdir().unwrap();
         let mut log = EventLog::create(dir.path(), None, false, None).unwrap();
         log.begins_at(100);

@@ -1,10 +1,10 @@
 //! Recognises the kind of a trace by its content, never by its name, and turns each kind into events.
 
-use crate::{Doing, Error, Result};
+use crate::{Error, ErrorContext, Result};
 use formats::ftrace::calls::Machine;
+use formats::ftrace::content::{ReadError, TraceContent};
 use formats::ftrace::decoder::Kind;
-use formats::ftrace::gathered::{Gathered, Refused};
-use formats::ftrace::run::{self, Part, Summary};
+use formats::ftrace::run::{self, Summary, TraceBuffer};
 use formats::ftrace::text;
 use formats::ftrace::translate::TraceContext;
 use formats::tracedat::{self, TraceDat};
@@ -14,12 +14,12 @@ use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 
 /// The supported kinds, for error messages.
-const SUPPORTED: &str = "not a trace that Fathom can import; supported: trace.dat of trace-cmd (versions 6 and 7), Perfetto traces with \
+const SUPPORTED_FORMATS: &str = "not a trace that Fathom can import; supported: trace.dat of trace-cmd (versions 6 and 7), Perfetto traces with \
     ftrace events, ftrace as text (tracefs's `trace`, `trace-cmd report`, `perf script`), and blktrace's binary files";
 
 /// A trace, read as far as its kind needs.
 pub(crate) struct Foreign<'a> {
-    content: Content<'a>,
+    content: ForeignContent<'a>,
     trace_context: TraceContext,
     /// The kind of file.
     pub format: String,
@@ -29,26 +29,26 @@ pub(crate) struct Foreign<'a> {
     pub notes: Vec<String>,
 }
 
-enum Content<'a> {
-    Pages(TraceDat<'a>, Vec<Part<'a>>),
-    Gathered(Gathered),
+enum ForeignContent<'a> {
+    Pages(TraceDat<'a>, Vec<TraceBuffer<'a>>),
+    Gathered(TraceContent),
 }
 
 /// The magic of `perf record`'s files. Their event descriptions differ from ftrace's; the output of `perf script` can be read.
-const PERF_DATA: &[u8] = b"PERFILE2";
+const PERF_MAGIC: &[u8] = b"PERFILE2";
 
 /// Returns the file, and those that belong to it: blktrace writes one for each CPU, and several disks can be one trace.
-pub(crate) fn files(named: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn read_files(named: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
     let mut paths: Vec<PathBuf> = Vec::new();
     let mut alone = Vec::new();
     for file in std::collections::BTreeSet::from_iter(named) {
-        let bytes = read(file)?;
+        let bytes = read_file(file)?;
         let is_blktrace = blktrace::is(&bytes);
         if named.len() > 1 && !is_blktrace && !bytes.is_empty() {
             let why = "several files are one trace only if blktrace made them; import each by itself".into();
             return Err(Error::Foreign { file: file.clone(), why });
         }
-        let siblings = if is_blktrace || bytes.is_empty() { of_other_cpus(file) } else { Vec::new() };
+        let siblings = if is_blktrace || bytes.is_empty() { sibling_files(file) } else { Vec::new() };
         if siblings.is_empty() {
             alone.push(bytes);
         } else {
@@ -58,11 +58,11 @@ pub(crate) fn files(named: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
     // A shell's `sda.blktrace.*` names each of them.
     paths.sort();
     paths.dedup();
-    paths.iter().map(|path| read(path)).chain(alone.into_iter().map(Ok)).collect()
+    paths.iter().map(|path| read_file(path)).chain(alone.into_iter().map(Ok)).collect()
 }
 
 /// Reads a file of any kind, decompressed if `gzip` made it.
-fn read(file: &Path) -> Result<Vec<u8>> {
+fn read_file(file: &Path) -> Result<Vec<u8>> {
     if file.is_dir() {
         let why = if archive::Meta::read(file).is_ok() {
             format!("an archive already: `fathom show {}`", file.shown())
@@ -73,7 +73,7 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     }
     let bytes = std::fs::read(file).doing(|| format!("reading {}", file.shown()))?;
     if perfetto::ftrace::is_gzip(&bytes) {
-        perfetto::ftrace::unzip(&bytes)
+        perfetto::ftrace::gunzip(&bytes)
             .map_err(|error| Error::Foreign { file: file.to_owned(), why: error.to_string() })
     } else {
         Ok(bytes)
@@ -81,7 +81,7 @@ fn read(file: &Path) -> Result<Vec<u8>> {
 }
 
 /// Returns `DEV.blktrace.0`, `DEV.blktrace.1`, … next to one of them, including itself.
-fn of_other_cpus(file: &Path) -> Vec<PathBuf> {
+fn sibling_files(file: &Path) -> Vec<PathBuf> {
     let stem = |path: &Path| {
         let (stem, cpu) = path.file_name()?.to_str()?.rsplit_once('.')?;
         (stem.ends_with(".blktrace") && cpu.parse::<u16>().is_ok()).then(|| stem.to_owned())
@@ -103,7 +103,7 @@ impl<'a> Foreign<'a> {
         if files.iter().all(Vec::is_empty) {
             return Err(refuse("an empty file".into()));
         }
-        if bytes.starts_with(PERF_DATA) {
+        if bytes.starts_with(PERF_MAGIC) {
             let name = file.shown();
             return Err(refuse(format!(
                 "perf's own file; import the file that `perf script -i {name} >{name}.txt` writes"
@@ -111,24 +111,24 @@ impl<'a> Foreign<'a> {
         }
         if tracedat::is(bytes) {
             let trace = TraceDat::parse(bytes).map_err(|e| refuse(e.to_string()))?;
-            return Self::of_pages(trace, machine).map_err(refuse);
+            return Self::from_pages(trace, machine).map_err(refuse);
         }
-        let gathered = gather(files, bytes).map_err(|e| refuse(e.to_string()))?;
-        Ok(Self::of_gathered(gathered, machine))
+        let gathered = gather_events(files, bytes).map_err(|e| refuse(e.to_string()))?;
+        Ok(Self::from_gathered(gathered, machine))
     }
 
-    fn of_pages(trace: TraceDat<'a>, said: Option<Machine>) -> std::result::Result<Self, String> {
-        let parts = run::parts(&trace).map_err(|e| e.to_string())?;
-        let machine = trace.uname.split_whitespace().rev().find_map(Machine::of);
-        let trace_context = trace_context(said.or(machine), trace.names.clone());
+    fn from_pages(trace: TraceDat<'a>, requested_machine: Option<Machine>) -> std::result::Result<Self, String> {
+        let parts = run::trace_buffers(&trace).map_err(|e| e.to_string())?;
+        let machine = trace.uname.split_whitespace().rev().find_map(Machine::from_uname);
+        let trace_context = trace_context(requested_machine.or(machine), trace.names.clone());
         let format = format!("trace.dat version {} of trace-cmd", trace.version);
         let release = trace.uname.split_whitespace().nth(2).map(str::to_owned);
-        Ok(Self { content: Content::Pages(trace, parts), trace_context, format, release, notes: Vec::new() })
+        Ok(Self { content: ForeignContent::Pages(trace, parts), trace_context, format, release, notes: Vec::new() })
     }
 
-    fn of_gathered(mut gathered: Gathered, said: Option<Machine>) -> Self {
+    fn from_gathered(mut gathered: TraceContent, requested_machine: Option<Machine>) -> Self {
         let pairs = |map: &std::collections::BTreeMap<u32, u32>| map.iter().map(|(a, b)| (*a, *b)).collect();
-        let machine = said.or(gathered.machine);
+        let machine = requested_machine.or(gathered.machine);
         let trace_context = TraceContext {
             tasks: pairs(&gathered.tasks),
             members: pairs(&gathered.members),
@@ -136,7 +136,7 @@ impl<'a> Foreign<'a> {
         };
         let mut notes = std::mem::take(&mut gathered.notes);
         let calls = gathered.events.iter().any(
-            |next| matches!(next, formats::ftrace::merge::Next::DecodedEvent(seen) if seen.kind == Kind::SysEnter),
+            |next| matches!(next, formats::ftrace::merge::TraceItem::DecodedEvent(seen) if seen.kind == Kind::SysEnter),
         );
         if machine.is_none() && calls {
             notes.push(
@@ -145,24 +145,24 @@ impl<'a> Foreign<'a> {
             );
         }
         let (format, release) = (gathered.format.clone(), gathered.release.clone());
-        Self { content: Content::Gathered(gathered), trace_context, format, release, notes }
+        Self { content: ForeignContent::Gathered(gathered), trace_context, format, release, notes }
     }
 
     /// Passes its events to `sink`.
     pub fn run(&self, sink: &mut dyn FnMut(&Event)) -> Summary {
         match &self.content {
-            Content::Pages(trace, parts) => run::run(parts, &self.trace_context, &trace.stats, sink),
-            Content::Gathered(gathered) => run::run_gathered(gathered, &self.trace_context, sink),
+            ForeignContent::Pages(trace, parts) => run::translate_buffers(parts, &self.trace_context, &trace.stats, sink),
+            ForeignContent::Gathered(gathered) => run::translate_content(gathered, &self.trace_context, sink),
         }
     }
 }
 
 fn trace_context(machine: Option<Machine>, names: Vec<(u32, String)>) -> TraceContext {
-    TraceContext { names, ..TraceContext::of(machine.unwrap_or(Machine::X86_64)) }
+    TraceContext { names, ..TraceContext::for_machine(machine.unwrap_or(Machine::X86_64)) }
 }
 
 /// blktrace's and Perfetto's files have unique beginnings; text may begin with anything.
-fn gather(files: &[Vec<u8>], bytes: &[u8]) -> std::result::Result<Gathered, Refused> {
+fn gather_events(files: &[Vec<u8>], bytes: &[u8]) -> std::result::Result<TraceContent, ReadError> {
     let all: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
     if all.iter().any(|bytes| blktrace::is(bytes)) {
         return blktrace::read(&all);
@@ -172,7 +172,7 @@ fn gather(files: &[Vec<u8>], bytes: &[u8]) -> std::result::Result<Gathered, Refu
     } else if perfetto::ftrace::is(bytes) {
         perfetto::ftrace::read(bytes)
     } else {
-        Err(Refused::Empty(SUPPORTED))
+        Err(ReadError::Empty(SUPPORTED_FORMATS))
     }
 }
 
@@ -191,11 +191,11 @@ mod tests {
     fn any_kind_of_file_may_be_zipped() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("x.gz");
-        for bytes in [&b"\x17\x08\x44tracing7\0"[..], b"a-1 [000] 5.000009: kmalloc: x\n", PERF_DATA, b"no trace"] {
+        for bytes in [&b"\x17\x08\x44tracing7\0"[..], b"a-1 [000] 5.000009: kmalloc: x\n", PERF_MAGIC, b"no trace"] {
             std::fs::write(&file, zipped(bytes)).unwrap();
-            assert_eq!(read(&file).unwrap(), bytes);
+            assert_eq!(read_file(&file).unwrap(), bytes);
         }
         std::fs::write(&file, &zipped(b"cut off")[..18]).unwrap();
-        assert!(matches!(read(&file), Err(Error::Foreign { .. })));
+        assert!(matches!(read_file(&file), Err(Error::Foreign { .. })));
     }
 }

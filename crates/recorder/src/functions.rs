@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Usual paths of C libraries.
-const LIBRARIES: [&str; 7] = [
+const C_LIBRARY_PATHS: [&str; 7] = [
     "/lib/x86_64-linux-gnu/libc.so.6",
     "/lib/aarch64-linux-gnu/libc.so.6",
     "/lib/arm-linux-gnueabihf/libc.so.6",
@@ -23,7 +23,7 @@ const LIBRARIES: [&str; 7] = [
 ];
 
 /// Larger than any program; a larger file is not read just for an error message.
-const MOST_BYTES: u64 = 1 << 30;
+const PROGRAM_BYTES_MAX: u64 = 1 << 30;
 
 /// Why a name does not denote a file whose functions could be probed.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub enum NoFile {
 ///
 /// # Errors
 /// There is no such file, or it cannot be mapped.
-pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> Result<PathBuf, NoFile> {
+pub fn find_file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> Result<PathBuf, NoFile> {
     if name.as_os_str().as_encoded_bytes().contains(&b'/') {
         return match std::fs::metadata(name) {
             Ok(about) if about.is_file() => Ok(name.into()),
@@ -60,7 +60,7 @@ pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> 
             Err(error) => Err(NoFile::Unreadable(error)),
         };
     }
-    match launch::resolve(name.as_os_str(), path) {
+    match launch::resolve_program(name.as_os_str(), path) {
         Ok(program) => Ok(program),
         Err(LaunchError::NotFound(_) | LaunchError::NotExecutable { .. }) => {
             let first: Vec<PathBuf> = library_path.map_or_else(Vec::new, |all| std::env::split_paths(all).collect());
@@ -85,7 +85,7 @@ enum Symbol {
     Absent { stripped: bool },
 }
 
-fn symbol(bytes: &[u8], name: &str) -> Option<Symbol> {
+fn find_symbol(bytes: &[u8], name: &str) -> Option<Symbol> {
     let file = object::File::parse(bytes).ok()?;
     let mut all = file.symbols().chain(file.dynamic_symbols()).filter(|symbol| symbol.name() == Ok(name)).peekable();
     if all.peek().is_none() {
@@ -96,36 +96,37 @@ fn symbol(bytes: &[u8], name: &str) -> Option<Symbol> {
 }
 
 /// Returns a program's bytes, if its size is plausible for a program.
-pub fn read(path: &Path) -> Option<Vec<u8>> {
+pub fn read_program(path: &Path) -> Option<Vec<u8>> {
     let about = std::fs::metadata(path).ok()?;
-    let small = about.is_file() && about.len() <= MOST_BYTES;
+    let small = about.is_file() && about.len() <= PROGRAM_BYTES_MAX;
     small.then(|| std::fs::read(path).ok())?
 }
 
 /// Whether the file contains or calls functions that throw exceptions or start a panic.
 pub fn may_throw(path: &Path) -> bool {
-    const THROW: [&str; 3] = ["__cxa_throw", "_Unwind_RaiseException", "_Unwind_Resume"];
+    const THROWING_FUNCTIONS: [&str; 3] = ["__cxa_throw", "_Unwind_RaiseException", "_Unwind_Resume"];
     let names = |bytes: &[u8]| {
         let file = object::File::parse(bytes).ok()?;
         let mut all = file.symbols().chain(file.dynamic_symbols());
-        Some(all.any(|symbol| symbol.name().is_ok_and(|name| THROW.contains(&name))))
+        Some(all.any(|symbol| symbol.name().is_ok_and(|name| THROWING_FUNCTIONS.contains(&name))))
     };
-    read(path).and_then(|bytes| names(&bytes)).unwrap_or(false)
+    read_program(path).and_then(|bytes| names(&bytes)).unwrap_or(false)
 }
 
 /// Returns a C library of this machine that has the function.
-fn library(name: &str) -> Option<PathBuf> {
-    let has = |path: &PathBuf| read(path).is_some_and(|bytes| symbol(&bytes, name) == Some(Symbol::Defined));
-    LIBRARIES.iter().map(PathBuf::from).find(has)
+fn find_c_library(name: &str) -> Option<PathBuf> {
+    let has =
+        |path: &PathBuf| read_program(path).is_some_and(|bytes| find_symbol(&bytes, name) == Some(Symbol::Defined));
+    C_LIBRARY_PATHS.iter().map(PathBuf::from).find(has)
 }
 
 /// Explains why it cannot be probed; `how` is the error from attaching the probe, used if nothing better is known.
 pub fn why_not(path: &Path, name: &str, how: &str) -> String {
-    let elsewhere = || match library(name) {
+    let elsewhere = || match find_c_library(name) {
         Some(library) => format!("give --op {}:{name}", library.shown()),
         None => format!("name the library that defines it (`ldd {}` lists them)", path.shown()),
     };
-    match read(path).and_then(|bytes| symbol(&bytes, name)) {
+    match read_program(path).and_then(|bytes| find_symbol(&bytes, name)) {
         None | Some(Symbol::Defined) => how.into(),
         Some(Symbol::Imported) => format!("does not define {name}, but imports it: {}", elsewhere()),
         Some(Symbol::Absent { stripped: true }) => format!(
@@ -156,14 +157,14 @@ mod tests {
         let library = directory.path().join("libnosuch.so.7");
         std::fs::write(&library, "").unwrap();
         std::fs::set_permissions(&library, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(file(&library, None, None).unwrap(), library);
+        assert_eq!(find_file(&library, None, None).unwrap(), library);
         let here = Some(directory.path().as_os_str());
-        let found = |name: &str| file(Path::new(name), here, here);
+        let found = |name: &str| find_file(Path::new(name), here, here);
         assert_eq!(found("libnosuch.so.7").unwrap(), library);
         assert!(found("libnosuch.so.8").is_err_and(|e| matches!(e, NoFile::Unknown)));
-        assert!(file(directory.path(), None, None).is_err_and(|e| matches!(e, NoFile::Directory)));
-        assert!(file(Path::new("/dev/null"), None, None).is_err_and(|e| matches!(e, NoFile::NotAFile)));
-        assert!(file(Path::new("./nosuch"), None, None).is_err_and(|e| matches!(e, NoFile::Unreadable(_))));
+        assert!(find_file(directory.path(), None, None).is_err_and(|e| matches!(e, NoFile::Directory)));
+        assert!(find_file(Path::new("/dev/null"), None, None).is_err_and(|e| matches!(e, NoFile::NotAFile)));
+        assert!(find_file(Path::new("./nosuch"), None, None).is_err_and(|e| matches!(e, NoFile::Unreadable(_))));
     }
 
     /// This test's own program defines its `main` and, where it is linked to a C library, takes `write` from there.
@@ -171,9 +172,9 @@ mod tests {
     fn stripped_and_imported_names_have_different_errors() {
         let own = std::env::current_exe().unwrap();
         let bytes = std::fs::read(&own).unwrap();
-        assert_eq!(symbol(&bytes, "main"), Some(Symbol::Defined));
-        assert_eq!(symbol(&bytes, "nosuchfn"), Some(Symbol::Absent { stripped: false }));
-        assert_eq!(symbol(b"#!/bin/sh\n", "main"), None);
+        assert_eq!(find_symbol(&bytes, "main"), Some(Symbol::Defined));
+        assert_eq!(find_symbol(&bytes, "nosuchfn"), Some(Symbol::Absent { stripped: false }));
+        assert_eq!(find_symbol(b"#!/bin/sh\n", "main"), None);
         assert_eq!(why_not(&own, "main", "said so"), "said so");
         assert_eq!(why_not(Path::new("/no/such/file"), "main", "said so"), "said so");
         if cfg!(target_env = "gnu") {

@@ -3,11 +3,11 @@
 //! Its events take the same path as those of a recording ([`crate::event_log`]), so that SQL loses its literals there too.
 //! Facts about the machine that the trace lacks are not taken from the importing machine: they are unknown.
 
-use crate::collect::fact;
+use crate::collect::run_fact;
 use crate::event_log::EventLog;
 use crate::foreign::{self, Foreign};
 use crate::output;
-use crate::{Doing, Error, Metadata, Notice, Notify, Result, link};
+use crate::{Error, ErrorContext, Metadata, Notice, Notify, Result, link};
 use archive::{Archive, Lock, Meta};
 use formats::ftrace::calls::Machine;
 use formats::ftrace::decoder::Kind;
@@ -33,7 +33,7 @@ pub struct Import {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Imported {
+pub struct ImportResult {
     /// The kind of file.
     pub format: String,
     /// Events of the trace that were used.
@@ -59,16 +59,16 @@ pub struct Imported {
 ///
 /// # Errors
 /// The file is of an unknown kind or damaged, or the archive cannot be written.
-pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result<Imported> {
-    Archive::has_room(&request.output, true)?;
-    let files = foreign::files(&request.files)?;
+pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result<ImportResult> {
+    Archive::check_create(&request.output, true)?;
+    let files = foreign::read_files(&request.files)?;
     context.progress("reading the trace", 0, 0);
     let first = request.files.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
     let trace = Foreign::open(&files, first, request.machine)?;
     let mut meta = Meta::new(archive::ArchiveKind::Trace, archive::unix_now_ns(), Vec::new());
     // Made next to its place, so that an import that fails or is killed leaves what was there.
-    let here = unfinished(&request.output);
-    let done = store(request, &here, context, notify, &trace, &mut meta);
+    let here = unfinished_path(&request.output);
+    let done = make_archive(request, &here, context, notify, &trace, &mut meta);
     let moved = done.and_then(|done| {
         let kept = output::keep_old(&request.output)?;
         std::fs::rename(&here, &request.output).doing(|| format!("cannot move it to {}", request.output.shown()))?;
@@ -82,21 +82,21 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
 }
 
 /// Where an archive is made until it is complete. The next import to the same place replaces what a killed one left.
-fn unfinished(output: &Path) -> PathBuf {
+fn unfinished_path(output: &Path) -> PathBuf {
     let mut name = output.components().as_path().as_os_str().to_owned();
     name.push(".importing");
     PathBuf::from(name)
 }
 
 /// Makes the archive at `here`.
-fn store(
+fn make_archive(
     request: &Import,
     here: &Path,
     context: &Context,
     notify: Notify<'_>,
     trace: &Foreign<'_>,
     meta: &mut Meta,
-) -> Result<Imported> {
+) -> Result<ImportResult> {
     let first = request.files.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
     Archive::create(here, meta, true)?;
     let _lock = Lock::take(here)?;
@@ -109,7 +109,7 @@ fn store(
     let mut metadata = store.finish(&summary)?;
     metadata.environment.extend(request.facts.clone());
     let mut add = |name: &str, value: &str| {
-        metadata.environment.insert(name.into(), fact(value, None, &format));
+        metadata.environment.insert(name.into(), run_fact(value, None, &format));
     };
     let names: Vec<_> = request.files.iter().map(|file| file.to_string_lossy()).collect();
     add("trace.asked", &format!("import of {} ({format})", names.join(", ")));
@@ -124,14 +124,14 @@ fn store(
     let left_out: Vec<(String, u64)> = summary.left_out.clone().into_iter().collect();
     for (name, events) in [("trace.left_out", &left_out), ("trace.not_readable", &unread)] {
         if !events.is_empty() {
-            add(name, &by_number(events, NAMED_STORED));
+            add(name, &by_number(events, KINDS_STORED_MAX));
         }
     }
     metadata.store(meta)?;
     meta.complete = true;
     meta.write(here)?;
     let linked = link::link(here, context, notify)?;
-    Ok(Imported {
+    Ok(ImportResult {
         format,
         taken: summary.taken.values().sum(),
         left_out,
@@ -141,12 +141,12 @@ fn store(
         damaged: summary.damaged,
         notes: trace.notes.clone(),
         operations: linked.operations,
-        blind: blind(&metadata.coverage),
+        blind: blind_layers(&metadata.coverage),
     })
 }
 
 /// Most kinds of events that an archive names of those that were not used.
-const NAMED_STORED: usize = 64;
+const KINDS_STORED_MAX: usize = 64;
 
 /// Kinds of events with their numbers, the most frequent first: `kmalloc 1,000, kfree 990 and 3 more kinds (12)`.
 pub fn by_number(events: &[(String, u64)], kinds_max: usize) -> String {
@@ -163,14 +163,14 @@ pub fn by_number(events: &[(String, u64)], kinds_max: usize) -> String {
 
 /// Why a trace is not imported of which no event is used.
 fn nothing_used(summary: &Summary) -> String {
-    const NAMED: usize = 5;
+    const KINDS_NAMED_MAX: usize = 5;
     let unread = summary.unread.iter().map(|(kind, events)| (format!("{} (not readable)", kind.name()), *events));
     let all: Vec<(String, u64)> = summary.left_out.clone().into_iter().chain(unread).collect();
     if all.is_empty() {
         return "it has no event".into();
     }
     let events = counted(all.iter().map(|(_, events)| events).sum::<u64>() as usize, "event");
-    let names = by_number(&all, NAMED);
+    let names = by_number(&all, KINDS_NAMED_MAX);
     format!("none of its {events} is used ({names}); docs/guide/import.md has the events to record")
 }
 
@@ -214,25 +214,28 @@ impl Store {
             stored: Some(self.log.records),
             disks: self.disks.iter().map(disk).collect(),
             partitions: summary.partitions.clone(),
-            coverage: [coverage(summary), vec![capture::stacks::absent("another tool recorded this, without stacks")]]
-                .concat(),
+            coverage: [
+                coverage(summary),
+                vec![capture::stacks::coverage_absent("another tool recorded this, without stacks")],
+            ]
+            .concat(),
             ..Metadata::default()
         };
         let (start, end) = summary.window_ns;
         for (name, ns) in [("trace.start", start), ("trace.end", end)] {
-            metadata.environment.insert(name.into(), fact(&ns.to_string(), Some("ns"), "the trace"));
+            metadata.environment.insert(name.into(), run_fact(&ns.to_string(), Some("ns"), "the trace"));
         }
         Ok(metadata)
     }
 }
 
 /// What programs write into the trace themselves; our own recordings obtain it another way.
-pub(crate) const MARKS: &str = "marks";
+pub(crate) const MARKS_PROBE: &str = "marks";
 
 /// Probes of the eBPF backend, the events that are equivalent to them, and the layer that is blind without.
-const PROBES: &[(&str, Layer, &[Kind])] = &[
+const PROBE_EQUIVALENTS: &[(&str, Layer, &[Kind])] = &[
     ("sqlite3_step", Layer::Database, &[Kind::Step]),
-    (MARKS, Layer::App, &[Kind::Print]),
+    (MARKS_PROBE, Layer::App, &[Kind::Print]),
     ("task_fork", Layer::App, &[Kind::NewTask, Kind::Fork]),
     ("task_exec", Layer::App, &[Kind::Exec]),
     ("task_exit", Layer::App, &[Kind::Exit]),
@@ -281,7 +284,7 @@ pub(crate) fn coverage(summary: &Summary) -> Vec<Coverage> {
             let attached = Coverage::attached(*layer, *probe, format!("ftrace {names}{less}"));
             return Coverage { hits: Some(hits), ..attached };
         }
-        let texts = || summary.left_out.iter().filter(|(name, _)| *probe == MARKS && name.starts_with("print: "));
+        let texts = || summary.left_out.iter().filter(|(name, _)| *probe == MARKS_PROBE && name.starts_with("print: "));
         let (absence, why) = if unread > 0 {
             let events = counted(unread as usize, "event");
             (Absence::Unreadable, format!("{events} {names} in the trace, none of which could be read"))
@@ -289,7 +292,7 @@ pub(crate) fn coverage(summary: &Summary) -> Vec<Coverage> {
             let texts: Vec<(String, u64)> = texts().map(|(name, n)| (name.replacen("print: ", "", 1), *n)).collect();
             (
                 Absence::Unreadable,
-                format!("no mark with its begin and end among the texts: {}", by_number(&texts, NAMED_STORED)),
+                format!("no mark with its begin and end among the texts: {}", by_number(&texts, KINDS_STORED_MAX)),
             )
         } else if described {
             (Absence::Failed, format!("none in the trace: {names} was disabled, or did not occur"))
@@ -298,11 +301,11 @@ pub(crate) fn coverage(summary: &Summary) -> Vec<Coverage> {
         };
         Coverage::absent(*layer, *probe, absence, why)
     };
-    PROBES.iter().map(row).collect()
+    PROBE_EQUIVALENTS.iter().map(row).collect()
 }
 
 /// Returns the layers without any events.
-fn blind(coverage: &[Coverage]) -> Vec<Layer> {
+fn blind_layers(coverage: &[Coverage]) -> Vec<Layer> {
     let layers: BTreeSet<Layer> = coverage.iter().map(|row| row.layer).collect();
     let sees = |layer: &Layer| coverage.iter().any(|row| row.layer == *layer && row.attached);
     layers.into_iter().filter(|layer| !sees(layer)).collect()

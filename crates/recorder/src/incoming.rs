@@ -1,10 +1,10 @@
 //! An archive that is made on a device: it is received while it is written, next to its final place, and moved there when the device
 //! is done or gone. What was measured until then is kept.
 
-use crate::{Doing, Metadata, Notice, Notify, output};
+use crate::{ErrorContext, Metadata, Notice, Notify, output};
 use archive::runs::{Entry, RunsWriter};
 use archive::{ArchiveKind, Meta};
-use device::remote::{Detached, DeviceAddress, Done, Job, Note, Unreachable};
+use device::remote::{DetachedOptions, DeviceAddress, Job, JobEvent, JobOutcome, Unreachable};
 use model::table::MarkRow;
 use model::text::ShownPath as _;
 use model::{Context, Fact};
@@ -12,13 +12,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The archive's name in the agent's directory.
-pub const THERE: &str = "run.fathom";
+pub const REMOTE_ARCHIVE_NAME: &str = "run.fathom";
 /// What is not fetched: tables are made here, locks have no holder here, and unfinished files are useless.
-const LEFT: &[&str] = &["tables", ".tmp", "lock"];
+const SKIPPED_NAMES: &[&str] = &["tables", ".tmp", "lock"];
 
 /// What is run on the device.
 #[derive(Debug, Clone, Copy)]
-pub struct Incoming<'a> {
+pub struct RemoteRun<'a> {
     pub place: &'a DeviceAddress,
     /// This program for devices of other processors.
     pub binaries: &'a [PathBuf],
@@ -28,13 +28,13 @@ pub struct Incoming<'a> {
     pub words: &'a [String],
     pub output: &'a Path,
     /// Whether it outlives the connection.
-    pub detached: Option<Detached<'a>>,
+    pub detached: Option<DetachedOptions<'a>>,
 }
 
 /// Why no archive was received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotBrought {
+pub enum FetchError {
     /// The end was requested before there was a connection.
     #[error("interrupted")]
     Interrupted,
@@ -55,40 +55,40 @@ pub enum NotBrought {
 }
 
 /// Runs it until it ends; returns how it ended, and whether an archive was received.
-pub fn bring(
-    incoming: &Incoming<'_>,
+pub fn fetch(
+    incoming: &RemoteRun<'_>,
     context: &Context,
     notify: Notify<'_>,
-    on_note: &mut dyn FnMut(Note<'_>),
-) -> Result<(Done, bool), NotBrought> {
-    let Incoming { place, output, .. } = *incoming;
+    on_note: &mut dyn FnMut(JobEvent<'_>),
+) -> Result<(JobOutcome, bool), FetchError> {
+    let RemoteRun { place, output, .. } = *incoming;
     let mut name = output.as_os_str().to_owned();
     name.push(format!(".incoming-{}", std::process::id()));
     let here = PathBuf::from(name);
     // Left by a killed process with the same number.
     let _ = fs::remove_dir_all(&here);
     // Reported before anything begins on the device.
-    fs::create_dir(&here).map_err(|source| NotBrought::NoPlace { here: here.clone(), source })?;
+    fs::create_dir(&here).map_err(|source| FetchError::NoPlace { here: here.clone(), source })?;
     let job = Job {
         place,
         binaries: incoming.binaries,
         files: incoming.files,
         words: incoming.words,
-        brings: Some((THERE, LEFT)),
+        result_directory: Some((REMOTE_ARCHIVE_NAME, SKIPPED_NAMES)),
         into: &here,
         detached: incoming.detached,
     };
     let done = device::remote::run(&job, context, &mut |note| match note {
-        Note::Brought(bytes) => context.progress(&format!("{place}: {:.1} MB", bytes as f64 / 1e6), 0, 0),
+        JobEvent::Received(bytes) => context.progress(&format!("{place}: {:.1} MB", bytes as f64 / 1e6), 0, 0),
         note => on_note(note),
     });
     context.clear_progress();
-    let kept = keep(&here, output, notify);
+    let kept = keep_received(&here, output, notify);
     let done = match done {
-        Err(_) if context.cancelled() => return Err(NotBrought::Interrupted),
+        Err(_) if context.cancelled() => return Err(FetchError::Interrupted),
         done => done?,
     };
-    let aside = |source| NotBrought::Aside { from: place.clone(), here: here.clone(), source: Box::new(source) };
+    let aside = |source| FetchError::Aside { from: place.clone(), here: here.clone(), source: Box::new(source) };
     Ok((done, kept.map_err(aside)?))
 }
 
@@ -110,7 +110,7 @@ pub fn keep_facts(archive: &Path, facts: impl IntoIterator<Item = (String, Fact)
 }
 
 /// Moves what was received to its place, if it is an archive; returns whether it is.
-fn keep(here: &Path, output: &Path, notify: Notify<'_>) -> crate::Result<bool> {
+fn keep_received(here: &Path, output: &Path, notify: Notify<'_>) -> crate::Result<bool> {
     let has_log = archive::log::path(here).is_file() || archive::runs::path(here).is_file();
     if !has_log {
         let _ = fs::remove_dir_all(here);
@@ -128,11 +128,11 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn only_archive_with_log_takes_its_place() {
+    fn only_an_archive_with_a_log_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let (here, output) = (directory.path().join("t.incoming"), directory.path().join("t.fathom"));
         let notices = Cell::new(0);
-        let keep = || keep(&here, &output, &|_| notices.set(notices.get() + 1)).unwrap();
+        let keep = || keep_received(&here, &output, &|_| notices.set(notices.get() + 1)).unwrap();
         fs::create_dir(&here).unwrap();
         fs::write(here.join("meta.json"), "{}").unwrap();
         assert!(!keep() && !here.exists() && !output.exists());

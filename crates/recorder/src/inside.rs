@@ -4,14 +4,14 @@
 //! (another environment, another root, setuid, code that cannot be changed), and a hooked process removes their breakpoints from
 //! its own copy of the code. So no process is missed; this module only determines how each process was probed, for the coverage.
 
-use crate::collect::fact;
+use crate::collect::run_fact;
 use crate::request::{Probes, Request, Target};
 use crate::sqlite_version::Identity;
-use ::inside::layout::Status;
-use capture::inside::Whom;
-use capture::inside::error::{InsideError, NotImplanted, NotPlanned};
-use capture::inside::planned::Planned;
-use capture::sqlite::find::{Finder, Found, executed};
+use ::inside::layout::LibraryStatus;
+use capture::inside::ProbedProcesses;
+use capture::inside::error::{ImplantError, InsideError, PlanError};
+use capture::inside::planned::PlannedLibrary;
+use capture::sqlite::find::{Finder, FoundSqlite, executed_program};
 use capture::{Inside, Session, launch};
 use model::event::File;
 use model::table::Coverage;
@@ -23,34 +23,34 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Maximum time that a process needs from mapping a library to hooking it, while its loader works.
-const LOADING: Duration = Duration::from_secs(2);
+const LOADING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What is prepared, and the libraries that have uprobes all the same.
-pub type Prepared = Result<(Inside, Vec<(PathBuf, NotPlanned)>), Outside>;
+pub type Preparation = Result<(Inside, Vec<(PathBuf, PlanError)>), NotProbedInside>;
 
 /// Why nothing is probed inside.
 #[derive(Debug)]
-pub struct Outside {
+pub struct NotProbedInside {
     pub why: String,
     /// The file that is the reason, if uprobes replace requested probes inside.
     instead: Option<PathBuf>,
 }
 
-impl Outside {
+impl NotProbedInside {
     /// Whether a recording that requested probes inside is made with uprobes nevertheless.
     pub fn is_tolerated(&self) -> bool {
         self.instead.is_some()
     }
 }
 
-impl<T: Into<String>> From<T> for Outside {
+impl<T: Into<String>> From<T> for NotProbedInside {
     fn from(why: T) -> Self {
         Self { why: why.into(), instead: None }
     }
 }
 
 /// Prepares probing inside, if it is requested and possible; otherwise returns the reason.
-pub fn prepare(request: &Request, functions: &mut [capture::request::Function]) -> Prepared {
+pub fn prepare(request: &Request, functions: &mut [capture::request::Function]) -> Preparation {
     if request.probes == Probes::Uprobe {
         return Err("uprobes were selected (--probes)".into());
     }
@@ -62,23 +62,23 @@ pub fn prepare(request: &Request, functions: &mut [capture::request::Function]) 
     }
     match &request.target {
         Target::Command(_) => {}
-        Target::Pids(pids) => return prepare_for(request, pids, functions),
+        Target::Pids(pids) => return prepare_running(request, pids, functions),
         Target::Comm(_) | Target::All => {
             return Err("only the command that Fathom starts, or the processes of --pid, can be probed inside".into());
         }
     }
     let words = request.command();
-    let program = words.first().and_then(|name| launch::resolve(name, var_os("PATH").as_deref()).ok());
+    let program = words.first().and_then(|name| launch::resolve_program(name, var_os("PATH").as_deref()).ok());
     let program = program.ok_or("the command was not found")?;
-    let first = executed(&program);
-    check(&first)?;
-    let has_loader = capture::sqlite::loader(&first).is_some();
+    let first = executed_program(&program);
+    check_program(&first)?;
+    let has_loader = capture::sqlite::program_loader(&first).is_some();
     let mut finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
-    let mut found: Vec<Found> = finder.system().found;
+    let mut found: Vec<FoundSqlite> = finder.search_system().found;
     let path = var_os("PATH");
-    found.extend(finder.command(&program, path.as_deref()).found);
-    found.extend(finder.named(words, path.as_deref()).found);
-    let whom = Whom::Command { follows: !has_loader };
+    found.extend(finder.search_command(&program, path.as_deref()).found);
+    found.extend(finder.search_named(words, path.as_deref()).found);
+    let whom = ProbedProcesses::Command { follows: !has_loader };
     let (mut inside, refused) = Inside::prepare(&found, functions, whom).map_err(|why| why.to_string())?;
     if !has_loader {
         inside.implant_into(&first);
@@ -87,16 +87,16 @@ pub fn prepare(request: &Request, functions: &mut [capture::request::Function]) 
 }
 
 /// Does the same for running processes: they are changed while others rely on them, so only on request.
-fn prepare_for(request: &Request, pids: &[u32], functions: &mut [capture::request::Function]) -> Prepared {
+fn prepare_running(request: &Request, pids: &[u32], functions: &mut [capture::request::Function]) -> Preparation {
     if request.probes != Probes::Inside {
         return Err("the code of running processes is changed only with --probes inside".into());
     }
     let mut finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
-    let mut found: Vec<Found> = finder.system().found;
-    found.extend(pids.iter().flat_map(|pid| finder.process(*pid).found));
-    Inside::prepare(&found, functions, Whom::Running(pids)).map_err(|why| match &why {
+    let mut found: Vec<FoundSqlite> = finder.search_system().found;
+    found.extend(pids.iter().flat_map(|pid| finder.search_process(*pid).found));
+    Inside::prepare(&found, functions, ProbedProcesses::Running(pids)).map_err(|why| match &why {
         InsideError::Refused { path, why: of_file } if !functions.is_empty() => {
-            Outside { why: why.to_string(), instead: Some(path.clone()) }
+            NotProbedInside { why: why.to_string(), instead: Some(path.clone()) }
         }
         _ => why.to_string().into(),
     })
@@ -110,7 +110,7 @@ pub fn may_unwind(pid: u32) -> bool {
 }
 
 /// Whether the object can be loaded into a program.
-fn check(program: &Path) -> Result<(), String> {
+fn check_program(program: &Path) -> Result<(), String> {
     let about = std::fs::metadata(program).map_err(|e| e.to_string())?;
     if about.permissions().mode() & 0o6000 != 0 {
         return Err("the command is setuid or setgid, so its loader ignores LD_PRELOAD".into());
@@ -127,7 +127,7 @@ fn check(program: &Path) -> Result<(), String> {
 
 /// A library that is probed inside.
 struct Library {
-    planned: Planned,
+    planned: PlannedLibrary,
     /// Its index in the plan.
     place: usize,
     /// Whether it is planned for functions that `--op` names.
@@ -139,15 +139,15 @@ struct Library {
 }
 
 impl Library {
-    fn new(place: usize, planned: Planned, named: bool) -> Self {
-        let identity = Identity::of(&planned.path.to_string_lossy());
-        let has_loader = capture::sqlite::loader(&planned.path).is_some();
+    fn new(place: usize, planned: PlannedLibrary, named: bool) -> Self {
+        let identity = Identity::for_path(&planned.path.to_string_lossy());
+        let has_loader = capture::sqlite::program_loader(&planned.path).is_some();
         Self { identity, hooked: BTreeSet::new(), has_loader, planned, place, named }
     }
 }
 
 /// A process that has mapped a library, and whose object has not reported the outcome yet.
-struct Loading {
+struct LoadingProcess {
     tgid: u32,
     library: usize,
     since: Instant,
@@ -159,7 +159,7 @@ struct Loading {
 #[derive(Default)]
 pub struct Watch {
     libraries: Vec<Library>,
-    loading: Vec<Loading>,
+    loading: Vec<LoadingProcess>,
     seen: BTreeSet<(u32, usize)>,
     /// Libraries that have uprobes although others are probed inside.
     rows: Vec<Coverage>,
@@ -179,13 +179,14 @@ pub struct Watch {
 
 impl Watch {
     /// Creates a `Watch` that probes nothing inside, for this reason.
-    pub fn none(why: &Outside) -> Self {
-        let rows = why.instead.iter().map(|path| row(&path.to_string_lossy(), format!("uprobes only: {}", why.why)));
+    pub fn none(why: &NotProbedInside) -> Self {
+        let rows =
+            why.instead.iter().map(|path| coverage_row(&path.to_string_lossy(), format!("uprobes only: {}", why.why)));
         Self { unused: Some(why.why.clone()), rows: rows.collect(), ..Self::default() }
     }
 
     /// Records that the object was loaded into a statically linked program, or why that failed.
-    pub fn implanted(&mut self, pid: u32, outcome: std::result::Result<(), NotImplanted>) {
+    pub fn implanted(&mut self, pid: u32, outcome: std::result::Result<(), ImplantError>) {
         self.implanted.insert(pid, outcome.err().map(|why| why.to_string()));
     }
 
@@ -195,25 +196,25 @@ impl Watch {
     }
 
     /// Records that the object was loaded into a process that was already running, or why that failed.
-    pub fn attached(&mut self, pid: u32, outcome: std::result::Result<(), NotImplanted>) {
+    pub fn attached(&mut self, pid: u32, outcome: std::result::Result<(), ImplantError>) {
         self.attached.insert(pid, outcome.err().map(|why| why.to_string()));
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         let inodes: BTreeSet<u64> =
             maps.lines().filter_map(|line| line.split_whitespace().nth(4)?.parse().ok()).collect();
         for (library, known) in self.libraries.iter().enumerate() {
             if inodes.contains(&known.planned.library.ino) && self.seen.insert((pid, library)) {
-                self.loading.push(Loading { tgid: pid, library, since: Instant::now(), late: true });
+                self.loading.push(LoadingProcess { tgid: pid, library, since: Instant::now(), late: true });
             }
         }
     }
 
     /// Records that the command begins with a program that cannot ask, and is not followed, for this reason.
-    pub fn not_followed(&mut self, why: &NotImplanted) {
+    pub fn not_followed(&mut self, why: &ImplantError) {
         self.not_followed = Some(why.to_string());
     }
 
     /// Extends the plan by a library that was found during the recording.
-    pub fn plan(&mut self, session: &mut Session, found: &Found) {
+    pub fn plan(&mut self, session: &mut Session, found: &FoundSqlite) {
         let known = |row: &Coverage| row.probe == found.path.to_string_lossy();
         if self.unused.is_none()
             && !self.rows.iter().any(known)
@@ -229,13 +230,15 @@ impl Watch {
         if let Some(library) = self.libraries.iter().position(|l| l.planned.path == path)
             && self.seen.insert((pid, library))
         {
-            self.loading.push(Loading { tgid: pid, library, since: Instant::now(), late: true });
+            self.loading.push(LoadingProcess { tgid: pid, library, since: Instant::now(), late: true });
         }
     }
 
     /// Records libraries that are probed by uprobes after all.
-    pub fn refused(&mut self, refused: Vec<(PathBuf, NotPlanned)>) {
-        let rows = refused.into_iter().map(|(path, why)| row(&path.to_string_lossy(), format!("uprobes only: {why}")));
+    pub fn refused(&mut self, refused: Vec<(PathBuf, PlanError)>) {
+        let rows = refused
+            .into_iter()
+            .map(|(path, why)| coverage_row(&path.to_string_lossy(), format!("uprobes only: {why}")));
         self.rows.extend(rows);
     }
 
@@ -254,7 +257,7 @@ impl Watch {
     }
 
     /// Tracks the SQLite in a file, if it is probed inside.
-    pub fn watch(&mut self, session: &mut Session, found: &Found) {
+    pub fn watch(&mut self, session: &mut Session, found: &FoundSqlite) {
         let Some(inside) = session.inside() else { return };
         let Some(place) = inside.library(&found.path) else { return };
         let Some(planned) = inside.libraries().get(place) else { return };
@@ -272,7 +275,7 @@ impl Watch {
         let is_it = |l: &Library| l.identity.is_some_and(|id| id.is((Dev(file.dev), file.ino)));
         for (library, _) in self.libraries.iter().enumerate().filter(|(_, library)| is_it(library)) {
             if self.seen.insert((tgid, library)) {
-                self.loading.push(Loading { tgid, library, since: Instant::now(), late: false });
+                self.loading.push(LoadingProcess { tgid, library, since: Instant::now(), late: false });
             }
         }
     }
@@ -283,34 +286,34 @@ impl Watch {
     }
 
     /// Checks the processes that have mapped a library. `last`: the recording ends.
-    pub fn look(&mut self, session: &mut Session, last: bool) {
+    pub fn check_processes(&mut self, session: &mut Session, last: bool) {
         for process in std::mem::take(&mut self.loading) {
-            match self.standing(session, &process, last) {
-                Standing::Hooked => {
+            match self.process_state(session, &process, last) {
+                ProcessState::Hooked => {
                     self.libraries[process.library].hooked.insert(process.tgid);
                 }
-                Standing::Loading => self.loading.push(process),
-                Standing::Outside(why) => self.outside(&process, &why),
+                ProcessState::Loading => self.loading.push(process),
+                ProcessState::Outside(why) => self.outside(&process, &why),
             }
         }
     }
 
-    fn standing(&self, session: &mut Session, process: &Loading, last: bool) -> Standing {
+    fn process_state(&self, session: &mut Session, process: &LoadingProcess, last: bool) -> ProcessState {
         let library = &self.libraries[process.library];
-        let Some(inside) = session.inside() else { return Standing::Outside("the recording ended".into()) };
+        let Some(inside) = session.inside() else { return ProcessState::Outside("the recording ended".into()) };
         let (object, preloaded) = (inside.object(), inside.preloaded());
         match inside.status(process.tgid, library.place) {
-            Status::Hooked => return Standing::Hooked,
-            Status::Refused(why) => return Standing::Outside(why.into()),
-            Status::Unseen => {}
+            LibraryStatus::Hooked => return ProcessState::Hooked,
+            LibraryStatus::Refused(why) => return ProcessState::Outside(why.into()),
+            LibraryStatus::Unseen => {}
         }
         if let Some(Some(why)) = self.attached.get(&process.tgid) {
-            return Standing::Outside(why.clone());
+            return ProcessState::Outside(why.clone());
         }
-        let in_time = !last && process.since.elapsed() < LOADING;
+        let in_time = !last && process.since.elapsed() < LOADING_TIMEOUT;
         let implanted = self.implanted.get(&process.tgid);
         if let Some(Some(why)) = implanted {
-            return Standing::Outside(format!("it is linked statically, and {why}"));
+            return ProcessState::Outside(format!("it is linked statically, and {why}"));
         }
         let holds = |name: &str, path: &Path| {
             let text = std::fs::read(format!("/proc/{}/{name}", process.tgid)).ok()?;
@@ -319,14 +322,14 @@ impl Watch {
         };
         // A loader loads the object before any library, but after the program itself.
         let exe = PathBuf::from(format!("/proc/{}/exe", process.tgid));
-        let own = capture::inside::planned::identity(&exe);
+        let own = capture::inside::planned::file_identity(&exe);
         let is_program = own == Some((library.planned.library.dev, library.planned.library.ino));
         // It may be stopped before its first instruction, about to get the object: if found at that moment, it is not late.
         if is_program && implanted.is_none() && in_time && inside.is_following() {
-            return Standing::Loading;
+            return ProcessState::Loading;
         }
         if is_program && !library.has_loader && implanted.is_none() {
-            return Standing::Outside(match &self.not_followed {
+            return ProcessState::Outside(match &self.not_followed {
                 Some(why) => format!("it is linked statically, and what started it could not be followed: {why}"),
                 None => "it is linked statically, and what started it did not announce it".into(),
             });
@@ -334,23 +337,23 @@ impl Watch {
         // In this order: an object that has been loaded removes itself from the environment.
         let held = (holds("environ", &preloaded), holds("maps", &object));
         // It may have loaded the object and ended meanwhile.
-        if inside.status(process.tgid, library.place) == Status::Hooked {
-            return Standing::Hooked;
+        if inside.status(process.tgid, library.place) == LibraryStatus::Hooked {
+            return ProcessState::Hooked;
         }
         match held {
-            (_, Some(true)) if in_time => Standing::Loading,
+            (_, Some(true)) if in_time => ProcessState::Loading,
             (_, Some(_)) if process.late => {
-                Standing::Outside("it was found after the process had begun to use it".into())
+                ProcessState::Outside("it was found after the process had begun to use it".into())
             }
-            (Some(true), Some(false)) if in_time && is_program => Standing::Loading,
-            (_, Some(true)) => Standing::Outside("its object did not hook the library".into()),
-            (Some(true), Some(false)) => Standing::Outside("its loader did not load the object".into()),
-            (_, Some(false)) => Standing::Outside("LD_PRELOAD was taken out of its environment".into()),
-            (_, None) => Standing::Outside("it ended without loading the object".into()),
+            (Some(true), Some(false)) if in_time && is_program => ProcessState::Loading,
+            (_, Some(true)) => ProcessState::Outside("its object did not hook the library".into()),
+            (Some(true), Some(false)) => ProcessState::Outside("its loader did not load the object".into()),
+            (_, Some(false)) => ProcessState::Outside("LD_PRELOAD was taken out of its environment".into()),
+            (_, None) => ProcessState::Outside("it ended without loading the object".into()),
         }
     }
 
-    fn outside(&mut self, process: &Loading, why: &str) {
+    fn outside(&mut self, process: &LoadingProcess, why: &str) {
         let name = || capture::comm_of(process.tgid).unwrap_or_else(|| "a process that has ended".into());
         let first = || (0, format!("{} ({})", name(), process.tgid));
         self.outside.entry((process.library, why.into())).or_insert_with(first).0 += 1;
@@ -383,7 +386,7 @@ impl Watch {
             }
             None => "inside".into(),
         };
-        fact(&value, None, "the recorder")
+        run_fact(&value, None, "the recorder")
     }
 
     /// Returns the rows for the coverage.
@@ -394,7 +397,7 @@ impl Watch {
             let processes = model::counted(library.hooked.len(), "process");
             let how = format!("{processes}, by jumps in {}", names.join(", "));
             let named = if library.named { format!(":{}", names.join(",")) } else { String::new() };
-            row(&format!("{}{named} inside", library.planned.path.to_string_lossy()), how)
+            coverage_row(&format!("{}{named} inside", library.planned.path.to_string_lossy()), how)
         });
         let outside = self.outside.iter().map(|((library, why), (count, first))| {
             let path = self.libraries[*library].planned.path.to_string_lossy();
@@ -404,18 +407,18 @@ impl Watch {
                     (format!("{path} in {first} and others"), format!("{}, ", model::counted(others + 1, "process")))
                 }
             };
-            row(&probe, format!("{others}by uprobes, since {why}"))
+            coverage_row(&probe, format!("{others}by uprobes, since {why}"))
         });
         rows.chain(outside).chain(self.rows.iter().chain(&self.unprobed).cloned()).collect()
     }
 }
 
-enum Standing {
+enum ProcessState {
     Hooked,
     Loading,
     Outside(String),
 }
 
-fn row(probe: &str, how: String) -> Coverage {
+fn coverage_row(probe: &str, how: String) -> Coverage {
     Coverage::attached(Layer::Database, probe, how)
 }

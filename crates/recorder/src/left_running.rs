@@ -6,7 +6,7 @@ use model::text::shown;
 use std::fmt;
 
 /// Maximum number of processes that are named.
-const NAMED: usize = 5;
+const PROCESSES_NAMED_MAX: usize = 5;
 
 /// A process that continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,9 +18,9 @@ pub struct Process {
 
 /// The processes that a command left running, excluding the command itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftRunning(pub Vec<Process>);
+pub struct LeftProcesses(pub Vec<Process>);
 
-impl LeftRunning {
+impl LeftProcesses {
     /// Returns those that were being recorded when the command had ended.
     pub fn candidates(child: &mut Child, recorded: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
         // A command that is still running itself is reported as such.
@@ -32,7 +32,7 @@ impl LeftRunning {
 
     /// Returns the candidates that still exist, once the probes are gone: by then many children that nobody waited for have ended, and
     /// others have executed the program that they were created for.
-    pub fn of(candidates: &[u32]) -> Option<Self> {
+    pub fn from_candidates(candidates: &[u32]) -> Option<Self> {
         let there = |pid: &u32| Some(Process { pid: *pid, name: capture::comm_of(*pid)? });
         let all: Vec<Process> = candidates.iter().filter_map(there).collect();
         (!all.is_empty()).then_some(Self(all))
@@ -40,11 +40,12 @@ impl LeftRunning {
 }
 
 /// `daemon (1234), helper (1235)`.
-impl fmt::Display for LeftRunning {
+impl fmt::Display for LeftProcesses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = self.0.iter().take(NAMED).map(|Process { pid, name }| format!("{} ({pid})", shown(name)));
+        let named =
+            self.0.iter().take(PROCESSES_NAMED_MAX).map(|Process { pid, name }| format!("{} ({pid})", shown(name)));
         f.write_str(&named.collect::<Vec<_>>().join(", "))?;
-        match self.0.len().saturating_sub(NAMED) {
+        match self.0.len().saturating_sub(PROCESSES_NAMED_MAX) {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
         }
@@ -56,8 +57,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_processes_are_counted_after_first() {
-        let of = |n: u32| LeftRunning((1..=n).map(|pid| Process { pid, name: "d".into() }).collect()).to_string();
+    fn many_processes_are_counted_after_the_first_five() {
+        let of = |n: u32| LeftProcesses((1..=n).map(|pid| Process { pid, name: "d".into() }).collect()).to_string();
         assert_eq!(of(2), "d (1), d (2)");
         assert!(of(7).ends_with("d (5) and 2 more"), "{}", of(7));
     }

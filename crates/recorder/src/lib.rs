@@ -58,10 +58,10 @@ mod sqlite_version;
 mod stop;
 
 pub use backend::{Backend, record_by};
-pub(crate) use error::Doing;
+pub(crate) use error::ErrorContext;
 pub use error::{Error, Result};
-pub use import::{Import, Imported, by_number, import};
+pub use import::{Import, ImportResult, by_number, import};
 pub use metadata::Metadata;
 pub use notice::{Notice, Notify};
-pub use record::{Recorded, record};
+pub use record::{RecordResult, record};
 pub use request::{Probes, Request, Target};

@@ -9,11 +9,11 @@ use model::Dev;
 pub fn log_disks(disks: &Disks, reader: &dyn Reader) -> Vec<(Dev, Dev)> {
     let mut all: Vec<(Dev, Dev)> = Vec::new();
     for line in reader.read("/proc/self/mountinfo").unwrap_or_default().lines() {
-        let Some((dev, kind, options)) = mounted(line) else { continue };
+        let Some((dev, kind, options)) = parse_mount(line) else { continue };
         let Some(own) = disks.whole(dev) else { continue };
         let log = match kind {
             "xfs" => options.split(',').find_map(|option| option.strip_prefix("logdev=")).map(str::to_owned),
-            "ext4" => journal(own.partitions.get(&dev).unwrap_or(&own.name), reader),
+            "ext4" => journal_disk(own.partitions.get(&dev).unwrap_or(&own.name), reader),
             _ => None,
         };
         let log = log.and_then(|name| disks.by_name(&reader.canonical(&name).unwrap_or(name)));
@@ -28,7 +28,7 @@ pub fn log_disks(disks: &Disks, reader: &dyn Reader) -> Vec<(Dev, Dev)> {
 }
 
 /// Returns the device, type and options of a mount (Documentation/filesystems/proc.rst).
-fn mounted(line: &str) -> Option<(Dev, &str, &str)> {
+fn parse_mount(line: &str) -> Option<(Dev, &str, &str)> {
     let (mount, file_system) = line.split_once(" - ")?;
     let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
     let mut words = file_system.split(' ');
@@ -38,7 +38,7 @@ fn mounted(line: &str) -> Option<(Dev, &str, &str)> {
 
 /// Returns the disk or partition of the journal of the ext4 on this one, unless the journal is a file: then the name of its thread
 /// (`jbd2_journal_start_thread`) has the inode's number at its end, and is no disk's.
-fn journal(of: &str, reader: &dyn Reader) -> Option<String> {
+fn journal_disk(of: &str, reader: &dyn Reader) -> Option<String> {
     let thread = reader.read(&format!("/sys/fs/ext4/{of}/journal_task")).ok()?;
     let thread = reader.read(&format!("/proc/{}/comm", thread.trim())).ok()?;
     Some(thread.trim().strip_prefix("jbd2/")?.to_owned())
@@ -74,7 +74,7 @@ mod tests {
 
     /// An ext4 on a partition and an XFS, whose logs are on disks of their own, and an ext4 that has it in itself.
     #[test]
-    fn file_system_with_external_log_has_two_disks() {
+    fn file_system_with_an_external_log_has_two_disks() {
         let machine = Files(&[
             ("/sys/block/sda/dev", "8:0"),
             ("/sys/block/sda/sda1/partition", "1"),

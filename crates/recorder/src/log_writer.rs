@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Size of the buffers in which records are handed over.
-const BUFFER: usize = 1 << 20;
+const BUFFER_BYTES: usize = 1 << 20;
 /// Maximum number of waiting buffers; beyond it the ring has to wait.
-const QUEUE: usize = 64;
+const QUEUED_BUFFERS_MAX: usize = 64;
 /// Number of waiting buffers beyond which the writer gets an ordinary priority.
-const BACKLOG: usize = 8;
+const BACKLOG_BUFFERS: usize = 8;
 
 /// State shared by both threads.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl State {
 
 /// The result of writing.
 #[derive(Debug, Clone, Default)]
-pub struct Written {
+pub struct LogResult {
     /// Why it accepted no more: the disk or the limit was full.
     pub full: Option<String>,
     /// Whether the disk is the reason, and not the requested limit.
@@ -62,18 +62,18 @@ pub struct BackgroundWriter {
     /// Whether the thread has an ordinary priority.
     ordinary: bool,
     state: Arc<Mutex<State>>,
-    thread: JoinHandle<Result<Written, Error>>,
+    thread: JoinHandle<Result<LogResult, Error>>,
 }
 
 impl BackgroundWriter {
     /// Takes over a newly created log.
     pub fn new(writer: LogWriter) -> Self {
-        let (full, take) = sync_channel(QUEUE);
+        let (full, take) = sync_channel(QUEUED_BUFFERS_MAX);
         let (give_back, empty) = channel();
         let state = Arc::new(Mutex::new(State::default()));
         let shared = Arc::clone(&state);
-        let thread = std::thread::spawn(move || write(writer, &take, &give_back, &shared));
-        Self { buffer: Vec::with_capacity(BUFFER), full, empty, sent: 0, ordinary: true, state, thread }
+        let thread = std::thread::spawn(move || run_writer(writer, &take, &give_back, &shared));
+        Self { buffer: Vec::with_capacity(BUFFER_BYTES), full, empty, sent: 0, ordinary: true, state, thread }
     }
 
     /// Accepts a record, to be written soon.
@@ -81,7 +81,7 @@ impl BackgroundWriter {
         self.buffer.extend_from_slice(&(record.len() as u32).to_ne_bytes());
         self.buffer.extend_from_slice(record);
         // Leaves room for the next record as well, unless that is a long text.
-        if self.buffer.len() + 512 > BUFFER {
+        if self.buffer.len() + 512 > BUFFER_BYTES {
             self.flush();
         }
     }
@@ -91,7 +91,7 @@ impl BackgroundWriter {
         if self.buffer.is_empty() {
             return;
         }
-        let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BUFFER));
+        let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BUFFER_BYTES));
         let buffer = std::mem::replace(&mut self.buffer, next);
         // The writer accepts buffers until this end is dropped; if it has died, `finish` reports it.
         let _ = self.full.send(buffer);
@@ -112,9 +112,9 @@ impl BackgroundWriter {
     ///
     /// # Errors
     /// What stopped the writing, except lack of room.
-    pub fn finish(mut self) -> Result<Written, Error> {
+    pub fn finish(mut self) -> Result<LogResult, Error> {
         self.flush();
-        prioritise(self.state(|s| s.thread), false);
+        change_priority(self.state(|s| s.thread), false);
         drop(self.full);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -123,37 +123,37 @@ impl BackgroundWriter {
     fn set_priority(&mut self) {
         let (written, thread) = self.state(|s| (s.written, s.thread));
         let waiting = self.sent - written;
-        let ordinary = if self.ordinary { waiting > BACKLOG / 2 } else { waiting > BACKLOG };
+        let ordinary = if self.ordinary { waiting > BACKLOG_BUFFERS / 2 } else { waiting > BACKLOG_BUFFERS };
         if thread != 0 && ordinary != self.ordinary {
-            prioritise(thread, !ordinary);
+            change_priority(thread, !ordinary);
             self.ordinary = ordinary;
         }
     }
 }
 
-fn write(
+fn run_writer(
     mut writer: LogWriter,
     buffers: &Receiver<Vec<u8>>,
     give_back: &Sender<Vec<u8>>,
     state: &Mutex<State>,
-) -> Result<Written, Error> {
+) -> Result<LogResult, Error> {
     let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: a call without arguments that cannot fail.
     lock().thread = unsafe { libc::gettid() };
     while let Ok(mut buffer) = buffers.recv() {
-        let is_full = buffer.len() + 512 > BUFFER;
+        let is_full = buffer.len() + 512 > BUFFER_BYTES;
         let mut rest = &buffer[..];
         while let Some((length, after)) = rest.split_first_chunk() {
             let (record, after) = after.split_at(u32::from_ne_bytes(*length) as usize);
             rest = after;
             // After the first refusal it is still called, since it counts what it refuses.
             if let Err(error) = writer.append(record) {
-                note(&mut lock(), error);
+                note_error(&mut lock(), error);
             }
         }
         // A partial buffer is what a second brought: a crash must not cost it.
         if !is_full && let Err(error) = writer.sync_chunk() {
-            note(&mut lock(), error);
+            note_error(&mut lock(), error);
         }
         lock().written += 1;
         buffer.clear();
@@ -161,7 +161,7 @@ fn write(
     }
     // The last chunk may not fit either.
     if let Err(error) = writer.sync_chunk() {
-        note(&mut lock(), error);
+        note_error(&mut lock(), error);
     }
     let mut state = lock();
     if let Some(error) = state.failed.take() {
@@ -177,7 +177,7 @@ fn write(
         }
         other => other.to_string(),
     });
-    Ok(Written {
+    Ok(LogResult {
         full,
         disk_full,
         full_since_ns: summary.lost_since_ns.unwrap_or_default(),
@@ -186,7 +186,7 @@ fn write(
     })
 }
 
-fn note(state: &mut State, error: Error) {
+fn note_error(state: &mut State, error: Error) {
     if state.ended() {
         return;
     }
@@ -198,7 +198,7 @@ fn note(state: &mut State, error: Error) {
 
 /// Makes a thread run like any other, or only when no other task wants to. Without the permission to undo that (it needs
 /// CAP_SYS_NICE) it is left as it is: better a disturbance than a writer that starves.
-fn prioritise(thread: libc::pid_t, idle: bool) {
+fn change_priority(thread: libc::pid_t, idle: bool) {
     // SAFETY: a call without arguments that cannot fail.
     if thread == 0 || unsafe { libc::geteuid() } != 0 {
         return;

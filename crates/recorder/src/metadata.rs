@@ -8,7 +8,7 @@ use model::table::{Coverage, Disk};
 use serde::{Deserialize, Serialize};
 
 /// Its name in `meta.json`.
-const KEY: &str = "surroundings";
+const META_KEY: &str = "surroundings";
 
 /// What is known in addition to the events. Disks are named by their device numbers, times are CLOCK_BOOTTIME in ns.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -63,13 +63,13 @@ pub type DiskCounters = (u32, u64, u64, Vec<u64>);
 impl Metadata {
     /// Loads the metadata of an archive; empty if its recorder was killed before it was written.
     pub fn load(meta: &Meta) -> Result<Self> {
-        let value = meta.extra.get(KEY).cloned();
+        let value = meta.extra.get(META_KEY).cloned();
         Ok(value.map_or_else(|| Ok(Self::default()), serde_json::from_value)?)
     }
 
     /// Stores it in `meta`, which the caller writes.
     pub fn store(&self, meta: &mut Meta) -> Result<()> {
-        meta.extra.insert(KEY.into(), serde_json::to_value(self)?);
+        meta.extra.insert(META_KEY.into(), serde_json::to_value(self)?);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The archive of a recording, from its first file to its complete log.
 
-use crate::collect::{Collector, fact};
+use crate::collect::{Collector, run_fact};
 use crate::event_log::EventLog;
 use crate::libraries::Libraries;
 use crate::output::{self, MovedArchive};
@@ -8,7 +8,7 @@ use crate::presets::readable;
 use crate::request::Request;
 use crate::{Error, Notice, Notify, Result, sqlite_facts};
 use archive::{Archive, Lock, Meta, MetaRoom};
-use capture::Finished;
+use capture::FinishedRecording;
 use device::Local;
 use model::{Context, Event};
 
@@ -60,14 +60,14 @@ impl<'a> NewArchive<'a> {
     /// Stores what recorded it, and why that.
     pub fn recorded_by(&mut self, backend: &str, why: &str) {
         let facts = [("trace.backend", backend), ("trace.backend_why", why)];
-        let facts = facts.map(|(name, value)| (name.to_owned(), fact(value, None, "the recorder")));
+        let facts = facts.map(|(name, value)| (name.to_owned(), run_fact(value, None, "the recorder")));
         self.collector.metadata.environment.extend(facts);
     }
 
     /// Stores what is only known at the end, and ends the log.
     pub fn complete(
         &mut self,
-        finished: &Finished,
+        finished: &FinishedRecording,
         marks: &[Event],
         libraries: &Libraries,
         notify: Notify<'_>,

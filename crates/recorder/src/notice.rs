@@ -1,7 +1,7 @@
 //! What a user should know while a recording is made or linked. The caller decides on wording and relevance.
 
 use crate::Error;
-use crate::left_running::LeftRunning;
+use crate::left_running::LeftProcesses;
 use crate::output::MovedArchive;
 use archive::table_maker::Occasion;
 use model::counted;
@@ -39,7 +39,7 @@ pub enum Notice {
     /// The command does not end, but the recording does.
     CommandGoesOn,
     /// The command ended, and processes that it started continue, unrecorded.
-    LeftRunning(LeftRunning),
+    LeftRunning(LeftProcesses),
     /// A line was received that is not a command to a recording.
     UnknownCommand { line: String },
     /// The log ran out of room, and the recording ended early.
@@ -58,7 +58,7 @@ pub enum Notice {
     LogCut(archive::Error),
 }
 
-const EVENTS_ALONE: &str = "continuing with the events alone; disks, facts and coverage are lost";
+const EVENTS_ONLY_TEXT: &str = "continuing with the events alone; disks, facts and coverage are lost";
 
 impl Notice {
     /// Whether it is only a remark, which `--quiet` suppresses.
@@ -120,11 +120,11 @@ impl fmt::Display for Notice {
                 f,
                 "{}\nnot enough space to build the tables; the events are kept: copy {} to a disk with more space and run \
                  `fathom reindex` on it",
-                model::text::error(error),
+                model::text::error_chain(error),
                 archive.shown()
             ),
-            Self::MetaUnreadable(error) => write!(f, "{}\n{EVENTS_ALONE}", error.without_remedy()),
-            Self::MetadataDamaged { archive, error } => write!(f, "{}: {error}\n{EVENTS_ALONE}", archive.shown()),
+            Self::MetaUnreadable(error) => write!(f, "{}\n{EVENTS_ONLY_TEXT}", error.without_remedy()),
+            Self::MetadataDamaged { archive, error } => write!(f, "{}: {error}\n{EVENTS_ONLY_TEXT}", archive.shown()),
             Self::Linking { archive, why } => {
                 let state = match why {
                     Occasion::NoTables | Occasion::Live => "has no tables yet",

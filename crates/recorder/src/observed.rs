@@ -4,29 +4,29 @@
 use crate::sqlite_version::SqliteUse;
 use model::event::{BioQueue, File, Header, Join, OpBegin, Record, Syscall, Task, file_what, flags, op_kind};
 use model::{Call, Dev};
-use sqlite::{FileClass, pragma};
+use sqlite::{FileClass, parse_pragma};
 use std::collections::{BTreeMap, HashSet};
 
 /// The kinds of records that name files and processes.
-const FILE: u8 = File::INFO.kind;
-const TASK: u8 = Task::INFO.kind;
+const FILE_KIND: u8 = File::INFO.kind;
+const TASK_KIND: u8 = Task::INFO.kind;
 /// The kinds of records from processes that send something to the disk or to the file system's journal.
-const QUEUE: u8 = BioQueue::INFO.kind;
-const JOIN: u8 = Join::INFO.kind;
+const BIO_QUEUE_KIND: u8 = BioQueue::INFO.kind;
+const JOIN_KIND: u8 = Join::INFO.kind;
 /// The kind of record with which an execution of a statement or a function begins.
-const BEGIN: u8 = OpBegin::INFO.kind;
+const OP_BEGIN_KIND: u8 = OpBegin::INFO.kind;
 /// The kind of a system call's record, and the offsets of three of its fields.
-const CALL: u8 = Syscall::INFO.kind;
-const CALL_DEV: usize = place("dev");
-const CALL_CALL: usize = place("call");
-const CALL_CTX: usize = place("ctx");
+const SYSCALL_KIND: u8 = Syscall::INFO.kind;
+const DEV_OFFSET: usize = field_offset("dev");
+const CALL_OFFSET: usize = field_offset("call");
+const CTX_OFFSET: usize = field_offset("ctx");
 
 /// Returns the offset of a field in a system call's record, in bytes, header included.
-const fn place(name: &str) -> usize {
+const fn field_offset(name: &str) -> usize {
     let (mut at, mut i) = (Header::SIZE, 0);
     while i < Syscall::INFO.fields.len() {
         let field = &Syscall::INFO.fields[i];
-        if equal(field.name.as_bytes(), name.as_bytes()) {
+        if bytes_are_equal(field.name.as_bytes(), name.as_bytes()) {
             return at;
         }
         at += field.size;
@@ -35,7 +35,7 @@ const fn place(name: &str) -> usize {
     panic!("a system call has no such field")
 }
 
-const fn equal(a: &[u8], b: &[u8]) -> bool {
+const fn bytes_are_equal(a: &[u8], b: &[u8]) -> bool {
     let mut i = 0;
     while i < a.len() && i < b.len() && a[i] == b[i] {
         i += 1;
@@ -44,7 +44,7 @@ const fn equal(a: &[u8], b: &[u8]) -> bool {
 }
 
 /// Maximum number of databases whose headers are read when the recording ends.
-const DATABASES: usize = 64;
+const DATABASES_MAX: usize = 64;
 
 /// A database that a recorded program opened.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,7 @@ pub struct OpenedDatabase {
 
 /// What was learned so far.
 #[derive(Debug, Default)]
-pub struct Observed {
+pub struct Observations {
     /// Per file system: files of databases opened.
     opened: BTreeMap<u32, u64>,
     /// Per file system: calls by the requested processes that changed its files or waited for that, and other calls.
@@ -76,7 +76,7 @@ pub struct Observed {
     pub found_wanted: bool,
 }
 
-impl Observed {
+impl Observations {
     /// Starts empty. `wanted`: the name of the requested processes, as stored by the kernel.
     pub fn new(wanted: Option<String>) -> Self {
         Self { wanted, ..Self::default() }
@@ -85,7 +85,7 @@ impl Observed {
     /// Records that a process executed a statement of this shape.
     pub fn statement(&mut self, tgid: u32, shape: &str) {
         self.sqlite.statement(tgid);
-        if let Some((name, value)) = pragma(shape) {
+        if let Some((name, value)) = parse_pragma(shape) {
             self.pragmas.insert(name, value);
         }
     }
@@ -93,11 +93,11 @@ impl Observed {
     /// Learns from any other record.
     pub fn record(&mut self, header: &Header, record: &[u8]) {
         match header.kind {
-            FILE => self.file(header, record),
-            TASK => self.task(header, record),
-            BEGIN if !self.sqlite.has_statements(header.tgid) => self.begin(header, record),
-            QUEUE | JOIN => drop(self.busy.insert(header.tgid)),
-            CALL => self.call(record),
+            FILE_KIND => self.file(header, record),
+            TASK_KIND => self.task(header, record),
+            OP_BEGIN_KIND if !self.sqlite.has_statements(header.tgid) => self.begin(header, record),
+            BIO_QUEUE_KIND | JOIN_KIND => drop(self.busy.insert(header.tgid)),
+            SYSCALL_KIND => self.call(record),
             _ => {}
         }
     }
@@ -107,13 +107,13 @@ impl Observed {
         if file.what == file_what::CODE {
             self.sqlite.mapped(header.tgid, (Dev(file.dev), file.ino));
         }
-        let class = sqlite::class(&file.text);
+        let class = sqlite::classify_path(&file.text);
         if class == FileClass::Other {
             return;
         }
         let database = sqlite::database_of(&file.text).to_string();
         if matches!(class, FileClass::Database | FileClass::RollbackJournal | FileClass::Wal)
-            && (self.databases.len() < DATABASES || self.databases.contains_key(&database))
+            && (self.databases.len() < DATABASES_MAX || self.databases.contains_key(&database))
         {
             let ino = if class == FileClass::Database { file.ino } else { 0 };
             let known = self.databases.entry(database).or_insert(OpenedDatabase { tgid: header.tgid, ino });
@@ -125,8 +125,8 @@ impl Observed {
     /// Not decoded: there may be hundreds of thousands per second.
     fn call(&mut self, record: &[u8]) {
         let half = |at: usize| Some(u16::from_ne_bytes(record.get(at..at + 2)?.try_into().ok()?));
-        let dev = record.get(CALL_DEV..CALL_DEV + 4).and_then(|b| Some(u32::from_ne_bytes(b.try_into().ok()?)));
-        let (Some(dev), Some(call), Some(ctx)) = (dev.filter(|d| *d != 0), half(CALL_CALL), half(CALL_CTX)) else {
+        let dev = record.get(DEV_OFFSET..DEV_OFFSET + 4).and_then(|b| Some(u32::from_ne_bytes(b.try_into().ok()?)));
+        let (Some(dev), Some(call), Some(ctx)) = (dev.filter(|d| *d != 0), half(CALL_OFFSET), half(CTX_OFFSET)) else {
             return;
         };
         if ctx & flags::TRACKED != 0 {

@@ -1,6 +1,6 @@
 //! The place of a new archive: an existing one is kept, and the new one belongs to the user who called sudo.
 
-use crate::{Doing, Result};
+use crate::{ErrorContext, Result};
 use archive::tables::Index;
 use archive::{Lock, Meta, Runs};
 use capture::launch;
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A benchmark's log without a replicate is smaller than this.
-const SMALL_LOG: u64 = 1 << 20;
+const SMALL_LOG_BYTES: u64 = 1 << 20;
 
 /// An archive that was moved out of the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ fn is_without_measurements(dir: &Path) -> bool {
     match (size(archive::log::path(dir)), size(archive::runs::path(dir))) {
         (Ok(0), _) => !has_tables,
         (Err(_), Err(_)) => !has_tables,
-        (Err(_), Ok(bytes)) => bytes < SMALL_LOG && Runs::read(dir).is_ok_and(|runs| runs.runs.is_empty()),
+        (Err(_), Ok(bytes)) => bytes < SMALL_LOG_BYTES && Runs::read(dir).is_ok_and(|runs| runs.runs.is_empty()),
         _ => false,
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn put_back(output: &Path, kept: Option<&MovedArchive>) {
 /// # Errors
 /// The owner of a file cannot be changed.
 pub fn give_to_caller(path: &Path) -> Result<()> {
-    let Some(user) = launch::User::caller()? else { return Ok(()) };
+    let Some(user) = launch::User::sudo_caller()? else { return Ok(()) };
     let mut all = vec![path.to_path_buf()];
     while let Some(path) = all.pop() {
         let giving = || format!("changing the owner of {} to the user who called sudo", path.shown());
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn archive_of_killed_start_pushes_out_no_other() {
+    fn archive_of_a_killed_start_replaces_no_other() {
         let directory = tempfile::tempdir().unwrap();
         let (output, old) = (directory.path().join("t.fathom"), directory.path().join("t.fathom.old"));
         let make = |log: Option<&str>| {

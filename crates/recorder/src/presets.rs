@@ -69,7 +69,7 @@ pub const PRESETS: &[Preset] = &[
 /// Functions in which one commit syncs for all waiters, as [`readable`] names them: for those that wait for WALWriteLock (PostgreSQL's
 /// XLogFlush), for a write group (LevelDB's and RocksDB's writers' queue), for those that wait for the redo log (InnoDB). Where a
 /// database's own functions are hidden, their callers.
-const GROUPS: &[&str] = &[
+const GROUP_COMMIT_FUNCTIONS: &[&str] = &[
     "XLogFlush",
     "leveldb::DBImpl::Write",
     "leveldb::DB::Put",
@@ -82,11 +82,11 @@ const GROUPS: &[&str] = &[
 
 /// Whether a function with that readable name commits in groups.
 pub fn commits_in_groups(readable: &str) -> bool {
-    GROUPS.contains(&readable)
+    GROUP_COMMIT_FUNCTIONS.contains(&readable)
 }
 
 /// Returns the preset of that name.
-pub fn named(name: &str) -> Option<&'static Preset> {
+pub fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
@@ -115,7 +115,7 @@ pub enum OperationError {
 /// No file that was found defines any of a preset's functions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("--op {name}: found no file with its functions{looked}; name the file that has them: --op BINARY:{symbol}")]
-pub struct NotFound {
+pub struct PresetNotFound {
     name: &'static str,
     looked: String,
     symbol: &'static str,
@@ -139,7 +139,7 @@ impl FromStr for Operation {
                 Ok(Self::Function(binary.into(), name.into()))
             }
             Some(_) => Err(OperationError::Half),
-            None => named(text).map(Self::Preset).ok_or(OperationError::Unknown),
+            None => find(text).map(Self::Preset).ok_or(OperationError::Unknown),
         }
     }
 }
@@ -149,7 +149,7 @@ impl Operation {
     ///
     /// # Errors
     /// No file that was found defines any.
-    pub fn functions(&self, program: Option<&OsStr>) -> Result<Vec<(PathBuf, String)>, NotFound> {
+    pub fn functions(&self, program: Option<&OsStr>) -> Result<Vec<(PathBuf, String)>, PresetNotFound> {
         match self {
             Self::Function(binary, name) => Ok(vec![(binary.clone(), name.clone())]),
             Self::Preset(preset) => preset.functions(program),
@@ -162,28 +162,28 @@ impl Preset {
     ///
     /// # Errors
     /// No file that was found defines any.
-    pub fn functions(&self, program: Option<&OsStr>) -> Result<Vec<(PathBuf, String)>, NotFound> {
+    pub fn functions(&self, program: Option<&OsStr>) -> Result<Vec<(PathBuf, String)>, PresetNotFound> {
         let (path, libraries) = (std::env::var_os("PATH"), std::env::var_os("LD_LIBRARY_PATH"));
-        let find = |name: &Path| functions::file(name, path.as_deref(), libraries.as_deref()).ok();
+        let find = |name: &Path| functions::find_file(name, path.as_deref(), libraries.as_deref()).ok();
         let own = program.and_then(|program| find(Path::new(program)));
         let mut looked = Vec::new();
         for file in
-            own.into_iter().chain(self.files.iter().flat_map(|name| expand(name)).filter_map(|name| find(&name)))
+            own.into_iter().chain(self.files.iter().flat_map(|name| expand_path(name)).filter_map(|name| find(&name)))
         {
-            let own = symbols(&file, self.symbols);
-            let symbols = if own.is_empty() { symbols(&file, self.otherwise) } else { own };
+            let own = find_symbols(&file, self.symbols);
+            let symbols = if own.is_empty() { find_symbols(&file, self.otherwise) } else { own };
             if !symbols.is_empty() {
                 return Ok(symbols.into_iter().map(|symbol| (file.clone(), symbol)).collect());
             }
             looked.push(file.shown().to_string());
         }
         let looked = if looked.is_empty() { String::new() } else { format!(" (looked in {})", looked.join(", ")) };
-        Err(NotFound { name: self.name, looked, symbol: self.symbols[0] })
+        Err(PresetNotFound { name: self.name, looked, symbol: self.symbols[0] })
     }
 }
 
 /// Expands a path with a `*` in one of its directories to the existing paths.
-fn expand(path: &str) -> Vec<PathBuf> {
+fn expand_path(path: &str) -> Vec<PathBuf> {
     let Some((before, after)) = path.split_once('*') else { return vec![path.into()] };
     let (directory, prefix) = before.rsplit_once('/').unwrap_or(("", before));
     let entries = std::fs::read_dir(format!("{directory}/")).into_iter().flatten().flatten();
@@ -198,8 +198,8 @@ fn expand(path: &str) -> Vec<PathBuf> {
 }
 
 /// Returns the defined functions of a file with one of these names or, for C++, one of these prefixes.
-fn symbols(path: &Path, wanted: &[&str]) -> Vec<String> {
-    let Some(bytes) = functions::read(path) else { return Vec::new() };
+fn find_symbols(path: &Path, wanted: &[&str]) -> Vec<String> {
+    let Some(bytes) = functions::read_program(path) else { return Vec::new() };
     let Ok(file) = object::File::parse(&*bytes) else { return Vec::new() };
     let mut found: Vec<(usize, String)> = Vec::new();
     for symbol in file.symbols().chain(file.dynamic_symbols()).filter(|symbol| symbol.is_definition()) {
@@ -278,7 +278,7 @@ mod tests {
             .flat_map(|preset| preset.symbols.iter().chain(preset.otherwise))
             .map(|symbol| readable(&format!("{}{}", symbol, if symbol.starts_with("_Z") { "v" } else { "" })))
             .collect();
-        for name in GROUPS {
+        for name in GROUP_COMMIT_FUNCTIONS {
             assert!(commits_in_groups(name) && symbols.iter().any(|symbol| symbol == name), "{name}: {symbols:?}");
         }
         assert!(!commits_in_groups("mdb_txn_commit"), "LMDB has one writer");

@@ -1,14 +1,14 @@
 //! A recording: holds the command, attaches the probes, stores what comes, and links it.
 
 use crate::event_log::EventLog;
-use crate::left_running::LeftRunning;
+use crate::left_running::LeftProcesses;
 use crate::libraries::Libraries;
 use crate::link;
 use crate::new_archive::NewArchive;
 use crate::request::Request;
 use crate::setup::{self, Setup};
 use crate::stop::StopCondition;
-use crate::{Doing, Error, Notice, Notify, Result};
+use crate::{Error, ErrorContext, Notice, Notify, Result};
 use archive::Archive;
 use capture::Session;
 use capture::launch::Child;
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 
 /// How often the rings are checked: a quarter of the smallest, 0.5 MiB, fills in 20 ms at 300,000 records/s of one CPU, so
 /// the timer, not a wake-up by record, sets the pace (a wake-up alone takes the INSERT rate to 0.45).
-const DRAIN_EVERY: Duration = Duration::from_millis(20);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Recorded {
+pub struct RecordResult {
     /// Status of the command, 0 if there was none.
     pub status: i32,
     pub records: u64,
@@ -36,9 +36,9 @@ pub struct Recorded {
     pub no_room: bool,
 }
 
-impl Recorded {
+impl RecordResult {
     /// Returns the result of a command's recording.
-    pub(crate) fn of(
+    pub(crate) fn from_log(
         request: &Request,
         stop: &StopCondition<'_>,
         log: &EventLog,
@@ -55,22 +55,22 @@ impl Recorded {
 ///
 /// # Errors
 /// There is no command, or it cannot be started.
-pub fn run_untraced(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
-    let (_marks, child) = setup::hold(request, None)?;
+pub fn run_untraced(request: &Request, context: &Context, notify: Notify<'_>) -> Result<RecordResult> {
+    let (_marks, child) = setup::hold_command(request, None)?;
     let mut child = child.ok_or(Error::NoCommand)?;
     child.release()?;
-    let mut stop = StopCondition::of(request, context, notify);
+    let mut stop = StopCondition::for_request(request, context, notify);
     while stop.keep_running(Some(&mut child))? {
-        std::thread::sleep(DRAIN_EVERY);
+        std::thread::sleep(DRAIN_INTERVAL);
     }
-    Ok(Recorded { status: stop.status, ..Recorded::default() })
+    Ok(RecordResult { status: stop.status, ..RecordResult::default() })
 }
 
 /// Attaches the probes as for a recording, with programs that return at once: the remaining cost is that of calling them.
 ///
 /// # Errors
 /// As [`record`], except for those of the archive.
-pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
+pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) -> Result<RecordResult> {
     let Setup { mut child, mut session, marks: _marks, libraries: _ } = Setup::new(request, true, notify)?;
     setup::report_refusals(session.coverage(), notify);
     notify(Notice::AttachedOnly { probes: session.coverage().iter().filter(|row| row.attached).count() });
@@ -78,60 +78,65 @@ pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) ->
         session.track_child(child.pid())?;
         child.release()?;
     }
-    let mut stop = StopCondition::of(request, context, notify);
+    let mut stop = StopCondition::for_request(request, context, notify);
     while stop.keep_running(child.as_mut())? {
-        if session.wait(DRAIN_EVERY) {
+        if session.wait(DRAIN_INTERVAL) {
             session.drain(&mut |_| ());
         }
     }
     session.finish(&mut |_| ());
-    Ok(Recorded { status: stop.status, ..Recorded::default() })
+    Ok(RecordResult { status: stop.status, ..RecordResult::default() })
 }
 
 /// Records, and links what was recorded.
 ///
 /// # Errors
 /// Nothing can be recorded, the command cannot be started, or the archive cannot be written.
-pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
-    record_since(PERMITTED, request, context, notify)
+pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Result<RecordResult> {
+    record_since(EBPF_REASON, request, context, notify)
 }
 
 /// Why eBPF is used if nothing else was requested.
-const PERMITTED: &str = "the kernel permits it";
+const EBPF_REASON: &str = "the kernel permits it";
 
 /// Records by eBPF, which was chosen for this reason.
-pub(crate) fn record_since(why: &str, request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
+pub(crate) fn record_since(
+    why: &str,
+    request: &Request,
+    context: &Context,
+    notify: Notify<'_>,
+) -> Result<RecordResult> {
     let output = &request.output;
     // Checked again when it is created; checked now because probes take a second to attach and to detach.
-    Archive::has_room(output, true)?;
+    Archive::check_create(output, true)?;
     let Setup { marks, mut child, mut session, mut libraries } = Setup::new(request, false, notify)?;
     let mut archive = NewArchive::create(request, context, notify)?;
     archive.log.begins_at(capture::boot_ns());
     archive.collector.count_before();
-    for &pid in request.pids().iter().filter(|pid| capture::is_of_the_kernel(**pid)) {
+    for &pid in request.pids().iter().filter(|pid| capture::is_kernel_thread(**pid)) {
         notify(Notice::KernelThread { pid, name: capture::comm_of(pid) });
     }
     if let Some(child) = &mut child {
         session.track_child(child.pid())?;
-        setup::release(child, &mut session, &mut libraries).inspect_err(|_| archive.discard())?;
+        setup::release_command(child, &mut session, &mut libraries).inspect_err(|_| archive.discard())?;
     }
-    let mut stop = StopCondition::of(request, context, notify);
+    let mut stop = StopCondition::for_request(request, context, notify);
     drain_until(&mut stop, &mut session, &mut libraries, &mut archive.log, child.as_mut(), context)?;
     if let Some(inside) = session.inside() {
         inside.stop_answering();
     }
 
     let left = child.as_mut().filter(|_| !request.also_all && !archive.log.ended());
-    let left = left.map_or_else(Vec::new, |child| LeftRunning::candidates(child, || session.tracked()));
+    let left = left.map_or_else(Vec::new, |child| LeftProcesses::candidates(child, || session.tracked()));
     archive.collector.count_after();
     // The last mappings are still in the rings.
-    let mut mapped = Mapped::new();
+    let mut mapped = MappedFiles::new();
     session.drain(&mut |record| {
         note_mapped(record, &mut mapped, &mut libraries);
         archive.log.put(record);
     });
     mapped.values().for_each(|code| libraries.missed(code));
-    libraries.inside.look(&mut session, true);
+    libraries.inside.check_processes(&mut session, true);
     libraries.settle();
     session.cover(libraries.inside.coverage());
     // Detaching so many probes takes a while, during which some see what others no longer see.
@@ -144,7 +149,7 @@ pub(crate) fn record_since(why: &str, request: &Request, context: &Context, noti
         finished.costs.retain(|(what, _)| !matches!(*what, "step" | "statement"));
     }
     context.clear_progress();
-    if let Some(left) = LeftRunning::of(&left) {
+    if let Some(left) = LeftProcesses::from_candidates(&left) {
         archive.collector.add_left_running(&left);
         notify(Notice::LeftRunning(left));
     }
@@ -154,7 +159,7 @@ pub(crate) fn record_since(why: &str, request: &Request, context: &Context, noti
     {
         // A full log ends the recording, not the command.
         while stop.keep_running(Some(child))? {
-            std::thread::sleep(DRAIN_EVERY);
+            std::thread::sleep(DRAIN_INTERVAL);
         }
     }
     let marked = marks.read().doing(|| "reading the command's marks".into())?;
@@ -162,7 +167,7 @@ pub(crate) fn record_since(why: &str, request: &Request, context: &Context, noti
     archive.complete(&finished, &marked.events, &libraries, notify)?;
     let operations =
         if request.link { link::link_if_room(output, archive.log.full.is_some(), context, notify)? } else { None };
-    Ok(Recorded::of(request, &stop, &archive.log, "eBPF", finished.lost, operations))
+    Ok(RecordResult::from_log(request, &stop, &archive.log, "eBPF", finished.lost, operations))
 }
 
 /// Returns the process and the file that a record names, if any.
@@ -175,9 +180,9 @@ fn named_file(record: &[u8]) -> Option<(u32, File)> {
 }
 
 /// Processes for which files became known, with those that they mapped as code: path and inode.
-type Mapped = BTreeMap<u32, Vec<(PathBuf, u64)>>;
+type MappedFiles = BTreeMap<u32, Vec<(PathBuf, u64)>>;
 
-fn note_mapped(record: &[u8], mapped: &mut Mapped, libraries: &mut Libraries) {
+fn note_mapped(record: &[u8], mapped: &mut MappedFiles, libraries: &mut Libraries) {
     let Some((tgid, file)) = named_file(record) else { return };
     let code = mapped.entry(tgid).or_default();
     if file.what == file_what::CODE {
@@ -197,21 +202,21 @@ fn drain_until(
 ) -> Result<()> {
     let mut flushed = Instant::now();
     while stop.keep_running(child.as_deref_mut())? && !log.ended() {
-        let drains = session.wait(DRAIN_EVERY);
+        let drains = session.wait(DRAIN_INTERVAL);
         libraries.answer(session);
         libraries.meet(session);
         if libraries.inside.waits() {
-            libraries.inside.look(session, false);
+            libraries.inside.check_processes(session, false);
         }
         if !drains {
             continue;
         }
-        let mut mapped = Mapped::new();
+        let mut mapped = MappedFiles::new();
         session.drain(&mut |record| {
             note_mapped(record, &mut mapped, libraries);
             log.put(record);
         });
-        libraries.inside.look(session, false);
+        libraries.inside.check_processes(session, false);
         // For processes that have ended, or run outside a container that Fathom runs in, only the record is left.
         for (tgid, code) in mapped {
             libraries.add_mapped(session, capture::in_proc(tgid), &code);

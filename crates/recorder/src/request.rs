@@ -128,7 +128,7 @@ impl Request {
         request.without.clone_from(&self.without);
         let (path, libraries) = (std::env::var_os("PATH"), std::env::var_os("LD_LIBRARY_PATH"));
         for (binary, name) in &self.functions {
-            let path = functions::file(binary, path.as_deref(), libraries.as_deref())
+            let path = functions::find_file(binary, path.as_deref(), libraries.as_deref())
                 .map_err(|source| Error::NoFile { function: format!("{}:{name}", binary.shown()), source })?;
             request.functions.push(Function { path, name: name.clone(), inside: None });
         }
@@ -138,7 +138,7 @@ impl Request {
     /// Describes the target in words: a recording's title if there is no command.
     pub(crate) fn title(&self) -> String {
         match &self.target {
-            Target::Pids(pids) => pids.iter().map(|pid| process(*pid)).collect::<Vec<_>>().join(", "),
+            Target::Pids(pids) => pids.iter().map(|pid| process_text(*pid)).collect::<Vec<_>>().join(", "),
             Target::Comm(name) => format!("processes named {name}"),
             Target::Command(_) | Target::All => "every process".into(),
         }
@@ -156,7 +156,7 @@ impl Request {
     }
 }
 
-fn process(pid: u32) -> String {
+fn process_text(pid: u32) -> String {
     capture::comm_of(pid).map_or_else(|| format!("process {pid}"), |name| format!("process {pid} ({name})"))
 }
 
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_file_of_function_is_named() {
+    fn missing_file_of_a_function_is_named() {
         let mut request = Request::new("t.fathom".into(), Target::All);
         request.functions.push(("./nosuch".into(), "f".into()));
         let error = request.probe_request(false).unwrap_err().to_string();

@@ -1,9 +1,9 @@
 //! Everything needed before a recording begins: the command, held before its first instruction, and the probes.
 
-use crate::inside::{self, Prepared, Watch};
+use crate::inside::{self, Preparation, Watch};
 use crate::libraries::Libraries;
 use crate::request::{Probes, Request};
-use crate::{Doing, Error, Notice, Notify, Result, functions};
+use crate::{Error, ErrorContext, Notice, Notify, Result, functions};
 use capture::launch::{self, Child};
 use capture::marks::Marks;
 use capture::request::Function;
@@ -12,7 +12,7 @@ use model::Absence;
 use model::table::Coverage;
 
 /// Room for marks: 64 bytes each, used as they are written.
-const MARKS: u64 = 1 << 20;
+const MARKS_MAX: u64 = 1 << 20;
 
 /// The command and everything that observes it.
 pub struct Setup {
@@ -40,7 +40,7 @@ impl Setup {
         }
         // Before the probes: their hundred files would enlarge the child's table of open files, which is small in the untraced
         // arm of a comparison.
-        let (marks, child) = hold(request, inside.as_ref().ok().map(|(inside, _)| inside))?;
+        let (marks, child) = hold_command(request, inside.as_ref().ok().map(|(inside, _)| inside))?;
         if child.is_some() {
             probes.marks = Some(marks.identity().doing(|| "examining the memory for the command's marks".into())?);
         }
@@ -52,7 +52,7 @@ impl Setup {
                 return Err(Error::Function { function: probe, why });
             }
         }
-        let watch = watch(&mut session, inside);
+        let watch = start_watch(&mut session, inside);
         let mut libraries = Libraries::attach(&mut session, request, watch)?;
         let all_inside = !request.pids().is_empty() && libraries.inside.all_attached();
         if probes.functions_later && all_inside {
@@ -72,7 +72,7 @@ impl Setup {
 }
 
 /// Lets the command run, loading the object into it if no loader does.
-pub fn release(child: &mut Child, session: &mut Session, libraries: &mut Libraries) -> Result<()> {
+pub fn release_command(child: &mut Child, session: &mut Session, libraries: &mut Libraries) -> Result<()> {
     if let Some(inside) = session.inside().filter(|inside| inside.follows()) {
         match child.release_followed(inside.implanter())? {
             Ok(follower) => inside.follow(follower),
@@ -87,7 +87,7 @@ pub fn release(child: &mut Child, session: &mut Session, libraries: &mut Librari
 }
 
 /// Connects the session to what is probed inside, if anything is.
-fn watch(session: &mut Session, inside: Prepared) -> Watch {
+fn start_watch(session: &mut Session, inside: Preparation) -> Watch {
     let begun = inside.and_then(|(inside, refused)| {
         session.probe_inside(inside).map(|()| refused).map_err(|why| why.to_string().into())
     });
@@ -103,8 +103,8 @@ fn watch(session: &mut Session, inside: Prepared) -> Watch {
 }
 
 /// Creates the child that becomes the command, as the user who called sudo, and the memory for its marks.
-pub fn hold(request: &Request, inside: Option<&Inside>) -> Result<(Marks, Option<Child>)> {
-    let marks = Marks::create(MARKS).doing(|| "making room for the command's marks".into())?;
+pub fn hold_command(request: &Request, inside: Option<&Inside>) -> Result<(Marks, Option<Child>)> {
+    let marks = Marks::create(MARKS_MAX).doing(|| "making room for the command's marks".into())?;
     if request.command().is_empty() {
         return Ok((marks, None));
     }
@@ -113,7 +113,7 @@ pub fn hold(request: &Request, inside: Option<&Inside>) -> Result<(Marks, Option
         plan = plan.env("LD_PRELOAD", &inside.preload(std::env::var_os("LD_PRELOAD")));
     }
     if !request.as_root
-        && let Some(user) = launch::User::caller()?
+        && let Some(user) = launch::User::sudo_caller()?
     {
         plan = plan.as_user(user);
     }

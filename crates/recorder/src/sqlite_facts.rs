@@ -1,9 +1,9 @@
 //! Facts about SQLite in a recording: which version ran, which PRAGMAs its programs set, and what the headers of their databases
 //! contain about the others.
 
-use crate::collect::fact;
-use crate::observed::{Observed, OpenedDatabase};
-use crate::sqlite_version::Probed;
+use crate::collect::run_fact;
+use crate::observed::{Observations, OpenedDatabase};
+use crate::sqlite_version::ProbedLibrary;
 use model::{Environment, Fact};
 use sqlite::{DatabaseHeader, PRAGMAS, Pragma};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,20 +11,20 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Returns the facts, by name.
-pub fn facts(observed: &mut Observed, probed: &[Probed]) -> Environment {
+pub fn facts(observed: &mut Observations, probed: &[ProbedLibrary]) -> Environment {
     // Only at the end: a mapping may come after the statement.
     observed.sqlite.read_mappings();
     let mut facts = Environment::new();
     if let Some(version) = observed.sqlite.version(probed) {
         facts.insert("sqlite.version".into(), version);
     }
-    let (stored, unread) = headers(&observed.databases);
+    let (stored, unread) = read_headers(&observed.databases);
     for (name, values) in &stored {
         let distinct: BTreeSet<&str> = values.iter().map(|(_, value)| value.as_str()).collect();
         let paths: Vec<&str> = values.iter().map(|(path, _)| path.as_str()).collect();
         let source = format!("file header at the end of the recording: {}", paths.join(" "));
         let value = distinct.into_iter().collect::<Vec<_>>().join(", ");
-        facts.insert(format!("sqlite.{name}"), fact(&value, None, &source));
+        facts.insert(format!("sqlite.{name}"), run_fact(&value, None, &source));
     }
     for Pragma { name, in_file } in PRAGMAS {
         let recorded = format!("no statement PRAGMA {name} = … was recorded");
@@ -48,20 +48,20 @@ pub fn facts(observed: &mut Observed, probed: &[Probed]) -> Environment {
         });
     }
     for (name, value) in &observed.pragmas {
-        facts.insert(format!("sqlite.{name}"), fact(value, None, "a PRAGMA statement of the recorded program"));
+        facts.insert(format!("sqlite.{name}"), run_fact(value, None, "a PRAGMA statement of the recorded program"));
     }
     facts
 }
 
 /// Values by name of PRAGMA, each with its database.
-type Stored = BTreeMap<&'static str, Vec<(String, String)>>;
+type PragmaValues = BTreeMap<&'static str, Vec<(String, String)>>;
 
 /// Returns the current contents of databases' headers, and why some cannot be read. Only at the end, since reading during
 /// the recording would bring pages into the cache, or keep a removed file's blocks from being freed.
-fn headers(databases: &BTreeMap<String, OpenedDatabase>) -> (Stored, Vec<String>) {
-    let (mut stored, mut unread) = (Stored::new(), Vec::new());
+fn read_headers(databases: &BTreeMap<String, OpenedDatabase>) -> (PragmaValues, Vec<String>) {
+    let (mut stored, mut unread) = (PragmaValues::new(), Vec::new());
     for (path, opened) in databases {
-        match header(path, *opened) {
+        match read_header(path, *opened) {
             Ok(header) => {
                 for (name, value) in header.facts() {
                     stored.entry(name).or_default().push((path.clone(), value));
@@ -74,7 +74,7 @@ fn headers(databases: &BTreeMap<String, OpenedDatabase>) -> (Stored, Vec<String>
 }
 
 /// Reads the header of the database that a process saw at `path`: through its own root if it is still running.
-fn header(path: &str, opened: OpenedDatabase) -> Result<DatabaseHeader, String> {
+fn read_header(path: &str, opened: OpenedDatabase) -> Result<DatabaseHeader, String> {
     use std::io::Read;
     let inside = capture::in_proc(opened.tgid).map(|pid| format!("/proc/{pid}/root{path}"));
     let places = inside.as_deref().into_iter().chain([path]);

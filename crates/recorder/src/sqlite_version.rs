@@ -4,7 +4,7 @@
 //! every command. A process whose mappings were not seen (it was forked from one that had them, and has ended) may have used
 //! any of the probed files; then the version is known only if they all have the same.
 
-use capture::sqlite::find::mappings;
+use capture::sqlite::find::parse_mappings;
 use device::Local;
 use model::{Dev, Fact};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::ffi::CString;
 
 /// A probed file that contains SQLite.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Probed {
+pub struct ProbedLibrary {
     pub path: String,
     /// The file's identity, if known.
     pub file: Option<Identity>,
@@ -30,7 +30,7 @@ pub struct Identity {
 
 impl Identity {
     /// Returns the identity of a file that can be opened here.
-    pub fn of(path: &str) -> Option<Self> {
+    pub fn for_path(path: &str) -> Option<Self> {
         let (dev, ino) = device::identity(&Local, path).ok()?;
         Some(Self { dev: Some(dev).filter(|_| stat_agrees(path)), ino })
     }
@@ -42,8 +42,8 @@ impl Identity {
 }
 
 /// `f_type` of statfs(2).
-const BTRFS: u64 = 0x9123_683e;
-const OVERLAYFS: u64 = 0x794c_7630;
+const BTRFS_MAGIC: u64 = 0x9123_683e;
+const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
 
 /// Whether stat returns the kernel's number: btrfs and overlayfs make one up for each subvolume or layer.
 fn stat_agrees(path: &str) -> bool {
@@ -52,7 +52,7 @@ fn stat_agrees(path: &str) -> bool {
     let mut about: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the path ends with a zero, and both live until the call returns.
     let done = unsafe { libc::statfs(path.as_ptr(), &raw mut about) };
-    done == 0 && ![BTRFS, OVERLAYFS].contains(&(about.f_type as u64))
+    done == 0 && ![BTRFS_MAGIC, OVERLAYFS_MAGIC].contains(&(about.f_type as u64))
 }
 
 /// Which processes executed statements, with which code.
@@ -84,14 +84,14 @@ impl SqliteUse {
             let Some(pid) = capture::in_proc(tgid) else { continue };
             let Ok(maps) = std::fs::read(format!("/proc/{pid}/maps")) else { continue };
             let maps = String::from_utf8_lossy(&maps);
-            let files = mappings(&maps).filter_map(|m| Some((device_of(m.device)?, m.inode)));
+            let files = parse_mappings(&maps).filter_map(|m| Some((device_of(m.device)?, m.inode)));
             self.mapped.entry(tgid).or_default().extend(files);
         }
     }
 
     /// Returns the version that ran, with its file; or why it is not known, and what was probed. `None` if nothing was
     /// probed.
-    pub fn version(&self, probed: &[Probed]) -> Option<Fact> {
+    pub fn version(&self, probed: &[ProbedLibrary]) -> Option<Fact> {
         if probed.is_empty() {
             return None;
         }
@@ -107,13 +107,14 @@ impl SqliteUse {
         let mut sure = true;
         for tgid in &self.with_statements {
             let its = self.mapped.get(tgid);
-            let has =
-                |p: &Probed| its.zip(p.file).is_some_and(|(files, probed)| files.iter().any(|file| probed.is(*file)));
+            let has = |p: &ProbedLibrary| {
+                its.zip(p.file).is_some_and(|(files, probed)| files.iter().any(|file| probed.is(*file)))
+            };
             let files: Vec<usize> = (0..probed.len()).filter(|&i| has(&probed[i])).collect();
             sure &= files.len() == 1;
             ran.extend(if files.is_empty() { (0..probed.len()).collect() } else { files });
         }
-        let of = |what: fn(&Probed) -> &str| ran.iter().map(|&i| what(&probed[i])).collect::<BTreeSet<&str>>();
+        let of = |what: fn(&ProbedLibrary) -> &str| ran.iter().map(|&i| what(&probed[i])).collect::<BTreeSet<&str>>();
         let (versions, paths) = (of(|p| &p.version), of(|p| &p.path));
         if !sure && versions.len() > 1 {
             return Some(why_not("a process executed statements of an unidentified SQLite"));
@@ -134,13 +135,13 @@ fn device_of(text: &str) -> Option<Dev> {
 mod tests {
     use super::*;
 
-    const DISK: Dev = Dev(254 << 20);
+    const DISK_DEV: Dev = Dev(254 << 20);
 
     /// Creates probed files on one file system.
-    fn probed(all: &[(&str, u64, &str)]) -> Vec<Probed> {
-        let file = |ino| Some(Identity { dev: Some(DISK), ino });
+    fn probed(all: &[(&str, u64, &str)]) -> Vec<ProbedLibrary> {
+        let file = |ino| Some(Identity { dev: Some(DISK_DEV), ino });
         all.iter()
-            .map(|&(path, ino, version)| Probed { path: path.into(), file: file(ino), version: version.into() })
+            .map(|&(path, ino, version)| ProbedLibrary { path: path.into(), file: file(ino), version: version.into() })
             .collect()
     }
 
@@ -163,7 +164,7 @@ mod tests {
         let mut ran = SqliteUse::default();
         ran.statement(std::process::id());
         ran.read_mappings();
-        let identity = Identity::of(own.to_str().unwrap()).unwrap();
+        let identity = Identity::for_path(own.to_str().unwrap()).unwrap();
         assert!(ran.mapped[&std::process::id()].iter().any(|file| identity.is(*file)), "{identity:?}");
         assert_eq!(device_of("fe:01"), Some(Dev::new(254, 1)));
         assert_eq!(device_of("fe"), None);
@@ -173,15 +174,15 @@ mod tests {
     fn unused_library_is_not_named() {
         let both = probed(&[("/lib/libsqlite3.so.0", 5, "3.40.1"), ("/opt/app", 6, "3.54.1")]);
         let mut ran = SqliteUse::default();
-        ran.mapped(1, (DISK, 5));
+        ran.mapped(1, (DISK_DEV, 5));
         let nobody = ran.version(&both).unwrap();
         assert_eq!(nobody.value, None);
         let why = nobody.unknown.unwrap();
         assert!(why.starts_with("no statement") && why.contains("/lib/libsqlite3.so.0 (3.40.1)"), "{why}");
         assert!(SqliteUse::default().version(&[]).is_none());
 
-        ran.mapped(2, (DISK, 6));
-        ran.mapped(2, (DISK, 7));
+        ran.mapped(2, (DISK_DEV, 6));
+        ran.mapped(2, (DISK_DEV, 7));
         ran.statement(2);
         let one = ran.version(&both).unwrap();
         assert_eq!((one.value.as_deref(), one.source.as_str()), (Some("3.54.1"), "/opt/app"));

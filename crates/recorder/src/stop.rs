@@ -2,17 +2,17 @@
 
 use crate::control::Control;
 use crate::request::{Request, Target};
-use crate::{Doing, Notice, Notify, Result};
+use crate::{ErrorContext, Notice, Notify, Result};
 use capture::launch::Child;
 use model::Context;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Time for a command to end after Ctrl-C, which its terminal sent to it as well.
-const GRACE: Duration = Duration::from_secs(3);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A shell's status for a command that Ctrl-C ended.
-const INTERRUPTED: i32 = 128 + libc::SIGINT;
+const INTERRUPTED_STATUS: i32 = 128 + libc::SIGINT;
 
 /// The conditions, and the status of a command that ended.
 pub struct StopCondition<'a> {
@@ -21,7 +21,7 @@ pub struct StopCondition<'a> {
     deadline: Option<Instant>,
     control: Option<Control>,
     /// The processes with whose end the recording ends.
-    processes: Option<Vec<child::Other>>,
+    processes: Option<Vec<child::ForeignProcess>>,
     /// Whether the command `stop` was received.
     stopped: bool,
     /// When the command was first asked to end.
@@ -37,9 +37,9 @@ impl<'a> StopCondition<'a> {
     }
 
     /// Returns the conditions of a recording whose probes are attached.
-    pub fn of(request: &Request, context: &'a Context, notify: Notify<'a>) -> Self {
+    pub fn for_request(request: &Request, context: &'a Context, notify: Notify<'a>) -> Self {
         let of_processes = matches!(request.target, Target::Pids(_)) && !request.also_all;
-        let processes = of_processes.then(|| watched(request.pids())).flatten();
+        let processes = of_processes.then(|| watch_processes(request.pids())).flatten();
         Self { control: request.control.clone(), processes, ..Self::new(request.duration, context, notify) }
     }
 
@@ -50,7 +50,7 @@ impl<'a> StopCondition<'a> {
             self.stopped |= commands.stop;
             commands.unknown.into_iter().for_each(|line| (self.notify)(Notice::UnknownCommand { line }));
         }
-        let gone = self.processes.as_ref().is_some_and(|all| all.iter().all(child::Other::has_ended));
+        let gone = self.processes.as_ref().is_some_and(|all| all.iter().all(child::ForeignProcess::has_ended));
         self.stopped || gone || self.deadline.is_some_and(|d| Instant::now() >= d)
     }
 
@@ -67,11 +67,11 @@ impl<'a> StopCondition<'a> {
         }
         if over || self.context.cancelled() {
             let asked = *self.asked.get_or_insert_with(Instant::now);
-            if asked.elapsed() > GRACE {
+            if asked.elapsed() > INTERRUPT_TIMEOUT {
                 (self.notify)(Notice::CommandGoesOn);
                 // A caller that waits for `record` must not assume that the command ended successfully.
                 if self.context.cancelled() {
-                    self.status = INTERRUPTED;
+                    self.status = INTERRUPTED_STATUS;
                 }
                 return Ok(false);
             }
@@ -82,10 +82,10 @@ impl<'a> StopCondition<'a> {
 
 /// Returns these processes, without those that have ended. `None`: the kernel has no process descriptors (before Linux
 /// 5.3).
-fn watched(pids: &[u32]) -> Option<Vec<child::Other>> {
+fn watch_processes(pids: &[u32]) -> Option<Vec<child::ForeignProcess>> {
     let is_there = |pid: u32| Path::new(&format!("/proc/{pid}")).exists();
-    let known = |pid| child::Other::of(pid).map(Some).or_else(|| (!is_there(pid)).then_some(None));
-    let all: Vec<Option<child::Other>> = pids.iter().copied().map(known).collect::<Option<_>>()?;
+    let known = |pid| child::ForeignProcess::from_pid(pid).map(Some).or_else(|| (!is_there(pid)).then_some(None));
+    let all: Vec<Option<child::ForeignProcess>> = pids.iter().copied().map(known).collect::<Option<_>>()?;
     Some(all.into_iter().flatten().collect())
 }
 
@@ -102,7 +102,7 @@ mod tests {
         child.release().unwrap();
         let mut stop =
             StopCondition::new(duration, context, &|notice| assert!(matches!(notice, Notice::CommandGoesOn)));
-        stop.asked = Instant::now().checked_sub(GRACE * 2);
+        stop.asked = Instant::now().checked_sub(INTERRUPT_TIMEOUT * 2);
         let goes_on = stop.keep_running(Some(&mut child)).unwrap();
         child.signal(libc::SIGKILL).unwrap();
         child.wait().unwrap();
@@ -111,25 +111,28 @@ mod tests {
     }
 
     #[test]
-    fn recording_of_processes_ends_with_last_of_them() {
+    fn recording_of_processes_ends_with_the_last_of_them() {
         let context = Context::silent();
         let mut sleepers = [0; 2].map(|_| std::process::Command::new("sleep").arg("600").spawn().unwrap());
         let pids = sleepers.iter().map(std::process::Child::id).collect();
         let request = Request::new("t.fathom".into(), Target::Pids(pids));
-        let mut stop = StopCondition::of(&request, &context, &|_| ());
+        let mut stop = StopCondition::for_request(&request, &context, &|_| ());
         for sleeper in &mut sleepers {
             assert!(stop.keep_running(None).unwrap());
             sleeper.kill().unwrap();
             sleeper.wait().unwrap();
         }
         assert!(!stop.keep_running(None).unwrap());
-        assert!(!StopCondition::of(&request, &context, &|_| ()).keep_running(None).unwrap(), "they have ended before");
+        assert!(
+            !StopCondition::for_request(&request, &context, &|_| ()).keep_running(None).unwrap(),
+            "they have ended before"
+        );
         let request = Request { also_all: true, ..request };
-        assert!(StopCondition::of(&request, &context, &|_| ()).keep_running(None).unwrap());
+        assert!(StopCondition::for_request(&request, &context, &|_| ()).keep_running(None).unwrap());
     }
 
     #[test]
-    fn interrupted_recording_of_lasting_command_has_status_130() {
+    fn interrupted_recording_of_a_command_has_status_130() {
         let context = Context::silent();
         assert_eq!(status_after_grace(&context, Some(Duration::ZERO)), 0, "its time was over, as requested");
         context.cancel_flag().store(true, Ordering::Relaxed);

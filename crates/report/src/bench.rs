@@ -1,11 +1,11 @@
 //! The page of a benchmark: the same kind of document as a recording's, with its own sections and script.
 
-use crate::{data_block, escape, fill, hash, script};
+use crate::{data_block, escape_html, fill_template, hash, script};
 use analysis::bench::page::Page;
 use serde_json::Value;
 
-const TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_str!("../../../web/bench.html"));
-const STYLE: &str = concat!(include_str!("../../../web/style.css"), include_str!("../../../web/bench.css"));
+const PAGE_TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_str!("../../../web/bench.html"));
+const PAGE_STYLE: &str = concat!(include_str!("../../../web/style.css"), include_str!("../../../web/bench.css"));
 
 /// Builds the page of a benchmark: one HTML document in UTF-8 without external references.
 pub fn bench_page(title: &str, page: &Page) -> serde_json::Result<String> {
@@ -14,14 +14,17 @@ pub fn bench_page(title: &str, page: &Page) -> serde_json::Result<String> {
 
 /// The same for data merely shaped like a [`Page`]: the browser's tests draw numbers that are in no archive.
 pub fn bench_page_of(title: &str, data: &Value) -> String {
-    let script = script::script(script::BENCH_MODULES);
+    let script = script::join_modules(script::BENCH_MODULES);
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
-        hash::source(&script),
-        hash::source(STYLE)
+        hash::csp_source(&script),
+        hash::csp_source(PAGE_STYLE)
     );
-    let (title, data) = (escape(title), data_block(data));
-    fill(TEMPLATE, &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &data), ("script", &script)])
+    let (title, data) = (escape_html(title), data_block(data));
+    fill_template(
+        PAGE_TEMPLATE,
+        &[("policy", &policy), ("title", &title), ("style", PAGE_STYLE), ("data", &data), ("script", &script)],
+    )
 }
 
 #[cfg(test)]

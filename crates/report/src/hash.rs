@@ -4,19 +4,19 @@
 use sha2::{Digest as _, Sha256};
 
 /// Returns the policy's source expression for this text: `'sha256-…'`.
-pub fn source(text: &str) -> String {
-    format!("'sha256-{}'", base64(&Sha256::digest(text)))
+pub fn csp_source(text: &str) -> String {
+    format!("'sha256-{}'", encode_base64(&Sha256::digest(text)))
 }
 
 /// Encodes Base64 with padding (RFC 4648, section 4), as required for a policy's hash source.
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+fn encode_base64(bytes: &[u8]) -> String {
+    const BASE64_ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
         let bits = three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
         for i in 0..4 {
             let six = (bits >> (18 - 6 * i)) as usize & 63;
-            text.push(if i <= three.len() { char::from(ALPHABET[six]) } else { '=' });
+            text.push(if i <= three.len() { char::from(BASE64_ALPHABET[six]) } else { '=' });
         }
     }
     text
@@ -28,14 +28,14 @@ mod tests {
 
     /// The digest is the first example of FIPS 180-4.
     #[test]
-    fn csp_source_is_sha256_digest() {
-        assert_eq!(source("abc"), "'sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0='");
+    fn csp_source_is_a_sha256_digest() {
+        assert_eq!(csp_source("abc"), "'sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0='");
     }
 
     #[test]
     fn base64_matches_rfc_4648() {
         assert_eq!(
-            ["", "f", "fo", "foo", "foob"].map(|s| base64(s.as_bytes())),
+            ["", "f", "fo", "foo", "foob"].map(|s| encode_base64(s.as_bytes())),
             ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]
         );
     }

@@ -19,8 +19,8 @@ pub use bench::{bench_page, bench_page_of};
 use analysis::contract::Summary;
 use analysis::counts::Counts;
 use analysis::explain::contract::Explanation;
-use analysis::figures::{Held, HeldRows, Scatter, Timeline};
-use pack::Packed;
+use analysis::figures::{PartRowPositions, PartTables, Scatter, Timeline};
+use pack::PackedColumns;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::io;
@@ -48,7 +48,7 @@ pub struct PageData<'a> {
 
 impl<'a> PageData<'a> {
     /// Builds the page's contents for a recording. The figures' columns are packed.
-    pub fn of(
+    pub fn from_figures(
         title: &'a str,
         summary: &Summary,
         timeline: Timeline,
@@ -88,7 +88,7 @@ impl<'a> PageData<'a> {
 }
 
 fn packed_timeline(mut timeline: Timeline) -> serde_json::Result<Value> {
-    let mut packed = Packed::default();
+    let mut packed = PackedColumns::default();
     let tables = [
         ("spans", packed.table(take(&mut timeline.spans))),
         ("links", packed.table(take(&mut timeline.links))),
@@ -97,7 +97,7 @@ fn packed_timeline(mut timeline: Timeline) -> serde_json::Result<Value> {
         ("causes", packed.table(take(&mut timeline.causes))),
     ];
     let cells: Vec<Value> = timeline.levels.iter_mut().map(|level| packed.table(take(&mut level.cells))).collect();
-    let mut figure = with(serde_json::to_value(timeline)?, tables, &packed)?;
+    let mut figure = with_tables(serde_json::to_value(timeline)?, tables, &packed)?;
     for (at, cells) in cells.into_iter().enumerate() {
         figure["levels"][at]["cells"] = cells;
     }
@@ -105,8 +105,8 @@ fn packed_timeline(mut timeline: Timeline) -> serde_json::Result<Value> {
 }
 
 /// Returns the tables of a part, and the positions of their rows in the recording.
-fn packed_part(held: Held, rows: HeldRows) -> Value {
-    let mut packed = Packed::default();
+fn packed_part(held: PartTables, rows: PartRowPositions) -> Value {
+    let mut packed = PackedColumns::default();
     let mut tables = json!({
         "spans": packed.table(held.spans),
         "links": packed.table(held.links),
@@ -123,16 +123,16 @@ fn packed_part(held: Held, rows: HeldRows) -> Value {
 }
 
 fn packed_scatter(mut scatter: Scatter) -> serde_json::Result<Value> {
-    let mut packed = Packed::default();
+    let mut packed = PackedColumns::default();
     let tables = [("points", packed.table(take(&mut scatter.points)))];
-    with(serde_json::to_value(scatter)?, tables, &packed)
+    with_tables(serde_json::to_value(scatter)?, tables, &packed)
 }
 
 /// Adds these tables and the packed columns to a figure.
-fn with<const N: usize>(
+fn with_tables<const N: usize>(
     mut figure: Value,
     tables: [(&'static str, Value); N],
-    packed: &Packed,
+    packed: &PackedColumns,
 ) -> serde_json::Result<Value> {
     if let Some(figure) = figure.as_object_mut() {
         figure.extend(tables.map(|(name, places)| (name.into(), places)));
@@ -141,8 +141,8 @@ fn with<const N: usize>(
     Ok(figure)
 }
 
-const TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_str!("../../../web/index.html"));
-const STYLE: &str = include_str!("../../../web/style.css");
+const PAGE_TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_str!("../../../web/index.html"));
+const PAGE_STYLE: &str = include_str!("../../../web/style.css");
 
 /// Builds the page of one recording: one HTML document in UTF-8 without external references.
 pub fn page(data: &PageData) -> String {
@@ -152,17 +152,17 @@ pub fn page(data: &PageData) -> String {
 /// Builds the page of several recordings: one is shown completely, another's timeline below its own, and the device commands of
 /// all side by side; `together` contains what is on one common time axis.
 pub fn pages(recordings: &[PageData], together: &Value) -> String {
-    page_with(recordings, &common("together", together))
+    page_with(recordings, &common_block("together", together))
 }
 
 /// Builds the page of the two sides of a comparison: `difference` is the contract of `fathom diff --json`.
 pub fn pages_with(recordings: &[PageData], difference: &Value) -> String {
     let titles: Vec<&str> = recordings.iter().map(|r| r.title).collect();
-    page_with(recordings, &common("difference", &json!({ "titles": titles, "diff": difference })))
+    page_with(recordings, &common_block("difference", &json!({ "titles": titles, "diff": difference })))
 }
 
 /// Returns the block of data that belongs to no single recording, if there is any.
-fn common(class: &str, value: &Value) -> String {
+fn common_block(class: &str, value: &Value) -> String {
     if value.is_null() {
         return String::new();
     }
@@ -170,20 +170,20 @@ fn common(class: &str, value: &Value) -> String {
 }
 
 fn page_with(recordings: &[PageData], common: &str) -> String {
-    let script = script::script(script::MODULES);
+    let script = script::join_modules(script::SCRIPT_MODULES);
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
-        hash::source(&script),
-        hash::source(STYLE)
+        hash::csp_source(&script),
+        hash::csp_source(PAGE_STYLE)
     );
-    let title = escape(&recordings.iter().map(|r| r.title).collect::<Vec<_>>().join(", "));
-    let fixed = [("policy", policy.as_str()), ("title", &title), ("style", STYLE), ("script", &script)];
-    let (before, after) = TEMPLATE.split_once("{{data}}").unwrap_or((TEMPLATE, ""));
+    let title = escape_html(&recordings.iter().map(|r| r.title).collect::<Vec<_>>().join(", "));
+    let fixed = [("policy", policy.as_str()), ("title", &title), ("style", PAGE_STYLE), ("script", &script)];
+    let (before, after) = PAGE_TEMPLATE.split_once("{{data}}").unwrap_or((PAGE_TEMPLATE, ""));
     // A page may be as large as its archives: its data is written where it belongs, without copies.
-    let mut page = fill(before, &fixed);
-    recordings.iter().enumerate().for_each(|(number, data)| blocks(&mut page, number, data));
+    let mut page = fill_template(before, &fixed);
+    recordings.iter().enumerate().for_each(|(number, data)| push_blocks(&mut page, number, data));
     page.push_str(common);
-    page + &fill(after, &fixed)
+    page + &fill_template(after, &fixed)
 }
 
 /// A recording's large block.
@@ -204,9 +204,9 @@ struct Commands<'a> {
 }
 
 /// Adds the two blocks of a recording, and one for each of its parts.
-fn blocks(page: &mut String, number: usize, data: &PageData) {
+fn push_blocks(page: &mut String, number: usize, data: &PageData) {
     let PageData { title, summary, timeline, counts, explanation, .. } = data;
-    *page += &format!("<script type=\"application/json\" class=\"recording\" data-title=\"{}\">", escape(title));
+    *page += &format!("<script type=\"application/json\" class=\"recording\" data-title=\"{}\">", escape_html(title));
     add_data(page, &Figures { counts, explanation, summary, timeline, title });
     page.push_str("</script>\n<script type=\"application/json\" class=\"commands\">");
     add_data(page, &Commands { operations: summary.get("operations"), scatter: &data.scatter });
@@ -220,7 +220,7 @@ fn blocks(page: &mut String, number: usize, data: &PageData) {
 
 /// Replaces each `{{name}}` of the template, in one pass: inserted text is not scanned again, so that data with
 /// `{{script}}` in it stays data.
-fn fill(template: &str, parts: &[(&str, &str)]) -> String {
+fn fill_template(template: &str, parts: &[(&str, &str)]) -> String {
     let mut page = String::with_capacity(template.len() + parts.iter().map(|(_, text)| text.len()).sum::<usize>());
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("{{") {
@@ -244,7 +244,7 @@ fn fill(template: &str, parts: &[(&str, &str)]) -> String {
 }
 
 /// Escapes text for HTML text or a quoted attribute.
-fn escape(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn statement_cannot_end_data_block_and_round_trips() {
+    fn statement_cannot_end_its_data_block_and_round_trips() {
         let statement = "SELECT '</script><script>alert(1)</script><!--', '\u{0}\u{1b}[31m{{script}}\u{2028}'";
         let page = page_of("t", statement);
         let block = between(&page, "class=\"recording\" data-title=\"t\">", "</script>");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn each_recording_has_own_data_block() {
+    fn each_recording_has_its_own_data_block() {
         let one = |title| PageData { title, summary: json!({ "operations": [] }), ..PageData::default() };
         let page = pages(&[one("a"), one("b\"><script>")], &Value::Null);
         assert_eq!(page.matches("<script").count(), 5);
@@ -345,7 +345,7 @@ mod tests {
         let script = between(&page, "<script type=\"module\">", "</script>");
         let style = between(&page, "<style>", "</style>");
         for text in [script, style] {
-            assert!(policy.contains(&hash::source(text)), "{policy}");
+            assert!(policy.contains(&hash::csp_source(text)), "{policy}");
         }
         assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe") && !policy.contains("http"));
     }

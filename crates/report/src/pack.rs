@@ -16,17 +16,17 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 /// Integers up to this are exact, and so are their differences after zigzag encoding.
-const EXACT: i64 = 1 << 50;
+const EXACT_INTEGER_MAX: i64 = 1 << 50;
 /// Compression level, from miniz_oxide's 0 to 10: above it, a page takes twice as long to write for 3 % less.
-const LEVEL: u8 = 5;
+const COMPRESSION_LEVEL: u8 = 5;
 
 /// Concatenated columns.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Packed {
+pub struct PackedColumns {
     bytes: Vec<u8>,
 }
 
-impl Packed {
+impl PackedColumns {
     /// Adds the columns of a table; returns their description for the JSON.
     pub fn table<T: Table>(&mut self, mut table: T) -> Value {
         let mut places = Map::new();
@@ -35,7 +35,12 @@ impl Packed {
             let at = self.bytes.len();
             let (rows, form) = match column {
                 Column::Real(values) => (self.reals(values.iter().copied()), "reals"),
-                Column::Whole(values) if values.iter().flatten().any(|value| !(-EXACT..=EXACT).contains(value)) => {
+                Column::Whole(values)
+                    if values
+                        .iter()
+                        .flatten()
+                        .any(|value| !(-EXACT_INTEGER_MAX..=EXACT_INTEGER_MAX).contains(value)) =>
+                {
                     (self.reals(values.iter().map(|value| value.map_or(f64::NAN, |value| value as f64))), "reals")
                 }
                 Column::Whole(values) if name == "end" && starts.len() == values.len() => {
@@ -84,7 +89,7 @@ impl Packed {
         if self.bytes.is_empty() {
             return String::new();
         }
-        STANDARD.encode(miniz_oxide::deflate::compress_to_vec(&self.bytes, LEVEL))
+        STANDARD.encode(miniz_oxide::deflate::compress_to_vec(&self.bytes, COMPRESSION_LEVEL))
     }
 }
 
@@ -94,9 +99,9 @@ mod tests {
 
     /// A table with given columns.
     #[derive(Default)]
-    struct Given(Vec<(&'static str, Column)>);
+    struct FixedTable(Vec<(&'static str, Column)>);
 
-    impl Table for Given {
+    impl Table for FixedTable {
         fn take_columns(&mut self, each: &mut dyn FnMut(&'static str, Column)) {
             self.0.drain(..).for_each(|(name, column)| each(name, column));
         }
@@ -138,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn columns_come_back_as_they_were() {
+    fn columns_are_unpacked_as_they_were() {
         let whole = |values: &[Option<i64>]| Column::Whole(values.to_vec());
         let starts = [Some(5), Some(5), Some(900_000_000_000), Some(1)];
         let ends = [Some(7), None, Some(900_000_000_001), Some(0)];
-        let exact = [Some(EXACT), Some(-EXACT), None, Some(EXACT)];
+        let exact = [Some(EXACT_INTEGER_MAX), Some(-EXACT_INTEGER_MAX), None, Some(EXACT_INTEGER_MAX)];
         let large = [Some(i64::MAX), None, Some(i64::MIN), Some(0)];
-        let mut packed = Packed::default();
-        let places = packed.table(Given(vec![
+        let mut packed = PackedColumns::default();
+        let places = packed.table(FixedTable(vec![
             ("start", whole(&starts)),
             ("end", whole(&ends)),
             ("exact", whole(&exact)),

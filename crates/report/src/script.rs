@@ -9,7 +9,7 @@
 //! Types are in JSDoc tags, which only the type checker reads: they are left out too, while the text of comments stays.
 
 /// File name and text, each module after those that it imports.
-pub const MODULES: &[(&str, &str)] = &[
+pub const SCRIPT_MODULES: &[(&str, &str)] = &[
     ("format.js", include_str!("../../../web/src/format.js")),
     ("scale.js", include_str!("../../../web/src/scale.js")),
     ("unpack.js", include_str!("../../../web/src/unpack.js")),
@@ -56,11 +56,11 @@ pub const BENCH_MODULES: &[(&str, &str)] = &[
 ];
 
 /// Combines all modules into one script.
-pub fn script(modules: &[(&str, &str)]) -> String {
+pub fn join_modules(modules: &[(&str, &str)]) -> String {
     let mut script = String::from("'use strict';\n");
     for (name, text) in modules {
         script.push_str(&format!("// {name}\n"));
-        for line in untyped(text).into_iter().filter(|line| !line.starts_with("import ")) {
+        for line in strip_types(text).into_iter().filter(|line| !line.starts_with("import ")) {
             script.push_str(line.strip_prefix("export ").unwrap_or(line));
             script.push('\n');
         }
@@ -70,7 +70,7 @@ pub fn script(modules: &[(&str, &str)]) -> String {
 
 /// Returns the lines without the tags of JSDoc comments, from the first tag of a comment to its end. Affects only comments
 /// on lines of their own: a cast inside an expression stays.
-fn untyped(text: &str) -> Vec<&str> {
+fn strip_types(text: &str) -> Vec<&str> {
     let mut kept = Vec::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn modules_declare_distinct_names() {
-        for modules in [MODULES, BENCH_MODULES] {
+        for modules in [SCRIPT_MODULES, BENCH_MODULES] {
             distinct(modules);
         }
     }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn imports_name_exports_of_earlier_modules() {
-        for modules in [MODULES, BENCH_MODULES] {
+        for modules in [SCRIPT_MODULES, BENCH_MODULES] {
             resolved(modules);
         }
     }
@@ -166,11 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn types_stay_out_of_page_and_words_stay_in() {
+    fn types_are_stripped_and_other_words_stay() {
         let text = "/** @type {Map<string, number>} */\nconst a = 1;\n/**\n * Said.\n * @param {number} b of a\n *   kind\n */\n\
                     /**\n * @returns {number}\n */\n/** Said too. */\nconst c = /** @type {D} */ (d);\n/** Of\n * two. */";
         assert_eq!(
-            untyped(text),
+            strip_types(text),
             [
                 "const a = 1;",
                 "/**",
@@ -182,8 +182,8 @@ mod tests {
                 " * two. */"
             ]
         );
-        for modules in [MODULES, BENCH_MODULES] {
-            for line in script(modules).lines() {
+        for modules in [SCRIPT_MODULES, BENCH_MODULES] {
+            for line in join_modules(modules).lines() {
                 assert!(!line.trim_start().starts_with("* @") && !line.trim_start().starts_with("/** @"), "{line}");
             }
         }
@@ -191,8 +191,8 @@ mod tests {
 
     #[test]
     fn joined_script_has_no_module_syntax_and_no_end_tag() {
-        for modules in [MODULES, BENCH_MODULES] {
-            plain(&script(modules));
+        for modules in [SCRIPT_MODULES, BENCH_MODULES] {
+            plain(&join_modules(modules));
         }
     }
 

@@ -11,37 +11,37 @@ use serde_json::{Value, json};
 use support::synthetic::Synthetic;
 
 /// Returns a real, empty value of a type.
-fn empty<T: Default + serde::Serialize>() -> Value {
+fn empty_value<T: Default + serde::Serialize>() -> Value {
     serde_json::to_value(T::default()).expect("the figures are JSON")
 }
 
-fn names(value: &Value) -> Vec<&str> {
+fn field_names(value: &Value) -> Vec<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()
 }
 
 /// Asserts that `made` has no field that `real` lacks.
-fn known(what: &str, made: &Value, real: &Value) {
-    for name in names(made) {
-        assert!(real.get(name).is_some(), "{what}.{name} is not what analysis writes; it has {:?}", names(real));
+fn assert_known_fields(what: &str, made: &Value, real: &Value) {
+    for name in field_names(made) {
+        assert!(real.get(name).is_some(), "{what}.{name} is not what analysis writes; it has {:?}", field_names(real));
     }
 }
 
 /// Asserts that both have the same columns.
-fn same(what: &str, made: &Value, real: &Value) {
-    assert_eq!(names(made), names(real), "columns of {what}");
+fn assert_same_columns(what: &str, made: &Value, real: &Value) {
+    assert_eq!(field_names(made), field_names(real), "columns of {what}");
 }
 
 #[test]
 fn synthetic_columns_match_figures() {
     let [timeline, scatter, ..] = Synthetic::figures(2);
-    same("spans", &timeline["spans"], &empty::<figures::SpanColumns>());
-    same("links", &timeline["links"], &empty::<figures::LinkColumns>());
-    same("operations", &timeline["operations"], &empty::<figures::OperationColumns>());
-    same("slices", &timeline["slices"], &empty::<figures::SliceColumns>());
-    same("causes", &timeline["causes"], &empty::<figures::CauseColumns>());
-    same("points", &scatter["points"], &empty::<figures::PointColumns>());
-    same("left_out", &timeline["left_out"], &empty::<figures::LeftOut>());
-    same("left_out of the scatter", &scatter["left_out"], &empty::<figures::LeftOut>());
+    assert_same_columns("spans", &timeline["spans"], &empty_value::<figures::SpanColumns>());
+    assert_same_columns("links", &timeline["links"], &empty_value::<figures::LinkColumns>());
+    assert_same_columns("operations", &timeline["operations"], &empty_value::<figures::OperationColumns>());
+    assert_same_columns("slices", &timeline["slices"], &empty_value::<figures::SliceColumns>());
+    assert_same_columns("causes", &timeline["causes"], &empty_value::<figures::CauseColumns>());
+    assert_same_columns("points", &scatter["points"], &empty_value::<figures::PointColumns>());
+    assert_same_columns("left_out", &timeline["left_out"], &empty_value::<figures::Omissions>());
+    assert_same_columns("left_out of the scatter", &scatter["left_out"], &empty_value::<figures::Omissions>());
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn synthetic_columns_have_equal_length() {
             assert!(
                 lengths[0] > 0 && lengths.iter().all(|length| *length == lengths[0]),
                 "{lengths:?} of {:?}",
-                names(table)
+                field_names(table)
             );
         }
     }
@@ -69,24 +69,28 @@ fn synthetic_columns_have_equal_length() {
 #[test]
 fn synthetic_fields_match_contract() {
     let [_, _, _, summary] = Synthetic::figures(2);
-    known("trace", &summary["trace"], &empty::<contract::Trace>());
-    known("loss", &summary["loss"], &empty::<contract::Loss>());
-    known("links", &summary["links"], &empty::<contract::ByConfidence<u64>>());
-    known("device_commands", &summary["device_commands"], &empty::<contract::DeviceCommands>());
-    known("by_disk", &summary["device_commands"]["by_disk"]["vda"], &empty::<contract::DiskCommands>());
+    assert_known_fields("trace", &summary["trace"], &empty_value::<contract::Trace>());
+    assert_known_fields("loss", &summary["loss"], &empty_value::<contract::Loss>());
+    assert_known_fields("links", &summary["links"], &empty_value::<contract::ByConfidence<u64>>());
+    assert_known_fields("device_commands", &summary["device_commands"], &empty_value::<contract::DeviceCommands>());
+    assert_known_fields(
+        "by_disk",
+        &summary["device_commands"]["by_disk"]["vda"],
+        &empty_value::<contract::DiskCommands>(),
+    );
     for process in summary["device_commands"]["processes"].as_array().into_iter().flatten() {
-        known("processes", process, &empty::<contract::ProcessUse>());
+        assert_known_fields("processes", process, &empty_value::<contract::ProcessUse>());
     }
     for operation in summary["operations"].as_array().into_iter().flatten() {
-        known("operations", operation, &empty::<contract::OperationSummary>());
-        known("latency_ns", &operation["latency_ns"], &empty::<contract::Times>());
-        known("per_operation", &operation["per_operation"], &empty::<contract::PerOperation>());
+        assert_known_fields("operations", operation, &empty_value::<contract::OperationSummary>());
+        assert_known_fields("latency_ns", &operation["latency_ns"], &empty_value::<contract::Times>());
+        assert_known_fields("per_operation", &operation["per_operation"], &empty_value::<contract::PerOperation>());
         for (layer, time) in operation["layers"].as_object().into_iter().flatten() {
-            known(layer, time, &empty::<contract::LayerTime>());
+            assert_known_fields(layer, time, &empty_value::<contract::LayerTime>());
         }
-        for (part, real) in [("phases", empty::<contract::Phase>()), ("gaps", empty::<contract::Gap>())] {
+        for (part, real) in [("phases", empty_value::<contract::Phase>()), ("gaps", empty_value::<contract::Gap>())] {
             for made in operation[part].as_array().into_iter().flatten() {
-                known(part, made, &real);
+                assert_known_fields(part, made, &real);
             }
         }
     }

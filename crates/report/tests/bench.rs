@@ -13,15 +13,15 @@ use analysis::bench::results::Bench;
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use report::bench_page_of;
 use serde_json::{Value, json};
-use support::page::{Shown, of_modules, run};
+use support::page::{ShownPage, of_modules, run};
 use support::webdriver::Result;
 
-fn show(data: &Value) -> Result<Shown> {
-    Shown::page(&bench_page_of("b <b>.fathom", data), "")
+fn show(data: &Value) -> Result<ShownPage> {
+    ShownPage::page(&bench_page_of("b <b>.fathom", data), "")
 }
 
 /// Two cells of five processes: one flat, one that warms up. Shaped like the output of `analysis::bench::page`.
-fn data() -> Value {
+fn bench_data() -> Value {
     let cell = |mode: &str, estimate: f64| {
         json!({
             "workload": "http", "name": mode, "parameters": {"mode": mode, "size": "1"}, "unit": "request/s", "estimate": estimate,
@@ -74,7 +74,7 @@ fn data() -> Value {
 }
 
 /// Returns the tooltip at a point of an element.
-fn pointed(shown: &Shown, selector: &str, x: f64, y: f64) -> Result<String> {
+fn tooltip_at(shown: &ShownPage, selector: &str, x: f64, y: f64) -> Result<String> {
     let tip = shown.browser.run(
         "const c = document.querySelector(arguments[0]), b = c.getBoundingClientRect();\
          c.dispatchEvent(new PointerEvent('pointermove', {clientX: b.left + arguments[1] * b.width, clientY: b.top + arguments[2]}));\
@@ -85,7 +85,7 @@ fn pointed(shown: &Shown, selector: &str, x: f64, y: f64) -> Result<String> {
 }
 
 /// Whether anything was drawn on a canvas, by its pixels.
-fn drawn(shown: &Shown, selector: &str) -> Result<bool> {
+fn is_drawn(shown: &ShownPage, selector: &str) -> Result<bool> {
     let seen = shown.browser.run(
         "const c = document.querySelector(arguments[0]);\
          return new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size;",
@@ -95,38 +95,38 @@ fn drawn(shown: &Shown, selector: &str) -> Result<bool> {
 }
 
 fn figures_are_drawn_with_their_values() -> Result<()> {
-    let shown = show(&data())?;
+    let shown = show(&bench_data())?;
     let bars = "[data-figure='000/3'] canvas";
-    assert!(drawn(&shown, bars)?);
-    let tip = pointed(&shown, bars, 0.5, 8.0 + 15.0)?;
+    assert!(is_drawn(&shown, bars)?);
+    let tip = tooltip_at(&shown, bars, 0.5, 8.0 + 15.0)?;
     for part in ["mode=slow", "1000 request/s", "± 2.0 %", "3 processes", "flat"] {
         assert!(tip.contains(part), "{part:?} is not in {tip}");
     }
-    assert!(pointed(&shown, bars, 0.5, 8.0 + 45.0)?.contains("mode=fast"));
+    assert!(tooltip_at(&shown, bars, 0.5, 8.0 + 45.0)?.contains("mode=fast"));
     let text = shown.browser.text("[data-figure='000/3']")?;
     assert!(
         text.contains("The paper, on its machines: Android is slower") && text.contains("All with size=1"),
         "{text}"
     );
     assert!(text.contains("GETs on Linux") && text.contains("1,230"), "{text}");
-    assert!(drawn(&shown, "[data-figure='001/1, 3'] canvas")?);
+    assert!(is_drawn(&shown, "[data-figure='001/1, 3'] canvas")?);
     assert_eq!(shown.browser.attribute("[data-figure='001/1, 3'] canvas", "data-bars")?, "6");
-    assert!(drawn(&shown, "#flows-body canvas")?);
+    assert!(is_drawn(&shown, "#flows-body canvas")?);
     assert!(shown.browser.text("#flows-body")?.contains("limited by application, link rate"));
     // Away from the line, on either side of the middle.
     for (x, cause) in [(0.3, "limited by application"), (0.7, "limited by link rate")] {
-        let tip = pointed(&shown, "#flows-body canvas", x, 190.0)?;
+        let tip = tooltip_at(&shown, "#flows-body canvas", x, 190.0)?;
         assert!(tip.contains(cause), "{tip:?}");
     }
     shown.quiet()
 }
 
 fn curve_tooltip_shows_process_under_pointer() -> Result<()> {
-    let shown = show(&data())?;
+    let shown = show(&bench_data())?;
     let canvas = "#curves-body canvas";
-    assert!(drawn(&shown, canvas)?);
+    assert!(is_drawn(&shown, canvas)?);
     // The first iterations all take 2 ms: at the top of the plot, just right of the axis.
-    let tip = pointed(&shown, canvas, 0.3, 21.0)?;
+    let tip = tooltip_at(&shown, canvas, 0.3, 21.0)?;
     for part in ["block", "warmup", "of 30: 2 ms", "steady from iteration 11", "1 outliers", "1000 request/s"] {
         assert!(tip.contains(part), "{part:?} is not in {tip:?}");
     }
@@ -136,7 +136,7 @@ fn curve_tooltip_shows_process_under_pointer() -> Result<()> {
 }
 
 fn drawn_values_are_exact() -> Result<()> {
-    let shown = show(&data())?;
+    let shown = show(&bench_data())?;
     let modules = [
         include_str!("../../../web/src/format.js"),
         include_str!("../../../web/src/scale.js"),
@@ -154,7 +154,7 @@ fn drawn_values_are_exact() -> Result<()> {
 }
 
 fn numbers_method_and_notes_are_shown_as_text() -> Result<()> {
-    let shown = show(&data())?;
+    let shown = show(&bench_data())?;
     let badges = shown.browser.text("#badges")?;
     for part in ["quick run", "gates not passed", "every result verified"] {
         assert!(badges.contains(part), "{badges}");
@@ -171,7 +171,7 @@ fn numbers_method_and_notes_are_shown_as_text() -> Result<()> {
 }
 
 fn benchmark_without_results_says_so() -> Result<()> {
-    let mut data = data();
+    let mut data = bench_data();
     for part in ["figures", "curves", "flows", "metrics", "designs"] {
         data[part] = json!([]);
     }
@@ -262,7 +262,7 @@ fn network_run(name: &str) -> Bench {
     Bench { name: name.into(), tables, ..Bench::default() }
 }
 
-fn page_of_runs(runs: &[Bench]) -> Result<Shown> {
+fn page_of_runs(runs: &[Bench]) -> Result<ShownPage> {
     show(&serde_json::to_value(net::page_of(runs, &[])?)?)
 }
 
@@ -272,7 +272,7 @@ fn network_run_shows_estimate_and_limits() -> Result<()> {
     assert_eq!(shown.browser.attribute(scores, "data-bars")?, "3", "both together, and each direction");
     let words = shown.browser.attribute(scores, "aria-label")?;
     assert!(words.contains("60 Gbit/s") && words.contains("20 Gbit/s") && words.contains("40 Gbit/s"), "{words}");
-    let tip = pointed(&shown, scores, 0.5, 8.0 + 15.0)?;
+    let tip = tooltip_at(&shown, scores, 0.5, 8.0 + 15.0)?;
     assert!(tip.contains("95 % interval 59.4 Gbit/s to 61.2 Gbit/s"), "{tip}");
     let table = shown.browser.text("#table-body")?;
     assert!(table.contains("60 Gbit/s") && table.contains("59.4 Gbit/s to 61.2 Gbit/s"), "{table}");
@@ -304,7 +304,7 @@ fn network_run_shows_estimate_and_limits() -> Result<()> {
         let found = found.ok_or_else(|| format!("{title} is not in {charts:?}"))?;
         assert!(found[1] == flows && found[2] == "1", "{found}");
     }
-    let tip = pointed(&shown, "#flows-body canvas", 0.5, 190.0)?;
+    let tip = tooltip_at(&shown, "#flows-body canvas", 0.5, 190.0)?;
     assert!(tip.contains("limited by CPU"), "{tip}");
     // A run has no iterations; and nothing is wider than the page, at any width.
     assert_eq!(shown.browser.run("return document.getElementById('curves').hidden;", &[])?, json!(true));

@@ -24,31 +24,31 @@ use analysis::figures::Limits;
 use report::{PageData, page, pages, pages_with};
 use serde_json::{Value, json};
 use support::many_operations;
-use support::page::{Shown, of_modules, run};
-use support::synthetic::{HOSTILE, INSERT, Synthetic};
+use support::page::{ShownPage, of_modules, run};
+use support::synthetic::{HOSTILE_STATEMENT, INSERT_STATEMENT, Synthetic};
 use support::webdriver::Result;
 
-const INSERTS: u64 = 60;
-const TIMELINE: &str = "#timeline";
-const CANVAS: &str = "#timeline-canvas";
-const ESCAPE: &str = "\u{e00c}";
-const DOWN: &str = "\u{e015}";
+const INSERT_COUNT: u64 = 60;
+const TIMELINE_SELECTOR: &str = "#timeline";
+const CANVAS_SELECTOR: &str = "#timeline-canvas";
+const ESCAPE_KEY: &str = "\u{e00c}";
+const ARROW_DOWN_KEY: &str = "\u{e015}";
 
-fn show(data: &PageData, hash: &str) -> Result<Shown> {
-    Shown::page(&page(data), hash)
+fn show(data: &PageData, hash: &str) -> Result<ShownPage> {
+    ShownPage::page(&page(data), hash)
 }
 
-fn show_inserts(hash: &str) -> Result<Shown> {
-    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+fn show_inserts(hash: &str) -> Result<ShownPage> {
+    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERT_COUNT);
     show(
         &PageData { title: "60 INSERTs <b>&amp;</b> scans", summary, timeline, scatter, counts, ..PageData::default() },
         hash,
     )
 }
 
-impl Shown {
+impl ShownPage {
     fn data(&self, name: &str) -> Result<String> {
-        self.browser.attribute(TIMELINE, &format!("data-{name}"))
+        self.browser.attribute(TIMELINE_SELECTOR, &format!("data-{name}"))
     }
 
     fn number(&self, name: &str) -> Result<f64> {
@@ -71,7 +71,7 @@ impl Shown {
 }
 
 /// Returns the rows that a layer shows: top, height, name.
-fn rows_of(shown: &Shown, layer: &str) -> Result<Vec<(f64, f64, String)>> {
+fn rows_of(shown: &ShownPage, layer: &str) -> Result<Vec<(f64, f64, String)>> {
     // Positions are known after the next frame is drawn.
     for _ in 0..100 {
         let drawn = shown.browser.run("const c = document.querySelector('#timeline-canvas'); const f = document.querySelector('#timeline'); \
@@ -80,12 +80,12 @@ fn rows_of(shown: &Shown, layer: &str) -> Result<Vec<(f64, f64, String)>> {
             break;
         }
     }
-    let all: Value = serde_json::from_str(&shown.browser.attribute(CANVAS, "data-rows")?)?;
+    let all: Value = serde_json::from_str(&shown.browser.attribute(CANVAS_SELECTOR, "data-rows")?)?;
     Ok(serde_json::from_value(all[layer].clone())?)
 }
 
 /// Waits until an expression of the page is true.
-fn wait_for(shown: &Shown, condition: &str) -> Result<()> {
+fn wait_for(shown: &ShownPage, condition: &str) -> Result<()> {
     for _ in 0..1000 {
         if shown.browser.run(&format!("return {condition};"), &[])? == json!(true) {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Side-by-side measurement of commands: checks before anything runs, and measurement in blocks into an archive.
 
-use crate::error::Doing as _;
-use crate::setting::{clean, no_disk};
+use crate::error::IoContext as _;
+use crate::setting::{no_disk, remove_leftovers};
 use crate::{Error, Notify, Result, machine};
 use archive::runs::Entry;
 use archive::{Archive, ArchiveKind, Meta};
@@ -14,19 +14,19 @@ use model::{Context, Environment};
 use std::path::{Path, PathBuf};
 
 /// Parses pairs of `NAME VALUES`.
-pub fn parameters(words: &[String]) -> Result<Vec<(String, Vec<String>)>> {
+pub fn parse_parameters(words: &[String]) -> Result<Vec<(String, Vec<String>)>> {
     let pair = |pair: &[String]| -> Result<(String, Vec<String>)> {
         let [name, values] = pair else { return Err(Error::Usage("--param: expected NAME VALUES".into())) };
-        let values = ab::values(values).map_err(|why| Error::Usage(format!("--param {name} {why}")))?;
+        let values = ab::parse_values(values).map_err(|why| Error::Usage(format!("--param {name} {why}")))?;
         Ok((name.clone(), values))
     };
     words.chunks(2).map(pair).collect()
 }
 
 /// Refuses a command whose program does not exist.
-pub fn found(command: &Command) -> Result<()> {
-    let line = ab::filled(&command.line, &command.values);
-    let words = workload::command::words(&line).map_err(|error| Error::Usage(error.to_string()))?;
+pub fn check_program(command: &Command) -> Result<()> {
+    let line = ab::substitute_values(&command.line, &command.values);
+    let words = workload::command::parse_command_line(&line).map_err(|error| Error::Usage(error.to_string()))?;
     let program = words.argv.first().map_or("", String::as_str);
     let in_path = || {
         let all = std::env::var_os("PATH").unwrap_or_default();
@@ -68,7 +68,7 @@ pub fn measure(design: &Design, to: &Path, context: &Context, notify: Notify<'_>
     let mut setting = Setting::new(&fathom, &mut make);
     setting.half_widths = Some(&mut half_widths);
     setting.past = store.begin(0);
-    clean(design, &setting, notify);
+    remove_leftovers(design, &setting, notify);
     let results = experiment::run(design, &mut setting, context, &mut store)?;
     if let Some(stopped) = results.stopped.filter(|_| !context.cancelled()) {
         store.end(0, stopped)?;

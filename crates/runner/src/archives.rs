@@ -1,9 +1,9 @@
 //! Selection of benchmarks to compare: which archives, and which two values.
 
-use crate::error::Doing as _;
+use crate::error::IoContext as _;
 use crate::{Error, Open, Result};
-use analysis::bench::comparable::Rules;
-use analysis::bench::compare::{self, Compared};
+use analysis::bench::comparability::Rules;
+use analysis::bench::compare::{self, BenchComparison};
 use analysis::bench::results::Bench;
 use archive::{Archive, ArchiveKind};
 use model::text::ShownPath as _;
@@ -34,7 +34,7 @@ pub fn load(path: &Path, open: Open<'_>) -> Result<Bench> {
 ///
 /// # Errors
 /// The archive cannot be opened, or is not a recording.
-pub fn recording(path: &Path, of_bench: &'static str, open: Open<'_>) -> Result<Archive> {
+pub fn open_recording(path: &Path, of_bench: &'static str, open: Open<'_>) -> Result<Archive> {
     let archive = open(path).map_err(Error::Open)?;
     let kind = archive.meta().kind;
     let instead = match kind {
@@ -49,7 +49,7 @@ pub fn recording(path: &Path, of_bench: &'static str, open: Open<'_>) -> Result<
 ///
 /// # Errors
 /// A directory cannot be read, or contains no benchmark.
-pub fn meant(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+pub fn expand_directories(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in paths {
         if Archive::open(path).is_ok() || !path.is_dir() {
@@ -76,10 +76,10 @@ fn is_benchmark(path: &Path) -> bool {
 ///
 /// # Errors
 /// `by` names something that does not exist, or is invalid for this number of benchmarks.
-pub fn compared(a: &Bench, b: Option<&Bench>, by: Option<&str>, rules: &Rules) -> Result<Compared> {
+pub fn compare_benchmarks(a: &Bench, b: Option<&Bench>, by: Option<&str>, rules: &Rules) -> Result<BenchComparison> {
     let wrong = |why: analysis::bench::Error| Error::Usage(why.to_string());
     match (b, by.map(|by| (by, by.split_once('=')))) {
-        (Some(b), None) => Ok(compare::archives(a, b, rules)),
+        (Some(b), None) => Ok(compare::compare_archives(a, b, rules)),
         (Some(b), Some((by, values))) => {
             let Some((name, (of_a, of_b))) = values.and_then(|(name, values)| Some((name, values.split_once(',')?)))
             else {
@@ -87,11 +87,11 @@ pub fn compared(a: &Bench, b: Option<&Bench>, by: Option<&str>, rules: &Rules) -
                     "--by {by}: with two archives, give two values to compare, such as mode=jvm-tiered,art-jit"
                 )));
             };
-            compare::across(a, b, name, [of_a, of_b], rules).map_err(wrong)
+            compare::compare_across(a, b, name, [of_a, of_b], rules).map_err(wrong)
         }
         (None, Some((by, values))) => {
             let (name, base) = values.map_or((by, None), |(name, base)| (name, Some(base)));
-            compare::within(a, name, base, rules).map_err(wrong)
+            compare::compare_within(a, name, base, rules).map_err(wrong)
         }
         (None, None) => Err(Error::NothingToCompare),
     }
@@ -103,19 +103,19 @@ mod tests {
     use archive::Meta;
 
     #[test]
-    fn directory_means_its_benchmarks_in_order() {
+    fn directory_stands_for_its_benchmarks_in_order() {
         let directory = tempfile::tempdir().unwrap();
         let make = |name: &str, kind| {
             Archive::create(&directory.path().join(name), &Meta::new(kind, 1, vec![]), false).unwrap();
         };
         let path = |name: &str| directory.path().join(name);
-        assert!(matches!(meant(&[directory.path().into()]), Err(Error::NoBenchmark(_))));
+        assert!(matches!(expand_directories(&[directory.path().into()]), Err(Error::NoBenchmark(_))));
         make("b.fathom", ArchiveKind::Bench);
         make("a.fathom", ArchiveKind::Bench);
         make("t.fathom", ArchiveKind::Trace);
         std::fs::write(path("note"), "").unwrap();
-        assert_eq!(meant(&[directory.path().into()]).unwrap(), [path("a.fathom"), path("b.fathom")]);
+        assert_eq!(expand_directories(&[directory.path().into()]).unwrap(), [path("a.fathom"), path("b.fathom")]);
         // Archives given by name are checked when they are opened.
-        assert_eq!(meant(&[path("t.fathom"), path("no")]).unwrap(), [path("t.fathom"), path("no")]);
+        assert_eq!(expand_directories(&[path("t.fathom"), path("no")]).unwrap(), [path("t.fathom"), path("no")]);
     }
 }

@@ -1,17 +1,17 @@
 //! Measurement of two devices with the same cells: SQLite's settings on each, and how to get the cells of both.
 
-use crate::error::Doing as _;
+use crate::error::IoContext as _;
 use crate::{Error, Result};
-use analysis::bench::apart::Setting;
+use analysis::bench::decomposition::Setting;
 use device::remote::DeviceAddress;
 use model::Environment;
 use std::path::{Path, PathBuf};
 
 /// SQLite's settings in which devices differ, in the order in which they are changed.
-pub const FACTORS: [&str; 2] = ["journal_mode", "synchronous"];
+pub const SQLITE_FACTORS: [&str; 2] = ["journal_mode", "synchronous"];
 
 /// Parses a device, unless this is the path of an archive: `host` or a device's address.
-pub fn device(name: &Path) -> Option<DeviceAddress> {
+pub fn parse_device(name: &Path) -> Option<DeviceAddress> {
     match name.to_str()? {
         _ if name.exists() => None,
         "host" => Some(DeviceAddress::Local),
@@ -20,27 +20,28 @@ pub fn device(name: &Path) -> Option<DeviceAddress> {
 }
 
 /// Checks that each of `requested` is a setting whose effect can be separated.
-pub fn known(asked: &[(String, String)]) -> Result<()> {
-    match asked.iter().find(|(name, _)| !FACTORS.contains(&name.as_str())) {
-        Some((wrong, _)) => {
-            Err(Error::Usage(format!("{wrong} is not a setting whose effect can be separated: {}", FACTORS.join(", "))))
-        }
+pub fn check_factors(requested: &[(String, String)]) -> Result<()> {
+    match requested.iter().find(|(name, _)| !SQLITE_FACTORS.contains(&name.as_str())) {
+        Some((wrong, _)) => Err(Error::Usage(format!(
+            "{wrong} is not a setting whose effect can be separated: {}",
+            SQLITE_FACTORS.join(", ")
+        ))),
         None => Ok(()),
     }
 }
 
 /// Returns SQLite's settings on both: as requested, from the device's facts, or the system's default.
-pub fn settings(asked: [&[(String, String)]; 2], facts: [&Environment; 2]) -> Vec<Setting> {
+pub fn settings(requested: [&[(String, String)]; 2], facts: [&Environment; 2]) -> Vec<Setting> {
     let of = |factor: &str| {
-        let [(a, why_a), (b, why_b)] = [0, 1].map(|side| value(factor, asked[side], facts[side]));
+        let [(a, why_a), (b, why_b)] = [0, 1].map(|side| factor_value(factor, requested[side], facts[side]));
         Setting { factor: factor.into(), a, b, source: format!("A: {why_a}; B: {why_b}") }
     };
-    FACTORS.into_iter().map(of).collect()
+    SQLITE_FACTORS.into_iter().map(of).collect()
 }
 
 /// Returns a factor's value on a device, and its source.
-fn value(factor: &str, asked: &[(String, String)], facts: &Environment) -> (String, String) {
-    if let Some((_, value)) = asked.iter().find(|(name, _)| name == factor) {
+fn factor_value(factor: &str, requested: &[(String, String)], facts: &Environment) -> (String, String) {
+    if let Some((_, value)) = requested.iter().find(|(name, _)| name == factor) {
         return (value.clone(), "as requested".into());
     }
     let fact = facts.get(&format!("sqlite.{factor}"));
@@ -58,7 +59,8 @@ fn value(factor: &str, asked: &[(String, String)], facts: &Environment) -> (Stri
 
 /// Returns the default journal modes of a host's system and of a device's, and their sources.
 pub fn journal_modes(device: &Environment) -> [(String, String); 2] {
-    let [(host, _), (there, why)] = [&Environment::new(), device].map(|facts| value(FACTORS[0], &[], facts));
+    let [(host, _), (there, why)] =
+        [&Environment::new(), device].map(|facts| factor_value(SQLITE_FACTORS[0], &[], facts));
     [(host, "SQLite's default".into()), (there, why)]
 }
 
@@ -67,13 +69,13 @@ pub fn journal_modes(device: &Environment) -> [(String, String); 2] {
 pub struct Directory {
     pub name: String,
     /// Its path on the host.
-    pub here: String,
+    pub host_path: String,
     /// Its path on the device.
-    pub there: String,
+    pub device_path: String,
 }
 
 /// Parses a directory of `--dir`: its name and its path.
-pub fn named(dir: &str) -> (&str, &str) {
+pub fn split_name(dir: &str) -> (&str, &str) {
     dir.split_once('=').unwrap_or((dir, dir))
 }
 
@@ -82,14 +84,15 @@ pub fn named(dir: &str) -> (&str, &str) {
 /// # Errors
 /// A directory here has no counterpart there, or does not exist.
 pub fn directories(dir: &[String], dir_here: &[String]) -> Result<Vec<Directory>> {
-    if let Some(stray) = dir_here.iter().find(|here| !dir.iter().any(|there| named(there).0 == named(here).0)) {
+    if let Some(stray) = dir_here.iter().find(|here| !dir.iter().any(|there| split_name(there).0 == split_name(here).0))
+    {
         return Err(Error::Usage(format!("--dir-here {stray}: no --dir of the device has that name")));
     }
     let of = |there: &String| {
-        let (name, there) = named(there);
-        let here = dir_here.iter().map(|here| named(here)).find(|(n, _)| *n == name).map_or(".", |(_, path)| path);
+        let (name, there) = split_name(there);
+        let here = dir_here.iter().map(|here| split_name(here)).find(|(n, _)| *n == name).map_or(".", |(_, path)| path);
         let here = std::fs::canonicalize(here).doing(format!("--dir-here {here}"))?;
-        Ok(Directory { name: name.into(), here: here.to_string_lossy().into_owned(), there: there.into() })
+        Ok(Directory { name: name.into(), host_path: here.to_string_lossy().into_owned(), device_path: there.into() })
     };
     dir.iter().map(of).collect()
 }
@@ -131,7 +134,7 @@ impl MeasureBoth<'_> {
         // The same order on both.
         words.push(format!("--seed={}", std::process::id()));
         words.extend(self.binaries.iter().map(|binary| format!("--binary={}", binary.to_string_lossy())));
-        for Directory { name, here, there } in self.directories {
+        for Directory { name, host_path: here, device_path: there } in self.directories {
             words.extend([format!("--dir={name}={there}"), format!("--dir-here={name}={here}")]);
         }
         words.extend(self.blocks.map(|n| format!("--blocks={n}")));
@@ -148,7 +151,7 @@ impl MeasureBoth<'_> {
 }
 
 /// Returns the arguments of `fathom bench run` that select SQLite's cells of both devices.
-pub fn cells(settings: &[Setting]) -> Vec<String> {
+pub fn cell_arguments(settings: &[Setting]) -> Vec<String> {
     let word = |s: &Setting| {
         let values = if s.a == s.b { s.a.clone() } else { format!("{},{}", s.a, s.b) };
         format!("--param=sqlite.{}={values}", s.factor)
@@ -162,7 +165,7 @@ mod tests {
     use model::Fact;
 
     #[test]
-    fn setting_is_asked_for_or_known_or_assumed() {
+    fn setting_is_requested_or_known_or_assumed() {
         let asked = [("synchronous".to_owned(), "off".to_owned())];
         let mut phone = Environment::new();
         let fact = |value: &str| Fact {
@@ -182,15 +185,15 @@ mod tests {
         assert!(why.contains("A: assumed") && why.contains("B: as requested"), "{why}");
         phone.insert("sqlite.journal_mode".into(), fact("WAL"));
         assert_eq!(of(&phone)[0].0, "wal");
-        assert!(known(&asked).is_ok() && known(&[("page_size".into(), "1".into())]).is_err());
+        assert!(check_factors(&asked).is_ok() && check_factors(&[("page_size".into(), "1".into())]).is_err());
     }
 
     #[test]
     fn cells_have_each_value_once() {
         let all = settings([&[], &[]], [&Environment::new(), &Environment::new()]);
-        assert_eq!(cells(&all), ["--param=sqlite.journal_mode=delete", "--param=sqlite.synchronous=full"]);
+        assert_eq!(cell_arguments(&all), ["--param=sqlite.journal_mode=delete", "--param=sqlite.synchronous=full"]);
         let other = [("journal_mode".to_owned(), "wal".to_owned())];
         let all = settings([&[], &other], [&Environment::new(), &Environment::new()]);
-        assert_eq!(cells(&all)[0], "--param=sqlite.journal_mode=delete,wal");
+        assert_eq!(cell_arguments(&all)[0], "--param=sqlite.journal_mode=delete,wal");
     }
 }

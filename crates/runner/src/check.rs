@@ -2,12 +2,12 @@
 //!
 //! Each run is a process: a traced one is `fathom record`, whose archive is read and removed; an untraced one is `fathom workload command`.
 
-use crate::error::Doing as _;
+use crate::error::IoContext as _;
 use crate::supervised::output;
 use crate::{Error, Open, Result};
 use analysis::Rows;
 use analysis::check::contract::BPF;
-use analysis::check::{self, Contract, Counted, Observed, Outcome};
+use analysis::check::{self, Contract, ObservedRun, Outcome, SectionCounts};
 use model::Context;
 use model::text::{ShownPath as _, shown};
 use std::fmt;
@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Maximum number of attempts if recordings lose events.
-const TRIES: u32 = 3;
+const RECORDING_ATTEMPTS_MAX: u32 = 3;
 
 /// Reads the contract in a file.
 ///
 /// # Errors
 /// There is no contract, or it cannot be read.
-pub fn contract(path: &Path) -> Result<Contract> {
+pub fn read_contract(path: &Path) -> Result<Contract> {
     match std::fs::read_to_string(path) {
         Ok(text) => Contract::parse(&text).map_err(|source| Error::Contract { file: path.into(), source }),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::NoContract(path.into())),
@@ -42,16 +42,16 @@ pub struct Runs<'a> {
 
 /// The result of a traced run.
 #[derive(Debug)]
-pub enum Traced {
-    Counted(Observed),
+pub enum TracedRun {
+    Counted(ObservedRun),
     /// Tracing is not possible here, with the reason.
-    Impossible(Blind),
+    Impossible(UntracedReason),
 }
 
 /// The reason why runs are not traced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Blind {
+pub enum UntracedReason {
     /// The user does not want it.
     NotWanted,
     /// The contract was made without tracing.
@@ -60,7 +60,7 @@ pub enum Blind {
     Impossible(String),
 }
 
-impl fmt::Display for Blind {
+impl fmt::Display for UntracedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotWanted => f.write_str("--no-trace"),
@@ -72,13 +72,13 @@ impl fmt::Display for Blind {
 
 /// The input for a contract.
 #[derive(Debug, Default)]
-pub struct Learned {
+pub struct LearnedRuns {
     /// Traced runs.
-    pub traced: Vec<Observed>,
+    pub traced: Vec<ObservedRun>,
     /// Runs counted by the kernel alone.
-    pub untraced: Vec<Counted>,
+    pub untraced: Vec<SectionCounts>,
     /// Why there are no traced runs, or no more.
-    pub blind: Option<Blind>,
+    pub untraced_reason: Option<UntracedReason>,
 }
 
 impl<'a> Runs<'a> {
@@ -90,7 +90,7 @@ impl<'a> Runs<'a> {
         Ok(Self { fathom, command, prepare, directory, context, open })
     }
 
-    fn prepared(&self) -> Result<()> {
+    fn run_prepare(&self) -> Result<()> {
         let Some(prepare) = self.prepare else { return Ok(()) };
         let mut command = Command::new("/bin/sh");
         command.args(["-c", prepare]).stdin(Stdio::null());
@@ -98,7 +98,7 @@ impl<'a> Runs<'a> {
         if !done.status.success() {
             return Err(Error::Command {
                 what: format!("--prepare {prepare}"),
-                how: format!("{}: {}", done.status, last(&done.stderr)),
+                how: format!("{}: {}", done.status, last_error_line(&done.stderr)),
             });
         }
         Ok(())
@@ -108,53 +108,55 @@ impl<'a> Runs<'a> {
     ///
     /// # Errors
     /// The command fails, or each recording lost events.
-    pub fn traced(&self) -> Result<Traced> {
+    pub fn traced(&self) -> Result<TracedRun> {
         let mut why = String::new();
-        for _ in 0..TRIES {
-            self.prepared()?;
+        for _ in 0..RECORDING_ATTEMPTS_MAX {
+            self.run_prepare()?;
             let archive = self.directory.path().join("run.fathom");
             let mut record = Command::new(&self.fathom);
             record.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(&archive);
             record.arg("--").args(self.command).stdin(Stdio::null());
             let done = output(&mut record, self.context, || "starting `fathom record`".into())?;
             if !archive.join("meta.json").exists() {
-                let error = last(&done.stderr);
+                let error = last_error_line(&done.stderr);
                 // If the command could not be started, nothing else can be done either.
                 if matches!(done.status.code(), Some(126 | 127)) {
                     return Err(Error::Refused(error));
                 }
-                return Ok(Traced::Impossible(Blind::Impossible(error)));
+                return Ok(TracedRun::Impossible(UntracedReason::Impossible(error)));
             }
             if !done.status.success() {
-                let how = format!("{}: {}", done.status, last(&done.stderr));
+                let how = format!("{}: {}", done.status, last_error_line(&done.stderr));
                 return Err(Error::Command { what: self.shown(), how });
             }
             let rows = Rows::load_without_slices(&(self.open)(&archive).map_err(Error::Open)?)?;
             std::fs::remove_dir_all(&archive).doing("removing a recording")?;
             let observed = check::observe(&rows);
             match observed.incomplete {
-                None => return Ok(Traced::Counted(observed)),
+                None => return Ok(TracedRun::Counted(observed)),
                 Some(lost) => why = lost,
             }
         }
-        Err(Error::Incomplete { tries: TRIES, why })
+        Err(Error::Incomplete { tries: RECORDING_ATTEMPTS_MAX, why })
     }
 
     /// Runs the command, counted by the kernel alone.
     ///
     /// # Errors
     /// The command fails, or the kernel counts nothing.
-    pub fn untraced(&self) -> Result<Counted> {
+    pub fn untraced(&self) -> Result<SectionCounts> {
         let words = self.command.iter().map(|word| model::shell_word(Path::new(word)).to_string());
         let line = words.collect::<Vec<_>>().join(" ");
         let mut command = Command::new(&self.fathom);
         command.args(["workload", "command", "--prepare", self.prepare.unwrap_or_default(), "--", &line]);
         let done = output(command.stdin(Stdio::null()), self.context, || "starting the command".into())?;
         if !done.status.success() {
-            return Err(Error::Refused(experiment::ab::text::reason(String::from_utf8_lossy(&done.stderr).trim())));
+            return Err(Error::Refused(experiment::ab::text::shorten_failure(
+                String::from_utf8_lossy(&done.stderr).trim(),
+            )));
         }
-        let one = Counted::parse(&String::from_utf8_lossy(&done.stdout));
-        let one = one.map_err(|source| Error::Printed { what: "the command", source })?;
+        let one = SectionCounts::parse(&String::from_utf8_lossy(&done.stdout));
+        let one = one.map_err(|source| Error::MalformedOutput { what: "the command", source })?;
         if one.calls.is_empty() {
             return Err(Error::NothingCounted);
         }
@@ -166,17 +168,21 @@ impl<'a> Runs<'a> {
     ///
     /// # Errors
     /// Same as [`Runs::traced`] and [`Runs::untraced`].
-    pub fn learn(&self, runs: u64, trace: bool, report: &dyn Fn(&Blind)) -> Result<Learned> {
+    pub fn learn(&self, runs: u64, trace: bool, report: &dyn Fn(&UntracedReason)) -> Result<LearnedRuns> {
         self.untraced()?;
         let untraced = (0..runs).map(|_| self.untraced()).collect::<Result<Vec<_>>>()?;
-        let mut learned = Learned { untraced, blind: (!trace).then_some(Blind::NotWanted), ..Learned::default() };
-        while learned.blind.is_none() && (learned.traced.len() as u64) < runs {
+        let mut learned = LearnedRuns {
+            untraced,
+            untraced_reason: (!trace).then_some(UntracedReason::NotWanted),
+            ..LearnedRuns::default()
+        };
+        while learned.untraced_reason.is_none() && (learned.traced.len() as u64) < runs {
             match self.traced()? {
-                Traced::Counted(observed) => learned.traced.push(observed),
-                Traced::Impossible(why) => learned.blind = Some(why),
+                TracedRun::Counted(observed) => learned.traced.push(observed),
+                TracedRun::Impossible(why) => learned.untraced_reason = Some(why),
             }
         }
-        learned.blind.iter().for_each(report);
+        learned.untraced_reason.iter().for_each(report);
         Ok(learned)
     }
 
@@ -184,26 +190,26 @@ impl<'a> Runs<'a> {
     ///
     /// # Errors
     /// Same as [`Runs::traced`] and [`Runs::untraced`].
-    pub fn compared(&self, contract: &Contract, trace: bool, report: &dyn Fn(&Blind)) -> Result<Outcome> {
+    pub fn compare(&self, contract: &Contract, trace: bool, report: &dyn Fn(&UntracedReason)) -> Result<Outcome> {
         let done = match (contract.counted_by == BPF, trace) {
-            (false, _) => Err(Blind::ContractUntraced),
-            (true, false) => Err(Blind::NotWanted),
-            (true, true) => self.compared_traced(contract)?,
+            (false, _) => Err(UntracedReason::ContractUntraced),
+            (true, false) => Err(UntracedReason::NotWanted),
+            (true, true) => self.compare_traced(contract)?,
         };
         match done {
             Ok(outcome) => Ok(outcome),
             Err(why) => {
                 report(&why);
-                check::confirmed_untraced(contract, || self.untraced())
+                check::check_untraced(contract, || self.untraced())
             }
         }
     }
 
-    fn compared_traced(&self, contract: &Contract) -> Result<std::result::Result<Outcome, Blind>> {
-        check::confirmed(contract, || {
+    fn compare_traced(&self, contract: &Contract) -> Result<std::result::Result<Outcome, UntracedReason>> {
+        check::check_traced(contract, || {
             Ok(match self.traced()? {
-                Traced::Counted(observed) => Ok(observed),
-                Traced::Impossible(why) => Err(why),
+                TracedRun::Counted(observed) => Ok(observed),
+                TracedRun::Impossible(why) => Err(why),
             })
         })
     }
@@ -214,7 +220,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-fn last(error: &[u8]) -> String {
+fn last_error_line(error: &[u8]) -> String {
     let error = String::from_utf8_lossy(error);
     let line = error.trim_end().lines().last().unwrap_or_default();
     shown(line.strip_prefix("fathom: ").unwrap_or(line))

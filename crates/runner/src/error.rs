@@ -65,7 +65,7 @@ pub enum Error {
     NoContract(PathBuf),
     /// The file is not a contract.
     #[error("{} is not a contract", .file.shown())]
-    Contract { file: PathBuf, source: analysis::check::contract::Unreadable },
+    Contract { file: PathBuf, source: analysis::check::contract::ContractError },
     /// Neither tracing nor /proc counts anything.
     #[error(
         "nothing can be counted here: no tracing, and the kernel has no /proc/PID/io, or lets only root read that of the command"
@@ -73,7 +73,7 @@ pub enum Error {
     NothingCounted,
     /// The output of a process is malformed.
     #[error("cannot read the output of {what}")]
-    Printed { what: &'static str, source: serde_json::Error },
+    MalformedOutput { what: &'static str, source: serde_json::Error },
     /// A workload that is compared with itself failed, or cannot run.
     #[error("{0}")]
     Workload(String),
@@ -112,18 +112,18 @@ pub enum Error {
     NothingToCompare,
     /// Some settings of the machine could not be restored.
     #[error("not everything was put back: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    NotPutBack(Vec<device::knobs::NotPutBack>),
+    NotPutBack(Vec<device::knobs::RestoreError>),
 }
 
 /// Result with the error of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Adds the current operation to an I/O error.
-pub(crate) trait Doing<T> {
+pub(crate) trait IoContext<T> {
     fn doing(self, what: impl Into<String>) -> Result<T>;
 }
 
-impl<T> Doing<T> for io::Result<T> {
+impl<T> IoContext<T> for io::Result<T> {
     fn doing(self, what: impl Into<String>) -> Result<T> {
         self.map_err(|source| Error::Io { doing: what.into(), source })
     }

@@ -3,16 +3,16 @@
 //!
 //! A [`Trial`] notes what it is going to change before it changes it, so that the next one can restore what a killed one left.
 
-use crate::error::Doing as _;
+use crate::error::IoContext as _;
 use crate::supervised::output;
 use crate::{Error, Notice, Notify, Open, Result};
 use analysis::Rows;
-use device::knobs::{self, Kept, Knob};
+use device::knobs::{self, Knob, SavedSettings};
 use experiment::Design;
 use experiment::ab::{self, AbRequest};
-use experiment::fix::contract::NotTried;
+use experiment::fix::contract::UntriedRemedy;
 use experiment::fix::remedies::{self, Database as Known, Machine, Remedy};
-use experiment::fix::{Variants, copy_in};
+use experiment::fix::{Variants, copy_paths};
 use model::Context;
 use model::text::ShownPath as _;
 use sqlite::DatabaseHeader;
@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The finding that reports only how long something took: no remedy follows from it.
-const NO_REMEDY: &str = "T01";
+const NO_REMEDY_CODE: &str = "T01";
 
 /// A request to try remedies.
 #[derive(Debug, Clone, Copy)]
@@ -56,16 +56,16 @@ pub struct Trial {
     /// Remedies that are tried.
     pub tried: Vec<Remedy>,
     /// Remedies that cannot be tried, and why.
-    pub not_tried: Vec<NotTried>,
+    pub not_tried: Vec<UntriedRemedy>,
     /// Findings that have remedies.
     pub findings: Vec<String>,
     database: Option<PathBuf>,
-    kept: Kept,
+    kept: SavedSettings,
     _scratch: tempfile::TempDir,
 }
 
 /// Returns the directory for notes on what to restore.
-fn notes() -> PathBuf {
+fn notes_directory() -> PathBuf {
     // SAFETY: it only reads this process's user.
     let uid = unsafe { libc::geteuid() };
     if uid == 0 { "/run/fathom".into() } else { std::env::temp_dir().join(format!("fathom-fix-{uid}")) }
@@ -73,7 +73,7 @@ fn notes() -> PathBuf {
 
 /// Restores what a killed run left.
 pub fn put_back_left_over(notify: Notify<'_>) -> Result<()> {
-    let (done, failed) = knobs::put_back_left_over(&notes()).doing(notes().shown().to_string())?;
+    let (done, failed) = knobs::restore_left_over(&notes_directory()).doing(notes_directory().shown().to_string())?;
     if !done.is_empty() {
         notify(Notice::PutBack(done.len()));
     }
@@ -87,12 +87,12 @@ pub fn list(request: &Request<'_>) -> Result<Vec<Remedy>> {
         scratch: Some("MOUNT".into()),
         queue: Some("/sys/block/DISK/queue".into()),
         schedulers: vec!["NAME".into()],
-        ..machine(request)?
+        ..changeable_machine(request)?
     }))
 }
 
 /// Returns what may be changed on this machine, except for the disk, which is not known yet.
-fn machine(request: &Request<'_>) -> Result<Machine> {
+fn changeable_machine(request: &Request<'_>) -> Result<Machine> {
     let mut machine = Machine { scratch: request.scratch.map(Into::into), ..Machine::default() };
     if let Some(directory) = request.scratch {
         let there = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -115,7 +115,7 @@ fn machine(request: &Request<'_>) -> Result<Machine> {
 /// # Errors
 /// The request is invalid, the command fails, or nothing can be recorded; or `context` was cancelled: everything is restored then.
 pub fn prepare(request: &Request<'_>, context: &Context, open: Open<'_>) -> Result<Trial> {
-    let mut machine = machine(request)?;
+    let mut machine = changeable_machine(request)?;
     let canonical = |path: &Path| path.canonicalize().doing(format!("--database {}", path.shown()));
     let database = request.database.map(canonical).transpose()?;
     let named = request.command.iter().any(|word| word.contains("{db}"));
@@ -124,14 +124,14 @@ pub fn prepare(request: &Request<'_>, context: &Context, open: Open<'_>) -> Resu
             "--database FILE and {db} in CMD must be given together: CMD must use the copy, not the database".into(),
         ));
     }
-    let copy = database.as_ref().and_then(|path| copy_in(path, std::process::id()));
+    let copy = database.as_ref().and_then(|path| copy_paths(path, std::process::id()));
     let scratch = tempfile::Builder::new().prefix("fathom-fix-").tempdir().doing("making a directory for this run")?;
     let object = scratch.path().join("pragmas.so");
-    fs::write(&object, workload::variant::PRAGMAS).doing(object.shown().to_string())?;
+    fs::write(&object, workload::variant::PRAGMAS_OBJECT).doing(object.shown().to_string())?;
     let mut back = vec![Knob::Directory(scratch.path().into())];
     back.extend(copy.iter().map(|(directory, _)| Knob::Directory(directory.clone())));
-    let noted = || format!("noting what is to be put back in {}", notes().shown());
-    let mut kept = Kept::take(&notes(), back.clone()).doing(noted())?;
+    let noted = || format!("noting what is to be put back in {}", notes_directory().shown());
+    let mut kept = SavedSettings::save(&notes_directory(), back.clone()).doing(noted())?;
     if let Some((directory, _)) = &copy {
         fs::create_dir_all(directory).doing(directory.shown().to_string())?;
     }
@@ -143,10 +143,10 @@ pub fn prepare(request: &Request<'_>, context: &Context, open: Open<'_>) -> Resu
         prepare: request.prepare,
         ..Variants::default()
     };
-    let mut known = Known { wal: database.as_deref().is_some_and(has_wal), spans: false };
+    let mut known = Known { wal: database.as_deref().is_some_and(has_wal), spans_databases: false };
     let findings = if request.names.is_empty() {
-        let (findings, spans) = diagnosed(&variants, scratch.path(), &mut machine, request.system, context, open)?;
-        known.spans = spans;
+        let (findings, spans) = diagnose(&variants, scratch.path(), &mut machine, request.system, context, open)?;
+        known.spans_databases = spans;
         findings
     } else {
         if request.system {
@@ -154,29 +154,36 @@ pub fn prepare(request: &Request<'_>, context: &Context, open: Open<'_>) -> Resu
         }
         Vec::new()
     };
-    let all = remedies::suited(remedies::all(&machine), known);
-    let wanted = if request.names.is_empty() { remedies::named(all, &findings) } else { chosen(all, request.names)? };
-    let (tried, not_tried) = possible(wanted, &variants, scratch.path(), context)?;
+    let all = remedies::adapt_to_database(remedies::all(&machine), known);
+    let wanted = if request.names.is_empty() {
+        remedies::for_findings(all, &findings)
+    } else {
+        choose_remedies(all, request.names)?
+    };
+    let (tried, not_tried) = filter_possible(wanted, &variants, scratch.path(), context)?;
     let mut design = None;
     if !tried.is_empty() {
-        let (files, mounts) = settings(&tried)?;
+        let (files, mounts) = current_settings(&tried)?;
         if !files.is_empty() || !mounts.is_empty() {
             back.extend(files.iter().map(|(file, value)| Knob::File(file.clone(), value.clone())));
             back.extend(mounts.iter().map(|(directory, option)| Knob::Mount(directory.clone(), option.clone())));
             // The new notes replace the old ones; nothing on the machine is changed yet.
-            std::mem::forget(std::mem::replace(&mut kept, Kept::take(&notes(), back).doing(noted())?));
+            std::mem::forget(std::mem::replace(
+                &mut kept,
+                SavedSettings::save(&notes_directory(), back).doing(noted())?,
+            ));
         }
         (variants.machine, variants.mounts) = (&files, &mounts);
-        let asked = AbRequest {
+        let ab_request = AbRequest {
             commands: variants.commands(&tried),
-            prepare: Some(format!("{{{}}}", experiment::fix::VARIANT)),
+            prepare: Some(format!("{{{}}}", experiment::fix::PREPARE_VARIABLE)),
             warmup: 1,
             blocks: request.blocks,
             budget: request.budget,
             precision: request.precision,
             seed: request.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000),
         };
-        design = Some(Design { name: experiment::fix::NAME.into(), ..ab::design(&asked)? });
+        design = Some(Design { name: experiment::fix::DESIGN_NAME.into(), ..ab::design(&ab_request)? });
     }
     Ok(Trial { design, tried, not_tried, findings, database, kept, _scratch: scratch })
 }
@@ -184,7 +191,7 @@ pub fn prepare(request: &Request<'_>, context: &Context, open: Open<'_>) -> Resu
 impl Trial {
     /// Restores everything.
     pub fn end(self) -> Result<()> {
-        self.kept.put_back().map_err(Error::NotPutBack)
+        self.kept.restore().map_err(Error::NotPutBack)
     }
 
     /// Returns the database's absolute path.
@@ -219,7 +226,7 @@ fn has_wal(database: &Path) -> bool {
 }
 
 /// Records the command once; returns which findings have remedies, and whether its transactions span several databases.
-fn diagnosed(
+fn diagnose(
     variants: &Variants<'_>,
     directory: &Path,
     machine: &mut Machine,
@@ -227,16 +234,17 @@ fn diagnosed(
     context: &Context,
     open: Open<'_>,
 ) -> Result<(Vec<String>, bool)> {
-    const REMEDY: &str = "without a recording, name the remedies to try: --try NAME,… (`fathom fix --list`)";
-    prepared(&variants.prepare(None), context)?;
+    const NO_RECORDING_REMEDY: &str =
+        "without a recording, name the remedies to try: --try NAME,… (`fathom fix --list`)";
+    run_shell(&variants.prepare(None), context)?;
     let archive = directory.join("diagnosis.fathom");
     let mut record = Command::new(&variants.fathom);
     record.args(["record", "--quiet", "--as-root", "--no-probe-cost", "-o"]).arg(&archive);
     record.arg("--").args(variants.words()).stdin(Stdio::null());
     let done = output(&mut record, context, || "starting `fathom record`".into())?;
-    let said = plain(&done.stderr);
+    let said = strip_program_name(&done.stderr);
     if !archive.join("meta.json").exists() {
-        return Err(Error::NotRecorded { why: said, remedy: REMEDY });
+        return Err(Error::NotRecorded { why: said, remedy: NO_RECORDING_REMEDY });
     }
     if !done.status.success() {
         let how = if said.is_empty() { done.status.to_string() } else { format!("{}: {said}", done.status) };
@@ -249,7 +257,7 @@ fn diagnosed(
     }
     let mut codes: Vec<String> = Vec::new();
     for finding in analysis::explain::explain(&rows).findings {
-        if finding.code != NO_REMEDY && !codes.contains(&finding.code) {
+        if finding.code != NO_REMEDY_CODE && !codes.contains(&finding.code) {
             codes.push(finding.code);
         }
     }
@@ -257,23 +265,23 @@ fn diagnosed(
 }
 
 /// Returns the error output of a process of ours, without its program name, which this one adds to its own errors.
-fn plain(stderr: &[u8]) -> String {
+fn strip_program_name(stderr: &[u8]) -> String {
     let said = String::from_utf8_lossy(stderr);
     let lines = said.trim().lines().map(|line| line.strip_prefix("fathom: ").unwrap_or(line));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn prepared(line: &str, context: &Context) -> Result<()> {
+fn run_shell(line: &str, context: &Context) -> Result<()> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", line]).stdin(Stdio::null());
     let done = output(&mut command, context, || "starting /bin/sh".into())?;
     if !done.status.success() {
-        return Err(Error::Refused(plain(&done.stderr)));
+        return Err(Error::Refused(strip_program_name(&done.stderr)));
     }
     Ok(())
 }
 
-fn chosen(all: Vec<Remedy>, names: &[String]) -> Result<Vec<Remedy>> {
+fn choose_remedies(all: Vec<Remedy>, names: &[String]) -> Result<Vec<Remedy>> {
     let one = |name: &String| {
         let found = all.iter().find(|remedy| remedy.name == *name).cloned();
         found.ok_or_else(|| {
@@ -285,14 +293,14 @@ fn chosen(all: Vec<Remedy>, names: &[String]) -> Result<Vec<Remedy>> {
 }
 
 /// Returns the remedies that can be tried, and why the others cannot.
-fn possible(
+fn filter_possible(
     wanted: Vec<Remedy>,
     variants: &Variants<'_>,
     directory: &Path,
     context: &Context,
-) -> Result<(Vec<Remedy>, Vec<NotTried>)> {
+) -> Result<(Vec<Remedy>, Vec<UntriedRemedy>)> {
     let unreached = if wanted.iter().any(|remedy| remedy.connection.is_some()) {
-        unreached(variants, directory, context)?
+        why_unreached(variants, directory, context)?
     } else {
         None
     };
@@ -306,7 +314,7 @@ fn possible(
             None
         };
         match why {
-            Some(why) => not_tried.push(NotTried { name: remedy.name, why }),
+            Some(why) => not_tried.push(UntriedRemedy { name: remedy.name, why }),
             None => tried.push(remedy),
         }
     }
@@ -314,11 +322,11 @@ fn possible(
 }
 
 /// Returns why the preloaded object does not reach the program's SQLite: it creates a file where it does.
-fn unreached(variants: &Variants<'_>, directory: &Path, context: &Context) -> Result<Option<String>> {
-    if workload::variant::PRAGMAS.is_empty() {
+fn why_unreached(variants: &Variants<'_>, directory: &Path, context: &Context) -> Result<Option<String>> {
+    if workload::variant::PRAGMAS_OBJECT.is_empty() {
         return Ok(Some("settings of connections are set on x86-64 only".into()));
     }
-    prepared(&variants.prepare(None), context)?;
+    run_shell(&variants.prepare(None), context)?;
     let (words, seen) = (variants.words(), directory.join("seen"));
     let Some((program, rest)) = words.split_first() else { return Ok(None) };
     let mut once = Command::new(program);
@@ -335,16 +343,16 @@ fn unreached(variants: &Variants<'_>, directory: &Path, context: &Context) -> Re
 /// Files of settings and mounts that the remedies change, with their current values.
 type Settings = Vec<(PathBuf, String)>;
 
-fn settings(tried: &[Remedy]) -> Result<(Settings, Settings)> {
+fn current_settings(tried: &[Remedy]) -> Result<(Settings, Settings)> {
     let (mut files, mut mounts) = (Settings::new(), Settings::new());
     for remedy in tried {
         if let Some((file, _)) =
             remedy.machine.as_ref().filter(|(file, _)| !files.iter().any(|(known, _)| known == file))
         {
-            files.push((file.clone(), knobs::value(file).doing(file.shown().to_string())?));
+            files.push((file.clone(), knobs::selected_value(file).doing(file.shown().to_string())?));
         }
         if let Some((directory, option)) = &remedy.mount
-            && let Some(undo) = remedies::undo(option)
+            && let Some(undo) = remedies::undo_option(option)
         {
             mounts.push((directory.clone(), undo.into()));
         }
@@ -356,11 +364,11 @@ fn settings(tried: &[Remedy]) -> Result<(Settings, Settings)> {
 pub fn apply(best: &Remedy, database: Option<&Path>) -> Result<Vec<String>> {
     let mut done = Vec::new();
     if let (Some(sql), Some(database)) = (&best.persistent, database) {
-        workload::variant::pragma(database, sql)?;
+        workload::variant::apply_pragmas(database, sql)?;
         done.push(format!("set in {}: {sql}", database.shown()));
     }
     if let Some((file, value)) = &best.machine {
-        workload::variant::set(file, value)?;
+        workload::variant::write_setting(file, value)?;
         done.push(format!("set until the machine restarts: {} to {value}", file.shown()));
     }
     if let Some((directory, option)) = &best.mount {
@@ -381,18 +389,22 @@ mod tests {
 
     /// This program shows the recorder's error and puts its own name in front of it.
     #[test]
-    fn error_of_own_process_loses_program_name() {
-        assert_eq!(plain(b"fathom: the kernel refuses\nfathom: see the guide\n"), "the kernel refuses\nsee the guide");
-        let whole = Error::NotRecorded { why: plain(b"fathom: no BTF\n"), remedy: "name them" }.to_string();
+    fn error_of_an_own_process_loses_the_program_name() {
+        assert_eq!(
+            strip_program_name(b"fathom: the kernel refuses\nfathom: see the guide\n"),
+            "the kernel refuses\nsee the guide"
+        );
+        let whole =
+            Error::NotRecorded { why: strip_program_name(b"fathom: no BTF\n"), remedy: "name them" }.to_string();
         assert_eq!(whole, "no BTF\nname them");
     }
 
     #[test]
-    fn unknown_remedy_is_usage_error_with_known_names() {
+    fn unknown_remedy_is_a_usage_error_with_the_known_names() {
         let all = remedies::all(&Machine::default());
         let first = all[0].name.clone();
-        assert_eq!(chosen(all.clone(), std::slice::from_ref(&first)).unwrap()[0].name, first);
-        let refused = chosen(all, &["x".into()]);
+        assert_eq!(choose_remedies(all.clone(), std::slice::from_ref(&first)).unwrap()[0].name, first);
+        let refused = choose_remedies(all, &["x".into()]);
         assert!(matches!(&refused, Err(Error::Usage(why)) if why.contains(&first)), "{refused:?}");
     }
 }

@@ -6,8 +6,8 @@ use lab::show::Recording;
 use std::path::Path;
 
 /// Returns the recording in the directory of a run, if there is one; tables that the guest did not finish are made here.
-pub fn recording(directory: &Path, open: Open<'_>) -> Option<Recording> {
-    let path = directory.join(lab::run::ARCHIVE);
+pub fn read_recording(directory: &Path, open: Open<'_>) -> Option<Recording> {
+    let path = directory.join(lab::run::ARCHIVE_NAME);
     if !archive::log::path(&path).is_file() {
         return None;
     }
@@ -23,6 +23,6 @@ pub fn recording(directory: &Path, open: Open<'_>) -> Option<Recording> {
         })
     };
     let problem =
-        |error: Failure| Recording { problem: Some(model::text::error(error.as_ref())), ..Recording::default() };
+        |error: Failure| Recording { problem: Some(model::text::error_chain(error.as_ref())), ..Recording::default() };
     Some(read().unwrap_or_else(problem))
 }

@@ -50,13 +50,13 @@ pub struct Latencies {
 pub fn run(words: &[String], context: &Context) -> Result<Latencies> {
     let mut lines = Vec::new();
     workload::run(words, context, &mut lines)?;
-    let found = Latencies::of(&String::from_utf8_lossy(&lines));
-    found.map_err(|source| Error::Printed { what: "the workload", source })
+    let found = Latencies::from_output(&String::from_utf8_lossy(&lines));
+    found.map_err(|source| Error::MalformedOutput { what: "the workload", source })
 }
 
 impl Latencies {
     /// Parses the output of a workload, one sample per line.
-    fn of(lines: &str) -> serde_json::Result<Self> {
+    fn from_output(lines: &str) -> serde_json::Result<Self> {
         let mut all = Self::default();
         for line in lines.lines() {
             let line: Value = serde_json::from_str(line)?;
@@ -103,17 +103,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latencies_are_of_statements_and_sorted() {
+    fn latencies_of_each_statement_are_sorted() {
         let samples: String =
             [3000, 1000, 2000].iter().map(|ns| format!("{{\"metric\": \"insert.latency\", \"v\": {ns}}}\n")).collect();
         let other = "{\"metric\": \"rate\", \"v\": 5}\n{\"verified\": true, \"by\": \"count\"}";
-        let found = Latencies::of(&(samples + other)).unwrap();
+        let found = Latencies::from_output(&(samples + other)).unwrap();
         assert_eq!(
             found.text(),
             "  INSERT        3 times: median 2.00 us, p95 3.00 us, max 3.00 us; 500000 a second\n"
         );
         assert_eq!(found.checked(), Some("count"));
-        assert_eq!(Latencies::of("{\"verified\": false, \"by\": \"x\"}").unwrap().checked(), None);
-        assert!(Latencies::of("no JSON").is_err());
+        assert_eq!(Latencies::from_output("{\"verified\": false, \"by\": \"x\"}").unwrap().checked(), None);
+        assert!(Latencies::from_output("no JSON").is_err());
     }
 }

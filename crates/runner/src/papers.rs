@@ -4,18 +4,20 @@ use crate::{Error, Open, Result};
 use analysis::bench::figure::Figure;
 use analysis::bench::figures;
 use analysis::bench::results::Bench;
-use analysis::papers::list::{Listed, machine, names};
+use analysis::papers::list::{ListedFigure, machine_line, recording_names};
 use analysis::papers::{self, density};
-use model::text::folded;
+use model::text::wrap_markdown;
 use std::path::PathBuf;
 
 /// Formats the figures made from a benchmark.
 ///
 /// # Errors
 /// It has no cell for them, or no score.
-pub fn scores(benchmark: &Bench, wanted: &[&Listed]) -> Result<String> {
+pub fn scores(benchmark: &Bench, wanted: &[&ListedFigure]) -> Result<String> {
     let is_wanted = |figure: &Figure| {
-        let is = |k: &&Listed, number: &str| k.paper == figure.paper && k.is(&format!("{}/{number}", figure.paper));
+        let is = |k: &&ListedFigure, number: &str| {
+            k.paper == figure.paper && k.is_named_by(&format!("{}/{number}", figure.paper))
+        };
         wanted.iter().any(|k| figure.figure.split(", ").any(|number| is(k, number)))
     };
     let all: Vec<Figure> = figures::figures(benchmark).into_iter().filter(is_wanted).collect();
@@ -25,24 +27,24 @@ pub fn scores(benchmark: &Bench, wanted: &[&Listed]) -> Result<String> {
     if all.iter().flat_map(|figure| &figure.bars).all(|bar| bar.estimate.is_none()) {
         return Err(Error::NoFigure { archive: benchmark.name.clone(), what: "score for these figures" });
     }
-    Ok(format!("\n{}", folded(&figures::markdown(&all))))
+    Ok(format!("\n{}", wrap_markdown(&figures::markdown(&all))))
 }
 
 /// Formats the figures made from recordings, one column each.
-pub fn values(archives: &[PathBuf], wanted: &[&Listed], open: Open<'_>) -> Result<String> {
+pub fn values(archives: &[PathBuf], wanted: &[&ListedFigure], open: Open<'_>) -> Result<String> {
     let (mut text, mut columns, mut regions) = (String::from("\n"), Vec::new(), String::new());
-    for (archive, name) in archives.iter().zip(names(archives)) {
+    for (archive, name) in archives.iter().zip(recording_names(archives)) {
         let linked = open(archive).map_err(Error::Open)?;
         let summary = analysis::summarise_archive(&linked)?;
-        if wanted.iter().any(|k| k.is("004/5")) {
+        if wanted.iter().any(|k| k.is_named_by("004/5")) {
             regions += &density::markdown(&name, &analysis::Rows::load_without_slices(&linked)?);
         }
-        text += &machine(&name, &summary);
+        text += &machine_line(&name, &summary);
         text.push('\n');
-        let mut figures = papers::compare(&summary);
+        let mut figures = papers::measured_figures(&summary);
         papers::without_emulated_times(&summary, &mut figures);
         figures.retain(|figure| wanted.iter().any(|k| k.paper == figure.paper && k.number == figure.figure));
         columns.push((name, figures));
     }
-    Ok(text + &papers::markdown(&columns) + &folded(&regions))
+    Ok(text + &papers::markdown(&columns) + &wrap_markdown(&regions))
 }

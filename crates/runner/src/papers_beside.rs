@@ -4,21 +4,21 @@ use crate::both::{Directory, MeasureBoth};
 use crate::papers_network::is_network;
 use analysis::bench::figure::Figure;
 use analysis::bench::figures;
-use analysis::papers::both::{self, Machine};
 use analysis::papers::claims;
-use analysis::papers::list::{self, List, Listed};
+use analysis::papers::list::{self, List, ListedFigure};
+use analysis::papers::two_machines::{self, Machine};
 use device::remote::DeviceAddress;
 use model::Environment;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// The workloads that a host and one device run identically.
-const BOTH: [&str; 9] = ["linpack", "scimark", "himeno", "http", "draw", "seq", "file", "sqlite", "random"];
+const COMMON_WORKLOADS: [&str; 9] = ["linpack", "scimark", "himeno", "http", "draw", "seq", "file", "sqlite", "random"];
 /// The recorded load: INSERTs and full scans; a tenth of it in a quick run.
-const LOAD: (u64, u64) = (1000, 100);
-const TENTH: u64 = 10;
+const ROWS_AND_SCANS: (u64, u64) = (1000, 100);
+const QUICK_DIVISOR: u64 = 10;
 /// The version of the JSON.
-const VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 
 /// Measurements needed for the requested figures.
 #[derive(Debug)]
@@ -33,17 +33,17 @@ pub struct Needs {
 
 impl Needs {
     /// Determines the needs of these figures.
-    pub fn of(wanted: &[&Listed]) -> Self {
+    pub fn from_figures(wanted: &[&ListedFigure]) -> Self {
         let mut all: Vec<String> = wanted.iter().flat_map(|k| &k.bench).cloned().collect();
         all.sort_unstable();
         all.dedup();
         let (networks, mut workloads): (Vec<String>, Vec<String>) = all.into_iter().partition(|w| is_network(w));
-        workloads.retain(|w| BOTH.contains(&w.as_str()));
+        workloads.retain(|w| COMMON_WORKLOADS.contains(&w.as_str()));
         Self { workloads, networks, recorded: wanted.iter().any(|k| k.command.is_some() && k.bench.is_empty()) }
     }
 
     /// Adds the needs to a run of both: the workloads, and the modes of bytecode if there is any.
-    pub fn measured<'a>(&self, run: MeasureBoth<'a>) -> MeasureBoth<'a> {
+    pub fn add_to<'a>(&self, run: MeasureBoth<'a>) -> MeasureBoth<'a> {
         let mut modes = run.modes;
         if run.dex_jar.is_some() {
             // Modes for which a machine lacks a runtime are missing there, with the reason.
@@ -56,14 +56,14 @@ impl Needs {
 }
 
 /// Returns a machine without any measurements yet.
-pub fn machine(name: String, facts: Environment) -> Machine {
+pub fn unmeasured_machine(name: String, facts: Environment) -> Machine {
     let not_asked = || "nothing that was requested needs it".to_string();
     Machine { name, bench: Err(not_asked()), recorded: Err(not_asked()), network: Err(not_asked()), facts }
 }
 
 /// Returns the number of recorded INSERTs and full scans.
-pub fn load(quick: bool) -> (u64, u64) {
-    if quick { (LOAD.0 / TENTH, LOAD.1 / TENTH) } else { LOAD }
+pub fn rows_and_scans(quick: bool) -> (u64, u64) {
+    if quick { (ROWS_AND_SCANS.0 / QUICK_DIVISOR, ROWS_AND_SCANS.1 / QUICK_DIVISOR) } else { ROWS_AND_SCANS }
 }
 
 /// Contents of the page.
@@ -71,7 +71,7 @@ pub fn load(quick: bool) -> (u64, u64) {
 pub struct Page<'a> {
     /// All existing figures.
     pub all: &'a List,
-    pub wanted: &'a [&'a Listed],
+    pub wanted: &'a [&'a ListedFigure],
     pub place: &'a DeviceAddress,
     /// Measurements of the host.
     pub host: Machine,
@@ -86,8 +86,8 @@ pub struct Page<'a> {
 }
 
 impl Page<'_> {
-    fn judged(&self) -> Vec<claims::Judged> {
-        let pairs = both::pairs(&self.host, &self.device);
+    fn judge_claims(&self) -> Vec<claims::JudgedClaim> {
+        let pairs = two_machines::pair_cells(&self.host, &self.device);
         claims::judge(&self.host, &self.device, &pairs, &|figure| self.wanted.iter().any(|k| claims::is_of(k, figure)))
     }
 
@@ -97,23 +97,23 @@ impl Page<'_> {
         let mut text = list::head_of_both(&host.name, &device.name, date, self.quick);
         text += &list::overview_of_both(&all.paper, wanted, &place.to_string());
         let name = analysis::text::escaped(&device.name);
-        let _ = writeln!(text, "\n- **host**: {}\n- **{name}**: {}", host.is(), device.is());
-        for Directory { name, here, there } in &self.directories {
+        let _ = writeln!(text, "\n- **host**: {}\n- **{name}**: {}", host.description(), device.description());
+        for Directory { name, host_path: here, device_path: there } in &self.directories {
             let [name, here, there] = [name, here, there].map(|text| analysis::text::escaped(text));
             let _ = writeln!(text, "- directory {name}: {here} on the host, {there} on the device");
         }
         text.push('\n');
-        text += &claims::markdown(&self.judged());
+        text += &claims::markdown(&self.judge_claims());
         text.push_str("\n## The figures\n\n");
         let of = |f: &Figure| {
-            let is = |k: &&Listed, n: &str| k.paper == f.paper && k.is(&format!("{}/{n}", f.paper));
+            let is = |k: &&ListedFigure, n: &str| k.paper == f.paper && k.is_named_by(&format!("{}/{n}", f.paper));
             wanted.iter().any(|k| f.figure.split(", ").any(|n| is(k, n)))
         };
         if host.bench.is_ok() || device.bench.is_ok() {
-            text += &both::benchmarks(host, device, &both::pairs(host, device), &of);
+            text += &two_machines::benchmark_figures(host, device, &two_machines::pair_cells(host, device), &of);
         }
         if let Some([(a, why_a), (b, why_b)]) = &self.modes {
-            let (rows, scans) = load(self.quick);
+            let (rows, scans) = rows_and_scans(self.quick);
             let _ = writeln!(
                 text,
                 "The recordings are of {rows} INSERTs in autocommit and {scans} full scans each, in the journal mode that each system \
@@ -146,16 +146,16 @@ impl Page<'_> {
                 }
             }
         }
-        model::text::folded(&text)
+        model::text::wrap_markdown(&text)
     }
 
     /// Formats the page as JSON.
     pub fn json(&self) -> Value {
         let Page { place, host, device, .. } = self;
         json!({
-            "version": VERSION, "host": host.is(),
-            "device": { "address": place.to_string(), "name": device.name, "is": device.is() },
-            "claims": self.judged(),
+            "version": FORMAT_VERSION, "host": host.description(),
+            "device": { "address": place.to_string(), "name": device.name, "is": device.description() },
+            "claims": self.judge_claims(),
         })
     }
 }

@@ -5,18 +5,18 @@ use device::remote::DeviceAddress;
 use std::path::Path;
 
 /// The workloads that this machine runs alone, and those with the device in place of the emulated part.
-const NETWORKS: [(&str, Option<&str>); 4] = [
+const NETWORK_WORKLOADS: [(&str, Option<&str>); 4] = [
     ("cluster", Some("cluster-devices")),
     ("net-wlan", Some("net-devices")),
     ("net-delay", Some("net-delay-devices")),
     ("net-loss", None),
 ];
 /// The paper's congestion controls; Linux provides some of them, Fathom the others.
-const CONTROLS: &str = "bic,cubic,htcp,reno,westwood";
+const CONGESTION_CONTROLS: &str = "bic,cubic,htcp,reno,westwood";
 
 /// Whether a design is one of the network workloads.
 pub fn is_network(design: &str) -> bool {
-    NETWORKS.iter().any(|(alone, with)| *alone == design || *with == Some(design))
+    NETWORK_WORKLOADS.iter().any(|(alone, with)| *alone == design || *with == Some(design))
 }
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct Ends<'a> {
     pub place: &'a DeviceAddress,
     pub interface: &'a str,
     /// This machine's interface, if it has one.
-    pub here: Option<&'a str>,
+    pub host_interface: Option<&'a str>,
     /// A server behind this machine, and its interface.
     pub server: Option<(&'a DeviceAddress, &'a str)>,
 }
@@ -54,7 +54,7 @@ impl Networks<'_> {
     /// Returns the arguments of `fathom` for measuring with the device; `None` if none is requested.
     pub fn with_device(&self, output: &Path, ends: &Ends<'_>) -> Option<Vec<String>> {
         let possible = |design: &&str| match *design {
-            "net-devices" => ends.here.is_some(),
+            "net-devices" => ends.host_interface.is_some(),
             "net-delay-devices" => ends.server.is_some(),
             _ => true,
         };
@@ -70,19 +70,19 @@ impl Networks<'_> {
         // The paper uses 1 to 32 threads, of which the claims need these.
         give("cluster-devices", &[("at", &place), ("interface", interface), ("threads", "1,4,8,32")]);
         let traffic = ("traffic", "tcp,udp_iperf");
-        let here = ends.here.unwrap_or_default();
+        let here = ends.host_interface.unwrap_or_default();
         give("net-devices", &[("from", &place), ("interface", interface), ("to_interface", here), traffic]);
         if let Some((server, to)) = ends.server {
             let (server, delays) = (server.to_string(), ("delay_ms", "0,16,32"));
             let all = [("from", place.as_str()), ("to", &server), ("interface", interface), ("to_interface", to)];
             give("net-delay-devices", &all);
-            give("net-delay-devices", &[delays, ("loss", "0"), ("direction", "down"), ("cc", CONTROLS)]);
+            give("net-delay-devices", &[delays, ("loss", "0"), ("direction", "down"), ("cc", CONGESTION_CONTROLS)]);
         }
         self.words(output, &designs, given)
     }
 
     fn wanted(&self) -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
-        NETWORKS.into_iter().filter(|(alone, _)| self.workloads.iter().any(|w| w == alone))
+        NETWORK_WORKLOADS.into_iter().filter(|(alone, _)| self.workloads.iter().any(|w| w == alone))
     }
 
     fn words(&self, output: &Path, designs: &[&str], given: Vec<String>) -> Option<Vec<String>> {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_name_device_and_only_what_can_be_measured() {
+    fn words_name_the_device_and_what_can_be_measured() {
         let all: Vec<String> = ["cluster", "net-wlan", "net-delay", "net-loss", "sqlite"].map(String::from).to_vec();
         let parameters = [
             ("sqlite.rows".to_owned(), vec!["10".to_owned()]),
@@ -120,11 +120,11 @@ mod tests {
         assert!(alone.ends_with("-- cluster net-wlan net-delay net-loss") && !alone.contains("--param"), "{alone}");
         let place: DeviceAddress = "adb:R58".parse().unwrap();
         let server: DeviceAddress = "netns:server".parse().unwrap();
-        let mut ends = Ends { place: &place, interface: "wlan0", here: None, server: None };
+        let mut ends = Ends { place: &place, interface: "wlan0", host_interface: None, server: None };
         let words = networks.with_device(Path::new("a"), &ends).unwrap().join(" ");
         assert!(words.ends_with("--param=cluster-devices.batch=1,10 -- cluster-devices"), "{words}");
         assert!(words.contains("--param=cluster-devices.at=adb:R58") && !words.contains("rows"), "{words}");
-        (ends.here, ends.server) = (Some("eth0"), Some((&server, "eth1")));
+        (ends.host_interface, ends.server) = (Some("eth0"), Some((&server, "eth1")));
         let words = networks.with_device(Path::new("a"), &ends).unwrap().join(" ");
         assert!(words.ends_with("-- cluster-devices net-devices net-delay-devices"), "{words}");
         assert!(words.contains("net-delay-devices.to=netns:server") && words.contains("to_interface=eth1"), "{words}");

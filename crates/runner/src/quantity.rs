@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slower_takes_percent_or_none() {
+    fn slower_takes_a_percentage_or_none() {
         assert_eq!((slower("slower"), slower("slower:5"), slower("slower:2.5%")), (Ok(0.0), Ok(5.0), Ok(2.5)));
         for text in ["", "faster", "slower:", "slower:x", "slower:-1", "slower5", "slower:inf"] {
             assert_eq!(slower(text), Err(QuantityError::Slower), "{text}");
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn parameter_has_name_and_no_empty_value() {
+    fn parameter_has_a_name_and_no_empty_value() {
         assert_eq!(parameter("rows=1,2"), Ok(("rows".into(), vec!["1".into(), "2".into()])));
         assert_eq!(parameter("rows"), Err(QuantityError::Parameter));
         assert!(["=1", "rows=", "rows=1,"].iter().all(|text| parameter(text) == Err(QuantityError::EmptyValue)));

@@ -10,21 +10,23 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 /// The directory of recordings of single processes in an archive.
-pub const WHY: &str = "why";
+pub const RECORDINGS_DIRECTORY: &str = "why";
 
 /// Evaluates the log of the archive `dir`.
-pub fn of(runs: &Runs, dir: &Path, open: Open<'_>) -> Benchmark {
+pub fn evaluate(runs: &Runs, dir: &Path, open: Open<'_>) -> Benchmark {
     bench::benchmark(&runs.into(), Penalty::default(), &|name| explain(dir, name, open))
 }
 
 /// Describes where the time of a recorded process went: the shares of the layers in the operation that took most of it.
 pub fn explain(dir: &Path, name: &str, open: Open<'_>) -> Why {
-    let summary = || -> Result<_, Failure> { Ok(analysis::summarise_archive(&open(&dir.join(WHY).join(name))?)?) };
-    Why::of(format!("{WHY}/{name}"), summary().map_err(|error| format!("{error:#}")))
+    let summary = || -> Result<_, Failure> {
+        Ok(analysis::summarise_archive(&open(&dir.join(RECORDINGS_DIRECTORY).join(name))?)?)
+    };
+    Why::from_summary(format!("{RECORDINGS_DIRECTORY}/{name}"), summary().map_err(|error| format!("{error:#}")))
 }
 
 /// Returns only the workloads' part; comparisons have tables of their own.
-pub fn workloads(benchmark: &Benchmark, all: &[Results]) -> Benchmark {
+pub fn without_comparisons(benchmark: &Benchmark, all: &[Results]) -> Benchmark {
     let comparison = |name: &str| all.iter().any(|r| r.design.baseline.is_some() && r.design.name == name);
     let mut part = benchmark.clone();
     part.designs.retain(|d| !comparison(&d.name));
@@ -34,7 +36,7 @@ pub fn workloads(benchmark: &Benchmark, all: &[Results]) -> Benchmark {
 
 /// Formats the results for people.
 pub fn text(benchmark: &Benchmark, all: &[Results]) -> String {
-    let mut parts = vec![bench::show::text(&workloads(benchmark, all))];
+    let mut parts = vec![bench::show::text(&without_comparisons(benchmark, all))];
     parts.extend(all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
@@ -48,7 +50,7 @@ pub fn failures(benchmark: &Benchmark, all: &[Results]) -> Vec<String> {
         Some(format!("{} {}: {}", shown(&r.workload), shown(&r.name), shown(why)))
     });
     let alone = all.iter().filter_map(|results| {
-        let absent = results.without_baseline()?;
+        let absent = results.missing_baseline()?;
         Some(format!("{} was not compared: {} is missing: {}", results.design.name, absent.cell, absent.why))
     });
     given_up.chain(alone).collect()
@@ -68,5 +70,5 @@ pub fn json(benchmark: &Benchmark, all: &[Results], dir: &Path) -> serde_json::R
 /// Formats the results as tables of a Markdown page: workloads, then comparisons.
 pub fn markdown(benchmark: &Benchmark, all: &[Results]) -> String {
     let sections = all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown);
-    bench::show::markdown(&workloads(benchmark, all)) + &sections.collect::<Vec<_>>().join("\n")
+    bench::show::markdown(&without_comparisons(benchmark, all)) + &sections.collect::<Vec<_>>().join("\n")
 }

@@ -1,8 +1,8 @@
 //! Measures designs into an archive, one after the other, or the remaining ones after an interruption.
 
-use crate::error::Doing as _;
-use crate::score::scorer;
-use crate::setting::{clean, counts, make_disk, sensors};
+use crate::error::IoContext as _;
+use crate::score::half_width_scorer;
+use crate::setting::{count_activity, make_disk, read_sensors, remove_leftovers};
 use crate::{Error, Notice, Notify, Result, machine, results};
 use archive::runs::Entry;
 use archive::{Archive, ArchiveKind, Meta};
@@ -29,11 +29,11 @@ pub struct Bench {
 
 /// The outcome. An error affects the designs that follow, not the previous ones.
 #[derive(Debug)]
-pub struct Measured {
+pub struct MeasuredDesigns {
     /// The results of each design that ran.
     pub results: Vec<Results>,
     /// The error that ended it.
-    pub failed: Option<Error>,
+    pub error: Option<Error>,
 }
 
 /// Finds what a word names: a workload by name, or a design by file; `sweep`: only those of `fathom net sweep`.
@@ -52,7 +52,7 @@ pub fn find(word: &str, sweep: bool) -> Result<Runnable> {
 ///
 /// # Errors
 /// The invalid part of the selection.
-pub fn chosen(selection: &Selection) -> std::result::Result<(Vec<Design>, Vec<String>), selection::Error> {
+pub fn choose_designs(selection: &Selection) -> std::result::Result<(Vec<Design>, Vec<String>), selection::Error> {
     selection::designs(selection, archive::unix_now_ns() % 1_000_000_000)
 }
 
@@ -60,7 +60,7 @@ pub fn chosen(selection: &Selection) -> std::result::Result<(Vec<Design>, Vec<St
 ///
 /// # Errors
 /// One is not a directory, or two have the same name.
-pub fn directories(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
+pub fn parse_directories(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
     let mut all: Vec<(String, PathBuf)> = Vec::new();
     for word in words {
         // A directory whose own name contains an equals sign is still a directory.
@@ -109,13 +109,13 @@ impl Bench {
     pub fn resume(dir: &Path, notify: Notify<'_>) -> Result<Self> {
         let (store, warning) = experiment::resume::resume(dir, &machine::facts)?;
         warning.into_iter().for_each(|warning| notify(Notice::Mended(warning)));
-        let why = dir.join(results::WHY);
+        let why = dir.join(results::RECORDINGS_DIRECTORY);
         Ok(Self { dir: dir.into(), designs: store.designs()?, store, why: why.is_dir().then_some(why) })
     }
 
     /// Enables recording of one process of each cell, into the archive.
     pub fn record_why(&mut self) -> Result<()> {
-        let path = self.dir.join(results::WHY);
+        let path = self.dir.join(results::RECORDINGS_DIRECTORY);
         // Left by the previous archive at this place.
         if path.exists() {
             std::fs::remove_dir_all(&path).doing(format!("removing {}", path.shown()))?;
@@ -127,7 +127,7 @@ impl Bench {
 
     /// Returns the estimated time of the run.
     pub fn eta(&self) -> Eta {
-        Eta::new(self.designs.iter().map(Part::of).collect())
+        Eta::new(self.designs.iter().map(Part::from_design).collect())
     }
 
     pub fn runs(&self) -> &archive::Runs {
@@ -145,8 +145,8 @@ impl Bench {
     }
 
     /// Returns the message for a resumed run that [is finished](Self::is_finished): how to get what may have been intended.
-    pub fn finished(&self) -> String {
-        let (dir, blocks) = (self.dir.shown(), self.blocks());
+    pub fn finished_message(&self) -> String {
+        let (dir, blocks) = (self.dir.shown(), self.block_count());
         if blocks == 0 {
             return format!(
                 "{dir} is complete, but none of it could run, for the reasons shown. Start a new run when they are fixed"
@@ -162,7 +162,7 @@ impl Bench {
     }
 
     /// Returns the number of measured blocks.
-    fn blocks(&self) -> usize {
+    fn block_count(&self) -> usize {
         let blocks = |r: &archive::runs::Run| (!r.replicate.warmup).then_some(r.replicate.block);
         self.runs().runs.iter().filter_map(blocks).collect::<BTreeSet<u64>>().len()
     }
@@ -174,9 +174,9 @@ impl Bench {
         wait: bool,
         (context, eta): (&Context, &Mutex<Eta>),
         notify: Notify<'_>,
-    ) -> Measured {
+    ) -> MeasuredDesigns {
         let begun = Instant::now();
-        let mut measured = Measured { results: Vec::new(), failed: None };
+        let mut measured = MeasuredDesigns { results: Vec::new(), error: None };
         for at in 0..self.designs.len() {
             if let Some(done) = self.store.finished(at, &self.designs[at]) {
                 measured.results.push(done);
@@ -185,12 +185,12 @@ impl Bench {
             if let Ok(mut eta) = eta.lock() {
                 eta.begin(at, begun.elapsed());
             }
-            match self.one(at, fathom, wait, context, notify) {
+            match self.measure_design(at, fathom, wait, context, notify) {
                 Ok(results) => measured.results.push(results),
                 // Results measured before the error are kept, and shown before it.
-                Err(error) => measured.failed = Some(error),
+                Err(error) => measured.error = Some(error),
             }
-            if measured.failed.is_some() || context.cancelled() {
+            if measured.error.is_some() || context.cancelled() {
                 break;
             }
         }
@@ -199,9 +199,16 @@ impl Bench {
     }
 
     /// Runs a design, or the rest of it.
-    fn one(&mut self, at: usize, fathom: &Path, wait: bool, context: &Context, notify: Notify<'_>) -> Result<Results> {
+    fn measure_design(
+        &mut self,
+        at: usize,
+        fathom: &Path,
+        wait: bool,
+        context: &Context,
+        notify: Notify<'_>,
+    ) -> Result<Results> {
         let design = &self.designs[at];
-        let (mut make, mut sensors, mut counts, mut scores) = (make_disk, sensors, counts, scorer(design));
+        let (mut make, mut sensors, mut counts, mut scores) = (make_disk, read_sensors, count_activity, half_width_scorer(design));
         let mut setting = Setting::new(fathom, &mut make);
         setting.sensors = Some(&mut sensors);
         setting.counts = Some(&mut counts);
@@ -209,7 +216,7 @@ impl Bench {
         setting.wait = wait;
         setting.why = self.why.clone();
         setting.past = self.store.begin(at);
-        clean(design, &setting, notify);
+        remove_leftovers(design, &setting, notify);
         let results = experiment::run(design, &mut setting, context, &mut self.store)?;
         if let Some(stopped) = results.stopped.filter(|_| !context.cancelled()) {
             self.store.end(at, stopped)?;

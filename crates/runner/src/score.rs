@@ -1,14 +1,14 @@
 //! Widths of a design's intervals while it runs: evaluates what its processes printed like `fathom bench show` does later.
 
-use analysis::bench::{self as estimates, Of, Penalty, Process, Score};
+use analysis::bench::{self as estimates, Penalty, Process, Score, ScoreKind};
 use experiment::{Cell, Design, Results};
 use model::table::{Replicate, Sample};
 use std::collections::HashMap;
 
 /// Returns how a cell's processes are scored.
-fn score(design: &Design, cell: &Cell) -> Score {
+fn cell_score(design: &Design, cell: &Cell) -> Score {
     Score {
-        of: Of::from_name(design.plan.as_ref().map_or("value", |p| p.score.of.name())),
+        kind: ScoreKind::from_name(design.plan.as_ref().map_or("value", |p| p.score.of.name())),
         metric: design.metric(cell).into(),
         unit: None,
         scale: 1.0,
@@ -16,21 +16,21 @@ fn score(design: &Design, cell: &Cell) -> Score {
 }
 
 /// Returns a function that computes the current half-width of each cell's interval. Each process is evaluated only once.
-pub(crate) fn scorer(design: &Design) -> impl FnMut(&Results) -> Vec<Option<f64>> {
-    let scores: Vec<Score> = design.cells.iter().map(|cell| score(design, cell)).collect();
+pub(crate) fn half_width_scorer(design: &Design) -> impl FnMut(&Results) -> Vec<Option<f64>> {
+    let scores: Vec<Score> = design.cells.iter().map(|cell| cell_score(design, cell)).collect();
     let mut known: HashMap<u64, Option<Process>> = HashMap::new();
     move |results: &Results| {
         let mut samples: HashMap<u64, Vec<&Sample>> = HashMap::new();
-        let out = estimates::disturbed::left_out(&results.replicates);
+        let out = estimates::disturbance::excluded_replicates(&results.replicates);
         for sample in &results.samples {
             if let Some(id) = sample.replicate.filter(|id| !known.contains_key(id) && !out.contains(id)) {
                 samples.entry(id).or_default().push(sample);
             }
         }
-        let counting = || results.replicates.iter().filter(|r| estimates::counts(r) && !out.contains(&r.id));
+        let counting = || results.replicates.iter().filter(|r| estimates::is_counted(r) && !out.contains(&r.id));
         for (id, own) in samples {
             let score = counting().find(|r| r.id == id).and_then(|r| scores.get(r.cell as usize));
-            known.insert(id, score.and_then(|score| estimates::process(score, Penalty::default(), id, &own)));
+            known.insert(id, score.and_then(|score| estimates::evaluate_process(score, Penalty::default(), id, &own)));
         }
         (0..scores.len() as u64)
             .map(|cell| {
@@ -44,17 +44,17 @@ pub(crate) fn scorer(design: &Design) -> impl FnMut(&Results) -> Vec<Option<f64>
 
 /// Returns, for a design whose cells run the same command, the values of both sides' processes by block, in groups of `blocks`
 /// blocks; an incomplete last group is left out.
-pub(crate) fn groups(results: &Results, blocks: usize) -> Vec<Vec<(Vec<f64>, Vec<f64>)>> {
-    let score = score(&results.design, &results.design.cells[0]);
+pub(crate) fn group_blocks(results: &Results, blocks: usize) -> Vec<Vec<(Vec<f64>, Vec<f64>)>> {
+    let score = cell_score(&results.design, &results.design.cells[0]);
     let values = |r: &Replicate| -> Option<Vec<f64>> {
         let own: Vec<&Sample> = results.samples.iter().filter(|s| s.replicate == Some(r.id)).collect();
-        Some(estimates::process(&score, Penalty::default(), r.id, &own)?.values)
+        Some(estimates::evaluate_process(&score, Penalty::default(), r.id, &own)?.values)
     };
     let last = results.replicates.iter().map(|r| r.block).max().unwrap_or(0);
     let pair = |block: u64| {
         let of = |cell: u64| {
             let mut all = results.replicates.iter();
-            all.find(|r| r.block == block && r.cell == cell && estimates::counts(r)).and_then(values)
+            all.find(|r| r.block == block && r.cell == cell && estimates::is_counted(r)).and_then(values)
         };
         of(0).zip(of(1))
     };

@@ -1,7 +1,7 @@
 //! Compares the same command under two names again and again: how often the method finds a difference although there is none.
 
-use crate::score::groups;
-use crate::setting::{clean, no_disk, sensors};
+use crate::score::group_blocks;
+use crate::setting::{no_disk, read_sensors, remove_leftovers};
 use crate::{Error, Notify, Result};
 use analysis::bench::{self as estimates, selftest};
 use experiment::{Design, Discard, Setting, Workload};
@@ -42,9 +42,9 @@ pub struct SelfTest {
 /// The workload fails or cannot run here, or nothing was compared.
 pub fn run(request: &Request<'_>, context: &Context, notify: Notify<'_>) -> Result<SelfTest> {
     let design = experiment::against_itself(request.workload, request.comparisons * request.blocks, request.seed)?;
-    let (mut make, mut sensors) = (no_disk, sensors);
+    let (mut make, mut sensors) = (no_disk, read_sensors);
     let mut setting = Setting::new(request.fathom, &mut make);
-    clean(&design, &setting, notify);
+    remove_leftovers(&design, &setting, notify);
     setting.sensors = Some(&mut sensors);
     setting.wait = request.wait;
     let results = experiment::run(&design, &mut setting, context, &mut Discard)?;
@@ -55,7 +55,7 @@ pub fn run(request: &Request<'_>, context: &Context, notify: Notify<'_>) -> Resu
     if let Some(absent) = results.absent.first() {
         return Err(Error::Workload(format!("{} cannot run here: {}", design.name, absent.why)));
     }
-    let groups = groups(&results, usize::try_from(request.blocks).unwrap_or(usize::MAX));
+    let groups = group_blocks(&results, usize::try_from(request.blocks).unwrap_or(usize::MAX));
     let result = estimates::self_test(&groups, request.margin).ok_or(Error::Interrupted)?;
     Ok(SelfTest { complete: results.complete(), result, design })
 }

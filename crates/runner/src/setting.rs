@@ -1,32 +1,32 @@
 //! The environment in which designs run: this machine, with its sensors and counters, and disks in memory.
 
 use crate::{Notice, Notify};
-use device::{Count, Local, Look, Readings};
-use experiment::{Design, Disk, DiskWanted, Setting};
+use device::{ActivityCount, CpuSample, Local, Readings};
+use experiment::{Design, Disk, DiskRequest, Setting};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
 /// How long the machine is observed before each process: six ticks of a processor's counters.
-const LOOK: Duration = Duration::from_millis(60);
+const OBSERVATION_DURATION: Duration = Duration::from_millis(60);
 
 /// Observes the machine while nothing of ours runs.
-pub(crate) fn sensors() -> Readings {
-    let before = Look::now(&Local);
-    std::thread::sleep(LOOK);
+pub(crate) fn read_sensors() -> Readings {
+    let before = CpuSample::now(&Local);
+    std::thread::sleep(OBSERVATION_DURATION);
     Readings::now(&Local, &before)
 }
 
 /// Counts the activity of others.
-pub(crate) fn counts() -> Count {
-    Count::now(&Local, std::process::id())
+pub(crate) fn count_activity() -> ActivityCount {
+    ActivityCount::now(&Local, std::process::id())
 }
 
 /// Removes the directories of killed runs from where this one makes its directories.
-pub(crate) fn clean(design: &Design, setting: &Setting<'_>, notify: Notify<'_>) {
+pub(crate) fn remove_leftovers(design: &Design, setting: &Setting<'_>, notify: Notify<'_>) {
     for parent in experiment::parents(design, setting) {
-        let directories = experiment::clean(&parent);
+        let directories = experiment::remove_leftovers(&parent);
         if directories > 0 {
             notify(Notice::Removed { directories, parent });
         }
@@ -45,7 +45,7 @@ impl Disk for RamDisk {
 }
 
 /// Makes the disk that a design requests.
-pub(crate) fn make_disk(wanted: &DiskWanted) -> Result<Box<dyn Disk>, Box<dyn Error + Send + Sync>> {
+pub(crate) fn make_disk(wanted: &DiskRequest) -> Result<Box<dyn Disk>, Box<dyn Error + Send + Sync>> {
     if wanted.kind != "loop-ram-ext4" {
         return Err(format!("unknown kind of disk {}; expected loop-ram-ext4", wanted.kind).into());
     }
@@ -55,6 +55,6 @@ pub(crate) fn make_disk(wanted: &DiskWanted) -> Result<Box<dyn Disk>, Box<dyn Er
 }
 
 /// Refuses disks, for designs that request none.
-pub(crate) fn no_disk(_: &DiskWanted) -> Result<Box<dyn Disk>, Box<dyn Error + Send + Sync>> {
+pub(crate) fn no_disk(_: &DiskRequest) -> Result<Box<dyn Disk>, Box<dyn Error + Send + Sync>> {
     Err("no disks are available here".into())
 }

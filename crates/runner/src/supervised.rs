@@ -1,6 +1,6 @@
 //! Processes that end when the user interrupts, so that what they use can be removed.
 
-use crate::error::Doing as _;
+use crate::error::IoContext as _;
 use crate::{Error, Result};
 use model::Context;
 use std::process::{Command, Output};

@@ -6,7 +6,7 @@ use model::text::shown;
 use serde_json::{Value, json};
 
 #[derive(Debug)]
-pub struct Traced {
+pub struct TracedPair {
     pub names: [String; 2],
     /// The papers' figures of each recording, or why there is none.
     pub figures: [Result<Vec<Figure>, String>; 2],
@@ -14,7 +14,7 @@ pub struct Traced {
     pub diff: Option<Diff>,
 }
 
-impl Traced {
+impl TracedPair {
     /// Formats them for people.
     pub fn text(&self) -> String {
         let [a, b] = &self.names;
@@ -23,7 +23,7 @@ impl Traced {
             text += &format!("  {name} was not recorded: {}\n", shown(why));
         }
         if let [Ok(a), Ok(b)] = &self.figures {
-            text += &papers::beside(a, b);
+            text += &papers::side_by_side(a, b);
         }
         if let Some(diff) = &self.diff {
             text += &format!("\n{}", diff::text::text(diff));

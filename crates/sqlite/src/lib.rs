@@ -21,9 +21,9 @@ mod parts;
 mod pragma;
 mod shape;
 
-pub use context::{Told, is_traceparent, traceparent, with_traceparent, without_traceparent};
+pub use context::{SqlAndContext, is_traceparent, traceparent, with_traceparent, without_traceparent};
 pub use header::DatabaseHeader;
-pub use names::{Companions, FileClass, class, database_in, database_of};
-pub use parts::{JOURNAL_HEADER, PageGrid, Part, WAL_HEADER, part, reads_database_header};
-pub use pragma::{PRAGMAS, Pragma, pragma};
+pub use names::{Companions, FileClass, classify_path, database_in, database_of};
+pub use parts::{JOURNAL_HEADER_BYTES, PageGrid, Part, WAL_HEADER_BYTES, part_at, reads_database_header};
+pub use pragma::{PRAGMAS, Pragma, parse_pragma};
 pub use shape::normalise;

@@ -15,9 +15,9 @@ pub struct Library {
 }
 
 /// PRAGMA synchronous by its number.
-const SYNCHRONOUS: [&str; 4] = ["off", "normal", "full", "extra"];
+const SYNCHRONOUS_NAMES: [&str; 4] = ["off", "normal", "full", "extra"];
 /// Pages are 4096 bytes long since this version, and 1024 before.
-const LONGER_PAGES: (u32, u32) = (3, 12);
+const PAGES_OF_4096_SINCE: (u32, u32) = (3, 12);
 
 impl Library {
     /// Returns the settings of a database opened by it until they are changed, as PRAGMAs; `None` if it does not list its options. A
@@ -28,12 +28,12 @@ impl Library {
             return None;
         }
         let option = |name: &str| self.options.iter().find_map(|o| o.strip_prefix(name)?.strip_prefix('='));
-        let level = |text: &str| text.parse::<usize>().ok().and_then(|n| SYNCHRONOUS.get(n)).copied();
+        let level = |text: &str| text.parse::<usize>().ok().and_then(|n| SYNCHRONOUS_NAMES.get(n)).copied();
         let synchronous = option("DEFAULT_SYNCHRONOUS").map_or(Some("full"), level)?;
         let in_wal = option("DEFAULT_WAL_SYNCHRONOUS").map_or(Some(synchronous), level)?;
         let mut numbers = self.version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
         let version = (numbers.next()?, numbers.next()?);
-        let page = option("DEFAULT_PAGE_SIZE").unwrap_or(if version < LONGER_PAGES { "1024" } else { "4096" });
+        let page = option("DEFAULT_PAGE_SIZE").unwrap_or(if version < PAGES_OF_4096_SINCE { "1024" } else { "4096" });
         Some(vec![
             ("journal_mode", "delete".into()),
             ("synchronous", synchronous.into()),
@@ -45,7 +45,7 @@ impl Library {
     }
 }
 
-const OPTIONS: &[&str] = &[
+const OPTION_NAMES: &[&str] = &[
     "ATOMIC_INTRINSICS",
     "DEFAULT_AUTOVACUUM",
     "DEFAULT_CACHE_SIZE",
@@ -67,14 +67,14 @@ const OPTIONS: &[&str] = &[
     "USE_PREAD64",
 ];
 /// Maximum length of an option's text.
-const LONGEST: usize = 64;
+const OPTION_BYTES_MAX: usize = 64;
 
 /// Searches a file's bytes; `None` if no SQLite identifies itself there.
-pub fn about(bytes: &[u8]) -> Option<Library> {
+pub fn identify(bytes: &[u8]) -> Option<Library> {
     let (mut source, mut versions, mut options) = (None, Vec::new(), Vec::new());
     for text in bytes.split(|b| *b == 0).filter(|t| (5..=100).contains(&t.len())) {
         let Ok(text) = std::str::from_utf8(text) else { continue };
-        if is_source(text) {
+        if is_source_id(text) {
             source.get_or_insert_with(|| text.to_owned());
         } else if is_version(text) {
             versions.push(text);
@@ -91,7 +91,7 @@ pub fn about(bytes: &[u8]) -> Option<Library> {
 }
 
 /// Whether it is `2022-12-28 14:03:47 ` and a hash.
-fn is_source(text: &str) -> bool {
+fn is_source_id(text: &str) -> bool {
     let (date, rest) = text.split_at_checked(20).unwrap_or_default();
     let pattern = |(c, p): (char, char)| if p == '0' { c.is_ascii_digit() } else { c == p };
     let dated = date.len() == 20 && date.chars().zip("0000-00-00 00:00:00 ".chars()).all(pattern);
@@ -106,7 +106,7 @@ fn is_version(text: &str) -> bool {
 
 fn is_option(text: &str) -> bool {
     let name = text.split('=').next().unwrap_or_default();
-    text.len() <= LONGEST && OPTIONS.contains(&name) && text.bytes().all(|b| b.is_ascii_graphic())
+    text.len() <= OPTION_BYTES_MAX && OPTION_NAMES.contains(&name) && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
 #[cfg(test)]
@@ -114,25 +114,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SOURCE: &str = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f3alt1";
+    const SOURCE_ID: &str = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f3alt1";
 
     #[test]
     fn version_source_and_options_are_found() {
         let bytes = format!(
-            "\x7fELF\0\01.2.13\0TEMP_STORE=3\0THREADSAFE=2\0ENABLE_FTS3\0DEFAULT_SYNCHRONOUS=2\0x\0{SOURCE}\03.40.1\0"
+            "\x7fELF\0\01.2.13\0TEMP_STORE=3\0THREADSAFE=2\0ENABLE_FTS3\0DEFAULT_SYNCHRONOUS=2\0x\0{SOURCE_ID}\03.40.1\0"
         );
-        let found = about(bytes.as_bytes()).unwrap();
-        assert_eq!((found.version.as_str(), found.source.as_str()), ("3.40.1", SOURCE));
+        let found = identify(bytes.as_bytes()).unwrap();
+        assert_eq!((found.version.as_str(), found.source.as_str()), ("3.40.1", SOURCE_ID));
         assert_eq!(found.options, ["DEFAULT_SYNCHRONOUS=2", "TEMP_STORE=3", "THREADSAFE=2"]);
-        assert_eq!(about(b"\x7fELF\x003.40.1\x00"), None, "a version alone proves nothing");
-        assert_eq!(about(SOURCE.as_bytes()), None);
+        assert_eq!(identify(b"\x7fELF\x003.40.1\x00"), None, "a version alone proves nothing");
+        assert_eq!(identify(SOURCE_ID.as_bytes()), None);
     }
 
     #[test]
     fn defaults_follow_options_and_version() {
         let of = |version: &str, options: &[&str]| {
             let options = options.iter().map(ToString::to_string).collect();
-            let all = Library { version: version.into(), source: SOURCE.into(), options }.defaults()?;
+            let all = Library { version: version.into(), source: SOURCE_ID.into(), options }.defaults()?;
             Some(all.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "))
         };
         let usual = "journal_mode=delete synchronous=full synchronous in WAL=full page_size=4096 wal_autocheckpoint=1000 \
@@ -149,10 +149,10 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[0-9: -]{0,30}ü?") {
-            if let Some(library) = about(&bytes) {
+            if let Some(library) = identify(&bytes) {
                 library.defaults();
             }
-            is_source(&text);
+            is_source_id(&text);
             is_version(&text);
         }
     }

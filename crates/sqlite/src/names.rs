@@ -61,17 +61,17 @@ impl FileClass {
 }
 
 /// What the kernel appends to the name of an open file that was removed.
-const DELETED: &str = " (deleted)";
+const DELETED_SUFFIX: &str = " (deleted)";
 
 /// What SQLite appends to a database's name for the files next to it.
-const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
+const COMPANION_SUFFIXES: [&str; 3] = ["-journal", "-wal", "-shm"];
 
 /// Extensions in common use for SQLite databases.
-const EXTENSIONS: [&str; 7] = ["db", "sqlite", "sqlite3", "db3", "s3db", "sl3", "sqlitedb"];
+const DATABASE_EXTENSIONS: [&str; 7] = ["db", "sqlite", "sqlite3", "db3", "s3db", "sl3", "sqlitedb"];
 
 /// Returns the class by the name alone.
-pub fn class(path: &str) -> FileClass {
-    let path = without_mark(path);
+pub fn classify_path(path: &str) -> FileClass {
+    let path = without_deleted_mark(path);
     let name = path.rsplit('/').next().unwrap_or(path);
     if name.starts_with("etilqs_") {
         FileClass::Temporary
@@ -83,7 +83,8 @@ pub fn class(path: &str) -> FileClass {
         FileClass::Shm
     } else if name.rsplit_once("-mj").is_some_and(|(_, n)| n.len() == 9 && n.bytes().all(|b| b.is_ascii_hexdigit())) {
         FileClass::MasterJournal
-    } else if name.rsplit_once('.').is_some_and(|(_, e)| EXTENSIONS.iter().any(|x| e.eq_ignore_ascii_case(x))) {
+    } else if name.rsplit_once('.').is_some_and(|(_, e)| DATABASE_EXTENSIONS.iter().any(|x| e.eq_ignore_ascii_case(x)))
+    {
         FileClass::Database
     } else {
         FileClass::Other
@@ -91,20 +92,22 @@ pub fn class(path: &str) -> FileClass {
 }
 
 /// Returns the path without the kernel's mark for removed files.
-pub fn without_mark(path: &str) -> &str {
-    path.strip_suffix(DELETED).unwrap_or(path)
+pub fn without_deleted_mark(path: &str) -> &str {
+    path.strip_suffix(DELETED_SUFFIX).unwrap_or(path)
 }
 
 /// Returns the path of the database that a journal, WAL or shm belongs to; any other path unchanged.
 pub fn database_of(path: &str) -> &str {
-    let path = without_mark(path);
-    COMPANIONS.iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path)
+    let path = without_deleted_mark(path);
+    COMPANION_SUFFIXES.iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path)
 }
 
 /// Does the same for a file of known class: for a transaction over several databases, returns the first.
 pub fn database_in(path: &str, class: FileClass) -> &str {
     match class {
-        FileClass::MasterJournal => without_mark(path).rsplit_once("-mj").map_or(path, |(database, _)| database),
+        FileClass::MasterJournal => {
+            without_deleted_mark(path).rsplit_once("-mj").map_or(path, |(database, _)| database)
+        }
         _ => database_of(path),
     }
 }
@@ -119,17 +122,17 @@ impl Companions {
     /// Creates it from all paths of a trace.
     pub fn new<'a>(paths: impl Iterator<Item = &'a str>) -> Self {
         let databases = paths
-            .map(without_mark)
-            .filter_map(|path| COMPANIONS.iter().find_map(|end| path.strip_suffix(end)))
+            .map(without_deleted_mark)
+            .filter_map(|path| COMPANION_SUFFIXES.iter().find_map(|end| path.strip_suffix(end)))
             .map(str::to_owned)
             .collect();
         Self { databases }
     }
 
     /// Returns the class by the name and the names of other files.
-    pub fn class(&self, path: &str) -> FileClass {
-        match class(path) {
-            FileClass::Other if self.databases.contains(without_mark(path)) => FileClass::Database,
+    pub fn classify(&self, path: &str) -> FileClass {
+        match classify_path(path) {
+            FileClass::Other if self.databases.contains(without_deleted_mark(path)) => FileClass::Database,
             class => class,
         }
     }
@@ -153,7 +156,7 @@ mod tests {
             ("/a.db/log", FileClass::Other),
             ("", FileClass::Other),
         ] {
-            assert_eq!(class(path), expected, "{path}");
+            assert_eq!(classify_path(path), expected, "{path}");
         }
     }
 
@@ -161,8 +164,8 @@ mod tests {
     fn file_with_journal_is_database() {
         let paths = ["/a/places", "/a/places-wal", "/b/places"];
         let companions = Companions::new(paths.into_iter());
-        assert_eq!(companions.class("/a/places"), FileClass::Database);
-        assert_eq!(companions.class("/b/places"), FileClass::Other);
-        assert_eq!(companions.class("/a/places-wal"), FileClass::Wal);
+        assert_eq!(companions.classify("/a/places"), FileClass::Database);
+        assert_eq!(companions.classify("/b/places"), FileClass::Other);
+        assert_eq!(companions.classify("/a/places-wal"), FileClass::Wal);
     }
 }

@@ -8,9 +8,9 @@ use crate::FileClass;
 
 /// Size of a journal's header: SQLite overwrites it with as many zeros to end a transaction in PERSIST mode
 /// (`zeroJournalHdr`).
-pub const JOURNAL_HEADER: u64 = 28;
+pub const JOURNAL_HEADER_BYTES: u64 = 28;
 /// Size of a WAL's header, before its first frame.
-pub const WAL_HEADER: u64 = 32;
+pub const WAL_HEADER_BYTES: u64 = 32;
 
 /// Whether a read of `bytes` at `offset` is one that SQLite makes of a database's header: every transaction begins with a
 /// read of 16 bytes at offset 24 (the change counter, `pagerLockDb` and `sqlite3PagerSharedLock` in SQLite's `pager.c`),
@@ -37,7 +37,7 @@ impl PageGrid {
     }
 
     /// Returns the smallest size seen, if it is a power of two up to 65,536 and all accesses are aligned to it.
-    pub fn size(&self) -> Option<u32> {
+    pub fn page_size(&self) -> Option<u32> {
         let size = self.smallest?;
         (size.is_power_of_two() && size <= 65_536 && self.bits & (size - 1) == 0).then_some(size as u32)
     }
@@ -97,7 +97,7 @@ impl Part {
 
 /// Returns the part that an access of `bytes` at `offset` touches in a file of this class whose database has pages of
 /// `page` bytes.
-pub fn part(class: FileClass, offset: u64, bytes: u64, page: u32) -> Part {
+pub fn part_at(class: FileClass, offset: u64, bytes: u64, page: u32) -> Part {
     let page = u64::from(page);
     match class {
         FileClass::RollbackJournal => journal_part(offset, bytes, page),
@@ -115,7 +115,7 @@ pub fn part(class: FileClass, offset: u64, bytes: u64, page: u32) -> Part {
 }
 
 /// Sector sizes to which SQLite pads a journal's header; the first on powersafe disks, which is its default.
-const SECTORS: [u64; 2] = [512, 4096];
+const SECTOR_SIZES: [u64; 2] = [512, 4096];
 
 /// Classifies an access to a journal: a header padded to a sector, then records of page number (4 bytes), page, checksum
 /// (4); SQLite writes the three one by one (`pager_write_pagelist` and `pagerAddPageToRollbackJournal` in `pager.c`), so
@@ -124,11 +124,11 @@ const SECTORS: [u64; 2] = [512, 4096];
 fn journal_part(offset: u64, bytes: u64, page: u64) -> Part {
     match (offset, bytes) {
         (0, 12) => Part::JournalCount,
-        (0, JOURNAL_HEADER) => Part::JournalInvalidated,
-        (0, n) if SECTORS.contains(&n) || n == page => Part::JournalHeader,
+        (0, JOURNAL_HEADER_BYTES) => Part::JournalInvalidated,
+        (0, n) if SECTOR_SIZES.contains(&n) || n == page => Part::JournalHeader,
         _ => {
             let within = |sector: u64| offset.checked_sub(sector).map(|from| from % (page + 8));
-            SECTORS
+            SECTOR_SIZES
                 .into_iter()
                 .find_map(|sector| match (within(sector)?, bytes) {
                     (0, 4) => Some(Part::JournalPageNumber),
@@ -144,8 +144,8 @@ fn journal_part(offset: u64, bytes: u64, page: u64) -> Part {
 /// Classifies an access to a WAL: a header of 32 bytes, then frames of 24 bytes and a page; SQLite writes the two one by
 /// one (`walWriteOneFrame` in `wal.c`).
 fn wal_part(offset: u64, bytes: u64, page: u64) -> Part {
-    let Some(from) = offset.checked_sub(WAL_HEADER) else {
-        return if (offset, bytes) == (0, WAL_HEADER) { Part::WalHeader } else { Part::Unknown };
+    let Some(from) = offset.checked_sub(WAL_HEADER_BYTES) else {
+        return if (offset, bytes) == (0, WAL_HEADER_BYTES) { Part::WalHeader } else { Part::Unknown };
     };
     match (from % (page + 24), bytes) {
         (0, 24) => Part::WalFrameHeader,
@@ -163,7 +163,7 @@ mod tests {
         let size = |accesses: &[(u64, u64)]| {
             let mut grid = PageGrid::default();
             accesses.iter().for_each(|&(offset, bytes)| grid.add(offset, bytes));
-            grid.size()
+            grid.page_size()
         };
         assert_eq!(size(&[(24, 16), (4096, 4096), (0, 4096), (8192, 8192)]), Some(4096));
         assert_eq!(size(&[(1024, 1024), (4096, 2048)]), Some(1024));
@@ -191,12 +191,12 @@ mod tests {
             (Database, 24, 16, Part::DatabaseHeader),
             (RollbackJournal, 513, 4, Part::Unknown),
         ] {
-            assert_eq!(part(class, offset, bytes, 4096), expected, "{class:?} {offset} {bytes}");
+            assert_eq!(part_at(class, offset, bytes, 4096), expected, "{class:?} {offset} {bytes}");
         }
-        assert_eq!(part(FileClass::Wal, 0, 32, 4096), Part::WalHeader);
-        assert_eq!(part(FileClass::Wal, 32 + 3 * 4120, 24, 4096), Part::WalFrameHeader);
-        assert_eq!(part(FileClass::Wal, 56 + 3 * 4120, 4096, 4096), Part::WalPage);
-        assert_eq!(part(FileClass::Wal, 57, 4096, 4096), Part::Unknown);
+        assert_eq!(part_at(FileClass::Wal, 0, 32, 4096), Part::WalHeader);
+        assert_eq!(part_at(FileClass::Wal, 32 + 3 * 4120, 24, 4096), Part::WalFrameHeader);
+        assert_eq!(part_at(FileClass::Wal, 56 + 3 * 4120, 4096, 4096), Part::WalPage);
+        assert_eq!(part_at(FileClass::Wal, 57, 4096, 4096), Part::Unknown);
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
             for page in [0, 1, 512, u32::MAX] {
                 for offset in [0, 1, 24, 31, 32, 511, 512, u64::MAX] {
                     for bytes in [0, 4, 12, 24, u64::MAX] {
-                        let _ = part(class, offset, bytes, page).name();
+                        let _ = part_at(class, offset, bytes, page).name();
                     }
                 }
             }

@@ -22,7 +22,7 @@ pub const PRAGMAS: [Pragma; 9] = [
 ];
 
 /// Returns name and value of `PRAGMA name = value`; private values are already `?`.
-pub fn pragma(shape: &str) -> Option<(String, String)> {
+pub fn parse_pragma(shape: &str) -> Option<(String, String)> {
     let rest = shape.get(..7).filter(|w| w.eq_ignore_ascii_case("pragma ")).map(|_| &shape[7..])?;
     let (name, value) = rest.split_once('=').or_else(|| rest.strip_suffix(')')?.split_once('('))?;
     let value = value.trim().trim_end_matches(';').trim();
@@ -33,16 +33,16 @@ pub fn pragma(shape: &str) -> Option<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::pragma;
+    use super::parse_pragma;
 
     #[test]
     fn only_setting_pragmas_are_recognised() {
-        assert_eq!(pragma("PRAGMA journal_mode = WAL"), Some(("journal_mode".into(), "wal".into())));
-        assert_eq!(pragma("pragma synchronous(off)"), Some(("synchronous".into(), "off".into())));
-        assert_eq!(pragma("PRAGMA page_size = '4096';"), Some(("page_size".into(), "4096".into())));
-        assert_eq!(pragma("PRAGMA synchronous(\"FULL\")"), Some(("synchronous".into(), "full".into())));
-        assert_eq!(pragma("PRAGMA journal_mode"), None);
-        assert_eq!(pragma("PRAGMA key = ?"), None);
-        assert_eq!(pragma("SELECT a = b"), None);
+        assert_eq!(parse_pragma("PRAGMA journal_mode = WAL"), Some(("journal_mode".into(), "wal".into())));
+        assert_eq!(parse_pragma("pragma synchronous(off)"), Some(("synchronous".into(), "off".into())));
+        assert_eq!(parse_pragma("PRAGMA page_size = '4096';"), Some(("page_size".into(), "4096".into())));
+        assert_eq!(parse_pragma("PRAGMA synchronous(\"FULL\")"), Some(("synchronous".into(), "full".into())));
+        assert_eq!(parse_pragma("PRAGMA journal_mode"), None);
+        assert_eq!(parse_pragma("PRAGMA key = ?"), None);
+        assert_eq!(parse_pragma("SELECT a = b"), None);
     }
 }

@@ -25,7 +25,7 @@
 //! What it cannot know: text in a dialect with other quoting rules (a backslash before a quote) is read by SQLite's rules.
 
 /// Pragmas whose value is a setting of the engine that explains its speed.
-const OPEN_PRAGMAS: &[&str] = &[
+const SETTING_PRAGMAS: &[&str] = &[
     "auto_vacuum",
     "automatic_index",
     "busy_timeout",
@@ -55,7 +55,7 @@ const OPEN_PRAGMAS: &[&str] = &[
 ];
 
 /// Words after which the grammar admits only a name.
-const BEFORE_NAME: &[&str] = &[
+const WORDS_BEFORE_NAMES: &[&str] = &[
     "from",
     "join",
     "into",
@@ -84,7 +84,7 @@ const BEFORE_NAME: &[&str] = &[
 const ELLIPSIS: &str = "…";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TokenKind {
     /// Keyword or bare name.
     Word,
     /// Literal or bound parameter.
@@ -99,27 +99,27 @@ enum Kind {
 
 #[derive(Debug, Clone, Copy)]
 struct Token<'a> {
-    kind: Kind,
+    kind: TokenKind,
     text: &'a str,
     /// Whether white space or a comment preceded it.
-    spaced: bool,
+    after_space: bool,
 }
 
 impl Token<'_> {
     fn is_word(&self, word: &str) -> bool {
-        self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
+        self.kind == TokenKind::Word && self.text.eq_ignore_ascii_case(word)
     }
 
     fn is_any(&self, words: &[&str]) -> bool {
         words.iter().any(|w| self.is_word(w))
     }
 
-    fn is(&self, symbol: &str) -> bool {
-        self.kind == Kind::Symbol && self.text == symbol
+    fn is_symbol(&self, symbol: &str) -> bool {
+        self.kind == TokenKind::Symbol && self.text == symbol
     }
 
     fn is_name(&self) -> bool {
-        matches!(self.kind, Kind::Word | Kind::DoubleQuoted | Kind::Name)
+        matches!(self.kind, TokenKind::Word | TokenKind::DoubleQuoted | TokenKind::Name)
     }
 }
 
@@ -132,19 +132,21 @@ impl Token<'_> {
 /// );
 /// ```
 pub fn normalise(sql: &str) -> String {
-    let mut tokens = tokens(sql);
+    let mut tokens = tokenize(sql);
     hide_names(&mut tokens);
-    let tokens = collapse(&tokens);
+    let tokens = shorten_lists(&tokens);
     let mut out = String::with_capacity(sql.len().min(1 << 16));
     for (i, token) in tokens.iter().enumerate() {
-        if token.spaced && i > 0 {
+        if token.after_space && i > 0 {
             out.push(' ');
         }
         match token.kind {
-            Kind::Value => out.push('?'),
+            TokenKind::Value => out.push('?'),
             // A name may contain control characters; code that shows a shape must not have to handle them.
-            Kind::DoubleQuoted | Kind::Name => out.extend(token.text.chars().filter(|&c| !separates(c) || c == ' ')),
-            Kind::Word | Kind::Symbol => out.push_str(token.text),
+            TokenKind::DoubleQuoted | TokenKind::Name => {
+                out.extend(token.text.chars().filter(|&c| !is_separator(c) || c == ' '))
+            }
+            TokenKind::Word | TokenKind::Symbol => out.push_str(token.text),
         }
     }
     out
@@ -152,7 +154,7 @@ pub fn normalise(sql: &str) -> String {
 
 /// Whether it is white space, or a character that displayed text should not contain: control characters and those that
 /// change the writing direction or are invisible.
-fn separates(c: char) -> bool {
+fn is_separator(c: char) -> bool {
     c.is_ascii_whitespace()
         || c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
@@ -160,8 +162,8 @@ fn separates(c: char) -> bool {
 
 /// Whether a bare name may contain it: SQLite's `IdChar`, except for our omission mark, which stays separate from its
 /// neighbours.
-fn in_word(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_' || c == '$' || (!c.is_ascii() && !separates(c) && !ELLIPSIS.contains(c))
+fn is_word_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '$' || (!c.is_ascii() && !is_separator(c) && !ELLIPSIS.contains(c))
 }
 
 /// Returns the start and end of each comment in a text; none after a quote that is never closed.
@@ -175,7 +177,8 @@ pub(crate) fn comments(sql: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
                 return Some((from, at));
             }
             // After a quote that is never closed nothing is trusted.
-            let length = if separates(c) { Some(c.len_utf8()) } else { token(&sql[at..], c).map(|(_, length)| length) };
+            let length =
+                if is_separator(c) { Some(c.len_utf8()) } else { next_token(&sql[at..], c).map(|(_, length)| length) };
             at = length.map_or(sql.len(), |length| at + length);
         }
         None
@@ -183,12 +186,12 @@ pub(crate) fn comments(sql: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
 }
 
 /// Splits the text into tokens; stops at a quote that is never closed.
-fn tokens(sql: &str) -> Vec<Token<'_>> {
+fn tokenize(sql: &str) -> Vec<Token<'_>> {
     let mut out = Vec::new();
     let mut rest = sql;
     let mut spaced = false;
     while let Some(c) = rest.chars().next() {
-        if separates(c) {
+        if is_separator(c) {
             rest = &rest[c.len_utf8()..];
             spaced = true;
             continue;
@@ -198,16 +201,16 @@ fn tokens(sql: &str) -> Vec<Token<'_>> {
             spaced = true;
             continue;
         }
-        let Some((kind, length)) = token(rest, c) else {
-            out.push(Token { kind: Kind::Value, text: "?", spaced });
+        let Some((kind, length)) = next_token(rest, c) else {
+            out.push(Token { kind: TokenKind::Value, text: "?", after_space: spaced });
             break;
         };
         let (text, after) = rest.split_at(length);
-        out.push(Token { kind, text, spaced });
+        out.push(Token { kind, text, after_space: spaced });
         rest = after;
         spaced = false;
     }
-    while out.last().is_some_and(|t| t.is(";")) {
+    while out.last().is_some_and(|t| t.is_symbol(";")) {
         out.pop();
     }
     out
@@ -224,27 +227,27 @@ fn skip_comment(text: &str) -> Option<&str> {
 
 /// Returns kind and length of the token at the start of `text`, whose first character is `c`; `None` if its quote is never
 /// closed.
-fn token(text: &str, c: char) -> Option<(Kind, usize)> {
-    let word = |from: usize| text[from..].find(|c| !in_word(c)).map_or(text.len(), |n| from + n);
+fn next_token(text: &str, c: char) -> Option<(TokenKind, usize)> {
+    let word = |from: usize| text[from..].find(|c| !is_word_char(c)).map_or(text.len(), |n| from + n);
     let next = text[c.len_utf8()..].chars().next();
     Some(match c {
-        '\'' => (Kind::Value, quoted(text, '\'')?),
-        '"' => (Kind::DoubleQuoted, quoted(text, '"')?),
-        '`' => (Kind::Name, quoted(text, '`')?),
-        '[' => (Kind::Name, text.find(']')? + 1),
-        'x' | 'X' if next == Some('\'') => (Kind::Value, 1 + quoted(&text[1..], '\'')?),
-        '0'..='9' => (Kind::Value, number(text)),
-        '.' if next.is_some_and(|n| n.is_ascii_digit()) => (Kind::Value, number(text)),
-        '?' => (Kind::Value, text[1..].find(|c: char| !c.is_ascii_digit()).map_or(text.len(), |n| 1 + n)),
-        ':' | '@' | '#' if next.is_some_and(in_word) => (Kind::Value, word(1)),
-        '$' => (Kind::Value, tcl_variable(text)),
-        c if in_word(c) => (Kind::Word, word(0)),
-        c => (Kind::Symbol, c.len_utf8()),
+        '\'' => (TokenKind::Value, quoted_length(text, '\'')?),
+        '"' => (TokenKind::DoubleQuoted, quoted_length(text, '"')?),
+        '`' => (TokenKind::Name, quoted_length(text, '`')?),
+        '[' => (TokenKind::Name, text.find(']')? + 1),
+        'x' | 'X' if next == Some('\'') => (TokenKind::Value, 1 + quoted_length(&text[1..], '\'')?),
+        '0'..='9' => (TokenKind::Value, number_length(text)),
+        '.' if next.is_some_and(|n| n.is_ascii_digit()) => (TokenKind::Value, number_length(text)),
+        '?' => (TokenKind::Value, text[1..].find(|c: char| !c.is_ascii_digit()).map_or(text.len(), |n| 1 + n)),
+        ':' | '@' | '#' if next.is_some_and(is_word_char) => (TokenKind::Value, word(1)),
+        '$' => (TokenKind::Value, tcl_variable_length(text)),
+        c if is_word_char(c) => (TokenKind::Word, word(0)),
+        c => (TokenKind::Symbol, c.len_utf8()),
     })
 }
 
 /// Returns the length of the quoted part at the start of `text`; a doubled quote is a quote within it.
-fn quoted(text: &str, quote: char) -> Option<usize> {
+fn quoted_length(text: &str, quote: char) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 1;
     loop {
@@ -257,29 +260,29 @@ fn quoted(text: &str, quote: char) -> Option<usize> {
 }
 
 /// Returns the length of a number and of anything attached to it: `1e-5`, `0xff`, `1_000`, and the invalid `12abc`.
-fn number(text: &str) -> usize {
+fn number_length(text: &str) -> usize {
     let mut previous = ' ';
     let hex = text.starts_with("0x") || text.starts_with("0X");
     text.find(|c: char| {
         let sign = !hex && matches!(c, '+' | '-') && matches!(previous, 'e' | 'E');
         previous = c;
-        !(in_word(c) || c == '.' || sign)
+        !(is_word_char(c) || c == '.' || sign)
     })
     .unwrap_or(text.len())
 }
 
 /// Returns the length of `$name`, `$name::part` and `$name(index)`, as in the Tcl interface.
-fn tcl_variable(text: &str) -> usize {
+fn tcl_variable_length(text: &str) -> usize {
     let mut at = 1;
     loop {
         let rest = &text[at..];
-        if let Some(c) = rest.chars().next().filter(|&c| in_word(c)) {
+        if let Some(c) = rest.chars().next().filter(|&c| is_word_char(c)) {
             at += c.len_utf8();
         } else if rest.starts_with("::") {
             at += 2;
         } else if at > 1 && rest.starts_with('(') {
             // An opening parenthesis ends the search, so that no text is searched twice.
-            let end = rest[1..].find(|c: char| matches!(c, ')' | '(') || separates(c)).map(|n| n + 1);
+            let end = rest[1..].find(|c: char| matches!(c, ')' | '(') || is_separator(c)).map(|n| n + 1);
             return at + end.filter(|&n| rest[n..].starts_with(')')).map_or(0, |n| n + 1);
         } else {
             return at;
@@ -292,7 +295,7 @@ fn tcl_variable(text: &str) -> usize {
 fn hide_names(tokens: &mut [Token]) {
     let mut at = 0;
     while at < tokens.len() {
-        let end = tokens[at..].iter().position(|t| t.is(";")).map_or(tokens.len(), |n| at + n);
+        let end = tokens[at..].iter().position(|t| t.is_symbol(";")).map_or(tokens.len(), |n| at + n);
         let statement = &mut tokens[at..end];
         let head = statement.iter().position(|t| !t.is_any(&["explain", "query", "plan"])).unwrap_or(0);
         let statement = &mut statement[head..];
@@ -309,26 +312,28 @@ fn hide_names(tokens: &mut [Token]) {
 fn hide_savepoint(statement: &mut [Token]) {
     for token in statement {
         if token.is_name() && !token.is_any(&["savepoint", "release", "rollback", "to", "transaction"]) {
-            token.kind = Kind::Value;
+            token.kind = TokenKind::Value;
         }
     }
 }
 
 fn hide_pragma(statement: &mut [Token]) {
     // PRAGMA [schema .] name [= value | (value)]
-    let name = if statement.get(2).is_some_and(|t| t.is(".")) { 3 } else { 1 };
-    let open = statement.get(name).is_some_and(|t| t.is_any(OPEN_PRAGMAS));
+    let name = if statement.get(2).is_some_and(|t| t.is_symbol(".")) { 3 } else { 1 };
+    let is_setting = statement.get(name).is_some_and(|t| t.is_any(SETTING_PRAGMAS));
     for at in name + 1..statement.len() {
         // Text attached to something is not a setting; after a `?` its digits would be read as a parameter's number.
-        let apart = statement[at].spaced || statement[at - 1].kind == Kind::Symbol;
+        let apart = statement[at].after_space || statement[at - 1].kind == TokenKind::Symbol;
         let token = &mut statement[at];
         let plain = |text: &str| text.len() <= 24 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         match token.kind {
-            Kind::Value if open && apart && plain(token.text.trim_matches('\'')) => token.kind = Kind::Word,
-            Kind::DoubleQuoted | Kind::Name if open && plain(&token.text[1..token.text.len() - 1]) => {}
-            Kind::Word if open => {}
-            Kind::Word | Kind::DoubleQuoted | Kind::Name => token.kind = Kind::Value,
-            Kind::Value | Kind::Symbol => {}
+            TokenKind::Value if is_setting && apart && plain(token.text.trim_matches('\'')) => {
+                token.kind = TokenKind::Word
+            }
+            TokenKind::DoubleQuoted | TokenKind::Name if is_setting && plain(&token.text[1..token.text.len() - 1]) => {}
+            TokenKind::Word if is_setting => {}
+            TokenKind::Word | TokenKind::DoubleQuoted | TokenKind::Name => token.kind = TokenKind::Value,
+            TokenKind::Value | TokenKind::Symbol => {}
         }
     }
 }
@@ -345,38 +350,39 @@ fn hide_strings(statement: &mut [Token]) {
     let creates = statement[0].is_word("create");
     let mut open: Vec<Paren> = Vec::new();
     // Parenthesis depth at which `SET a = …, b = …` is in progress.
-    let mut set: Option<usize> = None;
+    let mut set_depth: Option<usize> = None;
     for i in 0..statement.len() {
         let before = |n: usize| i.checked_sub(n).map(|at| &statement[at]);
         let is_before = |n: usize, words: &[&str]| before(n).is_some_and(|t| t.is_any(words));
         let token = &statement[i];
-        if token.is("(") {
+        if token.is_symbol("(") {
             open.push(if opens_columns(&statement[..i], creates) { Paren::Columns } else { Paren::Other });
-        } else if token.is(")") {
+        } else if token.is_symbol(")") {
             open.pop();
-            set = set.filter(|&depth| depth <= open.len());
+            set_depth = set_depth.filter(|&depth| depth <= open.len());
         } else if token.is_word("set") {
-            set = Some(open.len());
-        } else if token.is_any(&["where", "from", "returning"]) && set == Some(open.len()) {
-            set = None;
+            set_depth = Some(open.len());
+        } else if token.is_any(&["where", "from", "returning"]) && set_depth == Some(open.len()) {
+            set_depth = None;
         }
-        if token.kind != Kind::DoubleQuoted {
+        if token.kind != TokenKind::DoubleQuoted {
             continue;
         }
-        let beside_dot = before(1).is_some_and(|t| t.is("."))
-            || statement.get(i + 1).is_some_and(|t| t.is("."))
-                && statement.get(i + 2).is_some_and(|t| t.is_name() || t.is("*"));
-        let after_word = is_before(1, BEFORE_NAME) && !is_before(2, &["distinct"])
+        let beside_dot = before(1).is_some_and(|t| t.is_symbol("."))
+            || statement.get(i + 1).is_some_and(|t| t.is_symbol("."))
+                && statement.get(i + 2).is_some_and(|t| t.is_name() || t.is_symbol("*"));
+        let after_word = is_before(1, WORDS_BEFORE_NAMES) && !is_before(2, &["distinct"])
             || creates && is_before(1, &["on", "exists"])
             || is_before(1, &["exists"]) && is_before(2, &["if"])
             || is_before(1, &["by"]) && is_before(2, &["indexed"]);
-        let after_comma = before(1).is_some_and(|t| t.is(","));
-        let in_columns = open.last() == Some(&Paren::Columns) && (after_comma || before(1).is_some_and(|t| t.is("(")));
-        let in_set = set == Some(open.len())
+        let after_comma = before(1).is_some_and(|t| t.is_symbol(","));
+        let in_columns =
+            open.last() == Some(&Paren::Columns) && (after_comma || before(1).is_some_and(|t| t.is_symbol("(")));
+        let in_set = set_depth == Some(open.len())
             && (after_comma || is_before(1, &["set"]))
-            && statement.get(i + 1).is_some_and(|t| t.is("="));
+            && statement.get(i + 1).is_some_and(|t| t.is_symbol("="));
         if !(beside_dot || after_word || in_columns || in_set) {
-            statement[i].kind = Kind::Value;
+            statement[i].kind = TokenKind::Value;
         }
     }
 }
@@ -391,41 +397,41 @@ fn opens_columns(before: &[Token], creates: bool) -> bool {
         return false;
     }
     let head = match head {
-        [head @ .., schema, dot] if dot.is(".") && schema.is_name() => head,
+        [head @ .., schema, dot] if dot.is_symbol(".") && schema.is_name() => head,
         head => head,
     };
     head.last().is_some_and(|t| t.is_any(&["into", "references"]) || creates && t.is_any(&["table", "exists"]))
 }
 
 /// Shortens lists of values and rows, whose length is data.
-fn collapse<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
-    let closing = closing(tokens);
-    let ellipsis = |spaced| Token { kind: Kind::Symbol, text: ELLIPSIS, spaced };
+fn shorten_lists<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
+    let closing = match_parentheses(tokens);
+    let ellipsis = |spaced| Token { kind: TokenKind::Symbol, text: ELLIPSIS, after_space: spaced };
     let mut out: Vec<Token> = Vec::with_capacity(tokens.len());
     let mut i = 0;
     while i < tokens.len() {
         out.push(tokens[i]);
-        if tokens[i].is_word("in") && tokens.get(i + 1).is_some_and(|t| t.is("(")) {
-            if let Some(end) = values_until(tokens, i + 2) {
+        if tokens[i].is_word("in") && tokens.get(i + 1).is_some_and(|t| t.is_symbol("(")) {
+            if let Some(end) = end_of_values(tokens, i + 2) {
                 out.push(tokens[i + 1]);
-                out.push(Token { kind: Kind::Value, text: "?", spaced: false });
+                out.push(Token { kind: TokenKind::Value, text: "?", after_space: false });
                 out.push(ellipsis(false));
-                out.push(Token { spaced: false, ..tokens[end] });
+                out.push(Token { after_space: false, ..tokens[end] });
                 i = end;
             }
-        } else if tokens[i].is(")") {
+        } else if tokens[i].is_symbol(")") {
             // The end of a first row? Then the next rows add nothing.
             let first = closing.opening[i].is_some_and(|open| open > 0 && tokens[open - 1].is_word("values"));
             let mut end = i;
             while first
-                && tokens.get(end + 1).is_some_and(|t| t.is(","))
-                && tokens.get(end + 2).is_some_and(|t| t.is("("))
+                && tokens.get(end + 1).is_some_and(|t| t.is_symbol(","))
+                && tokens.get(end + 2).is_some_and(|t| t.is_symbol("("))
                 && let Some(close) = closing.close[end + 2]
             {
                 end = close;
             }
             if end > i {
-                out.push(Token { spaced: false, ..tokens[i + 1] });
+                out.push(Token { after_space: false, ..tokens[i + 1] });
                 out.push(ellipsis(true));
                 i = end;
             }
@@ -436,18 +442,18 @@ fn collapse<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
 }
 
 /// For each parenthesis, the index of its partner.
-struct Partners {
+struct ParenthesisPairs {
     close: Vec<Option<usize>>,
     opening: Vec<Option<usize>>,
 }
 
-fn closing(tokens: &[Token]) -> Partners {
-    let mut partners = Partners { close: vec![None; tokens.len()], opening: vec![None; tokens.len()] };
+fn match_parentheses(tokens: &[Token]) -> ParenthesisPairs {
+    let mut partners = ParenthesisPairs { close: vec![None; tokens.len()], opening: vec![None; tokens.len()] };
     let mut open = Vec::new();
     for (i, token) in tokens.iter().enumerate() {
-        if token.is("(") {
+        if token.is_symbol("(") {
             open.push(i);
-        } else if token.is(")")
+        } else if token.is_symbol(")")
             && let Some(start) = open.pop()
         {
             partners.close[start] = Some(i);
@@ -458,19 +464,19 @@ fn closing(tokens: &[Token]) -> Partners {
 }
 
 /// Returns the index of the closing parenthesis if there are only values and commas from `at` up to it.
-fn values_until(tokens: &[Token], mut at: usize) -> Option<usize> {
+fn end_of_values(tokens: &[Token], mut at: usize) -> Option<usize> {
     loop {
-        while tokens.get(at)?.is("-") || tokens.get(at)?.is("+") {
+        while tokens.get(at)?.is_symbol("-") || tokens.get(at)?.is_symbol("+") {
             at += 1;
         }
-        if tokens.get(at)?.kind != Kind::Value {
+        if tokens.get(at)?.kind != TokenKind::Value {
             return None;
         }
         at += 1;
-        if tokens.get(at)?.is(")") {
+        if tokens.get(at)?.is_symbol(")") {
             return Some(at);
         }
-        if !tokens.get(at)?.is(",") {
+        if !tokens.get(at)?.is_symbol(",") {
             return None;
         }
         at += 1;
@@ -482,7 +488,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn check(cases: &[(&str, &str)]) {
+    fn assert_shapes(cases: &[(&str, &str)]) {
         for (sql, shape) in cases {
             assert_eq!(normalise(sql), *shape, "{sql}");
         }
@@ -490,7 +496,7 @@ mod tests {
 
     #[test]
     fn literals_and_parameters_become_question_marks() {
-        check(&[
+        assert_shapes(&[
             ("SELECT 1, 1.5, .5, 1e-5, 0xFF, 1_000, -7", "SELECT ?, ?, ?, ?, ?, ?, -?"),
             ("SELECT 'a', 'it''s', '', x'00ff', X'', 'é\n'", "SELECT ?, ?, ?, ?, ?, ?"),
             ("SELECT ?, ?12, :a, @b_1, $c, $ns::d(x)", "SELECT ?, ?, ?, ?, ?, ?"),
@@ -502,7 +508,7 @@ mod tests {
 
     #[test]
     fn space_comments_and_control_characters_collapse() {
-        check(&[
+        assert_shapes(&[
             ("  SELECT\t1 -- 'quote\n /* two */ ;; ", "SELECT ?"),
             ("SELECT/**/a\u{1b}[31m]\0FROM\u{202e}t", "SELECT a [31m] FROM t"),
             ("SELECT 1 /* never closed 'x'", "SELECT ?"),
@@ -514,7 +520,7 @@ mod tests {
 
     #[test]
     fn list_length_does_not_change_shape() {
-        check(&[
+        assert_shapes(&[
             ("SELECT a FROM t WHERE b IN (1, 'x', -3) AND c IN(?)", "SELECT a FROM t WHERE b IN (?…) AND c IN(?…)"),
             ("SELECT a FROM t WHERE b IN (SELECT 1)", "SELECT a FROM t WHERE b IN (SELECT ?)"),
             ("SELECT a FROM t WHERE b IN ()", "SELECT a FROM t WHERE b IN ()"),
@@ -528,8 +534,8 @@ mod tests {
     }
 
     #[test]
-    fn double_quoted_text_stays_only_where_it_is_identifier() {
-        check(&[
+    fn double_quoted_text_stays_only_where_it_is_an_identifier() {
+        assert_shapes(&[
             (r#"INSERT INTO "t" ("a", "b") VALUES ("secret", 1)"#, r#"INSERT INTO "t" ("a", "b") VALUES (?, ?)"#),
             (r#"SELECT "t"."a", "t".* FROM "t" AS "u""#, r#"SELECT "t"."a", "t".* FROM "t" AS "u""#),
             (r#"SELECT "secret" FROM t WHERE a = "secret""#, "SELECT ? FROM t WHERE a = ?"),
@@ -545,7 +551,7 @@ mod tests {
 
     #[test]
     fn pragma_settings_stay_and_keys_are_replaced() {
-        check(&[
+        assert_shapes(&[
             ("PRAGMA journal_mode=WAL", "PRAGMA journal_mode=WAL"),
             ("pragma main.journal_mode = 'wal';", "pragma main.journal_mode = 'wal'"),
             ("PRAGMA cache_size=-2000", "PRAGMA cache_size=-2000"),
@@ -559,8 +565,8 @@ mod tests {
     }
 
     #[test]
-    fn text_after_open_quote_is_replaced() {
-        check(&[
+    fn text_after_an_open_quote_is_replaced() {
+        assert_shapes(&[
             ("SELECT a, 'secret, b FROM c", "SELECT a, ?"),
             ("SELECT a, \"secret, b FROM c", "SELECT a, ?"),
             ("SELECT x'12", "SELECT ?"),

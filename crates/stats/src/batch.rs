@@ -11,13 +11,13 @@
 use crate::{Estimate, student};
 
 /// Number of stretches: ten or more are recommended, and more would be shorter.
-pub const BATCHES: usize = 10;
+pub const BATCH_COUNT: usize = 10;
 
 /// The mean of the series with its interval; `None` if there are fewer than two batches of one value, or a value is not
 /// finite. If the length of the series is not a multiple of [`BATCH_COUNT`], the surplus first values are included in
 /// the mean of the first batch.
 pub fn mean(series: &[f64], level: f64) -> Option<Estimate> {
-    let estimate = student::mean(&means(series), level)?;
+    let estimate = student::mean(&batch_means(series), level)?;
     // The estimate is the mean of all values, from which the mean of unequal batches would deviate.
     let value = crate::mean(series);
     let shift = value - estimate.value;
@@ -32,8 +32,8 @@ pub fn mean(series: &[f64], level: f64) -> Option<Estimate> {
 }
 
 /// Correlation of neighbouring batch means: their lag-1 autocorrelation, -1 to 1; 0 if there are too few.
-pub fn alike(series: &[f64]) -> f64 {
-    let means = means(series);
+pub fn lag1_correlation(series: &[f64]) -> f64 {
+    let means = batch_means(series);
     let middle = crate::mean(&means);
     let squares: f64 = means.iter().map(|m| (m - middle).powi(2)).sum();
     let products: f64 = means.windows(2).map(|w| (w[0] - middle) * (w[1] - middle)).sum();
@@ -41,8 +41,8 @@ pub fn alike(series: &[f64]) -> f64 {
     if r.is_finite() { r } else { 0.0 }
 }
 
-fn means(series: &[f64]) -> Vec<f64> {
-    let count = BATCHES.min(series.len());
+fn batch_means(series: &[f64]) -> Vec<f64> {
+    let count = BATCH_COUNT.min(series.len());
     let Some(size) = series.len().checked_div(count) else { return Vec::new() };
     let first = series.len() - size * (count - 1);
     let (head, tail) = series.split_at(first);
@@ -96,9 +96,9 @@ mod tests {
     #[test]
     fn trend_correlates_batches() {
         let trend: Vec<f64> = (0..100).map(f64::from).collect();
-        assert!(alike(&trend) > 0.6, "{}", alike(&trend));
+        assert!(lag1_correlation(&trend) > 0.6, "{}", lag1_correlation(&trend));
         let mut random = Random::new(5);
-        assert!(alike(&series(&mut random, 0.0)).abs() < 0.6);
-        assert_eq!(alike(&[5.0; 40]), 0.0);
+        assert!(lag1_correlation(&series(&mut random, 0.0)).abs() < 0.6);
+        assert_eq!(lag1_correlation(&[5.0; 40]), 0.0);
     }
 }

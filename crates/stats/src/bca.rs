@@ -3,7 +3,7 @@
 //! (docs/internals/method.md), and to show that requires a correct implementation, hence the comparison with SciPy's. Its
 //! acceleration comes from the jackknife, which is inconsistent for medians: use it for means.
 
-use crate::bootstrap::resampled;
+use crate::bootstrap::resampled_statistics;
 use crate::student::{normal_cdf, normal_quantile};
 use crate::{Estimate, quantile};
 
@@ -26,7 +26,7 @@ pub fn bca(
     if sorted[0] == sorted[n - 1] {
         return Some(Estimate { value, low: value, high: value, level, n, method });
     }
-    let results = resampled(&sorted, &statistic, resamples, seed);
+    let results = resampled_statistics(&sorted, &statistic, resamples, seed);
     // Half of the resamples that hit the estimate count as below it.
     let (below, up_to) = (results.partition_point(|r| *r < value), results.partition_point(|r| *r <= value));
     let bias = normal_quantile((below + up_to) as f64 / 2.0 / results.len() as f64);

@@ -9,7 +9,7 @@ use crate::random::Random;
 use crate::{Estimate, quantile};
 
 /// Number of resamples that makes the bounds of a 0.95 interval stable to the third digit.
-pub const RESAMPLES: usize = 10_000;
+pub const RESAMPLE_COUNT: usize = 10_000;
 
 /// The estimate of `statistic` with its percentile interval; `None` if there are fewer than two values or one is not
 /// finite. `statistic` gets the values in ascending order.
@@ -25,7 +25,7 @@ pub fn percentile(
     if n < 2 {
         return None;
     }
-    let results = resampled(&sorted, &statistic, resamples, seed);
+    let results = resampled_statistics(&sorted, &statistic, resamples, seed);
     let tail = (1.0 - level) / 2.0;
     Some(Estimate {
         value: statistic(&sorted),
@@ -38,7 +38,12 @@ pub fn percentile(
 }
 
 /// The statistic of this many resamples of values in ascending order, sorted ascending.
-pub(crate) fn resampled(sorted: &[f64], statistic: impl Fn(&[f64]) -> f64, resamples: usize, seed: u64) -> Vec<f64> {
+pub(crate) fn resampled_statistics(
+    sorted: &[f64],
+    statistic: impl Fn(&[f64]) -> f64,
+    resamples: usize,
+    seed: u64,
+) -> Vec<f64> {
     let n = sorted.len();
     let mut random = Random::new(seed);
     let mut resample = Vec::with_capacity(n);
@@ -69,7 +74,7 @@ mod tests {
     fn bootstrap_interval_of_mean_matches_standard_error() {
         // 0..=99: the bootstrap's standard error is sqrt(variance / n) = 28.866 / 10.
         let values: Vec<f64> = (0..100).map(f64::from).collect();
-        let e = percentile(&values, mean, 0.95, RESAMPLES, 1).unwrap();
+        let e = percentile(&values, mean, 0.95, RESAMPLE_COUNT, 1).unwrap();
         assert_eq!(e.value, 49.5);
         assert!(
             (e.low - (49.5 - 1.96 * 2.8866)).abs() < 0.25 && (e.high - (49.5 + 1.96 * 2.8866)).abs() < 0.25,

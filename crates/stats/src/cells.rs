@@ -76,8 +76,8 @@ pub struct Comparison {
 }
 
 /// The typical process of a cell, with its interval; `None` if there are fewer than five ([`median::VALUES_MIN`]).
-pub fn middle(cell: &Cell, level: f64) -> Option<Estimate> {
-    median::middle(&cell.means, level)
+pub fn typical_process(cell: &Cell, level: f64) -> Option<Estimate> {
+    median::interpolated(&cell.means, level)
 }
 
 /// The ratio of the typical processes of two cells, first / second, with its interval; `None` if there are too few for one, if a
@@ -120,7 +120,7 @@ mod tests {
 
     /// The interval and the p value come from the same test.
     #[test]
-    fn p_is_small_iff_interval_excludes_1() {
+    fn p_is_small_exactly_if_the_interval_excludes_1() {
         let b = cell(1.0);
         for thousandths in 960..=1040 {
             for pairing in [Pairing::Unpaired, Pairing::Blocks] {
@@ -132,15 +132,15 @@ mod tests {
 
     #[test]
     fn few_processes_have_range_or_no_interval() {
-        assert_eq!(middle(&Cell::new(&[[1.0], [90.0]]).unwrap(), 0.95), None, "two are too few");
-        let five = middle(&Cell::new(&[[1.0], [2.0], [90.0], [3.0], [2.0]]).unwrap(), 0.95).unwrap();
+        assert_eq!(typical_process(&Cell::new(&[[1.0], [90.0]]).unwrap(), 0.95), None, "two are too few");
+        let five = typical_process(&Cell::new(&[[1.0], [2.0], [90.0], [3.0], [2.0]]).unwrap(), 0.95).unwrap();
         assert_eq!((five.low, five.value, five.high), (1.0, 2.0, 90.0));
     }
 
     #[test]
     fn zero_variance_gives_point_interval() {
         let same = Cell::new(&[[2.0, 2.0]; 10]).unwrap();
-        let e = middle(&same, 0.95).unwrap();
+        let e = typical_process(&same, 0.95).unwrap();
         assert_eq!((e.low, e.value, e.high), (2.0, 2.0, 2.0));
         for pairing in [Pairing::Unpaired, Pairing::Blocks] {
             let c = ratio(&same, &Cell::new(&[[1.0]; 10]).unwrap(), pairing, 0.95).unwrap();
@@ -159,6 +159,6 @@ mod tests {
         assert_eq!(ratio(&ten, &negative, Pairing::Unpaired, 0.95), None);
         assert_eq!(ratio(&ten, &Cell::new(&[[1.0]; 8]).unwrap(), Pairing::Blocks, 0.95), None);
         let huge = Cell::new(&[[f64::MAX], [f64::MAX / 2.0], [1.0], [1.0], [1e-300]]).unwrap();
-        let _ = (middle(&huge, 0.95), ratio(&huge, &huge, Pairing::Unpaired, 0.95));
+        let _ = (typical_process(&huge, 0.95), ratio(&huge, &huge, Pairing::Unpaired, 0.95));
     }
 }

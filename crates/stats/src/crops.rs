@@ -23,10 +23,10 @@
 use crate::pelt::Sums;
 
 /// Relative difference below which two costs are equal: the rounding error of sums over a series.
-const ROUNDING: f64 = 1e-10;
+const COST_ROUNDING: f64 = 1e-10;
 /// The fewest values of a segment. Small penalties pay for a segment of two values that happen to be equal, whose cost
 /// is bounded only by the floor of its variance.
-pub const SHORTEST: usize = 5;
+pub const SEGMENT_VALUES_MIN: usize = 5;
 
 /// A segmentation and the penalties for which none is cheaper.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +42,7 @@ pub struct Segmentation {
 }
 
 /// The interval of penalties that Traini et al. use: 4 ln n to 100,000 ln n.
-pub fn interval(n: usize) -> (f64, f64) {
+pub fn penalty_interval(n: usize) -> (f64, f64) {
     let ln = (n.max(2) as f64).ln();
     (4.0 * ln, 1e5 * ln)
 }
@@ -57,8 +57,8 @@ pub fn segmentations(values: &[f64], low: f64, high: f64, shortest: usize) -> Op
     }
     let sums = Sums::new(values)?;
     let cheapest = |penalty: f64| {
-        let changepoints = sums.cheapest(penalty, shortest);
-        Segmentation { cost: sums.total(&changepoints), changepoints, from: low, to: high }
+        let changepoints = sums.cheapest_changepoints(penalty, shortest);
+        Segmentation { cost: sums.total_cost(&changepoints), changepoints, from: low, to: high }
     };
     let (most, least) = (cheapest(low), cheapest(high));
     if most.changepoints.len() <= least.changepoints.len() {
@@ -71,10 +71,10 @@ pub fn segmentations(values: &[f64], low: f64, high: f64, shortest: usize) -> Op
         let left = found.last_mut()?;
         let crossing = crossing(left, &right).clamp(low, high);
         let between = cheapest(crossing);
-        let (new, old) = (at(&between, crossing), at(left, crossing));
+        let (new, old) = (penalised_cost(&between, crossing), penalised_cost(left, crossing));
         let fewer = between.changepoints.len() < left.changepoints.len();
         let more = between.changepoints.len() > right.changepoints.len();
-        if fewer && more && new < old - ROUNDING * (1.0 + old.abs()) {
+        if fewer && more && new < old - COST_ROUNDING * (1.0 + old.abs()) {
             ahead.extend([right, between]);
         } else {
             left.to = crossing;
@@ -90,7 +90,7 @@ fn crossing(left: &Segmentation, right: &Segmentation) -> f64 {
 }
 
 /// The cost with its penalties.
-fn at(segmentation: &Segmentation, penalty: f64) -> f64 {
+fn penalised_cost(segmentation: &Segmentation, penalty: f64) -> f64 {
     segmentation.cost + penalty * segmentation.changepoints.len() as f64
 }
 
@@ -112,8 +112,8 @@ pub fn elbow(all: &[Segmentation]) -> Option<&Segmentation> {
 /// [`SEGMENT_VALUES_MIN`] values); those of the penalty [`crate::pelt::penalty`] if there is no elbow. `None` as
 /// [`segmentations`].
 pub fn changepoints(values: &[f64]) -> Option<Vec<usize>> {
-    let (low, high) = interval(values.len());
-    let all = segmentations(values, low, high, SHORTEST)?;
+    let (low, high) = penalty_interval(values.len());
+    let all = segmentations(values, low, high, SEGMENT_VALUES_MIN)?;
     if let Some(elbow) = elbow(&all) {
         return Some(elbow.changepoints.clone());
     }
@@ -163,7 +163,10 @@ mod tests {
         let envelope =
             |penalty: f64| costs.iter().enumerate().map(|(k, c)| c + penalty * k as f64).fold(f64::INFINITY, f64::min);
         for s in &found {
-            prop_assert!(near(at(s, s.from), envelope(s.from)) && near(at(s, s.to), envelope(s.to)), "{s:?} {costs:?}");
+            prop_assert!(
+                near(penalised_cost(s, s.from), envelope(s.from)) && near(penalised_cost(s, s.to), envelope(s.to)),
+                "{s:?} {costs:?}"
+            );
         }
         // None is missing: every segmentation that is clearly cheapest at some penalty is listed.
         for step in 0..=200 {

@@ -16,16 +16,16 @@
 
 /// The adjusted result of many comparisons.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Adjusted {
+pub struct Adjustment {
     /// The adjusted p values, in the order given: those below the rate are reported.
-    pub adjusted: Vec<f64>,
+    pub p_values: Vec<f64>,
     /// The level at which intervals of the reported ones have the nominal coverage; `None` if none is reported.
     pub level: Option<f64>,
 }
 
 /// Adjusts `p` values so that those whose adjusted value is at most `rate` (0.05) are false in at most that share, on average. `None`
 /// if one is not within 0 to 1.
-pub fn adjust(p: &[f64], rate: f64) -> Option<Adjusted> {
+pub fn adjust(p: &[f64], rate: f64) -> Option<Adjustment> {
     if !p.iter().all(|p| (0.0..=1.0).contains(p)) {
         return None;
     }
@@ -40,7 +40,7 @@ pub fn adjust(p: &[f64], rate: f64) -> Option<Adjusted> {
     }
     let many = adjusted.iter().filter(|a| **a <= rate).count();
     let level = (many > 0).then(|| 1.0 - many as f64 / k * rate);
-    Some(Adjusted { adjusted, level })
+    Some(Adjustment { p_values: adjusted, level })
 }
 
 #[cfg(test)]
@@ -51,15 +51,15 @@ mod tests {
     #[test]
     fn benjamini_hochberg_matches_r() {
         let found = adjust(&[0.01, 0.04, 0.03, 0.005], 0.05).unwrap();
-        for (ours, theirs) in found.adjusted.iter().zip([0.02, 0.04, 0.04, 0.02]) {
+        for (ours, theirs) in found.p_values.iter().zip([0.02, 0.04, 0.04, 0.02]) {
             assert!((ours - theirs).abs() < 1e-12, "{found:?}");
         }
         assert_eq!(found.level, Some(0.95), "all are reported: none was selected");
         let one = adjust(&[0.001, 0.9, 0.8, 0.7], 0.05).unwrap();
         assert!(one.level.is_some_and(|level| (level - 0.9875).abs() < 1e-12), "{one:?}");
-        assert_eq!(adjust(&[0.6, 0.9], 0.05).unwrap(), Adjusted { adjusted: vec![0.9, 0.9], level: None });
-        assert_eq!(adjust(&[0.2], 0.05).unwrap().adjusted, [0.2]);
-        assert_eq!(adjust(&[], 0.05).unwrap().adjusted, [0.0; 0]);
+        assert_eq!(adjust(&[0.6, 0.9], 0.05).unwrap(), Adjustment { p_values: vec![0.9, 0.9], level: None });
+        assert_eq!(adjust(&[0.2], 0.05).unwrap().p_values, [0.2]);
+        assert_eq!(adjust(&[], 0.05).unwrap().p_values, [0.0; 0]);
         assert_eq!(adjust(&[0.5, f64::NAN], 0.05), None);
         assert_eq!(adjust(&[1.5], 0.05), None);
     }

@@ -45,22 +45,22 @@ pub fn median(values: &[f64], level: f64) -> Option<Estimate> {
 
 /// The fewest values that have an interval of [`interpolated`]: the range of five contains the median in 15 of 16
 /// cases.
-pub const LEAST: usize = 5;
+pub const VALUES_MIN: usize = 5;
 
 /// The median with an interval of very nearly `level`, where the order statistics alone offer only steps (at n = 10 their
 /// coverage is 0.979 or 0.891): between the two the bounds are interpolated according to Hettmansperger and Sheather ("Confidence
 /// intervals based on interpolated order statistics", Statistics and Probability Letters 4, 1986), which hardly depends on the
 /// distribution. The bounds are always within the range of the values. For [`VALUES_MIN`] values the interval is their
 /// range, and the level is its coverage (0.9375); `None` for fewer, or if a value is not finite.
-pub fn middle(values: &[f64], level: f64) -> Option<Estimate> {
+pub fn interpolated(values: &[f64], level: f64) -> Option<Estimate> {
     let sorted = crate::sorted(values)?;
     let n = sorted.len();
-    let (place, reached) = place(n, level)?;
+    let (place, reached) = lower_bound_rank(n, level)?;
     let value = quantile::of_sorted(&sorted, 0.5)?;
     Some(Estimate {
         value,
-        low: at(&sorted, place).min(value),
-        high: at(&sorted, (n + 1) as f64 - place).max(value),
+        low: value_at_rank(&sorted, place).min(value),
+        high: value_at_rank(&sorted, (n + 1) as f64 - place).max(value),
         level: reached,
         n,
         method: "median of processes, interpolated order-statistic interval",
@@ -69,14 +69,14 @@ pub fn middle(values: &[f64], level: f64) -> Option<Estimate> {
 
 /// The expected half-width of that interval for `n` values like these ascending ones, of at least two: the quantiles of these at
 /// the ranks that the bounds have among `n`. `None` if `n` is below [`VALUES_MIN`].
-pub fn reach(sorted: &[f64], n: usize, level: f64) -> Option<f64> {
-    let (place, _) = place(n, level)?;
+pub fn expected_half_width(sorted: &[f64], n: usize, level: f64) -> Option<f64> {
+    let (place, _) = lower_bound_rank(n, level)?;
     let own = place / (n + 1) as f64 * (sorted.len() + 1) as f64;
-    Some((at(sorted, (sorted.len() + 1) as f64 - own) - at(sorted, own)) / 2.0)
+    Some((value_at_rank(sorted, (sorted.len() + 1) as f64 - own) - value_at_rank(sorted, own)) / 2.0)
 }
 
 /// The value at a rank counted from 1, interpolated between two if the rank has a fraction.
-fn at(sorted: &[f64], place: f64) -> f64 {
+fn value_at_rank(sorted: &[f64], place: f64) -> f64 {
     let place = place.clamp(1.0, sorted.len() as f64);
     let (below, part) = (place.floor() as usize, place.fract());
     let low = sorted[below - 1];
@@ -84,22 +84,22 @@ fn at(sorted: &[f64], place: f64) -> f64 {
 }
 
 /// The rank of the lower bound among n, and the level that is reached.
-fn place(n: usize, level: f64) -> Option<(f64, f64)> {
-    if n < LEAST {
+fn lower_bound_rank(n: usize, level: f64) -> Option<(f64, f64)> {
+    if n < VALUES_MIN {
         return None;
     }
     let k = rank(n, level);
     if k == 0 {
-        return Some((1.0, 1.0 - 2.0 * below(n, 1)));
+        return Some((1.0, 1.0 - 2.0 * binomial_below(n, 1)));
     }
-    let (outer, inner) = (1.0 - 2.0 * below(n, k), 1.0 - 2.0 * below(n, k + 1));
+    let (outer, inner) = (1.0 - 2.0 * binomial_below(n, k), 1.0 - 2.0 * binomial_below(n, k + 1));
     let part = (outer - level) / (outer - inner);
     let (n, k) = (n as f64, k as f64);
     Some((k + (n - k) * part / (k + (n - 2.0 * k) * part), level))
 }
 
 /// P(Bin(n, 1/2) < k).
-fn below(n: usize, k: usize) -> f64 {
+fn binomial_below(n: usize, k: usize) -> f64 {
     let mut log_term = -(n as f64) * std::f64::consts::LN_2;
     let mut sum = 0.0;
     for i in 0..k {
@@ -152,14 +152,14 @@ mod tests {
     #[test]
     fn interval_ends_are_interpolated() {
         let values: Vec<f64> = (1..=10).map(f64::from).collect();
-        let m = middle(&values, 0.95).unwrap();
+        let m = interpolated(&values, 0.95).unwrap();
         assert!((m.low - 2.6577).abs() < 2e-4 && (m.high - 8.3423).abs() < 2e-4 && m.value == 5.5, "{m:?}");
-        let five = middle(&values[..5], 0.95).unwrap();
+        let five = interpolated(&values[..5], 0.95).unwrap();
         assert_eq!((five.low, five.value, five.high, five.level), (1.0, 3.0, 5.0, 0.9375));
-        assert_eq!(middle(&values[..4], 0.95), None);
+        assert_eq!(interpolated(&values[..4], 0.95), None);
         // The planned width for the same number is the actual one.
-        assert!((reach(&values, 10, 0.95).unwrap() - (m.high - m.low) / 2.0).abs() < 1e-12);
-        assert!(reach(&values, 40, 0.95).unwrap() < reach(&values, 10, 0.95).unwrap());
+        assert!((expected_half_width(&values, 10, 0.95).unwrap() - (m.high - m.low) / 2.0).abs() < 1e-12);
+        assert!(expected_half_width(&values, 40, 0.95).unwrap() < expected_half_width(&values, 10, 0.95).unwrap());
     }
 
     /// 47 processes of about 10 ms and one of 111: a studentised interval of the mean reached 44 times the largest value.
@@ -167,7 +167,7 @@ mod tests {
     fn interval_stays_within_values() {
         let mut values: Vec<f64> = (0..47).map(|i| 10.0 + f64::from(i) * 0.001).collect();
         values.push(111.0);
-        let m = middle(&values, 0.95).unwrap();
+        let m = interpolated(&values, 0.95).unwrap();
         assert!(m.low >= 10.0 && m.high < 10.05, "{m:?}");
     }
 }

@@ -20,11 +20,11 @@
 use crate::quantile;
 
 /// Maximum number of iterations in a window.
-const WINDOW: usize = 200;
+const WINDOW_ITERATIONS_MAX: usize = 200;
 /// Maximum distance of an iteration from the median, as a multiple of the distance of the percentiles.
-const REACH: f64 = 3.0;
+const DISTANCE_RATIO_MAX: f64 = 3.0;
 /// The fewest iterations that can be judged: a window of five.
-pub const LEAST: usize = 15;
+pub const ITERATIONS_MIN: usize = 15;
 
 /// The outliers of a series.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -43,12 +43,12 @@ impl Outliers {
 
 /// Flags the outliers of a series of iteration times (any unit); `None` if there are fewer than [`ITERATIONS_MIN`] or
 /// one is not finite.
-pub fn flag(times: &[f64]) -> Option<Outliers> {
+pub fn flag_outliers(times: &[f64]) -> Option<Outliers> {
     let n = times.len();
-    if n < LEAST || times.iter().any(|t| !t.is_finite()) {
+    if n < ITERATIONS_MIN || times.iter().any(|t| !t.is_finite()) {
         return None;
     }
-    let width = WINDOW.min(n / 3);
+    let width = WINDOW_ITERATIONS_MAX.min(n / 3);
     let mut start = 0;
     let mut window = crate::sorted(&times[..width])?;
     let mut others = Vec::with_capacity(width);
@@ -56,15 +56,15 @@ pub fn flag(times: &[f64]) -> Option<Outliers> {
     for (i, time) in times.iter().enumerate() {
         let wanted = i.saturating_sub(width / 2).min(n - width);
         while start < wanted {
-            replace(&mut window, times[start], times[start + width]);
+            replace_in_window(&mut window, times[start], times[start + width]);
             start += 1;
         }
         let median = quantile::of_sorted(&window, 0.5)?;
         others.clear();
-        let own = place(&window, *time);
+        let own = position(&window, *time);
         others.extend(window[..own].iter().chain(&window[own + 1..]));
         let spread = quantile::of_sorted(&others, 0.99)? - quantile::of_sorted(&others, 0.01)?;
-        if (time - median).abs() > REACH * spread {
+        if (time - median).abs() > DISTANCE_RATIO_MAX * spread {
             flagged.push(i);
         }
     }
@@ -76,14 +76,14 @@ pub fn flag(times: &[f64]) -> Option<Outliers> {
 }
 
 /// The position of a value in the sorted window.
-fn place(window: &[f64], value: f64) -> usize {
+fn position(window: &[f64], value: f64) -> usize {
     window.partition_point(|v| v.total_cmp(&value).is_lt())
 }
 
 /// Removes one value from the sorted window and inserts another.
-fn replace(window: &mut Vec<f64>, out: f64, into: f64) {
-    window.remove(place(window, out));
-    window.insert(place(window, into), into);
+fn replace_in_window(window: &mut Vec<f64>, out: f64, into: f64) {
+    window.remove(position(window, out));
+    window.insert(position(window, into), into);
 }
 
 #[cfg(test)]
@@ -97,34 +97,34 @@ mod tests {
 
     #[test]
     fn spike_is_flagged_at_any_length() {
-        for n in [LEAST, 30, 100, 300, 2000] {
+        for n in [ITERATIONS_MIN, 30, 100, 300, 2000] {
             let mut times = ripple(n);
             let at = n / 2;
             times[at] = 150.0;
-            let found = flag(&times).unwrap();
+            let found = flag_outliers(&times).unwrap();
             assert_eq!(found.flagged, [at], "n = {n}");
             assert!((found.share_of_time - 150.0 / times.iter().sum::<f64>()).abs() < 1e-12);
             times[at] = 50.0;
-            assert_eq!(flag(&times).unwrap().flagged, [at], "also below, n = {n}");
+            assert_eq!(flag_outliers(&times).unwrap().flagged, [at], "also below, n = {n}");
         }
     }
 
     #[test]
-    fn step_is_not_outlier() {
+    fn step_is_no_outlier() {
         for n in [30, 300] {
             let mut times = ripple(n);
             times[n / 2..].iter_mut().for_each(|t| *t += 50.0);
-            assert_eq!(flag(&times).unwrap().count(), 0, "n = {n}");
+            assert_eq!(flag_outliers(&times).unwrap().count(), 0, "n = {n}");
         }
     }
 
     #[test]
-    fn cold_start_is_not_outlier() {
+    fn cold_start_is_no_outlier() {
         let mut times = ripple(300);
         times[0] = 900.0;
-        assert_eq!(flag(&times).unwrap().count(), 0);
+        assert_eq!(flag_outliers(&times).unwrap().count(), 0);
         times[2] = 900.0;
-        assert_eq!(flag(&times).unwrap().flagged, [2], "but what comes after a normal iteration is");
+        assert_eq!(flag_outliers(&times).unwrap().flagged, [2], "but what comes after a normal iteration is");
     }
 
     /// The literal definition: sort every window from scratch.
@@ -139,22 +139,23 @@ mod tests {
                 let start = i.saturating_sub(width / 2).min(n - width);
                 let window = &times[start..start + width];
                 let others: Vec<f64> = (start..start + width).filter(|j| j != i).map(|j| times[j]).collect();
-                let spread = quantile::of(&others, 0.99).unwrap() - quantile::of(&others, 0.01).unwrap();
-                (times[*i] - quantile::of(window, 0.5).unwrap()).abs() > 3.0 * spread
+                let spread =
+                    quantile::of_unsorted(&others, 0.99).unwrap() - quantile::of_unsorted(&others, 0.01).unwrap();
+                (times[*i] - quantile::of_unsorted(window, 0.5).unwrap()).abs() > 3.0 * spread
             })
             .collect();
         while expected.first().is_some_and(|f| *f == 0) {
             expected.remove(0);
         }
-        assert_eq!(flag(&times).unwrap().flagged, expected);
+        assert_eq!(flag_outliers(&times).unwrap().flagged, expected);
     }
 
     #[test]
     fn invalid_input_is_refused() {
-        assert_eq!(flag(&ripple(LEAST - 1)), None);
+        assert_eq!(flag_outliers(&ripple(ITERATIONS_MIN - 1)), None);
         let mut times = ripple(20);
         times[3] = f64::NAN;
-        assert_eq!(flag(&times), None);
-        assert_eq!(flag(&[0.0; 20]).unwrap(), Outliers::default());
+        assert_eq!(flag_outliers(&times), None);
+        assert_eq!(flag_outliers(&[0.0; 20]).unwrap(), Outliers::default());
     }
 }

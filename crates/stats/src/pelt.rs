@@ -18,7 +18,7 @@
 //! [`crate::steady`] for how they are used.
 
 /// Added to a segment's variance, in units of the series' variance.
-const FLOOR: f64 = 1e-11;
+const VARIANCE_FLOOR: f64 = 1e-11;
 
 /// The penalty of a changepoint in a series of `n` values: 15 ln n, Barrett's choice.
 pub fn penalty(n: usize) -> f64 {
@@ -27,7 +27,7 @@ pub fn penalty(n: usize) -> f64 {
 
 /// The fewest values of a segment: 2, the fewest that have a variance; 5 in a series of fewer than 200, where two values
 /// that happen to be equal have too much weight.
-pub fn shortest(n: usize) -> usize {
+pub fn segment_values_min(n: usize) -> usize {
     if n < 200 { 5 } else { 2 }
 }
 
@@ -40,7 +40,7 @@ pub fn changepoints(values: &[f64], penalty: f64, shortest: usize) -> Option<Vec
     if values.len() < shortest || !(penalty >= 0.0 && penalty.is_finite()) {
         return None;
     }
-    Some(Sums::new(values)?.cheapest(penalty, shortest))
+    Some(Sums::new(values)?.cheapest_changepoints(penalty, shortest))
 }
 
 /// Sums of the first i values and of their squares, after centring and scaling.
@@ -79,7 +79,7 @@ impl Sums {
     }
 
     /// The changepoints of the cheapest segmentation; `shortest` is at least 2 and at most the number of values.
-    pub(crate) fn cheapest(&self, penalty: f64, shortest: usize) -> Vec<usize> {
+    pub(crate) fn cheapest_changepoints(&self, penalty: f64, shortest: usize) -> Vec<usize> {
         let n = self.values.len() - 1;
         // best[t]: the least cost of the first t values, less one penalty, and where its last segment starts.
         let mut best = vec![(f64::INFINITY, 0_usize); n + 1];
@@ -114,7 +114,7 @@ impl Sums {
     }
 
     /// The cost of a segmentation without its penalties.
-    pub(crate) fn total(&self, changepoints: &[usize]) -> f64 {
+    pub(crate) fn total_cost(&self, changepoints: &[usize]) -> f64 {
         let ends = changepoints.iter().copied().chain([self.values.len() - 1]);
         let mut start = 0;
         ends.map(|end| self.cost(std::mem::replace(&mut start, end), end)).sum()
@@ -126,13 +126,13 @@ impl Sums {
         let sum = self.values[end] - self.values[start];
         let square = self.squares[end] - self.squares[start];
         let variance = ((square - sum * sum / m) / m).max(0.0);
-        m * (std::f64::consts::TAU.ln() + (variance + FLOOR).ln() + 1.0)
+        m * (std::f64::consts::TAU.ln() + (variance + VARIANCE_FLOOR).ln() + 1.0)
     }
 }
 
 /// The cheapest segmentation by dynamic programming, without pruning.
 #[cfg(test)]
-fn unpruned(values: &[f64], penalty: f64, shortest: usize) -> (Vec<usize>, f64) {
+fn optimal_unpruned(values: &[f64], penalty: f64, shortest: usize) -> (Vec<usize>, f64) {
     let sums = Sums::new(values).unwrap();
     let n = values.len();
     let mut best = vec![(f64::INFINITY, 0_usize); n + 1];
@@ -160,7 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn total(values: &[f64], points: &[usize], penalty: f64) -> f64 {
-        Sums::new(values).unwrap().total(points) + penalty * points.len() as f64
+        Sums::new(values).unwrap().total_cost(points) + penalty * points.len() as f64
     }
 
     proptest! {
@@ -172,7 +172,7 @@ mod tests {
             shortest in 2_usize..5,
         ) {
             let found = changepoints(&values, penalty, shortest).unwrap();
-            let (_, cost) = unpruned(&values, penalty, shortest);
+            let (_, cost) = optimal_unpruned(&values, penalty, shortest);
             let ours = total(&values, &found, penalty);
             prop_assert!((ours - cost).abs() <= 1e-9 * (1.0 + cost.abs()), "{ours} {cost}");
             let mut edges = vec![0];

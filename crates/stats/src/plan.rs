@@ -53,7 +53,7 @@ pub fn components(values: &[f64], counts: &[usize]) -> Option<Components> {
 }
 
 /// The maximum number of repetitions ever recommended.
-const MOST: f64 = 1e6;
+const REPETITIONS_MAX: f64 = 1e6;
 
 impl Components {
     /// The best number of repetitions at each level but the highest, lowest first, at least 1. `costs[i]` is the time that
@@ -66,7 +66,7 @@ impl Components {
         let level = |i: usize| {
             let ratio = costs[i + 1] / costs[i] * self.own[i] / self.own[i + 1];
             // Without variance here, once is enough; without variance above, as often as allowed.
-            if self.own[i] == 0.0 { 1 } else { ratio.sqrt().min(MOST).ceil().max(1.0) as usize }
+            if self.own[i] == 0.0 { 1 } else { ratio.sqrt().min(REPETITIONS_MAX).ceil().max(1.0) as usize }
         };
         Some((0..costs.len() - 1).map(level).collect())
     }

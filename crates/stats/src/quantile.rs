@@ -12,7 +12,7 @@ pub fn of_sorted(sorted: &[f64], p: f64) -> Option<f64> {
 }
 
 /// The quantile `p` (0 to 1) of values in any order; `None` if there are none or one is not finite.
-pub fn of(values: &[f64], p: f64) -> Option<f64> {
+pub fn of_unsorted(values: &[f64], p: f64) -> Option<f64> {
     of_sorted(&crate::sorted(values)?, p)
 }
 
@@ -26,14 +26,14 @@ mod tests {
         let x = [7.1, 2.3, 9.9, 4.4, 4.4, 1.0, 8.25, 3.5, 6.0, 5.75, 2.0];
         let golden = [(0.0, 1.0), (0.05, 1.5), (0.25, 2.9), (0.5, 4.4), (0.9, 8.25), (0.95, 9.075), (1.0, 9.9)];
         for (p, value) in golden {
-            assert!((of(&x, p).unwrap() - value).abs() < 1e-12, "p = {p}");
+            assert!((of_unsorted(&x, p).unwrap() - value).abs() < 1e-12, "p = {p}");
         }
     }
 
     #[test]
     fn empty_and_invalid_input_has_no_quantile() {
-        assert_eq!(of(&[], 0.5), None);
-        assert_eq!(of(&[1.0, f64::NAN], 0.5), None);
-        assert_eq!(of(&[3.0], 0.99), Some(3.0));
+        assert_eq!(of_unsorted(&[], 0.5), None);
+        assert_eq!(of_unsorted(&[1.0, f64::NAN], 0.5), None);
+        assert_eq!(of_unsorted(&[3.0], 0.99), Some(3.0));
     }
 }

@@ -18,9 +18,9 @@ use crate::within::Difference;
 use crate::{Estimate, quantile};
 
 /// The largest size of the smaller group for which probabilities are counted, not approximated.
-pub const EXACT_TO: usize = 8;
+pub const EXACT_GROUP_MAX: usize = 8;
 /// The maximum number of pairs for counting, however small the smaller group is.
-const EXACT_PAIRS: usize = 10_000;
+const EXACT_PAIRS_MAX: usize = 10_000;
 
 /// A Mann-Whitney test.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,13 +36,13 @@ pub struct MannWhitney {
 /// Tests whether both groups come from one distribution; `None` if one is empty or a value is not finite.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
     let (n, m) = (a.len(), b.len());
-    let pooled = pooled(a, b)?;
+    let pooled = pooled_sorted(a, b)?;
     let ties: Vec<f64> = pooled.chunk_by(|x, y| x == y).map(|c| c.len() as f64).collect();
-    let u = wins(a, b);
+    let u = win_count(a, b);
     let pairs = (n * m) as f64;
     if is_exact(n, m) && ties.len() == n + m {
         let upper = u.max(pairs - u) as usize;
-        let p = (2.0 * counted(n, m)[upper..].iter().sum::<f64>()).min(1.0);
+        let p = (2.0 * exact_probabilities(n, m)[upper..].iter().sum::<f64>()).min(1.0);
         return Some(MannWhitney { u, p, exact: true });
     }
     let error = normal_error(n, m, &ties);
@@ -56,14 +56,14 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
 /// too few values for an interval of this level (4 and 4 for 0.95).
 pub fn shift(a: &[f64], b: &[f64], level: f64) -> Option<Estimate> {
     let (n, m) = (a.len(), b.len());
-    let pooled = pooled(a, b)?;
+    let pooled = pooled_sorted(a, b)?;
     let differences: Vec<f64> = a.iter().flat_map(|x| b.iter().map(move |y| x - y)).collect();
     let differences = crate::sorted(&differences)?;
     // The largest k for which the k-th smallest and the k-th largest difference enclose often enough.
     let miss = (1.0 - level) / 2.0;
     let k = if is_exact(n, m) {
         let mut below = 0.0;
-        counted(n, m)
+        exact_probabilities(n, m)
             .iter()
             .take_while(|p| {
                 below += **p;
@@ -90,9 +90,9 @@ pub fn shift(a: &[f64], b: &[f64], level: f64) -> Option<Estimate> {
 }
 
 /// The largest size of a group for which [`difference`] counts exactly.
-const COUNTED_TO: usize = 50;
+const COUNTED_GROUP_MAX: usize = 50;
 /// The fewest values of a group for a comparison.
-const LEAST: usize = 3;
+const GROUP_VALUES_MIN: usize = 3;
 
 /// Hodges and Lehmann's shift a - b with its interval, and Mann and Whitney's p value for no shift, from one distribution: exact
 /// if no group has more than 50 values, whatever the noise is, as long as it is the same for both. Equal values make it
@@ -100,17 +100,17 @@ const LEAST: usize = 3;
 /// values, if there are too few for an interval of this level (3 and 5, or 4 and 4, have one of 0.95), or if one is not finite.
 pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
     let (n, m) = (a.len(), b.len());
-    let pooled = pooled(a, b)?;
-    if n.min(m) < LEAST {
+    let pooled = pooled_sorted(a, b)?;
+    if n.min(m) < GROUP_VALUES_MIN {
         return None;
     }
     let all: Vec<f64> = a.iter().flat_map(|x| b.iter().map(move |y| x - y)).collect();
     let all = crate::sorted(&all)?;
-    let (u, pairs) = (wins(a, b), n * m);
+    let (u, pairs) = (win_count(a, b), n * m);
     let miss = (1.0 - level) / 2.0;
     let away = u.max(pairs as f64 - u);
-    let (k, p) = if n.max(m) <= COUNTED_TO {
-        let shares = added_up(n, m);
+    let (k, p) = if n.max(m) <= COUNTED_GROUP_MAX {
+        let shares = probabilities_by_addition(n, m);
         let k = shares.iter().scan(0.0, |below, share| {
             *below += share;
             Some(*below)
@@ -136,7 +136,7 @@ pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
 
 /// Like [`exact_probabilities`], by additions only, so that large groups lose no precision: for n ranks drawn from n +
 /// m, how many of the others lie below them.
-fn added_up(n: usize, m: usize) -> Vec<f64> {
+fn probabilities_by_addition(n: usize, m: usize) -> Vec<f64> {
     let mut shares = vec![vec![0.0; n * m + 1]; n + 1];
     shares[0][0] = 1.0;
     for place in 0..n + m {
@@ -158,25 +158,25 @@ fn added_up(n: usize, m: usize) -> Vec<f64> {
 /// The share of pairs in which a is larger minus the share in which b is: -1 to 1, 0 if neither tends to be larger.
 /// `None` if a group is empty or a value is not finite.
 pub fn cliffs_delta(a: &[f64], b: &[f64]) -> Option<f64> {
-    pooled(a, b)?;
-    Some(2.0 * wins(a, b) / (a.len() * b.len()) as f64 - 1.0)
+    pooled_sorted(a, b)?;
+    Some(2.0 * win_count(a, b) / (a.len() * b.len()) as f64 - 1.0)
 }
 
 /// Both groups in ascending order; `None` if one is empty or a value is not finite.
-fn pooled(a: &[f64], b: &[f64]) -> Option<Vec<f64>> {
+fn pooled_sorted(a: &[f64], b: &[f64]) -> Option<Vec<f64>> {
     if a.is_empty() || b.is_empty() {
         return None;
     }
     crate::sorted(&[a, b].concat())
 }
 
-fn wins(a: &[f64], b: &[f64]) -> f64 {
+fn win_count(a: &[f64], b: &[f64]) -> f64 {
     let one = |x: &f64, y: &f64| if x > y { 1.0 } else { f64::from(u8::from(x == y)) / 2.0 };
     a.iter().map(|x| b.iter().map(|y| one(x, y)).sum::<f64>()).sum()
 }
 
 fn is_exact(n: usize, m: usize) -> bool {
-    n.min(m) <= EXACT_TO && n * m <= EXACT_PAIRS
+    n.min(m) <= EXACT_GROUP_MAX && n * m <= EXACT_PAIRS_MAX
 }
 
 /// The standard deviation of U under no difference, given the sizes of the groups of equal values.
@@ -189,7 +189,7 @@ fn normal_error(n: usize, m: usize, ties: &[f64]) -> f64 {
 
 /// The probability of each U from 0 to n m if all orders are equally likely: the coefficients of the Gaussian binomial
 /// (n + m choose n) in q, which is the product over i = 1..n of (1 - q^(m + i)) / (1 - q^i), divided by their sum.
-fn counted(n: usize, m: usize) -> Vec<f64> {
+fn exact_probabilities(n: usize, m: usize) -> Vec<f64> {
     let (n, m) = (n.min(m), n.max(m));
     let last = n * m;
     let mut counts = vec![0.0; last + 1];
@@ -218,7 +218,10 @@ mod tests {
         assert!(t.u == 0.0 && (t.p - 0.1).abs() < 1e-12 && t.exact);
         assert_eq!(cliffs_delta(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]), Some(-1.0));
         // 2 and 2: U is 0..4 with counts 1, 1, 2, 1, 1 of 6.
-        assert_eq!(counted(2, 2).iter().map(|p| (p * 6.0).round()).collect::<Vec<_>>(), [1.0, 1.0, 2.0, 1.0, 1.0]);
+        assert_eq!(
+            exact_probabilities(2, 2).iter().map(|p| (p * 6.0).round()).collect::<Vec<_>>(),
+            [1.0, 1.0, 2.0, 1.0, 1.0]
+        );
         let same = mann_whitney(&[5.0; 4], &[5.0; 4]).unwrap();
         assert_eq!((same.u, same.p, same.exact), (8.0, 1.0, false));
     }
@@ -236,17 +239,18 @@ mod tests {
             }
             counts[u] += 1;
         }
-        let ours: Vec<u32> = counted(n, m).iter().map(|p| (p * 210.0).round() as u32).collect();
+        let ours: Vec<u32> = exact_probabilities(n, m).iter().map(|p| (p * 210.0).round() as u32).collect();
         assert_eq!(ours, counts);
     }
 
     #[test]
     fn summed_probabilities_match_exact_counts() {
         for (n, m) in [(3, 5), (4, 4), (8, 10)] {
-            let both: Vec<(f64, f64)> = counted(n, m).into_iter().zip(added_up(n, m)).collect();
+            let both: Vec<(f64, f64)> =
+                exact_probabilities(n, m).into_iter().zip(probabilities_by_addition(n, m)).collect();
             assert!(both.len() == n * m + 1 && both.iter().all(|(x, y)| (x - y).abs() < 1e-12), "{n} {m}");
         }
-        let many = added_up(50, 50);
+        let many = probabilities_by_addition(50, 50);
         assert!(many.iter().all(|p| *p > 0.0) && (many[0].ln() + 66.785).abs() < 0.01, "1 of 1.0089e29: {}", many[0]);
         let turned: Vec<f64> = many.iter().rev().copied().collect();
         assert!(many.iter().zip(&turned).all(|(x, y)| (x / y - 1.0).abs() < 1e-9));

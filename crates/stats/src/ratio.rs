@@ -9,17 +9,17 @@
 //! The **A/A check** runs the same thing under two names. Its ratio must be 1 up to noise; how far its interval reaches
 //! from 1 is the resolution of this machine, and no smaller difference should be believed.
 
-use crate::bootstrap::{RESAMPLES, percentile};
+use crate::bootstrap::{RESAMPLE_COUNT, percentile};
 use crate::{Estimate, median, quantile};
 
 /// The median of the ratios first / second with its interval; `None` if a value is not positive and finite, or if there
 /// are too few pairs for any interval of this level (six for 0.95, see [`crate::median`]): the bootstrap would give one,
 /// but its coverage would be below its level.
-pub fn paired(pairs: &[(f64, f64)], level: f64, seed: u64) -> Option<Estimate> {
-    resampled(pairs, level, seed, RESAMPLES)
+pub fn paired_ratio(pairs: &[(f64, f64)], level: f64, seed: u64) -> Option<Estimate> {
+    resampled_ratio(pairs, level, seed, RESAMPLE_COUNT)
 }
 
-fn resampled(pairs: &[(f64, f64)], level: f64, seed: u64, resamples: usize) -> Option<Estimate> {
+fn resampled_ratio(pairs: &[(f64, f64)], level: f64, seed: u64, resamples: usize) -> Option<Estimate> {
     let positive = |x: f64| x.is_finite() && x > 0.0;
     if !pairs.iter().all(|(a, b)| positive(*a) && positive(*b)) {
         return None;
@@ -45,12 +45,12 @@ pub struct SelfCheck {
 
 /// Judges the ratio of something to itself.
 pub fn self_check(ratio: &Estimate) -> SelfCheck {
-    SelfCheck { passed: ratio.holds(1.0), noise: reach(ratio) }
+    SelfCheck { passed: ratio.holds(1.0), noise: distance_from_one(ratio) }
 }
 
 /// The smallest margin that contains the interval: like a verdict's, from 1 / (1 + margin) to 1 + margin. An interval that
 /// reaches down to 0.7 reaches as far as one up to 1 / 0.7, so it does not matter which of two equal things is the first.
-pub fn reach(ratio: &Estimate) -> f64 {
+pub fn distance_from_one(ratio: &Estimate) -> f64 {
     ratio.high.max(1.0 / ratio.low) - 1.0
 }
 
@@ -69,7 +69,7 @@ mod tests {
         // The second of each pair differs, so that only the ratio can be right.
         let pairs: Vec<_> =
             thousandths.iter().zip(1..).map(|(t, s)| (f64::from(*t) / 1000.0 * f64::from(s), f64::from(s))).collect();
-        let e = paired(&pairs, 0.95, 20).unwrap();
+        let e = paired_ratio(&pairs, 0.95, 20).unwrap();
         assert!((e.value - 0.93).abs() < 1e-12);
         assert!((e.low - 0.9125).abs() < 0.0026 && (e.high - 0.9475).abs() < 0.0026, "{e:?}");
     }
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn drift_does_not_change_paired_ratio() {
         let pairs: Vec<_> = (1..=20).map(|i| (0.9 * f64::from(i), f64::from(i))).collect();
-        let e = paired(&pairs, 0.95, 1).unwrap();
+        let e = paired_ratio(&pairs, 0.95, 1).unwrap();
         assert!((e.value - 0.9).abs() < 1e-12 && (e.high - e.low).abs() < 1e-12);
     }
 
@@ -100,12 +100,12 @@ mod tests {
     #[test]
     fn invalid_rates_have_no_ratio() {
         let six = [(1.0, 2.0); 6];
-        assert_eq!(paired(&six, 0.95, 1).map(|e| (e.low, e.value, e.high)), Some((0.5, 0.5, 0.5)));
-        assert_eq!(paired(&six[..5], 0.95, 1), None, "too few");
+        assert_eq!(paired_ratio(&six, 0.95, 1).map(|e| (e.low, e.value, e.high)), Some((0.5, 0.5, 0.5)));
+        assert_eq!(paired_ratio(&six[..5], 0.95, 1), None, "too few");
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let mut pairs = six;
             pairs[3].1 = wrong;
-            assert_eq!(paired(&pairs, 0.95, 1), None, "{wrong}");
+            assert_eq!(paired_ratio(&pairs, 0.95, 1), None, "{wrong}");
         }
     }
 
@@ -122,9 +122,9 @@ mod tests {
             let mut arm = |scale: f64, drift: f64| scale * (drift + 0.05 * normal()).exp();
             let pairs: Vec<_> =
                 (0..20).map(|i| f64::from(i) * 0.02).map(|drift| (arm(0.9, drift), arm(1.0, drift))).collect();
-            held += i32::from(resampled(&pairs, 0.95, trial, resamples).unwrap().holds(0.9));
+            held += i32::from(resampled_ratio(&pairs, 0.95, trial, resamples).unwrap().holds(0.9));
             let same: Vec<_> = (0..20).map(|_| (arm(1.0, 0.0), arm(1.0, 0.0))).collect();
-            aa_passed += i32::from(self_check(&resampled(&same, 0.95, trial, resamples).unwrap()).passed);
+            aa_passed += i32::from(self_check(&resampled_ratio(&same, 0.95, trial, resamples).unwrap()).passed);
         }
         // 600 trials have a standard error of 0.009.
         let share = |n: i32| f64::from(n) / trials as f64;

@@ -10,15 +10,15 @@
 //! cargo run --release --package stats --example coverage > docs/results/coverage.md
 //! ```
 
-use crate::cells::{Cell, Pairing, middle, ratio};
+use crate::cells::{Cell, Pairing, ratio, typical_process};
 use crate::random::Random;
 use crate::verdict::{self, Better, Verdict};
 use crate::{fdr, quantile};
 
 /// The level of every interval.
-const LEVEL: f64 = 0.95;
+const CONFIDENCE_LEVEL: f64 = 0.95;
 /// Default number of blocks of a benchmark: the fewest that detect a difference of 3 % four times out of five for every shape.
-pub const BLOCKS: usize = 16;
+pub const BLOCKS_DEFAULT: usize = 16;
 
 /// A source of noise of several distributions.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ pub enum Shape {
     /// 7 % of processes are one to two times slower.
     Disturbed,
     /// One process of one of the two cells takes 11 times as long.
-    One,
+    OneOutlier,
     /// The machine becomes 10 % slower from the first block to the last.
     Drift,
     /// At some moment of the run, possibly within a block, it becomes 10 % slower.
@@ -57,7 +57,7 @@ pub enum Shape {
     /// Two out of five processes are in a mode that is 4 % slower.
     Modes,
     /// Neighbouring iterations of a process are correlated (0.9).
-    Alike,
+    Correlated,
     /// Exponential waiting, as skewed as queueing times.
     Waiting,
 }
@@ -67,11 +67,11 @@ pub const SHAPES: [Shape; 10] = [
     Shape::Lognormal,
     Shape::Pareto,
     Shape::Disturbed,
-    Shape::One,
+    Shape::OneOutlier,
     Shape::Drift,
     Shape::Step,
     Shape::Modes,
-    Shape::Alike,
+    Shape::Correlated,
     Shape::Waiting,
 ];
 
@@ -83,25 +83,25 @@ impl Shape {
             Self::Lognormal => "log-normal tail (1.2 % x e^z)",
             Self::Pareto => "Pareto tail, exponent 1.5 (no variance)",
             Self::Disturbed => "normal, and 7 % of processes one to two times slower",
-            Self::One => "normal, and one process 11 times slower",
+            Self::OneOutlier => "normal, and one process 11 times slower",
             Self::Drift => "normal, and a drift of 10 % over the run",
             Self::Step => "normal, and a step of 10 % somewhere in the run",
             Self::Modes => "two modes 4 % apart (3 : 2), 0.7 % within",
-            Self::Alike => "iterations alike (lag 1: 0.9), 0.8 % between processes",
+            Self::Correlated => "iterations alike (lag 1: 0.9), 0.8 % between processes",
             Self::Waiting => "exponential waiting of 1.5 %",
         }
     }
 
     /// Whether the machine differs between the start and the end of the run.
-    pub fn changes(self) -> bool {
+    pub fn changes_over_time(self) -> bool {
         matches!(self, Self::Drift | Self::Step)
     }
 
     /// The time of a process that begins at `at` (0 to 1) of a run whose step, if any, is at `step`.
-    fn process(self, at: f64, step: f64, noise: &mut Noise) -> f64 {
+    fn process_time(self, at: f64, step: f64, noise: &mut Noise) -> f64 {
         let usual = |noise: &mut Noise| 1.0 + 0.015 * noise.normal();
         match self {
-            Self::Normal | Self::One => usual(noise),
+            Self::Normal | Self::OneOutlier => usual(noise),
             Self::Lognormal => 1.0 + 0.012 * noise.normal().exp(),
             Self::Pareto => 1.0 + 0.01 * ((1.0 - noise.0.unit()).powf(-1.0 / 1.5) - 1.0),
             Self::Disturbed => {
@@ -111,7 +111,7 @@ impl Shape {
             Self::Drift => usual(noise) * (1.0 + 0.1 * at),
             Self::Step => usual(noise) * if at > step { 1.1 } else { 1.0 },
             Self::Modes => (1.0 + 0.007 * noise.normal()) * if noise.0.unit() < 0.4 { 1.04 } else { 1.0 },
-            Self::Alike => {
+            Self::Correlated => {
                 let level = 1.0 + 0.008 * noise.normal();
                 let mut away = noise.normal();
                 let iterations = (0..30).map(|_| {
@@ -136,16 +136,16 @@ pub struct PairedTimes {
 }
 
 /// Simulates a run of this many blocks, in each of which the order of the cells is random.
-pub fn run(shape: Shape, blocks: usize, ratio: f64, noise: &mut Noise) -> PairedTimes {
+pub fn simulate_run(shape: Shape, blocks: usize, ratio: f64, noise: &mut Noise) -> PairedTimes {
     let step = noise.0.unit();
     let (mut a, mut b) = (Vec::with_capacity(blocks), Vec::with_capacity(blocks));
     for block in 0..blocks {
         let a_first = noise.0.below(2) == 0;
         let at = |first: bool| (block as f64 + if first { 0.0 } else { 0.5 }) / blocks as f64;
-        a.push(ratio * shape.process(at(a_first), step, noise));
-        b.push(shape.process(at(!a_first), step, noise));
+        a.push(ratio * shape.process_time(at(a_first), step, noise));
+        b.push(shape.process_time(at(!a_first), step, noise));
     }
-    if shape == Shape::One {
+    if shape == Shape::OneOutlier {
         let hit = noise.0.below(blocks as u64) as usize;
         let of = if noise.0.below(2) == 0 { &mut a } else { &mut b };
         of[hit] *= 11.0;
@@ -155,11 +155,12 @@ pub fn run(shape: Shape, blocks: usize, ratio: f64, noise: &mut Noise) -> Paired
 
 /// The median time of the processes of `shape`; for a machine that changes, over all moments of a run with the step at the same
 /// place as in this run.
-fn truth(shape: Shape, step: f64) -> f64 {
-    const MANY: usize = 40_001;
+fn true_median(shape: Shape, step: f64) -> f64 {
+    const TRUTH_PROCESSES: usize = 40_001;
     let mut noise = Noise::new(20_26);
-    let times: Vec<f64> = (0..MANY).map(|i| shape.process(i as f64 / MANY as f64, step, &mut noise)).collect();
-    quantile::of(&times, 0.5).unwrap_or(f64::NAN)
+    let times: Vec<f64> =
+        (0..TRUTH_PROCESSES).map(|i| shape.process_time(i as f64 / TRUTH_PROCESSES as f64, step, &mut noise)).collect();
+    quantile::of_unsorted(&times, 0.5).unwrap_or(f64::NAN)
 }
 
 /// How often guarantees were met, as shares of the trials.
@@ -181,32 +182,32 @@ pub struct Coverage {
 
 /// Simulates one shape: runs of `blocks` blocks, compared by `pairing`, with a margin of 2 %.
 pub fn coverage(shape: Shape, blocks: usize, pairing: Pairing, trials: u64, seed: u64) -> Coverage {
-    let steady = truth(shape, 1.0);
+    let steady = true_median(shape, 1.0);
     let mut hits = [0_u64; 6];
     for trial in 0..trials {
         let mut noise = Noise::new(seed ^ (trial + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         for (of, truly) in [(0, 1.0), (1, 1.03), (2, 1.0 / 1.03)] {
-            let mut run = run(shape, blocks, truly, &mut noise);
+            let mut run = simulate_run(shape, blocks, truly, &mut noise);
             if pairing == Pairing::Unpaired {
                 // Another run of the same machine.
-                run.b = self::run(shape, blocks, 1.0, &mut noise).b;
+                run.b = self::simulate_run(shape, blocks, 1.0, &mut noise).b;
             }
-            let (Some(a), Some(b)) = (cell(&run.a), cell(&run.b)) else { continue };
+            let (Some(a), Some(b)) = (cell_of_times(&run.a), cell_of_times(&run.b)) else { continue };
             if of == 0 {
-                let center = if shape == Shape::Step { truth(shape, run.step) } else { steady };
-                let found = middle(&a, LEVEL);
+                let center = if shape == Shape::Step { true_median(shape, run.step) } else { steady };
+                let found = typical_process(&a, CONFIDENCE_LEVEL);
                 hits[0] += u64::from(found.is_some_and(|e| e.holds(center)));
-                let (least, most) = range(&run.a);
+                let (least, most) = min_and_max(&run.a);
                 hits[5] += u64::from(found.is_some_and(|e| e.low < least || e.high > most));
             }
-            let Some(found) = ratio(&a, &b, pairing, LEVEL) else { continue };
+            let Some(found) = ratio(&a, &b, pairing, CONFIDENCE_LEVEL) else { continue };
             let e = found.ratio;
             hits[1] += u64::from(e.low <= truly * (1.0 + 1e-12) && e.high >= truly * (1.0 - 1e-12));
-            let ((a_least, a_most), (b_least, b_most)) = (range(&run.a), range(&run.b));
+            let ((a_least, a_most), (b_least, b_most)) = (min_and_max(&run.a), min_and_max(&run.b));
             let slack = 1.0 + 1e-9;
             hits[5] += u64::from(e.low < a_least / b_most / slack || e.high > a_most / b_least * slack);
             let right = [None, Some(Verdict::Slower), Some(Verdict::Faster)][of];
-            let adjusted = verdict::judge(&e, Better::Lower, verdict::MARGIN);
+            let adjusted = verdict::judge(&e, Better::Lower, verdict::MARGIN_DEFAULT);
             if matches!(adjusted, Verdict::Faster | Verdict::Slower) {
                 hits[match right {
                     None => 2,
@@ -227,11 +228,11 @@ pub fn coverage(shape: Shape, blocks: usize, pairing: Pairing, trials: u64, seed
     }
 }
 
-fn cell(times: &[f64]) -> Option<Cell> {
+fn cell_of_times(times: &[f64]) -> Option<Cell> {
     Cell::new(&times.iter().map(|t| [*t]).collect::<Vec<_>>())
 }
 
-fn range(values: &[f64]) -> (f64, f64) {
+fn min_and_max(values: &[f64]) -> (f64, f64) {
     values.iter().fold((f64::MAX, f64::MIN), |(l, m), v| (l.min(*v), m.max(*v)))
 }
 
@@ -250,7 +251,7 @@ pub struct SuiteErrors {
 
 /// Simulates a suite of `cells`, `differ` of which differ by 3 %, alternating in direction. With `pairing` by blocks, all are
 /// compared with one base that ran in the same blocks, so that they depend on each other.
-pub fn many(
+pub fn simulate_suite(
     shape: Shape,
     (cells, differ): (usize, usize),
     blocks: usize,
@@ -261,7 +262,7 @@ pub fn many(
     let (mut false_share, mut missed, mut told_true, mut holm_true) = (0.0, 0.0, 0_usize, 0_usize);
     for trial in 0..trials {
         let mut noise = Noise::new(seed ^ (trial + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let base = run(shape, blocks, 1.0, &mut noise).b;
+        let base = simulate_run(shape, blocks, 1.0, &mut noise).b;
         let truths: Vec<f64> = (0..cells)
             .map(|i| {
                 if i >= differ {
@@ -276,23 +277,23 @@ pub fn many(
         let arms: Vec<(Cell, Cell)> = truths
             .iter()
             .filter_map(|truly| {
-                let own = run(shape, blocks, *truly, &mut noise);
+                let own = simulate_run(shape, blocks, *truly, &mut noise);
                 let other = if pairing == Pairing::Blocks { &base } else { &own.b };
-                cell(&own.a).zip(cell(other))
+                cell_of_times(&own.a).zip(cell_of_times(other))
             })
             .collect();
-        let found: Vec<_> = arms.iter().filter_map(|(a, b)| ratio(a, b, pairing, LEVEL)).collect();
+        let found: Vec<_> = arms.iter().filter_map(|(a, b)| ratio(a, b, pairing, CONFIDENCE_LEVEL)).collect();
         let p: Vec<f64> = found.iter().map(|c| c.p).collect();
         let Some(adjusted) = fdr::adjust(&p, 0.05) else { continue };
-        let holm = holm(&p);
-        let picked: Vec<usize> = (0..found.len()).filter(|i| adjusted.adjusted[*i] <= 0.05).collect();
+        let holm = holm_adjusted(&p);
+        let picked: Vec<usize> = (0..found.len()).filter(|i| adjusted.p_values[*i] <= 0.05).collect();
         let is_true = |i: &usize| (found[*i].ratio.value > 1.0) == (truths[*i] > 1.0) && truths[*i] != 1.0;
         let right = picked.iter().filter(|i| is_true(i)).count();
         told_true += right;
         holm_true += (0..found.len()).filter(|i| holm[*i] <= 0.05 && is_true(i)).count();
         if !picked.is_empty() {
             false_share += (picked.len() - right) as f64 / picked.len() as f64;
-            let level = adjusted.level.unwrap_or(LEVEL);
+            let level = adjusted.level.unwrap_or(CONFIDENCE_LEVEL);
             let misses = picked.iter().filter(|i| {
                 let again = ratio(&arms[**i].0, &arms[**i].1, pairing, level);
                 again.is_none_or(|c| {
@@ -312,7 +313,7 @@ pub fn many(
 }
 
 /// Holm's adjusted p values, for comparison: no false one at all, with a probability of 0.95.
-fn holm(p: &[f64]) -> Vec<f64> {
+fn holm_adjusted(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|a, b| p[*a].total_cmp(&p[*b]));
     let mut adjusted = vec![0.0; p.len()];

@@ -27,15 +27,15 @@ use crate::{crops, pelt, quantile};
 use serde::{Serialize, Serializer};
 
 /// The default margin within which two levels count as one: 5 %, as in Traini et al.
-pub const EQUIVALENCE: f64 = 0.05;
+pub const EQUIVALENCE_MARGIN: f64 = 0.05;
 /// Minimum share of iterations in the steady state.
-const SHARE: f64 = 0.25;
+const STEADY_SHARE_MIN: f64 = 0.25;
 /// The coefficient of variation from which on the logarithm is segmented.
-const SKEWED: f64 = 0.3;
+const LOGARITHM_VARIATION_MIN: f64 = 0.3;
 /// Number of resamples of each segment.
-const RESAMPLES: usize = 1000;
+const RESAMPLE_COUNT: usize = 1000;
 /// The level of the interval of a ratio of segments.
-const LEVEL: f64 = 0.95;
+const CONFIDENCE_LEVEL: f64 = 0.95;
 
 /// The penalty of a changepoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,7 +70,7 @@ impl Penalty {
     fn changepoints(self, values: &[f64]) -> Option<Vec<usize>> {
         let n = values.len();
         match self {
-            Self::Fixed => pelt::changepoints(values, pelt::penalty(n), pelt::shortest(n)),
+            Self::Fixed => pelt::changepoints(values, pelt::penalty(n), pelt::segment_values_min(n)),
             Self::Elbow => crops::changepoints(values),
         }
     }
@@ -111,12 +111,12 @@ pub struct Segment {
     /// Mean time of its iterations without the flagged ones, in the unit of the input.
     pub mean: f64,
     /// Whether its mean was shown to be equivalent to that of the last segment; true for the last one.
-    pub as_last: bool,
+    pub matches_last: bool,
 }
 
 /// A classified process.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Steady {
+pub struct Classification {
     pub class: Class,
     /// The first steady iteration, counted from 0; `None` without a steady state.
     pub from: Option<usize>,
@@ -126,7 +126,7 @@ pub struct Steady {
     pub outliers: Outliers,
 }
 
-impl Steady {
+impl Classification {
     /// The iterations used for an estimate: the steady ones with their outliers, or all if there is no steady state
     /// (which must be reported with the estimate). `times` are those that were classified.
     pub fn part<'a>(&self, times: &'a [f64]) -> &'a [f64] {
@@ -137,12 +137,12 @@ impl Steady {
 /// Classifies the iteration times of one process, in order (any unit, all positive). `equivalence` is the margin (> 0) within
 /// which two levels are one, such as [`EQUIVALENCE_MARGIN`]; `penalty` is that of a changepoint. `None` if there are
 /// fewer than [`outlier::ITERATIONS_MIN`] iterations, one is not positive and finite, or the margin is not.
-pub fn classify(times: &[f64], equivalence: f64, penalty: Penalty, seed: u64) -> Option<Steady> {
+pub fn classify(times: &[f64], equivalence: f64, penalty: Penalty, seed: u64) -> Option<Classification> {
     let positive = |x: f64| x.is_finite() && x > 0.0;
     if !positive(equivalence) || !times.iter().all(|t| positive(*t)) {
         return None;
     }
-    let outliers = outlier::flag(times)?;
+    let outliers = outlier::flag_outliers(times)?;
     let mut flags = outliers.flagged.iter().peekable();
     // The remaining iterations, by their index in the series.
     let kept: Vec<usize> = (0..times.len()).filter(|i| flags.next_if_eq(&i).is_none()).collect();
@@ -150,7 +150,7 @@ pub fn classify(times: &[f64], equivalence: f64, penalty: Penalty, seed: u64) ->
     let n = values.len();
     let mean = crate::mean(&values);
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64;
-    let points = if variance.sqrt() > SKEWED * mean {
+    let points = if variance.sqrt() > LOGARITHM_VARIATION_MIN * mean {
         let logs: Vec<f64> = values.iter().map(|v| v.ln()).collect();
         penalty.changepoints(&logs)?
     } else {
@@ -169,25 +169,25 @@ pub fn classify(times: &[f64], equivalence: f64, penalty: Penalty, seed: u64) ->
             start: place(edge[0]),
             end: place(edge[1]),
             mean: crate::mean(part),
-            as_last,
+            matches_last: as_last,
         })
         .collect();
-    let steady = segments.iter().rposition(|s| !s.as_last).map_or(0, |i| i + 1);
+    let steady = segments.iter().rposition(|s| !s.matches_last).map_or(0, |i| i + 1);
     let from = segments.get(steady)?.start;
     let class = if steady == 0 {
         Class::Flat
-    } else if ((times.len() - from) as f64) < SHARE * times.len() as f64 {
+    } else if ((times.len() - from) as f64) < STEADY_SHARE_MIN * times.len() as f64 {
         Class::NoSteadyState
     } else {
-        let level = level(&segments[steady..]);
-        let faster = segments[..steady].iter().any(|s| !s.as_last && s.mean < level);
+        let level = weighted_mean(&segments[steady..]);
+        let faster = segments[..steady].iter().any(|s| !s.matches_last && s.mean < level);
         if faster { Class::Slowdown } else { Class::Warmup }
     };
-    Some(Steady { class, from: (class != Class::NoSteadyState).then_some(from), segments, outliers })
+    Some(Classification { class, from: (class != Class::NoSteadyState).then_some(from), segments, outliers })
 }
 
 /// The mean over segments, weighted by length.
-fn level(segments: &[Segment]) -> f64 {
+fn weighted_mean(segments: &[Segment]) -> f64 {
     let length = |s: &Segment| (s.end - s.start) as f64;
     segments.iter().map(|s| s.mean * length(s)).sum::<f64>() / segments.iter().map(length).sum::<f64>()
 }
@@ -198,7 +198,7 @@ fn equivalent_to_last(parts: &[&[f64]], margin: f64, seed: u64) -> Option<Vec<bo
     let mut resampled = |part: &[f64]| -> Vec<f64> {
         let n = part.len() as u64;
         let one = |random: &mut Random| (0..n).map(|_| part[random.below(n) as usize]).sum::<f64>() / n as f64;
-        (0..RESAMPLES).map(|_| one(&mut random)).collect()
+        (0..RESAMPLE_COUNT).map(|_| one(&mut random)).collect()
     };
     let (last, before) = parts.split_last()?;
     let of_last = if before.is_empty() { Vec::new() } else { resampled(last) };
@@ -206,8 +206,8 @@ fn equivalent_to_last(parts: &[&[f64]], margin: f64, seed: u64) -> Option<Vec<bo
     for part in before {
         let mut ratios: Vec<f64> = resampled(part).iter().zip(&of_last).map(|(a, b)| a / b).collect();
         ratios.sort_unstable_by(f64::total_cmp);
-        let low = quantile::of_sorted(&ratios, (1.0 - LEVEL) / 2.0)?;
-        let high = quantile::of_sorted(&ratios, (1.0 + LEVEL) / 2.0)?;
+        let low = quantile::of_sorted(&ratios, (1.0 - CONFIDENCE_LEVEL) / 2.0)?;
+        let high = quantile::of_sorted(&ratios, (1.0 + CONFIDENCE_LEVEL) / 2.0)?;
         result.push(low >= 1.0 / (1.0 + margin) && high <= 1.0 + margin);
     }
     result.push(true);
@@ -259,13 +259,13 @@ mod tests {
     }
 
     fn class(times: &[f64]) -> (Class, Option<usize>) {
-        let s = classify(times, EQUIVALENCE, Penalty::Fixed, 1).unwrap();
+        let s = classify(times, EQUIVALENCE_MARGIN, Penalty::Fixed, 1).unwrap();
         (s.class, s.from)
     }
 
     /// Whether it is of this class, and steady from about this iteration on.
-    fn is(times: &[f64], class: Class, from: usize) -> bool {
-        let s = classify(times, EQUIVALENCE, Penalty::Fixed, 1).unwrap();
+    fn is_class(times: &[f64], class: Class, from: usize) -> bool {
+        let s = classify(times, EQUIVALENCE_MARGIN, Penalty::Fixed, 1).unwrap();
         s.class == class && s.from.is_some_and(|f| f.abs_diff(from) <= 1)
     }
 
@@ -277,10 +277,13 @@ mod tests {
                 let parts: Vec<_> = parts.iter().map(|(n, level)| (n * long, *level)).collect();
                 series(&parts, 0.01, seed)
             };
-            assert!(is(&of(&[(60, 10.0)]), Class::Flat, 0));
-            assert!(is(&of(&[(10, 16.0), (15, 12.0), (60, 10.0)]), Class::Warmup, 25 * long));
-            assert!(is(&of(&[(30, 10.0), (40, 11.5)]), Class::Slowdown, 30 * long));
-            assert!(is(&of(&[(10, 16.0), (20, 9.0), (40, 10.0)]), Class::Slowdown, 30 * long), "it was faster before");
+            assert!(is_class(&of(&[(60, 10.0)]), Class::Flat, 0));
+            assert!(is_class(&of(&[(10, 16.0), (15, 12.0), (60, 10.0)]), Class::Warmup, 25 * long));
+            assert!(is_class(&of(&[(30, 10.0), (40, 11.5)]), Class::Slowdown, 30 * long));
+            assert!(
+                is_class(&of(&[(10, 16.0), (20, 9.0), (40, 10.0)]), Class::Slowdown, 30 * long),
+                "it was faster before"
+            );
             let cycle: Vec<_> = (0..6).map(|i| (20, 10.0 + 2.0 * f64::from(i % 2))).collect();
             assert_eq!(class(&of(&cycle)), (Class::NoSteadyState, None));
             let drift: Vec<_> = (0..6).map(|i| (20, 10.0 + f64::from(i))).collect();
@@ -300,7 +303,7 @@ mod tests {
     #[test]
     fn change_below_margin_stays_flat() {
         let times = series(&[(200, 10.2), (200, 10.0)], 0.003, 2);
-        let s = classify(&times, EQUIVALENCE, Penalty::Fixed, 1).unwrap();
+        let s = classify(&times, EQUIVALENCE_MARGIN, Penalty::Fixed, 1).unwrap();
         assert_eq!((s.class, s.from, s.segments.len()), (Class::Flat, Some(0), 2), "{s:?}");
         assert_eq!(
             classify(&times, 0.01, Penalty::Fixed, 1).unwrap().class,
@@ -314,7 +317,7 @@ mod tests {
     fn elbow_detects_smaller_changes() {
         let segments = |penalty: Penalty, seed: u64| {
             let times = series(&[(40, 10.0), (40, 10.13), (40, 10.26)], 0.01, seed);
-            classify(&times, EQUIVALENCE, penalty, 1).unwrap().segments.len()
+            classify(&times, EQUIVALENCE_MARGIN, penalty, 1).unwrap().segments.len()
         };
         let all: Vec<_> = (0..20).map(|s| (segments(Penalty::Fixed, s), segments(Penalty::Elbow, s))).collect();
         assert!(all.iter().filter(|(fixed, elbow)| elbow > fixed).count() >= 3, "{all:?}");
@@ -325,7 +328,7 @@ mod tests {
         let mut times = series(&[(400, 10.0)], 0.01, 3);
         let spikes = [37, 111, 205, 290, 371];
         spikes.iter().for_each(|i| times[*i] *= 3.0);
-        let s = classify(&times, EQUIVALENCE, Penalty::Fixed, 1).unwrap();
+        let s = classify(&times, EQUIVALENCE_MARGIN, Penalty::Fixed, 1).unwrap();
         assert_eq!((s.class, s.segments.len()), (Class::Flat, 1), "{s:?}");
         assert!(spikes.iter().all(|i| s.outliers.flagged.contains(i)), "{s:?}");
         assert_eq!(s.part(&times), times, "the estimate is made of all of them");
@@ -337,7 +340,7 @@ mod tests {
         for n in [30, 300] {
             let mut times = series(&[(n, 10.0)], 0.01, 4);
             times[0] = 50.0;
-            let s = classify(&times, EQUIVALENCE, Penalty::Fixed, 1).unwrap();
+            let s = classify(&times, EQUIVALENCE_MARGIN, Penalty::Fixed, 1).unwrap();
             assert!(s.class == Class::Warmup && s.from.is_some_and(|f| (1..=5).contains(&f)), "{s:?}");
             assert!(s.part(&times).iter().all(|t| *t < 20.0));
         }
@@ -345,14 +348,15 @@ mod tests {
 
     #[test]
     fn steady_part_covers_last_quarter() {
-        assert!(is(&series(&[(290, 15.0), (110, 10.0)], 0.01, 5), Class::Warmup, 290));
+        assert!(is_class(&series(&[(290, 15.0), (110, 10.0)], 0.01, 5), Class::Warmup, 290));
         assert_eq!(class(&series(&[(310, 15.0), (90, 10.0)], 0.01, 5)), (Class::NoSteadyState, None));
     }
 
     #[test]
     fn wide_range_is_segmented_by_logarithm() {
         // Levels of 1000 and 10: the noise is a hundred times as wide at the start.
-        let s = classify(&series(&[(100, 1000.0), (300, 10.0)], 0.05, 6), EQUIVALENCE, Penalty::Fixed, 1).unwrap();
+        let s =
+            classify(&series(&[(100, 1000.0), (300, 10.0)], 0.05, 6), EQUIVALENCE_MARGIN, Penalty::Fixed, 1).unwrap();
         assert!(s.class == Class::Warmup && s.segments.len() == 2 && s.from == Some(100), "{s:?}");
     }
 
@@ -367,14 +371,14 @@ mod tests {
     #[test]
     fn invalid_input_is_refused() {
         let times = series(&[(20, 10.0)], 0.01, 7);
-        assert!(classify(&times, EQUIVALENCE, Penalty::Fixed, 1).is_some());
-        assert_eq!(classify(&times[..outlier::LEAST - 1], EQUIVALENCE, Penalty::Fixed, 1), None);
+        assert!(classify(&times, EQUIVALENCE_MARGIN, Penalty::Fixed, 1).is_some());
+        assert_eq!(classify(&times[..outlier::ITERATIONS_MIN - 1], EQUIVALENCE_MARGIN, Penalty::Fixed, 1), None);
         assert_eq!(classify(&times, 0.0, Penalty::Fixed, 1), None);
         assert_eq!(classify(&times, f64::NAN, Penalty::Fixed, 1), None);
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let mut times = times.clone();
             times[3] = wrong;
-            assert_eq!(classify(&times, EQUIVALENCE, Penalty::Fixed, 1), None, "{wrong}");
+            assert_eq!(classify(&times, EQUIVALENCE_MARGIN, Penalty::Fixed, 1), None, "{wrong}");
         }
     }
 }

@@ -19,15 +19,15 @@
 use crate::pelt::{Sums, standardised};
 
 /// The fractions k that are tried.
-const KEPT: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+const KEPT_FRACTIONS: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 /// The fewest values of a level.
-const APART: usize = 5;
+const LEVEL_VALUES_MIN: usize = 5;
 /// The penalty of a place, in units of ln n: for PELT, which only proposes, and for every step after the first.
-const PENALTY: f64 = 3.0;
+const PLACE_PENALTY: f64 = 3.0;
 /// Maximum number of steps of a series.
-const MOST: usize = 8;
+const STEPS_MAX: usize = 8;
 /// The smallest variance that is distinguished from none, in units of the series' variance.
-const FLOOR: f64 = 1e-11;
+const VARIANCE_FLOOR: f64 = 1e-11;
 
 /// A step of a series.
 #[derive(Debug, PartialEq)]
@@ -40,13 +40,13 @@ struct Step {
 }
 
 /// Finds the step at one of these places that explains most.
-fn best(values: &[f64], places: &[usize]) -> Option<Step> {
+fn best_step(values: &[f64], places: &[usize]) -> Option<Step> {
     let n = values.len();
     let count = (n - 1) as f64;
-    let least = FLOOR * n as f64;
+    let least = VARIANCE_FLOOR * n as f64;
     let (mut without, mut found) = (f64::INFINITY, None::<Step>);
     let mut after = vec![0.0; n + 1];
-    for kept in KEPT {
+    for kept in KEPT_FRACTIONS {
         let (lost, mut squares) = (1.0 - kept, 0.0);
         for t in (1..n).rev() {
             let noise = values[t] - kept * values[t - 1];
@@ -73,18 +73,18 @@ fn best(values: &[f64], places: &[usize]) -> Option<Step> {
 }
 
 /// Returns where new levels begin, and their gain; none, and 0, if nothing gains or a value is not finite.
-pub(crate) fn steps(values: &[f64]) -> (Vec<usize>, f64) {
+pub(crate) fn find_steps(values: &[f64]) -> (Vec<usize>, f64) {
     let n = values.len();
     let none = (Vec::new(), 0.0);
     let (Some(mut rest), Some(sums)) = (standardised(values), Sums::new(values)) else { return none };
-    if n < 2 * APART {
+    if n < 2 * LEVEL_VALUES_MIN {
         return none;
     }
-    let penalty = PENALTY * (n as f64).ln();
-    let mut places = sums.cheapest(penalty, APART);
+    let penalty = PLACE_PENALTY * (n as f64).ln();
+    let mut places = sums.cheapest_changepoints(penalty, LEVEL_VALUES_MIN);
     let (mut chosen, mut taken, mut null) = (Vec::new(), none, None);
-    for stage in 0..MOST {
-        let Some(step) = best(&rest, &places) else { break };
+    for stage in 0..STEPS_MAX {
+        let Some(step) = best_step(&rest, &places) else { break };
         let null = *null.get_or_insert(step.without.ln());
         let gain = (n - 1) as f64 * (null - step.with.ln()) - penalty * stage as f64;
         rest[step.at..].iter_mut().for_each(|value| *value -= step.height);
@@ -99,10 +99,10 @@ pub(crate) fn steps(values: &[f64]) -> (Vec<usize>, f64) {
 }
 
 /// The probability that a series without a change has at least this gain, for the worst fraction of dependence between days.
-pub(crate) fn chance(n: usize, gain: f64) -> f64 {
+pub(crate) fn chance_probability(n: usize, gain: f64) -> f64 {
     // Gains for each probability, interpolated between the lengths below and above.
-    let upper = CHANCES.partition_point(|(length, _)| *length < n).min(CHANCES.len() - 1);
-    let (lower, upper) = (&CHANCES[upper.saturating_sub(1)], &CHANCES[upper]);
+    let upper = CHANCE_GAINS.partition_point(|(length, _)| *length < n).min(CHANCE_GAINS.len() - 1);
+    let (lower, upper) = (&CHANCE_GAINS[upper.saturating_sub(1)], &CHANCE_GAINS[upper]);
     let ln = |length: usize| (length as f64).ln();
     let wide = ln(upper.0) - ln(lower.0);
     // Beyond the longest length they are extrapolated.
@@ -112,19 +112,19 @@ pub(crate) fn chance(n: usize, gain: f64) -> f64 {
         return 1.0;
     }
     // For chi-squared tails the logarithm falls linearly, or faster: extrapolate beyond the last gain.
-    let last = OF.len() - 1;
+    let last = CHANCE_PROBABILITIES.len() - 1;
     let next = (1..last).find(|&next| gain < at(next)).unwrap_or(last);
-    let slope = (OF[next].ln() - OF[next - 1].ln()) / (at(next) - at(next - 1));
-    (OF[next - 1].ln() + slope * (gain - at(next - 1))).exp()
+    let slope = (CHANCE_PROBABILITIES[next].ln() - CHANCE_PROBABILITIES[next - 1].ln()) / (at(next) - at(next - 1));
+    (CHANCE_PROBABILITIES[next - 1].ln() + slope * (gain - at(next - 1))).exp()
 }
 
 /// The probabilities of [`CHANCE_GAINS`].
-const OF: [f64; 5] = [0.1, 0.03, 0.01, 0.003, 0.001];
+const CHANCE_PROBABILITIES: [f64; 5] = [0.1, 0.03, 0.01, 0.003, 0.001];
 
 /// Lengths, and the gains that series of this length have with each probability of [`CHANCE_PROBABILITIES`]: the
 /// largest of k = 0, 0.5, 0.8, 0.9,
 /// 0.95, 1. Made by `cargo run --release -p stats --example false_alarms -- chances`.
-const CHANCES: [(usize, [f64; 5]); 9] = [
+const CHANCE_GAINS: [(usize, [f64; 5]); 9] = [
     (10, [5.3, 9.0, 12.3, 15.8, 18.8]),
     (12, [8.0, 11.6, 14.6, 17.8, 20.7]),
     (15, [9.5, 13.0, 15.9, 18.9, 21.4]),
@@ -138,8 +138,8 @@ const CHANCES: [(usize, [f64; 5]); 9] = [
 
 /// The gain of a series, for simulating [`CHANCE_GAINS`].
 #[doc(hidden)]
-pub fn gain(values: &[f64]) -> f64 {
-    steps(values).1
+pub fn series_gain(values: &[f64]) -> f64 {
+    find_steps(values).1
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
     use crate::random::Random;
 
     /// The sum of squares of `y` that remains after regression on these columns, by elimination.
-    fn left(y: &[f64], columns: &[Vec<f64>]) -> f64 {
+    fn residual_squares(y: &[f64], columns: &[Vec<f64>]) -> f64 {
         let mut all: Vec<Vec<f64>> = columns.to_vec();
         let mut y = y.to_vec();
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
@@ -164,21 +164,21 @@ mod tests {
     }
 
     #[test]
-    fn best_step_equals_plain_regression() {
+    fn best_step_is_that_of_a_plain_regression() {
         let mut random = Random::new(7);
         for n in [10, 17, 40] {
             let values: Vec<f64> = (0..n).map(|t| random.unit() + if t < n / 2 { 0.0 } else { 0.7 }).collect();
-            let places: Vec<usize> = (APART..=n - APART).collect();
-            let step = best(&values, &places).unwrap();
+            let places: Vec<usize> = (LEVEL_VALUES_MIN..=n - LEVEL_VALUES_MIN).collect();
+            let step = best_step(&values, &places).unwrap();
             let (mut without, mut with) = (f64::INFINITY, (f64::INFINITY, 0));
-            for kept in KEPT {
+            for kept in KEPT_FRACTIONS {
                 let noise: Vec<f64> = (1..n).map(|t| values[t] - kept * values[t - 1]).collect();
                 let level = vec![1.0; n - 1];
-                without = without.min(left(&noise, std::slice::from_ref(&level)));
+                without = without.min(residual_squares(&noise, std::slice::from_ref(&level)));
                 for &at in &places {
                     let up = |t: usize| if t >= at { 1.0 } else { 0.0 };
                     let column = (1..n).map(|t| up(t) - kept * up(t - 1)).collect();
-                    let squares = left(&noise, &[level.clone(), column]);
+                    let squares = residual_squares(&noise, &[level.clone(), column]);
                     with = if squares < with.0 { (squares, at) } else { with };
                 }
             }
@@ -192,26 +192,26 @@ mod tests {
         let mut random = Random::new(3);
         let level = |t: usize| if (20..40).contains(&t) { 9.0 } else { 3.0 };
         let values: Vec<f64> = (0..60).map(|t| level(t) + random.unit()).collect();
-        let (places, gain) = steps(&values);
+        let (places, gain) = find_steps(&values);
         assert_eq!(places, [20, 40]);
-        assert!(chance(60, gain) < 1e-6, "{gain}");
+        assert!(chance_probability(60, gain) < 1e-6, "{gain}");
         let scaled: Vec<f64> = values.iter().map(|value| value * 1e-9 - 5.0).collect();
-        assert_eq!(steps(&scaled).0, places);
-        assert_eq!(steps(&[1.0; 30]), (vec![], 0.0));
-        assert_eq!(steps(&[f64::NAN; 30]), (vec![], 0.0));
-        assert_eq!(steps(&values[..9]), (vec![], 0.0));
+        assert_eq!(find_steps(&scaled).0, places);
+        assert_eq!(find_steps(&[1.0; 30]), (vec![], 0.0));
+        assert_eq!(find_steps(&[f64::NAN; 30]), (vec![], 0.0));
+        assert_eq!(find_steps(&values[..9]), (vec![], 0.0));
     }
 
     #[test]
     fn chance_falls_with_gain_and_meets_table() {
-        for (n, gains) in CHANCES {
-            for (of, gain) in OF.iter().zip(gains) {
-                let found = chance(n, gain);
+        for (n, gains) in CHANCE_GAINS {
+            for (of, gain) in CHANCE_PROBABILITIES.iter().zip(gains) {
+                let found = chance_probability(n, gain);
                 assert!((found / of - 1.0).abs() < 1e-9, "{n} {gain}: {found}");
             }
         }
         for n in [10, 11, 25, 100, 365, 5000] {
-            let all: Vec<f64> = (0..120).map(|gain| chance(n, f64::from(gain))).collect();
+            let all: Vec<f64> = (0..120).map(|gain| chance_probability(n, f64::from(gain))).collect();
             assert!(all.windows(2).all(|pair| pair[0] >= pair[1]), "{n}: {all:?}");
             assert!(all[0] == 1.0 && all[119] < 1e-9, "{n}: {all:?}");
         }

@@ -14,11 +14,11 @@ use crate::Estimate;
 use serde::Serialize;
 
 /// The default smallest difference that matters.
-pub const MARGIN: f64 = 0.02;
+pub const MARGIN_DEFAULT: f64 = 0.02;
 
 /// The widest margin within which two things may be called the same. A machine whose noise is larger cannot show a difference,
 /// but that does not make anything equal: 0.747 (0.574 to 1.299) on a machine with a noise of 78 % is no equivalence.
-pub const SAME: f64 = 0.10;
+pub const EQUIVALENT_MARGIN_MAX: f64 = 0.10;
 
 /// The direction of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,13 +83,13 @@ impl std::fmt::Display for Verdict {
 
 /// The margin to use: 2 %, or the machine's noise in a comparison with itself ([`crate::ratio::SelfCheck::noise`]) if that is larger.
 pub fn margin(noise: Option<f64>) -> f64 {
-    noise.filter(|n| n.is_finite()).map_or(MARGIN, |n| n.max(MARGIN))
+    noise.filter(|n| n.is_finite()).map_or(MARGIN_DEFAULT, |n| n.max(MARGIN_DEFAULT))
 }
 
 /// Judges the ratio first / second of a metric whose direction is `better`. `margin` (> 0) is relative: 0.02 is 2 %.
 pub fn judge(ratio: &Estimate, better: Better, margin: f64) -> Verdict {
     let (down, up) = (1.0 / (1.0 + margin), 1.0 + margin);
-    let same = 1.0 + margin.min(SAME);
+    let same = 1.0 + margin.min(EQUIVALENT_MARGIN_MAX);
     if ratio.low >= 1.0 / same && ratio.high <= same {
         Verdict::Equivalent
     } else if ratio.low > 1.0 && ratio.value > up {

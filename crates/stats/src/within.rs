@@ -30,9 +30,9 @@
 use crate::{Estimate, quantile};
 
 /// Number of blocks before and after its own with which a process is compared.
-pub const NEIGHBOURS: usize = 4;
+pub const NEIGHBOUR_BLOCKS: usize = 4;
 /// The fewest blocks that have an interval.
-pub const LEAST: usize = 5;
+pub const BLOCKS_MIN: usize = 5;
 
 /// A difference, and how unlikely it would be if there were none.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,10 +47,10 @@ pub struct Difference {
 /// get a ratio. `None` if there are fewer than [`BLOCKS_MIN`], the numbers are unequal, or one is not finite.
 pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
     let n = a.len();
-    if n != b.len() || n < LEAST || !a.iter().chain(b).all(|v| v.is_finite()) {
+    if n != b.len() || n < BLOCKS_MIN || !a.iter().chain(b).all(|v| v.is_finite()) {
         return None;
     }
-    let near = |i: usize| i.saturating_sub(NEIGHBOURS)..(i + NEIGHBOURS + 1).min(n);
+    let near = |i: usize| i.saturating_sub(NEIGHBOUR_BLOCKS)..(i + NEIGHBOUR_BLOCKS + 1).min(n);
     let all: Vec<f64> = (0..n).flat_map(|i| near(i).map(move |j| a[i] - b[j])).collect();
     let all = crate::sorted(&all)?;
     let value = quantile::of_sorted(&all, 0.5)?;
@@ -62,10 +62,10 @@ pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
         (Some(low), None) => low + low.abs().max(1.0),
         (None, _) => all[0] - all[0].abs().max(1.0),
     };
-    let low = end(all.len(), |k| tails(a, b, stretch(k)).0 > miss);
-    let high = end(all.len(), |k| tails(a, b, stretch(all.len() - k)).1 > miss);
+    let low = first_not_rejected(all.len(), |k| tail_shares(a, b, stretch(k)).0 > miss);
+    let high = first_not_rejected(all.len(), |k| tail_shares(a, b, stretch(all.len() - k)).1 > miss);
     let (low, high) = (all[low.saturating_sub(1)], all[all.len() - high.max(1)]);
-    let (above, below) = tails(a, b, 0.0);
+    let (above, below) = tail_shares(a, b, 0.0);
     let method = "median difference of neighbouring processes, exact test by swaps within blocks";
     Some(Difference {
         estimate: Estimate {
@@ -81,7 +81,7 @@ pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
 }
 
 /// The first interval from the outside that is not rejected, of 0 to `most`: by bisection, since S falls as t rises.
-fn end(most: usize, is_held: impl Fn(usize) -> bool) -> usize {
+fn first_not_rejected(most: usize, is_held: impl Fn(usize) -> bool) -> usize {
     if is_held(0) {
         return 0;
     }
@@ -94,8 +94,8 @@ fn end(most: usize, is_held: impl Fn(usize) -> bool) -> usize {
 }
 
 /// The shares of all swaps in which S is at least, and at most, its value for a reduced by `t`.
-fn tails(a: &[f64], b: &[f64], t: f64) -> (f64, f64) {
-    let weights = weights(a, b, t);
+fn tail_shares(a: &[f64], b: &[f64], t: f64) -> (f64, f64) {
+    let weights = doubled_weights(a, b, t);
     let found: i64 = weights.iter().sum();
     let most: i64 = weights.iter().map(|w| w.abs()).sum();
     // The share of swaps with each sum; index `most` is a sum of 0. Each weight shifts it up or down.
@@ -121,13 +121,13 @@ fn tails(a: &[f64], b: &[f64], t: f64) -> (f64, f64) {
 }
 
 /// Twice the weight of each block in S, so that equal values, whose sign is 0, give integers.
-fn weights(a: &[f64], b: &[f64], t: f64) -> Vec<i64> {
+fn doubled_weights(a: &[f64], b: &[f64], t: f64) -> Vec<i64> {
     let sign = |x: f64, y: f64| i64::from(x > y) - i64::from(x < y);
     let n = a.len();
     let low = |i: usize| a[i] - t;
     let mut weights: Vec<i64> = (0..n).map(|i| 2 * sign(low(i), b[i])).collect();
     for i in 0..n {
-        for j in i + 1..(i + NEIGHBOURS + 1).min(n) {
+        for j in i + 1..(i + NEIGHBOUR_BLOCKS + 1).min(n) {
             let across = sign(low(i), b[j]) + sign(low(j), b[i]);
             let along = sign(a[i], a[j]) + sign(b[j], b[i]);
             weights[i] += across + along;
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    fn made(n: usize, seed: u64) -> (Vec<f64>, Vec<f64>) {
+    fn random_blocks(n: usize, seed: u64) -> (Vec<f64>, Vec<f64>) {
         let mut random = Random::new(seed);
         let mut some = |n: usize| (0..n).map(|_| random.unit()).collect::<Vec<f64>>();
         (some(n), some(n))
@@ -152,19 +152,20 @@ mod tests {
     #[test]
     fn weighted_count_equals_all_swaps() {
         for (n, seed) in [(5, 1), (7, 2), (9, 3), (10, 4)] {
-            let (mut a, b) = made(n, seed);
+            let (mut a, b) = random_blocks(n, seed);
             a[2] = b[3];
             for t in [0.0, 0.1, -0.3] {
                 let s = |swapped: usize| -> i64 {
                     let of = |i: usize| if swapped >> i & 1 == 1 { (b[i], a[i] - t) } else { (a[i] - t, b[i]) };
-                    let near =
-                        (0..n).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| i.abs_diff(*j) <= NEIGHBOURS);
+                    let near = (0..n)
+                        .flat_map(|i| (0..n).map(move |j| (i, j)))
+                        .filter(|(i, j)| i.abs_diff(*j) <= NEIGHBOUR_BLOCKS);
                     near.map(|(i, j)| i64::from(of(i).0 > of(j).1) - i64::from(of(i).0 < of(j).1)).sum()
                 };
                 let found = s(0);
                 let share =
                     |is: &dyn Fn(i64) -> bool| (0..1 << n).filter(|x| is(s(*x))).count() as f64 / (1 << n) as f64;
-                let (above, below) = tails(&a, &b, t);
+                let (above, below) = tail_shares(&a, &b, t);
                 let (tried_above, tried_below) = (share(&|x| x >= found), share(&|x| x <= found));
                 assert!((above - tried_above).abs() < 1e-12 && (below - tried_below).abs() < 1e-12, "{n} {t}");
             }
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn drift_cancels_and_one_outlier_does_not_decide() {
-        let (mut a, mut b) = made(12, 5);
+        let (mut a, mut b) = random_blocks(12, 5);
         a.iter_mut().zip(0..).for_each(|(x, i)| *x = *x * 0.02 + 0.04 + f64::from(i) * 0.01);
         b.iter_mut().zip(0..).for_each(|(x, i)| *x = *x * 0.02 + f64::from(i) * 0.01);
         let clean = difference(&a, &b, 0.95).unwrap();
@@ -186,7 +187,7 @@ mod tests {
     #[test]
     fn interval_agrees_with_p_and_ends_are_measured_differences() {
         for seed in 0..60 {
-            let (mut a, b) = made(10, seed);
+            let (mut a, b) = random_blocks(10, seed);
             a.iter_mut().for_each(|x| *x += 0.35);
             let d = difference(&a, &b, 0.95).unwrap();
             assert_eq!(d.p <= 0.05, !d.estimate.holds(0.0), "{d:?}");

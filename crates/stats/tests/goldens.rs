@@ -59,7 +59,7 @@ fn changepoints_match_ruptures() {
     let goldens = goldens();
     for series in &goldens.series {
         let n = series.times.len();
-        let found = pelt::changepoints(&series.times, pelt::penalty(n), pelt::shortest(n)).unwrap();
+        let found = pelt::changepoints(&series.times, pelt::penalty(n), pelt::segment_values_min(n)).unwrap();
         assert_eq!(found, series.changepoints, "{}", series.name);
     }
     assert!(goldens.series.len() == 8 && goldens.series.iter().filter(|s| s.changepoints.is_empty()).count() == 1);
@@ -71,8 +71,8 @@ fn crops_contains_ruptures_answer_at_each_penalty() {
     let mut numbers = std::collections::BTreeSet::new();
     for series in &goldens().series {
         let n = series.times.len();
-        let (low, high) = crops::interval(n);
-        let all = crops::segmentations(&series.times, low, high, crops::SHORTEST).unwrap();
+        let (low, high) = crops::penalty_interval(n);
+        let all = crops::segmentations(&series.times, low, high, crops::SEGMENT_VALUES_MIN).unwrap();
         for golden in &series.at {
             let penalty = golden.factor * (n as f64).ln();
             let found = all.iter().find(|s| penalty <= s.to).unwrap();

@@ -12,11 +12,11 @@ fn processes(level: f64) -> impl Strategy<Value = Vec<Vec<f64>>> {
     prop::collection::vec(process.prop_map(times), 3..12)
 }
 
-fn scaled(cell: &[Vec<f64>], by: f64) -> Cell {
+fn scaled_cell(cell: &[Vec<f64>], by: f64) -> Cell {
     Cell::new(&cell.iter().map(|p| p.iter().map(|v| v * by).collect()).collect::<Vec<Vec<f64>>>()).unwrap()
 }
 
-fn close(a: f64, b: f64) -> bool {
+fn is_close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-9)
 }
 
@@ -25,14 +25,14 @@ proptest! {
 
     #[test]
     fn results_do_not_depend_on_unit(a in processes(1.0), b in processes(1.1), by in 1e-6..1e6_f64) {
-        let (x, y) = (scaled(&a, 1.0), scaled(&b, 1.0));
-        if let Some(one) = cells::middle(&x, 0.95) {
-            let other = cells::middle(&scaled(&a, by), 0.95).unwrap();
-            prop_assert!(close(one.value * by, other.value) && close(one.high * by, other.high), "{one:?} {other:?}");
+        let (x, y) = (scaled_cell(&a, 1.0), scaled_cell(&b, 1.0));
+        if let Some(one) = cells::typical_process(&x, 0.95) {
+            let other = cells::typical_process(&scaled_cell(&a, by), 0.95).unwrap();
+            prop_assert!(is_close(one.value * by, other.value) && is_close(one.high * by, other.high), "{one:?} {other:?}");
             prop_assert!(one.holds(one.value));
         }
         if let Some(one) = cells::ratio(&x, &y, Pairing::Unpaired, 0.95) {
-            let other = cells::ratio(&scaled(&a, by), &scaled(&b, by), Pairing::Unpaired, 0.95).unwrap().ratio;
+            let other = cells::ratio(&scaled_cell(&a, by), &scaled_cell(&b, by), Pairing::Unpaired, 0.95).unwrap().ratio;
             prop_assert!((one.ratio.low / other.low - 1.0).abs() < 1e-6 && (one.ratio.high / other.high - 1.0).abs() < 1e-6);
             prop_assert!(one.ratio.holds(one.ratio.value));
         }
@@ -46,7 +46,7 @@ proptest! {
     ) {
         let cell = |v: &[f64]| Cell::new(&v.iter().map(|x| [*x]).collect::<Vec<_>>()).unwrap();
         let (least, most) = a.iter().fold((f64::MAX, 0.0_f64), |(l, m), x| (l.min(*x), m.max(*x)));
-        let e = cells::middle(&cell(&a), 0.95).unwrap();
+        let e = cells::typical_process(&cell(&a), 0.95).unwrap();
         prop_assert!(least <= e.low && e.low <= e.value && e.value <= e.high && e.high <= most, "{e:?}");
         let (n, widest) = (a.len().min(b.len()), |v: &[f64]| v.iter().fold((f64::MAX, 0.0_f64), |(l, m), x| (l.min(*x), m.max(*x))));
         let ((al, am), (bl, bm)) = (widest(&a), widest(&b));
@@ -65,9 +65,9 @@ proptest! {
         a in processes(1.0).prop_flat_map(|p| (Just(p.clone()), Just(p).prop_shuffle())),
         b in processes(1.1),
     ) {
-        let (x, turned, y) = (scaled(&a.0, 1.0), scaled(&a.1, 1.0), scaled(&b, 1.0));
-        let close = |p: &stats::Estimate, q: &stats::Estimate| close(p.low, q.low) && close(p.high, q.high);
-        if let (Some(one), Some(other)) = (cells::middle(&x, 0.95), cells::middle(&turned, 0.95)) {
+        let (x, turned, y) = (scaled_cell(&a.0, 1.0), scaled_cell(&a.1, 1.0), scaled_cell(&b, 1.0));
+        let close = |p: &stats::Estimate, q: &stats::Estimate| is_close(p.low, q.low) && is_close(p.high, q.high);
+        if let (Some(one), Some(other)) = (cells::typical_process(&x, 0.95), cells::typical_process(&turned, 0.95)) {
             prop_assert!(close(&one, &other));
         }
         if let Some(one) = cells::ratio(&x, &y, Pairing::Unpaired, 0.95) {
@@ -84,7 +84,7 @@ proptest! {
             cells::ratio(&a, &b, Pairing::Blocks, 0.95).unwrap()
         };
         let (one, other) = (of(pairs.clone()), of(pairs.into_iter().rev().collect()));
-        prop_assert!(close(one.ratio.low, other.ratio.low) && close(one.ratio.high, other.ratio.high) && close(one.p, other.p));
+        prop_assert!(is_close(one.ratio.low, other.ratio.low) && is_close(one.ratio.high, other.ratio.high) && is_close(one.p, other.p));
     }
 
     /// A against B is the opposite of B against A, and so is a metric of which more is better.
@@ -125,9 +125,9 @@ proptest! {
         let float = |v: &[i32]| v.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
         let (a, b) = (float(&a), float(&b));
         let (one, other) = (rank::mann_whitney(&a, &b).unwrap(), rank::mann_whitney(&b, &a).unwrap());
-        prop_assert!(close(one.u + other.u, (a.len() * b.len()) as f64) && close(one.p, other.p));
+        prop_assert!(is_close(one.u + other.u, (a.len() * b.len()) as f64) && is_close(one.p, other.p));
         prop_assert!((0.0..=1.0).contains(&one.p));
-        prop_assert!(close(rank::cliffs_delta(&a, &b).unwrap(), -rank::cliffs_delta(&b, &a).unwrap()));
+        prop_assert!(is_close(rank::cliffs_delta(&a, &b).unwrap(), -rank::cliffs_delta(&b, &a).unwrap()));
         if let Some(e) = rank::shift(&a, &b, 0.95) {
             prop_assert!(e.holds(e.value));
         }

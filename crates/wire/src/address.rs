@@ -24,7 +24,7 @@ mod tests {
     use super::address;
 
     #[test]
-    fn address_needs_port() {
+    fn address_needs_a_port() {
         assert!(address("[::1]:7100").is_ok() && address("127.0.0.1:0").is_ok());
         for bad in ["::1", "127.0.0.1", ""] {
             assert!(address(bad).unwrap_err().to_string().contains("ADDRESS:PORT"), "{bad}");

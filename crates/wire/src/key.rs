@@ -17,12 +17,12 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// The prefix of the line with the key; the number is the version of the format.
-const WORD: &str = "fathom-key-1";
+const KEY_LINE_PREFIX: &str = "fathom-key-1";
 /// The maximum size of a key file.
-const MAX_BYTES: u64 = 4096;
+const KEY_FILE_BYTES_MAX: u64 = 4096;
 
 /// Formats a path for a message: a name may contain line breaks.
-fn shown(path: &Path) -> String {
+fn show_path(path: &Path) -> String {
     path.to_string_lossy().replace(char::is_control, "\u{fffd}")
 }
 
@@ -30,16 +30,16 @@ fn shown(path: &Path) -> String {
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file exists; an existing key would be lost.
-    #[error("{} exists; keys are never overwritten, so choose another name or remove it first", shown(path))]
+    #[error("{} exists; keys are never overwritten, so choose another name or remove it first", show_path(path))]
     Exists { path: PathBuf },
     /// The file is readable by others.
-    #[error("{} is readable by others (mode {mode:03o}); restrict it: chmod 600 {}", shown(path), shown(path))]
+    #[error("{} is readable by others (mode {mode:03o}); restrict it: chmod 600 {}", show_path(path), show_path(path))]
     Open { path: PathBuf, mode: u32 },
-    #[error("cannot {action} the key file {}: {source}", shown(path))]
+    #[error("cannot {action} the key file {}: {source}", show_path(path))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     /// The content is not a key.
-    #[error("{} is not a key: {why}; `fathom pool keygen FILE` makes one", shown(path))]
-    Malformed { path: PathBuf, why: Malformed },
+    #[error("{} is not a key: {why}; `fathom pool keygen FILE` makes one", show_path(path))]
+    Malformed { path: PathBuf, why: KeyFormatError },
     /// There are no random numbers, or a cryptographic self-check fails.
     #[error("cannot create a key: {0}")]
     Unusable(String),
@@ -47,9 +47,9 @@ pub enum KeyError {
 
 /// Why a text is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum KeyFormatError {
     /// It has no line with a key.
-    #[error("it has no line that begins with {WORD}")]
+    #[error("it has no line that begins with {KEY_LINE_PREFIX}")]
     NoKey,
     #[error("it has more than one key")]
     Several,
@@ -97,7 +97,7 @@ impl Key {
     /// Creates the key of these 32 bytes.
     pub fn from_seed(seed: [u8; 32]) -> Result<Self, KeyError> {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|e| KeyError::Unusable(e.to_string()))?;
-        let configs = pinned::configs(&seed).map_err(|e| KeyError::Unusable(e.to_string()))?;
+        let configs = pinned::derive_configs(&seed).map_err(|e| KeyError::Unusable(e.to_string()))?;
         Ok(Self { seed, fingerprint: pinned::fingerprint(pair.public_key().as_ref()), configs })
     }
 
@@ -110,26 +110,26 @@ impl Key {
     pub fn to_text(&self) -> String {
         let digits: String = self.seed.iter().map(|byte| format!("{byte:02x}")).collect();
         let advice = "This key is the only credential: keep it secret, and copy it only over a trusted channel.";
-        format!("# A Fathom key. {advice}\n{WORD} {digits} {}\n", self.fingerprint)
+        format!("# A Fathom key. {advice}\n{KEY_LINE_PREFIX} {digits} {}\n", self.fingerprint)
     }
 
     /// Parses the output of [`Key::to_text`]: the format, the seed, and the claimed fingerprint.
-    pub fn parse(text: &str) -> Result<([u8; 32], &str), Malformed> {
+    pub fn parse(text: &str) -> Result<([u8; 32], &str), KeyFormatError> {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let (Some(line), more) = (lines.next(), lines.next()) else { return Err(Malformed::NoKey) };
+        let (Some(line), more) = (lines.next(), lines.next()) else { return Err(KeyFormatError::NoKey) };
         if more.is_some() {
-            return Err(Malformed::Several);
+            return Err(KeyFormatError::Several);
         }
         let mut words = line.split_ascii_whitespace();
         match words.next() {
-            Some(WORD) => {}
-            Some(word) if word.starts_with("fathom-key-") => return Err(Malformed::Newer),
-            _ => return Err(Malformed::NoKey),
+            Some(KEY_LINE_PREFIX) => {}
+            Some(word) if word.starts_with("fathom-key-") => return Err(KeyFormatError::Newer),
+            _ => return Err(KeyFormatError::NoKey),
         }
-        let seed = words.next().and_then(seed_of).ok_or(Malformed::Digits)?;
+        let seed = words.next().and_then(parse_seed).ok_or(KeyFormatError::Digits)?;
         match (words.next(), words.next()) {
             (Some(claimed), None) => Ok((seed, claimed)),
-            _ => Err(Malformed::Fingerprint),
+            _ => Err(KeyFormatError::Fingerprint),
         }
     }
 
@@ -141,7 +141,7 @@ impl Key {
         let malformed = |why| KeyError::Malformed { path: path.into(), why };
         let (seed, claimed) = Self::parse(text).map_err(malformed)?;
         let key = Self::from_seed(seed)?;
-        if key.fingerprint == claimed { Ok(key) } else { Err(malformed(Malformed::Fingerprint)) }
+        if key.fingerprint == claimed { Ok(key) } else { Err(malformed(KeyFormatError::Fingerprint)) }
     }
 
     /// Reads a key file.
@@ -156,7 +156,7 @@ impl Key {
             return Err(KeyError::Open { path: path.into(), mode });
         }
         let mut bytes = Vec::new();
-        file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(tried)?;
+        file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(tried)?;
         Self::from_text(&String::from_utf8_lossy(&bytes), path)
     }
 
@@ -178,7 +178,7 @@ impl Key {
     }
 }
 
-fn seed_of(digits: &str) -> Option<[u8; 32]> {
+fn parse_seed(digits: &str) -> Option<[u8; 32]> {
     let digits = digits.as_bytes();
     let mut seed = [0; 32];
     if digits.len() != 64 {
@@ -203,9 +203,9 @@ mod tests {
     /// The seed, the public key and so the fingerprint follow from RFC 8032: the third is the SHA-256 of its first test's
     /// public key, computed with sha256sum.
     #[test]
-    fn fingerprint_is_hash_of_public_key() {
+    fn fingerprint_is_a_hash_of_the_public_key() {
         let digits = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
-        let seed = seed_of(digits).expect("64 digits");
+        let seed = parse_seed(digits).expect("64 digits");
         let key = Key::from_seed(seed).expect("a key");
         assert_eq!(key.fingerprint(), "21fe-31df-a154-a261");
     }
@@ -228,21 +228,21 @@ mod tests {
     }
 
     #[test]
-    fn key_file_mistakes_have_own_errors() {
+    fn mistakes_in_a_key_file_have_their_own_errors() {
         let text = key().to_text();
         let path = Path::new("k");
         let why = |text: &str| match Key::from_text(text, path) {
             Err(KeyError::Malformed { why, .. }) => why,
             other => panic!("{other:?}"),
         };
-        assert_eq!(why(""), Malformed::NoKey);
-        assert_eq!(why("-----BEGIN OPENSSH PRIVATE KEY-----"), Malformed::NoKey);
-        assert_eq!(why(&text.replace("key-1", "key-2")), Malformed::Newer);
-        assert_eq!(why(&format!("{text}{text}")), Malformed::Several);
-        assert_eq!(why(&text.replace("0707", "07")), Malformed::Digits);
-        assert_eq!(why(&text.replace("0707 ", "070x ")), Malformed::Digits);
-        assert_eq!(why(&text.replace("0707 ", "0708 ")), Malformed::Fingerprint);
-        assert_eq!(why(&text[..text.len() - 20]), Malformed::Fingerprint);
+        assert_eq!(why(""), KeyFormatError::NoKey);
+        assert_eq!(why("-----BEGIN OPENSSH PRIVATE KEY-----"), KeyFormatError::NoKey);
+        assert_eq!(why(&text.replace("key-1", "key-2")), KeyFormatError::Newer);
+        assert_eq!(why(&format!("{text}{text}")), KeyFormatError::Several);
+        assert_eq!(why(&text.replace("0707", "07")), KeyFormatError::Digits);
+        assert_eq!(why(&text.replace("0707 ", "070x ")), KeyFormatError::Digits);
+        assert_eq!(why(&text.replace("0707 ", "0708 ")), KeyFormatError::Fingerprint);
+        assert_eq!(why(&text[..text.len() - 20]), KeyFormatError::Fingerprint);
     }
 
     proptest! {
@@ -255,7 +255,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_text_is_error_or_seed(text: String, word in "fathom-key-1 [0-9a-f]{60,68} .{0,20}") {
+        fn arbitrary_text_is_an_error_or_a_seed(text: String, word in "fathom-key-1 [0-9a-f]{60,68} .{0,20}") {
             for text in [text, word] {
                 if let Ok((_, claimed)) = Key::parse(&text) {
                     prop_assert!(text.contains(claimed));

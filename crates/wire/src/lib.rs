@@ -10,8 +10,8 @@
 //! [`PendingConnections`] keeps unauthenticated connections apart from those being served.
 //!
 //! On an unencrypted stream, the protocols of this program begin with a capital F, so that an end with a key can
-//! distinguish a peer without one from other protocols. In the other direction, [`stranger`] recognises the first bytes of
-//! TLS, and [`KEYLESS`] is the response that the other end understands.
+//! distinguish a peer without one from other protocols. In the other direction, [`classify_stranger`] recognises the first bytes of
+//! TLS, and [`KEYLESS_ALERT`] is the response that the other end understands.
 
 mod address;
 mod key;
@@ -22,4 +22,6 @@ mod stream;
 pub use address::{AddressError, address};
 pub use key::{Key, KeyError};
 pub use pending::{NotAdmitted, PendingConnection, PendingConnections};
-pub use stream::{KEYLESS, LIMIT, Refused, Stream, accept, connect, stranger};
+pub use stream::{
+    AUTHENTICATION_TIMEOUT, AuthenticationError, KEYLESS_ALERT, Stream, accept, classify_stranger, connect,
+};

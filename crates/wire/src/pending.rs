@@ -34,7 +34,7 @@ pub enum NotAdmitted {
 #[derive(Debug, Clone)]
 pub struct PendingConnections {
     inner: Arc<Mutex<Inner>>,
-    most: usize,
+    connections_max: usize,
     timeout: Duration,
 }
 
@@ -51,15 +51,15 @@ struct Inner {
 pub struct PendingConnection {
     pending: PendingConnections,
     number: u64,
-    until: Instant,
-    go: oneshot::Receiver<()>,
-    overflow: bool,
+    deadline: Instant,
+    close_signal: oneshot::Receiver<()>,
+    is_first_overflow: bool,
 }
 
 impl PendingConnections {
     /// Creates a set of at most `most` connections (at least one), each with this timeout.
     pub fn new(most: usize, timeout: Duration) -> Self {
-        Self { inner: Arc::default(), most: most.max(1), timeout }
+        Self { inner: Arc::default(), connections_max: most.max(1), timeout }
     }
 
     /// Adds a new connection. If the limit is reached, the oldest one is closed.
@@ -68,7 +68,7 @@ impl PendingConnections {
         let now = Instant::now();
         let mut inner = self.lock();
         let mut overflow = false;
-        while inner.connections.len() >= self.most
+        while inner.connections.len() >= self.connections_max
             && let Some((_, close)) = inner.connections.pop_front()
         {
             // It may be closing by itself.
@@ -79,7 +79,13 @@ impl PendingConnections {
         let number = inner.next;
         inner.next += 1;
         inner.connections.push_back((number, close));
-        PendingConnection { pending: self.clone(), number, until: now + self.timeout, go, overflow }
+        PendingConnection {
+            pending: self.clone(),
+            number,
+            deadline: now + self.timeout,
+            close_signal: go,
+            is_first_overflow: overflow,
+        }
     }
 
     /// The number of pending connections.
@@ -98,9 +104,9 @@ impl PendingConnections {
 
 impl PendingConnection {
     /// A message to report: others were closed for this one, for the first time in a minute.
-    pub fn overflow(&self) -> Option<String> {
-        let most = self.pending.most;
-        self.overflow.then(|| format!("more than {most} unauthenticated connections; closing the oldest"))
+    pub fn overflow_message(&self) -> Option<String> {
+        let most = self.pending.connections_max;
+        self.is_first_overflow.then(|| format!("more than {most} unauthenticated connections; closing the oldest"))
     }
 
     /// Runs `work`, which authenticates the connection, unless it is closed before.
@@ -108,13 +114,13 @@ impl PendingConnection {
     /// # Errors
     /// [`NotAdmitted`]; `work` was cancelled.
     pub async fn authenticate<T>(&mut self, work: impl Future<Output = T>) -> Result<T, NotAdmitted> {
-        let (mut work, mut late) = (pin!(work), pin!(sleep_until(self.until)));
+        let (mut work, mut late) = (pin!(work), pin!(sleep_until(self.deadline)));
         poll_fn(|cx| {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
                 return Poll::Ready(Ok(done));
             }
-            if Pin::new(&mut self.go).poll(cx).is_ready() {
-                return Poll::Ready(Err(NotAdmitted::Overflow(self.pending.most)));
+            if Pin::new(&mut self.close_signal).poll(cx).is_ready() {
+                return Poll::Ready(Err(NotAdmitted::Overflow(self.pending.connections_max)));
             }
             late.as_mut().poll(cx).map(|()| Err(NotAdmitted::Slow(self.pending.timeout)))
         })
@@ -133,21 +139,21 @@ mod tests {
     use super::*;
     use std::future::{pending, ready};
 
-    const TIMEOUT: Duration = Duration::from_secs(10);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
     async fn longest_waiting_connection_is_closed_first() {
-        let waiting = PendingConnections::new(3, TIMEOUT);
+        let waiting = PendingConnections::new(3, TEST_TIMEOUT);
         let mut first: Vec<PendingConnection> = (0..3).map(|_| waiting.add()).collect();
         assert_eq!(first[1].authenticate(ready(7)).await, Ok(7));
         // It is authenticated.
         drop(first.remove(1));
         let mut fourth = waiting.add();
-        assert!(fourth.overflow().is_none() && waiting.len() == 3);
+        assert!(fourth.overflow_message().is_none() && waiting.len() == 3);
         let mut fifth = waiting.add();
-        assert!(fifth.overflow().is_some_and(|reported| reported.contains("more than 3")));
+        assert!(fifth.overflow_message().is_some_and(|reported| reported.contains("more than 3")));
         let sixth = waiting.add();
-        assert!(sixth.overflow().is_none(), "it was reported already");
+        assert!(sixth.overflow_message().is_none(), "it was reported already");
         for mut gone in first {
             assert_eq!(gone.authenticate(pending::<()>()).await, Err(NotAdmitted::Overflow(3)));
         }
@@ -158,11 +164,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn unauthenticated_connections_are_closed_after_timeout() {
-        let waiting = PendingConnections::new(3, TIMEOUT);
+        let waiting = PendingConnections::new(3, TEST_TIMEOUT);
         let mut connection = waiting.add();
         let entered = Instant::now();
-        assert_eq!(connection.authenticate(tokio::time::sleep(TIMEOUT / 2)).await, Ok(()));
-        assert_eq!(connection.authenticate(pending::<()>()).await, Err(NotAdmitted::Slow(TIMEOUT)));
-        assert_eq!(entered.elapsed(), TIMEOUT);
+        assert_eq!(connection.authenticate(tokio::time::sleep(TEST_TIMEOUT / 2)).await, Ok(()));
+        assert_eq!(connection.authenticate(pending::<()>()).await, Err(NotAdmitted::Slow(TEST_TIMEOUT)));
+        assert_eq!(entered.elapsed(), TEST_TIMEOUT);
     }
 }

@@ -23,9 +23,9 @@ use tokio_rustls::rustls::{
 };
 
 /// DER up to the seed of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
-const PKCS8: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+const PKCS8_PREFIX: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 /// DER up to the 32 bytes of an Ed25519 public key (RFC 8410, section 4).
-const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
+const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
 
 /// The TLS configurations of both ends of a connection.
 #[derive(Clone)]
@@ -36,7 +36,7 @@ pub struct Configs {
 
 /// Why a certificate is not accepted.
 #[derive(Debug, thiserror::Error)]
-pub enum NotOurs {
+pub enum CertificateMismatch {
     /// It is of another Fathom key.
     #[error("another key, {0}")]
     AnotherKey(String),
@@ -57,10 +57,10 @@ pub fn fingerprint(public: &[u8]) -> String {
 ///
 /// # Errors
 /// A cryptographic error; none is known to occur for 32 bytes.
-pub fn configs(seed: &[u8; 32]) -> Result<Configs, Error> {
+pub fn derive_configs(seed: &[u8; 32]) -> Result<Configs, Error> {
     let other = |what: &dyn std::fmt::Display| Error::General(what.to_string());
     let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|e| other(&e))?;
-    let pkcs8 = PrivatePkcs8KeyDer::from([&PKCS8[..], seed].concat());
+    let pkcs8 = PrivatePkcs8KeyDer::from([&PKCS8_PREFIX[..], seed].concat());
     let signer = rcgen::KeyPair::try_from(&pkcs8).map_err(|e| other(&e))?;
     let mut parameters = rcgen::CertificateParams::default();
     parameters.distinguished_name = rcgen::DistinguishedName::new();
@@ -68,8 +68,10 @@ pub fn configs(seed: &[u8; 32]) -> Result<Configs, Error> {
     let certificate = parameters.self_signed(&signer).map_err(|e| other(&e))?.der().clone();
 
     let provider = Arc::new(provider());
-    let pinned =
-        Arc::new(Pinned { public: [&SPKI[..], pair.public_key().as_ref()].concat(), provider: provider.clone() });
+    let pinned = Arc::new(PinnedVerifier {
+        public_key: [&SPKI_PREFIX[..], pair.public_key().as_ref()].concat(),
+        provider: provider.clone(),
+    });
     let private = || PrivateKeyDer::Pkcs8(pkcs8.clone_key());
     let client = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&TLS13])?;
     let client = client.dangerous().with_custom_certificate_verifier(pinned.clone());
@@ -101,23 +103,23 @@ fn has_aes() -> bool {
 
 /// Accepts one public key.
 #[derive(Debug)]
-struct Pinned {
+struct PinnedVerifier {
     /// The key in DER, as contained in a certificate.
-    public: Vec<u8>,
+    public_key: Vec<u8>,
     provider: Arc<CryptoProvider>,
 }
 
-impl Pinned {
+impl PinnedVerifier {
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
         let refused = |why| Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why))));
-        let parsed = ParsedCertificate::try_from(certificate).map_err(|_| refused(NotOurs::Stranger))?;
+        let parsed = ParsedCertificate::try_from(certificate).map_err(|_| refused(CertificateMismatch::Stranger))?;
         let theirs = parsed.subject_public_key_info();
-        if theirs.as_ref() == self.public {
+        if theirs.as_ref() == self.public_key {
             return Ok(());
         }
-        Err(refused(match theirs.as_ref().strip_prefix(&SPKI[..]) {
-            Some(public) => NotOurs::AnotherKey(fingerprint(public)),
-            None => NotOurs::Stranger,
+        Err(refused(match theirs.as_ref().strip_prefix(&SPKI_PREFIX[..]) {
+            Some(public) => CertificateMismatch::AnotherKey(fingerprint(public)),
+            None => CertificateMismatch::Stranger,
         }))
     }
 }
@@ -150,7 +152,7 @@ macro_rules! signatures {
     };
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -165,7 +167,7 @@ impl ServerCertVerifier for Pinned {
     signatures!();
 }
 
-impl ClientCertVerifier for Pinned {
+impl ClientCertVerifier for PinnedVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -184,8 +186,8 @@ impl ClientCertVerifier for Pinned {
 
 /// A client that presents the key of `shown`, and accepts that of `accepted`.
 #[cfg(test)]
-pub fn tests_only_accepting(shown: &[u8; 32], accepted: &[u8; 32]) -> Arc<ClientConfig> {
-    let (forged, accepted) = (configs(shown).expect("a key"), configs(accepted).expect("a key"));
+pub fn tests_only_client_accepting(shown: &[u8; 32], accepted: &[u8; 32]) -> Arc<ClientConfig> {
+    let (forged, accepted) = (derive_configs(shown).expect("a key"), derive_configs(accepted).expect("a key"));
     let mut client = ClientConfig::clone(&accepted.client);
     client.client_auth_cert_resolver = forged.client.client_auth_cert_resolver.clone();
     Arc::new(client)
@@ -193,10 +195,10 @@ pub fn tests_only_accepting(shown: &[u8; 32], accepted: &[u8; 32]) -> Arc<Client
 
 /// A client that presents no key.
 #[cfg(test)]
-pub fn tests_only_bare(accepted: &[u8; 32]) -> Arc<ClientConfig> {
+pub fn tests_only_client_without_key(accepted: &[u8; 32]) -> Arc<ClientConfig> {
     let public = Ed25519KeyPair::from_seed_unchecked(accepted).expect("a key").public_key().as_ref().to_vec();
     let provider = Arc::new(provider());
-    let pinned = Pinned { public: [&SPKI[..], &public].concat(), provider: provider.clone() };
+    let pinned = PinnedVerifier { public_key: [&SPKI_PREFIX[..], &public].concat(), provider: provider.clone() };
     let client = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]).expect("it exists");
     let client = client.dangerous().with_custom_certificate_verifier(Arc::new(pinned));
     Arc::new(client.with_no_client_auth())
@@ -209,12 +211,12 @@ mod tests {
     /// A clock at 1970 or far ahead does not invalidate the certificate.
     #[test]
     fn certificate_is_valid_at_any_time() {
-        let configs = configs(&[1; 32]).expect("any seed is a key");
+        let configs = derive_configs(&[1; 32]).expect("any seed is a key");
         let own = configs.client.client_auth_cert_resolver.resolve(&[], &[SignatureScheme::ED25519]);
         let own = own.expect("a certificate").cert[0].clone();
         let pair = Ed25519KeyPair::from_seed_unchecked(&[1; 32]).expect("a key");
-        let public = [&SPKI[..], pair.public_key().as_ref()].concat();
-        let pinned = Pinned { public, provider: Arc::new(provider()) };
+        let public = [&SPKI_PREFIX[..], pair.public_key().as_ref()].concat();
+        let pinned = PinnedVerifier { public_key: public, provider: Arc::new(provider()) };
         let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
         for seconds in [0, 1, 1 << 40] {
             let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
@@ -227,7 +229,7 @@ mod tests {
     #[test]
     fn key_has_one_certificate() {
         let chain = |seed| {
-            let configs = configs(seed).expect("any seed is a key");
+            let configs = derive_configs(seed).expect("any seed is a key");
             let hint = configs.client.client_auth_cert_resolver.resolve(&[], &[SignatureScheme::ED25519]);
             hint.expect("a certificate").cert.clone()
         };

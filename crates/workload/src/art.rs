@@ -25,7 +25,7 @@
 //! Android search for.
 
 use crate::options::Spec;
-use crate::{Error, Unproven};
+use crate::{Error, UnprovenMode};
 use model::Context;
 use model::text::ShownPath as _;
 use serde_json::{Value, json};
@@ -40,20 +40,20 @@ pub const MODES: [(&str, &[&str]); 3] =
     [("art-interpreter", &["-Xint"]), ("art-jit", &["-Xusejit:true"]), ("art-aot", &["-Xusejit:false"])];
 
 /// The runtime's launchers without the framework, in order of preference: `app_process` also loads it, which takes longer.
-const BARE: [&str; 2] = ["dalvikvm64", "dalvikvm"];
+const VM_LAUNCHERS: [&str; 2] = ["dalvikvm64", "dalvikvm"];
 /// The launchers that register the framework's native methods, in order of preference.
-const FRAMEWORK: [&str; 2] = ["app_process64", "app_process"];
+const FRAMEWORK_LAUNCHERS: [&str; 2] = ["app_process64", "app_process"];
 /// The runtime's ahead-of-time compilers, in order of preference.
-const COMPILERS: [&str; 2] = ["dex2oat64", "dex2oat"];
+const AOT_COMPILERS: [&str; 2] = ["dex2oat64", "dex2oat"];
 /// The path of the dexed jar.
-pub const DEX_JAR: Spec = Spec {
+pub const DEX_JAR_OPTION: Spec = Spec {
     name: "dex-jar",
     default: "/data/local/tmp/fathom-dex.jar",
     help: "the dexed classes (java/dex), for the modes art-*",
 };
-const MAIN: &str = "fathom.Main";
+const MAIN_CLASS: &str = "fathom.Main";
 /// How often a running virtual machine is polled.
-const TICK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How Android's runtime is to run the classes.
 pub struct ModeRequest<'a> {
@@ -73,13 +73,13 @@ pub struct ModeRequest<'a> {
 ///
 /// # Errors
 /// There is no ART or no jar; it failed; its result is wrong; or the mode is not proven.
-pub fn run(wish: &ModeRequest, words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
-    let (mode, jar) = (wish.mode, wish.jar);
-    let launcher = launcher(wish.launcher, wish.framework)?;
-    jar_is_there(jar)?;
-    let jar = if mode == "art-aot" { compiled(jar)? } else { jar.to_path_buf() };
-    let mut command = command(&launcher, &jar, mode, wish.heap, words);
-    let printed = machine(&mut command, &launcher, context)?;
+pub fn run(request: &ModeRequest, words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+    let (mode, jar) = (request.mode, request.jar);
+    let launcher = find_launcher(request.launcher, request.framework)?;
+    check_jar_exists(jar)?;
+    let jar = if mode == "art-aot" { compile_jar(jar)? } else { jar.to_path_buf() };
+    let mut command = command(&launcher, &jar, mode, request.heap, words);
+    let printed = run_to_end(&mut command, &launcher, context)?;
     let (proof, lines) = parse_output(&printed);
     let proof = proof.and_then(|maps| judge(mode, &maps, &jar));
     // A process that failed has reported why in its lines; its mode does not matter then.
@@ -103,7 +103,7 @@ pub fn run(wish: &ModeRequest, words: &[String], context: &Context, out: &mut dy
 ///
 /// # Errors
 /// They do not; the message explains how to make them.
-pub(crate) fn jar_is_there(jar: &Path) -> Result<(), Error> {
+pub(crate) fn check_jar_exists(jar: &Path) -> Result<(), Error> {
     if jar.is_file() {
         return Ok(());
     }
@@ -114,10 +114,11 @@ pub(crate) fn jar_is_there(jar: &Path) -> Result<(), Error> {
     )))
 }
 
-pub(crate) fn launcher(named: &str, framework: bool) -> Result<PathBuf, Error> {
-    let names: Vec<&str> = if framework { FRAMEWORK.to_vec() } else { [BARE, FRAMEWORK].concat() };
+pub(crate) fn find_launcher(named: &str, framework: bool) -> Result<PathBuf, Error> {
+    let names: Vec<&str> =
+        if framework { FRAMEWORK_LAUNCHERS.to_vec() } else { [VM_LAUNCHERS, FRAMEWORK_LAUNCHERS].concat() };
     if named.is_empty() {
-        return on_path(&names).ok_or_else(|| {
+        return find_on_path(&names).ok_or_else(|| {
             Error::Failed(format!(
                 "no Android runtime: none of {} is on PATH. The modes art-* run in the shell of an Android device, \
                  with the dexed classes (java/dex)",
@@ -139,7 +140,7 @@ fn is_app_process(launcher: &Path) -> bool {
     launcher.file_name().is_some_and(|n| n.to_string_lossy().starts_with("app_process"))
 }
 
-fn on_path(names: &[&str]) -> Option<PathBuf> {
+fn find_on_path(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
     names.iter().find_map(|name| directories.iter().map(|f| f.join(name)).find(|file| file.is_file()))
@@ -153,16 +154,16 @@ pub(crate) fn command(launcher: &Path, jar: &Path, mode: &str, heap: u64, words:
     let words = words.iter().map(String::as_str).chain(["--mode", mode, "--boottime-offset-ns", &offset]);
     if is_app_process(launcher) {
         // The first argument is a directory that it ignores.
-        command.args(["/", MAIN]).env("CLASSPATH", jar).env("FATHOM_WORDS", words.collect::<Vec<_>>().join(" "));
+        command.args(["/", MAIN_CLASS]).env("CLASSPATH", jar).env("FATHOM_WORDS", words.collect::<Vec<_>>().join(" "));
     } else {
         let heap = heap.div_ceil(1 << 20).max(64);
-        command.args([format!("-Xms{heap}m"), format!("-Xmx{heap}m")]).arg("-cp").arg(jar).arg(MAIN).args(words);
+        command.args([format!("-Xms{heap}m"), format!("-Xmx{heap}m")]).arg("-cp").arg(jar).arg(MAIN_CLASS).args(words);
     }
     command
 }
 
 /// Returns the copy of the jar with compiled code next to it, and makes it if it is missing or older than the jar.
-fn compiled(jar: &Path) -> Result<PathBuf, Error> {
+fn compile_jar(jar: &Path) -> Result<PathBuf, Error> {
     let (Some(directory), Some(name), Some(stem)) = (jar.parent(), jar.file_name(), jar.file_stem()) else {
         return Err(Error::Usage(format!("--dex-jar {}: not a file", jar.shown())));
     };
@@ -175,14 +176,14 @@ fn compiled(jar: &Path) -> Result<PathBuf, Error> {
     if modified(&odex).is_some_and(|made| modified(jar).is_some_and(|jar| made >= jar)) {
         return Ok(copy);
     }
-    let compiler = on_path(&COMPILERS).ok_or_else(|| {
-        Error::Failed(format!("art-aot needs ART's compiler, and neither of {} is on PATH", COMPILERS.join(", ")))
+    let compiler = find_on_path(&AOT_COMPILERS).ok_or_else(|| {
+        Error::Failed(format!("art-aot needs ART's compiler, and neither of {} is on PATH", AOT_COMPILERS.join(", ")))
     })?;
     let made = odex.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::copy(jar, &copy));
     made.map_err(|e| Error::Failed(format!("cannot copy {} to {}: {e}", jar.shown(), copy.shown())))?;
     let output = Command::new(&compiler)
-        .arg(with("--dex-file=", &copy))
-        .arg(with("--oat-file=", &odex))
+        .arg(option_with_path("--dex-file=", &copy))
+        .arg(option_with_path("--oat-file=", &odex))
         .arg(format!("--instruction-set={}", instruction_set()))
         .arg("--compiler-filter=speed")
         .output()
@@ -200,7 +201,7 @@ fn compiled(jar: &Path) -> Result<PathBuf, Error> {
     Ok(copy)
 }
 
-fn with(option: &str, path: &Path) -> OsString {
+fn option_with_path(option: &str, path: &Path) -> OsString {
     let mut word = OsString::from(option);
     word.push(path);
     word
@@ -216,7 +217,7 @@ fn instruction_set() -> &'static str {
 
 /// Runs it to its end, and returns its output. Unlike a JVM it cannot replace this process, since its proof is judged
 /// here.
-pub(crate) fn machine(command: &mut Command, launcher: &Path, context: &Context) -> Result<String, Error> {
+pub(crate) fn run_to_end(command: &mut Command, launcher: &Path, context: &Context) -> Result<String, Error> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -238,7 +239,7 @@ pub(crate) fn machine(command: &mut Command, launcher: &Path, context: &Context)
             let _ = child.wait();
             return Err(Error::Interrupted);
         }
-        std::thread::sleep(TICK);
+        std::thread::sleep(POLL_INTERVAL);
     };
     let printed = reader.join().unwrap_or_default();
     match status.code() {
@@ -251,8 +252,8 @@ pub(crate) fn machine(command: &mut Command, launcher: &Path, context: &Context)
 }
 
 /// Splits the output into what the virtual machine printed about itself, and its other lines.
-pub(crate) fn parse_output(printed: &str) -> (Result<String, Unproven>, Vec<&str>) {
-    let mut maps = Err(Unproven::from("it printed no memory map as evidence"));
+pub(crate) fn parse_output(printed: &str) -> (Result<String, UnprovenMode>, Vec<&str>) {
+    let mut maps = Err(UnprovenMode::from("it printed no memory map as evidence"));
     let mut lines = Vec::new();
     for line in printed.lines() {
         let mark: Option<Value> =
@@ -272,7 +273,7 @@ struct Mapping<'a> {
 }
 
 /// Parses a line of `/proc/PID/maps`: addresses, permissions, offset, device, inode, path.
-fn mapping(line: &str) -> Option<Mapping<'_>> {
+fn parse_mapping(line: &str) -> Option<Mapping<'_>> {
     let (addresses, rest) = line.split_once(' ')?;
     addresses.split_once('-')?;
     let (permissions, rest) = rest.split_once(' ')?;
@@ -285,16 +286,16 @@ fn mapping(line: &str) -> Option<Mapping<'_>> {
 }
 
 /// The files that are mapped executable.
-pub(crate) fn executable(maps: &str) -> Vec<&str> {
-    maps.lines().filter_map(mapping).filter(|m| m.executable).map(|m| m.path).collect()
+pub(crate) fn executable_paths(maps: &str) -> Vec<&str> {
+    maps.lines().filter_map(parse_mapping).filter(|m| m.executable).map(|m| m.path).collect()
 }
 
 /// What the lines `maps` of a process's memory map prove about its mode; `jar` is the executed one.
 ///
 /// # Errors
 /// They prove nothing, or another mode.
-pub fn judge(mode: &str, maps: &str, jar: &Path) -> Result<String, Unproven> {
-    let mappings: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
+pub fn judge(mode: &str, maps: &str, jar: &Path) -> Result<String, UnprovenMode> {
+    let mappings: Vec<Mapping> = maps.lines().filter_map(parse_mapping).collect();
     let executable = || mappings.iter().filter(|m| m.executable);
     if !executable().any(|m| m.path.ends_with("/libart.so")) {
         return Err("the memory map that it printed does not contain the runtime itself (libart.so)".into());
@@ -316,33 +317,39 @@ pub fn judge(mode: &str, maps: &str, jar: &Path) -> Result<String, Unproven> {
         "art-interpreter" => code.is_none() && cache.is_none(),
         "art-jit" => code.is_none() && cache.is_some(),
         "art-aot" => code.is_some() && cache.is_none(),
-        other => return Err(Unproven(format!("no such mode of ART: {other}"))),
+        other => return Err(UnprovenMode(format!("no such mode of ART: {other}"))),
     };
-    if holds { Ok(format!("in /proc/self/maps: {found}")) } else { Err(Unproven(found)) }
+    if holds { Ok(format!("in /proc/self/maps: {found}")) } else { Err(UnprovenMode(found)) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ART: &str = "7000000000-7000a00000 r-xp 00200000 fe:05 1234                           /apex/com.android.art/lib64/libart.so\n";
-    const JIT: &str =
+    const RUNTIME_MAPPING: &str = "7000000000-7000a00000 r-xp 00200000 fe:05 1234                           /apex/com.android.art/lib64/libart.so\n";
+    const JIT_CACHE_MAPPING: &str =
         "58000000-5a000000 r-xs 02000000 00:01 99                             /memfd:jit-cache (deleted)\n";
-    const ODEX: &str = "7100000000-7100010000 r-xp 00005000 fe:2c 77                      /data/local/tmp/aot/oat/arm64/fathom-dex.odex\n";
+    const ODEX_MAPPING: &str = "7100000000-7100010000 r-xp 00005000 fe:2c 77                      /data/local/tmp/aot/oat/arm64/fathom-dex.odex\n";
 
-    fn proof(mode: &str, lines: &[&str]) -> Result<String, Unproven> {
+    fn proof(mode: &str, lines: &[&str]) -> Result<String, UnprovenMode> {
         judge(mode, &lines.concat(), Path::new("/data/local/tmp/fathom-dex.jar"))
     }
 
     #[test]
     fn each_mode_is_proven_only_by_its_mappings() {
-        for (lines, mode) in [(&[ART][..], "art-interpreter"), (&[ART, JIT], "art-jit"), (&[ART, ODEX], "art-aot")] {
+        for (lines, mode) in [
+            (&[RUNTIME_MAPPING][..], "art-interpreter"),
+            (&[RUNTIME_MAPPING, JIT_CACHE_MAPPING], "art-jit"),
+            (&[RUNTIME_MAPPING, ODEX_MAPPING], "art-aot"),
+        ] {
             for (other, _) in MODES {
                 assert_eq!(proof(other, lines).is_ok(), other == mode, "{other} by {lines:?}");
             }
         }
         // Compiled code together with a compiler is not one of our modes.
-        assert!(MODES.iter().all(|(mode, _)| proof(mode, &[ART, JIT, ODEX]).is_err()));
+        assert!(
+            MODES.iter().all(|(mode, _)| proof(mode, &[RUNTIME_MAPPING, JIT_CACHE_MAPPING, ODEX_MAPPING]).is_err())
+        );
     }
 
     #[test]
@@ -353,30 +360,39 @@ mod tests {
             "[anon_shmem:dalvik-jit-code-cache]",
             "/memfd:jit-cache (deleted)",
         ] {
-            let line = JIT.replace("/memfd:jit-cache (deleted)", path);
-            assert!(proof("art-jit", &[ART, &line]).unwrap().contains(path));
+            let line = JIT_CACHE_MAPPING.replace("/memfd:jit-cache (deleted)", path);
+            assert!(proof("art-jit", &[RUNTIME_MAPPING, &line]).unwrap().contains(path));
             // Only reserved, or the zygote's: nothing of it is executed here.
-            assert!(proof("art-jit", &[ART, &line.replace("r-xs", "rw-s")]).is_err());
+            assert!(proof("art-jit", &[RUNTIME_MAPPING, &line.replace("r-xs", "rw-s")]).is_err());
         }
-        assert!(proof("art-jit", &[ART, &JIT.replace("jit-cache", "jit-zygote-cache")]).is_err());
+        assert!(
+            proof("art-jit", &[RUNTIME_MAPPING, &JIT_CACHE_MAPPING.replace("jit-cache", "jit-zygote-cache")]).is_err()
+        );
     }
 
     #[test]
     fn compiled_code_is_recognised_in_any_location() {
-        let own = ODEX.replace(
+        let own = ODEX_MAPPING.replace(
             "/data/local/tmp/aot/oat/arm64/fathom-dex.odex",
             "/data/dalvik-cache/arm64/data@local@tmp@fathom-dex.jar@classes.dex",
         );
-        assert!(proof("art-aot", &[ART, &own]).is_ok() && proof("art-interpreter", &[ART, &own]).is_err());
+        assert!(
+            proof("art-aot", &[RUNTIME_MAPPING, &own]).is_ok()
+                && proof("art-interpreter", &[RUNTIME_MAPPING, &own]).is_err()
+        );
         // Code that was only verified has nothing executable.
-        assert!(proof("art-aot", &[ART, &ODEX.replace("r-xp", "r--p")]).is_err());
+        assert!(proof("art-aot", &[RUNTIME_MAPPING, &ODEX_MAPPING.replace("r-xp", "r--p")]).is_err());
     }
 
     #[test]
     fn maps_without_libart_prove_nothing() {
-        for text in
-            ["", "garbage", "a-b r-xp", &ART.replace("r-xp", "r--p"), "\u{fc}-\u{fc} \u{fc}\u{fc} 0 0 0 /libart.so"]
-        {
+        for text in [
+            "",
+            "garbage",
+            "a-b r-xp",
+            &RUNTIME_MAPPING.replace("r-xp", "r--p"),
+            "\u{fc}-\u{fc} \u{fc}\u{fc} 0 0 0 /libart.so",
+        ] {
             let why = judge("art-interpreter", text, Path::new("x.jar")).unwrap_err().to_string();
             assert!(why.contains("libart.so"), "{why}");
         }
@@ -390,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_match_documentation() {
+    fn commands_match_the_documentation() {
         let words = ["himeno".to_string(), "--inner".into(), "1".into()];
         let line = |launcher: &str, mode: &str| {
             let command = command(Path::new(launcher), Path::new("/t/fathom-dex.jar"), mode, 100 << 20, &words);
@@ -412,12 +428,14 @@ mod tests {
     }
 
     #[test]
-    fn drawing_requires_framework_natives() {
-        let Err(Error::Usage(why)) = launcher("/apex/com.android.art/bin/dalvikvm64", true) else { panic!("taken") };
+    fn drawing_requires_the_frameworks_native_methods() {
+        let Err(Error::Usage(why)) = find_launcher("/apex/com.android.art/bin/dalvikvm64", true) else {
+            panic!("taken")
+        };
         assert!(why.contains("app_process64") && why.contains("android.graphics"), "{why}");
         for framework in [false, true] {
-            assert!(launcher("/system/bin/app_process64", framework).is_ok());
+            assert!(find_launcher("/system/bin/app_process64", framework).is_ok());
         }
-        assert!(launcher("/apex/com.android.art/bin/dalvikvm64", false).is_ok());
+        assert!(find_launcher("/apex/com.android.art/bin/dalvikvm64", false).is_ok());
     }
 }

@@ -3,15 +3,15 @@
 /// CLOCK_BOOTTIME in nanoseconds: the clock of the probes' time stamps, so that a workload's own times are on the same
 /// axis.
 pub fn now_ns() -> u64 {
-    read(libc::CLOCK_BOOTTIME)
+    read_clock(libc::CLOCK_BOOTTIME)
 }
 
 /// CPU time of this process so far, including its time in the kernel, in nanoseconds.
 pub fn process_cpu_ns() -> u64 {
-    read(libc::CLOCK_PROCESS_CPUTIME_ID)
+    read_clock(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-fn read(clock: libc::clockid_t) -> u64 {
+fn read_clock(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a timespec of ours; every Linux since 2.6.39 has these clocks.
     let result = unsafe { libc::clock_gettime(clock, &raw mut t) };
@@ -20,7 +20,7 @@ fn read(clock: libc::clockid_t) -> u64 {
 }
 
 /// The smallest step of that clock, in nanoseconds.
-pub fn tick_ns() -> u64 {
+pub fn resolution_ns() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: as above.
     unsafe { libc::clock_getres(libc::CLOCK_BOOTTIME, &raw mut t) };

@@ -8,7 +8,7 @@
 //! is discarded; its stderr is that of this process.
 
 use crate::process_io::Counts;
-use crate::{Error, sample, uninterrupted};
+use crate::{Error, check_cancelled, write_sample};
 use model::Context;
 use model::text::shown;
 use std::io::Write;
@@ -21,7 +21,7 @@ const USAGE: &str = "command [--in DIRECTORY] [--prepare COMMAND] COMMAND\n\n\
 
 /// A command as it is executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Words {
+pub struct CommandLine {
     /// The program and its arguments.
     pub argv: Vec<String>,
     /// Whether the program is a shell that was not named explicitly.
@@ -33,7 +33,7 @@ pub struct Words {
 pub struct EmptyCommand;
 
 /// Words that a shell executes itself.
-const BUILTIN: [&str; 23] = [
+const SHELL_BUILTINS: [&str; 23] = [
     ".", ":", "alias", "bg", "cd", "command", "eval", "exec", "exit", "export", "fg", "jobs", "local", "read",
     "readonly", "return", "set", "shift", "source", "trap", "ulimit", "umask", "wait",
 ];
@@ -42,19 +42,23 @@ const BUILTIN: [&str; 23] = [
 ///
 /// # Errors
 /// It is empty.
-pub fn words(line: &str) -> Result<Words, EmptyCommand> {
+pub fn parse_command_line(line: &str) -> Result<CommandLine, EmptyCommand> {
     if line.trim().is_empty() {
         return Err(EmptyCommand);
     }
-    let by_shell = || Words { argv: vec!["/bin/sh".into(), "-c".into(), line.into()], shell: true };
-    let Some(argv) = plain(line) else { return Ok(by_shell()) };
+    let by_shell = || CommandLine { argv: vec!["/bin/sh".into(), "-c".into(), line.into()], shell: true };
+    let Some(argv) = split_words(line) else { return Ok(by_shell()) };
     // A word before the program may set a variable, and some commands exist only in a shell.
     let first = argv.first().map_or("", String::as_str);
-    Ok(if first.contains('=') || BUILTIN.contains(&first) { by_shell() } else { Words { argv, shell: false } })
+    Ok(if first.contains('=') || SHELL_BUILTINS.contains(&first) {
+        by_shell()
+    } else {
+        CommandLine { argv, shell: false }
+    })
 }
 
 /// The words of a line without anything but words and quotes.
-fn plain(line: &str) -> Option<Vec<String>> {
+fn split_words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut letters = line.chars();
@@ -112,26 +116,26 @@ pub(crate) fn run(words: &[String], context: &Context, out: &mut dyn Write) -> R
             .map_err(|e| Error::Failed(format!("cannot change to {directory}: {e}")))?;
     }
     if let Some(prepare) = prepare.filter(|prepare| !prepare.is_empty()) {
-        let ended = once(&prepare)?.0;
-        checked(&format!("to prepare, {prepare}"), ended, context)?;
+        let ended = run_command(&prepare)?.0;
+        check_status(&format!("to prepare, {prepare}"), ended, context)?;
     }
-    let (ended, used) = once(&line)?;
-    checked(&line, ended, context)?;
+    let (ended, used) = run_command(&line)?;
+    check_status(&line, ended, context)?;
     let now = crate::clock::now_ns();
     for (metric, unit, value) in used.metrics() {
-        sample(out, metric, unit, now, value)?;
+        write_sample(out, metric, unit, now, value)?;
     }
     Ok(())
 }
 
 /// The resources that a process used.
-struct Used {
+struct ResourceUsage {
     wall_s: f64,
     usage: libc::rusage,
     io: Option<String>,
 }
 
-impl Used {
+impl ResourceUsage {
     fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
         let s = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
         let usage = &self.usage;
@@ -162,23 +166,23 @@ impl Used {
 }
 
 /// Starts a command and waits for its end.
-fn once(line: &str) -> Result<(ExitStatus, Used), Error> {
-    let Words { argv, .. } = words(line).map_err(|e| Error::Usage(e.to_string()))?;
+fn run_command(line: &str) -> Result<(ExitStatus, ResourceUsage), Error> {
+    let CommandLine { argv, .. } = parse_command_line(line).map_err(|e| Error::Usage(e.to_string()))?;
     let mut command = Command::new(&argv[0]);
     command.args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null());
-    let mut counts = Counts::of(&mut command);
+    let mut counts = Counts::for_command(&mut command);
     let begun = Instant::now();
     let child = command.spawn().map_err(|e| Error::Failed(format!("cannot start {}: {e}", shown(&argv[0]))))?;
-    counts.started(&child);
-    end_of(&child);
+    counts.receive_descriptor(&child);
+    wait_for_exit(&child);
     let wall_s = begun.elapsed().as_secs_f64();
     let io = counts.read(&child);
     let (status, usage) = reap(&child)?;
-    Ok((status, Used { wall_s, usage, io }))
+    Ok((status, ResourceUsage { wall_s, usage, io }))
 }
 
 /// Waits until a process has ended, and leaves it as a zombie.
-fn end_of(child: &Child) {
+fn wait_for_exit(child: &Child) {
     loop {
         // SAFETY: siginfo_t may be all zeroes.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -202,8 +206,8 @@ fn reap(child: &Child) -> Result<(ExitStatus, libc::rusage), Error> {
     Ok((ExitStatus::from_raw(status), usage))
 }
 
-fn checked(line: &str, status: ExitStatus, context: &Context) -> Result<(), Error> {
-    uninterrupted(context)?;
+fn check_status(line: &str, status: ExitStatus, context: &Context) -> Result<(), Error> {
+    check_cancelled(context)?;
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
         // A shell's status for a missing program.
@@ -218,7 +222,7 @@ fn checked(line: &str, status: ExitStatus, context: &Context) -> Result<(), Erro
 mod tests {
     use super::*;
 
-    fn measured(line: &str) -> Result<Vec<(String, f64)>, Error> {
+    fn measure(line: &str) -> Result<Vec<(String, f64)>, Error> {
         let mut out = Vec::new();
         run(&["--".into(), line.into()], &Context::silent(), &mut out)?;
         let value = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
@@ -227,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn only_what_needs_shell_is_run_by_shell() {
-        let direct = |line: &str| words(line).map(|w| (!w.shell).then_some(w.argv));
+    fn only_lines_that_need_a_shell_are_run_by_one() {
+        let direct = |line: &str| parse_command_line(line).map(|w| (!w.shell).then_some(w.argv));
         assert_eq!(direct("ls -l  'a b'\"c\" ''"), Ok(Some(["ls", "-l", "a bc", ""].map(String::from).to_vec())));
         for line in ["a | b", "a > f", "X=1 a", "cd /", "echo $X", "echo \"$X\"", "ls *.c", "a; b", "echo 'a", "a\\ b"]
         {
             assert_eq!(direct(line), Ok(None), "{line}");
         }
-        assert!(words("  ").is_err());
+        assert!(parse_command_line("  ").is_err());
     }
 
     #[test]
@@ -242,7 +246,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("f");
         let found =
-            measured(&format!("/bin/sh -c 'head -c 100000 /dev/zero > {}; exit 0'", file.to_string_lossy())).unwrap();
+            measure(&format!("/bin/sh -c 'head -c 100000 /dev/zero > {}; exit 0'", file.to_string_lossy())).unwrap();
         let of = |name: &str| found.iter().find(|(metric, _)| metric == name).map(|(_, v)| *v);
         assert!(of("wall").unwrap() > 0.0 && of("user").is_some() && of("system").is_some());
         if std::path::Path::new("/proc/self/io").exists() {
@@ -263,15 +267,15 @@ mod tests {
                 assert_eq!(libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534), 0);
                 libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
             }
-            (0..50).filter(|_| measured("/bin/true").unwrap().iter().any(|(name, _)| name == "read_calls")).count()
+            (0..50).filter(|_| measure("/bin/true").unwrap().iter().any(|(name, _)| name == "read_calls")).count()
         });
         let expected = if std::path::Path::new("/proc/self/io").exists() { 50 } else { 0 };
         assert_eq!(counted.join().unwrap(), expected);
     }
 
     #[test]
-    fn failure_names_command() {
-        let failure = |line: &str| measured(line).unwrap_err().to_string();
+    fn failure_names_the_command() {
+        let failure = |line: &str| measure(line).unwrap_err().to_string();
         assert_eq!(failure("/bin/sh -c 'exit 3'"), "/bin/sh -c 'exit 3': exit status 3");
         assert_eq!(failure("kill -9 $$"), "kill -9 $$: killed by signal 9");
         assert!(failure("/no/such/program").starts_with("cannot start /no/such/program"));

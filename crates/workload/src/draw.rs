@@ -12,9 +12,9 @@ use model::Context;
 use std::io::Write;
 use std::path::Path;
 
-const ABOUT: &str = "Draws rectangles, lines or circles on an image in memory, in Java.";
+const HELP_SUMMARY: &str = "Draws rectangles, lines or circles on an image in memory, in Java.";
 
-const SPECS: &[Spec] = &[
+const OPTION_SPECS: &[Spec] = &[
     Spec {
         name: "mode",
         default: "jvm-tiered",
@@ -43,18 +43,18 @@ const SPECS: &[Spec] = &[
         default: "",
         help: "path of the Android runtime, for the modes art-* [app_process64 or app_process on PATH]",
     },
-    art::DEX_JAR,
-    robolectric::DIRECTORY,
+    art::DEX_JAR_OPTION,
+    robolectric::DIRECTORY_OPTION,
 ];
 
 /// Draws: a `jvm-*` mode becomes a JVM and does not return, an `art-*` mode runs Android's runtime.
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
-    let options = Options::parse(ABOUT, SPECS, words)?;
+    let options = Options::parse(HELP_SUMMARY, OPTION_SPECS, words)?;
     let modes: Vec<&str> = jvm::MODES.iter().chain(&art::MODES).map(|m| m.0).chain([robolectric::MODE]).collect();
     let mode = options.one_of("mode", &modes)?;
     let on_device = art::MODES.iter().any(|m| m.0 == mode);
     let on_android = on_device || mode == robolectric::MODE;
-    let (width, height) = size(options.text("size"))?;
+    let (width, height) = parse_size(options.text("size"))?;
     let extent: u32 = options.get("extent")?;
     if extent < 4 || extent >= width.min(height) {
         return Err(Error::Usage(format!("--extent is from 4 to {}, one less than the image", width.min(height) - 1)));
@@ -91,7 +91,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     jvm::become_jvm(options.text("java"), mode, heap, &words, out)
 }
 
-fn size(text: &str) -> Result<(u32, u32), Error> {
+fn parse_size(text: &str) -> Result<(u32, u32), Error> {
     let sides = text.split_once('x').and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)));
     let good = sides.filter(|(w, h)| (16..=16_384).contains(w) && (16..=16_384).contains(h));
     good.ok_or_else(|| {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn option_errors_are_reported_before_jvm_starts() {
+    fn option_errors_are_reported_before_a_jvm_starts() {
         assert!(error(&["--size", "480"]).contains("480x800"));
         assert!(error(&["--size", "0x800"]).contains("480x800"));
         assert!(error(&["--extent", "480"]).contains("--extent"));

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The jar of `java/`; empty if there was no `javac` when this program was built.
-pub const JAR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fathom.jar"));
+pub const EMBEDDED_JAR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fathom.jar"));
 
 /// The modes of a JVM, with the options that set them.
 pub const MODES: [(&str, &[&str]); 4] = [
@@ -24,7 +24,7 @@ pub const MODES: [(&str, &[&str]); 4] = [
 ];
 
 /// Variables that pass options to a JVM unnoticed.
-const UNSEEN: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
+const OPTION_VARIABLES: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
 
 /// Becomes a JVM in `mode` with a heap of `heap` bytes, which runs the workload requested by `words`. Returns only with
 /// an error.
@@ -35,7 +35,7 @@ pub fn become_jvm(java: &str, mode: &str, heap: u64, words: &[String], out: &mut
     let (mut command, _jar) = command(java, mode, heap, words)?;
     out.flush()?;
     let error = command.exec();
-    Err(not_started(java, &error))
+    Err(start_error(java, &error))
 }
 
 /// Returns the command of such a JVM, and the jar that it inherits: to be kept until it has started.
@@ -43,26 +43,26 @@ pub fn become_jvm(java: &str, mode: &str, heap: u64, words: &[String], out: &mut
 /// # Errors
 /// This program has no jar.
 pub fn command(java: &str, mode: &str, heap: u64, words: &[String]) -> Result<(Command, File), Error> {
-    if JAR.is_empty() {
+    if EMBEDDED_JAR.is_empty() {
         return Err(Error::Failed(
             "this build of Fathom has no Java workloads, since no JDK was installed; install one (apt install \
              default-jdk-headless) and build again, or choose a native --mode"
                 .into(),
         ));
     }
-    let jar = nameless(JAR)?;
+    let jar = create_memfd(EMBEDDED_JAR)?;
     let mut command = Command::new(java);
-    command.args(options(mode, heap)).arg("-cp").arg(format!("/proc/self/fd/{}", jar.as_raw_fd()));
+    command.args(jvm_options(mode, heap)).arg("-cp").arg(format!("/proc/self/fd/{}", jar.as_raw_fd()));
     command.arg("fathom.Main").args(words);
     command.args(["--mode", mode, "--boottime-offset-ns", &boottime_offset_ns().to_string()]);
-    for name in UNSEEN {
+    for name in OPTION_VARIABLES {
         command.env_remove(name);
     }
     Ok((command, jar))
 }
 
 /// Why there is no JVM.
-pub fn not_started(java: &str, error: &std::io::Error) -> Error {
+pub fn start_error(java: &str, error: &std::io::Error) -> Error {
     Error::Failed(match error.kind() {
         std::io::ErrorKind::NotFound => {
             format!(
@@ -75,7 +75,7 @@ pub fn not_started(java: &str, error: &std::io::Error) -> Error {
 }
 
 /// The JVM's options: the mode, a heap that never grows, and the collector without threads of its own.
-fn options(mode: &str, heap: u64) -> Vec<OsString> {
+fn jvm_options(mode: &str, heap: u64) -> Vec<OsString> {
     let flags = MODES.iter().find(|m| m.0 == mode).map_or(&[][..], |m| m.1);
     let heap = heap.div_ceil(1 << 20).max(64);
     let mut options: Vec<OsString> = flags.iter().map(Into::into).collect();
@@ -86,7 +86,7 @@ fn options(mode: &str, heap: u64) -> Vec<OsString> {
 }
 
 /// Creates an anonymous file that the JVM inherits.
-fn nameless(content: &[u8]) -> Result<File, Error> {
+fn create_memfd(content: &[u8]) -> Result<File, Error> {
     // SAFETY: a constant name; without MFD_CLOEXEC, so that it survives exec.
     let fd = unsafe { libc::memfd_create(c"fathom.jar".as_ptr(), 0) };
     if fd < 0 {
@@ -115,16 +115,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heap_size_is_fixed_to_need() {
+    fn heap_has_exactly_the_needed_size() {
         let words: Vec<String> =
-            options("jvm-c1", (100 << 20) + 1).into_iter().map(|w| w.to_string_lossy().into_owned()).collect();
+            jvm_options("jvm-c1", (100 << 20) + 1).into_iter().map(|w| w.to_string_lossy().into_owned()).collect();
         assert!(words.contains(&"-Xms101m".to_string()) && words.contains(&"-Xmx101m".to_string()));
         assert!(words.contains(&"-XX:TieredStopAtLevel=1".to_string()));
     }
 
     #[test]
     fn missing_java_is_reported_with_remedy() {
-        if JAR.is_empty() {
+        if EMBEDDED_JAR.is_empty() {
             return;
         }
         let error = become_jvm("/no/such/java", "jvm-int", 1, &[], &mut Vec::new()).unwrap_err();

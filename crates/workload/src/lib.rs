@@ -28,7 +28,7 @@ mod storage;
 mod unproven;
 pub mod variant;
 
-pub use unproven::Unproven;
+pub use unproven::UnprovenMode;
 
 use model::Context;
 use std::io::Write;
@@ -66,12 +66,12 @@ impl From<std::io::Error> for Error {
 }
 
 /// Fails once an end was requested.
-fn uninterrupted(context: &Context) -> Result<(), Error> {
+fn check_cancelled(context: &Context) -> Result<(), Error> {
     if context.cancelled() { Err(Error::Interrupted) } else { Ok(()) }
 }
 
 /// The workloads' names, with what each does.
-pub const NAMES: &[(&str, &str)] = &[
+pub const WORKLOAD_NAMES: &[(&str, &str)] = &[
     ("http", "GETs of one byte, in a closed loop or at a constant rate"),
     ("seq", "one file, written or read sequentially, like dd"),
     ("file", "many files, each written or read completely"),
@@ -89,20 +89,20 @@ pub const NAMES: &[(&str, &str)] = &[
 
 /// All of [`WORKLOAD_NAMES`], one per line.
 pub fn list() -> String {
-    let lines: Vec<String> = NAMES.iter().map(|(name, what)| format!("  {name:<8} {what}")).collect();
+    let lines: Vec<String> = WORKLOAD_NAMES.iter().map(|(name, what)| format!("  {name:<8} {what}")).collect();
     format!("Workloads:\n{}", lines.join("\n"))
 }
 
 /// Runs the workload named by the first word with the remaining words as arguments.
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
-    let result = named(words, context, out);
+    let result = run_named(words, context, out);
     if let Err(Error::Wrong(found)) = &result {
         writeln!(out, "{}", serde_json::json!({"verified": false, "by": found}))?;
     }
     result
 }
 
-fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+fn run_named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     match words.split_first() {
         Some((name, rest)) if name == "http" => http::run(rest, context, out),
         Some((name, rest)) if name == "seq" => storage::seq::run(rest, context, out),
@@ -133,6 +133,6 @@ pub fn sqlite_version() -> &'static str {
     rusqlite::version()
 }
 
-fn sample(out: &mut dyn Write, metric: &str, unit: &str, time_ns: u64, value: f64) -> std::io::Result<()> {
+fn write_sample(out: &mut dyn Write, metric: &str, unit: &str, time_ns: u64, value: f64) -> std::io::Result<()> {
     writeln!(out, "{}", serde_json::json!({"metric": metric, "unit": unit, "t": time_ns, "v": value}))
 }

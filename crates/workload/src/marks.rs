@@ -5,7 +5,7 @@
 //! side, and a model for other languages.
 
 use crate::clock;
-use model::marks::{COUNT_AT, END_AT, RECORD, Slot, VARIABLE, capacity, name, offset};
+use model::marks::{COUNT_AT, END_AT, FD_VARIABLE, RECORD_BYTES, Slot, capacity, name, offset};
 use std::ffi::c_void;
 use std::fs::File;
 use std::io::{Error, Result};
@@ -30,7 +30,7 @@ unsafe impl Sync for Writer {}
 impl Writer {
     /// Maps the recorder's memory, if this program was started by a recorder.
     pub fn from_environment() -> Option<Self> {
-        let fd: RawFd = std::env::var(VARIABLE).ok()?.parse().ok().filter(|fd| *fd >= 0)?;
+        let fd: RawFd = std::env::var(FD_VARIABLE).ok()?.parse().ok().filter(|fd| *fd >= 0)?;
         // SAFETY: dup is defined for any number: it fails if that is not an open descriptor. The copy is ours alone.
         let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
         // SAFETY: as above; only a descriptor returned by dup is owned.
@@ -43,7 +43,7 @@ impl Writer {
     /// It is something else, or cannot be mapped.
     pub fn new(fd: OwnedFd) -> Result<Self> {
         let file = File::from(fd);
-        let mut header = [0; RECORD];
+        let mut header = [0; RECORD_BYTES];
         file.read_exact_at(&mut header, 0)?;
         let capacity = capacity(&header).ok_or_else(|| Error::other("not a marks area of version 1"))?;
         let length = offset(capacity) as usize;
@@ -68,7 +68,7 @@ impl Writer {
     }
 
     /// Stores one mark. `nth` is its ordinal among the marks with that name.
-    pub fn put(&self, name: &Name, nth: u64, start_ns: u64, end_ns: u64) {
+    pub fn put(&self, name: &MarkName, nth: u64, start_ns: u64, end_ns: u64) {
         let place = self.atomic(COUNT_AT).fetch_add(1, Ordering::Relaxed);
         if place >= self.capacity {
             return;
@@ -76,7 +76,7 @@ impl Writer {
         let bytes = Slot { start_ns, end_ns, nth, ..name.slot }.encode();
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         let begin = offset(place) as usize;
-        for at in (0..RECORD).step_by(8).filter(|at| *at != END_AT) {
+        for at in (0..RECORD_BYTES).step_by(8).filter(|at| *at != END_AT) {
             self.atomic(begin + at).store(word(at), Ordering::Relaxed);
         }
         // Written last, since a record without an end is incomplete.
@@ -93,11 +93,11 @@ impl Drop for Writer {
 
 /// A mark's name and thread, prepared once so that a mark itself costs no formatting and no system call.
 #[derive(Debug, Clone)]
-pub struct Name {
+pub struct MarkName {
     slot: Slot,
 }
 
-impl Name {
+impl MarkName {
     /// Creates the name (truncated to 32 bytes, between characters) for marks of the calling thread.
     pub fn new(text: &str) -> Self {
         // SAFETY: takes no arguments and cannot fail.
@@ -110,18 +110,18 @@ impl Name {
 #[derive(Debug)]
 pub struct Series<'a> {
     writer: Option<&'a Writer>,
-    name: Name,
+    name: MarkName,
     nth: u64,
 }
 
 impl<'a> Series<'a> {
     /// Creates a series for the calling thread.
     pub fn new(writer: Option<&'a Writer>, name: &str) -> Self {
-        Self { writer, name: Name::new(name), nth: 0 }
+        Self { writer, name: MarkName::new(name), nth: 0 }
     }
 
     /// Whether there is a recorder.
-    pub fn is_heard(&self) -> bool {
+    pub fn is_recorded(&self) -> bool {
         self.writer.is_some()
     }
 
@@ -149,7 +149,7 @@ mod tests {
         assert!(fd >= 0);
         // SAFETY: the kernel just gave this descriptor to us alone.
         let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len((capacity + 1) * RECORD as u64).unwrap();
+        file.set_len((capacity + 1) * RECORD_BYTES as u64).unwrap();
         file.write_all_at(b"FTHMMARK\x01\0\0\0\x40\0\0\0", 0).unwrap();
         file.write_all_at(&capacity.to_le_bytes(), 16).unwrap();
         file
@@ -170,9 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn mark_has_documented_layout() {
+    fn mark_has_the_documented_layout() {
         let file = memory(2);
-        writer(&file).unwrap().put(&Name::new("SELECT"), 3, 0x11, 0x22);
+        writer(&file).unwrap().put(&MarkName::new("SELECT"), 3, 0x11, 0x22);
         assert_eq!(number(&file, 24), 1);
         assert_eq!(&bytes(&file, 64), b"\x11\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0");
         assert_eq!(bytes(&file, 80), std::process::id().to_le_bytes());
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn series_counts_and_returns_marked_times() {
+    fn series_counts_marks_and_returns_their_times() {
         let file = memory(10);
         let writer = writer(&file).unwrap();
         let mut series = Series::new(Some(&writer), "a name that is cut before this \u{fc}");
@@ -201,7 +201,7 @@ mod tests {
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 scope.spawn(move || {
-                    let name = Name::new(&format!("t{thread}"));
+                    let name = MarkName::new(&format!("t{thread}"));
                     (0..300).for_each(|n| writer.put(&name, n, n + 1, n + 2));
                 });
             }

@@ -94,14 +94,14 @@ fn help(about: &str, specs: &[Spec]) -> String {
 mod tests {
     use super::*;
 
-    const SPECS: &[Spec] = &[
+    const OPTION_SPECS: &[Spec] = &[
         Spec { name: "rows", default: "1000", help: "how many" },
         Spec { name: "mode", default: "a", help: "a or b" },
     ];
 
     fn parse(words: &[&str]) -> Result<Options, Error> {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        Options::parse("About.", SPECS, &words)
+        Options::parse("About.", OPTION_SPECS, &words)
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn option_errors_name_option() {
+    fn option_errors_name_the_option() {
         for (words, part) in
             [(&["--row", "7"][..], "\"--row\""), (&["rows", "7"], "\"rows\""), (&["--rows"], "needs a value")]
         {

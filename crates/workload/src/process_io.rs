@@ -19,7 +19,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
 /// Space for one descriptor (CMSG_SPACE).
-const SPACE: usize = rustix::cmsg_space!(ScmRights(1));
+const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(1));
 
 /// The counts of a process about to be started.
 pub(crate) struct Counts {
@@ -29,38 +29,38 @@ pub(crate) struct Counts {
 
 impl Counts {
     /// Makes the process that `command` starts pass its file, if its counts would be lost otherwise.
-    pub fn of(command: &mut Command) -> Self {
+    pub fn for_command(command: &mut Command) -> Self {
         // Root may open it afterwards. So its commands are started as usual, by a `vfork`, which costs less.
         // SAFETY: a call without arguments that cannot fail.
         let root = unsafe { libc::geteuid() } == 0;
-        let socket = if root { None } else { hand_over(command) };
+        let socket = if root { None } else { pass_descriptor(command) };
         Self { socket, file: None }
     }
 
     /// To be called after the process has been started.
-    pub fn started(&mut self, child: &Child) {
-        self.file = self.socket.take().and_then(received).or_else(|| open(child));
+    pub fn receive_descriptor(&mut self, child: &Child) {
+        self.file = self.socket.take().and_then(receive_file).or_else(|| open_counts(child));
     }
 
     /// Reads the counts, before the process is waited for.
     pub fn read(self, child: &Child) -> Option<String> {
         let mut text = String::new();
-        self.file.or_else(|| open(child))?.read_to_string(&mut text).ok()?;
+        self.file.or_else(|| open_counts(child))?.read_to_string(&mut text).ok()?;
         Some(text)
     }
 }
 
-fn open(child: &Child) -> Option<File> {
+fn open_counts(child: &Child) -> Option<File> {
     File::open(format!("/proc/{}/io", child.id())).ok()
 }
 
-fn hand_over(command: &mut Command) -> Option<OwnedFd> {
+fn pass_descriptor(command: &mut Command) -> Option<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
     let send = move || {
         // If this fails, the counts are opened later.
         if let Ok(file) = File::open("/proc/self/io") {
             let files = [file.as_fd()];
-            let mut space = [MaybeUninit::uninit(); SPACE];
+            let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
             let mut control = SendAncillaryBuffer::new(&mut space);
             control.push(SendAncillaryMessage::ScmRights(&files));
             let _ = sendmsg(&theirs, &[IoSlice::new(b"i")], &mut control, SendFlags::NOSIGNAL);
@@ -72,8 +72,8 @@ fn hand_over(command: &mut Command) -> Option<OwnedFd> {
     Some(ours)
 }
 
-fn received(socket: OwnedFd) -> Option<File> {
-    let (mut byte, mut space) = ([0], [MaybeUninit::uninit(); SPACE]);
+fn receive_file(socket: OwnedFd) -> Option<File> {
+    let (mut byte, mut space) = ([0], [MaybeUninit::uninit(); CONTROL_BYTES]);
     let mut control = RecvAncillaryBuffer::new(&mut space);
     // It was sent before the exec, or not at all.
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;

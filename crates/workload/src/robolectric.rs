@@ -6,7 +6,7 @@
 //! ART and Robolectric's native library, which is unpacked into a temporary directory.
 
 use crate::options::Spec;
-use crate::{Error, Unproven, art, clock, jvm};
+use crate::{Error, UnprovenMode, art, clock, jvm};
 use model::Context;
 use model::text::ShownPath as _;
 use serde_json::json;
@@ -18,17 +18,17 @@ use std::process::Command;
 /// Its name among the modes.
 pub const MODE: &str = "robolectric";
 /// The path of the directory.
-pub const DIRECTORY: Spec =
+pub const DIRECTORY_OPTION: Spec =
     Spec { name: "robolectric", default: "target/robolectric", help: "what java/robolectric made, for robolectric" };
-const MAIN: &str = "fathom.robolectric.Host";
+const MAIN_CLASS: &str = "fathom.robolectric.Host";
 /// Variables that pass options to a JVM unnoticed.
-const UNSEEN: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
+const OPTION_VARIABLES: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
 
 /// A directory for its unpacked files, some hundred megabytes; removed when dropped, however the process ended.
 #[derive(Debug)]
-pub struct Unpacked(PathBuf);
+pub struct UnpackedFiles(PathBuf);
 
-impl Drop for Unpacked {
+impl Drop for UnpackedFiles {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -38,7 +38,7 @@ impl Drop for Unpacked {
 ///
 /// # Errors
 /// Robolectric is not installed.
-pub fn command(java: &str, directory: &Path, words: &[String]) -> Result<(Command, Unpacked), Error> {
+pub fn command(java: &str, directory: &Path, words: &[String]) -> Result<(Command, UnpackedFiles), Error> {
     let jars = directory.join("jars");
     let Ok(entries) = std::fs::read_dir(&jars) else {
         return Err(Error::Failed(format!(
@@ -52,7 +52,7 @@ pub fn command(java: &str, directory: &Path, words: &[String]) -> Result<(Comman
     });
     let unpacked = std::env::temp_dir().join(format!("fathom-robolectric-{}-{}", std::process::id(), clock::now_ns()));
     std::fs::create_dir(&unpacked).map_err(|e| Error::Failed(format!("cannot make {}: {e}", unpacked.shown())))?;
-    let unpacked = Unpacked(unpacked);
+    let unpacked = UnpackedFiles(unpacked);
     let mut path = OsString::new();
     for (part, separator) in [("fathom.jar", ":"), ("classes", ":"), ("jars/*", "")] {
         path.push(directory.join(part));
@@ -68,11 +68,11 @@ pub fn command(java: &str, directory: &Path, words: &[String]) -> Result<(Comman
     command.arg(format!("-Dfathom.robolectric={}", version.as_deref().unwrap_or("of no version")));
     command.arg(with("-Drobolectric.dependency.dir=", &directory.join("instrumented")));
     command.arg(with("-Djava.io.tmpdir=", &unpacked.0));
-    command.arg("-cp").arg(path).arg(MAIN);
+    command.arg("-cp").arg(path).arg(MAIN_CLASS);
     let offset = jvm::boottime_offset_ns().to_string();
     let words = words.iter().map(String::as_str).chain(["--mode", MODE, "--boottime-offset-ns", &offset]);
     command.env("FATHOM_WORDS", words.collect::<Vec<_>>().join(" "));
-    for name in UNSEEN {
+    for name in OPTION_VARIABLES {
         command.env_remove(name);
     }
     Ok((command, unpacked))
@@ -90,7 +90,7 @@ pub fn run(
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let (mut command, _unpacked) = command(java, directory, words)?;
-    let printed = art::machine(&mut command, Path::new(java), context)?;
+    let printed = art::run_to_end(&mut command, Path::new(java), context)?;
     let (maps, lines) = art::parse_output(&printed);
     // The sandbox's own output is skipped.
     let lines: Vec<&str> = lines.into_iter().filter(|line| line.starts_with('{')).collect();
@@ -110,8 +110,8 @@ pub fn run(
 ///
 /// # Errors
 /// The native code is not mapped, or it is not a JVM.
-pub fn judge(maps: &str) -> Result<String, Unproven> {
-    let mapped = art::executable(maps);
+pub fn judge(maps: &str) -> Result<String, UnprovenMode> {
+    let mapped = art::executable_paths(maps);
     let executable = |so: &dyn Fn(&str) -> bool| mapped.iter().find(|path| so(path));
     // The library is unpacked into a directory of this name.
     let native = |path: &str| path.contains("/robolectric-nativeruntime") && path.ends_with(".so");
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proof_needs_jvm_and_native_code() {
+    fn proof_needs_a_jvm_and_native_code() {
         let jvm = "7f00-7f10 r-xp 00000000 fe:00 12 /usr/lib/jvm/java-17/lib/server/libjvm.so\n";
         let native = "7f20-7f30 r-xp 00000000 fe:00 13 /tmp/robolectric-nativeruntime12/libandroid_runtime.so\n";
         assert!(judge(&format!("{jvm}{native}")).unwrap().contains("no device"));

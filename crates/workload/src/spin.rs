@@ -2,13 +2,13 @@
 //! of its processes are caused by the machine, so that the method can be tested with it (`fathom bench selftest`).
 
 use crate::options::{Options, Spec};
-use crate::{Error, clock, sample, uninterrupted};
+use crate::{Error, check_cancelled, clock, write_sample};
 use model::Context;
 use std::io::Write;
 
-const ABOUT: &str = "Steps of a linear congruential generator; the final state is verified.";
+const HELP_SUMMARY: &str = "Steps of a linear congruential generator; the final state is verified.";
 
-const SPECS: &[Spec] = &[
+const OPTION_SPECS: &[Spec] = &[
     Spec { name: "iterations", default: "30", help: "timed iterations" },
     Spec { name: "inner", default: "1000000", help: "steps per iteration" },
 ];
@@ -18,7 +18,7 @@ const INCREMENT: u64 = 1_442_695_040_888_963_407;
 
 /// Runs it with `words` as its options.
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
-    let options = Options::parse(ABOUT, SPECS, words)?;
+    let options = Options::parse(HELP_SUMMARY, OPTION_SPECS, words)?;
     let (iterations, inner): (u64, u64) = (options.get("iterations")?, options.get("inner")?);
     if iterations == 0 || inner == 0 {
         return Err(Error::Usage("--iterations and --inner must be at least 1".into()));
@@ -26,7 +26,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     let mut times = Vec::new();
     let mut state = 0_u64;
     for _ in 0..iterations {
-        uninterrupted(context)?;
+        check_cancelled(context)?;
         let start = clock::now_ns();
         for _ in 0..inner {
             // Hidden from the optimiser, which can leap ahead too.
@@ -34,11 +34,11 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
         }
         times.push((start, clock::now_ns() - start));
     }
-    let expected = leap(iterations.wrapping_mul(inner));
+    let expected = state_after(iterations.wrapping_mul(inner));
     for (start, time) in times {
-        sample(out, "iteration", "ns", start, time as f64)?;
+        write_sample(out, "iteration", "ns", start, time as f64)?;
     }
-    sample(out, "work", "step", clock::now_ns(), inner as f64)?;
+    write_sample(out, "work", "step", clock::now_ns(), inner as f64)?;
     let by =
         format!("the state after {} steps is {state:#x}, computed in closed form {expected:#x}", iterations * inner);
     writeln!(out, "{}", serde_json::json!({"verified": state == expected, "by": by}))?;
@@ -46,7 +46,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
 }
 
 /// The state after `n` steps from 0, by squaring the step (Brown, "Random number generation with arbitrary strides").
-fn leap(mut n: u64) -> u64 {
+fn state_after(mut n: u64) -> u64 {
     let (mut state, mut multiplier, mut increment) = (0_u64, MULTIPLIER, INCREMENT);
     while n > 0 {
         if n & 1 == 1 {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_has_contract_lines() {
+    fn output_has_the_lines_of_the_contract() {
         let words = ["--iterations=3", "--inner=10"].map(String::from);
         let mut out = Vec::new();
         run(&words, &Context::silent(), &mut out).unwrap();
@@ -75,10 +75,10 @@ mod tests {
     }
 
     #[test]
-    fn skip_equals_repeated_next() {
+    fn closed_form_equals_repeated_steps() {
         let mut state = 0_u64;
         for n in 0..100 {
-            assert_eq!(leap(n), state);
+            assert_eq!(state_after(n), state);
             state = state.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT);
         }
     }

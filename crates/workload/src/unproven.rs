@@ -3,9 +3,9 @@
 /// The compiled or running code does not have the mode of that name: what was found instead, as text of the proof.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unproven(pub String);
+pub struct UnprovenMode(pub String);
 
-impl From<&str> for Unproven {
+impl From<&str> for UnprovenMode {
     fn from(why: &str) -> Self {
         Self(why.into())
     }

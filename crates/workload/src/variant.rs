@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The object that sets PRAGMAs on a program's connections; empty if there is none for this processor.
-pub const PRAGMAS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pragmas.so"));
+pub const PRAGMAS_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pragmas.so"));
 
 const USAGE: &str = "variant [--database FROM TO] [--pragma SQL]… [--set FILE=VALUE]… [--remount DIRECTORY=OPTION]…\n\n\
     Copies the database FROM to TO and configures it with SQL; writes VALUE to FILE; remounts DIRECTORY with OPTION.";
 
 /// Files that SQLite keeps next to a database.
-const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
+const SIDE_FILE_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn side_file(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
@@ -28,32 +28,32 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 ///
 /// # Errors
 /// A file cannot be read or written.
-pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+pub fn copy_database(from: &Path, to: &Path) -> Result<(), Error> {
     let failed = |what: &Path, e: std::io::Error| Error::Failed(format!("{}: {e}", what.shown()));
     for suffix in ["", "-wal", "-journal"] {
-        let (from, to) = (beside(from, suffix), beside(to, suffix));
+        let (from, to) = (side_file(from, suffix), side_file(to, suffix));
         // The last copy of a read-only file may not be written.
-        absent(&to)?;
+        remove_if_present(&to)?;
         match fs::copy(&from, &to) {
             Ok(_) => File::open(&to).and_then(|file| file.sync_all()).map_err(|e| failed(&to, e))?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(e) => return Err(failed(&from, e)),
         }
     }
-    absent(&beside(to, "-shm"))
+    remove_if_present(&side_file(to, "-shm"))
 }
 
 /// Removes a file if there is one.
-fn absent(file: &Path) -> Result<(), Error> {
+fn remove_if_present(file: &Path) -> Result<(), Error> {
     match fs::remove_file(file) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::Failed(format!("{}: {e}", file.shown()))),
         _ => Ok(()),
     }
 }
 
-pub fn remove(database: &Path) {
-    BESIDE.iter().chain(&[""]).for_each(|suffix| {
-        let _ = fs::remove_file(beside(database, suffix));
+pub fn remove_copy(database: &Path) {
+    SIDE_FILE_SUFFIXES.iter().chain(&[""]).for_each(|suffix| {
+        let _ = fs::remove_file(side_file(database, suffix));
     });
 }
 
@@ -61,7 +61,7 @@ pub fn remove(database: &Path) {
 ///
 /// # Errors
 /// SQLite's.
-pub fn pragma(database: &Path, sql: &str) -> Result<(), Error> {
+pub fn apply_pragmas(database: &Path, sql: &str) -> Result<(), Error> {
     let failed = |e: rusqlite::Error| Error::Failed(format!("{}: {sql}: {e}", database.shown()));
     let connection = Connection::open(database).map_err(failed)?;
     let mut mode: Option<String> = None;
@@ -89,7 +89,7 @@ pub fn pragma(database: &Path, sql: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// The kernel refuses it.
-pub fn set(file: &Path, value: &str) -> Result<(), Error> {
+pub fn write_setting(file: &Path, value: &str) -> Result<(), Error> {
     fs::write(file, value).map_err(|e| Error::Failed(format!("setting {} to {value}: {e}", file.shown())))
 }
 
@@ -119,15 +119,15 @@ pub(crate) fn run(words: &[String]) -> Result<(), Error> {
         match word.as_str() {
             "--database" => {
                 let (from, to) = (value()?, value()?);
-                copy(Path::new(from), Path::new(to))?;
+                copy_database(Path::new(from), Path::new(to))?;
                 database = Some(to.into());
             }
             "--pragma" => {
                 let to =
                     database.as_ref().ok_or_else(|| Error::Usage(format!("--pragma needs a --database; {USAGE}")))?;
-                pragma(to, value()?)?;
+                apply_pragmas(to, value()?)?;
             }
-            "--set" => pair(value()?).and_then(|(file, value)| set(&file, &value))?,
+            "--set" => pair(value()?).and_then(|(file, value)| write_setting(&file, &value))?,
             "--remount" => pair(value()?).and_then(|(directory, option)| remount(&directory, &option))?,
             _ => return Err(Error::Usage(USAGE.into())),
         }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_gets_settings_and_original_keeps_its_own() {
+    fn copy_gets_the_settings_and_the_original_keeps_its_own() {
         let directory = tempfile::tempdir().unwrap();
         let [from, to] = ["a.db", "b.db"].map(|name| directory.path().join(name));
         Connection::open(&from).unwrap().execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (7)").unwrap();
@@ -164,11 +164,11 @@ mod tests {
         fs::hard_link(&to, &first).unwrap();
         let unchanged = fs::read(&first).unwrap();
         // The next arm starts from the original again, whatever the previous one left next to its copy.
-        fs::write(beside(&to, "-wal"), "left over").unwrap();
+        fs::write(side_file(&to, "-wal"), "left over").unwrap();
         run(&words(&["--database", &f, &t])).unwrap();
-        assert!(fs::read(&to).unwrap() == before && !beside(&to, "-wal").exists());
+        assert!(fs::read(&to).unwrap() == before && !side_file(&to, "-wal").exists());
         assert_eq!(fs::read(&first).unwrap(), unchanged);
-        remove(&to);
+        remove_copy(&to);
         assert!(!to.exists());
     }
 
@@ -178,7 +178,7 @@ mod tests {
         let path = directory.path().join("a.db");
         let keeper = Connection::open(&path).unwrap();
         keeper.execute_batch("CREATE TABLE t (x); BEGIN; INSERT INTO t VALUES (1)").unwrap();
-        assert!(pragma(&path, "PRAGMA journal_mode=wal").is_err(), "it is in use");
+        assert!(apply_pragmas(&path, "PRAGMA journal_mode=wal").is_err(), "it is in use");
         let sys = directory.path().join("queue/scheduler").to_string_lossy().into_owned();
         assert!(run(&words(&["--set", &format!("{sys}=none")])).unwrap_err().to_string().contains("scheduler"));
         for wrong in [&["--set", "x"][..], &["--pragma", "VACUUM"], &["--database", "a"], &["what"]] {

@@ -1,7 +1,7 @@
 //! The storage loads on a disk of their own: their reports are compared with the disk's own statistics, and their
 //! messages are tested when it fails.
 
-use lab::kept::Kept;
+use lab::kept::UndoGuard;
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use model::Context;
 use serde_json::Value;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use workload::Error;
 
 /// Reads completed, sectors read, writes completed, sectors written: the kernel's Documentation/block/stat.rst.
-const READ_SECTORS: usize = 2;
-const WRITE_SECTORS: usize = 6;
+const READ_SECTORS_FIELD: usize = 2;
+const WRITE_SECTORS_FIELD: usize = 6;
 
-fn disk(backing: &Backing) -> LoopDisk {
+fn create_disk(backing: &Backing) -> LoopDisk {
     LoopDisk::create(256 << 20, FileSystem::Ext4, backing, &Options::default()).unwrap()
 }
 
@@ -42,7 +42,7 @@ fn mark<'a>(lines: &'a [Value], name: &str) -> Option<&'a str> {
 }
 
 /// A context that does something once, when the load reports that it is at `what`, `nth`.
-fn at(what: &'static str, nth: u64, act: impl FnOnce() + Send + 'static) -> Context {
+fn act_at_progress(what: &'static str, nth: u64, act: impl FnOnce() + Send + 'static) -> Context {
     let act = std::sync::Mutex::new(Some(act));
     Context::new(Arc::new(move |said: &str, done, _| {
         if said == what
@@ -55,7 +55,7 @@ fn at(what: &'static str, nth: u64, act: impl FnOnce() + Send + 'static) -> Cont
 }
 
 /// Files in the root of the disk, except for ext4's own.
-fn left(disk: &LoopDisk) -> Vec<String> {
+fn remaining_files(disk: &LoopDisk) -> Vec<String> {
     let names = std::fs::read_dir(disk.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
     names.filter(|n| n != "lost+found").collect()
 }
@@ -64,8 +64,8 @@ fn left(disk: &LoopDisk) -> Vec<String> {
 /// to the page cache, not the disk.
 #[test]
 #[ignore = "root: makes a loop disk and mounts it"]
-fn one_byte_read_costs_page_unless_direct() {
-    let disk = disk(&Backing::Ram);
+fn read_of_one_byte_costs_a_page_unless_direct() {
+    let disk = create_disk(&Backing::Ram);
     let amplification = |words: &str| {
         let lines = run(&format!("random --file-size 64M --inner 200 --iterations 1 {words}"), disk.path());
         assert_eq!((mark(&lines, "disk.name"), mark(&lines, "fs.type")), (Some(disk.name()), Some("ext4")));
@@ -84,16 +84,16 @@ fn one_byte_read_costs_page_unless_direct() {
     for words in ["--block 512", "--block 4K", "--block 16K", "--block 512 --engine io_uring --depth 8"] {
         assert_eq!(amplification(&format!("{words} --state direct")), 1.0, "{words}");
     }
-    assert_eq!(left(&disk), [""; 0]);
+    assert_eq!(remaining_files(&disk), [""; 0]);
 }
 
 #[test]
 #[ignore = "root: makes a loop disk and mounts it"]
 fn reported_bytes_match_disk_statistics() {
-    let disk = disk(&Backing::Ram);
+    let disk = create_disk(&Backing::Ram);
     let before = disk.stat().unwrap();
     let lines = run("seq --op read --state direct --count 8 --iterations 3", disk.path());
-    let read = (disk.stat().unwrap()[READ_SECTORS] - before[READ_SECTORS]) * 512;
+    let read = (disk.stat().unwrap()[READ_SECTORS_FIELD] - before[READ_SECTORS_FIELD]) * 512;
     let mib = f64::from(1 << 20);
     // Each iteration once; and once more, outside the account, to check every byte.
     assert_eq!(value(&lines, "device.read_bytes"), 24.0 * mib);
@@ -101,7 +101,7 @@ fn reported_bytes_match_disk_statistics() {
     for words in ["synced", "buffered", "direct"] {
         let before = disk.stat().unwrap();
         let lines = run(&format!("seq --op write --state {words} --count 8 --iterations 3"), disk.path());
-        let written = ((disk.stat().unwrap()[WRITE_SECTORS] - before[WRITE_SECTORS]) * 512) as f64;
+        let written = ((disk.stat().unwrap()[WRITE_SECTORS_FIELD] - before[WRITE_SECTORS_FIELD]) * 512) as f64;
         let said = value(&lines, "device.written_bytes");
         // All of the data, and no more of the rest (journal, tables) than the disk saw.
         assert!((24.0 * mib..=written).contains(&said) && said < 26.0 * mib, "{words}: {said} of {written}");
@@ -119,7 +119,7 @@ fn reported_bytes_match_disk_statistics() {
 #[test]
 #[ignore = "root: makes a loop disk, drops everybody's caches"]
 fn dropped_caches_are_proven_by_disk_statistics() {
-    let disk = disk(&Backing::Ram);
+    let disk = create_disk(&Backing::Ram);
     for words in ["random --file-size 16M --inner 100 --iterations 2", "file --op read --files 20 --iterations 2"] {
         let lines = run(&format!("{words} --state dropped"), disk.path());
         assert!(mark(&lines, "cache").unwrap().contains(" 0 of "), "{lines:?}");
@@ -134,7 +134,7 @@ fn dropped_caches_are_proven_by_disk_statistics() {
 #[ignore = "root: mounts a tmpfs"]
 fn tmpfs_is_never_called_cold() {
     let directory = tempfile::tempdir().unwrap();
-    let mounted = Kept::mount("tmpfs", "size=16m", directory.path()).unwrap();
+    let mounted = UndoGuard::mount("tmpfs", "size=16m", directory.path()).unwrap();
     let lines =
         run_with("random --file-size 4M --inner 50 --iterations 1 --state cold", directory.path(), &Context::silent());
     drop(mounted);
@@ -147,10 +147,10 @@ fn tmpfs_is_never_called_cold() {
 #[ignore = "root: makes a loop disk and spoils it"]
 fn removed_storage_is_reported() {
     let directory = tempfile::tempdir().unwrap();
-    let disk = disk(&Backing::Directory(directory.path().into()));
+    let disk = create_disk(&Backing::Directory(directory.path().into()));
     let backing = std::fs::read_to_string(disk.sysfs("loop/backing_file")).unwrap().trim().to_owned();
     // A loop disk whose file was truncated to nothing fails every read, like a card that was pulled out.
-    let context = at("random", 1, move || {
+    let context = act_at_progress("random", 1, move || {
         std::fs::OpenOptions::new().write(true).open(&backing).unwrap().set_len(0).unwrap();
     });
     let words = "random --file-size 32M --state direct --inner 500 --iterations 5 --threads 4";
@@ -161,9 +161,9 @@ fn removed_storage_is_reported() {
 #[test]
 #[ignore = "root: makes a loop disk and unmounts it under a load"]
 fn unmounted_storage_is_reported() {
-    let disk = disk(&Backing::Ram);
+    let disk = create_disk(&Backing::Ram);
     let mount = disk.path().to_owned();
-    let context = at("seq", 1, move || {
+    let context = act_at_progress("seq", 1, move || {
         assert!(Command::new("umount").arg("-l").arg(mount).status().unwrap().success());
     });
     let Err(Error::Failed(why)) = run_with("seq --count 4 --iterations 5", disk.path(), &context) else {
@@ -175,7 +175,7 @@ fn unmounted_storage_is_reported() {
 #[test]
 #[ignore = "root: makes a loop disk and mounts it read-only"]
 fn read_only_disk_is_reported() {
-    let disk = disk(&Backing::Ram);
+    let disk = create_disk(&Backing::Ram);
     assert!(Command::new("mount").args(["-o", "remount,ro"]).arg(disk.path()).status().unwrap().success());
     for words in
         ["seq --count 1", "file --op read --files 1", "random --file-size 1M", "random --file-size 1M --op write"]
@@ -189,19 +189,19 @@ fn read_only_disk_is_reported() {
 
 #[test]
 #[ignore = "root: makes a loop disk and fills it"]
-fn disk_filled_by_others_is_reported_and_files_removed() {
-    let disk = disk(&Backing::Ram);
+fn disk_filled_by_others_is_reported_and_files_go() {
+    let disk = create_disk(&Backing::Ram);
     for words in ["seq --count 100 --iterations 5", "file --files 100 --iterations 5 --state synced"] {
         let filler = disk.path().join("filler");
         let theirs = filler.clone();
-        let context = at(if words.starts_with("seq") { "seq" } else { "file" }, 0, move || {
+        let context = act_at_progress(if words.starts_with("seq") { "seq" } else { "file" }, 0, move || {
             let mut file = std::fs::File::create(theirs).unwrap();
             let chunk = vec![1; 1 << 20];
             while file.write_all(&chunk).is_ok() {}
         });
         let Err(Error::Failed(why)) = run_with(words, disk.path(), &context) else { panic!("{words} did not fail") };
         assert!(why.contains("full") && why.contains("free some"), "{words}: {why}");
-        assert_eq!(left(&disk), ["filler"], "{words}");
+        assert_eq!(remaining_files(&disk), ["filler"], "{words}");
         std::fs::remove_file(filler).unwrap();
     }
 }

@@ -11,12 +11,12 @@
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::truth::causes::{Cause, List};
 use fathom_tests::truth::whatif::Change;
-use fathom_tests::truth::{End, Machine, Missing, Place, causes, stop_on_interrupt, stopped, whatif};
+use fathom_tests::truth::{End, Machine, MissingParts, Place, causes, is_stopped, stop_on_interrupt, whatif};
 use stats::random::Random;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-struct Asked {
+struct Arguments {
     what: String,
     trials: usize,
     seed: u64,
@@ -26,17 +26,24 @@ struct Asked {
     keep: Option<PathBuf>,
 }
 
-impl Asked {
+impl Arguments {
     fn budget(&self) -> Option<Duration> {
         self.minutes.and_then(|minutes| Duration::try_from_secs_f64(60.0 * minutes).ok())
     }
 }
 
-fn asked() -> Result<Asked> {
+fn parse_arguments() -> Result<Arguments> {
     let mut words = std::env::args().skip(1);
     let what = words.next().context("expected whatif or causes")?;
-    let mut asked =
-        Asked { what, trials: 3, seed: now(), only: String::new(), minutes: None, output: None, keep: None };
+    let mut asked = Arguments {
+        what,
+        trials: 3,
+        seed: unix_seconds(),
+        only: String::new(),
+        minutes: None,
+        output: None,
+        keep: None,
+    };
     while let Some(word) = words.next() {
         let value = words.next().with_context(|| format!("{word} needs a value"))?;
         match word.as_str() {
@@ -52,20 +59,20 @@ fn asked() -> Result<Asked> {
     Ok(asked)
 }
 
-fn now() -> u64 {
+fn unix_seconds() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |since| since.as_secs())
 }
 
 /// The outcome of trials.
-struct Done<R> {
+struct TrialResults<R> {
     /// The results, by subject.
     results: Vec<Vec<R>>,
     /// What is missing.
-    missing: Missing,
+    missing: MissingParts,
 }
 
 /// The subject of each trial, and its number among those of the subject. The k-th of n lies somewhere in the k-th n-th of the run.
-fn order(counts: &[usize], random: &mut Random) -> Vec<(usize, usize)> {
+fn trial_order(counts: &[usize], random: &mut Random) -> Vec<(usize, usize)> {
     let mut all: Vec<(f64, usize, usize)> = Vec::new();
     for (at, &n) in counts.iter().enumerate() {
         all.extend((0..n).map(|nth| ((nth as f64 + random.unit()) / n as f64, at, nth)));
@@ -82,15 +89,15 @@ fn seed_of(seed: u64, name: &str, nth: usize) -> u64 {
 }
 
 /// Runs the trials of each subject, until the time is up or somebody ends it.
-fn trials<R>(
+fn run_trials<R>(
     counts: &[usize],
     name: impl Fn(usize) -> String,
-    asked: &Asked,
+    asked: &Arguments,
     mut run: impl FnMut(usize, &mut Random) -> Result<(R, String)>,
-) -> Done<R> {
-    let order = order(counts, &mut Random::new(asked.seed));
+) -> TrialResults<R> {
+    let order = trial_order(counts, &mut Random::new(asked.seed));
     let mut results: Vec<Vec<R>> = counts.iter().map(|_| Vec::new()).collect();
-    let mut missing = Missing { trials: order.len(), ..Missing::default() };
+    let mut missing = MissingParts { trials: order.len(), ..MissingParts::default() };
     let since = Instant::now();
     for (done, &(at, nth)) in order.iter().enumerate() {
         if let Some(budget) = asked.budget().filter(|budget| since.elapsed() >= *budget) {
@@ -99,7 +106,7 @@ fn trials<R>(
             break;
         }
         let result = run(at, &mut Random::new(seed_of(asked.seed, &name(at), nth)));
-        if stopped() {
+        if is_stopped() {
             eprintln!("stopped after {done} of {} trials", order.len());
             missing.ended = Some((End::Interrupt, done));
             break;
@@ -118,17 +125,17 @@ fn trials<R>(
     }
     let without = results.iter().enumerate().filter(|(at, all)| counts[*at] > 0 && all.is_empty());
     missing.untried = without.map(|(at, _)| name(at)).collect();
-    Done { results, missing }
+    TrialResults { results, missing }
 }
 
-fn whatif_page(place: &Place, asked: &Asked, how: impl Fn() -> Result<String>) -> Result<String> {
-    let changes: Vec<Change> = whatif::changes().into_iter().filter(|c| c.name.contains(&asked.only)).collect();
-    let Done { results, missing } = trials(
+fn whatif_page(place: &Place, asked: &Arguments, how: impl Fn() -> Result<String>) -> Result<String> {
+    let changes: Vec<Change> = whatif::all_changes().into_iter().filter(|c| c.name.contains(&asked.only)).collect();
+    let TrialResults { results, missing } = run_trials(
         &vec![asked.trials; changes.len()],
         |at| changes[at].name.to_owned(),
         asked,
         |at, random| {
-            let trial = whatif::trial(place, &changes[at], random)?;
+            let trial = whatif::run_trial(place, &changes[at], random)?;
             let said = format!(
                 "{:.1} -> {:.1} ms predicted, {:.1} ms true ({:+.0} %)",
                 trial.before / 1e6,
@@ -141,23 +148,23 @@ fn whatif_page(place: &Place, asked: &Asked, how: impl Fn() -> Result<String>) -
     );
     let all: Vec<_> = changes.into_iter().zip(results).filter(|(_, trials)| !trials.is_empty()).collect();
     ensure!(!all.is_empty(), "no trial was done");
-    Ok(whatif::page(&all, &missing, &how()?))
+    Ok(whatif::results_page(&all, &missing, &how()?))
 }
 
-fn causes_page(place: &Place, asked: &Asked, how: impl Fn() -> Result<String>) -> Result<String> {
-    let List { cause, healthy } = causes::list()?;
+fn causes_page(place: &Place, asked: &Arguments, how: impl Fn() -> Result<String>) -> Result<String> {
+    let List { cause, healthy } = causes::read_list()?;
     let named = |all: Vec<Cause>| all.into_iter().filter(|c| c.name.contains(&asked.only)).collect::<Vec<_>>();
     let (causes, healthy) = (named(cause), named(healthy));
     let all: Vec<&Cause> = causes.iter().chain(&healthy).collect();
     let mut counts = vec![asked.trials; causes.len()];
     counts.resize(all.len(), asked.trials.div_ceil(4));
-    let Done { mut results, missing } = trials(
+    let TrialResults { mut results, missing } = run_trials(
         &counts,
         |at| all[at].name.clone(),
         asked,
         |at, random| {
-            let trial = causes::trial(place, all[at], random)?;
-            let said = trial.said(all[at]);
+            let trial = causes::run_trial(place, all[at], random)?;
+            let said = trial.result_line(all[at]);
             Ok((trial, said))
         },
     );
@@ -166,11 +173,11 @@ fn causes_page(place: &Place, asked: &Asked, how: impl Fn() -> Result<String>) -
     let found: Vec<_> = causes.into_iter().zip(results).filter(|(_, trials)| !trials.is_empty()).collect();
     let quiet: Vec<_> = healthy.into_iter().zip(quiet.into_iter().map(wrong)).filter(|(_, t)| !t.is_empty()).collect();
     ensure!(!found.is_empty() || !quiet.is_empty(), "no trial was done");
-    Ok(causes::page(&found, &quiet, &missing, &how()?))
+    Ok(causes::results_page(&found, &quiet, &missing, &how()?))
 }
 
 fn main() -> Result<()> {
-    let asked = asked()?;
+    let asked = parse_arguments()?;
     stop_on_interrupt();
     let place = Place::new(asked.keep.clone())?;
     let machine = Machine::watch();
@@ -183,7 +190,7 @@ fn main() -> Result<()> {
             asked.seed,
             asked.trials,
             asked.minutes.map_or_else(String::new, |minutes| format!(" MINUTES={minutes}")),
-            date()?,
+            today()?,
             machine.said()
         ))
     };
@@ -194,7 +201,9 @@ fn main() -> Result<()> {
     };
     match asked.output {
         // Only a complete page replaces one.
-        Some(file) => archive::atomic_file::text(&file, &page).with_context(|| format!("writing {}", file.display())),
+        Some(file) => {
+            archive::atomic_file::write_text(&file, &page).with_context(|| format!("writing {}", file.display()))
+        }
         None => {
             print!("{page}");
             Ok(())
@@ -202,7 +211,7 @@ fn main() -> Result<()> {
     }
 }
 
-fn date() -> Result<String> {
+fn today() -> Result<String> {
     let output = std::process::Command::new("date").arg("+%d %B %Y").output()?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
@@ -212,8 +221,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_part_of_order_has_each_thing() {
-        let order = order(&[12, 12, 12, 3], &mut Random::new(7));
+    fn each_part_of_the_order_has_each_subject() {
+        let order = trial_order(&[12, 12, 12, 3], &mut Random::new(7));
         let mut sorted = order.clone();
         sorted.sort_unstable();
         sorted.dedup();
@@ -225,15 +234,15 @@ mod tests {
     }
 
     #[test]
-    fn trial_draws_same_alone_as_among_others() {
+    fn trial_draws_the_same_alone_as_among_others() {
         assert_eq!(seed_of(1, "lock holder", 3), seed_of(1, "lock holder", 3));
         assert_ne!(seed_of(1, "lock holder", 3), seed_of(1, "lock holder", 2));
         assert_ne!(seed_of(1, "lock holder", 3), seed_of(1, "missing index", 3));
     }
 
     #[test]
-    fn run_out_of_time_keeps_what_is_done() {
-        let asked = Asked {
+    fn run_out_of_time_keeps_its_results() {
+        let asked = Arguments {
             what: "causes".into(),
             trials: 1,
             seed: 1,
@@ -242,7 +251,8 @@ mod tests {
             output: None,
             keep: None,
         };
-        let Done { results, missing } = trials(&[2, 1], |at| at.to_string(), &asked, |_, _| Ok(((), String::new())));
+        let TrialResults { results, missing } =
+            run_trials(&[2, 1], |at| at.to_string(), &asked, |_, _| Ok(((), String::new())));
         assert!(results.iter().all(Vec::is_empty) && missing.ended == Some((End::Time(Duration::ZERO), 0)));
         assert_eq!(missing.untried, ["0", "1"]);
     }

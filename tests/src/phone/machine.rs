@@ -4,11 +4,11 @@
 //!
 //! Its times are those of an emulated processor. Missing from Debian's kernels: SELinux's policy, vendors' drivers, Android's own FUSE.
 
-use super::userland::{Userland, cache};
+use super::userland::{Userland, package_cache};
 use crate::run;
 use anyhow::{Context, Result, ensure};
 use lab::arch::Arch;
-use lab::guest::{Bus, Config, Disk, Guest, available};
+use lab::guest::{Bus, Config, Disk, Guest, check_available};
 use lab::scenario::Forward;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -17,16 +17,16 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 /// Bytes of the card: a power of two, as cards have.
-const CARD: u64 = 512 << 20;
+const CARD_BYTES: u64 = 512 << 20;
 /// Bytes of each of two further cards, which are removable: FAT, mounted as by vold, and behind FUSE for apps and shells.
-const REMOVABLE: u64 = 64 << 20;
+const REMOVABLE_CARD_BYTES: u64 = 64 << 20;
 /// The daemon's port there.
-const PORT: u16 = 5555;
+const DAEMON_PORT: u16 = 5555;
 /// How long a step of preparation may take by the guest's clock.
-const LIMIT: Duration = Duration::from_secs(120);
+const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Makes the machine a device. The root is an archive; mounts are made before the daemon enters it.
-const PREPARE: &str = r#"set -e
+const PREPARE_SCRIPT: &str = r#"set -e
 ip link set lo up
 ip link set eth0 up
 ip address add 10.0.2.15/24 dev eth0
@@ -91,21 +91,21 @@ pub(super) struct Device<'a> {
 pub fn possible() -> Result<(), String> {
     super::possible()?;
     ["mkfs.f2fs", "bindfs", "tar"].into_iter().try_for_each(crate::installed)?;
-    available(Arch::default()).map_err(|why| why.to_string())
+    check_available(Arch::default()).map_err(|why| why.to_string())
 }
 
 /// The same for another architecture, for which everything is fetched except two programs of ours.
 pub fn possible_on(arch: Arch) -> Result<(), String> {
     possible()?;
-    available(arch).map_err(|why| why.to_string())?;
+    check_available(arch).map_err(|why| why.to_string())?;
     arch.program(&crate::fathom()).map_err(|why| why.to_string())?;
-    let daemon = daemon(arch);
+    let daemon = daemon_path(arch);
     let why = || format!("{} is not there: `cargo xtask aarch64 adbd` builds it", daemon.display());
     daemon.is_file().then_some(()).ok_or_else(why)
 }
 
 /// The daemon's program for another architecture.
-pub(super) fn daemon(arch: Arch) -> PathBuf {
+pub(super) fn daemon_path(arch: Arch) -> PathBuf {
     let built = format!("../target/{}-unknown-linux-musl/release/adbd", arch.name());
     Path::new(env!("CARGO_MANIFEST_DIR")).join(built)
 }
@@ -126,28 +126,29 @@ impl Machine {
             (PathBuf::from(of.daemon), "adbd".into()),
             (of.userland.bindfs.clone().context("bindfs is not installed")?, "usr/bin/bindfs".into()),
         ];
-        let mut start = format!("/adbd --root /phone --machine 0.0.0.0:{PORT} {}", words.join(" ").replace('=', " "));
+        let mut start =
+            format!("/adbd --root /phone --machine 0.0.0.0:{DAEMON_PORT} {}", words.join(" ").replace('=', " "));
         if let Some(key) = key {
             files.push((key.to_path_buf(), "key.pub".into()));
             start += " --key /key.pub";
         }
         let mut config = Config {
             arch: of.arch,
-            disks: [("data", CARD), ("card1", REMOVABLE), ("card2", REMOVABLE)]
+            disks: [("data", CARD_BYTES), ("card1", REMOVABLE_CARD_BYTES), ("card2", REMOVABLE_CARD_BYTES)]
                 .map(|(name, bytes)| Disk { name: name.into(), bus: Bus::Sd, bytes, ext4: false })
                 .to_vec(),
             mkfs: [("data".to_owned(), vec!["mkfs.f2fs".to_owned(), "-q".into()])].into(),
             modules: ["f2fs", "crc32_generic", "fuse", "vfat", "nls_cp437", "nls_ascii"].map(String::from).to_vec(),
             files,
-            texts: vec![("prepare".into(), PREPARE.into())],
+            texts: vec![("prepare".into(), PREPARE_SCRIPT.into())],
             device: true,
-            forward: vec![Forward { address: Ipv4Addr::LOCALHOST, host: port, guest: PORT }],
+            forward: vec![Forward { address: Ipv4Addr::LOCALHOST, host: port, guest: DAEMON_PORT }],
             // All figures of the papers take most of an hour on a busy host.
             idle: Duration::from_secs(7200),
             keep: Some(directory.to_path_buf()),
             ..Config::default()
         };
-        let guest = up(&config, &start)?;
+        let guest = boot_guest(&config, &start)?;
         // The content of the card is kept when it boots again.
         config.mkfs.clear();
         Ok(Self { config, guest: Mutex::new(Some(guest)), start, port })
@@ -156,7 +157,7 @@ impl Machine {
     /// The output of a command in the machine's own shell, which is not the device's.
     pub fn run(&self, line: &str) -> Result<String> {
         let mut guest = self.guest.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
-        done(guest.as_mut().context("it is off")?, line)
+        run_line(guest.as_mut().context("it is off")?, line)
     }
 
     /// Makes the daemon close its connection; processes keep running.
@@ -175,20 +176,20 @@ impl Machine {
     pub(super) fn reboot(&self) -> Result<()> {
         let mut guest = self.guest.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
         drop(guest.take());
-        *guest = Some(up(&self.config, &self.start)?);
+        *guest = Some(boot_guest(&self.config, &self.start)?);
         Ok(())
     }
 }
 
-fn up(config: &Config, start: &str) -> Result<Guest> {
-    let mut guest = Guest::boot(config, &cache())?;
-    done(&mut guest, "sh /prepare")?;
-    done(&mut guest, &format!("setsid {start} </dev/null >/run/adbd.log 2>&1 & echo $! >/run/adbd"))?;
+fn boot_guest(config: &Config, start: &str) -> Result<Guest> {
+    let mut guest = Guest::boot(config, &package_cache())?;
+    run_line(&mut guest, "sh /prepare")?;
+    run_line(&mut guest, &format!("setsid {start} </dev/null >/run/adbd.log 2>&1 & echo $! >/run/adbd"))?;
     Ok(guest)
 }
 
-fn done(guest: &mut Guest, line: &str) -> Result<String> {
-    let output = guest.run(line, LIMIT)?;
+fn run_line(guest: &mut Guest, line: &str) -> Result<String> {
+    let output = guest.run(line, STEP_TIMEOUT)?;
     ensure!(output.status == 0, "{line}: {} {}{}", output.status, output.stdout, output.stderr);
     Ok(output.stdout)
 }

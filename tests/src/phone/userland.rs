@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The directory of packages.
-pub fn cache() -> PathBuf {
+pub fn package_cache() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab")
 }
 
@@ -27,13 +27,13 @@ pub struct Userland {
 
 impl Userland {
     /// The userland of this architecture.
-    pub fn of(arch: Arch) -> Result<Self> {
-        if arch.is_own() { own() } else { fetched(arch) }
+    pub fn for_arch(arch: Arch) -> Result<Self> {
+        if arch.is_own() { own_userland() } else { fetched_userland(arch) }
     }
 }
 
 /// Debian ships mksh linked statically against musl.
-fn shell() -> Option<PathBuf> {
+fn find_shell() -> Option<PathBuf> {
     let triple = format!("/usr/lib/{}-linux-musl/bin/mksh", std::env::consts::ARCH);
     [triple.as_str(), "/usr/lib/klibc/bin/mksh"].map(PathBuf::from).into_iter().find(|p| p.is_file())
 }
@@ -41,24 +41,24 @@ fn shell() -> Option<PathBuf> {
 /// Why there is none for this machine's architecture.
 pub fn possible() -> Result<(), String> {
     ["toybox", "ldd"].into_iter().try_for_each(installed)?;
-    shell().map(drop).ok_or_else(|| "mksh is not installed".into())
+    find_shell().map(drop).ok_or_else(|| "mksh is not installed".into())
 }
 
-fn own() -> Result<Userland> {
+fn own_userland() -> Result<Userland> {
     let toybox = Path::new("/bin/toybox");
     let linked = String::from_utf8(run(Command::new("ldd").arg(toybox))?.stdout)?;
     let libraries = linked.split_whitespace().filter(|w| w.starts_with('/')).map(|w| (w.into(), w.into())).collect();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let bindfs = std::env::split_paths(&path).map(|directory| directory.join("bindfs")).find(|p| p.is_file());
-    Ok(Userland { shell: shell().context("mksh is not installed")?, toybox: toybox.into(), bindfs, libraries })
+    Ok(Userland { shell: find_shell().context("mksh is not installed")?, toybox: toybox.into(), bindfs, libraries })
 }
 
-fn fetched(arch: Arch) -> Result<Userland> {
-    let packages = Packages::new(&cache(), arch.debian())?;
+fn fetched_userland(arch: Arch) -> Result<Userland> {
+    let packages = Packages::new(&package_cache(), arch.debian())?;
     let triple = |libc: &str| format!("{}-linux-{libc}", arch.name());
     let mut libraries = Vec::new();
     for package in ["libc6", "libcrypt1", "libfuse2"] {
-        let root = packages.unpacked(package)?;
+        let root = packages.unpack(package)?;
         for directory in ["lib".to_owned(), format!("lib/{}", triple("gnu"))] {
             for entry in fs::read_dir(root.join(&directory)).into_iter().flatten() {
                 let (name, path) =
@@ -71,9 +71,9 @@ fn fetched(arch: Arch) -> Result<Userland> {
         }
     }
     Ok(Userland {
-        shell: packages.unpacked("mksh")?.join("usr/lib").join(triple("musl")).join("bin/mksh"),
-        toybox: packages.unpacked("toybox")?.join("bin/toybox"),
-        bindfs: Some(packages.unpacked("bindfs")?.join("usr/bin/bindfs")),
+        shell: packages.unpack("mksh")?.join("usr/lib").join(triple("musl")).join("bin/mksh"),
+        toybox: packages.unpack("toybox")?.join("bin/toybox"),
+        bindfs: Some(packages.unpack("bindfs")?.join("usr/bin/bindfs")),
         libraries,
     })
 }
@@ -81,17 +81,17 @@ fn fetched(arch: Arch) -> Result<Userland> {
 /// Installs the real recorder of Android, Perfetto from Debian's suite `sid`, in place of the fake: client, service and ftrace reader,
 /// with their own libraries. Its sockets are at Android's paths; the machine starts the services ([`super::machine`]).
 pub fn put_perfetto(root: &Path, arch: Arch) -> Result<()> {
-    let packages = Packages::of_suite(&cache(), arch.debian(), "sid")?;
+    let packages = Packages::from_suite(&package_cache(), arch.debian(), "sid")?;
     let to = root.join("system/perfetto");
     fs::create_dir_all(&to)?;
-    let perfetto = packages.unpacked("perfetto")?;
+    let perfetto = packages.unpack("perfetto")?;
     for program in ["bin/perfetto", "sbin/traced", "sbin/traced_probes"] {
         let from = perfetto.join("usr").join(program);
         fs::copy(&from, to.join(from.file_name().context("a name")?))?;
     }
     let mut directories = vec![perfetto.join("usr/lib/perfetto")];
     for package in ["libc6", "libgcc-s1", "libstdc++6", "zlib1g"] {
-        directories.push(packages.unpacked(package)?.join(format!("usr/lib/{}-linux-gnu", arch.name())));
+        directories.push(packages.unpack(package)?.join(format!("usr/lib/{}-linux-gnu", arch.name())));
     }
     for directory in directories {
         for entry in fs::read_dir(&directory).with_context(|| directory.display().to_string())? {

@@ -4,7 +4,7 @@
 //! in random order. The largest possible saving in the first expected finding is compared with the actual saving.
 
 use super::whatif::Hogs;
-use super::{Disk, Missing, Place, Prepared, Settings, median, recorded, said, unrecorded};
+use super::{Disk, MissingParts, Place, PreparedRun, Settings, median, run_recorded, run_unrecorded, verb_output};
 use anyhow::{Context, Result, bail, ensure};
 use lab::loopdisk::LoopDisk;
 use serde::Deserialize;
@@ -16,14 +16,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-const LIST: &str = include_str!("../../../experiments/causes/causes.toml");
+const CAUSES_TOML: &str = include_str!("../../../experiments/causes/causes.toml");
 /// From this share of the program's time without a CPU on, by the kernel's count, scheduling delay is not a false finding: half of the
 /// threshold of `explain`, which is relative to the statements' time only.
-const DELAYED: f64 = 0.05;
+const DELAY_SHARE_MIN: f64 = 0.05;
 
 /// Rounds, each of both sides, recorded and unrecorded, where the truth comes from unrecorded runs. The fastest of each kind counts: a
 /// neighbour on the same processor can only make one slower, by a half or more, for a second or longer.
-const ROUNDS: usize = 6;
+const ROUND_COUNT: usize = 6;
 
 /// Causes and healthy workloads.
 #[derive(Debug, Deserialize)]
@@ -75,12 +75,12 @@ fn yes() -> bool {
 }
 
 /// The list in the repository.
-pub fn list() -> Result<List> {
-    toml::from_str(LIST).context("experiments/causes/causes.toml")
+pub fn read_list() -> Result<List> {
+    toml::from_str(CAUSES_TOML).context("experiments/causes/causes.toml")
 }
 
 /// What lives while the program runs.
-enum Injected {
+enum Injection {
     Nothing,
     Hogs { _alive: Hogs },
     Group { directory: PathBuf },
@@ -88,14 +88,14 @@ enum Injected {
     Other(Child),
 }
 
-impl Drop for Injected {
+impl Drop for Injection {
     fn drop(&mut self) {
         match self {
             Self::Nothing | Self::Hogs { .. } => {}
             Self::Group { directory } => {
                 let _ = std::fs::remove_dir(directory);
             }
-            Self::Dirty { directory } => unlimited(directory),
+            Self::Dirty { directory } => remove_dirty_limit(directory),
             Self::Other(child) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -106,19 +106,19 @@ impl Drop for Injected {
 
 /// Removes the limit of dirty pages from a disk. A loop device's limit outlives the disk: the next user of the device would be
 /// throttled.
-fn unlimited(directory: &Path) {
+fn remove_dirty_limit(directory: &Path) {
     for (file, value) in [("strict_limit", "0"), ("max_ratio", "100")] {
         let _ = std::fs::write(directory.join(file), value);
     }
 }
 
 /// The path of the limits of a disk's dirty pages.
-fn limits(directory: &Path) -> Result<PathBuf> {
-    Ok(Path::new("/sys/class/bdi").join(numbers(directory)?))
+fn dirty_limits_path(directory: &Path) -> Result<PathBuf> {
+    Ok(Path::new("/sys/class/bdi").join(device_numbers(directory)?))
 }
 
 /// Syncs a file of its own repeatedly, from when the program begins.
-const WRITER: &str = "
+const WRITER_SCRIPT: &str = "
 import os, sys, time
 f = os.open(sys.argv[1] + '.other', os.O_CREAT | os.O_RDWR, 0o644)
 n = int(sys.argv[2])
@@ -132,7 +132,7 @@ while True:
 
 /// Appends to a file of its own, a number of KiB at a time, and leaves the writing to processes that sync. It, too, begins with the
 /// program: the owner of pages dirtied before a recording is unknown.
-const APPENDER: &str = "
+const APPENDER_SCRIPT: &str = "
 import os, sys, time
 f = os.open(sys.argv[1] + '.other', os.O_CREAT | os.O_RDWR, 0o644)
 at = 0
@@ -150,7 +150,7 @@ while True:
 /// Holds the database's write lock for the given ms, then releases it for one. It requests the lock without a pause, since SQLite's busy
 /// handler, which sleeps longer each time, hardly ever hits the moment between two transactions of a program that does nothing else; and it
 /// has the lock before it reports so, so that the program finds it held.
-const HOLDER: &str = "
+const HOLDER_SCRIPT: &str = "
 import sqlite3, sys, time
 db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=0)
 s = int(sys.argv[2]) / 1000
@@ -170,18 +170,18 @@ while True:
 
 /// Runs the program in a cgroup of its own, with a limit: file and text for the unified hierarchy, otherwise those of version
 /// 1.
-fn group(
+fn limit_by_cgroup(
     argv: &mut Vec<String>,
     controller: &str,
     unified: (&str, String),
     old: &[(&str, String)],
-) -> Result<Injected> {
+) -> Result<Injection> {
     let own = format!("fathom-truth-{}", std::process::id());
     let two = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
     let root = if two { PathBuf::from("/sys/fs/cgroup") } else { Path::new("/sys/fs/cgroup").join(controller) };
     let directory = root.join(own);
     std::fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
-    let injected = Injected::Group { directory: directory.clone() };
+    let injected = Injection::Group { directory: directory.clone() };
     let unified = [unified];
     for (file, value) in if two { &unified[..] } else { old } {
         std::fs::write(directory.join(file), value).with_context(|| format!("{} of {}", file, directory.display()))?;
@@ -192,20 +192,20 @@ fn group(
 }
 
 /// `MAJOR:MINOR` of the disk that holds a directory.
-fn numbers(directory: &Path) -> Result<String> {
+fn device_numbers(directory: &Path) -> Result<String> {
     let dev = std::fs::metadata(directory)?.dev();
     Ok(format!("{}:{}", libc::major(dev), libc::minor(dev)))
 }
 
 /// Starts a program that reports when it is ready, and waits for that.
-fn ready(program: &str, prepared: &Prepared, amount: u64) -> Result<Injected> {
+fn start_helper(program: &str, prepared: &PreparedRun, amount: u64) -> Result<Injection> {
     // With the priority of the recorded program: other work on this machine must not keep it from its purpose.
     let mut command = Command::new("chrt");
     command.args(["--rr", "1", "python3", "-c", program]).arg(&prepared.database);
     command.arg(amount.to_string()).arg(&prepared.begun);
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take();
-    let injected = Injected::Other(child);
+    let injected = Injection::Other(child);
     let mut said = String::new();
     BufReader::new(stdout.context("its output")?).read_line(&mut said)?;
     ensure!(said.trim() == "ready", "the other program does not answer");
@@ -213,42 +213,42 @@ fn ready(program: &str, prepared: &Prepared, amount: u64) -> Result<Injected> {
 }
 
 impl Cause {
-    fn injected(&self, amount: u64, disk: &LoopDisk, prepared: &mut Prepared) -> Result<Injected> {
+    fn injected(&self, amount: u64, disk: &LoopDisk, prepared: &mut PreparedRun) -> Result<Injection> {
         Ok(match self.inject.as_deref() {
-            None => Injected::Nothing,
-            Some("hogs") => Injected::Hogs { _alive: Hogs::start(usize::try_from(amount)?)? },
+            None => Injection::Nothing,
+            Some("hogs") => Injection::Hogs { _alive: Hogs::start(usize::try_from(amount)?)? },
             // 10 ms are short enough that a short run meets the limit often.
-            Some("quota") => group(
+            Some("quota") => limit_by_cgroup(
                 &mut prepared.argv,
                 "cpu",
                 ("cpu.max", format!("{} 10000", amount * 100)),
                 &[("cpu.cfs_period_us", "10000".into()), ("cpu.cfs_quota_us", format!("{}", amount * 100))],
             )?,
             Some("io") => {
-                let disk = numbers(disk.path())?;
+                let disk = device_numbers(disk.path())?;
                 let bytes = amount << 10;
                 let old = ("blkio.throttle.read_bps_device", format!("{disk} {bytes}"));
-                group(&mut prepared.argv, "blkio", ("io.max", format!("{disk} rbps={bytes}")), &[old])?
+                limit_by_cgroup(&mut prepared.argv, "blkio", ("io.max", format!("{disk} rbps={bytes}")), &[old])?
             }
             Some("dirty") => {
-                let directory = limits(disk.path())?;
-                let injected = Injected::Dirty { directory: directory.clone() };
+                let directory = dirty_limits_path(disk.path())?;
+                let injected = Injection::Dirty { directory: directory.clone() };
                 for (file, value) in [("strict_limit", "1".to_owned()), ("max_bytes", (amount << 10).to_string())] {
                     std::fs::write(directory.join(file), value)
                         .with_context(|| format!("{file} of {}", directory.display()))?;
                 }
                 injected
             }
-            Some("writer") => ready(WRITER, prepared, amount)?,
-            Some("appender") => ready(APPENDER, prepared, amount)?,
-            Some("holder") => ready(HOLDER, prepared, amount)?,
+            Some("writer") => start_helper(WRITER_SCRIPT, prepared, amount)?,
+            Some("appender") => start_helper(APPENDER_SCRIPT, prepared, amount)?,
+            Some("holder") => start_helper(HOLDER_SCRIPT, prepared, amount)?,
             Some(other) => bail!("{}: unknown injection {other}", self.name),
         })
     }
 }
 
 /// A value as it is, one of a list, or a number in a range.
-fn drawn(value: &Value, random: &mut Random) -> Value {
+fn draw_value(value: &Value, random: &mut Random) -> Value {
     match value {
         Value::Array(all) if !all.is_empty() => all[random.below(all.len() as u64) as usize].clone(),
         Value::Object(range) => {
@@ -284,12 +284,12 @@ impl Trial {
     }
 
     /// Whether any finding does.
-    pub fn found(&self, cause: &Cause) -> bool {
+    pub fn has_finding(&self, cause: &Cause) -> bool {
         self.codes.iter().any(|code| cause.expect.contains(code))
     }
 
     /// The result in one line.
-    pub fn said(&self, cause: &Cause) -> String {
+    pub fn result_line(&self, cause: &Cause) -> String {
         let codes = if self.codes.is_empty() { "nothing".to_owned() } else { self.codes.join(" ") };
         let right = if cause.expect.is_empty() { self.wrong().is_empty() } else { self.first(cause) };
         let mut said = format!("{}{codes}", if right { "" } else { "WRONG: " });
@@ -307,7 +307,7 @@ impl Trial {
 
     /// For a healthy workload, the findings that are wrong. Scheduling delay that the kernel counted is not.
     pub fn wrong(&self) -> Vec<String> {
-        self.codes.iter().filter(|code| *code != "G01" || self.delayed < DELAYED).cloned().collect()
+        self.codes.iter().filter(|code| *code != "G01" || self.delayed < DELAY_SHARE_MIN).cloned().collect()
     }
 }
 
@@ -321,7 +321,7 @@ struct Run {
 }
 
 fn run_of(cause: &Cause, archive: &Path, report: &Value) -> Result<Run> {
-    let explained = said("explain", archive, &[])?;
+    let explained = verb_output("explain", archive, &[])?;
     let findings = explained["findings"].as_array().context("findings[]")?;
     let code = |finding: &Value| finding["code"].as_str().unwrap_or_default().to_owned();
     // All statements with the finding.
@@ -338,20 +338,20 @@ fn run_of(cause: &Cause, archive: &Path, report: &Value) -> Result<Run> {
 }
 
 /// Records a workload with its cause, and without it.
-pub fn trial(place: &Place, cause: &Cause, random: &mut Random) -> Result<Trial> {
+pub fn run_trial(place: &Place, cause: &Cause, random: &mut Random) -> Result<Trial> {
     let mut with = Settings::draw(random);
     with.set("rows", json!(0));
     for (name, value) in &cause.settings {
-        with.set(name, drawn(value, random));
+        with.set(name, draw_value(value, random));
     }
     if matches!(cause.inject.as_deref(), Some("hogs" | "quota")) {
         with.set("plain", json!(true));
     }
-    let amount = drawn(&cause.amount, random).as_u64().unwrap_or(0);
+    let amount = draw_value(&cause.amount, random).as_u64().unwrap_or(0);
     let takes_us = match &cause.device {
-        None => super::device(random),
+        None => super::draw_device(random),
         Some(device) => {
-            let [write, flush] = device.each_ref().map(|value| drawn(value, random).as_u64().unwrap_or(0));
+            let [write, flush] = device.each_ref().map(|value| draw_value(value, random).as_u64().unwrap_or(0));
             (write, flush)
         }
     };
@@ -369,22 +369,22 @@ pub fn trial(place: &Place, cause: &Cause, random: &mut Random) -> Result<Trial>
     random.shuffle(&mut runs);
     let mut done: BTreeMap<&str, Run> = BTreeMap::new();
     let mut bare: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for round in 0..if cause.unrecorded { ROUNDS } else { 1 } {
+    for round in 0..if cause.unrecorded { ROUND_COUNT } else { 1 } {
         for (name, settings, disk, inject) in &runs {
             let disk = disk.make(own.path())?;
             // A trial that was killed may have left its limit on the loop device.
-            unlimited(&limits(disk.disk.path())?);
+            remove_dirty_limit(&dirty_limits_path(disk.disk.path())?);
             let inject = *inject && cause.inject.as_deref() != Some("tail");
             let label = if round == 0 { (*name).to_owned() } else { format!("{name}{round}") };
-            let (archive, report) = recorded(own.path(), &label, &disk, settings, |prepared| {
-                if inject { cause.injected(amount, &disk.disk, prepared) } else { Ok(Injected::Nothing) }
+            let (archive, report) = run_recorded(own.path(), &label, &disk, settings, |prepared| {
+                if inject { cause.injected(amount, &disk.disk, prepared) } else { Ok(Injection::Nothing) }
             })?;
             let run = run_of(cause, &archive, &report)?;
             if done.get(name).is_none_or(|fastest| run.statements_ns < fastest.statements_ns) {
                 done.insert(name, run);
             }
             if cause.unrecorded {
-                let report = unrecorded(own.path(), &format!("{label}-bare"), &disk, settings)?;
+                let report = run_unrecorded(own.path(), &format!("{label}-bare"), &disk, settings)?;
                 bare.entry(name).or_default().push(report["statements_ns"].as_f64().context("statements_ns")?);
             }
         }
@@ -393,8 +393,8 @@ pub fn trial(place: &Place, cause: &Cause, random: &mut Random) -> Result<Trial>
     let (other, first) = (done.remove("without"), done.remove("with").context("a run with the cause")?);
     let saved = |(with, without): (f64, f64)| 1.0 - without / with;
     let both = other.as_ref().map(|other| (first.statements_ns, other.statements_ns));
-    let both = fastest(&bare, |_| true).or(both);
-    let halves = fastest(&bare, |round| round % 2 == 0).zip(fastest(&bare, |round| round % 2 == 1));
+    let both = fastest_runs(&bare, |_| true).or(both);
+    let halves = fastest_runs(&bare, |round| round % 2 == 0).zip(fastest_runs(&bare, |round| round % 2 == 1));
     let trial = Trial {
         claimed: other.as_ref().zip(both).map(|(other, (with, _))| (first.claimed_ns - other.claimed_ns) / with),
         saved: both.map(saved),
@@ -403,12 +403,12 @@ pub fn trial(place: &Place, cause: &Cause, random: &mut Random) -> Result<Trial>
         unreliable: first.unreliable,
         delayed: first.delayed,
     };
-    place.done(own, &cause.name, &trial.said(cause))?;
+    place.done(own, &cause.name, &trial.result_line(cause))?;
     Ok(trial)
 }
 
 /// Returns the fastest unrecorded run with the cause and without it, of these rounds; `None` without any.
-fn fastest(bare: &BTreeMap<&str, Vec<f64>>, rounds: impl Fn(usize) -> bool) -> Option<(f64, f64)> {
+fn fastest_runs(bare: &BTreeMap<&str, Vec<f64>>, rounds: impl Fn(usize) -> bool) -> Option<(f64, f64)> {
     let of = |side| {
         let all = bare.get(side)?.iter().enumerate().filter(|(round, _)| rounds(*round));
         all.map(|(_, ns)| *ns).reduce(f64::min)
@@ -416,16 +416,16 @@ fn fastest(bare: &BTreeMap<&str, Vec<f64>>, rounds: impl Fn(usize) -> bool) -> O
     Some((of("with")?, of("without")?))
 }
 
-pub fn page(
+pub fn results_page(
     causes: &[(Cause, Vec<Trial>)],
     healthy: &[(Cause, Vec<Vec<String>>)],
-    missing: &Missing,
+    missing: &MissingParts,
     how: &str,
 ) -> String {
     let percent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
     let all: Vec<(&Cause, &Trial)> = causes.iter().flat_map(|(c, trials)| trials.iter().map(move |t| (c, t))).collect();
     let first = all.iter().filter(|(c, t)| t.first(c)).count();
-    let found = all.iter().filter(|(c, t)| t.found(c)).count();
+    let found = all.iter().filter(|(c, t)| t.has_finding(c)).count();
     let quiet: usize = healthy.iter().map(|(_, trials)| trials.len()).sum();
     let loud: usize = healthy.iter().flat_map(|(_, trials)| trials).filter(|codes| !codes.is_empty()).count();
     let sizes =
@@ -456,7 +456,7 @@ pub fn page(
         let names: Vec<&str> = causes.iter().filter(|(c, _)| c.unrecorded).map(|(c, _)| c.name.as_str()).collect();
         out += &format!(
             "Recording \"{}\" takes longer than the cause itself, so *saved*, and the time of which *claimed* is a part, are\n\
-             those of unrecorded runs: the fastest of {ROUNDS}, in turns with recorded ones, of which the fastest counts too. *Saved* by\n\
+             those of unrecorded runs: the fastest of {ROUND_COUNT}, in turns with recorded ones, of which the fastest counts too. *Saved* by\n\
              the even rounds and by the odd ones differs by {:.0} % in the median of the trials: an error below that means nothing.\n\n",
             names.join("\", \""),
             100.0 * median(&spreads)
@@ -466,7 +466,7 @@ pub fn page(
     let mut rows: Vec<(f64, String)> = Vec::new();
     for (cause, trials) in causes {
         let first = trials.iter().filter(|t| t.first(cause)).count();
-        let found = trials.iter().filter(|t| t.found(cause)).count();
+        let found = trials.iter().filter(|t| t.has_finding(cause)).count();
         let mut instead: Vec<&str> =
             trials.iter().filter(|t| !t.first(cause)).map(|t| t.codes.first().map_or("none", String::as_str)).collect();
         instead.sort_unstable();
@@ -508,17 +508,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn list_is_read_and_drawn_within_its_ranges() {
-        let list = list().unwrap();
+    fn list_is_read_and_values_are_drawn_within_ranges() {
+        let list = read_list().unwrap();
         assert!(list.cause.len() >= 9 && list.healthy.len() == 20);
         assert!(list.cause.iter().all(|c| !c.expect.is_empty()) && list.healthy.iter().all(|c| c.expect.is_empty()));
         let mut random = Random::new(1);
         for _ in 0..100 {
-            let n = drawn(&json!({"from": 4, "to": 6}), &mut random).as_u64().unwrap();
+            let n = draw_value(&json!({"from": 4, "to": 6}), &mut random).as_u64().unwrap();
             assert!((4..=6).contains(&n));
-            assert!(["a", "b"].contains(&drawn(&json!(["a", "b"]), &mut random).as_str().unwrap()));
+            assert!(["a", "b"].contains(&draw_value(&json!(["a", "b"]), &mut random).as_str().unwrap()));
         }
-        assert_eq!(drawn(&json!("x"), &mut random), "x");
+        assert_eq!(draw_value(&json!("x"), &mut random), "x");
     }
 
     #[test]
@@ -529,21 +529,21 @@ mod tests {
     }
 
     #[test]
-    fn fastest_of_each_side_is_taken_from_its_rounds() {
+    fn fastest_run_of_each_side_is_taken_from_its_rounds() {
         let bare = BTreeMap::from([("with", vec![5.0, 3.1, 3.0, 9.0]), ("without", vec![1.5, 2.4, 1.6, 1.4])]);
-        assert_eq!(fastest(&bare, |_| true), Some((3.0, 1.4)));
-        assert_eq!(fastest(&bare, |round| round % 2 == 1), Some((3.1, 1.4)));
-        assert_eq!(fastest(&BTreeMap::from([("with", vec![5.0])]), |_| true), None);
-        assert_eq!(fastest(&BTreeMap::new(), |_| true), None);
+        assert_eq!(fastest_runs(&bare, |_| true), Some((3.0, 1.4)));
+        assert_eq!(fastest_runs(&bare, |round| round % 2 == 1), Some((3.1, 1.4)));
+        assert_eq!(fastest_runs(&BTreeMap::from([("with", vec![5.0])]), |_| true), None);
+        assert_eq!(fastest_runs(&BTreeMap::new(), |_| true), None);
     }
 
     #[test]
-    fn page_tells_spread_of_truth_from_unrecorded_runs() {
-        let cause = list().unwrap().cause.into_iter().find(|c| c.unrecorded).unwrap();
+    fn page_names_the_spread_of_unrecorded_runs() {
+        let cause = read_list().unwrap().cause.into_iter().find(|c| c.unrecorded).unwrap();
         let trial = |spread| Trial { claimed: Some(0.45), saved: Some(0.5), spread, ..Trial::default() };
         let of = |spreads: &[Option<f64>]| {
             let trials = spreads.iter().map(|spread| trial(*spread)).collect();
-            page(&[(cause.clone(), trials)], &[], &Missing::default(), "By hand.")
+            results_page(&[(cause.clone(), trials)], &[], &MissingParts::default(), "By hand.")
         };
         let told = of(&[Some(0.01), Some(0.04), Some(0.2)]);
         assert!(told.contains("ones differs by 4 % in the median") && told.contains(&cause.name), "{told}");
@@ -551,17 +551,17 @@ mod tests {
     }
 
     #[test]
-    fn page_lists_worst_cause_first() {
-        let list = list().unwrap();
+    fn page_lists_the_worst_cause_first() {
+        let list = read_list().unwrap();
         let hit = Trial { codes: vec!["S01".into()], claimed: Some(0.5), saved: Some(0.4), ..Trial::default() };
         let miss = Trial { codes: vec!["F03".into(), "S02".into()], ..Trial::default() };
         let named = |name: &str| list.cause.iter().find(|c| c.name == name).unwrap().clone();
         let causes =
             [(named("autocommit loop"), vec![hit.clone(), hit]), (named("small WAL autocheckpoint"), vec![miss])];
-        let page = page(
+        let page = results_page(
             &causes,
             &[(list.healthy[0].clone(), vec![vec![], vec!["D01".into()]])],
-            &Missing::default(),
+            &MissingParts::default(),
             "By hand.",
         );
         assert!(page.contains("**2 of 3 trials (67 %") && page.contains("**1 of 2 (50 %"), "{page}");

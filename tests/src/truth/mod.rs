@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const WORKLOAD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/workload.py");
+const WORKLOAD_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/workload.py");
 
 /// Where trials have their files: a temporary directory, or one in which they are kept.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Disk {
 }
 
 /// Draws a random device: writes of 0.1 to 1 ms, flushes of 1 to 8 ms.
-pub fn device(random: &mut Random) -> (u64, u64) {
+pub fn draw_device(random: &mut Random) -> (u64, u64) {
     (100 + random.below(900), 1000 + random.below(7000))
 }
 
@@ -108,7 +108,7 @@ impl Settings {
     }
 
     /// These settings with more.
-    pub fn with(&self, more: &[(&str, Value)]) -> Self {
+    pub fn with_settings(&self, more: &[(&str, Value)]) -> Self {
         let mut own = self.clone();
         more.iter().for_each(|(name, value)| own.set(name, value.clone()));
         own
@@ -116,14 +116,14 @@ impl Settings {
 
     /// The command that runs the program.
     fn argv(&self, action: &str, database: &Path) -> Vec<String> {
-        let with = self.with(&[("database", json!(database))]);
-        ["python3", WORKLOAD, action, &Value::Object(with.0).to_string()].map(String::from).to_vec()
+        let with = self.with_settings(&[("database", json!(database))]);
+        ["python3", WORKLOAD_PATH, action, &Value::Object(with.0).to_string()].map(String::from).to_vec()
     }
 }
 
 /// The state before a recording begins.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedRun {
     /// The program and the wrapper that runs it.
     pub argv: Vec<String>,
     pub database: PathBuf,
@@ -133,34 +133,34 @@ pub struct Prepared {
 
 /// Creates the database on a disk, then records the program there, with the disk as slow as requested. `around` runs between the two,
 /// and its result lives as long as the recording. Returns the archive, and the program's own report.
-pub fn recorded<T>(
+pub fn run_recorded<T>(
     directory: &Path,
     name: &str,
     disk: &SlowDisk,
     settings: &Settings,
-    around: impl FnOnce(&mut Prepared) -> Result<T>,
+    around: impl FnOnce(&mut PreparedRun) -> Result<T>,
 ) -> Result<(PathBuf, Value)> {
-    let (mut prepared, report) = prepare(directory, name, disk, settings)?;
+    let (mut prepared, report) = prepare_run(directory, name, disk, settings)?;
     let alive = around(&mut prepared)?;
     let archive = directory.join(format!("{name}.fathom"));
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "-o"]).arg(&archive);
     run(command.arg("--").args(&prepared.argv))?;
     drop(alive);
-    Ok((archive, said_of_itself(&report)?))
+    Ok((archive, read_report(&report)?))
 }
 
 /// The same without recording: returns the program's own report.
-pub fn unrecorded(directory: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<Value> {
-    let (prepared, report) = prepare(directory, name, disk, settings)?;
+pub fn run_unrecorded(directory: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<Value> {
+    let (prepared, report) = prepare_run(directory, name, disk, settings)?;
     run(Command::new(&prepared.argv[0]).args(&prepared.argv[1..]))?;
-    said_of_itself(&report)
+    read_report(&report)
 }
 
-fn prepare(directory: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<(Prepared, PathBuf)> {
+fn prepare_run(directory: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<(PreparedRun, PathBuf)> {
     let database = disk.disk.path().join(format!("{name}.db"));
     let [report, begun] = ["json", "begun"].map(|end| directory.join(format!("{name}.{end}")));
-    let settings = settings.with(&[("report", json!(report)), ("begun", json!(begun))]);
+    let settings = settings.with_settings(&[("report", json!(report)), ("begun", json!(begun))]);
     let setup = settings.argv("setup", &database);
     run(Command::new(&setup[0]).args(&setup[1..]))?;
     disk.slow()?;
@@ -168,23 +168,23 @@ fn prepare(directory: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -
     let mut argv: Vec<String> = ["chrt", "--rr", "1"].map(String::from).to_vec();
     argv.truncate(if settings.0.get("plain").is_some() { 0 } else { 3 });
     argv.extend(settings.argv("run", &database));
-    Ok((Prepared { argv, database, begun }, report))
+    Ok((PreparedRun { argv, database, begun }, report))
 }
 
-fn said_of_itself(report: &Path) -> Result<Value> {
+fn read_report(report: &Path) -> Result<Value> {
     let said = std::fs::read_to_string(report).context("what the program says of itself")?;
     Ok(serde_json::from_str(&said)?)
 }
 
 /// The JSON output of a verb for an archive.
-pub fn said(verb: &str, archive: &Path, arguments: &[String]) -> Result<Value> {
+pub fn verb_output(verb: &str, archive: &Path, arguments: &[String]) -> Result<Value> {
     let output = run(Command::new(fathom()).arg(verb).arg(archive).args(arguments).arg("--json"))?;
     serde_json::from_slice(&output.stdout).with_context(|| format!("fathom {verb} --json"))
 }
 
 /// The time of all statements, ns: those of the program run inside no other.
-pub fn latency(archive: &Path) -> Result<f64> {
-    let summary = said("show", archive, &[])?;
+pub fn statement_time_ns(archive: &Path) -> Result<f64> {
+    let summary = verb_output("show", archive, &[])?;
     let all = summary["operations"].as_array().context("operations[]")?;
     Ok(all.iter().filter_map(|operation| operation["latency_ns"]["sum"].as_f64()).sum())
 }
@@ -197,29 +197,29 @@ pub struct Machine {
     since: Instant,
 }
 
-fn read(path: &str) -> String {
+fn read_text(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-fn load() -> String {
-    read("/proc/loadavg").split_whitespace().next().unwrap_or("unknown").to_owned()
+fn load_average() -> String {
+    read_text("/proc/loadavg").split_whitespace().next().unwrap_or("unknown").to_owned()
 }
 
 /// Time in which some thread was runnable without a CPU, as the kernel counts it.
 fn waited_us() -> Option<u64> {
-    let text = read("/proc/pressure/cpu");
+    let text = read_text("/proc/pressure/cpu");
     text.lines().find_map(|line| line.strip_prefix("some ")?.rsplit_once("total=")?.1.parse().ok())
 }
 
 impl Machine {
     /// Starts watching.
     pub fn watch() -> Self {
-        Self { load: load(), waited_us: waited_us(), since: Instant::now() }
+        Self { load: load_average(), waited_us: waited_us(), since: Instant::now() }
     }
 
     /// The machine and how busy it was, for a results page.
     pub fn said(&self) -> String {
-        let release = read("/proc/sys/kernel/osrelease");
+        let release = read_text("/proc/sys/kernel/osrelease");
         let kernel = release.trim().split('.').take(2).collect::<Vec<_>>().join(".");
         let cpus = std::thread::available_parallelism().map_or(0, usize::from);
         let elapsed = self.since.elapsed();
@@ -228,7 +228,11 @@ impl Machine {
             format!(", some thread waited for a CPU {:.0} % of the time (/proc/pressure/cpu)", 100.0 * part)
         });
         let minutes = elapsed.as_secs_f64() / 60.0;
-        format!("Linux {kernel}, {cpus} CPUs, {minutes:.0} minutes, load average {} to {}{waited}", self.load, load())
+        format!(
+            "Linux {kernel}, {cpus} CPUs, {minutes:.0} minutes, load average {} to {}{waited}",
+            self.load,
+            load_average()
+        )
     }
 }
 
@@ -243,7 +247,7 @@ pub enum End {
 
 /// What is missing from a page of results.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingParts {
     /// Trials that were requested.
     pub trials: usize,
     /// Why they ended early, and after how many trials.
@@ -254,7 +258,7 @@ pub struct Missing {
     pub untried: Vec<String>,
 }
 
-impl Missing {
+impl MissingParts {
     /// The missing parts as paragraphs of a page; nothing if nothing is missing.
     pub fn said(&self) -> String {
         let mut out = String::new();
@@ -290,12 +294,12 @@ impl Missing {
 }
 
 /// Whether Ctrl-C was pressed: completed measurements are kept, the current trial is not.
-static STOPPED: AtomicBool = AtomicBool::new(false);
+static STOP_REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// Ctrl-C, SIGTERM and SIGHUP end the trials from now on.
 pub fn stop_on_interrupt() {
     extern "C" fn stop(_: libc::c_int) {
-        STOPPED.store(true, Ordering::Relaxed);
+        STOP_REQUESTED.store(true, Ordering::Relaxed);
     }
     let handler = stop as extern "C" fn(libc::c_int);
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
@@ -304,8 +308,8 @@ pub fn stop_on_interrupt() {
     }
 }
 
-pub fn stopped() -> bool {
-    STOPPED.load(Ordering::Relaxed)
+pub fn is_stopped() -> bool {
+    STOP_REQUESTED.load(Ordering::Relaxed)
 }
 
 /// The median; for an even number of values the upper one.
@@ -320,8 +324,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_says_what_it_lacks() {
-        let missing = Missing {
+    fn page_names_what_is_missing() {
+        let missing = MissingParts {
             trials: 220,
             ended: Some((End::Interrupt, 4)),
             failed: vec!["lock holder: no answer".into()],
@@ -333,8 +337,8 @@ mod tests {
             said.contains("1 trial failed") && said.contains("Without a trial:\n\n- lock holder\n- missing index"),
             "{said}"
         );
-        assert_eq!(Missing { trials: 9, ..Missing::default() }.said(), "");
-        let late = Missing { trials: 900, ended: Some((End::Time(Duration::from_secs(1200)), 187)), ..missing };
+        assert_eq!(MissingParts { trials: 9, ..MissingParts::default() }.said(), "");
+        let late = MissingParts { trials: 900, ended: Some((End::Time(Duration::from_secs(1200)), 187)), ..missing };
         assert!(late.said().starts_with("**187 trials, as many as 20 minutes allowed**"), "{}", late.said());
     }
 }

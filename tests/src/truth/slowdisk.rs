@@ -9,9 +9,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 use tempfile::TempDir;
 
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/slowdisk.py");
+const PROGRAM_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/slowdisk.py");
 /// Space for the database and a small journal; it is held in memory.
-const BYTES: u64 = 64 << 20;
+const DISK_BYTES: u64 = 64 << 20;
 
 /// The disk, removed when dropped: first the disk, then its server.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl SlowDisk {
         let own = tempfile::Builder::new().prefix("slow").tempdir_in(directory)?;
         let mut command = Command::new("chrt");
         command
-            .args(["--rr", "2", "python3", PROGRAM])
+            .args(["--rr", "2", "python3", PROGRAM_PATH])
             .arg(own.path())
             .args([write_us, flush_us, tail.unwrap_or(0), at_once].map(|n| n.to_string()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting slowdisk.py")?;
@@ -72,7 +72,7 @@ impl SlowDisk {
         if options.mkfs.iter().any(|word| word.contains("^has_journal")) {
             options.mkfs.truncate(options.mkfs.len() - 2);
         }
-        let disk = LoopDisk::create(BYTES, FileSystem::Ext4, &backing, &options)?;
+        let disk = LoopDisk::create(DISK_BYTES, FileSystem::Ext4, &backing, &options)?;
         hasten_journal(disk.device())?;
         Ok(Self { disk, server })
     }

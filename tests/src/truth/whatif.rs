@@ -1,7 +1,7 @@
 //! Compares predictions of `fathom whatif` with the truth: each is made from a recording, then the change is made and recorded. Both run
 //! in the same block, in random order, on disks of their own.
 
-use super::{Disk, Missing, Place, Settings, device, latency, median, recorded, said};
+use super::{Disk, MissingParts, Place, Settings, draw_device, median, run_recorded, statement_time_ns, verb_output};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use stats::random::Random;
@@ -28,9 +28,9 @@ pub struct Change {
 }
 
 /// Service times of writes by many programs, us.
-const SLOWLY: Option<(u64, u64)> = Some((4000, 8000));
+const SLOW_WRITE_US: Option<(u64, u64)> = Some((4000, 8000));
 
-pub fn changes() -> Vec<Change> {
+pub fn all_changes() -> Vec<Change> {
     let mode = |mode: &'static str| vec![("journal_mode", json!(mode))];
     let off = || vec![("synchronous", json!("off"))];
     let normal = || vec![("synchronous", json!("normal"))];
@@ -149,7 +149,7 @@ pub fn changes() -> Vec<Change> {
             ask: &["--queue", "4"],
             base: writers(),
             disks: queue(128, 4, 16),
-            write_us: SLOWLY,
+            write_us: SLOW_WRITE_US,
             ..plain.clone()
         },
         Change {
@@ -157,7 +157,7 @@ pub fn changes() -> Vec<Change> {
             ask: &["--queue", "128"],
             base: writers(),
             disks: queue(4, 128, 16),
-            write_us: SLOWLY,
+            write_us: SLOW_WRITE_US,
             ..plain.clone()
         },
         Change {
@@ -165,7 +165,7 @@ pub fn changes() -> Vec<Change> {
             ask: &["--queue", "4"],
             base: writers(),
             disks: queue(128, 4, 1),
-            write_us: SLOWLY,
+            write_us: SLOW_WRITE_US,
             ..plain
         },
     ]
@@ -220,20 +220,20 @@ impl Drop for Hogs {
 }
 
 /// Predicts, makes the change, and compares.
-pub fn trial(place: &Place, change: &Change, random: &mut Random) -> Result<Trial> {
-    let base = Settings::draw(random).with(&change.base);
-    let after = base.with(&change.after);
+pub fn run_trial(place: &Place, change: &Change, random: &mut Random) -> Result<Trial> {
+    let base = Settings::draw(random).with_settings(&change.base);
+    let after = base.with_settings(&change.after);
     let takes = match change.write_us {
-        Some((from, to)) => (from + random.below(to - from), device(random).1),
-        None => device(random),
+        Some((from, to)) => (from + random.below(to - from), draw_device(random).1),
+        None => draw_device(random),
     };
-    let others = if change.device { device(random) } else { takes };
+    let others = if change.device { draw_device(random) } else { takes };
     let disks =
         [Disk { takes_us: takes, ..change.disks[0].clone() }, Disk { takes_us: others, ..change.disks[1].clone() }];
     let own = place.trial()?;
     let record = |name: &str, disk: &Disk, settings: &Settings, hogs: usize| {
         let disk = disk.make(own.path())?;
-        recorded(own.path(), name, &disk, settings, |_| Hogs::start(hogs)).map(|(archive, _)| archive)
+        run_recorded(own.path(), name, &disk, settings, |_| Hogs::start(hogs)).map(|(archive, _)| archive)
     };
     let mut runs = [("before", &disks[0], &base, change.hogs), ("after", &disks[1], &after, 0)];
     random.shuffle(&mut runs);
@@ -244,24 +244,24 @@ pub fn trial(place: &Place, change: &Change, random: &mut Random) -> Result<Tria
     let mut ask: Vec<String> = change.ask.iter().map(ToString::to_string).collect();
     if change.device {
         // A recording of another workload, since a user has not run this one there.
-        let other = Settings::draw(random).with(&change.base);
+        let other = Settings::draw(random).with_settings(&change.base);
         let other = record("other", &disks[1], &other, 0)?;
         ask.extend(["--device".into(), other.display().to_string()]);
     }
-    let (was, is) = (latency(&before)?, latency(&after)?);
-    let true_medians = medians(&said("show", &after, &[])?["operations"], "latency_ns")?;
+    let (was, is) = (statement_time_ns(&before)?, statement_time_ns(&after)?);
+    let true_medians = sum_of_medians(&verb_output("show", &after, &[])?["operations"], "latency_ns")?;
     let trial = if ask.is_empty() {
-        let usual = [medians(&said("show", &before, &[])?["operations"], "latency_ns")?, true_medians];
+        let usual = [sum_of_medians(&verb_output("show", &before, &[])?["operations"], "latency_ns")?, true_medians];
         Trial { before: was, predicted: was, after: is, usual, held: None }
     } else {
-        let prediction = said("whatif", &before, &ask)?;
+        let prediction = verb_output("whatif", &before, &ask)?;
         let total = &prediction["total"];
         let end = |at: usize| total["interval_with_model"][at].as_f64().map(|ratio| ratio * was);
         Trial {
             before: was,
             predicted: total["predicted_ns"].as_f64().context("predicted_ns")?,
             after: is,
-            usual: [medians(&prediction["statements"], "predicted_ns")?, true_medians],
+            usual: [sum_of_medians(&prediction["statements"], "predicted_ns")?, true_medians],
             held: end(0).zip(end(1)).map(|(low, high)| (low..=high).contains(&is)),
         }
     };
@@ -270,12 +270,12 @@ pub fn trial(place: &Place, change: &Change, random: &mut Random) -> Result<Tria
 }
 
 /// The sum over statements of their median times their number of executions.
-fn medians(statements: &Value, times: &str) -> Result<f64> {
+fn sum_of_medians(statements: &Value, times: &str) -> Result<f64> {
     let all = statements.as_array().context("statements")?;
     Ok(all.iter().filter_map(|s| Some(s["count"].as_f64()? * s[times]["p50"].as_f64()?)).sum())
 }
 
-pub fn page(all: &[(Change, Vec<Trial>)], missing: &Missing, how: &str) -> String {
+pub fn results_page(all: &[(Change, Vec<Trial>)], missing: &MissingParts, how: &str) -> String {
     let ms = |ns: f64| format!("{:.1}", ns / 1e6);
     let mut rows: Vec<(f64, String)> = Vec::new();
     let mut errors: Vec<[f64; 3]> = Vec::new();

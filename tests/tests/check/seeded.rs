@@ -4,7 +4,7 @@
 //! loop instead of a join, small writes instead of large ones, temporary files. Only counts are compared, so a busy machine cannot hide
 //! one.
 
-use super::{check, fails, passes, record, text};
+use super::{assert_fails, assert_passes, check_command, record_contract, text};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{installed, root};
 use std::path::Path;
@@ -28,9 +28,9 @@ struct Program {
 /// of the reason, and that of any difference.
 struct Regression(&'static str, [&'static str; 2], [&'static str; 2]);
 
-const GIT: &str = "git -C r -c user.name=a -c user.email=a@b -c gc.auto=0 -c maintenance.auto=false";
+const GIT_COMMAND: &str = "git -C r -c user.name=a -c user.email=a@b -c gc.auto=0 -c maintenance.auto=false";
 
-const DJANGO: [(&str, &str); 4] = [
+const DJANGO_FILES: [(&str, &str); 4] = [
     ("run.py", include_str!("django/run.py")),
     ("shop/__init__.py", ""),
     ("shop/models.py", include_str!("django/models.py")),
@@ -38,7 +38,7 @@ const DJANGO: [(&str, &str); 4] = [
 ];
 
 /// Ten programs, twenty regressions.
-const PROGRAMS: [Program; 10] = [
+const SEEDED_PROGRAMS: [Program; 10] = [
     Program {
         name: "git",
         needs: &["git"],
@@ -107,7 +107,7 @@ const PROGRAMS: [Program; 10] = [
     Program {
         name: "django",
         needs: &[],
-        files: &DJANGO,
+        files: &DJANGO_FILES,
         prepare: "rm -f test.db*",
         line: "/usr/bin/python3 -B run.py join rollback",
         regressions: &[
@@ -207,14 +207,14 @@ const PROGRAMS: [Program; 10] = [
 
 impl Program {
     fn line(line: &str) -> String {
-        line.replace("$GIT", GIT)
+        line.replace("$GIT", GIT_COMMAND)
     }
 }
 
 /// Why a program cannot be tested here.
 pub fn needs(name: &str) -> Result<(), String> {
     root()?;
-    let program = PROGRAMS.iter().find(|p| p.name == name).ok_or("no such program")?;
+    let program = SEEDED_PROGRAMS.iter().find(|p| p.name == name).ok_or("no such program")?;
     program.needs.iter().try_for_each(|needed| installed(needed))?;
     let import = || Command::new("/usr/bin/python3").args(["-c", "import django"]).output();
     if name == "django" && !import().is_ok_and(|output| output.status.success()) {
@@ -225,8 +225,8 @@ pub fn needs(name: &str) -> Result<(), String> {
 }
 
 /// Learns a program's contract, and checks that it holds, and that each regression is found and named.
-pub fn found(name: &str) -> Result<()> {
-    let program = PROGRAMS.iter().find(|p| p.name == name).context("no such program")?;
+pub fn regressions_are_found(name: &str) -> Result<()> {
+    let program = SEEDED_PROGRAMS.iter().find(|p| p.name == name).context("no such program")?;
     let directory = tempfile::tempdir()?;
     let here = directory.path();
     for (file, content) in program.files {
@@ -234,10 +234,10 @@ pub fn found(name: &str) -> Result<()> {
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
         std::fs::write(path, content)?;
     }
-    record(here, &["--prepare", program.prepare], &["sh", "-c", &Program::line(program.line)])?;
-    passes(here)?;
+    record_contract(here, &["--prepare", program.prepare], &["sh", "-c", &Program::line(program.line)])?;
+    assert_passes(here)?;
     for Regression(line, [statement, what], [because, somewhere]) in program.regressions {
-        let outcome = fails(here, &[], &["sh", "-c", &Program::line(line)])?;
+        let outcome = assert_fails(here, &[], &["sh", "-c", &Program::line(line)])?;
         println!("{name}: {}; {}", text(&outcome, "first"), text(&outcome, "because"));
         let first = &outcome["differences"][0];
         let named = text(first, "statement").starts_with(statement)
@@ -247,7 +247,7 @@ pub fn found(name: &str) -> Result<()> {
         ensure!(named, "{line}: {outcome}");
     }
     // The failed checks did not modify the contract.
-    let again = check(here, &[], &[])?;
+    let again = check_command(here, &[], &[])?;
     ensure!(again.status.success(), "{}", String::from_utf8_lossy(&again.stdout));
     Ok(())
 }

@@ -4,9 +4,9 @@
 //! device's time: 60 commits are off by some 400 ms in either direction. So the change that a pair is expected to show is either all that
 //! its commits wait for, or takes seconds.
 
-use super::diff;
+use super::diff_of;
 use anyhow::{Context, Result, ensure};
-use fathom_tests::truth::{Disk, Settings, recorded};
+use fathom_tests::truth::{Disk, Settings, run_recorded};
 use serde_json::{Value, json};
 
 /// A difference.
@@ -25,10 +25,10 @@ const TAKES_US: (u64, u64) = (300, 3000);
 /// Flushes so slow that 60 of them exceed the effect of a busy machine on as many commits.
 const SLOW_FLUSHES_US: (u64, u64) = (300, 40_000);
 /// Calls that a rollback journal needs and others do not.
-const JOURNAL: &[&str] =
+const JOURNAL_CALLS: &[&str] =
     &["fdatasync rollback journal", "fdatasync database", "fdatasync directory", "fdatasync WAL", "unlink rollback"];
 
-fn changes() -> Vec<Change> {
+fn all_changes() -> Vec<Change> {
     let change = |name, base, after, first| Change { name, base, after, takes_us: [TAKES_US; 2], mount: "", first };
     let inserts = |mode: &str, synchronous: &str| json!({"journal_mode": mode, "synchronous": synchronous, "rows": 60, "bytes": 100, "page_size": 4096});
     let with = |mut base: Value, name: &str, value: Value| {
@@ -43,8 +43,13 @@ fn changes() -> Vec<Change> {
     // effect of nearly the same size, where only one thing is to differ.
     let unbounded = with(wal.clone(), "wal_autocheckpoint", json!(100_000));
     vec![
-        change("journal_mode DELETE to WAL", inserts("delete", "full"), json!({"journal_mode": "wal"}), JOURNAL),
-        change("DELETE: synchronous FULL to OFF", inserts("delete", "full"), json!({"synchronous": "off"}), JOURNAL),
+        change("journal_mode DELETE to WAL", inserts("delete", "full"), json!({"journal_mode": "wal"}), JOURNAL_CALLS),
+        change(
+            "DELETE: synchronous FULL to OFF",
+            inserts("delete", "full"),
+            json!({"synchronous": "off"}),
+            JOURNAL_CALLS,
+        ),
         change("WAL: synchronous FULL to NORMAL", wal.clone(), json!({"synchronous": "normal"}), &["fdatasync WAL"]),
         change(
             "checkpoint every 10 pages",
@@ -74,7 +79,7 @@ fn ms(difference: &Value) -> String {
 
 pub fn named_first() -> Result<()> {
     let mut wrong = Vec::new();
-    for change in changes() {
+    for change in all_changes() {
         let directory = tempfile::tempdir()?;
         let settings = |value: &Value| Settings(value.as_object().cloned().unwrap_or_default());
         let base = settings(&change.base);
@@ -82,11 +87,11 @@ pub fn named_first() -> Result<()> {
         change.after.as_object().into_iter().flatten().for_each(|(name, value)| after.set(name, value.clone()));
         let record = |name: &str, takes_us, mount: &str, settings: &Settings| {
             let disk = Disk { takes_us, mount: mount.into(), ..Disk::default() }.make(directory.path())?;
-            recorded(directory.path(), name, &disk, settings, |_| Ok(())).map(|(archive, _)| archive)
+            run_recorded(directory.path(), name, &disk, settings, |_| Ok(())).map(|(archive, _)| archive)
         };
         let a = record("a", change.takes_us[0], "", &base)?;
         let b = record("b", change.takes_us[1], change.mount, &after)?;
-        let done = diff(&a, &b)?;
+        let done = diff_of(&a, &b)?;
         let all = done["contributions"].as_array().context("contributions[]")?;
         let text = |one: &Value, name: &str| one[name].as_str().unwrap_or("").to_string();
         let place = |one: &Value| format!("{} / {}", text(one, "phase"), text(one, "reason"));

@@ -1,18 +1,18 @@
 //! Archives for which there is no space, and archives that are damaged, foreign or newer.
 
-use super::{messages, out};
+use super::{messages, output_of};
 use anyhow::{Context as _, Result, ensure};
 use fathom_tests::tmpfs::Tmpfs;
-use fathom_tests::{ext4, fathom, near, number, record, run, shape, show, until};
+use fathom_tests::{assert_near, ext4, fathom, number, record, run, shape_of, show, wait_until};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A tmpfs of its own for the archive; the mount is removed before its directory.
-struct Small(Tmpfs, #[expect(dead_code, reason = "it is for its end")] tempfile::TempDir);
+struct SmallTmpfs(Tmpfs, #[expect(dead_code, reason = "it is for its end")] tempfile::TempDir);
 
-impl Small {
+impl SmallTmpfs {
     fn new(size: &str) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         Ok(Self(Tmpfs::new(directory.path().join("small"), size)?, directory))
@@ -24,7 +24,7 @@ impl Small {
 }
 
 /// Many INSERTs by one process.
-fn many(database: &Path, rows: u32) -> String {
+fn many_inserts(database: &Path, rows: u32) -> String {
     format!(
         "sqlite3 {0} 'create table t(i)'; for i in $(seq {rows}); do echo 'insert into t values (1);'; done | sqlite3 {0}",
         database.display()
@@ -47,26 +47,26 @@ pub fn size_limit() -> Result<()> {
     // In units of 512 bytes: more than the database takes, less than the log of its INSERTs.
     let limited = format!(
         "ulimit -f 1024; exec \"$@\" sh -c '{}; ulimit -f'",
-        many(&disk.path().join("t.db"), 2000).replace('\'', "\"")
+        many_inserts(&disk.path().join("t.db"), 2000).replace('\'', "\"")
     );
     let mut command = Command::new("sh");
     command.args(["-c", &limited, "sh"]).arg(fathom()).args(["record", "-o"]).arg(&archive).arg("--");
-    let output = out(&mut command)?;
+    let output = output_of(&mut command)?;
     let messages = messages(&output);
     ensure!(output.status.code() == Some(1), "{}: {messages}", output.status);
     ensure!(messages.contains("is incomplete") && messages.contains("CMD ended with status 0"), "{messages}");
     ensure!(String::from_utf8_lossy(&output.stdout).trim() == "1024", "CMD has another limit: {output:?}");
-    ensure!(number(shape(&show(&archive)?, "INSERT")?, "/count")? >= 10.0, "what fitted was not kept");
+    ensure!(number(shape_of(&show(&archive)?, "INSERT")?, "/count")? >= 10.0, "what fitted was not kept");
     Ok(())
 }
 
 fn full_disk_with(database: &Path, limit: &[&str]) -> Result<()> {
-    let small = Small::new("2m")?;
+    let small = SmallTmpfs::new("2m")?;
     let archive = small.path().join("t.fathom");
-    let script = many(database, 8000);
+    let script = many_inserts(database, 8000);
     let mut command = Command::new(fathom());
     command.args(["record", "-o"]).arg(&archive).args(limit).args(["--", "sh", "-c", &script]);
-    let output = out(&mut command)?;
+    let output = output_of(&mut command)?;
     let messages = messages(&output);
     ensure!(messages.contains("full") || messages.contains("No space"), "{messages}");
     // The command succeeded, but the recording did not.
@@ -76,13 +76,13 @@ fn full_disk_with(database: &Path, limit: &[&str]) -> Result<()> {
     let roomy = tempfile::tempdir()?;
     run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path()))?;
     let summary = show(&roomy.path().join("t.fathom"))?;
-    ensure!(number(shape(&summary, "INSERT")?, "/count")? >= 100.0, "what fitted was not kept");
+    ensure!(number(shape_of(&summary, "INSERT")?, "/count")? >= 100.0, "what fitted was not kept");
     Ok(())
 }
 
 /// The recorder leaves space on its disk, and the command takes that too, to the last byte. The recording is readable nonetheless.
 pub fn filled_disk() -> Result<()> {
-    let (small, ext4) = (Small::new("16m")?, ext4()?);
+    let (small, ext4) = (SmallTmpfs::new("16m")?, ext4()?);
     for disk in [small.path(), ext4.path()] {
         let archive = disk.join("t.fathom");
         let fill = format!(
@@ -91,7 +91,7 @@ pub fn filled_disk() -> Result<()> {
         );
         let mut command = Command::new(fathom());
         command.args(["record", "--no-probe-cost", "-o"]).arg(&archive).args(["--", "sh", "-c", &fill]);
-        let said = messages(&out(&mut command)?);
+        let said = messages(&output_of(&mut command)?);
         let roomy = tempfile::tempdir()?;
         run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path()))?;
         let names: Vec<_> = fs::read_dir(&archive)?.flatten().map(|entry| entry.file_name()).collect();
@@ -109,25 +109,25 @@ pub fn no_room_for_tables() -> Result<()> {
     // The space that tables take: half of it is left when the log is stored. The length of logs varies too much to
     // predict.
     let roomy = tempfile::tempdir()?;
-    let whole = record(roomy.path(), &[], &["sh", "-c", &many(&disk.path().join("u.db"), 200)])?;
+    let whole = record(roomy.path(), &[], &["sh", "-c", &many_inserts(&disk.path().join("u.db"), 200)])?;
     let size = |path: &Path| fs::metadata(path).map_or(0, |about| about.len());
     let tables: u64 = fs::read_dir(whole.join("tables"))?.flatten().map(|entry| size(&entry.path())).sum();
-    let small = Small::new("64m")?;
+    let small = SmallTmpfs::new("64m")?;
     let archive = small.path().join("t.fathom");
     // It waits at its stdin, which causes no events, until the log is stored and the disk is full.
     let done = roomy.path().join("done");
-    let script = format!("{}; : > {}; read x; exit 3", many(&disk.path().join("t.db"), 200), done.display());
+    let script = format!("{}; : > {}; read x; exit 3", many_inserts(&disk.path().join("t.db"), 200), done.display());
     let mut command = Command::new(fathom());
     command.args(["record", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    until("the end of the INSERTs", || {
+    wait_until("the end of the INSERTs", || {
         ensure!(child.try_wait()?.is_none(), "the recording ended before its command");
         Ok(done.exists())
     })?;
     // The recorder stores its events once a second. Device commands of others may still arrive; there is space for a few of
     // them, and a busy disk is not waited for.
     let (mut stored, mut since, begun) = (0, Instant::now(), Instant::now());
-    until("a log that grows no more", || {
+    wait_until("a log that grows no more", || {
         let now = size(&archive.join("events.log"));
         if now.saturating_sub(stored) > 32 << 10 {
             (stored, since) = (now, Instant::now());
@@ -141,8 +141,8 @@ pub fn no_room_for_tables() -> Result<()> {
     );
     // The log may grow between the two commands.
     let mut said = String::new();
-    until("a disk with little space", || {
-        let output = out(Command::new("sh").args(["-c", &fill]))?;
+    wait_until("a disk with little space", || {
+        let output = output_of(Command::new("sh").args(["-c", &fill]))?;
         said = messages(&output);
         Ok(output.status.success())
     })
@@ -156,13 +156,13 @@ pub fn no_room_for_tables() -> Result<()> {
         "{messages}"
     );
     run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path().join("copy.fathom")))?;
-    near("INSERTs", number(shape(&show(&roomy.path().join("copy.fathom"))?, "INSERT")?, "/count")?, 200.0)
+    assert_near("INSERTs", number(shape_of(&show(&roomy.path().join("copy.fathom"))?, "INSERT")?, "/count")?, 200.0)
 }
 
 pub fn max_size() -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let archive = directory.path().join("t.fathom");
-    let script = many(&disk.path().join("t.db"), 3000);
+    let script = many_inserts(&disk.path().join("t.db"), 3000);
     let mut command = Command::new(fathom());
     command.args(["record", "-q", "--max-size", "200K", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]);
     let output = run(&mut command)?;
@@ -173,25 +173,25 @@ pub fn max_size() -> Result<()> {
     );
     let size = fs::metadata(archive.join("events.log"))?.len();
     ensure!(size <= 200 << 10, "the log has {size} bytes");
-    let count = number(shape(&show(&archive)?, "INSERT")?, "/count")?;
+    let count = number(shape_of(&show(&archive)?, "INSERT")?, "/count")?;
     ensure!((1.0..3000.0).contains(&count), "{count} INSERTs of 3,000");
     Ok(())
 }
 
-fn recorded(directory: &Path) -> Result<std::path::PathBuf> {
+fn record_archive(directory: &Path) -> Result<std::path::PathBuf> {
     let disk = ext4()?;
-    record(directory, &[], &["sh", "-c", &many(&disk.path().join("t.db"), 200)])
+    record(directory, &[], &["sh", "-c", &many_inserts(&disk.path().join("t.db"), 200)])
 }
 
 pub fn cut_short() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let archive = recorded(directory.path())?;
-    let whole = number(shape(&show(&archive)?, "INSERT")?, "/count")?;
+    let archive = record_archive(directory.path())?;
+    let whole = number(shape_of(&show(&archive)?, "INSERT")?, "/count")?;
     let log = archive.join("events.log");
     let bytes = fs::read(&log)?;
     fs::write(&log, &bytes[..bytes.len() - 7])?;
     // Whole tables are not replaced by those of what is left of their log.
-    let refused = out(Command::new(fathom()).arg("reindex").arg(&archive))?;
+    let refused = output_of(Command::new(fathom()).arg("reindex").arg(&archive))?;
     ensure!(refused.status.code() == Some(1) && messages(&refused).contains("is damaged"), "{}", messages(&refused));
     let reindexed = || -> Result<()> {
         fs::remove_dir_all(archive.join("tables"))?;
@@ -199,7 +199,7 @@ pub fn cut_short() -> Result<()> {
     };
     reindexed()?;
     let summary = show(&archive)?;
-    let left = shape(&summary, "INSERT").and_then(|s| number(s, "/count")).unwrap_or(0.0);
+    let left = shape_of(&summary, "INSERT").and_then(|s| number(s, "/count")).unwrap_or(0.0);
     ensure!(left <= whole, "a shorter log shows more");
     ensure!(
         !summary["loss"]["intervals"].as_array().context("intervals")?.is_empty(),
@@ -216,13 +216,13 @@ pub fn cut_short() -> Result<()> {
 
 pub fn damaged_table() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let archive = recorded(directory.path())?;
+    let archive = record_archive(directory.path())?;
     let table = archive.join("tables/spans.parquet");
     let mut bytes = fs::read(&table)?;
     let end = bytes.len() - 40;
     bytes[end..].fill(0xff);
     fs::write(&table, bytes)?;
-    let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
+    let output = output_of(Command::new(fathom()).arg("show").arg(&archive))?;
     let messages = messages(&output);
     ensure!(
         output.status.code() == Some(1) && messages.contains("spans") && messages.contains("fathom reindex"),
@@ -235,24 +235,24 @@ pub fn damaged_table() -> Result<()> {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&table, bytes)?;
-    let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
+    let output = output_of(Command::new(fathom()).arg("show").arg(&archive))?;
     ensure!(output.status.code() == Some(1), "a flipped bit was not seen: {:?}", output.status);
     Ok(())
 }
 
 pub fn newer_archive() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let archive = recorded(directory.path())?;
+    let archive = record_archive(directory.path())?;
     let meta = archive.join("meta.json");
     let mut value: serde_json::Value = serde_json::from_slice(&fs::read(&meta)?)?;
     value["version"] = 999.into();
     fs::write(&meta, value.to_string())?;
-    let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
+    let output = output_of(Command::new(fathom()).arg("show").arg(&archive))?;
     ensure!(output.status.code() == Some(1) && messages(&output).contains("999"), "{}", messages(&output));
     // The name of the creator is untrusted text.
     value["made_by"] = "Fathom \u{1b}[31m9".into();
     fs::write(&meta, value.to_string())?;
-    let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
+    let output = output_of(Command::new(fathom()).arg("show").arg(&archive))?;
     ensure!(!output.stderr.contains(&0x1b), "an escape sequence of an archive reaches the terminal");
     Ok(())
 }
@@ -262,7 +262,7 @@ pub fn foreign_directory() -> Result<()> {
     let precious = directory.path().join("photos.fathom");
     fs::create_dir(&precious)?;
     fs::write(precious.join("wedding.jpg"), "precious")?;
-    let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&precious).args(["--", "true"]))?;
+    let output = output_of(Command::new(fathom()).args(["record", "-o"]).arg(&precious).args(["--", "true"]))?;
     ensure!(output.status.code() == Some(1), "{:?}", output.status);
     ensure!(fs::read_to_string(precious.join("wedding.jpg"))? == "precious", "the directory was touched");
     Ok(())
@@ -272,7 +272,7 @@ pub fn removed_meanwhile() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let mut command = Command::new(fathom());
     command.args(["record", "-o", "t.fathom", "--", "rm", "-r", "t.fathom"]).current_dir(directory.path());
-    let output = out(&mut command)?;
+    let output = output_of(&mut command)?;
     let messages = messages(&output);
     ensure!(output.status.code() == Some(1), "{:?}: {messages}", output.status);
     ensure!(messages.contains("was removed while it was being written") && !messages.contains("kept"), "{messages}");

@@ -1,14 +1,14 @@
 //! Standard output and standard error without a reader, or on a full disk.
 
-use super::{messages, out};
+use super::{messages, output_of};
 use anyhow::{Result, ensure};
-use fathom_tests::{fathom, number, record, shape, show};
+use fathom_tests::{fathom, number, record, shape_of, show};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// A pipe whose reader is gone.
-fn nobody() -> Result<Stdio> {
+fn broken_pipe() -> Result<Stdio> {
     let (reader, writer) = std::io::pipe()?;
     drop(reader);
     Ok(writer.into())
@@ -30,11 +30,11 @@ pub fn nobody_reads_stderr() -> Result<()> {
             ])
             .arg(directory.path().join("db"))
             .stdin(Stdio::null())
-            .stderr(nobody()?)
+            .stderr(broken_pipe()?)
             .status()?;
         ensure!(status.code() == Some(7), "{status}");
         let shown = show(&archive)?;
-        ensure!(number(shape(&shown, "INSERT")?, "/count")? == 1.0, "the INSERT is missing");
+        ensure!(number(shape_of(&shown, "INSERT")?, "/count")? == 1.0, "the INSERT is missing");
     }
     Ok(())
 }
@@ -58,10 +58,10 @@ pub fn nobody_reads_stdout() -> Result<()> {
         &["--help"],
     ];
     for line in lines {
-        let output = out(Command::new(fathom()).args(line).stdout(Stdio::null()))?;
+        let output = output_of(Command::new(fathom()).args(line).stdout(Stdio::null()))?;
         ensure!(output.status.success(), "{line:?} with a reader: {}: {}", output.status, messages(&output));
         let mut child = Command::new(fathom());
-        child.args(line).stdin(Stdio::null()).stdout(nobody()?).stderr(Stdio::piped());
+        child.args(line).stdin(Stdio::null()).stdout(broken_pipe()?).stderr(Stdio::piped());
         let output = child.spawn()?.wait_with_output()?;
         ensure!(output.status.success(), "{line:?}: {}: {}", output.status, messages(&output));
         ensure!(

@@ -1,6 +1,6 @@
 //! btt as the oracle for a command's queue and device times: Q2D (first bio queued to issued) and D2C (issued to completed).
 
-use super::{cell, ns, rows, unpack};
+use super::{cell, cell_ns, rows, unpack_blktrace};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{fathom, run};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,13 +8,13 @@ use std::path::Path;
 use std::process::Command;
 
 /// A command's first sector and its bytes, and when it was issued.
-type Issued = (u64, u64, u64);
+type IssuedCommand = (u64, u64, u64);
 /// When the first of its bios was queued, and when it was completed.
 type Times = (u64, u64);
 
 /// Parses btt's list of I/Os: each bio with its events. Several bios may be in one command.
-fn told(list: &str) -> Result<BTreeMap<Issued, Times>> {
-    let mut commands: BTreeMap<Issued, Times> = BTreeMap::new();
+fn parse_btt(list: &str) -> Result<BTreeMap<IssuedCommand, Times>> {
+    let mut commands: BTreeMap<IssuedCommand, Times> = BTreeMap::new();
     for io in list.split("\n\n") {
         let (mut queued, mut issued, mut completed) = (None, None, None);
         for line in io.lines() {
@@ -39,10 +39,10 @@ fn told(list: &str) -> Result<BTreeMap<Issued, Times>> {
 }
 
 /// The same for the imported archive.
-fn imported(archive: &Path) -> Result<BTreeMap<Issued, Times>> {
+fn imported_times(archive: &Path) -> Result<BTreeMap<IssuedCommand, Times>> {
     let spans = rows(archive, "spans")?;
     let bios = spans.iter().filter(|s| cell(s, "kind") == "bio");
-    let mut queued: BTreeMap<String, u64> = bios.map(|s| (cell(s, "id").to_owned(), ns(s, "start_ns"))).collect();
+    let mut queued: BTreeMap<String, u64> = bios.map(|s| (cell(s, "id").to_owned(), cell_ns(s, "start_ns"))).collect();
     let links = rows(archive, "links")?;
     // From bios to requests and, if there is a scheduler, from these to commands.
     for _ in 0..2 {
@@ -55,25 +55,25 @@ fn imported(archive: &Path) -> Result<BTreeMap<Issued, Times>> {
     }
     let commands = spans.iter().filter(|s| cell(s, "layer") == "Driver");
     let command = |s: &super::Row| {
-        let issued = (ns(s, "sector"), ns(s, "bytes"), ns(s, "start_ns"));
-        Some((issued, (*queued.get(cell(s, "id"))?, ns(s, "end_ns"))))
+        let issued = (cell_ns(s, "sector"), cell_ns(s, "bytes"), cell_ns(s, "start_ns"));
+        Some((issued, (*queued.get(cell(s, "id"))?, cell_ns(s, "end_ns"))))
     };
     Ok(commands.filter_map(command).collect())
 }
 
 /// Imports a blktrace recording and compares it with btt's results for the same.
-fn compare(directory: &Path, name: &str, least: usize) -> Result<()> {
+fn compare_with_btt(directory: &Path, name: &str, least: usize) -> Result<()> {
     let tool = |program: &str, words: &[&str]| run(Command::new(program).current_dir(directory).args(words));
     tool("blkparse", &["-i", name, "-d", "merged", "-o", "text"])?;
     tool("btt", &["-i", "merged", "-p", "list"])?;
-    let theirs = told(&std::fs::read_to_string(directory.join("list"))?)?;
+    let theirs = parse_btt(&std::fs::read_to_string(directory.join("list"))?)?;
     let archive = directory.join(format!("{name}.fathom"));
     run(Command::new(fathom())
         .arg("import")
         .arg(directory.join(format!("{name}.blktrace.0")))
         .arg("-o")
         .arg(&archive))?;
-    let ours = imported(&archive)?;
+    let ours = imported_times(&archive)?;
     // btt's times are relative to the first event, ours are the kernel's. The offset is found from its first command, by
     // sector.
     let first = theirs.keys().min_by_key(|issued| issued.2).context("no command")?;
@@ -111,24 +111,24 @@ fn compare(directory: &Path, name: &str, least: usize) -> Result<()> {
     Ok(())
 }
 
-pub fn agrees() -> Result<()> {
+pub fn queue_and_device_times_match_btt() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    unpack("data", directory.path())?;
-    compare(directory.path(), "data", 140)
+    unpack_blktrace("data", directory.path())?;
+    compare_with_btt(directory.path(), "data", 140)
 }
 
 /// A partition's records name the partition, but sectors of its disk.
 pub fn of_a_partition() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    unpack("part", directory.path())?;
-    compare(directory.path(), "part", 20)?;
+    unpack_blktrace("part", directory.path())?;
+    compare_with_btt(directory.path(), "part", 20)?;
     // The disk, which was traced next: a command of either is a command of the disk.
-    unpack("sdb", directory.path())?;
-    compare(directory.path(), "sdb", 15)?;
+    unpack_blktrace("sdb", directory.path())?;
+    compare_with_btt(directory.path(), "sdb", 15)?;
     let (partition, disk) = (((8_u32 << 20) | 18).to_string(), ((8_u32 << 20) | 16).to_string());
     let mut alone: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for name in ["part", "sdb"] {
-        for (what, (count, bytes)) in commands(&directory.path().join(format!("{name}.fathom")))? {
+        for (what, (count, bytes)) in commands_by_kind(&directory.path().join(format!("{name}.fathom")))? {
             let sum = alone.entry(what.replace(&partition, &disk)).or_default();
             *sum = (sum.0 + count, sum.1 + bytes);
         }
@@ -137,7 +137,7 @@ pub fn of_a_partition() -> Result<()> {
     import.current_dir(&directory).args(["import", "part.blktrace.0", "sdb.blktrace.0", "-o", "both.fathom"]);
     let said = String::from_utf8_lossy(&run(&mut import)?.stderr).into_owned();
     ensure!(said.contains("note: 8:18 is a partition of 8:16"), "{said}");
-    let both = commands(&directory.path().join("both.fathom"))?;
+    let both = commands_by_kind(&directory.path().join("both.fathom"))?;
     println!("{both:?}");
     ensure!(both == alone && both.len() >= 4, "{both:?} together, {alone:?} each by itself");
     Ok(())
@@ -149,9 +149,9 @@ pub fn of_two_disks() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let mut alone = BTreeMap::new();
     for disk in ["sda", "sdb"] {
-        unpack(disk, directory.path())?;
-        compare(directory.path(), disk, 15)?;
-        alone.append(&mut commands(&directory.path().join(format!("{disk}.fathom")))?);
+        unpack_blktrace(disk, directory.path())?;
+        compare_with_btt(directory.path(), disk, 15)?;
+        alone.append(&mut commands_by_kind(&directory.path().join(format!("{disk}.fathom")))?);
     }
     let files = ["sda.blktrace.0", "sda.blktrace.1", "sdb.blktrace.1"];
     let import = |files: &[&str]| {
@@ -159,7 +159,7 @@ pub fn of_two_disks() -> Result<()> {
     };
     let output = import(&files)?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let both = commands(&directory.path().join("both.fathom"))?;
+    let both = commands_by_kind(&directory.path().join("both.fathom"))?;
     println!("{both:?}");
     ensure!(both == alone && both.len() >= 5, "{both:?} together, {alone:?} each by itself");
     let refused = import(&["sda.blktrace.0", "text"])?;
@@ -169,12 +169,12 @@ pub fn of_two_disks() -> Result<()> {
 }
 
 /// Commands by disk and kind, with their bytes.
-fn commands(archive: &Path) -> Result<BTreeMap<String, (u64, u64)>> {
+fn commands_by_kind(archive: &Path) -> Result<BTreeMap<String, (u64, u64)>> {
     let mut counts = BTreeMap::new();
     for span in rows(archive, "spans")?.iter().filter(|s| cell(s, "layer") == "Driver") {
         let count: &mut (u64, u64) =
             counts.entry(["disk", "kind", "flags"].map(|c| cell(span, c)).join(" ")).or_default();
-        *count = (count.0 + 1, count.1 + ns(span, "bytes"));
+        *count = (count.0 + 1, count.1 + cell_ns(span, "bytes"));
     }
     Ok(counts)
 }

@@ -8,7 +8,7 @@ use fathom_tests::service::Service;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-fn unpacked(name: &str, directory: &Path) -> Result<(PathBuf, PathBuf)> {
+fn unpack_trace(name: &str, directory: &Path) -> Result<(PathBuf, PathBuf)> {
     let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(format!("{name}.gz"));
     let plain = directory.join(name);
     fs::write(&plain, run(Command::new("gzip").arg("-dc").arg(&packed))?.stdout)?;
@@ -16,13 +16,13 @@ fn unpacked(name: &str, directory: &Path) -> Result<(PathBuf, PathBuf)> {
 }
 
 /// Returns the archive, and the messages.
-fn import(file: &Path, directory: &Path) -> Result<(PathBuf, String)> {
+fn import_trace(file: &Path, directory: &Path) -> Result<(PathBuf, String)> {
     let archive = directory.join("imported.fathom");
     let output = run(Command::new(fathom()).arg("import").arg(file).arg("-o").arg(&archive))?;
     Ok((archive, String::from_utf8_lossy(&output.stderr).into_owned()))
 }
 
-fn counts(of: &[(&str, u64)]) -> (BTreeMap<String, u64>, u64) {
+fn event_counts(of: &[(&str, u64)]) -> (BTreeMap<String, u64>, u64) {
     (of.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(), of.iter().map(|(_, n)| n).sum())
 }
 
@@ -30,16 +30,16 @@ fn counts(of: &[(&str, u64)]) -> (BTreeMap<String, u64>, u64) {
 /// trace processor counts, both used and ignored ones.
 pub fn of_a_phone() -> Result<()> {
     // `select name, count(*) from ftrace_event group by name`, trace_processor 55.3.
-    const USED: [(&str, u64); 4] =
+    const USED_EVENTS: [(&str, u64); 4] =
         [("sched_process_exit", 4), ("sched_switch", 15_267), ("sched_wakeup", 8_743), ("task_newtask", 4)];
-    const OTHERS: [(&str, u64); 3] = [("cpu_frequency", 168), ("cpu_idle", 11_687), ("task_rename", 4)];
+    const OTHER_EVENTS: [(&str, u64); 3] = [("cpu_frequency", 168), ("cpu_idle", 11_687), ("task_rename", 4)];
     let directory = tempfile::tempdir()?;
-    let (plain, packed) = unpacked("android-sched.perfetto-trace", directory.path())?;
-    let (used, others) = (counts(&USED), counts(&OTHERS));
+    let (plain, packed) = unpack_trace("android-sched.perfetto-trace", directory.path())?;
+    let (used, others) = (event_counts(&USED_EVENTS), event_counts(&OTHER_EVENTS));
     processor_agrees(&plain, &used.0.into_iter().chain(others.0).collect())?;
     // Perfetto's reader accepts it packed, too.
     for file in [&plain, &packed] {
-        let (archive, said) = import(file, directory.path())?;
+        let (archive, said) = import_trace(file, directory.path())?;
         ensure!(said.contains(&format!(": {} events of a Perfetto trace", used.1)), "{said}");
         // Those without a name here are named by their field of Perfetto's message: cpu_idle first, the most frequent.
         ensure!(said.contains(&format!("left out: {} events (field 13 of FtraceEvent 11687, ", others.1)), "{said}");
@@ -56,7 +56,7 @@ pub fn of_a_phone() -> Result<()> {
 /// disk.
 pub fn of_inserts() -> Result<()> {
     // `select name, count(*) from ftrace_event group by name`, trace_processor 55.3: all of them are used.
-    const ALL: [(&str, u64); 20] = [
+    const ALL_EVENTS: [(&str, u64); 20] = [
         ("block_bio_queue", 2105),
         ("block_getrq", 1619),
         ("block_rq_complete", 1931),
@@ -80,35 +80,37 @@ pub fn of_inserts() -> Result<()> {
     ];
     // The same with `join args` where `dev` is 1792, that is 7:0: events; for block_rq_issue those with rwbs FF, and nr_sector of
     // all.
-    const DISK: &str = "7340032";
-    const BIOS: u64 = 267;
-    const COMMITS: u64 = 18;
-    const SYNCS: u64 = 64;
-    const FLUSHES: u64 = 68;
-    const COMMANDS: u64 = 161 - FLUSHES;
-    const SECTORS: u64 = 934;
+    const DISK_DEV: &str = "7340032";
+    const BIO_COUNT: u64 = 267;
+    const COMMIT_COUNT: u64 = 18;
+    const SYNC_COUNT: u64 = 64;
+    const FLUSH_COUNT: u64 = 68;
+    const COMMAND_COUNT: u64 = 161 - FLUSH_COUNT;
+    const SECTOR_COUNT: u64 = 934;
     let directory = tempfile::tempdir()?;
-    let (plain, _) = unpacked("linux-insert.perfetto-trace", directory.path())?;
-    let (all, sum) = counts(&ALL);
+    let (plain, _) = unpack_trace("linux-insert.perfetto-trace", directory.path())?;
+    let (all, sum) = event_counts(&ALL_EVENTS);
     processor_agrees(&plain, &all)?;
-    let (archive, said) = import(&plain, directory.path())?;
+    let (archive, said) = import_trace(&plain, directory.path())?;
     ensure!(said.contains(&format!(": {sum} events of a Perfetto trace")) && !said.contains("left out"), "{said}");
     ensure!(said.contains("not in the trace: Database, RunQueue\n") && !said.contains("lost"), "{said}");
     let spans = rows(&archive, "spans")?;
     let of = |layer: &'static str, kind: &'static str| {
-        spans.iter().filter(move |r| cell(r, "disk") == DISK && cell(r, "layer") == layer && cell(r, "kind") == kind)
+        spans
+            .iter()
+            .filter(move |r| cell(r, "disk") == DISK_DEV && cell(r, "layer") == layer && cell(r, "kind") == kind)
     };
-    let files = files_on(&archive, DISK)?;
+    let files = files_on(&archive, DISK_DEV)?;
     let syncs =
         |r: &&Row| matches!(cell(r, "kind"), "fsync" | "fdatasync") && files.iter().any(|f| f == cell(r, "file"));
-    let sectors = of("Driver", "command").map(|r| ns(r, "bytes")).sum::<u64>() / 512;
+    let sectors = of("Driver", "command").map(|r| cell_ns(r, "bytes")).sum::<u64>() / 512;
     for (what, theirs, ours) in [
-        ("bios", BIOS, of("Block", "bio").count() as u64),
-        ("commands", COMMANDS, of("Driver", "command").count() as u64),
-        ("flushes", FLUSHES, of("Driver", "flush").count() as u64),
-        ("commits", COMMITS, of("FileSystem", "commit").count() as u64),
-        ("syncs", SYNCS, spans.iter().filter(syncs).count() as u64),
-        ("sectors", SECTORS, sectors),
+        ("bios", BIO_COUNT, of("Block", "bio").count() as u64),
+        ("commands", COMMAND_COUNT, of("Driver", "command").count() as u64),
+        ("flushes", FLUSH_COUNT, of("Driver", "flush").count() as u64),
+        ("commits", COMMIT_COUNT, of("FileSystem", "commit").count() as u64),
+        ("syncs", SYNC_COUNT, spans.iter().filter(syncs).count() as u64),
+        ("sectors", SECTOR_COUNT, sectors),
     ] {
         ensure!(theirs == ours, "{what}: trace_processor counts {theirs}, we {ours}");
     }
@@ -116,7 +118,7 @@ pub fn of_inserts() -> Result<()> {
 }
 
 /// The recorder and its services, on sockets of their own.
-struct Recorder {
+struct PerfettoServices {
     directory: PathBuf,
     loader: PathBuf,
     libraries: String,
@@ -124,19 +126,19 @@ struct Recorder {
     services: Vec<Service>,
 }
 
-impl Recorder {
+impl PerfettoServices {
     /// Fetches its programs; nothing runs yet.
     fn fetch(directory: &Path) -> Result<Self, lab::Error> {
         let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab");
         if std::env::consts::ARCH != "x86_64" {
             return Err(lab::Error::Missing("the recorder is fetched for x86_64 only".into()));
         }
-        let packages = lab::debian::Packages::of_suite(&cache, "amd64", "sid")?;
-        let perfetto = packages.unpacked("perfetto")?;
+        let packages = lab::debian::Packages::from_suite(&cache, "amd64", "sid")?;
+        let perfetto = packages.unpack("perfetto")?;
         let mut places = vec![perfetto.join("usr/lib/perfetto")];
         let mut loader = PathBuf::new();
         for name in ["libc6", "libgcc-s1", "libstdc++6", "zlib1g"] {
-            let root = packages.unpacked(name)?;
+            let root = packages.unpack(name)?;
             if name == "libc6" {
                 loader = root.join("usr/lib64/ld-linux-x86-64.so.2");
             }
@@ -184,7 +186,7 @@ impl Recorder {
 /// Perfetto and Fathom record one run. For the disk under test, each of our spans is in the imported trace, and at least 99 of 100 links
 /// between them.
 pub fn beside_ours() -> Result<()> {
-    const EVENTS: [&str; 11] = [
+    const EVENT_NAMES: [&str; 11] = [
         "raw_syscalls/*",
         "block/*",
         "jbd2/*",
@@ -199,7 +201,7 @@ pub fn beside_ours() -> Result<()> {
     ];
     let directory = tempfile::tempdir()?;
     let disk = ext4()?;
-    let mut recorder = match Recorder::fetch(directory.path()) {
+    let mut recorder = match PerfettoServices::fetch(directory.path()) {
         Ok(recorder) => recorder,
         Err(lab::Error::Missing(why)) => {
             println!("SKIP perfetto_and_fathom_agree_on_one_run: {why}");
@@ -208,7 +210,7 @@ pub fn beside_ours() -> Result<()> {
         Err(error) => return Err(error.into()),
     };
     recorder.serve()?;
-    let events: String = EVENTS.iter().map(|e| format!("ftrace_events: \"{e}\" ")).collect();
+    let events: String = EVENT_NAMES.iter().map(|e| format!("ftrace_events: \"{e}\" ")).collect();
     let config = format!(
         "buffers {{ size_kb: 262144 fill_policy: DISCARD }} data_sources {{ config {{ name: \"linux.ftrace\" ftrace_config {{ {events} \
          buffer_size_kb: 65536 drain_period_ms: 100 }} }} }} \
@@ -231,16 +233,16 @@ pub fn beside_ours() -> Result<()> {
     let ours = directory.path().join("ours.fathom");
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "--no-probe-cost", "--backend", "ebpf", "-o"]).arg(&ours);
-    command.args(["--", "python3", "-c", PROGRAM]).arg(disk.path().join("t.db")).arg(INSERTS.to_string());
+    command.args(["--", "python3", "-c", PYTHON_PROGRAM]).arg(disk.path().join("t.db")).arg(INSERT_COUNT.to_string());
     let recorded = run(&mut command);
     run(Command::new("kill").args(["-s", "TERM", &pid]))?;
     while Path::new("/proc").join(&pid).exists() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     recorded?;
-    near("events that eBPF lost", records_lost(&show(&ours)?)?, 0.0)?;
+    assert_near("events that eBPF lost", records_lost(&show(&ours)?)?, 0.0)?;
 
-    let (theirs, said) = import(&trace, directory.path())?;
+    let (theirs, said) = import_trace(&trace, directory.path())?;
     ensure!(said.contains("events of a Perfetto trace") && !said.contains("lost"), "{said}");
     let dev = disk.dev()?.0.to_string();
     let spans = |archive: &Path| -> Result<Vec<Row>> {
@@ -257,10 +259,10 @@ pub fn beside_ours() -> Result<()> {
     };
     let (ours_of_disk, mut theirs_of_disk) = (spans(&ours)?, spans(&theirs)?);
     // Perfetto records for longer: the disk may have commands before and after.
-    let begins = ours_of_disk.iter().map(|r| ns(r, "start_ns"));
+    let begins = ours_of_disk.iter().map(|r| cell_ns(r, "start_ns"));
     let (from, to) = (begins.clone().min().context("no span")?, begins.max().context("no span")?);
-    theirs_of_disk.retain(|r| (from..=to).contains(&ns(r, "start_ns")));
-    let pairs = pair(&ours_of_disk, &theirs_of_disk);
+    theirs_of_disk.retain(|r| (from..=to).contains(&cell_ns(r, "start_ns")));
+    let pairs = pair_spans(&ours_of_disk, &theirs_of_disk);
     for (layer, kind) in [
         ("Syscall", ""),
         ("FileSystem", "commit"),
@@ -281,6 +283,9 @@ pub fn beside_ours() -> Result<()> {
     ensure!(missing <= 2, "{missing} of {} spans are not in Perfetto's trace", ours_of_disk.len());
     let (all, again, not) = links_again(&ours, &theirs, &pairs)?;
     println!("links: {all} by Fathom, {again} of them from Perfetto's trace; not: {not:?}");
-    ensure!(all > INSERTS && u64::from(again) * 100 >= u64::from(all) * 99, "{again} of {all} links; not: {not:?}");
+    ensure!(
+        all > INSERT_COUNT && u64::from(again) * 100 >= u64::from(all) * 99,
+        "{again} of {all} links; not: {not:?}"
+    );
     Ok(())
 }

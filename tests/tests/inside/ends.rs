@@ -1,9 +1,9 @@
 //! Programs that leave calls of SQLite and named functions in every way, or end at any moment: they do the same as without Fathom, and all
 //! executions are counted.
 
-use super::{compile, number, run, shape, show};
+use super::{compile, number, run, shape_of, show};
 use anyhow::{Context, Result, bail, ensure};
-use fathom_tests::{fathom, near, records_lost};
+use fathom_tests::{assert_near, fathom, records_lost};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -44,10 +44,10 @@ pub fn exits(times: usize) -> Result<()> {
             ("INSERT INTO T VALUES (3) RETURNING A", 800.0, 0.0, 800.0),
         ];
         for (statement, count, unfinished, rows) in counts {
-            let found = shape(&summary, statement)?;
-            near(&format!("{statement}: count"), number(found, "/count")?, count)?;
-            near(&format!("{statement}: unfinished"), number(found, "/unfinished")?, unfinished)?;
-            near(&format!("{statement}: rows"), number(found, "/rows")?, rows)?;
+            let found = shape_of(&summary, statement)?;
+            assert_near(&format!("{statement}: count"), number(found, "/count")?, count)?;
+            assert_near(&format!("{statement}: unfinished"), number(found, "/unfinished")?, unfinished)?;
+            assert_near(&format!("{statement}: rows"), number(found, "/rows")?, rows)?;
         }
     }
     Ok(())
@@ -88,15 +88,15 @@ pub fn named_functions() -> Result<()> {
     ensure!(traced.stdout == bare.stdout, "{} is not {}", traced.stdout.escape_ascii(), bare.stdout.escape_ascii());
     let summary = show(&archive)?;
     for (name, whole, left) in counts {
-        let function = shape(&summary, name)?;
-        near(name, number(function, "/count")?, whole)?;
-        near(&format!("{name} left"), number(function, "/unfinished")?, left)?;
+        let function = shape_of(&summary, name)?;
+        assert_near(name, number(function, "/count")?, whole)?;
+        assert_near(&format!("{name} left"), number(function, "/unfinished")?, left)?;
     }
-    near("WAITPID", number(shape(&summary, "WAITPID")?, "/count")?, 60.0)
+    assert_near("WAITPID", number(shape_of(&summary, "WAITPID")?, "/count")?, 60.0)
 }
 
 /// A small number of the rounds of the long test.
-pub fn chaos() -> Result<()> {
+pub fn chaos_ends_as_without_fathom() -> Result<()> {
     chaotic(&[("1", "200", "inside")])
 }
 
@@ -154,8 +154,8 @@ pub fn ended_as_counted(program: &Path, runs: &[(&str, &str)]) -> Result<()> {
             let all = summary["operations"].as_array().context("operations[]")?;
             let is_it = |o: &&Value| o["statement"].as_str().is_some_and(|s| s.eq_ignore_ascii_case(statement));
             let found = all.iter().find(is_it).with_context(|| format!("{way}: {statement}"))?;
-            near(&format!("{way}, seed {seed}, {statement}: count"), number(found, "/count")?, count)?;
-            near(&format!("{way}, seed {seed}, {statement}: unfinished"), number(found, "/unfinished")?, 0.0)?;
+            assert_near(&format!("{way}, seed {seed}, {statement}: count"), number(found, "/count")?, count)?;
+            assert_near(&format!("{way}, seed {seed}, {statement}: unfinished"), number(found, "/unfinished")?, 0.0)?;
         }
     }
     Ok(())

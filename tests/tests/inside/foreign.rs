@@ -1,6 +1,6 @@
 //! Programs that inspect what the loader loads, and tools that run programs their own way: each ends as it does without Fathom.
 
-use super::{number, run, shape, show};
+use super::{number, run, shape_of, show};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::fathom;
 use std::fs;
@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// SELECTs of [`C_PROGRAM`].
-const SELECTS: f64 = 3.0;
-const PROGRAM: &str = r#"
+const SELECT_COUNT: f64 = 3.0;
+const C_PROGRAM: &str = r#"
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ fn output(command: &mut Command) -> Result<Output> {
 }
 
 /// Runs it alone and recorded: both print the same and end with the same status. Returns its SELECTs.
-fn compare(directory: &Path, argv: &[&str]) -> Result<f64> {
+fn compare_with_bare(directory: &Path, argv: &[&str]) -> Result<f64> {
     let alone = output(Command::new(argv[0]).args(&argv[1..]))?;
     let archive = directory.join("f.fathom");
     let recorded = output(Command::new(fathom()).args(["record", "--quiet", "-o"]).arg(&archive).arg("--").args(argv))?;
@@ -43,14 +43,14 @@ fn compare(directory: &Path, argv: &[&str]) -> Result<f64> {
     ensure!(of(&alone) == of(&recorded), "{argv:?}: alone {alone:?}, recorded {recorded:?}");
     let summary = show(&archive)?;
     fs::remove_dir_all(&archive)?;
-    number(shape(&summary, "SELECT").with_context(|| format!("{argv:?}"))?, "/count")
+    number(shape_of(&summary, "SELECT").with_context(|| format!("{argv:?}"))?, "/count")
 }
 
 /// AddressSanitizer and similar libraries, which must be loaded first.
-pub fn sanitizers() -> Result<()> {
+pub fn sanitized_programs_end_as_without_fathom() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let source = directory.path().join("p.c");
-    fs::write(&source, PROGRAM)?;
+    fs::write(&source, C_PROGRAM)?;
     let program = directory.path().join("p");
     let name = program.to_string_lossy();
     let (shared, archive, started) = ("-lsqlite3", "-l:libsqlite3.a", format!("{name}; exit $?"));
@@ -68,14 +68,14 @@ pub fn sanitizers() -> Result<()> {
     ];
     for (options, sqlite, argv) in cases {
         run(Command::new("cc").args(options).arg("-o").arg(&program).arg(&source).args([sqlite, "-lm", "-ldl"]))?;
-        let count = compare(directory.path(), argv).with_context(|| format!("{options:?} {sqlite}"))?;
-        ensure!(count == SELECTS, "{options:?} {sqlite} {argv:?}: {count} SELECTs");
+        let count = compare_with_bare(directory.path(), argv).with_context(|| format!("{options:?} {sqlite}"))?;
+        ensure!(count == SELECT_COUNT, "{options:?} {sqlite} {argv:?}: {count} SELECTs");
     }
     Ok(())
 }
 
 /// Programs that start programs their own way.
-const STARTERS: [&str; 12] = [
+const STARTER_PROGRAMS: [&str; 12] = [
     "env -i PATH=$PATH",
     "env LD_PRELOAD=libm.so.6",
     "setsid -w",
@@ -91,18 +91,18 @@ const STARTERS: [&str; 12] = [
 ];
 
 /// Programs that other programs start, with an environment, a session, a root, namespaces, rights or libraries of their own.
-pub fn starters() -> Result<()> {
+pub fn programs_started_by_tools_end_as_without_fathom() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    for starter in STARTERS {
+    for starter in STARTER_PROGRAMS {
         let line = format!("{starter} sqlite3 :memory: 'SELECT 1; SELECT 2' 'SELECT 3'; {starter} sh -c 'exit 9'");
-        let count = compare(directory.path(), &["sh", "-c", &line])?;
-        ensure!(count == SELECTS, "{starter}: {count} SELECTs");
+        let count = compare_with_bare(directory.path(), &["sh", "-c", &line])?;
+        ensure!(count == SELECT_COUNT, "{starter}: {count} SELECTs");
     }
     Ok(())
 }
 
 /// Functions of libraries that two threads close and reopen more often than there is room for at once.
-pub fn reopened() -> Result<()> {
+pub fn functions_of_reopened_libraries_are_counted() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let at = |name: &str| directory.path().join(name).display().to_string();
     let (source, program) = (at("work.c"), super::compile("cc", "reopens.c", directory.path())?);
@@ -118,7 +118,7 @@ pub fn reopened() -> Result<()> {
     let (first, second) = (format!("{a}:work"), format!("{b}:work"));
     let options = ["--probes", "inside", "--op", &first, "--op", &second];
     let summary = show(&fathom_tests::record(directory.path(), &options, &[&program.to_string_lossy(), "150", a, b])?)?;
-    let count = number(shape(&summary, "WORK")?, "/count")?;
+    let count = number(shape_of(&summary, "WORK")?, "/count")?;
     ensure!(count == 2.0 * 150.0 * 3.0, "{count} calls");
     ensure!(summary["environment"]["sqlite.probes"]["value"] == "inside", "{:#}", summary["coverage"]);
     Ok(())

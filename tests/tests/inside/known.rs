@@ -4,16 +4,16 @@
 //! Firefox does not do the same each time: how often it executes a statement depends on when its threads get to run. It is compared with
 //! its own log of statements, written by SQLite's trace callback in the same run.
 
-use super::{facts, hooked_by_name, hooked_in, own_links, same_operations_after};
+use super::{hooked_by_name, hooked_in, own_links, same_operations_after, statement_facts};
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{ext4, fathom, near, number, record, records_lost, run, shape, show};
+use fathom_tests::{assert_near, ext4, fathom, number, record, records_lost, run, shape_of, show};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PHP: &str = r#"
+const PHP_PROGRAM: &str = r#"
 $db = new PDO("sqlite:" . $argv[1]);
 $db->exec("pragma journal_mode = wal");
 $db->exec("create table t (a integer primary key, b text)");
@@ -31,7 +31,7 @@ echo "$rows rows\n";
 "#;
 
 /// Removes a database, if it exists.
-fn remove(database: &Path) -> Result<()> {
+fn remove_database(database: &Path) -> Result<()> {
     for end in ["", "-wal", "-shm", "-journal"] {
         let file = PathBuf::from(format!("{}{end}", database.display()));
         if file.exists() {
@@ -42,21 +42,21 @@ fn remove(database: &Path) -> Result<()> {
 }
 
 /// Two of PHP's modules, one database.
-pub fn php() -> Result<()> {
+pub fn php_matches_uprobes() -> Result<()> {
     let disk = ext4()?;
     let database = disk.path().join("t.db");
-    let argv = ["php", "-r", PHP, &database.to_string_lossy()];
-    let (summary, printed) = same_operations_after(|| remove(&database), &argv, 12)?;
+    let argv = ["php", "-r", PHP_PROGRAM, &database.to_string_lossy()];
+    let (summary, printed) = same_operations_after(|| remove_database(&database), &argv, 12)?;
     ensure!(printed == "23 rows\n", "{printed}");
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 40.0)?;
+    assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 40.0)?;
     // Its query() performs a first step, and restarts when rows are fetched.
-    near("rows of a function of PHP's", number(shape(&summary, "SELECT TWICE")?, "/rows")?, 5.0)?;
+    assert_near("rows of a function of PHP's", number(shape_of(&summary, "SELECT TWICE")?, "/rows")?, 5.0)?;
     hooked_by_name(&summary, "libsqlite3.so", "1 process")
 }
 
 /// Its working copy has a database, its repository has files that it syncs. A statement that it resets after a row ends before the next
 /// system call, also with uprobes.
-pub fn svn() -> Result<()> {
+pub fn svn_matches_uprobes() -> Result<()> {
     let disk = ext4()?;
     let directory = disk.path().display().to_string();
     let prepare = format!(
@@ -73,22 +73,22 @@ pub fn svn() -> Result<()> {
 }
 
 /// SQLite compiled by cgo, in a program whose goroutines move from thread to thread.
-pub const GO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tools/bin/gosqlite");
+pub const GO_PROGRAM_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tools/bin/gosqlite");
 
-pub fn go() -> Result<()> {
+pub fn go_program_matches_uprobes() -> Result<()> {
     for mode in ["wal", "delete"] {
         let disk = ext4()?;
         let database = disk.path().join("t.db");
-        let argv = [GO, &database.to_string_lossy(), mode];
-        let (summary, printed) = same_operations_after(|| remove(&database), &argv, 8)?;
+        let argv = [GO_PROGRAM_PATH, &database.to_string_lossy(), mode];
+        let (summary, printed) = same_operations_after(|| remove_database(&database), &argv, 8)?;
         ensure!(printed == "40 rows\n", "{printed}");
-        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 100.0)?;
-        hooked_in(&summary, Path::new(GO), "1 process")?;
+        assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 100.0)?;
+        hooked_in(&summary, Path::new(GO_PROGRAM_PATH), "1 process")?;
     }
     Ok(())
 }
 
-const JAVA: &str = r#"
+const JAVA_PROGRAM: &str = r#"
 import java.sql.*;
 public class Load {
     public static void main(String[] a) throws Exception {
@@ -108,21 +108,21 @@ public class Load {
 }
 "#;
 
-pub const DRIVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/jars/sqlite-jdbc-3.7.2.jar");
+pub const JDBC_JAR_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/jars/sqlite-jdbc-3.7.2.jar");
 
 /// The driver unpacks its library under a different name each time, and the JVM loads it.
-pub fn jvm() -> Result<()> {
+pub fn jvm_matches_uprobes() -> Result<()> {
     let (directory, disk) = (tempfile::tempdir()?, ext4()?);
     let source = directory.path().join("Load.java");
-    fs::write(&source, JAVA)?;
+    fs::write(&source, JAVA_PROGRAM)?;
     run(Command::new("javac").arg("-d").arg(directory.path()).arg(&source))?;
     let database = disk.path().join("t.db");
-    let path = format!("{}:{DRIVER}", directory.path().display());
+    let path = format!("{}:{JDBC_JAR_PATH}", directory.path().display());
     let argv = ["java", "-cp", &path, "Load", &database.to_string_lossy()];
-    let (summary, printed) = same_operations_after(|| remove(&database), &argv, 5)?;
+    let (summary, printed) = same_operations_after(|| remove_database(&database), &argv, 5)?;
     ensure!(printed == "7 rows\n", "{printed}");
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 12.0)?;
-    near("rows", number(shape(&summary, "SELECT I FROM T")?, "/rows")?, 7.0)?;
+    assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 12.0)?;
+    assert_near("rows", number(shape_of(&summary, "SELECT I FROM T")?, "/rows")?, 7.0)?;
     hooked_by_name(&summary, "libsqlitejdbc", "1 process")
 }
 
@@ -146,8 +146,8 @@ pub fn musl_in_chroot() -> Result<()> {
         let summary = show(&archive)?;
         links.push(own_links(&archive)?);
         ensure!(records_lost(&summary)? == 0.0, "{way}: {}", summary["loss"]);
-        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 200.0)?;
-        both.push(facts(&summary)?);
+        assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 200.0)?;
+        both.push(statement_facts(&summary)?);
     }
     for (statement, ours) in &both[0] {
         ensure!(Some(ours) == both[1].get(statement), "{statement}: {ours:?} is not {:?}", both[1].get(statement));
@@ -158,8 +158,8 @@ pub fn musl_in_chroot() -> Result<()> {
 }
 
 /// The prefix of the browser's own tables, which other libraries' statements do not name.
-const OWN_TABLES: &str = "moz_";
-const PREFERENCES: &str = r#"user_pref("browser.shell.checkDefaultBrowser", false);
+const OWN_TABLES_PREFIX: &str = "moz_";
+const FIREFOX_PREFERENCES: &str = r#"user_pref("browser.shell.checkDefaultBrowser", false);
 user_pref("datareporting.policy.dataSubmissionEnabled", false);
 user_pref("browser.aboutwelcome.enabled", false);
 user_pref("network.captive-portal-service.enabled", false);
@@ -167,37 +167,37 @@ user_pref("network.captive-portal-service.enabled", false);
 
 /// The verbs that are counted: the trace callback is not called for everything that ANALYZE and similar statements run
 /// internally.
-const VERBS: [&str; 5] = ["CREATE", "INSERT", "UPDATE", "DELETE", "SELECT"];
+const STATEMENT_VERBS: [&str; 5] = ["CREATE", "INSERT", "UPDATE", "DELETE", "SELECT"];
 
 /// How many executions of statements of each verb on its own tables are in the browser's log.
-fn logged(log: &str) -> BTreeMap<String, f64> {
+fn logged_executions(log: &str) -> BTreeMap<String, f64> {
     let mut counts = BTreeMap::new();
     // A statement may have several lines; each entry begins with the process in brackets.
     for entry in log.split("\n[").filter_map(|entry| entry.split_once("TRACE_STMT on ")) {
         let Some((_, statement)) = entry.1.split_once(": '") else { continue };
         // Statements executed by triggers are commented out.
-        if !statement.starts_with("--") && statement.contains(OWN_TABLES) {
-            *counts.entry(verb(statement)).or_default() += 1.0;
+        if !statement.starts_with("--") && statement.contains(OWN_TABLES_PREFIX) {
+            *counts.entry(statement_verb(statement)).or_default() += 1.0;
         }
     }
-    counts.retain(|verb, _| VERBS.contains(&verb.as_str()));
+    counts.retain(|verb, _| STATEMENT_VERBS.contains(&verb.as_str()));
     counts
 }
 
-fn verb(statement: &str) -> String {
+fn statement_verb(statement: &str) -> String {
     let words = statement.split_whitespace().skip_while(|word| word.starts_with("/*") || word.ends_with("*/"));
     words.map(str::to_uppercase).next().unwrap_or_default()
 }
 
 /// The same for a recording, including executions that did not end.
-fn executed(summary: &Value) -> Result<BTreeMap<String, f64>> {
+fn recorded_executions(summary: &Value) -> Result<BTreeMap<String, f64>> {
     let mut counts = BTreeMap::new();
     for operation in
         summary["operations"].as_array().context("operations[]")?.iter().filter(|o| o["kind"] == "statement")
     {
         let statement = operation["statement"].as_str().unwrap_or_default();
-        if statement.contains(OWN_TABLES) {
-            *counts.entry(verb(statement)).or_default() +=
+        if statement.contains(OWN_TABLES_PREFIX) {
+            *counts.entry(statement_verb(statement)).or_default() +=
                 number(operation, "/count")? + number(operation, "/unfinished")?;
         }
     }
@@ -206,12 +206,12 @@ fn executed(summary: &Value) -> Result<BTreeMap<String, f64>> {
 
 /// Its SQLite is a library of its own, in processes that it starts itself, some of which request system call filters and some of which
 /// install one.
-pub fn browser() -> Result<()> {
+pub fn browser_matches_its_own_log() -> Result<()> {
     for way in ["inside", "uprobe"] {
         let directory = tempfile::tempdir()?;
         let profile = directory.path().join("profile");
         fs::create_dir(&profile)?;
-        fs::write(profile.join("user.js"), PREFERENCES)?;
+        fs::write(profile.join("user.js"), FIREFOX_PREFERENCES)?;
         fs::write(directory.path().join("page.html"), "<h1>A page</h1>")?;
         let picture = directory.path().join("picture.png");
         let log = directory.path().join("log");
@@ -225,8 +225,8 @@ pub fn browser() -> Result<()> {
         ensure!(picture.exists(), "{way}: it took no picture");
         let summary = show(&archive)?;
         ensure!(records_lost(&summary)? == 0.0, "{way}: {}", summary["loss"]);
-        let truth = logged(&fs::read_to_string(log.with_extension("moz_log"))?);
-        let ours = executed(&summary)?;
+        let truth = logged_executions(&fs::read_to_string(log.with_extension("moz_log"))?);
+        let ours = recorded_executions(&summary)?;
         ensure!(truth.values().sum::<f64>() > 100.0, "its log has only {truth:?}");
         // With uprobes the library is found when it is mapped; earlier statements are missing, and the coverage reports
         // that.

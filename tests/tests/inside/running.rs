@@ -3,7 +3,7 @@
 
 use super::{hooked_by_name, own_links, same_statements};
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{fathom, near, number, records_lost, run, shape, show, until};
+use fathom_tests::{assert_near, fathom, number, records_lost, run, shape_of, show, wait_until};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,12 +14,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// A program that reads lines and answers each with one. Killed when this is dropped.
-pub struct Running {
+pub struct RunningProgram {
     pub child: Child,
     answers: BufReader<ChildStdout>,
 }
 
-impl Running {
+impl RunningProgram {
     pub fn start(command: &mut Command) -> Result<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let answers = BufReader::new(child.stdout.take().context("stdout")?);
@@ -54,7 +54,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -62,14 +62,14 @@ impl Drop for Running {
 }
 
 /// A recording of a running process.
-pub struct Recording {
+pub struct AttachedRecording {
     pub child: Child,
     control: File,
     answers: BufReader<File>,
     pub archive: PathBuf,
 }
 
-impl Recording {
+impl AttachedRecording {
     pub fn spawn(directory: &Path, way: &str, pids: &[u32], more: &[String]) -> Result<(Child, PathBuf, PathBuf)> {
         let archive = directory.join(format!("{way}-{}.fathom", pids[0]));
         let (control, answers) = (directory.join(format!("{way}.ctl")), directory.join(format!("{way}.ack")));
@@ -135,7 +135,7 @@ impl Recording {
 }
 
 /// The mappings of a process.
-pub fn maps(pid: u32) -> Result<String> {
+pub fn read_maps(pid: u32) -> Result<String> {
     Ok(fs::read_to_string(format!("/proc/{pid}/maps"))?)
 }
 
@@ -143,12 +143,12 @@ pub fn maps(pid: u32) -> Result<String> {
 pub fn changed_code(pid: u32) -> Result<Vec<String>> {
     let memory = File::open(format!("/proc/{pid}/mem"))?;
     let mut changed = Vec::new();
-    for line in maps(pid)?.lines().filter(|line| line.contains(" r-xp ") && line.contains(" /")) {
+    for line in read_maps(pid)?.lines().filter(|line| line.contains(" r-xp ") && line.contains(" /")) {
         let mut words = line.split_whitespace();
         let (range, offset) = (words.next().context("a range")?, words.nth(1).context("an offset")?);
         let path = line.split_once('/').map(|(_, path)| format!("/{path}")).unwrap_or_default();
         let (from, to) = range.split_once('-').context("a range")?;
-        let (from, to, offset) = (hex(from)?, hex(to)?, hex(offset)?);
+        let (from, to, offset) = (parse_hex(from)?, parse_hex(to)?, parse_hex(offset)?);
         let mut there = vec![0; (to - from) as usize];
         std::os::unix::fs::FileExt::read_exact_at(&memory, &mut there, from)?;
         let mut own = vec![0; there.len()];
@@ -162,37 +162,38 @@ pub fn changed_code(pid: u32) -> Result<Vec<String>> {
     Ok(changed)
 }
 
-fn hex(text: &str) -> Result<u64> {
+fn parse_hex(text: &str) -> Result<u64> {
     Ok(u64::from_str_radix(text, 16)?)
 }
 
 /// Checks that a process is as before: no changed byte of code, no mapping of the object or in its directory.
 pub fn is_as_before(pid: u32, mappings: usize) -> Result<()> {
     // Uprobes are removed asynchronously.
-    until("its code to be as in its files", || Ok(changed_code(pid)?.is_empty()))
+    wait_until("its code to be as in its files", || Ok(changed_code(pid)?.is_empty()))
         .with_context(|| format!("{:?}", changed_code(pid).unwrap_or_default()))?;
-    let now = maps(pid)?;
+    let now = read_maps(pid)?;
     ensure!(!now.contains("fathom-inside"), "{now}");
     // Mappings around the object may have been merged or split by the program's own mappings.
-    ensure!(counted(&now) <= mappings + 2, "{mappings} mappings before, now:\n{now}");
+    ensure!(count_mappings(&now) <= mappings + 2, "{mappings} mappings before, now:\n{now}");
     Ok(())
 }
 
 /// The number of a process's mappings, for [`is_as_before`].
-pub fn mappings(pid: u32) -> Result<usize> {
-    Ok(counted(&maps(pid)?))
+pub fn mapping_count(pid: u32) -> Result<usize> {
+    Ok(count_mappings(&read_maps(pid)?))
 }
 
 /// Counts mappings but for the kernel's for uprobes, and the C library's heaps of threads, which come as threads meet in malloc: each at a
 /// multiple of 64 MiB, its unused rest behind it.
-fn counted(maps: &str) -> usize {
-    const HEAP: u64 = 64 << 20;
+fn count_mappings(maps: &str) -> usize {
+    const HEAP_BYTES: u64 = 64 << 20;
     let (mut count, mut heap_end) = (0, 0);
     for line in maps.lines() {
         let range = line.split(' ').next().and_then(|range| range.split_once('-'));
         let address = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
         let (start, end) = range.map_or((0, 0), |(start, end)| (address(start), address(end)));
-        let is_heap = line.contains(" rw-p ") && start % HEAP == 0 || start == heap_end && line.contains(" ---p ");
+        let is_heap =
+            line.contains(" rw-p ") && start % HEAP_BYTES == 0 || start == heap_end && line.contains(" ---p ");
         if is_heap {
             heap_end = end;
         }
@@ -206,16 +207,21 @@ fn compile(directory: &Path) -> Result<PathBuf> {
 }
 
 /// The same work in one process, recorded both ways: the work that a line of `work` starts ends with an answer.
-fn same_both_ways(mut program: Running, work: &str, least: usize, on_disk: bool) -> Result<(Value, Running)> {
+fn same_both_ways(
+    mut program: RunningProgram,
+    work: &str,
+    least: usize,
+    on_disk: bool,
+) -> Result<(Value, RunningProgram)> {
     let directory = tempfile::tempdir()?;
     let (mut both, mut answers, mut links) = (Vec::new(), Vec::new(), Vec::new());
-    let before = mappings(program.pid())?;
+    let before = mapping_count(program.pid())?;
     for way in ["inside", "uprobe"] {
-        let recording = Recording::begin(directory.path(), way, &[program.pid()])?;
+        let recording = AttachedRecording::begin(directory.path(), way, &[program.pid()])?;
         ensure!(
-            maps(program.pid())?.contains("fathom-inside.so") == (way == "inside"),
+            read_maps(program.pid())?.contains("fathom-inside.so") == (way == "inside"),
             "{way}: {}",
-            maps(program.pid())?
+            read_maps(program.pid())?
         );
         program.tell(work)?;
         answers.push(program.answer()?);
@@ -236,7 +242,7 @@ fn same_both_ways(mut program: Running, work: &str, least: usize, on_disk: bool)
 }
 
 /// One thread: a Python, whose statements write.
-const PYTHON: &str = r#"
+const PYTHON_PROGRAM: &str = r#"
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
 db.execute("pragma journal_mode=wal").fetchall()
@@ -251,33 +257,33 @@ for line in sys.stdin:
     print(len(rows), flush=True)
 "#;
 
-pub fn python() -> Result<()> {
+pub fn running_python_matches_uprobes() -> Result<()> {
     let disk = fathom_tests::ext4()?;
     let database = disk.path().join("t.db");
-    let mut program = Running::start(Command::new("python3").args(["-c", PYTHON]).arg(&database))?;
+    let mut program = RunningProgram::start(Command::new("python3").args(["-c", PYTHON_PROGRAM]).arg(&database))?;
     // Run once, so that the first recording does not include one-time work.
     program.tell("go\n")?;
     ensure!(program.answer()? == "19", "it has begun otherwise");
     let (summary, program) = same_both_ways(program, "go\n", 6, true)?;
-    near("INSERTs", number(shape(&summary, "INSERT INTO T (B)")?, "/count")?, 60.0)?;
+    assert_near("INSERTs", number(shape_of(&summary, "INSERT INTO T (B)")?, "/count")?, 60.0)?;
     hooked_by_name(&summary, "libsqlite3.so", "1 process")?;
     program.finish().map(drop)
 }
 
-pub fn shell() -> Result<()> {
+pub fn running_sqlite3_shell_matches_uprobes() -> Result<()> {
     let disk = fathom_tests::ext4()?;
-    let mut program = Running::start(Command::new("sqlite3").arg(disk.path().join("t.db")))?;
+    let mut program = RunningProgram::start(Command::new("sqlite3").arg(disk.path().join("t.db")))?;
     program.tell("create table t(a, b);\n.print ready\n")?;
     ensure!(program.answer()? == "ready", "it has begun otherwise");
     let work = "delete from t; insert into t values (1, 2), (3, 4); insert into t select a + 1, b from t; select count(*) from t;\n";
     let (summary, program) = same_both_ways(program, work, 4, true)?;
-    near("rows", number(shape(&summary, "SELECT COUNT")?, "/rows")?, 1.0)?;
+    assert_near("rows", number(shape_of(&summary, "SELECT COUNT")?, "/rows")?, 1.0)?;
     hooked_by_name(&summary, "libsqlite3.so", "1 process")?;
     program.finish().map(drop)
 }
 
 /// Closes and opens SQLite's library more often than the object has room for at once, and does the same with each.
-const REOPENS: &str = r#"
+const REOPENING_PROGRAM: &str = r#"
 import sys, _ctypes
 from ctypes import CDLL, c_void_p, byref
 library = CDLL("libsqlite3.so.0")
@@ -293,22 +299,22 @@ for line in sys.stdin:
     print("done", flush=True)
 "#;
 
-pub fn reopening() -> Result<()> {
-    let mut program = Running::start(Command::new("python3").args(["-c", REOPENS]))?;
+pub fn running_program_that_reopens_sqlite_matches_uprobes() -> Result<()> {
+    let mut program = RunningProgram::start(Command::new("python3").args(["-c", REOPENING_PROGRAM]))?;
     program.tell("go\n")?;
     ensure!(program.answer()? == "done", "it has begun otherwise");
     let (summary, program) = same_both_ways(program, "go\n", 1, false)?;
-    near("SELECTs", number(shape(&summary, "SELECT 5")?, "/count")?, 1000.0)?;
+    assert_near("SELECTs", number(shape_of(&summary, "SELECT 5")?, "/count")?, 1000.0)?;
     program.finish().map(drop)
 }
 
 /// Eight working and eight waiting threads, none of which may notice.
-pub fn threads() -> Result<()> {
+pub fn running_threads_match_uprobes() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut program = Running::start(Command::new(compile(directory.path())?).args(["8", "500", "8", "0"]))?;
+    let mut program = RunningProgram::start(Command::new(compile(directory.path())?).args(["8", "500", "8", "0"]))?;
     ensure!(program.answer()? == "ready", "it has begun otherwise");
     let (summary, program) = same_both_ways(program, "go\n", 3, false)?;
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 8.0 * 500.0)?;
+    assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 8.0 * 500.0)?;
     hooked_by_name(&summary, "libsqlite3.so", "1 process")?;
     let end = program.finish()?;
     ensure!(end == "whole, 0 interrupted", "{end}");
@@ -318,12 +324,12 @@ pub fn threads() -> Result<()> {
 /// Threads work, wait, start and end while it is attached to and detached from, repeatedly.
 pub fn busy(rounds: usize, threads: &str) -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut program = Running::start(Command::new(compile(directory.path())?).args([threads, "0", "4", "2"]))?;
+    let mut program = RunningProgram::start(Command::new(compile(directory.path())?).args([threads, "0", "4", "2"]))?;
     ensure!(program.answer()? == "ready", "it has begun otherwise");
     program.tell("spin\n")?;
     let mut inside = 0;
     for _ in 0..rounds {
-        let recording = Recording::begin(directory.path(), "inside", &[program.pid()])?;
+        let recording = AttachedRecording::begin(directory.path(), "inside", &[program.pid()])?;
         // A fixed wait: the program runs while it is recorded.
         std::thread::sleep(Duration::from_millis(20));
         let archive = recording.archive.clone();
@@ -333,10 +339,10 @@ pub fn busy(rounds: usize, threads: &str) -> Result<()> {
         ensure!(fact == "inside" || fact.starts_with("uprobes: "), "{fact}");
         inside += usize::from(fact == "inside");
         if fact == "inside" {
-            ensure!(number(shape(&summary, "INSERT INTO T VALUES (?")?, "/count")? > 0.0, "{summary}");
+            ensure!(number(shape_of(&summary, "INSERT INTO T VALUES (?")?, "/count")? > 0.0, "{summary}");
         }
         fs::remove_dir_all(archive)?;
-        until("its code to be as in its files", || Ok(changed_code(program.pid())?.is_empty()))?;
+        wait_until("its code to be as in its files", || Ok(changed_code(program.pid())?.is_empty()))?;
     }
     program.tell("halt\n")?;
     program.answer()?;
@@ -347,13 +353,13 @@ pub fn busy(rounds: usize, threads: &str) -> Result<()> {
 }
 
 /// A process that is attached to leaves SQLite by exceptions, jumps, signals, forks and cancellation as without Fathom.
-pub fn exits() -> Result<()> {
+pub fn running_process_leaves_statements_by_exceptions() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let program = super::compile("c++", "sqlite_exits.cc", directory.path())?;
     let bare = Command::new(&program).output()?;
-    let mut attached = Running::start(Command::new(&program).arg("wait"))?;
+    let mut attached = RunningProgram::start(Command::new(&program).arg("wait"))?;
     ensure!(attached.answer()? == "ready", "it has begun otherwise");
-    let recording = Recording::begin(directory.path(), "inside", &[attached.pid()])?;
+    let recording = AttachedRecording::begin(directory.path(), "inside", &[attached.pid()])?;
     attached.tell("go\n")?;
     let mut printed = Vec::new();
     attached.answers.read_to_end(&mut printed)?;
@@ -363,9 +369,9 @@ pub fn exits() -> Result<()> {
     // What it executes has uprobes.
     let fact = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
     ensure!(fact.starts_with("inside"), "{fact}");
-    near("UPDATEs", number(shape(&summary, "UPDATE")?, "/count")?, 3000.0)?;
+    assert_near("UPDATEs", number(shape_of(&summary, "UPDATE")?, "/count")?, 3000.0)?;
     for (statement, left) in [("SELECT JUMP()", 12.0), ("SELECT TOSS()", 5.0), ("SELECT DIE()", 5.0)] {
-        near(statement, number(shape(&summary, statement)?, "/unfinished")?, left)?;
+        assert_near(statement, number(shape_of(&summary, statement)?, "/unfinished")?, left)?;
     }
     Ok(())
 }
@@ -373,20 +379,20 @@ pub fn exits() -> Result<()> {
 /// The recorder is killed at a random moment: the program continues, and the next recording removes the leftovers.
 pub fn killed(rounds: u64, threads: &str) -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut program = Running::start(Command::new(compile(directory.path())?).args([threads, "0", "4", "1"]))?;
+    let mut program = RunningProgram::start(Command::new(compile(directory.path())?).args([threads, "0", "4", "1"]))?;
     ensure!(program.answer()? == "ready", "it has begun otherwise");
     program.tell("spin\n")?;
     let (mut drawn, mut within) = (1u64, 0);
     // Between when it began to search for the process and when it was attached to.
     for round in 0..rounds {
-        let (mut recorder, archive, _) = Recording::spawn(directory.path(), "inside", &[program.pid()], &[])?;
+        let (mut recorder, archive, _) = AttachedRecording::spawn(directory.path(), "inside", &[program.pid()], &[])?;
         drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let before = maps(program.pid())?.contains("fathom-inside");
+        let before = read_maps(program.pid())?.contains("fathom-inside");
         // In two thirds of the rounds, once the object is loaded: earlier, it would seldom be in the middle of
         // something.
         if round % 3 > 0 {
-            until("it to be attached to, or the recorder to be done", || {
-                Ok(maps(program.pid())?.contains(&format!("fathom-inside-{}-", recorder.id()))
+            wait_until("it to be attached to, or the recorder to be done", || {
+                Ok(read_maps(program.pid())?.contains(&format!("fathom-inside-{}-", recorder.id()))
                     || recorder.try_wait()?.is_some())
             })?;
             // A fixed wait: up to a random moment.
@@ -404,7 +410,7 @@ pub fn killed(rounds: u64, threads: &str) -> Result<()> {
         }
         recorder.kill()?;
         recorder.wait()?;
-        within += usize::from(!before && maps(program.pid())?.contains("fathom-inside"));
+        within += usize::from(!before && read_maps(program.pid())?.contains("fathom-inside"));
         let _ = fs::remove_dir_all(archive);
         ensure!(program.child.try_wait()?.is_none(), "the program ended in round {round}");
     }
@@ -412,8 +418,8 @@ pub fn killed(rounds: u64, threads: &str) -> Result<()> {
     program.answer()?;
     // The next one removes it, unless the program's threads do not stop in time.
     let pid = program.pid();
-    until("a recording by the object", || {
-        let recording = Recording::begin(directory.path(), "inside", &[pid])?;
+    wait_until("a recording by the object", || {
+        let recording = AttachedRecording::begin(directory.path(), "inside", &[pid])?;
         let archive = recording.archive.clone();
         let summary = recording.end()?;
         fs::remove_dir_all(archive)?;
@@ -427,16 +433,17 @@ pub fn killed(rounds: u64, threads: &str) -> Result<()> {
 }
 
 /// Processes that are left alone have uprobes, and the coverage gives the reason.
-pub fn reasons() -> Result<()> {
+pub fn running_programs_left_to_uprobes_say_why() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let says = |program: &mut Command, reason: &str| -> Result<()> {
-        let mut program = Running::start(program)?;
+        let mut program = RunningProgram::start(program)?;
         ensure!(program.answer()? == "ready", "it has begun otherwise");
-        let recording = Recording::begin(directory.path(), "inside", &[program.pid()])?;
+        let recording = AttachedRecording::begin(directory.path(), "inside", &[program.pid()])?;
         program.tell("go\n")?;
         program.answer()?;
         let summary = recording.end()?;
-        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 5.0).with_context(|| reason.to_owned())?;
+        assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 5.0)
+            .with_context(|| reason.to_owned())?;
         let fact = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
         ensure!(fact.starts_with("uprobes: ") && fact.contains(reason), "{reason}: {fact}");
         let rows = summary["coverage"].as_array().context("coverage[]")?;
@@ -449,7 +456,7 @@ pub fn reasons() -> Result<()> {
     let words = ["1", "5", "0", "0"];
     let program = compile(directory.path())?;
     let linked = directory.path().join("static");
-    super::linked::link("running.c", &["-static", "-lsqlite3", "-lm"], &linked)?;
+    super::linked::link_program("running.c", &["-static", "-lsqlite3", "-lm"], &linked)?;
     says(Command::new(&linked).args(words), "it is linked statically")?;
     let python = |preparation: &str| {
         let script = format!(
@@ -467,43 +474,43 @@ pub fn reasons() -> Result<()> {
     says(&mut python(filter), "a filter of system calls")?;
     says(&mut python("assert libc.mlockall(1) == 0"), "it locks its memory")?;
     // In a PID namespace, of which the test sees only the outer process's child.
-    let mut program = Running::start(Command::new(&program).args(words))?;
+    let mut program = RunningProgram::start(Command::new(&program).args(words))?;
     program.answer()?;
     let pid = program.pid();
     // SAFETY: signals to this test's own child.
     unsafe { libc::kill(pid.cast_signed(), libc::SIGSTOP) };
-    until("it to be stopped", || Ok(fs::read_to_string(format!("/proc/{pid}/stat"))?.contains(") T ")))?;
-    let recording = Recording::begin(directory.path(), "inside", &[pid])?;
+    wait_until("it to be stopped", || Ok(fs::read_to_string(format!("/proc/{pid}/stat"))?.contains(") T ")))?;
+    let recording = AttachedRecording::begin(directory.path(), "inside", &[pid])?;
     ensure!(fs::read_to_string(format!("/proc/{pid}/stat"))?.contains(") T "), "it was woken");
     // SAFETY: as above.
     unsafe { libc::kill(pid.cast_signed(), libc::SIGCONT) };
     program.tell("go\n")?;
     program.answer()?;
     let summary = recording.end()?;
-    near("INSERTs of the stopped one", number(shape(&summary, "INSERT")?, "/count")?, 5.0)?;
+    assert_near("INSERTs of the stopped one", number(shape_of(&summary, "INSERT")?, "/count")?, 5.0)?;
     let fact = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
     ensure!(fact.contains("it is stopped"), "{fact}");
     program.finish().map(drop)
 }
 
 /// A second recording of the same process, a traced process, and one that executes another program, forks or ends meanwhile.
-pub fn others() -> Result<()> {
+pub fn running_process_is_recorded_among_others() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let program = compile(directory.path())?;
-    let start = || -> Result<Running> {
-        let mut program = Running::start(Command::new(&program).args(["2", "5", "0", "0"]))?;
+    let start = || -> Result<RunningProgram> {
+        let mut program = RunningProgram::start(Command::new(&program).args(["2", "5", "0", "0"]))?;
         program.answer()?;
         Ok(program)
     };
     let mut running = start()?;
     let second = tempfile::tempdir()?;
-    let first = Recording::begin(directory.path(), "inside", &[running.pid()])?;
-    let other = Recording::begin(second.path(), "inside", &[running.pid()])?;
+    let first = AttachedRecording::begin(directory.path(), "inside", &[running.pid()])?;
+    let other = AttachedRecording::begin(second.path(), "inside", &[running.pid()])?;
     running.tell("go\n")?;
     running.answer()?;
     let (other, first) = (other.end()?, first.end()?);
     for (summary, fact) in [(&first, "inside"), (&other, "uprobes: another recording probes it inside")] {
-        near("INSERTs", number(shape(summary, "INSERT")?, "/count")?, 10.0)?;
+        assert_near("INSERTs", number(shape_of(summary, "INSERT")?, "/count")?, 10.0)?;
         ensure!(
             summary["environment"]["sqlite.probes"]["value"] == fact,
             "{}",
@@ -514,19 +521,19 @@ pub fn others() -> Result<()> {
     running.finish()?;
 
     let mut ends = start()?;
-    let recording = Recording::begin(directory.path(), "inside", &[ends.pid()])?;
+    let recording = AttachedRecording::begin(directory.path(), "inside", &[ends.pid()])?;
     ends.tell("go\n")?;
     ends.answer()?;
     ends.finish()?;
-    near("INSERTs of one that ended", number(shape(&recording.ended()?, "INSERT")?, "/count")?, 10.0)?;
+    assert_near("INSERTs of one that ended", number(shape_of(&recording.ended()?, "INSERT")?, "/count")?, 10.0)?;
 
     let script = "import os, sqlite3, sys\ndb = sqlite3.connect(':memory:')\nprint('ready', flush=True)\nsys.stdin.readline()\n\
         db.execute('select 1').fetchall()\nif os.fork() == 0:\n  db.execute('select 22').fetchall()\n  os._exit(0)\nos.wait()\n\
         os.execvp('python3', ['python3', '-c', \"import sqlite3, sys; sqlite3.connect(':memory:').execute('select 333').fetchall(); \
         print('done', flush=True); sys.stdin.readline()\"])";
-    let mut executes = Running::start(Command::new("python3").args(["-c", script]))?;
+    let mut executes = RunningProgram::start(Command::new("python3").args(["-c", script]))?;
     executes.answer()?;
-    let recording = Recording::begin(directory.path(), "inside", &[executes.pid()])?;
+    let recording = AttachedRecording::begin(directory.path(), "inside", &[executes.pid()])?;
     executes.tell("go\n")?;
     executes.answer()?;
     let pid = executes.pid();
@@ -534,7 +541,7 @@ pub fn others() -> Result<()> {
     for statement in ["SELECT 1", "SELECT 22", "SELECT 333"] {
         let all = summary["operations"].as_array().context("operations[]")?;
         let found = all.iter().find(|o| o["statement"].as_str().is_some_and(|s| s.eq_ignore_ascii_case(statement)));
-        near(statement, number(found.with_context(|| format!("{statement}: {all:#?}"))?, "/count")?, 1.0)?;
+        assert_near(statement, number(found.with_context(|| format!("{statement}: {all:#?}"))?, "/count")?, 1.0)?;
     }
     is_as_before(pid, usize::MAX - 2)?;
     drop(executes);

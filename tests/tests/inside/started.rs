@@ -1,7 +1,7 @@
 //! Programs and libraries that are unknown until the command starts or loads them: their probes are there from the beginning.
 
-use super::linked::{LINKED, link};
-use super::{hooked_in, near, number, run, shape, show};
+use super::linked::{LINK_METHODS, link_program};
+use super::{assert_near, hooked_in, number, run, shape_of, show};
 use anyhow::{Context as _, Result, ensure};
 use fathom_tests::{fathom, record};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// For each statement, its number of executions, and its rows.
-fn counts(summary: &Value) -> Result<BTreeMap<String, [f64; 3]>> {
+fn statement_counts(summary: &Value) -> Result<BTreeMap<String, [f64; 3]>> {
     let all = summary["operations"].as_array().context("operations[]")?;
     let count = |o: &Value| {
         let statement = o["statement"].as_str().context("a statement")?.to_owned();
@@ -26,9 +26,9 @@ fn counts(summary: &Value) -> Result<BTreeMap<String, [f64; 3]>> {
 /// and with whichever call. The oracle is the program as the command itself, with uprobes.
 pub fn each_way(rounds: usize) -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| directory.path().join(name)).collect();
-    for (program, (_, options)) in programs.iter().zip(&LINKED) {
-        link("sqlite_threads.c", options, program)?;
+    let programs: Vec<PathBuf> = LINK_METHODS.iter().map(|(name, _)| directory.path().join(name)).collect();
+    for (program, (_, options)) in programs.iter().zip(&LINK_METHODS) {
+        link_program("sqlite_threads.c", options, program)?;
     }
     let words = programs.iter().map(|p| format!("{} 3", p.display())).collect::<Vec<_>>().join("; ");
     // A relative path, by posix_spawn; and, in a process of its own, by a fork in a program with threads.
@@ -39,7 +39,7 @@ for name in ('pie', 'static', 'static-pie'):
     t = threading.Thread(target=lambda: subprocess.check_call([name, '3'], executable=sys.argv[1] + '/' + name))
     t.start(); t.join()";
     let own = directory.path().to_string_lossy().into_owned();
-    let expected = counts(&show(&record(
+    let expected = statement_counts(&show(&record(
         directory.path(),
         &["--probes", "uprobe", "--keep-sql"],
         &[&programs[0].to_string_lossy(), "3"],
@@ -51,7 +51,7 @@ for name in ('pie', 'static', 'static-pie'):
     let ways = [&["sh", "-c", &twice][..], &["python3", "-c", spawns, &own]];
     for argv in ways.iter().cycle().take(rounds * ways.len()) {
         let summary = show(&record(directory.path(), &["--probes", "inside", "--keep-sql"], argv)?)?;
-        let found = counts(&summary)?;
+        let found = statement_counts(&summary)?;
         for (statement, numbers) in &expected {
             ensure!(
                 found.get(statement) == Some(numbers),
@@ -70,14 +70,15 @@ for name in ('pie', 'static', 'static-pie'):
 /// by following it. With a script that names the programs, and one that does not.
 pub fn of_static_shell() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| directory.path().join(name)).collect();
-    for (program, (_, options)) in programs.iter().zip(&LINKED) {
-        link("sqlite_threads.c", options, program)?;
+    let programs: Vec<PathBuf> = LINK_METHODS.iter().map(|(name, _)| directory.path().join(name)).collect();
+    for (program, (_, options)) in programs.iter().zip(&LINK_METHODS) {
+        link_program("sqlite_threads.c", options, program)?;
     }
     let busybox = String::from_utf8(run(Command::new("which").arg("busybox"))?.stdout)?.trim().to_owned();
     let own = directory.path().to_string_lossy().into_owned();
     let options = ["--probes", "uprobe", "--keep-sql"];
-    let expected = counts(&show(&record(directory.path(), &options, &[&programs[0].to_string_lossy(), "3"])?)?)?;
+    let expected =
+        statement_counts(&show(&record(directory.path(), &options, &[&programs[0].to_string_lossy(), "3"])?)?)?;
     ensure!(expected.len() >= 3, "{expected:?}");
     let script = directory.path().join("script");
     let words = programs.iter().map(|p| format!("{} 3\n", p.display())).collect::<String>();
@@ -92,7 +93,7 @@ pub fn of_static_shell() -> Result<()> {
         let recorded = command.arg("--").args(argv).output()?;
         ensure!(recorded.status.code() == Some(7), "{recorded:?}");
         let summary = show(&archive)?;
-        let found = counts(&summary)?;
+        let found = statement_counts(&summary)?;
         for (statement, numbers) in &expected {
             let numbers = numbers.map(|n| n * 6.0);
             let found = found.get(statement);
@@ -108,7 +109,7 @@ pub fn of_static_shell() -> Result<()> {
 }
 
 /// A library that cannot be known in advance: a copy under another name, opened while the program runs.
-pub fn loaded() -> Result<()> {
+pub fn library_unknown_before_is_probed_when_loaded() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let library = directory.path().join("libother.so");
     fs::copy(fs::canonicalize("/usr/lib/x86_64-linux-gnu/libsqlite3.so.0")?, &library)?;
@@ -120,9 +121,9 @@ for sql in [b'create table t (a)'] + [b'insert into t values (1)'] * 30 + [b'sel
     let path = library.to_string_lossy();
     let summary =
         show(&record(directory.path(), &["--probes", "inside", "--keep-sql"], &["python3", "-c", script, &path])?)?;
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 30.0)?;
-    near("CREATEs", number(shape(&summary, "CREATE")?, "/count")?, 1.0)?;
-    near("rows", number(shape(&summary, "SELECT * FROM T")?, "/rows")?, 30.0)?;
+    assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 30.0)?;
+    assert_near("CREATEs", number(shape_of(&summary, "CREATE")?, "/count")?, 1.0)?;
+    assert_near("rows", number(shape_of(&summary, "SELECT * FROM T")?, "/rows")?, 30.0)?;
     hooked_in(&summary, &library, "1 process")
 }
 
@@ -130,7 +131,7 @@ for sql in [b'create table t (a)'] + [b'insert into t values (1)'] * 30 + [b'sel
 pub fn not_executed() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let program = directory.path().join("program");
-    link("sqlite_threads.c", LINKED[1].1, &program)?;
+    link_program("sqlite_threads.c", LINK_METHODS[1].1, &program)?;
     // A file that is open for writing is announced, and then not executed (ETXTBSY): by the same process, which then starts it in a
     // child of vfork, during which it cannot be stopped.
     let script = "import os, sys
@@ -161,5 +162,5 @@ with open(program, 'r+b'):
     let traced = command.args(&words).output()?;
     ensure!(bare.stdout.ends_with(b"whole\n"), "{bare:?}");
     ensure!(traced.stdout == bare.stdout && traced.status == bare.status, "{traced:?} is not {bare:?}");
-    near("INSERTs", number(shape(&show(&archive)?, "INSERT")?, "/count")?, 66.0 * 4.0)
+    assert_near("INSERTs", number(shape_of(&show(&archive)?, "INSERT")?, "/count")?, 66.0 * 4.0)
 }

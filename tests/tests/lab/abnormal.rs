@@ -1,8 +1,8 @@
 //! Guests that end abnormally: the output of `fathom lab`, its leftovers, and that no QEMU stays.
 
-use super::scenario::{lab, messages};
+use super::scenario::{lab_command, messages_of};
 use anyhow::{Context, Result, ensure};
-use fathom_tests::contracts::hold;
+use fathom_tests::contracts::check_contract;
 use fathom_tests::{number, show};
 use serde_json::Value;
 use std::io::Read as _;
@@ -11,16 +11,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// INSERTs, until that much of them is stored as events; then the rest of the command.
-const BUSY: &str = "while [ $(stat -c %s /share/trace.fathom/events.log) -lt 60000 ]; do \
+const BUSY_SCRIPT: &str = "while [ $(stat -c %s /share/trace.fathom/events.log) -lt 60000 ]; do \
                     fathom workload sqlite --op insert --rows 20 --samples none --dir {dir}; rm -f {dir}/*.db*; done";
 
-fn words<'a>(setting: &'a str, silence: &'a str) -> [&'a str; 9] {
+fn scenario_words<'a>(setting: &'a str, silence: &'a str) -> [&'a str; 9] {
     ["run", "virtio-ext4", "-o", "out", "--json", "--set", setting, "--set", silence]
 }
 
 /// Waits until `so` holds. A guest that boots on a slow machine takes its time: the limit is only for one that never
 /// comes up.
-fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
+fn wait_until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
     while !so()? {
         ensure!(begun.elapsed() < Duration::from_secs(1200), "{what} did not come about");
@@ -30,20 +30,20 @@ fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
 }
 
 /// A run in that directory whose workload never ends.
-struct Running {
+struct RunningLab {
     fathom: Child,
     qemu: u32,
     out: PathBuf,
 }
 
-impl Running {
+impl RunningLab {
     /// Starts it, and waits until something is recorded.
     fn start(directory: &Path, silence: &str) -> Result<Self> {
-        let commands = format!("workload.commands=['{BUSY}', 'sleep 100000']");
-        let fathom = lab(directory, &words(&commands, silence)).stdout(Stdio::piped()).spawn()?;
+        let commands = format!("workload.commands=['{BUSY_SCRIPT}', 'sleep 100000']");
+        let fathom = lab_command(directory, &scenario_words(&commands, silence)).stdout(Stdio::piped()).spawn()?;
         let log = directory.join("out/trace.fathom/events.log");
         let mut running = Self { fathom, qemu: 0, out: directory.join("out") };
-        until("a recording", || {
+        wait_until("a recording", || {
             ensure!(running.fathom.try_wait()?.is_none(), "it ended by itself");
             Ok(log.metadata().is_ok_and(|m| m.len() >= 60_000))
         })?;
@@ -65,12 +65,12 @@ impl Running {
         self.fathom.stdout.take().context("its output")?.read_to_string(&mut line)?;
         let status = self.fathom.wait()?;
         let gone = || Ok(!Path::new(&format!("/proc/{}/exe", self.qemu)).exists());
-        until("the end of QEMU", gone)?;
+        wait_until("the end of QEMU", gone)?;
         Ok((status.code(), line, self.out.clone()))
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningLab {
     fn drop(&mut self) {
         // Its guest ends with it. Both fail only if it has ended.
         let _ = self.fathom.kill();
@@ -87,12 +87,12 @@ fn show_json(out: &Path) -> Result<()> {
     Ok(())
 }
 
-pub fn crash() -> Result<()> {
+pub fn crashed_guest_leaves_its_recording() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let commands = format!("workload.commands=['{BUSY}', 'echo c >/proc/sysrq-trigger']");
-    let output = lab(directory.path(), &words(&commands, "machine.silence=2m")).output()?;
-    let line: Value = serde_json::from_slice(&output.stdout).with_context(|| messages(&output))?;
-    hold("lab-run", &line)?;
+    let commands = format!("workload.commands=['{BUSY_SCRIPT}', 'echo c >/proc/sysrq-trigger']");
+    let output = lab_command(directory.path(), &scenario_words(&commands, "machine.silence=2m")).output()?;
+    let line: Value = serde_json::from_slice(&output.stdout).with_context(|| messages_of(&output))?;
+    check_contract("lab-run", &line)?;
     ensure!(output.status.code() == Some(1) && line["ending"] == "crashed", "{line:#}");
     ensure!(line["said"].as_str().is_some_and(|s| s.contains("Kernel panic")), "{line:#}");
     ensure!(line["recording"]["complete"] == false && line["recording"]["operations"] != 0, "{line:#}");
@@ -101,29 +101,29 @@ pub fn crash() -> Result<()> {
     show_json(&directory.path().join("out"))
 }
 
-pub fn hang() -> Result<()> {
+pub fn hung_guest_is_ended_and_leaves_its_recording() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut running = Running::start(directory.path(), "machine.silence=20s")?;
+    let mut running = RunningLab::start(directory.path(), "machine.silence=20s")?;
     // It is stopped completely, like a guest with all its processors in a loop.
-    Running::signal(running.qemu, "STOP")?;
+    RunningLab::signal(running.qemu, "STOP")?;
     let (status, line, out) = running.end()?;
     ensure!(status == Some(1) && line.contains("\"ending\":\"hung\""), "{status:?}: {line}");
     show_json(&out)
 }
 
-pub fn interrupted() -> Result<()> {
+pub fn ctrl_c_stops_guest_and_keeps_recording() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut running = Running::start(directory.path(), "machine.silence=2m")?;
-    Running::signal(running.fathom.id(), "INT")?;
+    let mut running = RunningLab::start(directory.path(), "machine.silence=2m")?;
+    RunningLab::signal(running.fathom.id(), "INT")?;
     let (status, line, out) = running.end()?;
     ensure!(status == Some(130) && line.contains("\"ending\":\"interrupted\""), "{status:?}: {line}");
     show_json(&out)
 }
 
-pub fn killed() -> Result<()> {
+pub fn killed_lab_leaves_no_guest() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut running = Running::start(directory.path(), "machine.silence=2m")?;
-    Running::signal(running.fathom.id(), "KILL")?;
+    let mut running = RunningLab::start(directory.path(), "machine.silence=2m")?;
+    RunningLab::signal(running.fathom.id(), "KILL")?;
     let (status, line, out) = running.end()?;
     ensure!(status.is_none() && line.is_empty(), "{status:?}: {line}");
     show_json(&out)
@@ -135,7 +135,7 @@ fn left_in(directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The processes whose parent is this one.
-fn children(pid: u32) -> Vec<u32> {
+fn child_pids(pid: u32) -> Vec<u32> {
     let said = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     said.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
@@ -146,20 +146,20 @@ fn ctrl_c_in(directory: &Path, mut command: Command, phase: impl Fn(u32, &Path) 
     let temporary = directory.join("tmp");
     std::fs::create_dir_all(&temporary)?;
     let fathom = command.env("TMPDIR", &temporary).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let mut running = Running { fathom, qemu: 0, out: directory.join("out") };
+    let mut running = RunningLab { fathom, qemu: 0, out: directory.join("out") };
     let pid = running.fathom.id();
-    until("the phase", || {
+    wait_until("the phase", || {
         ensure!(running.fathom.try_wait()?.is_none(), "it ended by itself");
         Ok(phase(pid, &temporary))
     })?;
-    let started = children(pid);
-    Running::signal(pid, "INT")?;
+    let started = child_pids(pid);
+    RunningLab::signal(pid, "INT")?;
     let mut messages = String::new();
     running.fathom.stderr.take().context("its messages")?.read_to_string(&mut messages)?;
     let status = running.fathom.wait()?;
     ensure!(status.code() == Some(130), "{status:?}: {messages}");
     for pid in started {
-        until("the end of what it started", || Ok(!Path::new(&format!("/proc/{pid}/exe")).exists()))?;
+        wait_until("the end of what it started", || Ok(!Path::new(&format!("/proc/{pid}/exe")).exists()))?;
     }
     let left = left_in(&temporary)?;
     ensure!(left.is_empty(), "{left:?} is left");
@@ -189,7 +189,7 @@ pub fn fetching_is_interrupted() -> Result<()> {
     let said = ctrl_c_in(directory.path(), run(), |_, _| started.exists())?;
     ensure!(said.contains("interrupted before the guest had booted"), "{said}");
     for pid in std::fs::read_to_string(&started)?.split_whitespace() {
-        until("the end of apt", || Ok(!Path::new(&format!("/proc/{pid}/exe")).exists()))?;
+        wait_until("the end of apt", || Ok(!Path::new(&format!("/proc/{pid}/exe")).exists()))?;
     }
     ensure!(!directory.path().join("out").exists(), "an empty result is left");
     // Another process has the lock. The only sign that a run waits for it is that it has opened it.
@@ -207,15 +207,15 @@ pub fn fetching_is_interrupted() -> Result<()> {
 /// While the initramfs is built, while the guest boots, and while results are collected.
 pub fn each_phase_is_interrupted() -> Result<()> {
     fn building(pid: u32, temporary: &Path) -> bool {
-        children(pid).is_empty() && left_in(temporary).is_ok_and(|all| !all.is_empty())
+        child_pids(pid).is_empty() && left_in(temporary).is_ok_and(|all| !all.is_empty())
     }
     fn booting(pid: u32, _: &Path) -> bool {
-        !children(pid).is_empty()
+        !child_pids(pid).is_empty()
     }
     for (name, phase) in [("building", building as fn(u32, &Path) -> bool), ("booting", booting)] {
         println!("{name}");
         let directory = tempfile::tempdir()?;
-        let command = lab(directory.path(), &["run", "virtio-ext4", "-o", "out"]);
+        let command = lab_command(directory.path(), &["run", "virtio-ext4", "-o", "out"]);
         let said = ctrl_c_in(directory.path(), command, phase)?;
         ensure!(said.contains("interrupted before the guest had booted"), "{name}: {said}");
         ensure!(!directory.path().join("out").exists(), "{name}: an empty result is left");
@@ -225,7 +225,7 @@ pub fn each_phase_is_interrupted() -> Result<()> {
     let log = directory.path().join("out/kernel.log");
     // Unmounting takes until all of this is on disk.
     let busy = "workload.commands=['fathom workload sqlite --op insert --rows 20 --dir {dir}', 'dd if=/dev/zero of={dir}/big bs=1M count=200']";
-    let command = lab(directory.path(), &["run", "virtio-ext4", "-o", "out", "--set", busy]);
+    let command = lab_command(directory.path(), &["run", "virtio-ext4", "-o", "out", "--set", busy]);
     ctrl_c_in(directory.path(), command, |_, _| log.exists())?;
     let summary = show(&directory.path().join("out/trace.fathom"))?;
     ensure!(number(&summary, "/operations/0/count")? > 0.0, "{:#}", summary["operations"]);

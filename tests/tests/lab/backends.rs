@@ -1,7 +1,7 @@
 //! Both backends in one guest: the eBPF recording starts the ftrace recording, which starts the program. On the drivers that this
 //! machine's own kernel does not have, their results must be the same.
 
-use super::sh;
+use super::run_shell;
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{fathom, rows};
 use lab::guest::{Bus, Config, Disk, Guest};
@@ -14,12 +14,12 @@ fn cell<'a>(row: &'a Row, column: &str) -> &'a str {
     row.get(column).map_or("", String::as_str)
 }
 
-fn ns(row: &Row, column: &str) -> u64 {
+fn cell_ns(row: &Row, column: &str) -> u64 {
     cell(row, column).parse().unwrap_or(0)
 }
 
-fn within(row: &Row, window: (u64, u64)) -> bool {
-    (window.0..=window.1).contains(&ns(row, "start_ns"))
+fn is_within(row: &Row, window: (u64, u64)) -> bool {
+    (window.0..=window.1).contains(&cell_ns(row, "start_ns"))
 }
 
 fn of_disk(row: &Row) -> bool {
@@ -35,34 +35,34 @@ struct Windows {
 
 impl Windows {
     /// From the first to the last of ftrace's spans of a disk, which are searched for among eBPF's.
-    fn of(spans: &[Row], others: &[Row]) -> Result<Self> {
-        let start = |row: &&Row| ns(row, "start_ns");
+    fn span_window(spans: &[Row], others: &[Row]) -> Result<Self> {
+        let start = |row: &&Row| cell_ns(row, "start_ns");
         let first = others.iter().filter(|row| of_disk(row)).min_by_key(start).context("nothing")?;
         let last = others.iter().filter(|row| of_disk(row)).max_by_key(start).context("nothing")?;
         let same = |of: &Row| -> Result<u64> {
             let key = |row: &Row| ["layer", "kind", "disk", "sector", "bytes"].map(|c| cell(row, c).to_owned());
-            let equals = spans.iter().filter(|row| key(row) == key(of)).map(|row| ns(row, "start_ns"));
+            let equals = spans.iter().filter(|row| key(row) == key(of)).map(|row| cell_ns(row, "start_ns"));
             // The same blocks are written repeatedly.
             let mut near: Vec<&Row> = spans.iter().filter(|row| cell(row, "layer") == cell(of, "layer")).collect();
-            near.sort_by_key(|row| ns(row, "start_ns").abs_diff(ns(of, "start_ns")));
+            near.sort_by_key(|row| cell_ns(row, "start_ns").abs_diff(cell_ns(of, "start_ns")));
             near.truncate(3);
-            let closest = equals.min_by_key(|at| at.abs_diff(ns(of, "start_ns")));
+            let closest = equals.min_by_key(|at| at.abs_diff(cell_ns(of, "start_ns")));
             closest.with_context(|| format!("eBPF has no {of:#?}; closest are {near:#?}"))
         };
         let ebpf = (same(first)?, same(last)?);
         println!(
             "eBPF's stamps of the first and last that ftrace saw: {} and {} ns before",
-            ns(first, "start_ns").abs_diff(ebpf.0),
-            ns(last, "start_ns").abs_diff(ebpf.1)
+            cell_ns(first, "start_ns").abs_diff(ebpf.0),
+            cell_ns(last, "start_ns").abs_diff(ebpf.1)
         );
-        Ok(Self { ebpf, ftrace: (ns(first, "start_ns"), ns(last, "start_ns")) })
+        Ok(Self { ebpf, ftrace: (cell_ns(first, "start_ns"), cell_ns(last, "start_ns")) })
     }
 }
 
 /// Rows within that time, as texts of these columns, counted.
-fn counted(all: &[Row], window: (u64, u64), columns: &[&str]) -> BTreeMap<Vec<String>, i64> {
+fn count_rows(all: &[Row], window: (u64, u64), columns: &[&str]) -> BTreeMap<Vec<String>, i64> {
     let mut counts = BTreeMap::new();
-    for row in all.iter().filter(|row| within(row, window)) {
+    for row in all.iter().filter(|row| is_within(row, window)) {
         let key = columns.iter().map(|c| cell(row, c).to_owned()).collect();
         *counts.entry(key).or_default() += 1;
     }
@@ -86,8 +86,8 @@ struct Both {
 
 impl Both {
     fn recorded(guest: &mut Guest, program: &str) -> Result<Self> {
-        sh(guest, "mount -t tracefs none /sys/kernel/tracing 2>/dev/null; rm -rf /e.fathom /f.fathom")?;
-        sh(
+        run_shell(guest, "mount -t tracefs none /sys/kernel/tracing 2>/dev/null; rm -rf /e.fathom /f.fathom")?;
+        run_shell(
             guest,
             &format!(
                 "/fathom record --quiet --no-probe-cost --backend ebpf --probes uprobe -o /e.fathom -- \\
@@ -104,12 +104,12 @@ impl Both {
 
 /// Medium errors, commands that the device never answers, and the kernel's reaction to them (it retries, requests sense, resets): both
 /// report the same, command by command.
-pub fn errors() -> Result<()> {
+pub fn both_backends_agree_on_errors_and_timeouts() -> Result<()> {
     let modules = vec!["scsi_debug".into()];
     let config = Config { modules, files: vec![(fathom(), "/fathom".into())], ..Config::default() };
     let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
     let find = "for d in /sys/block/sd*; do grep -q scsi_debug $d/device/model && basename $d; done";
-    let name = sh(&mut guest, find)?.trim().to_string();
+    let name = run_shell(&mut guest, find)?.trim().to_string();
     // Block 4660 of 512 bytes is bad; from then on every third command is not answered within the second that the kernel waits; at last
     // none is for some seconds, so that one times out again after it was aborted, which wakes the error handler.
     let options = "/sys/bus/pseudo/drivers/scsi_debug";
@@ -123,9 +123,9 @@ pub fn errors() -> Result<()> {
         read(48),
         read(32)
     );
-    sh(&mut guest, &format!("cat >/errors.sh <<'END'\n{script}END"))?;
+    run_shell(&mut guest, &format!("cat >/errors.sh <<'END'\n{script}END"))?;
     let Both { commands: (commands, other), spans: (spans, others), .. } = Both::recorded(&mut guest, "sh /errors.sh")?;
-    let seen = Windows::of(&spans, &others)?;
+    let seen = Windows::span_window(&spans, &others)?;
     let columns = ["protocol", "name", "lba", "blocks", "bytes", "error", "timed_out"];
     // This kernel's event, 6.1, has the SCSI status but no sense data; eBPF reads that from the command.
     let status = |row: &Row| -> Row {
@@ -137,7 +137,7 @@ pub fn errors() -> Result<()> {
     ensure!(keys.contains("MEDIUM ERROR (11/00)"), "{keys:?}");
     let (commands, other): (Vec<Row>, Vec<Row>) =
         (commands.iter().map(status).collect(), other.iter().map(status).collect());
-    let (truth, ours) = (counted(&commands, seen.ebpf, &columns), counted(&other, seen.ftrace, &columns));
+    let (truth, ours) = (count_rows(&commands, seen.ebpf, &columns), count_rows(&other, seen.ftrace, &columns));
     let wrong = differences(&truth, &ours);
     ensure!(wrong.is_empty(), "eBPF against ftrace: {wrong:#?}");
     let of = |is: &dyn Fn(&Row) -> bool| other.iter().filter(|row| is(row)).count();
@@ -151,11 +151,11 @@ pub fn errors() -> Result<()> {
 }
 
 /// How many errors are forced.
-const ERRORS: usize = 200;
+const ERROR_COUNT: usize = 200;
 
 /// Errors of these commands, each with its text in both, and the other commands of the driver meanwhile: the same.
 fn same_errors(both: &Both, name: &str, error: &str) -> Result<()> {
-    let seen = Windows::of(&both.spans.0, &both.spans.1)?;
+    let seen = Windows::span_window(&both.spans.0, &both.spans.1)?;
     let columns = ["protocol", "name", "lba", "blocks", "bytes", "error"];
     // NVMe's event has no size, which only a request of the block layer gives: commands of the admin queue have none.
     let sized = |rows: &[Row]| -> Vec<Row> {
@@ -164,8 +164,8 @@ fn same_errors(both: &Both, name: &str, error: &str) -> Result<()> {
         rows.iter().map(|row| if of_request(row) { row.clone() } else { without(row) }).collect()
     };
     let (truth, ours) = (
-        counted(&sized(&both.commands.0), seen.ebpf, &columns),
-        counted(&sized(&both.commands.1), seen.ftrace, &columns),
+        count_rows(&sized(&both.commands.0), seen.ebpf, &columns),
+        count_rows(&sized(&both.commands.1), seen.ftrace, &columns),
     );
     let wrong = differences(&truth, &ours);
     ensure!(wrong.is_empty(), "eBPF against ftrace: {wrong:#?}");
@@ -175,7 +175,7 @@ fn same_errors(both: &Both, name: &str, error: &str) -> Result<()> {
         println!("{backend}: {} commands, {errors} x {name}: {error}", rows.len());
         let all: std::collections::BTreeSet<_> =
             rows.iter().map(|row| (cell(row, "name"), cell(row, "error"))).collect();
-        ensure!(errors == ERRORS, "{backend} has {errors} of {ERRORS} errors: {all:?}");
+        ensure!(errors == ERROR_COUNT, "{backend} has {errors} of {ERROR_COUNT} errors: {all:?}");
     }
     Ok(())
 }
@@ -184,23 +184,24 @@ fn same_errors(both: &Both, name: &str, error: &str) -> Result<()> {
 pub fn nvme_errors() -> Result<()> {
     let disk = Disk { name: "data".into(), bus: Bus::Nvme, bytes: 128 << 20, ext4: false };
     let bad = BTreeMap::from([("data".to_string(), vec![4660])]);
-    let config = Config { disks: vec![disk], bad, files: vec![(fathom(), "/fathom".into())], ..Config::default() };
+    let config =
+        Config { disks: vec![disk], bad_sectors: bad, files: vec![(fathom(), "/fathom".into())], ..Config::default() };
     let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
     // Otherwise the kernel would retry each one.
-    sh(&mut guest, "echo 0 >/sys/module/nvme_core/parameters/max_retries")?;
+    run_shell(&mut guest, "echo 0 >/sys/module/nvme_core/parameters/max_retries")?;
     let read =
         |skip: u32| format!("dd if=/dev/disk/data of=/dev/null bs=4096 iflag=direct count=1 skip={skip} 2>/dev/null");
     // Block 582 of 4096 bytes contains the bad block of 512.
     let script = format!(
-        "{good}\ni=0 failed=0\nwhile [ $i -lt {ERRORS} ]; do\n  {bad} || failed=$((failed + 1))\n  i=$((i + 1))\ndone\n\
+        "{good}\ni=0 failed=0\nwhile [ $i -lt {ERROR_COUNT} ]; do\n  {bad} || failed=$((failed + 1))\n  i=$((i + 1))\ndone\n\
          echo $failed >/failed\necho 1 >/sys/class/nvme/nvme0/reset_controller\n{good}\n",
         good = read(0),
         bad = read(582),
     );
-    sh(&mut guest, &format!("cat >/errors.sh <<'END'\n{script}END"))?;
+    run_shell(&mut guest, &format!("cat >/errors.sh <<'END'\n{script}END"))?;
     let both = Both::recorded(&mut guest, "sh /errors.sh")?;
-    let failed = sh(&mut guest, "cat /failed")?;
-    ensure!(failed.trim() == ERRORS.to_string(), "{failed} reads failed");
+    let failed = run_shell(&mut guest, "cat /failed")?;
+    ensure!(failed.trim() == ERROR_COUNT.to_string(), "{failed} reads failed");
     same_errors(&both, "Read", "Unrecovered Read Error (2/81)")?;
     for (backend, rows) in [("eBPF", &both.commands.0), ("ftrace", &both.commands.1)] {
         let queues = rows.iter().filter(|row| cell(row, "name") == "Create I/O Submission Queue").count();
@@ -212,33 +213,38 @@ pub fn nvme_errors() -> Result<()> {
 /// Writes that a disk does not answer in time: the driver aborts some and then resets the controller. No event reports the timeout; the
 /// driver's reaction shows in its own commands. QEMU's disk completes requests in flight before it is reset, so no write fails.
 pub fn nvme_timeouts() -> Result<()> {
-    const WRITERS: usize = 8;
+    const WRITER_COUNT: usize = 8;
     let disk = Disk { name: "data".into(), bus: Bus::Nvme, bytes: 128 << 20, ext4: false };
     let slow = BTreeMap::from([("data".to_string(), 1024)]);
-    let config = Config { disks: vec![disk], slow, files: vec![(fathom(), "/fathom".into())], ..Config::default() };
+    let config = Config {
+        disks: vec![disk],
+        write_bytes_per_s: slow,
+        files: vec![(fathom(), "/fathom".into())],
+        ..Config::default()
+    };
     let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
     // The disk accepts a write every four seconds, so that an aborted one is still there when its time is over again. None is retried.
-    sh(
+    run_shell(
         &mut guest,
         "echo 0 >/sys/module/nvme_core/parameters/max_retries; echo 3000 >/sys/block/nvme0n1/queue/io_timeout",
     )?;
     let script = format!(
-        "i=0; rm -f /failed; while [ $i -lt {WRITERS} ]; do\n  \
+        "i=0; rm -f /failed; while [ $i -lt {WRITER_COUNT} ]; do\n  \
          (dd if=/dev/zero of=/dev/disk/data bs=4096 oflag=direct conv=notrunc count=1 seek=$((i * 8)) 2>/dev/null || echo $i >>/failed) &\n  \
          i=$((i + 1))\ndone\nwait\ndd if=/dev/disk/data of=/dev/null bs=4096 iflag=direct count=1\n"
     );
-    sh(&mut guest, &format!("cat >/errors.sh <<'END'\n{script}END"))?;
+    run_shell(&mut guest, &format!("cat >/errors.sh <<'END'\n{script}END"))?;
     let both = Both::recorded(&mut guest, "sh /errors.sh")?;
-    let failed = sh(&mut guest, "touch /failed; cat /failed")?.lines().count();
-    let messages = sh(&mut guest, "dmesg | grep nvme0")?;
+    let failed = run_shell(&mut guest, "touch /failed; cat /failed")?.lines().count();
+    let messages = run_shell(&mut guest, "dmesg | grep nvme0")?;
     let told = |what: &str| messages.lines().filter(|line| line.contains(what)).count();
     let (late, resets) = (told("timeout, aborting"), told("timeout, reset controller"));
     println!("the kernel says: {late} timeouts that it aborts, {resets} that it resets the controller for");
     ensure!(late > 0 && resets > 0, "{messages}");
-    let seen = Windows::of(&both.spans.0, &both.spans.1)?;
+    let seen = Windows::span_window(&both.spans.0, &both.spans.1)?;
     let columns = ["name", "lba", "blocks", "error"];
     let (truth, ours) =
-        (counted(&both.commands.0, seen.ebpf, &columns), counted(&both.commands.1, seen.ftrace, &columns));
+        (count_rows(&both.commands.0, seen.ebpf, &columns), count_rows(&both.commands.1, seen.ftrace, &columns));
     let wrong = differences(&truth, &ours);
     ensure!(wrong.is_empty(), "eBPF against ftrace: {wrong:#?}");
     for (backend, rows) in [("eBPF", &both.commands.0), ("ftrace", &both.commands.1)] {
@@ -247,7 +253,7 @@ pub fn nvme_timeouts() -> Result<()> {
         let aborts = of(&|row| cell(row, "name") == "Abort");
         let queues = of(&|row| cell(row, "name") == "Create I/O Submission Queue");
         println!(
-            "{backend}: {failed} of {WRITERS} writes failed, {errors} errors, {aborts} aborts, {queues} queues made again"
+            "{backend}: {failed} of {WRITER_COUNT} writes failed, {errors} errors, {aborts} aborts, {queues} queues made again"
         );
         ensure!(errors == failed, "{backend}: {failed} writes failed, {errors} are told: {ours:#?}");
         ensure!(aborts == late && queues > 0, "{backend}: {aborts} aborts of {late}, {queues} queues: {ours:#?}");
@@ -271,13 +277,13 @@ pub fn mmc_errors() -> Result<()> {
     let again = "cd /sys/bus/pci/drivers/sdhci-pci; for d in 0000:*; do echo $d >unbind; echo $d >bind; done; cd /\n\
                  until [ -b /dev/mmcblk0 ]; do sleep 0.1; done";
     let script = format!(
-        "{read}\nfor how in unknown beyond; do /mmc_errors /dev/disk/data {ERRORS} $how >>/failed; done\n\
+        "{read}\nfor how in unknown beyond; do /mmc_errors /dev/disk/data {ERROR_COUNT} $how >>/failed; done\n\
          {read} skip=8\n{again}\n{read} skip=16\n"
     );
-    sh(&mut guest, &format!("cat >/errors.sh <<'END'\n{script}END"))?;
+    run_shell(&mut guest, &format!("cat >/errors.sh <<'END'\n{script}END"))?;
     let both = Both::recorded(&mut guest, "sh /errors.sh")?;
-    let failed = sh(&mut guest, "cat /failed")?;
-    ensure!(failed == format!("{ERRORS}\n{ERRORS}\n"), "{failed} commands failed");
+    let failed = run_shell(&mut guest, "cat /failed")?;
+    ensure!(failed == format!("{ERROR_COUNT}\n{ERROR_COUNT}\n"), "{failed} commands failed");
     same_errors(&both, "CMD60", "command: ETIMEDOUT: no answer in time")?;
     same_errors(&both, "CMD17 READ_SINGLE_BLOCK", "card status: ADDRESS_ERROR")?;
     for (backend, rows) in [("eBPF", &both.commands.0), ("ftrace", &both.commands.1)] {
@@ -287,24 +293,24 @@ pub fn mmc_errors() -> Result<()> {
     Ok(())
 }
 
-fn agree(bus: Bus) -> Result<()> {
+fn backends_agree(bus: Bus) -> Result<()> {
     let disk = Disk { name: "data".into(), bus, bytes: 128 << 20, ext4: true };
     let config = Config { disks: vec![disk], files: vec![(fathom(), "/fathom".into())], ..Config::default() };
     let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
-    sh(&mut guest, "mount -t ext4 /dev/disk/data /mnt && sync")?;
+    run_shell(&mut guest, "mount -t ext4 /dev/disk/data /mnt && sync")?;
     let both = Both::recorded(&mut guest, "/fathom workload sqlite --op insert --rows 25 --dir /mnt")?;
     let Both { commands: (commands, other), spans: (spans, others), links: (links, others_links) } = both;
     // eBPF started before ftrace, and ended after it: the comparison covers what both saw, from ftrace's first to its last
     // span of a disk.
-    let seen = Windows::of(&spans, &others)?;
+    let seen = Windows::span_window(&spans, &others)?;
     let wrong = differences(
-        &counted(&commands, seen.ebpf, &["protocol", "name", "lba", "blocks", "bytes", "error"]),
-        &counted(&other, seen.ftrace, &["protocol", "name", "lba", "blocks", "bytes", "error"]),
+        &count_rows(&commands, seen.ebpf, &["protocol", "name", "lba", "blocks", "bytes", "error"]),
+        &count_rows(&other, seen.ftrace, &["protocol", "name", "lba", "blocks", "bytes", "error"]),
     );
     ensure!(wrong.is_empty(), "driver's commands, eBPF against ftrace: {wrong:#?}");
     ensure!(other.len() >= 100, "only {} commands", other.len());
     let linked = |all: &[Row], window| {
-        all.iter().filter(|row| within(row, window)).filter(|row| !cell(row, "command").is_empty()).count()
+        all.iter().filter(|row| is_within(row, window)).filter(|row| !cell(row, "command").is_empty()).count()
     };
     let (exact, placed) = (linked(&commands, seen.ebpf), linked(&other, seen.ftrace));
     println!("{} commands; linked {exact} by eBPF, {placed} by ftrace", other.len());
@@ -315,8 +321,10 @@ fn agree(bus: Bus) -> Result<()> {
 
     let columns = ["layer", "kind", "disk", "sector", "bytes"];
     let disks = |all: &[Row]| -> Vec<Row> { all.iter().filter(|row| of_disk(row)).cloned().collect() };
-    let wrong =
-        differences(&counted(&disks(&spans), seen.ebpf, &columns), &counted(&disks(&others), seen.ftrace, &columns));
+    let wrong = differences(
+        &count_rows(&disks(&spans), seen.ebpf, &columns),
+        &count_rows(&disks(&others), seen.ftrace, &columns),
+    );
     ensure!(wrong.is_empty(), "bios, requests and commands: {wrong:#?}");
     // Links between them, by what they join: the same number as eBPF's, except for one in a hundred.
     let joins = |spans: &[Row], links: &[Row], window| -> BTreeMap<Vec<String>, i64> {
@@ -326,7 +334,7 @@ fn agree(bus: Bus) -> Result<()> {
             let (Some(a), Some(b)) = (by_id.get(cell(link, "parent")), by_id.get(cell(link, "child"))) else {
                 continue;
             };
-            if within(a, window) && within(b, window) && of_disk(b) {
+            if is_within(a, window) && is_within(b, window) && of_disk(b) {
                 let end = |row: &Row| ["layer", "kind", "sector", "bytes"].map(|c| cell(row, c).to_owned());
                 let key = [&end(a)[..], &end(b)[..], &[cell(link, "relation").to_owned()]].concat();
                 *counts.entry(key).or_default() += 1;
@@ -342,14 +350,14 @@ fn agree(bus: Bus) -> Result<()> {
     Ok(())
 }
 
-pub fn scsi() -> Result<()> {
-    agree(Bus::Scsi)
+pub fn both_backends_agree_on_scsi_commands() -> Result<()> {
+    backends_agree(Bus::Scsi)
 }
 
-pub fn nvme() -> Result<()> {
-    agree(Bus::Nvme)
+pub fn both_backends_agree_on_nvme_commands() -> Result<()> {
+    backends_agree(Bus::Nvme)
 }
 
-pub fn sd() -> Result<()> {
-    agree(Bus::Sd)
+pub fn both_backends_agree_on_mmc_commands() -> Result<()> {
+    backends_agree(Bus::Sd)
 }

@@ -9,7 +9,7 @@
 //! differ by more than allowed, another pair is sent and the cycles of all are judged together, by the same bounds: chance
 //! shrinks with more cycles, a difference of the algorithms does not.
 
-use super::{program, sh};
+use super::{find_program, run_shell};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{fathom, run};
 use lab::guest::{Config, Guest};
@@ -20,7 +20,7 @@ use std::process::Command;
 /// Three hosts in a row: a sends; r is the bottleneck (4 Mb/s, a queue of 40 packets that drops what does not fit); b receives,
 /// and its acknowledgements wait 60 ms in r. So slow that an emulated machine keeps up: 345 segments a second, 21 of them in
 /// flight before the queue. Segments are not aggregated, as required by a queue that counts packets.
-const LINK: &str = "
+const LINK_SCRIPT: &str = "
 for n in a r b; do ip netns add $n; ip -n $n link set dev lo up; done
 ip link add name ar netns a type veth peer name ra netns r
 ip link add name br netns b type veth peer name rb netns r
@@ -35,26 +35,26 @@ tc -n r qdisc add dev ra root netem delay 60ms limit 1000
 ip netns exec b /bulk receive 5001 >/dev/null 2>&1 &
 ";
 
-const MODULES: [&str; 5] = ["veth", "sch_netem", "tcp_bic", "tcp_htcp", "tcp_westwood"];
+const MODULE_NAMES: [&str; 5] = ["veth", "sch_netem", "tcp_bic", "tcp_htcp", "tcp_westwood"];
 /// A westwood cycle takes five seconds here.
-const SECONDS: u32 = 35;
+const FLOW_SECONDS: u32 = 35;
 /// Shorter cycles, in milliseconds, are parts of the kernel's recovery, not growth.
-const SHORTEST: u32 = 500;
+const CYCLE_MS_MIN: u32 = 500;
 /// Milliseconds between two samples: a guest that stalled for this long has dropped a packet more or less.
-const STALL: u32 = 50;
+const STALL_MS: u32 = 50;
 /// Fewer cycles than this prove nothing.
-const FEWEST: usize = 3;
+const CYCLES_MIN: usize = 3;
 /// The most pairs of flows that are sent.
-const TRIES: usize = 3;
+const FLOW_PAIRS_MAX: usize = 3;
 /// Points of a mean cycle.
-const POINTS: usize = 50;
+const MEAN_CYCLE_POINTS: usize = 50;
 
 /// A cycle counts if its first and its last window are within this share of the flow's median ones. The other cycles are
 /// partial recoveries of the kernel, or were cut short by a loss of its own.
-const ALIKE: f64 = 0.2;
+const SPREAD_MAX: f64 = 0.2;
 
 /// How far above its start a window still counts as just begun, segments.
-const BEGUN: f64 = 6.0;
+const BEGUN_SEGMENTS_MAX: f64 = 6.0;
 
 /// How far ours may be from the module's. In five guests, on a host with more than twenty busy processes for its two cores, two
 /// flows of the same module differed by up to 0.06 in area (0.02 for htcp and westwood), by a factor of up to 1.01 in segments,
@@ -73,43 +73,43 @@ struct Bound {
     pace: f64,
 }
 
-const BOUNDS: [Bound; 3] = [
+const CONTROL_BOUNDS: [Bound; 3] = [
     Bound { name: "bic", left: 0.03, area: 0.10, segments: f64::INFINITY, pace: 1.5 },
     Bound { name: "htcp", left: 0.03, area: 0.08, segments: 1.2, pace: 1.5 },
     Bound { name: "westwood", left: 0.05, area: 0.08, segments: 1.2, pace: 1.5 },
 ];
 
-pub fn trajectories() -> Result<()> {
+pub fn trajectories_match() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let bulk = directory.path().join("bulk");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/bulk.c");
     run(Command::new("cc").args(["-O2", "-static", "-o"]).arg(&bulk).arg(source))?;
-    let (ip, tc) = (program("ip")?, program("tc")?);
+    let (ip, tc) = (find_program("ip")?, find_program("tc")?);
     // The guest's shell has a built-in ip that does not support namespaces.
     let prelude = format!("set -e\nip() {{ {} \"$@\"; }}\ntc() {{ {} \"$@\"; }}\n", ip.display(), tc.display());
     let config = Config {
-        modules: MODULES.iter().map(ToString::to_string).collect(),
+        modules: MODULE_NAMES.iter().map(ToString::to_string).collect(),
         programs: vec![ip.clone(), tc],
         files: vec![(fathom(), "/fathom".into()), (bulk, "/bulk".into())],
         ..Config::default()
     };
     let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
-    sh(&mut guest, &format!("{prelude}{LINK}"))?;
+    run_shell(&mut guest, &format!("{prelude}{LINK_SCRIPT}"))?;
     let mut wrong = String::new();
-    for bound in &BOUNDS {
+    for bound in &CONTROL_BOUNDS {
         let mut send = |name: &str| -> Result<Vec<Sample>> {
-            let send = format!("{} netns exec a /bulk send 10.2.0.1 5001 {name} {SECONDS}", ip.display());
-            let text = sh(&mut guest, &format!("/fathom net cc --load {name} -- {send}"))?;
+            let send = format!("{} netns exec a /bulk send 10.2.0.1 5001 {name} {FLOW_SECONDS}", ip.display());
+            let text = run_shell(&mut guest, &format!("/fathom net cc --load {name} -- {send}"))?;
             if let Some(directory) = std::env::var_os("FATHOM_KEEP_WINDOWS") {
                 std::fs::write(Path::new(&directory).join(name), &text)?;
             }
-            samples(&text)
+            parse_samples(&text)
         };
         let (mut modules, mut ours) = (Vec::new(), Vec::new());
         let mut verdict = Ok(());
-        for _ in 0..TRIES {
-            append(&mut modules, send(bound.name)?);
-            append(&mut ours, send(&format!("fathom_{}", bound.name))?);
+        for _ in 0..FLOW_PAIRS_MAX {
+            append_flow(&mut modules, send(bound.name)?);
+            append_flow(&mut ours, send(&format!("fathom_{}", bound.name))?);
             verdict = match (Cycles::new(&modules), Cycles::new(&ours)) {
                 (Ok(module), Ok(ours)) => {
                     println!("{}: module {module}; ours {ours}; area {:.3}", bound.name, module.area(&ours));
@@ -130,7 +130,7 @@ pub fn trajectories() -> Result<()> {
     }
     ensure!(wrong.is_empty(), "{wrong}");
     // The kernel's own module is still there, and ours is gone.
-    let left = sh(&mut guest, "cat /proc/sys/net/ipv4/tcp_available_congestion_control")?;
+    let left = run_shell(&mut guest, "cat /proc/sys/net/ipv4/tcp_available_congestion_control")?;
     ensure!(left.contains("westwood") && !left.contains("fathom"), "{left}");
     Ok(())
 }
@@ -158,7 +158,7 @@ struct Sample {
     delivered: f64,
 }
 
-fn samples(text: &str) -> Result<Vec<Sample>> {
+fn parse_samples(text: &str) -> Result<Vec<Sample>> {
     let line = |line: &str| -> Option<Sample> {
         let n: Vec<u32> = line.split(' ').map(|w| w.parse().ok()).collect::<Option<_>>()?;
         let [ms, window, _ssthresh, _srtt, state, _retransmits, delivered] = n[..] else { return None };
@@ -168,8 +168,8 @@ fn samples(text: &str) -> Result<Vec<Sample>> {
 }
 
 /// Appends a flow to others. The gap between two counts as a stall, so that no cycle begins in one and ends in the next.
-fn append(flows: &mut Vec<Sample>, flow: Vec<Sample>) {
-    let after = flows.last().map_or(0, |last| last.ms + 10 * STALL);
+fn append_flow(flows: &mut Vec<Sample>, flow: Vec<Sample>) {
+    let after = flows.last().map_or(0, |last| last.ms + 10 * STALL_MS);
     flows.extend(flow.into_iter().map(|s| Sample { ms: s.ms + after, ..s }));
 }
 
@@ -211,7 +211,7 @@ impl Cycles {
     /// # Errors
     /// Fewer than [`CYCLES_MIN`] cycles are alike and without a stall.
     fn new(samples: &[Sample]) -> Result<Self, TooFew> {
-        let stalled = |part: &[Sample]| part.windows(2).any(|pair| pair[1].ms - pair[0].ms > STALL);
+        let stalled = |part: &[Sample]| part.windows(2).any(|pair| pair[1].ms - pair[0].ms > STALL_MS);
         let mut left = Vec::new();
         let mut cycles: Vec<&[Sample]> = Vec::new();
         let mut from = None;
@@ -231,29 +231,30 @@ impl Cycles {
                 _ => {}
             }
         }
-        cycles.retain(|c| c[c.len() - 1].ms - c[0].ms >= SHORTEST);
+        cycles.retain(|c| c[c.len() - 1].ms - c[0].ms >= CYCLE_MS_MIN);
         let all = cycles.len();
         cycles.retain(|c| !stalled(c));
         let spoiled = all - cycles.len();
-        let begun: Vec<&[Sample]> = cycles.iter().filter_map(|c| beginning(c)).collect();
+        let begun: Vec<&[Sample]> = cycles.iter().filter_map(|c| cycle_beginning(c)).collect();
         for end in [|c: &[Sample]| c[c.len() - 1].window, |c: &[Sample]| c[0].window] {
             let usual = median(cycles.iter().map(|c| end(c)).collect()).unwrap_or(0.0);
-            cycles.retain(|c| (end(c) - usual).abs() <= ALIKE * usual);
+            cycles.retain(|c| (end(c) - usual).abs() <= SPREAD_MAX * usual);
         }
         let too_few = TooFew { left: cycles.len(), spoiled };
-        if cycles.len() < FEWEST {
+        if cycles.len() < CYCLES_MIN {
             return Err(too_few);
         }
-        Self::of(left, &cycles, &begun, spoiled).ok_or(too_few)
+        Self::from_cycles(left, &cycles, &begun, spoiled).ok_or(too_few)
     }
 
-    fn of(left: Vec<f64>, cycles: &[&[Sample]], begun: &[&[Sample]], spoiled: usize) -> Option<Self> {
-        let at = |point: usize| median(cycles.iter().map(|c| c[(c.len() - 1) * point / POINTS].window).collect());
+    fn from_cycles(left: Vec<f64>, cycles: &[&[Sample]], begun: &[&[Sample]], spoiled: usize) -> Option<Self> {
+        let at =
+            |point: usize| median(cycles.iter().map(|c| c[(c.len() - 1) * point / MEAN_CYCLE_POINTS].window).collect());
         Some(Self {
             left: median(left)?,
             segments: median(cycles.iter().map(|c| c[c.len() - 1].delivered - c[0].delivered).collect())?,
             pace: per_growth(begun),
-            mean: (0..=POINTS).map(at).collect::<Option<_>>()?,
+            mean: (0..=MEAN_CYCLE_POINTS).map(at).collect::<Option<_>>()?,
             count: cycles.len(),
             spoiled,
         })
@@ -268,10 +269,10 @@ impl Cycles {
 
 /// The part of a cycle in which the window is not yet [`BEGUN_SEGMENTS_MAX`] above its start; `None` if that is the whole cycle, or
 /// if the window leaps.
-fn beginning(cycle: &[Sample]) -> Option<&[Sample]> {
-    let end = cycle.iter().position(|s| s.window > cycle[0].window + BEGUN)?;
+fn cycle_beginning(cycle: &[Sample]) -> Option<&[Sample]> {
+    let end = cycle.iter().position(|s| s.window > cycle[0].window + BEGUN_SEGMENTS_MAX)?;
     let begun = &cycle[..end];
-    (begun[end - 1].window >= cycle[0].window + BEGUN / 2.0).then_some(begun)
+    (begun[end - 1].window >= cycle[0].window + BEGUN_SEGMENTS_MAX / 2.0).then_some(begun)
 }
 
 /// Segments delivered per segment of window growth, over all of these parts.
@@ -307,7 +308,7 @@ pub fn stalls_are_left_out() -> Result<()> {
     ensure!(some.spoiled == 2 && some.count == clean.count - 2, "{some}");
     ensure!(clean.area(&some) < 1e-9 && (clean.segments - some.segments).abs() < 1e-9, "{clean}; {some}");
     let mut twice = sawtooth(&[]);
-    append(&mut twice, sawtooth(&[]));
+    append_flow(&mut twice, sawtooth(&[]));
     let twice = Cycles::new(&twice).map_err(|few| anyhow::anyhow!("{few:?}"))?;
     ensure!(twice.count == 2 * clean.count && twice.spoiled <= 1, "{twice}");
     ensure!(clean.area(&twice) < 1e-9 && (clean.segments - twice.segments).abs() < 1e-9, "{clean}; {twice}");

@@ -1,8 +1,8 @@
 //! A guest as a device: booted for one command, and shut down after it.
 
-use super::scenario::messages;
+use super::scenario::messages_of;
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{fathom, near, number, shape, show};
+use fathom_tests::{assert_near, fathom, number, shape_of, show};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 /// Runs Fathom in that directory, with a kernel cache that contains the tests' kernels.
-fn run(directory: &Path, words: &[&str]) -> Result<Output> {
+fn run_fathom(directory: &Path, words: &[&str]) -> Result<Output> {
     let kernels = directory.join("cache/fathom");
     if !kernels.exists() {
         std::fs::create_dir_all(&kernels)?;
@@ -24,37 +24,45 @@ fn run(directory: &Path, words: &[&str]) -> Result<Output> {
 }
 
 /// Returns what it prints to stdout if it succeeds.
-fn well(directory: &Path, words: &[&str]) -> Result<String> {
-    let output = run(directory, words)?;
-    ensure!(output.status.success(), "{words:?}: {}: {}", output.status, messages(&output));
+fn run_successfully(directory: &Path, words: &[&str]) -> Result<String> {
+    let output = run_fathom(directory, words)?;
+    ensure!(output.status.success(), "{words:?}: {}: {}", output.status, messages_of(&output));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// A recording on the guest is stored here, with the guest's facts.
-pub fn recorded() -> Result<()> {
+pub fn guest_is_a_device_for_record_and_facts() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let load = ["fathom", "workload", "sqlite", "--op", "insert", "--rows", "10", "--dir", "/mnt"];
-    well(directory.path(), &[&["record", "--device", "lab:scsi-ext4", "-o", "t.fathom", "--"], &load[..]].concat())?;
+    run_successfully(
+        directory.path(),
+        &[&["record", "--device", "lab:scsi-ext4", "-o", "t.fathom", "--"], &load[..]].concat(),
+    )?;
     let summary = show(&directory.path().join("t.fathom"))?;
-    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 10.0)?;
+    assert_near("INSERTs", number(shape_of(&summary, "INSERT")?, "/count")?, 10.0)?;
     ensure!(number(&summary, "/device_commands/by_disk/sda/total")? >= 40.0, "{:#}", summary["device_commands"]);
     let fact = |name: &str| summary["environment"][name]["value"].clone();
     ensure!(fact("virtual.accelerator") == "tcg", "{:#}", summary["environment"]);
     ensure!(fact("kernel.release").as_str().is_some_and(|r| r.ends_with("-amd64")), "{:#}", summary["environment"]);
-    let unknown = run(directory.path(), &["device", "info", "lab:floppy"])?;
-    ensure!(!unknown.status.success() && messages(&unknown).contains("no such scenario"), "{}", messages(&unknown));
+    let unknown = run_fathom(directory.path(), &["device", "info", "lab:floppy"])?;
+    ensure!(
+        !unknown.status.success() && messages_of(&unknown).contains("no such scenario"),
+        "{}",
+        messages_of(&unknown)
+    );
     Ok(())
 }
 
 /// A benchmark runs on the guest's disk, a network run in it, and a command with its streams and status.
-pub fn measured() -> Result<()> {
+pub fn guest_is_a_device_for_bench_and_net() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let device = ["--device", "lab:virtio-ext4"];
     let bench = ["bench", "run", "seq", "--quick", "--no-wait", "--blocks", "1", "--dir", "/mnt", "-o", "b.fathom"];
-    well(directory.path(), &[&bench[..], &device].concat())?;
-    let shown: Value = serde_json::from_str(&well(directory.path(), &["bench", "show", "--json", "b.fathom"])?)?;
+    run_successfully(directory.path(), &[&bench[..], &device].concat())?;
+    let shown: Value =
+        serde_json::from_str(&run_successfully(directory.path(), &["bench", "show", "--json", "b.fathom"])?)?;
     ensure!(shown.to_string().contains("virtual.accelerator"), "{shown:#}");
-    let info = well(directory.path(), &["device", "info", "lab:nvme-ext4", "--json"])?;
+    let info = run_successfully(directory.path(), &["device", "info", "lab:nvme-ext4", "--json"])?;
     let info: Value = serde_json::from_str(&info)?;
     ensure!(info["device"] == "lab:nvme-ext4" && info["facts"]["virtual.accelerator"]["value"] == "tcg", "{info:#}");
     // QEMU's disk is new, and reports no spare blocks.
@@ -69,25 +77,27 @@ pub fn measured() -> Result<()> {
     let port = line.trim().rsplit(':').next().context("an address")?.to_string();
     let at = format!("10.0.2.2:{port}");
     let run = ["net", "run", &at, "--from", "lab:virtio-ext4", "--duration", "1s", "--json"];
-    let net: Value = serde_json::from_str(&well(directory.path(), &run)?)?;
+    let net: Value = serde_json::from_str(&run_successfully(directory.path(), &run)?)?;
     ensure!(net["directions"][0]["intervals_bps"].as_array().is_some_and(|all| !all.is_empty()), "{net:#}");
     Ok(())
 }
 
 /// A guest is the server, for this machine and for another guest; the settings that its name implies are in force.
-pub fn server() -> Result<()> {
+pub fn guest_is_a_network_server() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let bits = |words: &[&str]| -> Result<f64> {
         let words = [&["net", "run", "--duration", "1", "--json"], words].concat();
-        let line: Value = serde_json::from_str(&well(directory.path(), &words)?)?;
+        let line: Value = serde_json::from_str(&run_successfully(directory.path(), &words)?)?;
         let intervals = line["directions"][0]["intervals_bps"].as_array().context("intervals")?;
         Ok(intervals.iter().filter_map(|interval| interval[1].as_f64()).sum())
     };
     ensure!(bits(&["--to", "lab:virtio-ext4,cpus=1"])? > 0.0, "nothing came to the guest");
     ensure!(bits(&["--to", "lab:virtio-ext4", "--udp", "--rate", "100k"])? > 0.0, "no packet came to the guest");
     ensure!(bits(&["--from", "lab:scsi-ext4", "--to", "lab:virtio-ext4"])? > 0.0, "nothing came from guest to guest");
-    let cpus =
-        well(directory.path(), &["lab", "exec", "virtio-ext4,cpus=1,fs=f2fs", "--", "sh", "-c", "nproc; mount"])?;
+    let cpus = run_successfully(
+        directory.path(),
+        &["lab", "exec", "virtio-ext4,cpus=1,fs=f2fs", "--", "sh", "-c", "nproc; mount"],
+    )?;
     ensure!(cpus.starts_with("1\n") && cpus.contains(" on /mnt type f2fs "), "{cpus}");
     Ok(())
 }

@@ -1,15 +1,15 @@
 //! Benchmarks on a device, which return archives whatever happens to the link, the host or the device.
 
-use super::{QUICK, bench, clean, json, phone, processes, told};
+use super::{QUICK_BENCHMARK, bench, clean, json, phone, processes, told};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::phone::Phone;
-use fathom_tests::{fathom, run, until};
+use fathom_tests::{fathom, run, wait_until};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-pub fn benchmark() -> Result<()> {
+pub fn benchmark_on_device_comes_back_as_archive() -> Result<()> {
     let phone = phone()?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("b.fathom");
@@ -23,7 +23,7 @@ pub fn benchmark() -> Result<()> {
     // It can be compared with one of this machine.
     let here = directory.path().join("here.fathom");
     run(Command::new(fathom())
-        .args(QUICK)
+        .args(QUICK_BENCHMARK)
         .args(["--quick", "--blocks", "2", "--quiet", "-o"])
         .arg(&here)
         .current_dir(directory.path()))?;
@@ -39,7 +39,7 @@ pub fn two_devices() -> Result<()> {
     // A device selected both by its name and by `all` is run once.
     let mut command = phone.fathom();
     command
-        .args(QUICK)
+        .args(QUICK_BENCHMARK)
         .args(["--quick", "--blocks", "1", "--device", &format!("all,{},local", phone.name()), "-o"])
         .arg(&archives);
     let output = command.output()?;
@@ -51,7 +51,7 @@ pub fn two_devices() -> Result<()> {
     clean(&phone)
 }
 
-pub fn bytecode() -> Result<()> {
+pub fn bytecode_is_copied_along_and_its_mode_is_checked() -> Result<()> {
     let phone = phone()?;
     let directory = tempfile::tempdir()?;
     let (archive, jar) = (directory.path().join("b.fathom"), directory.path().join("classes.jar"));
@@ -86,11 +86,11 @@ pub fn bytecode() -> Result<()> {
 pub fn under_way(phone: &Phone, archive: &Path, reconnect: &str) -> Result<std::process::Child> {
     let mut command = phone.fathom();
     command
-        .args(QUICK)
+        .args(QUICK_BENCHMARK)
         .args(["--blocks", "500", "--device", &phone.name(), "--reconnect", reconnect, "-o"])
         .arg(archive);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    until("a measured process", || {
+    wait_until("a measured process", || {
         let directory = archive.parent().context("a directory")?;
         let logs = fs::read_dir(directory)?.filter_map(|e| fs::read_to_string(e.ok()?.path().join("runs.jsonl")).ok());
         Ok(logs.into_iter().any(|log| log.matches("\"replicate\"").count() > 3))
@@ -98,7 +98,7 @@ pub fn under_way(phone: &Phone, archive: &Path, reconnect: &str) -> Result<std::
     Ok(child)
 }
 
-pub fn interrupted() -> Result<()> {
+pub fn ctrl_c_brings_back_what_was_measured() -> Result<()> {
     let phone = phone()?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("b.fathom");
@@ -110,7 +110,7 @@ pub fn interrupted() -> Result<()> {
     clean(&phone)
 }
 
-pub fn cut() -> Result<()> {
+pub fn cut_link_keeps_what_was_measured() -> Result<()> {
     let phone = phone()?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("b.fathom");
@@ -130,20 +130,23 @@ pub fn cut() -> Result<()> {
 }
 
 /// Blocks of a run whose link is cut at random points; also the expected replicates of each cell.
-const BLOCKS: usize = 40;
+const BLOCK_COUNT: usize = 40;
 
 /// Maximum number of cuts while it runs.
-const CUTS: usize = 4;
+const CUTS_MAX: usize = 4;
 
-pub fn cuts() -> Result<()> {
+pub fn run_resumes_after_cuts_without_loss_or_repeat() -> Result<()> {
     let phone = phone()?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("b.fathom");
     let mut command = phone.fathom();
-    command.args(QUICK).args(["--blocks", &BLOCKS.to_string(), "--device", &phone.name(), "-o"]).arg(&archive);
+    command
+        .args(QUICK_BENCHMARK)
+        .args(["--blocks", &BLOCK_COUNT.to_string(), "--device", &phone.name(), "-o"])
+        .arg(&archive);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let lines = BufReader::new(child.stderr.take().context("stderr")?).lines();
-    until("a run there", || {
+    wait_until("a run there", || {
         // Its output is printed below.
         Ok(child.try_wait()?.is_some() || phone.left()?.iter().any(|name| name.starts_with("detached-")))
     })?;
@@ -160,7 +163,7 @@ pub fn cuts() -> Result<()> {
         said += &format!("{line}\n");
         if line.contains("is back after") {
             back += 1;
-            if back < CUTS {
+            if back < CUTS_MAX {
                 cut()?;
             }
         }
@@ -176,16 +179,16 @@ pub fn cuts() -> Result<()> {
     for (cell, mut blocks) in cells {
         blocks.sort();
         blocks.dedup();
-        ensure!(blocks.len() == BLOCKS + 1, "{cell}: {} of {BLOCKS} blocks and a warm-up", blocks.len());
+        ensure!(blocks.len() == BLOCK_COUNT + 1, "{cell}: {} of {BLOCK_COUNT} blocks and a warm-up", blocks.len());
     }
     let ids: std::collections::BTreeSet<String> = rows.iter().map(|row| row["id"].to_string()).collect();
-    ensure!(ids.len() == rows.len() && rows.len() % (BLOCKS + 1) == 0, "a replicate is there twice: {rows:?}");
+    ensure!(ids.len() == rows.len() && rows.len() % (BLOCK_COUNT + 1) == 0, "a replicate is there twice: {rows:?}");
     phone.connect()?;
     phone.ready()?;
     clean(&phone)
 }
 
-pub fn fetched() -> Result<()> {
+pub fn run_of_lost_host_is_fetched_later() -> Result<()> {
     let phone = phone()?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("b.fathom");
@@ -213,7 +216,7 @@ pub fn fetched() -> Result<()> {
     clean(&phone)
 }
 
-pub fn reboot() -> Result<()> {
+pub fn reboot_keeps_what_was_measured() -> Result<()> {
     let phone = phone()?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("b.fathom");
@@ -222,7 +225,7 @@ pub fn reboot() -> Result<()> {
     let output = child.wait_with_output()?;
     ensure!(output.status.code() == Some(1) && told(&output).contains("until then is in"), "{}", told(&output));
     ensure!(processes(&archive)? > 0, "nothing was kept");
-    until("a device after its restart", || {
+    wait_until("a device after its restart", || {
         phone.connect()?;
         Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
     })?;
@@ -243,15 +246,18 @@ pub fn fixed_performance() -> Result<()> {
     clean(&phone)?;
     // All of its processes there are killed: nothing resets the mode until the next command.
     let mut command = phone.fathom();
-    command.args(QUICK).args(["--fixed-performance", "--blocks", "500", "--device", &phone.name(), "-o"]).arg(&archive);
+    command
+        .args(QUICK_BENCHMARK)
+        .args(["--fixed-performance", "--blocks", "500", "--device", &phone.name(), "-o"])
+        .arg(&archive);
     command.stderr(Stdio::null()).stdout(Stdio::null());
     let mut child = command.spawn()?;
-    until("the mode", || Ok(told_device()? == [&*on, &*off, &*on].concat()))?;
+    wait_until("the mode", || Ok(told_device()? == [&*on, &*off, &*on].concat()))?;
     child.kill()?;
     child.wait()?;
     let kill = "for p in $(ps -A -o PID,ARGS | sed -n 's/^ *\\([0-9]*\\) fathom-.*/\\1/p'); do kill -9 $p; done 2>/dev/null; true";
     ensure!(!phone.processes()?.is_empty(), "nothing runs");
-    until("a dead run", || {
+    wait_until("a dead run", || {
         phone.shell(kill)?;
         Ok(phone.processes()?.is_empty())
     })?;

@@ -1,8 +1,8 @@
 //! Host and device compared: by settings, by traces, and by the claims of the papers.
 
-use super::{DAEMON, clean, json, phone, told};
+use super::{DAEMON_PATH, clean, json, phone, told};
 use anyhow::{Context, Result, ensure};
-use fathom_tests::contracts::hold;
+use fathom_tests::contracts::check_contract;
 use fathom_tests::fathom;
 use fathom_tests::phone::{Phone, Shape};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-pub fn compared() -> Result<()> {
+pub fn host_and_device_are_compared_by_settings() -> Result<()> {
     let phone = phone()?;
     let directory = tempfile::tempdir()?;
     let mut command = phone.fathom();
@@ -48,14 +48,14 @@ pub fn compared() -> Result<()> {
 
 /// Counts are arithmetic: SQLite writes the same on both, except for what the journal mode adds.
 pub fn compared_traces() -> Result<()> {
-    let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
+    let phone = Phone::start(DAEMON_PATH, &Shape { uid: 0, ..Shape::default() })?;
     let directory = tempfile::tempdir()?;
     let words = ["bench", "compare", "host", &phone.name(), "--quick", "--blocks", "2", "--no-wait", "-p", "rows=10"];
     let mut command = phone.fathom();
     command.args(words).args(["-p", "op=insert", "--b-settings", "journal_mode=persist", "--trace", "--json"]);
     let output = command.current_dir(directory.path()).output()?;
     let value = json(&output)?;
-    hold("bench-compare-trace", &value)?;
+    check_contract("bench-compare-trace", &value)?;
     let recordings = value["traced"]["recordings"].as_array().context("no recordings")?;
     ensure!(recordings.len() == 2, "{value}");
     let row = |side: usize, what: &str| -> Result<Value> {
@@ -81,8 +81,8 @@ pub fn compared_traces() -> Result<()> {
     clean(&phone)
 }
 
-pub fn papers() -> Result<()> {
-    let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
+pub fn papers_claims_are_judged_of_host_and_device() -> Result<()> {
+    let phone = Phone::start(DAEMON_PATH, &Shape { uid: 0, ..Shape::default() })?;
     let directory = tempfile::tempdir()?;
     let page = directory.path().join("page.md");
     let run = |figures: &[&str]| -> Result<Output> {
@@ -99,7 +99,7 @@ pub fn papers() -> Result<()> {
         Ok(command.current_dir(directory.path()).output()?)
     };
     let value = json(&run(&["000/9-10", "000/12", "004"])?)?;
-    hold("papers-device", &value)?;
+    check_contract("papers-device", &value)?;
     let claims = value["claims"].as_array().context("claims")?;
     let of = |figure: &str| claims.iter().filter(|c| c["figure"] == figure).collect::<Vec<_>>();
     ensure!(value["version"] == 1 && of("000/9").len() == 1 && of("000/1").is_empty(), "{value}");
@@ -264,7 +264,7 @@ pub fn papers_networks() -> Result<()> {
 
 /// All five papers in one run, with the smallest possible values: each measured figure is on the page.
 pub fn papers_whole() -> Result<()> {
-    let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
+    let phone = Phone::start(DAEMON_PATH, &Shape { uid: 0, ..Shape::default() })?;
     let directory = tempfile::tempdir()?;
     let external = directory.path().join("external");
     fs::create_dir(&external)?;

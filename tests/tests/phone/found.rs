@@ -2,10 +2,10 @@
 //! after, as a table of verbs by ends.
 
 use super::perfetto::write_requests;
-use super::{DAEMON, clean, json, told};
+use super::{DAEMON_PATH, clean, json, told};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::phone::{Phone, Shape};
-use fathom_tests::{run, until};
+use fathom_tests::{run, wait_until};
 use std::process::{Command, Stdio};
 
 /// A verb that works on a device.
@@ -21,7 +21,7 @@ struct Verb {
     outlives: bool,
 }
 
-const VERBS: &[Verb] = &[
+const VERB_CASES: &[Verb] = &[
     Verb { name: "info", uid: 2000, words: "device info DEVICE", at_work: "fathom-", outlives: false },
     Verb {
         name: "bench",
@@ -96,7 +96,7 @@ const VERBS: &[Verb] = &[
 ];
 
 /// How it ends: by a signal to this side, by an unplugged cable, or by a killed adb server.
-const ENDS: [&str; 5] = ["-INT", "-KILL", "-HUP", "cable", "server"];
+const RUN_ENDS: [&str; 5] = ["-INT", "-KILL", "-HUP", "cable", "server"];
 
 /// Returns every file with its size and permissions, every process, the ports of adb, and the mode that `cmd` set last. Without the
 /// program's own directory, and the fake `cmd`'s notes.
@@ -121,15 +121,15 @@ fn snapshot(phone: &Phone) -> Result<String> {
 }
 
 /// Lines that only one of the two contains.
-fn differing(a: &str, b: &str) -> String {
+fn differing_lines(a: &str, b: &str) -> String {
     let only = |own: &str, other: &str, sign: &str| -> Vec<String> {
         own.lines().filter(|line| !other.lines().any(|l| l == *line)).map(|line| format!("{sign}{line}")).collect()
     };
     [only(a, b, "-"), only(b, a, "+")].concat().join("\n")
 }
 
-fn start(uid: u32) -> Result<(Phone, String)> {
-    let phone = Phone::start(DAEMON, &Shape { uid, ..Shape::default() })?;
+fn start_phone(uid: u32) -> Result<(Phone, String)> {
+    let phone = Phone::start(DAEMON_PATH, &Shape { uid, ..Shape::default() })?;
     phone.replay("trace", &write_requests(2))?;
     // The program stays there.
     json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
@@ -138,7 +138,7 @@ fn start(uid: u32) -> Result<(Phone, String)> {
     Ok((phone, before))
 }
 
-fn ends(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
+fn end_run(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let out = directory.path().join("x.fathom");
     let out = out.to_str().context("a path")?;
@@ -147,7 +147,7 @@ fn ends(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
     command.args(words).current_dir(directory.path()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn()?;
     // A short command may be over before it is seen.
-    until("a process there", || {
+    wait_until("a process there", || {
         Ok(phone.shell("ps -A -o ARGS")?.contains(verb.at_work) || child.try_wait()?.is_some())
     })?;
     let signal = |name: &str| -> Result<()> {
@@ -161,7 +161,7 @@ fn ends(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
                 "cable" => phone.cut()?,
                 _ => drop(run(phone.adb().arg("kill-server"))?),
             }
-            until("a device after its cut", || {
+            wait_until("a device after its cut", || {
                 phone.connect()?;
                 Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
             })?;
@@ -180,20 +180,20 @@ fn ends(phone: &Phone, before: &str, verb: &Verb, end: &str) -> Result<()> {
     clean(phone)?;
     // The mode is reset last.
     let as_before = || Ok(snapshot(phone)? == before);
-    until("a device as it was", as_before)
-        .with_context(|| snapshot(phone).map_or_else(|e| e.to_string(), |after| differing(before, &after)))
+    wait_until("a device as it was", as_before)
+        .with_context(|| snapshot(phone).map_or_else(|e| e.to_string(), |after| differing_lines(before, &after)))
 }
 
-fn table(verbs: &[&Verb], ends_of: impl Fn(usize) -> &'static [&'static str]) -> Result<()> {
+fn run_table(verbs: &[&Verb], ends_of: impl Fn(usize) -> &'static [&'static str]) -> Result<()> {
     for uid in [2000, 0] {
         let of_user: Vec<(usize, &&Verb)> = verbs.iter().enumerate().filter(|(_, verb)| verb.uid == uid).collect();
         if of_user.is_empty() {
             continue;
         }
-        let (phone, before) = start(uid)?;
+        let (phone, before) = start_phone(uid)?;
         for (at, verb) in of_user {
             for end in ends_of(at) {
-                ends(&phone, &before, verb, end).with_context(|| format!("{}, {end}", verb.name))?;
+                end_run(&phone, &before, verb, end).with_context(|| format!("{}, {end}", verb.name))?;
             }
         }
     }
@@ -201,11 +201,11 @@ fn table(verbs: &[&Verb], ends_of: impl Fn(usize) -> &'static [&'static str]) ->
 }
 
 /// The verbs that need no root, each with one end.
-pub fn some() -> Result<()> {
-    let verbs: Vec<&Verb> = VERBS.iter().filter(|verb| verb.uid != 0).collect();
-    table(&verbs, |at| &ENDS[at % ENDS.len()..][..1])
+pub fn device_is_left_as_found_however_a_verb_ends() -> Result<()> {
+    let verbs: Vec<&Verb> = VERB_CASES.iter().filter(|verb| verb.uid != 0).collect();
+    run_table(&verbs, |at| &RUN_ENDS[at % RUN_ENDS.len()..][..1])
 }
 
-pub fn all() -> Result<()> {
-    table(&VERBS.iter().collect::<Vec<_>>(), |_| &ENDS)
+pub fn device_is_left_as_found_after_each_verb_and_end() -> Result<()> {
+    run_table(&VERB_CASES.iter().collect::<Vec<_>>(), |_| &RUN_ENDS)
 }

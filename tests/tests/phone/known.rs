@@ -1,10 +1,10 @@
 //! Which devices exist, and the facts known about them: from adb's list, despite its errors, and from tools of the device, whose
 //! output is untrusted.
 
-use super::{DAEMON, clean, json, phone, told};
+use super::{DAEMON_PATH, clean, json, phone, told};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::phone::{Phone, Shape};
-use fathom_tests::{fathom, run, until};
+use fathom_tests::{fathom, run, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -26,9 +26,9 @@ pub fn no_server() -> Result<()> {
 }
 
 /// A phone that accepts every request and answers none: all that there is of it is adb's server, which says so much.
-pub fn mute() -> Result<()> {
+pub fn mute_device_is_given_up_by_first_ctrl_c() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    for silent_from in [Silent::List, Silent::Shell] {
+    for silent_from in [SilencePoint::List, SilencePoint::Shell] {
         for words in [
             &["device", "info", "adb:R58", "--json"][..],
             &["bench", "run", "http", "--quick", "--no-wait", "--device", "adb:R58", "-o", "b.fathom"],
@@ -42,7 +42,7 @@ pub fn mute() -> Result<()> {
             let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
             server.reached.recv()?;
             run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
-            let ended = until("its end", || Ok(child.try_wait()?.is_some()));
+            let ended = wait_until("its end", || Ok(child.try_wait()?.is_some()));
             if ended.is_err() {
                 child.kill()?;
             }
@@ -59,7 +59,7 @@ pub fn mute() -> Result<()> {
 
 /// From where on the server says nothing.
 #[derive(Clone, Copy, PartialEq)]
-enum Silent {
+enum SilencePoint {
     List,
     Shell,
 }
@@ -72,14 +72,14 @@ struct MuteServer {
 }
 
 impl MuteServer {
-    fn start(silent: Silent) -> Result<Self> {
+    fn start(silent: SilencePoint) -> Result<Self> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port().to_string();
         let (sender, reached) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let mut open = Vec::new();
             for stream in listener.incoming().map_while(Result::ok) {
-                let _ = answer(&stream, silent).map(|()| sender.send(()));
+                let _ = answer_until(&stream, silent).map(|()| sender.send(()));
                 open.push(stream);
             }
         });
@@ -88,7 +88,7 @@ impl MuteServer {
 }
 
 /// Answers requests until it falls silent; a connection that ends before is an error.
-fn answer(mut stream: &std::net::TcpStream, silent: Silent) -> std::io::Result<()> {
+fn answer_until(mut stream: &std::net::TcpStream, silent: SilencePoint) -> std::io::Result<()> {
     use std::io::{Read as _, Write as _};
     loop {
         let mut length = [0; 4];
@@ -98,7 +98,7 @@ fn answer(mut stream: &std::net::TcpStream, silent: Silent) -> std::io::Result<(
         stream.read_exact(&mut request)?;
         let block = |text: &str| format!("OKAY{:04x}{text}", text.len());
         let answer = match request.as_slice() {
-            _ if silent == Silent::List => return Ok(()),
+            _ if silent == SilencePoint::List => return Ok(()),
             b"host:devices-l" => block("R58 device usb:1-1\n"),
             r if r.starts_with(b"host-serial:") => block("shell_v2"),
             r if r.starts_with(b"host:transport") => "OKAY".into(),
@@ -113,7 +113,7 @@ fn answer(mut stream: &std::net::TcpStream, silent: Silent) -> std::io::Result<(
     }
 }
 
-pub fn listed() -> Result<()> {
+pub fn real_adb_authenticates_and_lists_device() -> Result<()> {
     let phone = phone()?;
     let value = json(&phone.fathom().args(["device", "list", "--json"]).output()?)?;
     let device = &value["devices"][1];
@@ -140,9 +140,9 @@ pub fn listed() -> Result<()> {
     Ok(())
 }
 
-pub fn unauthorized() -> Result<()> {
-    let phone = Phone::start(DAEMON, &Shape { authorized: false, ..Shape::default() })?;
-    until("an unauthorized device", || {
+pub fn unauthorized_device_is_reported() -> Result<()> {
+    let phone = Phone::start(DAEMON_PATH, &Shape { authorized: false, ..Shape::default() })?;
+    wait_until("an unauthorized device", || {
         let value = json(&phone.fathom().args(["device", "list", "--json"]).output()?)?;
         Ok(value["devices"][1]["state"] == "unauthorized")
     })?;
@@ -151,7 +151,7 @@ pub fn unauthorized() -> Result<()> {
     Ok(())
 }
 
-pub fn facts() -> Result<()> {
+pub fn facts_and_abilities_come_over_real_adb() -> Result<()> {
     let phone = phone()?;
     let value = json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
     let fact = |name: &str| value["facts"][name]["value"].as_str().unwrap_or_default().to_owned();
@@ -171,9 +171,9 @@ pub fn facts() -> Result<()> {
 }
 
 /// Devices that answer are shown, each separately, and one that does not is reported.
-pub fn several() -> Result<()> {
+pub fn several_devices_are_looked_at_at_once() -> Result<()> {
     let open = Shape { open: true, ..Shape::default() };
-    let (a, b) = (Phone::start(DAEMON, &Shape::default())?, Phone::start(DAEMON, &open)?);
+    let (a, b) = (Phone::start(DAEMON_PATH, &Shape::default())?, Phone::start(DAEMON_PATH, &open)?);
     b.connect_to(&a)?;
     b.replay("getprop ro.product.model", b"Other 8\n")?;
     let ask = |words: &[&str]| -> Result<Output> { Ok(a.fathom().arg("device").args(words).output()?) };
@@ -210,7 +210,7 @@ pub fn several() -> Result<()> {
 }
 
 /// The output of its tools is untrusted: too long, terminal escape sequences, binary, never ending.
-pub fn hostile() -> Result<()> {
+pub fn hostile_output_of_device_is_bounded_and_escaped() -> Result<()> {
     let phone = phone()?;
     let info = |more: &[&str]| -> Result<Output> {
         Ok(phone.fathom().args(["device", "info", &phone.name()]).args(more).output()?)
@@ -241,7 +241,7 @@ pub fn hostile() -> Result<()> {
 
 pub fn same_model() -> Result<()> {
     let open = Shape { open: true, ..Shape::default() };
-    let (a, b) = (Phone::start(DAEMON, &Shape::default())?, Phone::start(DAEMON, &open)?);
+    let (a, b) = (Phone::start(DAEMON_PATH, &Shape::default())?, Phone::start(DAEMON_PATH, &open)?);
     b.connect_to(&a)?;
     let value = json(&a.fathom().args(["device", "list", "--json"]).output()?)?;
     let models: Vec<_> = value["devices"].as_array().context("devices")?.iter().map(|d| &d["model"]).collect();

@@ -1,59 +1,72 @@
 //! Failures around the real adb: one phone with two names, a server that is killed, names of any bytes, clocks, variables.
 
 use super::benchmarks::under_way;
-use super::{DAEMON, QUICK, clean, json, phone, processes, told};
+use super::{DAEMON_PATH, QUICK_BENCHMARK, clean, json, phone, processes, told};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::phone::{Phone, Shape};
-use fathom_tests::{fathom, run, until};
+use fathom_tests::{fathom, run, wait_until};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-fn two() -> Result<(Phone, Phone)> {
+fn two_phones() -> Result<(Phone, Phone)> {
     let open = Shape { open: true, ..Shape::default() };
-    let (a, b) = (Phone::start(DAEMON, &Shape::default())?, Phone::start(DAEMON, &open)?);
+    let (a, b) = (Phone::start(DAEMON_PATH, &Shape::default())?, Phone::start(DAEMON_PATH, &open)?);
     b.connect_to(&a)?;
     Ok((a, b))
 }
 
-fn archive(phone: &Phone) -> String {
+fn archive_name(phone: &Phone) -> String {
     format!("adb-{}.fathom", phone.serial.replace(':', "-"))
 }
 
 /// Both have this machine's boot ID; with the same serial number they are one phone, on USB and on Wi-Fi.
 pub fn two_names() -> Result<()> {
-    let (a, b) = two()?;
+    let (a, b) = two_phones()?;
     let directory = tempfile::tempdir()?;
     for phone in [&a, &b] {
         phone.replay("getprop ro.serialno", b"R5CT\n")?;
     }
     let shelf = directory.path().join("shelf");
     let both = format!("{},{}", a.name(), b.name());
-    let output = a.fathom().args(QUICK).args(["--blocks", "2", "--device", &both, "-o"]).arg(&shelf).output()?;
+    let output =
+        a.fathom().args(QUICK_BENCHMARK).args(["--blocks", "2", "--device", &both, "-o"]).arg(&shelf).output()?;
     ensure!(output.status.success() && told(&output).contains("the same device"), "{}", told(&output));
-    ensure!(processes(&shelf.join(archive(&a)))? > 0 && !shelf.join(archive(&b)).exists(), "{}", told(&output));
+    ensure!(
+        processes(&shelf.join(archive_name(&a)))? > 0 && !shelf.join(archive_name(&b)).exists(),
+        "{}",
+        told(&output)
+    );
     // Two serial numbers are two phones.
     b.replay("getprop ro.serialno", b"R5CU\n")?;
     let shelf = directory.path().join("two");
-    let output = a.fathom().args(QUICK).args(["--blocks", "2", "--device", "all", "-o"]).arg(&shelf).output()?;
+    let output =
+        a.fathom().args(QUICK_BENCHMARK).args(["--blocks", "2", "--device", "all", "-o"]).arg(&shelf).output()?;
     ensure!(output.status.success() && !told(&output).contains("the same device"), "{}", told(&output));
-    ensure!(processes(&shelf.join(archive(&a)))? > 0 && processes(&shelf.join(archive(&b)))? > 0);
+    ensure!(processes(&shelf.join(archive_name(&a)))? > 0 && processes(&shelf.join(archive_name(&b)))? > 0);
     clean(&a)
 }
 
 /// Their measurements in turn, by this machine's clock, which they share.
 pub fn in_turn() -> Result<()> {
-    let (a, b) = two()?;
+    let (a, b) = two_phones()?;
     let directory = tempfile::tempdir()?;
     let shelf = directory.path().join("shelf");
     let mut command = a.fathom();
-    command.args(QUICK).args(["--blocks", "2", "--in-turn", "--device", &format!("{},{}", b.name(), a.name()), "-o"]);
+    command.args(QUICK_BENCHMARK).args([
+        "--blocks",
+        "2",
+        "--in-turn",
+        "--device",
+        &format!("{},{}", b.name(), a.name()),
+        "-o",
+    ]);
     let output = command.arg(&shelf).output()?;
     ensure!(output.status.success(), "{}", told(&output));
     let times = |phone: &Phone| -> Result<(f64, f64)> {
-        let rows = fathom_tests::rows(&shelf.join(archive(phone)), "replicates")?;
+        let rows = fathom_tests::rows(&shelf.join(archive_name(phone)), "replicates")?;
         let time = |name: &str| -> Result<Vec<f64>> {
             rows.iter().map(|row| Ok(row[name].to_string().trim_matches(['"', '\'']).parse()?)).collect()
         };
@@ -128,7 +141,7 @@ pub fn refused_early() -> Result<()> {
         .map(|(p, n)| (p.into(), n.to_owned()));
     for (place, shown) in named.into_iter().chain([(foreign.clone(), foreign.display().to_string())]) {
         let place: &Path = &place;
-        for words in [&QUICK[..], &perfetto] {
+        for words in [&QUICK_BENCHMARK[..], &perfetto] {
             let output = phone.fathom().args(words).args(["--device", &phone.name(), "-o"]).arg(place).output()?;
             ensure!(output.status.code() == Some(1), "{}: {}", place.display(), told(&output));
             ensure!(told(&output).contains(&shown) && !told(&output).contains("recording by"), "{}", told(&output));
@@ -144,11 +157,12 @@ pub fn refused_early() -> Result<()> {
     // Of several devices, the next command shown names only the archives that were made.
     let shelf = directory.path().join("shelf");
     let both = format!("{},adb:R58M1", phone.name());
-    let output = phone.fathom().args(QUICK).args(["--blocks", "2", "--device", &both, "-o"]).arg(&shelf).output()?;
+    let output =
+        phone.fathom().args(QUICK_BENCHMARK).args(["--blocks", "2", "--device", &both, "-o"]).arg(&shelf).output()?;
     let said = told(&output);
     ensure!(output.status.code() == Some(1) && said.contains("adb:R58M1 has no result"), "{said}");
     let next = said.lines().find(|line| line.starts_with("next: ")).with_context(|| said.clone())?;
-    ensure!(next.contains(&archive(&phone)) && !next.contains("R58M1"), "{next}");
+    ensure!(next.contains(&archive_name(&phone)) && !next.contains("R58M1"), "{next}");
     // A missing tool is named, and not mistaken for another operating system.
     fs::rename(phone.replayed("../system/bin/uname"), phone.replayed("uname"))?;
     let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;
@@ -162,13 +176,21 @@ pub fn refused_early() -> Result<()> {
 pub fn cut_phases() -> Result<()> {
     let size = fs::metadata(fathom())?.len();
     // The copy alone takes some seconds.
-    let phone = Phone::start(DAEMON, &Shape { rate: Some(size / 4), ..Shape::default() })?;
+    let phone = Phone::start(DAEMON_PATH, &Shape { rate: Some(size / 4), ..Shape::default() })?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("b.fathom");
     for phase in 0..12_u32 {
         let reconnect = if phase % 2 == 0 { "0" } else { "1m" };
         let mut command = phone.fathom();
-        command.args(QUICK).args(["--blocks", "2", "--reconnect", reconnect, "--device", &phone.name(), "-o"]);
+        command.args(QUICK_BENCHMARK).args([
+            "--blocks",
+            "2",
+            "--reconnect",
+            reconnect,
+            "--device",
+            &phone.name(),
+            "-o",
+        ]);
         let child = command.arg(&archive).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         // A fixed wait: the phases follow each other, and the cut hits any of them.
         std::thread::sleep(std::time::Duration::from_millis(u64::from(phase * phase) * 60));
@@ -178,14 +200,14 @@ pub fn cut_phases() -> Result<()> {
         ensure!(matches!(output.status.code(), Some(0 | 1)) && !said.contains("panicked"), "phase {phase}: {said}");
         // A failure prints a message, with a remedy.
         ensure!(output.status.success() || said.contains("fathom: "), "phase {phase}: {said}");
-        until("a device after its cut", || {
+        wait_until("a device after its cut", || {
             phone.connect()?;
             Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
         })?;
         let left = || -> Result<bool> {
             Ok(phone.left()?.iter().all(|name| name.starts_with("part-")) && phone.processes()?.is_empty())
         };
-        until("a clean device", left)
+        wait_until("a clean device", left)
             .with_context(|| format!("phase {phase}: {:?} {:?}: {said}", phone.left(), phone.processes()))?;
         if !archive.join("meta.json").exists() {
             ensure!(fs::read_dir(directory.path())?.next().is_none(), "phase {phase}: half an archive: {said}");
@@ -205,14 +227,14 @@ pub fn same_process_number() -> Result<()> {
         command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).arg(fathom.get_program());
         command.envs(fathom.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command
-            .args(QUICK)
+            .args(QUICK_BENCHMARK)
             .args(["--blocks", blocks, "--device", &phone.name(), "-o"])
             .arg(directory.path().join(name));
         command.stdin(Stdio::null());
         command
     };
     let mut first = contained("500", "a.fathom").stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    until("a run there", || Ok(phone.processes()?.iter().any(|line| line.contains(" workload "))))?;
+    wait_until("a run there", || Ok(phone.processes()?.iter().any(|line| line.contains(" workload "))))?;
     let output = contained("2", "b.fathom").output()?;
     first.kill()?;
     first.wait()?;
@@ -222,20 +244,24 @@ pub fn same_process_number() -> Result<()> {
 }
 
 /// Blanks, quotes and dollars are passed literally; a name that is not UTF-8 is refused, not changed.
-pub fn names() -> Result<()> {
+pub fn odd_names_reach_device_unchanged_or_are_refused() -> Result<()> {
     let phone = phone()?;
     let directory = tempfile::tempdir()?;
     let odd = "/data/local/tmp/a b'c\"d$(id)`é";
     run(phone.adb().args(["-s", &phone.serial, "shell", "mkdir \"/data/local/tmp/a b'c\\\"d\\$(id)\\`é\""]))?;
     let archive = directory.path().join("b c'd\"é.fathom");
     let mut command = phone.fathom();
-    command.args(QUICK).args(["--blocks", "2", "--dir", odd, "--device", &phone.name(), "-o"]).arg(&archive);
+    command.args(QUICK_BENCHMARK).args(["--blocks", "2", "--dir", odd, "--device", &phone.name(), "-o"]).arg(&archive);
     let output = command.output()?;
     ensure!(output.status.success() && processes(&archive)? > 0, "{}", told(&output));
     // Local names may contain any bytes.
     let bytes = directory.path().join(OsStr::from_bytes(b"x\xff.fathom"));
-    let output =
-        phone.fathom().args(QUICK).args(["--blocks", "2", "--device", &phone.name(), "-o"]).arg(&bytes).output()?;
+    let output = phone
+        .fathom()
+        .args(QUICK_BENCHMARK)
+        .args(["--blocks", "2", "--device", &phone.name(), "-o"])
+        .arg(&bytes)
+        .output()?;
     ensure!(output.status.success() && bytes.join("meta.json").exists(), "{}", told(&output));
     // An argument that would arrive changed on the device is refused before anything is done.
     let word = OsStr::from_bytes(b"x\xff");
@@ -254,8 +280,8 @@ pub fn names() -> Result<()> {
 }
 
 /// Copied files have this machine's time, and the device's clock is thirty years ahead: its own copy is not an old one.
-pub fn clock() -> Result<()> {
-    let phone = Phone::start(DAEMON, &Shape { ahead_s: 30 * 365 * 86_400, ..Shape::default() })?;
+pub fn copy_survives_device_clock_that_is_years_off() -> Result<()> {
+    let phone = Phone::start(DAEMON_PATH, &Shape { ahead_s: 30 * 365 * 86_400, ..Shape::default() })?;
     phone.shell("mkdir /data/local/tmp/fathom; touch -t 200001010000 /data/local/tmp/fathom/part-1")?;
     json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
     // A part that another host left is old.
@@ -263,8 +289,8 @@ pub fn clock() -> Result<()> {
     clean(&phone)
 }
 
-pub fn variables() -> Result<()> {
-    let (a, b) = two()?;
+pub fn adb_variables_choose_device_and_server() -> Result<()> {
+    let (a, b) = two_phones()?;
     let with = |name: &str, value: &str| a.fathom().args(["device", "info", "adb", "--json"]).env(name, value).output();
     let value = json(&with("ANDROID_SERIAL", &b.serial)?)?;
     ensure!(value["device"] == b.name(), "{}", value["device"]);
@@ -280,12 +306,15 @@ pub fn variables() -> Result<()> {
 pub fn interrupted_phases() -> Result<()> {
     let size = fs::metadata(fathom())?.len();
     // The copy alone takes some seconds.
-    let phone = Phone::start(DAEMON, &Shape { rate: Some(size / 4), ..Shape::default() })?;
+    let phone = Phone::start(DAEMON_PATH, &Shape { rate: Some(size / 4), ..Shape::default() })?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("b.fathom");
     for phase in 0..12_u32 {
         let mut command = phone.fathom();
-        command.args(QUICK).args(["--blocks", "2", "--reconnect", "0", "--device", &phone.name(), "-o"]).arg(&archive);
+        command
+            .args(QUICK_BENCHMARK)
+            .args(["--blocks", "2", "--reconnect", "0", "--device", &phone.name(), "-o"])
+            .arg(&archive);
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         // A fixed wait: the phases follow each other, and the signal hits any of them.
         std::thread::sleep(std::time::Duration::from_millis(u64::from(phase * phase) * 60));
@@ -295,7 +324,7 @@ pub fn interrupted_phases() -> Result<()> {
         let by_signal = output.status.code().is_none() && phase == 0;
         ensure!(by_signal || matches!(output.status.code(), Some(0 | 130)), "phase {phase}: {}", told(&output));
         ensure!(!told(&output).contains("panicked"), "{}", told(&output));
-        until("a clean device", || Ok(phone.left()?.is_empty() && phone.processes()?.is_empty()))
+        wait_until("a clean device", || Ok(phone.left()?.is_empty() && phone.processes()?.is_empty()))
             .with_context(|| format!("phase {phase}: {:?} {:?}", phone.left(), phone.processes()))?;
         if !archive.join("meta.json").exists() {
             ensure!(

@@ -1,9 +1,9 @@
 //! The device's own Perfetto as a source, for devices without root.
 
-use super::{DAEMON, phone, told};
+use super::{DAEMON_PATH, phone, told};
 use anyhow::{Context as _, Result, ensure};
 use fathom_tests::phone::{Phone, Shape};
-use fathom_tests::{fathom, run, until};
+use fathom_tests::{fathom, run, wait_until};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -51,9 +51,9 @@ pub fn via_perfetto() -> Result<()> {
 }
 
 /// All at once, each into an archive of its own next to its trace, on this machine's clock.
-pub fn several() -> Result<()> {
+pub fn perfettos_of_several_devices_record_at_once() -> Result<()> {
     let open = Shape { open: true, ..Shape::default() };
-    let (a, b) = (phone()?, Phone::start(DAEMON, &open)?);
+    let (a, b) = (phone()?, Phone::start(DAEMON_PATH, &open)?);
     b.connect_to(&a)?;
     for (phone, events) in [(&a, 2), (&b, 3)] {
         phone.replay("trace", &write_requests(events))?;
@@ -158,12 +158,14 @@ pub fn perfetto_left() -> Result<()> {
         let mut command = phone.fathom();
         command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "50", "-o"]);
         let child = command.arg(&archive).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        until("a recording", runs)?;
+        wait_until("a recording", runs)?;
         Ok(child)
     };
     let nothing = || {
-        until("an end of perfetto", || Ok(!runs()?))?;
-        until("a directory without a trace", || Ok(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty()))
+        wait_until("an end of perfetto", || Ok(!runs()?))?;
+        wait_until("a directory without a trace", || {
+            Ok(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty())
+        })
     };
     let mut child = start()?;
     child.kill()?;
@@ -173,7 +175,7 @@ pub fn perfetto_left() -> Result<()> {
     phone.cut()?;
     let output = child.wait_with_output()?;
     ensure!(output.status.code() == Some(1) && !archive.exists(), "{}", told(&output));
-    until("a device after its cut", || {
+    wait_until("a device after its cut", || {
         phone.connect()?;
         Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
     })?;

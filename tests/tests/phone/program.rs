@@ -1,9 +1,9 @@
 //! Copying the program to the device: once, completely or not at all, over slow and broken links.
 
-use super::{DAEMON, clean, json, phone, told};
+use super::{DAEMON_PATH, clean, json, phone, told};
 use anyhow::{Result, ensure};
 use fathom_tests::phone::{Phone, Shape};
-use fathom_tests::{fathom, run, until};
+use fathom_tests::{fathom, run, wait_until};
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
@@ -24,7 +24,7 @@ pub fn pushed_once() -> Result<()> {
                  { head -c 9000 $f; printf no; tail -c +9003 $f; } >other; cat other >$f && echo patched; \
                  touch -r time $f; done; rm time other";
     // A program that still runs cannot be written.
-    until("a changed program", || Ok(phone.shell(patch)?.contains("patched")))?;
+    wait_until("a changed program", || Ok(phone.shell(patch)?.contains("patched")))?;
     ensure!(look()?.contains("copying Fathom"), "a changed program was taken for it");
     let sums = phone.shell("sha256sum /data/local/tmp/fathom/fathom-*")?;
     let ours = run(Command::new("sha256sum").arg(fathom()))?;
@@ -32,8 +32,8 @@ pub fn pushed_once() -> Result<()> {
     clean(&phone)
 }
 
-pub fn full() -> Result<()> {
-    let phone = Phone::start(DAEMON, &Shape { data: "size=4m", ..Shape::default() })?;
+pub fn full_data_is_reported_and_unchanged() -> Result<()> {
+    let phone = Phone::start(DAEMON_PATH, &Shape { data: "size=4m", ..Shape::default() })?;
     let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;
     let said = told(&output);
     ensure!(
@@ -41,46 +41,48 @@ pub fn full() -> Result<()> {
         "{said}"
     );
     ensure!(phone.left()?.is_empty(), "half of it was left: {:?}", phone.left()?);
-    let phone = Phone::start(DAEMON, &Shape { data: "noexec", ..Shape::default() })?;
+    let phone = Phone::start(DAEMON_PATH, &Shape { data: "noexec", ..Shape::default() })?;
     let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;
     ensure!(output.status.code() == Some(1) && told(&output).contains("noexec"), "{}", told(&output));
     Ok(())
 }
 
-pub fn slow() -> Result<()> {
+pub fn slow_link_is_slow_and_works() -> Result<()> {
     // USB 1 has 1 MB/s; the program is not on the device yet, so that the copy takes its time here.
     let size = fs::metadata(fathom())?.len();
-    let phone = Phone::start(DAEMON, &Shape { rate: Some(size / 4), ..Shape::default() })?;
+    let phone = Phone::start(DAEMON_PATH, &Shape { rate: Some(size / 4), ..Shape::default() })?;
     let value = json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
     ensure!(value["facts"]["os.sdk"]["value"] == "34", "{value}");
     clean(&phone)
 }
 
 /// A device to which the program is being copied; the copy alone would take a minute.
-fn copying() -> Result<(Phone, Child)> {
+fn start_copying() -> Result<(Phone, Child)> {
     let rate = fs::metadata(fathom())?.len() / 60;
-    let phone = Phone::start(DAEMON, &Shape { rate: Some(rate), ..Shape::default() })?;
+    let phone = Phone::start(DAEMON_PATH, &Shape { rate: Some(rate), ..Shape::default() })?;
     let mut command = phone.fathom();
     command.args(["device", "info", &phone.name()]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn()?;
-    until("a copy under way", || Ok(phone.shell("ls /data/local/tmp/fathom 2>/dev/null; true")?.contains("part-")))?;
+    wait_until("a copy under way", || {
+        Ok(phone.shell("ls /data/local/tmp/fathom 2>/dev/null; true")?.contains("part-"))
+    })?;
     Ok((phone, child))
 }
 
 pub fn interrupted_copy() -> Result<()> {
-    let (phone, child) = copying()?;
+    let (phone, child) = start_copying()?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let output = child.wait_with_output()?;
     ensure!(output.status.code() == Some(130), "{}", told(&output));
-    until("a clean device", || Ok(phone.left()?.is_empty()))
+    wait_until("a clean device", || Ok(phone.left()?.is_empty()))
 }
 
 pub fn cut_copy() -> Result<()> {
-    let (phone, child) = copying()?;
+    let (phone, child) = start_copying()?;
     phone.cut()?;
     let output = child.wait_with_output()?;
     ensure!(output.status.code() == Some(1) && told(&output).contains("fathom device list"), "{}", told(&output));
-    until("a device after its cut", || {
+    wait_until("a device after its cut", || {
         phone.connect()?;
         Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
     })?;
@@ -102,7 +104,7 @@ pub fn part_left() -> Result<()> {
 }
 
 pub fn old_shell() -> Result<()> {
-    let phone = Phone::start(DAEMON, &Shape { features: "cmd", ..Shape::default() })?;
+    let phone = Phone::start(DAEMON_PATH, &Shape { features: "cmd", ..Shape::default() })?;
     let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;
     ensure!(output.status.code() == Some(1) && told(&output).contains("Android 7"), "{}", told(&output));
     Ok(())

@@ -1,9 +1,9 @@
 //! Recordings on a device, received here, over links that break.
 
-use super::{DAEMON, clean, json, phone, told};
+use super::{DAEMON_PATH, clean, json, phone, told};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::phone::{Phone, Shape};
-use fathom_tests::{run, until};
+use fathom_tests::{run, wait_until};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -22,8 +22,8 @@ pub fn refused_recording() -> Result<()> {
     clean(&phone)
 }
 
-pub fn recorded() -> Result<()> {
-    let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
+pub fn recording_on_device_is_linked_here() -> Result<()> {
+    let phone = Phone::start(DAEMON_PATH, &Shape { uid: 0, ..Shape::default() })?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("t.fathom");
     let script = "for i in 1 2 3; do echo x >/data/local/tmp/file; done; rm /data/local/tmp/file; exit 3";
@@ -39,14 +39,14 @@ pub fn recorded() -> Result<()> {
 }
 
 /// A command that prints one line after the other.
-const LINES: &str =
+const LINES_SCRIPT: &str =
     "i=0; while [ $i -lt 60 ]; do echo line $i; echo $i >>/data/local/tmp/lines; sleep 0.1; i=$((i+1)); done";
 
 /// Starts a recording of that command, and waits until the first line arrives here.
-fn recording(phone: &Phone, archive: &Path, more: &[&str]) -> Result<(std::process::Child, Lines)> {
+fn start_recording(phone: &Phone, archive: &Path, more: &[&str]) -> Result<(std::process::Child, Lines)> {
     let mut command = phone.fathom();
     command.args(["record", "--all", "--device", &phone.name()]).args(more).arg("-o").arg(archive);
-    command.args(["--", "sh", "-c", LINES]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(["--", "sh", "-c", LINES_SCRIPT]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
     let mut lines = BufReader::new(child.stdout.take().context("stdout")?).lines();
     ensure!(lines.next().transpose()?.as_deref() == Some("line 0"), "another first line");
@@ -57,10 +57,10 @@ type Lines = std::io::Lines<BufReader<std::process::ChildStdout>>;
 
 /// The command continues; its output of the meantime is printed once, and its writes are in the recording.
 pub fn recording_cut() -> Result<()> {
-    let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
+    let phone = Phone::start(DAEMON_PATH, &Shape { uid: 0, ..Shape::default() })?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("t.fathom");
-    let (child, lines) = recording(&phone, &archive, &[])?;
+    let (child, lines) = start_recording(&phone, &archive, &[])?;
     phone.cut()?;
     let lines: Vec<String> = lines.collect::<std::io::Result<_>>()?;
     let output = child.wait_with_output()?;
@@ -78,12 +78,12 @@ pub fn recording_cut() -> Result<()> {
 }
 
 pub fn interrupted_while_gone() -> Result<()> {
-    let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
+    let phone = Phone::start(DAEMON_PATH, &Shape { uid: 0, ..Shape::default() })?;
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("t.fathom");
-    let (mut child, _lines) = recording(&phone, &archive, &[])?;
+    let (mut child, _lines) = start_recording(&phone, &archive, &[])?;
     // A part of the log must be here before the device disappears.
-    until("a piece of the log", || {
+    wait_until("a piece of the log", || {
         let all = fs::read_dir(directory.path())?.filter_map(|e| fs::metadata(e.ok()?.path().join("events.log")).ok());
         Ok(all.into_iter().any(|log| log.len() > 0))
     })?;
@@ -101,7 +101,7 @@ pub fn interrupted_while_gone() -> Result<()> {
     fathom_tests::show(&archive)?;
     // The device is back, and the complete recording of what continued there can be fetched.
     phone.reappear()?;
-    until("a device again", || {
+    wait_until("a device again", || {
         phone.connect()?;
         Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
     })?;
@@ -119,7 +119,7 @@ pub fn interrupted_while_gone() -> Result<()> {
 /// that.
 pub fn one_clock() -> Result<()> {
     let root = Shape { uid: 0, ..Shape::default() };
-    let (a, b) = (Phone::start(DAEMON, &root)?, Phone::start(DAEMON, &Shape { open: true, ..root })?);
+    let (a, b) = (Phone::start(DAEMON_PATH, &root)?, Phone::start(DAEMON_PATH, &Shape { open: true, ..root })?);
     // Two devices of the same model, at one adb server.
     b.connect_to(&a)?;
     let directory = tempfile::tempdir()?;

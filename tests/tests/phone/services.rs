@@ -4,11 +4,11 @@ use super::{clean, json, phone, told};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::phone::Phone;
 use fathom_tests::sshd::Ssh;
-use fathom_tests::{fathom, run, until};
+use fathom_tests::{fathom, run, wait_until};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
-pub fn cluster() -> Result<()> {
+pub fn papers_cluster_has_nodes_on_devices() -> Result<()> {
     let phone = phone()?;
     let bench = |at: &str, more: &[&str]| -> Result<Output> {
         let mut command = phone.fathom();
@@ -32,7 +32,7 @@ pub fn cluster() -> Result<()> {
     let mut command = phone.fathom();
     command.args(["pool", "bench", "--paper", "--at", &phone.name(), "--interface", "lo", "--duration", "60"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    until("a node on the device", || Ok(phone.processes()?.iter().any(|p| p.contains("--paper"))))?;
+    wait_until("a node on the device", || Ok(phone.processes()?.iter().any(|p| p.contains("--paper"))))?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let output = child.wait_with_output()?;
     ensure!(output.status.code() == Some(130), "{}", told(&output));
@@ -40,7 +40,7 @@ pub fn cluster() -> Result<()> {
 }
 
 /// Starts a service on the device; returns the address that it prints.
-fn service(phone: &Phone, words: &[&str]) -> Result<String> {
+fn start_service(phone: &Phone, words: &[&str]) -> Result<String> {
     let mut command = phone.fathom();
     command.args(words).args(["--device", &phone.name(), "--listen", "127.0.0.1:0"]);
     let output = command.output()?;
@@ -49,7 +49,7 @@ fn service(phone: &Phone, words: &[&str]) -> Result<String> {
 }
 
 /// Stops the service, and everything else that runs there.
-fn stopped(phone: &Phone, kind: &str) -> Result<()> {
+fn stop_service(phone: &Phone, kind: &str) -> Result<()> {
     let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--json"]).output()?)?;
     let left = &value["left"][0];
     ensure!(left["state"] == "running" && left["action"] == "removed" && left["kind"] == "service", "{value}");
@@ -60,13 +60,13 @@ fn stopped(phone: &Phone, kind: &str) -> Result<()> {
     Ok(())
 }
 
-pub fn node() -> Result<()> {
+pub fn node_on_device_survives_cut_until_stop() -> Result<()> {
     let phone = phone()?;
     let directory = tempfile::tempdir()?;
     let key = directory.path().join("key");
     run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
     let words = ["pool", "node", "--backend", "memory:4M", "--key", key.to_str().context("a path")?];
-    let address = service(&phone, &words)?;
+    let address = start_service(&phone, &words)?;
     // The device's network is this machine's.
     let bench = || -> Result<Value> {
         let mut command = Command::new(fathom());
@@ -75,15 +75,15 @@ pub fn node() -> Result<()> {
     };
     bench()?;
     phone.cut()?;
-    until("a device after its cut", || {
+    wait_until("a device after its cut", || {
         phone.connect()?;
         Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
     })?;
     bench()?;
-    stopped(&phone, "node-")?;
+    stop_service(&phone, "node-")?;
     // The paper's own node, as its figures 7 to 12 need it.
     let address =
-        service(&phone, &["pool", "node", "--paper", "--backend", "memory:16M", "--first", "0", "--insecure"])?;
+        start_service(&phone, &["pool", "node", "--paper", "--backend", "memory:16M", "--first", "0", "--insecure"])?;
     let mut command = Command::new(fathom());
     command.args([
         "pool",
@@ -98,7 +98,7 @@ pub fn node() -> Result<()> {
         &address,
     ]);
     json(&command.output()?)?;
-    stopped(&phone, "node-")?;
+    stop_service(&phone, "node-")?;
     ensure!(std::net::TcpStream::connect(&address).is_err(), "it still listens");
     // The program is removed, too, when requested.
     let output = phone.fathom().args(["device", "stop", &phone.name(), "--remove-program"]).output()?;
@@ -125,10 +125,10 @@ pub fn node() -> Result<()> {
 
 pub fn net_server() -> Result<()> {
     let phone = phone()?;
-    let address = service(&phone, &["net", "serve"])?;
+    let address = start_service(&phone, &["net", "serve"])?;
     let output = Command::new(fathom()).args(["net", "run", &address, "--duration", "1", "--json"]).output()?;
     json(&output)?;
-    stopped(&phone, "serve-")
+    stop_service(&phone, "serve-")
 }
 
 pub fn over_ssh() -> Result<()> {

@@ -1,14 +1,14 @@
 //! The papers' figures of this machine and the guest: one paper at a time, each within the time limit of a test. All in one run are tested
 //! with the stand-in that shares this machine's kernel.
 
-use super::{clean, json, phone, told};
+use super::{assert_clean, json, start_phone, stderr_of};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-pub fn claims() -> Result<()> {
-    let phone = phone(0)?;
+pub fn papers_claims_are_judged_of_guest() -> Result<()> {
+    let phone = start_phone(0)?;
     let directory = tempfile::tempdir()?;
     let page = directory.path().join("page.md");
     let mut command = phone.fathom();
@@ -34,12 +34,12 @@ pub fn claims() -> Result<()> {
     // Commands of its card were counted, so that the claim is decided, either way.
     ensure!(of("000/12").iter().all(|c| c["outcome"] != "cannot_be_tested"), "{:?}", of("000/12"));
     ensure!(fs::read_to_string(&page)?.contains("mmcblk0"), "{}", fs::read_to_string(&page)?);
-    clean(&phone)
+    assert_clean(&phone)
 }
 
 /// The smallest possible values of each design: a design that is not selected takes none. Figures 1 to 8 of paper 000 are in no test: an
 /// emulated guest takes more than 15 minutes for their programs.
-const SMALL: [&str; 15] = [
+const SMALL_PARAMETERS: [&str; 15] = [
     "sqlite.rows=10",
     "random.file_size=16M",
     "cluster.by=cluster",
@@ -60,7 +60,7 @@ const SMALL: [&str; 15] = [
 /// Makes a page of these figures, as `fathom papers` takes them, and checks that it contains the figures that it names; returns the claims.
 /// The guest is behind NAT: it reaches this machine, but not the other way round.
 fn made(asked: &str, designs: &str, figures: &[&str]) -> Result<Vec<Value>> {
-    let phone = phone(0)?;
+    let phone = start_phone(0)?;
     let directory = tempfile::tempdir()?;
     let (page, external) = (directory.path().join("page.md"), directory.path().join("external"));
     fs::create_dir(&external)?;
@@ -72,7 +72,7 @@ fn made(asked: &str, designs: &str, figures: &[&str]) -> Result<Vec<Value>> {
     words.extend(["--interface", "eth0", "--dir", "internal=/data/local/tmp"]);
     words.extend(["--dir", "external=/storage/3234-3432", "--dir-here", &here]);
     let of = |parameter: &&&str| parameter.split_once('.').is_some_and(|(of, _)| designs.split(' ').any(|d| d == of));
-    words.extend(SMALL.iter().filter(of).flat_map(|parameter| ["-p", parameter]));
+    words.extend(SMALL_PARAMETERS.iter().filter(of).flat_map(|parameter| ["-p", parameter]));
     let mut command = phone.fathom();
     let output = command.args(&words).arg("-o").arg(&page).current_dir(directory.path()).output()?;
     let (value, text) = (json(&output)?, fs::read_to_string(&page)?);
@@ -81,12 +81,12 @@ fn made(asked: &str, designs: &str, figures: &[&str]) -> Result<Vec<Value>> {
     }
     for figure in figures {
         let (paper, number) = figure.split_once('/').context("a figure")?;
-        ensure!(text.contains(&format!("### {paper} figure {number}: ")), "{figure}: {}", told(&output));
+        ensure!(text.contains(&format!("### {paper} figure {number}: ")), "{figure}: {}", stderr_of(&output));
     }
     let claims = value["claims"].as_array().context("claims")?;
     ensure!(!claims.is_empty(), "no claim is about these figures: {value}");
     ensure!(claims.iter().all(|c| c["because"].as_str().is_some_and(|why| !why.is_empty())), "{value}");
-    clean(&phone)?;
+    assert_clean(&phone)?;
     Ok(claims.clone())
 }
 

@@ -1,7 +1,7 @@
 //! The real Perfetto, Debian's, in the guest: its services run as root, as Android's do, and the shell user connects with its client. The
 //! only part of Android's that is missing: atrace's category `database`, since there is no framework.
 
-use super::{DAEMON, REPLAYED, clean, told, until};
+use super::{DAEMON_PATH, REPLAYED_MODELS, assert_clean, stderr_of, wait_until};
 use anyhow::{Context as _, Result, ensure};
 use fathom_tests::phone::{Phone, Shape};
 use fathom_tests::{fathom, number, rows, run, show};
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 /// Boots a guest with Perfetto; `None`, with the reason printed, where Debian's packages cannot be fetched.
-fn phone() -> Result<Option<Phone>> {
-    let shape = Shape { models: REPLAYED, perfetto: true, open: true, ..Shape::default() };
-    match Phone::boot(DAEMON, &shape) {
+fn boot_phone() -> Result<Option<Phone>> {
+    let shape = Shape { models: REPLAYED_MODELS, perfetto: true, open: true, ..Shape::default() };
+    match Phone::boot(DAEMON_PATH, &shape) {
         Err(error) => match error.downcast_ref() {
             Some(lab::Error::Missing(why)) => {
                 println!("SKIP perfetto of a guest: {why}");
@@ -36,12 +36,12 @@ impl Drop for Load {
 }
 
 /// Starts the load through the adb server that the phone is connected to.
-fn load(server: &Phone, phone: &Phone) -> Result<Load> {
+fn start_load(server: &Phone, phone: &Phone) -> Result<Load> {
     let line = "while true; do head -c 16384 /dev/zero >/data/local/tmp/written; fsync /data/local/tmp/written; sleep 0.2; done";
     let mut command = server.adb();
     command.args(["-s", &phone.serial, "shell", line]).stdin(Stdio::null()).stdout(Stdio::null());
     let load = Load(command.spawn()?);
-    until("the load", || {
+    wait_until("the load", || {
         let there = server.adb().args(["-s", &phone.serial, "shell", "ls /data/local/tmp/written"]).output()?;
         Ok(there.status.success())
     })?;
@@ -49,7 +49,7 @@ fn load(server: &Phone, phone: &Phone) -> Result<Load> {
 }
 
 /// Ends the load and removes what is left of it: closing a shell's stream does not end a loop there.
-fn ended(phone: &Phone, load: Load) -> Result<()> {
+fn end_load(phone: &Phone, load: Load) -> Result<()> {
     drop(load);
     let end = "for p in $(ps -A -o PID,ARGS | sed -n 's/^ *\\([0-9]*\\) .*whil[e] true; do head.*/\\1/p'); do kill -9 $p; done 2>/dev/null; \
                rm -f /data/local/tmp/written; true";
@@ -57,7 +57,7 @@ fn ended(phone: &Phone, load: Load) -> Result<()> {
 }
 
 /// Returns the number of the card below /data, by which alone a trace identifies it. The kernel numbers its cards as it finds them.
-fn card(phone: &Phone) -> Result<String> {
+fn card_number(phone: &Phone) -> Result<String> {
     let mounts = phone.shell("cat /proc/self/mountinfo")?;
     let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let number =
@@ -68,25 +68,25 @@ fn card(phone: &Phone) -> Result<String> {
 }
 
 /// Returns the summary, and checks that at least this many bytes were written to the card.
-fn written(archive: &Path, card: &str, least: f64) -> Result<Value> {
+fn assert_written(archive: &Path, card: &str, least: f64) -> Result<Value> {
     let summary = show(archive)?;
     let bytes = number(&summary, &format!("/device_commands/by_disk/{card}/bytes_written"))?;
     ensure!(bytes >= least, "what was written to the card is not in the trace: {}", summary["device_commands"]);
     Ok(summary)
 }
 
-pub fn guest() -> Result<()> {
-    let Some(phone) = phone()? else { return Ok(()) };
+pub fn perfetto_of_guest_records_its_card() -> Result<()> {
+    let Some(phone) = boot_phone()? else { return Ok(()) };
     let directory = tempfile::tempdir()?;
     let archive = directory.path().join("t.fathom");
-    let load = load(&phone, &phone)?;
+    let load = start_load(&phone, &phone)?;
     let mut command = phone.fathom();
     command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "60", "-o"]).arg(&archive);
     let output = command.output()?;
-    ended(&phone, load)?;
-    ensure!(output.status.success(), "{}", told(&output));
-    let card = card(&phone)?;
-    let summary = written(&archive, &card, 16384.0)?;
+    end_load(&phone, load)?;
+    ensure!(output.status.success(), "{}", stderr_of(&output));
+    let card = card_number(&phone)?;
+    let summary = assert_written(&archive, &card, 16384.0)?;
     // Events of the card's own driver were recorded, too.
     let commands = summary["driver_commands"].as_array().context("driver_commands")?;
     ensure!(commands.iter().any(|c| c["disk"] == card.as_str()), "{commands:?}");
@@ -100,28 +100,28 @@ pub fn guest() -> Result<()> {
     let spans = rows(&archive, "spans")?;
     let first = spans.iter().filter_map(|s| s["start_ns"].parse::<f64>().ok()).fold(f64::INFINITY, f64::min);
     ensure!((read - 60e9..last).contains(&first), "{first} is not between {read} and {last}");
-    clean(&phone)
+    assert_clean(&phone)
 }
 
 /// Two guests at once, in one directory; the page has both on this machine's clock.
-pub fn several() -> Result<()> {
-    let (Some(a), Some(b)) = (phone()?, phone()?) else { return Ok(()) };
-    let cards = [card(&a)?, card(&b)?];
+pub fn perfetto_of_guests_is_joined_on_one_clock() -> Result<()> {
+    let (Some(a), Some(b)) = (boot_phone()?, boot_phone()?) else { return Ok(()) };
+    let cards = [card_number(&a)?, card_number(&b)?];
     b.connect_to(&a)?;
     let directory = tempfile::tempdir()?;
     let all = directory.path().join("all");
-    let loads = [load(&a, &a)?, load(&a, &b)?];
+    let loads = [start_load(&a, &a)?, start_load(&a, &b)?];
     let mut command = a.fathom();
     let both = format!("{},{}", a.name(), b.name());
     command.args(["record", "--device", &both, "--via", "perfetto", "--duration", "60", "-o"]).arg(&all);
     let output = command.output()?;
     drop(loads);
-    ensure!(output.status.success() && told(&output).matches("clock was").count() == 2, "{}", told(&output));
+    ensure!(output.status.success() && stderr_of(&output).matches("clock was").count() == 2, "{}", stderr_of(&output));
     let archives: Vec<PathBuf> =
         [&a, &b].iter().map(|p| all.join(format!("adb-{}.fathom", p.serial.replace(':', "-")))).collect();
     for (card, archive) in cards.iter().zip(&archives) {
         // Two emulated machines on a busy host write little in that time.
-        written(archive, card, 4096.0)?;
+        assert_written(archive, card, 4096.0)?;
     }
     let page = directory.path().join("page.html");
     run(std::process::Command::new(fathom()).arg("report").args(&archives).arg("-o").arg(&page))?;
@@ -135,9 +135,9 @@ pub fn several() -> Result<()> {
     command.args(["record", "--device", &names, "--via", "perfetto", "--duration", "2", "-o"]).arg(&all);
     let output = command.output()?;
     ensure!(
-        output.status.code() == Some(1) && told(&output).contains("adb:R58M1 has no recording"),
+        output.status.code() == Some(1) && stderr_of(&output).contains("adb:R58M1 has no recording"),
         "{}",
-        told(&output)
+        stderr_of(&output)
     );
     Ok(())
 }

@@ -1,17 +1,17 @@
 //! A pool that encrypts for its NBD clients, and which clients are admitted: with third-party clients, each refusal with its reason at
 //! both ends.
 
-use super::text;
+use super::stdout_of;
 use anyhow::{Context, Result, ensure};
-use fathom_tests::pool::{Server, pool};
-use fathom_tests::{run, silent_connections, until};
+use fathom_tests::pool::{Server, pool_command};
+use fathom_tests::{run, silent_connections, wait_until};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Creates a certificate authority with this name, and certificates that it signs: a server's and a client's, in files with the names
 /// that servers and clients look for.
-fn authority(directory: &Path, name: &str) -> Result<()> {
+fn make_authority(directory: &Path, name: &str) -> Result<()> {
     std::fs::create_dir(directory)?;
     let key = rcgen::KeyPair::generate()?;
     let mut authority = rcgen::CertificateParams::default();
@@ -30,22 +30,22 @@ fn authority(directory: &Path, name: &str) -> Result<()> {
 }
 
 /// A directory with the files of one authority, except for some of another's.
-fn mixed(directory: &Path, files: &[(&Path, &str)]) -> Result<()> {
+fn mix_authorities(directory: &Path, files: &[(&Path, &str)]) -> Result<()> {
     std::fs::create_dir(directory)?;
     files.iter().try_for_each(|(from, name)| Ok(std::fs::copy(from.join(name), directory.join(name)).map(drop)?))
 }
 
 /// A coordinator, with its terminal output in a log.
-struct Served {
+struct ServedPool {
     server: Server,
     log: PathBuf,
     address: String,
 }
 
-impl Served {
+impl ServedPool {
     fn start(directory: &Path, name: &str, options: &[&str]) -> Result<Self> {
         let log = directory.join(name);
-        let mut command = pool(&["serve", "--backend", "memory:64M", "--nbd", "tcp:127.0.0.1:0"]);
+        let mut command = pool_command(&["serve", "--backend", "memory:64M", "--nbd", "tcp:127.0.0.1:0"]);
         let server = Server::started(command.args(options).stderr(File::create(&log)?))?;
         let address = server.says.trim_start_matches("nbds://").trim_end_matches("/pool").to_string();
         ensure!(server.says.starts_with("nbds://"), "it is served as {}", server.says);
@@ -58,34 +58,34 @@ impl Served {
 
     /// Waits until its terminal shows these words; they are the only hint for its user.
     fn messages(&self, words: &str) -> Result<()> {
-        until("the message", || Ok(std::fs::read_to_string(&self.log)?.contains(words)))
+        wait_until("the message", || Ok(std::fs::read_to_string(&self.log)?.contains(words)))
             .with_context(|| format!("no {words:?} in what it said:\n{:?}", std::fs::read_to_string(&self.log)))
     }
 }
 
 /// Runs a command that must fail; returns its output.
-fn refused(command: &mut Command) -> Result<String> {
+fn refusal_of(command: &mut Command) -> Result<String> {
     let output = command.output()?;
     let messages = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure!(!output.status.success(), "it was let in: {messages}");
     Ok(messages)
 }
 
-pub fn checked() -> Result<()> {
+pub fn tls_admits_only_valid_clients() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let [ours, theirs, false_ours] = ["ours", "theirs", "false"].map(|name| directory.path().join(name));
-    authority(&ours, "ours")?;
-    authority(&theirs, "theirs")?;
-    authority(&false_ours, "ours")?;
+    make_authority(&ours, "ours")?;
+    make_authority(&theirs, "theirs")?;
+    make_authority(&false_ours, "ours")?;
     let tls = ours.display().to_string();
-    let served = Served::start(directory.path(), "log", &["--tls", &tls, "--verify-clients"])?;
+    let served = ServedPool::start(directory.path(), "log", &["--tls", &tls, "--verify-clients"])?;
     let uri = served.uri(&ours);
 
     // A client with the right certificate is served normally.
-    let told = text(Command::new("nbdinfo").arg(&uri))?;
+    let told = stdout_of(Command::new("nbdinfo").arg(&uri))?;
     ensure!(told.contains("with TLS") && told.contains("export-size: 67108864"), "{told}");
     let (source, back) = (directory.path().join("source"), directory.path().join("back"));
-    super::image(&source, 64 << 20)?;
+    super::write_image(&source, 64 << 20)?;
     run(Command::new("nbdcopy").arg(&source).arg(&uri))?;
     run(Command::new("nbdcopy").arg("--connections=4").arg(&uri).arg(&back))?;
     ensure!(std::fs::read(&source)? == std::fs::read(&back)?, "what came back differs");
@@ -94,7 +94,7 @@ pub fn checked() -> Result<()> {
     let credentials = format!("tls-creds-x509,id=t,endpoint=client,dir={tls}");
     let qemu = |commands: &[&str]| {
         let commands = commands.iter().flat_map(|c| ["-c", c]);
-        text(Command::new("qemu-io").args(["--object", &credentials, "--image-opts"]).args(commands).arg(&disk))
+        stdout_of(Command::new("qemu-io").args(["--object", &credentials, "--image-opts"]).args(commands).arg(&disk))
     };
     let messages = qemu(&["write -P 9 1M 64k", "flush", "read -P 9 1M 64k"])?;
     ensure!(!messages.contains("failed"), "{messages}");
@@ -107,21 +107,21 @@ pub fn checked() -> Result<()> {
         ("stranger", &theirs, "the TLS handshake failed: peer sent no certificates"),
     ] {
         let with = directory.path().join(name);
-        mixed(&with, &[(&ours, "ca-cert.pem"), (authority, client[0]), (authority, client[1])])?;
-        let messages = refused(Command::new("nbdinfo").arg(served.uri(&with)))?;
+        mix_authorities(&with, &[(&ours, "ca-cert.pem"), (authority, client[0]), (authority, client[1])])?;
+        let messages = refusal_of(Command::new("nbdinfo").arg(served.uri(&with)))?;
         println!("{name}: {messages}");
         served.messages(why)?;
     }
     let bare = directory.path().join("bare");
-    mixed(&bare, &[(&ours, "ca-cert.pem")])?;
-    let messages = refused(Command::new("nbdinfo").arg(served.uri(&bare)))?;
+    mix_authorities(&bare, &[(&ours, "ca-cert.pem")])?;
+    let messages = refusal_of(Command::new("nbdinfo").arg(served.uri(&bare)))?;
     println!("no certificate: {messages}");
     served.messages("the TLS handshake failed: peer sent no certificates")?;
     let plain = format!("nbd://{}/pool", served.address);
-    refused(Command::new("nbdinfo").arg(&plain))?;
-    let messages = refused(Command::new("qemu-io").args(["-f", "raw", "-c", "read 0 4k"]).arg(&plain))?;
+    refusal_of(Command::new("nbdinfo").arg(&plain))?;
+    let messages = refusal_of(Command::new("qemu-io").args(["-f", "raw", "-c", "read 0 4k"]).arg(&plain))?;
     ensure!(messages.contains("requires STARTTLS"), "the client does not know why: {messages}");
-    let messages = refused(Command::new("nbdinfo").arg(served.uri(&theirs)))?;
+    let messages = refusal_of(Command::new("nbdinfo").arg(served.uri(&theirs)))?;
     println!("a client that does not know the authority: {messages}");
     served.messages("it may not trust this server's certificate")?;
     println!("the coordinator's side:\n{}", std::fs::read_to_string(&served.log)?);
@@ -131,17 +131,18 @@ pub fn checked() -> Result<()> {
     served.server.end()?;
 
     // Without --verify-clients a client needs no certificate, but encryption is still mandatory.
-    let served = Served::start(directory.path(), "log2", &["--tls", &tls, "--insecure"])?;
+    let served = ServedPool::start(directory.path(), "log2", &["--tls", &tls, "--insecure"])?;
     run(Command::new("nbdinfo").arg(served.uri(&bare)))?;
-    refused(Command::new("nbdinfo").arg(format!("nbd://{}/pool", served.address)))?;
+    refusal_of(Command::new("nbdinfo").arg(format!("nbd://{}/pool", served.address)))?;
     served.server.end()
 }
 
-pub fn crowded() -> Result<()> {
+pub fn silent_connections_do_not_block_tls_clients() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let ours = directory.path().join("ours");
-    authority(&ours, "ours")?;
-    let served = Served::start(directory.path(), "log", &["--tls", &ours.display().to_string(), "--verify-clients"])?;
+    make_authority(&ours, "ours")?;
+    let served =
+        ServedPool::start(directory.path(), "log", &["--tls", &ours.display().to_string(), "--verify-clients"])?;
     let uri = served.uri(&ours);
     let before = silent_connections::open(&served.address)?;
     run(Command::new("nbdinfo").arg("--size").arg(&uri))?;

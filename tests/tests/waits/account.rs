@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/waiting.py");
+const PROGRAM_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/waiting.py");
 
 /// What the program knows of one of its operations.
-struct Own {
+struct OwnAccount {
     what: String,
     wait: String,
     kind: String,
@@ -23,7 +23,7 @@ struct Own {
 }
 
 /// What the kernel calls each wait outside recorded calls.
-const NAMES: [(&str, &str); 7] = [
+const WAIT_NAMES: [(&str, &str); 7] = [
     ("timer", "timer"),
     ("futex", "futex"),
     ("pipe", "pipe"),
@@ -44,8 +44,8 @@ pub fn of_all_pairs() -> Result<()> {
     let pairs =
         [(&["statement", "mark", "inferred", "call"][..], &[][..]), (&["function"], &["--op", "libc.so.6:qsort"])];
     for (kinds, options) in pairs {
-        let (archive, own) = perform(directory.path(), &disk, kinds, options)?;
-        let shown = Shown::read(&archive)?;
+        let (archive, own) = run_operations(directory.path(), &disk, kinds, options)?;
+        let shown = RecordedOperations::read(&archive)?;
         let operations = own.iter().filter(|own| own.kind != "call" || own.wait == "sync");
         for own in operations {
             wrong.extend(shown.judge(own).err().map(|why| format!("{}: {why:#}", own.what)));
@@ -56,7 +56,7 @@ pub fn of_all_pairs() -> Result<()> {
 }
 
 /// A program that maps the memory for its marks only when it has something to mark: what it did before is not known.
-const MARKS_LATE: &str = r#"
+const LATE_MARKS_PROGRAM: &str = r#"
 import mmap, os, struct, time
 now = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 begin = now()
@@ -72,26 +72,31 @@ struct.pack_into("<QQIIQ32s", area, 64, begin, end, os.getpid(), os.getpid(), 1,
 /// Time is CPU time only where a sleep would have been recorded.
 pub fn before_marks_are_mapped() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let archive = record(directory.path(), &[], &["python3", "-c", MARKS_LATE])?;
-    let shown = Shown::read(&archive)?;
+    let archive = record(directory.path(), &[], &["python3", "-c", LATE_MARKS_PROGRAM])?;
+    let shown = RecordedOperations::read(&archive)?;
     let mark = &shown.operations[..];
     ensure!(mark.len() == 1, "{mark:?}");
-    let slices = shown.slices.get(&number(&mark[0], "id")?).context("no slices")?;
+    let slices = shown.slices.get(&row_number(&mark[0], "id")?).context("no slices")?;
     let outside: Vec<_> = slices.iter().filter(|s| s["layer"] == "App" && s["reason"] == "cpu").collect();
     ensure!(outside.is_empty() && slices.iter().any(|s| s["reason"] == "other"), "{slices:?}");
     Ok(())
 }
 
-fn perform(directory: &Path, disk: &str, kinds: &[&str], options: &[&str]) -> Result<(PathBuf, Vec<Own>)> {
+fn run_operations(
+    directory: &Path,
+    disk: &str,
+    kinds: &[&str],
+    options: &[&str],
+) -> Result<(PathBuf, Vec<OwnAccount>)> {
     let archive = directory.join(format!("{}.fathom", kinds[0]));
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "-o"]).arg(&archive).args(options);
-    let output = run(command.args(["--", "python3", PROGRAM, disk]).args(kinds))?;
+    let output = run(command.args(["--", "python3", PROGRAM_PATH, disk]).args(kinds))?;
     let text = String::from_utf8(output.stdout)?;
     let own = text.lines().map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [tgid, kind, wait, place, begin_ns, end_ns, cpu_ns] = words[..] else { anyhow::bail!("{line}") };
-        Ok(Own {
+        Ok(OwnAccount {
             what: format!("{kind} {wait} {place}"),
             wait: wait.into(),
             kind: kind.into(),
@@ -107,44 +112,44 @@ fn perform(directory: &Path, disk: &str, kinds: &[&str], options: &[&str]) -> Re
 }
 
 /// The recorded operations and their slices.
-struct Shown {
+struct RecordedOperations {
     operations: Vec<BTreeMap<String, String>>,
     slices: BTreeMap<u64, Vec<BTreeMap<String, String>>>,
 }
 
-fn number(row: &BTreeMap<String, String>, column: &str) -> Result<u64> {
+fn row_number(row: &BTreeMap<String, String>, column: &str) -> Result<u64> {
     let value = row.get(column).with_context(|| format!("no {column} in {row:?}"))?;
     value.parse().with_context(|| format!("{column} of {row:?}"))
 }
 
-impl Shown {
+impl RecordedOperations {
     fn read(archive: &Path) -> Result<Self> {
         let mut slices: BTreeMap<u64, Vec<_>> = BTreeMap::new();
         for slice in rows(archive, "slices")? {
-            slices.entry(number(&slice, "operation")?).or_default().push(slice);
+            slices.entry(row_number(&slice, "operation")?).or_default().push(slice);
         }
         Ok(Self { operations: rows(archive, "operations")?, slices })
     }
 
     /// Compares the longest operation that the process performed meanwhile with what it says itself.
-    fn judge(&self, own: &Own) -> Result<()> {
+    fn judge(&self, own: &OwnAccount) -> Result<()> {
         let length =
-            |row: &&BTreeMap<String, String>| Some(number(row, "end_ns").ok()? - number(row, "start_ns").ok()?);
+            |row: &&BTreeMap<String, String>| Some(row_number(row, "end_ns").ok()? - row_number(row, "start_ns").ok()?);
         let within = |row: &&BTreeMap<String, String>| {
-            let start_ns = number(row, "start_ns").unwrap_or(0);
-            number(row, "tgid").is_ok_and(|tgid| tgid == own.tgid) && (own.begin_ns..own.end_ns).contains(&start_ns)
+            let start_ns = row_number(row, "start_ns").unwrap_or(0);
+            row_number(row, "tgid").is_ok_and(|tgid| tgid == own.tgid) && (own.begin_ns..own.end_ns).contains(&start_ns)
         };
         let operation = self.operations.iter().filter(within).max_by_key(|row| length(row)).context("not recorded")?;
-        let slices = self.slices.get(&number(operation, "id")?).context("no slices")?;
+        let slices = self.slices.get(&row_number(operation, "id")?).context("no slices")?;
         let sum = |reason: &str| -> Result<u64> {
             slices
                 .iter()
                 .filter(|s| s["reason"] == reason)
-                .map(|s| Ok(number(s, "end_ns")? - number(s, "start_ns")?))
+                .map(|s| Ok(row_number(s, "end_ns")? - row_number(s, "start_ns")?))
                 .sum()
         };
         let (cpu_ns, run_queue_ns) = (sum("cpu")?, sum("run queue")?);
-        let length_ns = number(operation, "end_ns")? - number(operation, "start_ns")?;
+        let length_ns = row_number(operation, "end_ns")? - row_number(operation, "start_ns")?;
         let waited_ns = length_ns - cpu_ns - run_queue_ns;
         let slept_ns = (own.end_ns - own.begin_ns).saturating_sub(own.cpu_ns + run_queue_ns);
         let story = || {
@@ -159,10 +164,11 @@ impl Shown {
             own.cpu_ns,
             story()
         );
-        let named = NAMES.iter().find(|(wait, _)| *wait == own.wait).map(|(_, name)| *name);
+        let named = WAIT_NAMES.iter().find(|(wait, _)| *wait == own.wait).map(|(_, name)| *name);
         if let Some(name) = named {
             let of_it = slices.iter().filter(|s| s.get("wait").is_some_and(|wait| wait == name));
-            let named_ns = of_it.map(|s| Ok(number(s, "end_ns")? - number(s, "start_ns")?)).sum::<Result<u64>>()?;
+            let named_ns =
+                of_it.map(|s| Ok(row_number(s, "end_ns")? - row_number(s, "start_ns")?)).sum::<Result<u64>>()?;
             // The syncs of an inferred transaction take longer than this wait.
             let least_ns = if own.kind == "inferred" { 0 } else { slept_ns / 4 };
             ensure!(named_ns > least_ns, "{name} {named_ns} ns of {slept_ns}:\n  {}", story());

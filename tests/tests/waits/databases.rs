@@ -1,14 +1,14 @@
 //! Ready-made operations on real databases, whose commits are grouped, compared with their own counters.
 
 use anyhow::{Context as _, Result, ensure};
-use fathom_tests::{ext4, fathom, near, rows, run, show};
+use fathom_tests::{assert_near, ext4, fathom, rows, run, show};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Records a command; returns the archive and the command's stdout.
-pub fn recorded(directory: &Path, ops: &[&str], argv: &[&str]) -> Result<(PathBuf, String)> {
+pub fn record_command(directory: &Path, ops: &[&str], argv: &[&str]) -> Result<(PathBuf, String)> {
     let archive = directory.join("t.fathom");
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet"]).args(ops.iter().flat_map(|op| ["--op", op]));
@@ -18,7 +18,7 @@ pub fn recorded(directory: &Path, ops: &[&str], argv: &[&str]) -> Result<(PathBu
 
 /// Returns the count of the operation of that name, and a function that sums one of its figures over all its
 /// executions.
-fn operation(summary: &Value, name: &str) -> Result<(f64, impl Fn(&str) -> f64 + use<>)> {
+fn operation_counts(summary: &Value, name: &str) -> Result<(f64, impl Fn(&str) -> f64 + use<>)> {
     let all = summary["operations"].as_array().context("operations[]")?;
     let found = all.iter().find(|o| o["statement"] == name).with_context(|| format!("no {name} in {all:#?}"))?.clone();
     let count = found["count"].as_f64().context("count")?;
@@ -34,26 +34,26 @@ fn is_flushed(count: f64, sum: &impl Fn(&str) -> f64) -> Result<()> {
 
 /// RocksDB counts its write groups: threads that wrote for themselves and others, threads whose writes another made, and how
 /// often the log was synced.
-pub fn rocksdb() -> Result<()> {
+pub fn write_groups_of_rocksdb_match_its_counters() -> Result<()> {
     let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let database = format!("--db={}", disk.path().join("r").display());
     let argv =
         ["db_bench", "--benchmarks=fillrandom", "--threads=4", "--num=50", "--sync=1", "--statistics", &database];
-    let (archive, said) = recorded(directory.path(), &["rocksdb"], &argv)?;
+    let (archive, said) = record_command(directory.path(), &["rocksdb"], &argv)?;
     let counter = |name: &str| -> Result<f64> {
         let line =
             said.lines().find(|line| line.starts_with(&format!("rocksdb.{name} COUNT"))).context(said.clone())?;
         Ok(line.rsplit(' ').next().context("a number")?.parse()?)
     };
-    let (count, sum) = operation(&show(&archive)?, "rocksdb::DBImpl::WriteImpl")?;
-    near("writes", count, counter("number.keys.written")?)?;
-    near("writes of groups", count, counter("write.self")? + counter("write.other")?)?;
-    near("syncs of the log", sum("/per_operation/calls/fdatasync"), counter("wal.synced")?)?;
+    let (count, sum) = operation_counts(&show(&archive)?, "rocksdb::DBImpl::WriteImpl")?;
+    assert_near("writes", count, counter("number.keys.written")?)?;
+    assert_near("writes of groups", count, counter("write.self")? + counter("write.other")?)?;
+    assert_near("syncs of the log", sum("/per_operation/calls/fdatasync"), counter("wal.synced")?)?;
     is_flushed(count, &sum)
 }
 
 /// argv: a directory. Eight threads, each with its own keys; they are written in as many groups as the log has records.
-const LEVELDB: &str = "
+const LEVELDB_PROGRAM: &str = "
 import plyvel, sys, threading
 db = plyvel.DB(sys.argv[1], create_if_missing=True)
 def put(thread):
@@ -66,7 +66,7 @@ threads = [threading.Thread(target=put, args=(n,)) for n in range(8)]
 
 /// Counts the records of a LevelDB log, each of which is a group: blocks of 32 KiB of pieces with a checksum, a length and a type (1:
 /// whole, 2: first).
-fn records(log: &[u8]) -> usize {
+fn count_log_records(log: &[u8]) -> usize {
     let mut count = 0;
     for block in log.chunks(32 << 10) {
         let mut rest = block;
@@ -80,18 +80,18 @@ fn records(log: &[u8]) -> usize {
 
 /// LevelDB has no counters; its log has a record for each group. Debian's exports only the functions around its own
 /// (`DB::Put`).
-pub fn leveldb() -> Result<()> {
+pub fn write_groups_of_leveldb_match_its_log() -> Result<()> {
     let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let database = disk.path().join("l");
-    let argv = ["/usr/bin/python3", "-c", LEVELDB, &database.display().to_string()];
-    let (archive, _) = recorded(directory.path(), &["leveldb"], &argv)?;
+    let argv = ["/usr/bin/python3", "-c", LEVELDB_PROGRAM, &database.display().to_string()];
+    let (archive, _) = record_command(directory.path(), &["leveldb"], &argv)?;
     let summary = show(&archive)?;
-    let (count, sum) =
-        operation(&summary, "leveldb::DB::Put").or_else(|_| operation(&summary, "leveldb::DBImpl::Write"))?;
-    near("puts", count, 200.0)?;
+    let (count, sum) = operation_counts(&summary, "leveldb::DB::Put")
+        .or_else(|_| operation_counts(&summary, "leveldb::DBImpl::Write"))?;
+    assert_near("puts", count, 200.0)?;
     let log = std::fs::read_dir(&database)?.flatten().find(|file| file.path().extension().is_some_and(|e| e == "log"));
-    let groups = records(&std::fs::read(log.context("its log")?.path())?);
-    near("syncs of the log", sum("/per_operation/calls/fdatasync"), groups as f64)?;
+    let groups = count_log_records(&std::fs::read(log.context("its log")?.path())?);
+    assert_near("syncs of the log", sum("/per_operation/calls/fdatasync"), groups as f64)?;
     is_flushed(count, &sum)
 }
 
@@ -103,7 +103,7 @@ pub fn has_plyvel() -> Result<(), String> {
 }
 
 /// argv: a directory. Four clients of a MariaDB of its own, each with 25 transactions; prints its counters before and after.
-const MARIADB: &str = "
+const MARIADB_PROGRAM: &str = "
 own() { echo --no-defaults --datadir=$1 --user=root --socket=$1/socket; }
 counters() {
     mariadb --no-defaults --socket=$1/socket -uroot -N -e \"show global status where variable_name in ('Handler_commit', 'Innodb_data_fsyncs')\"
@@ -133,8 +133,8 @@ wait $server
 /// Of concurrent commits one syncs, and the others return immediately: InnoDB calls `thd_decrement_pending_ops` for each commit that is
 /// durable by now, on the thread that synced, and only then the server answers the client. So that function tells, by the database's own
 /// count, which thread committed for which.
-pub fn innodb() -> Result<()> {
-    const COMPLETES: &str = "thd_decrement_pending_ops";
+pub fn commits_of_mariadb_match_its_counters() -> Result<()> {
+    const COMPLETING_FUNCTION: &str = "thd_decrement_pending_ops";
     let (disk, directory) = (ext4()?, tempfile::tempdir()?);
     let data = disk.path().join("m").display().to_string();
     run(Command::new("mariadb-install-db").args(["--no-defaults", "--user=root", "--skip-test-db"]).args([
@@ -142,17 +142,18 @@ pub fn innodb() -> Result<()> {
         &format!("--datadir={data}"),
         "--innodb-log-file-size=16M",
     ]))?;
-    let completes = format!("mariadbd:{COMPLETES}");
-    let (archive, said) = recorded(directory.path(), &["innodb", &completes], &["sh", "-c", MARIADB, "sh", &data])?;
+    let completes = format!("mariadbd:{COMPLETING_FUNCTION}");
+    let (archive, said) =
+        record_command(directory.path(), &["innodb", &completes], &["sh", "-c", MARIADB_PROGRAM, "sh", &data])?;
     let counters: Vec<f64> = said.lines().filter_map(|line| line.split_once('\t')?.1.parse().ok()).collect();
     let [commits_before, syncs_before, commits, syncs] = counters[..] else { anyhow::bail!("{said}") };
     ensure!(commits - commits_before == 100.0, "{said}");
     let summary = show(&archive)?;
-    let (count, sum) = operation(&summary, "ha_commit_trans")?;
+    let (count, sum) = operation_counts(&summary, "ha_commit_trans")?;
     ensure!(count >= commits, "{count} operations, {commits} commits");
     let synced = sum("/per_operation/calls/fdatasync");
     ensure!(synced > 0.0 && synced <= syncs + 20.0, "{synced} syncs in commits, {syncs_before} to {syncs} in all");
-    let (completed, _) = operation(&summary, COMPLETES)?;
+    let (completed, _) = operation_counts(&summary, COMPLETING_FUNCTION)?;
     ensure!(completed >= 100.0, "{completed} commits were completed");
     commits_of_others_wait_for_nothing(&archive)
 }

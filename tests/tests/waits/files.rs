@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::process::Command;
 
 /// argv: a directory on a disk. Everything is done outside operations but the syncs and the synchronous write.
-const PROGRAM: &str = r#"
+const PYTHON_PROGRAM: &str = r#"
 import mmap, os, sys
 os.chdir(sys.argv[1])
 source = os.open("source", os.O_CREAT | os.O_RDWR, 0o644)
@@ -43,7 +43,7 @@ os._exit(0)
 "#;
 
 /// What the program does, by call: times, and bytes moved.
-const TRUTH: [(&str, u64, u64); 14] = [
+const TRUE_COUNTS: [(&str, u64, u64); 14] = [
     ("pwrite64", 12, 12 * 4096),
     ("pwritev2", 2, 2 * 4096),
     ("pread64", 3, 600),
@@ -62,7 +62,8 @@ const TRUTH: [(&str, u64, u64); 14] = [
 
 pub fn add_up() -> Result<()> {
     let (disk, directory) = (ext4()?, tempfile::tempdir()?);
-    let archive = record(directory.path(), &[], &["python3", "-c", PROGRAM, &disk.path().display().to_string()])?;
+    let archive =
+        record(directory.path(), &[], &["python3", "-c", PYTHON_PROGRAM, &disk.path().display().to_string()])?;
     let summary = show(&archive)?;
     let own = disk.path().display().to_string();
     // The interpreter's own files: it opens, reads and maps its modules.
@@ -72,7 +73,7 @@ pub fn add_up() -> Result<()> {
         files.iter().find(|f| f["path"] == path.as_str()).with_context(|| format!("no {name}: {files:?}"))
     };
     let calls = rows(&archive, "spans")?;
-    for (name, times, bytes) in TRUTH {
+    for (name, times, bytes) in TRUE_COUNTS {
         let total = &summary["calls"][name];
         // The interpreter makes some of these calls itself while it starts, but never writes.
         let least = matches!(name, "pread64" | "unlink" | "rename" | "mkdir");

@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Flags common to both.
-const OPTIMISED: [&str; 4] = ["-O2", "-g0", "-Wall", "-pthread"];
+const COMPILER_FLAGS: [&str; 4] = ["-O2", "-g0", "-Wall", "-pthread"];
 
-fn compiled(directory: &Path, flags: &[&str]) -> Result<PathBuf> {
+fn compile_program(directory: &Path, flags: &[&str]) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/sleeper.c");
     let program = directory.join("sleeper");
-    run(Command::new("cc").args(OPTIMISED).args(flags).arg(source).arg("-o").arg(&program))?;
+    run(Command::new("cc").args(COMPILER_FLAGS).args(flags).arg(source).arg("-o").arg(&program))?;
     Ok(program)
 }
 
 /// Records `work`; returns the rows of the program's functions and those of the kernel's, and the archive. A kernel that does not run the
 /// scheduler's probes (docs/reference/limits.md, "A probe that is not run") hides a sleep: then it is recorded again, at most three times.
-fn stacks(
+fn record_stacks(
     directory: &Path,
     program: &Path,
     how: &str,
@@ -44,29 +44,29 @@ fn stacks(
 }
 
 /// Whether the functions are adjacent in a chain, in this order.
-fn holds(row: &StackRow, functions: &[&str]) -> bool {
+fn chain_contains(row: &StackRow, functions: &[&str]) -> bool {
     let all: Vec<&str> = row.functions.lines().collect();
     all.windows(functions.len()).any(|some| some == functions)
 }
 
 /// With frame pointers or unwind information, or both: each chain is complete and exact, including the caller of a library's function, and
 /// the function whose return address a probe replaced.
-pub fn exact() -> Result<()> {
+pub fn slept_in_functions_are_named_exactly() -> Result<()> {
     for flags in [
         &["-fno-omit-frame-pointer"][..],
         &["-fomit-frame-pointer"],
         &["-fno-omit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
     ] {
         let directory = tempfile::tempdir()?;
-        let program = compiled(directory.path(), flags)?;
+        let program = compile_program(directory.path(), flags)?;
         for (how, function, in_kernel) in [
             ("timer", "sleep_by_timer", "nanosleep"),
             ("pipe", "wait_for_pipe", "pipe_read"),
             ("futex", "wait_for_futex", "futex_wait"),
         ] {
-            let (of_program, of_kernel, archive) = stacks(directory.path(), &program, how, &[])?;
+            let (of_program, of_kernel, archive) = record_stacks(directory.path(), &program, how, &[])?;
             let chain = [function, "middle", "work", "main"];
-            let row = of_program.iter().find(|row| holds(row, &chain));
+            let row = of_program.iter().find(|row| chain_contains(row, &chain));
             let seen = || show(&archive).map_or_else(|error| error.to_string(), |summary| summary.to_string());
             let row = row.with_context(|| {
                 format!("{flags:?} {how}: no {chain:?} in {of_program:#?}, {of_kernel:#?}; the recording: {}", seen())
@@ -83,26 +83,26 @@ pub fn exact() -> Result<()> {
 /// The same, inside the process: the object's stubs replace return addresses.
 pub fn exact_inside() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let program = compiled(directory.path(), &["-fomit-frame-pointer"])?;
-    let (of_program, _, _) = stacks(directory.path(), &program, "timer", &["--probes", "auto"])?;
+    let program = compile_program(directory.path(), &["-fomit-frame-pointer"])?;
+    let (of_program, _, _) = record_stacks(directory.path(), &program, "timer", &["--probes", "auto"])?;
     let chain = ["sleep_by_timer", "middle", "work", "main"];
-    ensure!(of_program.iter().any(|row| holds(row, &chain) && row.ended.is_none()), "{of_program:#?}");
+    ensure!(of_program.iter().any(|row| chain_contains(row, &chain) && row.ended.is_none()), "{of_program:#?}");
     Ok(())
 }
 
 /// A chain that cannot be unwound is cut, marked as such, and contains no function that was not a caller.
-pub fn honest() -> Result<()> {
+pub fn unknown_callers_end_chain_and_say_so() -> Result<()> {
     let none = ["-fomit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
     let truth = ["sleep_by_timer", "sleep_astray", "middle", "work", "main"];
     for how in ["timer", "garbage"] {
         let directory = tempfile::tempdir()?;
-        let program = compiled(directory.path(), &none)?;
-        let (of_program, _, _) = stacks(directory.path(), &program, how, &[])?;
+        let program = compile_program(directory.path(), &none)?;
+        let (of_program, _, _) = record_stacks(directory.path(), &program, how, &[])?;
         let own = |row: &&StackRow| row.end_ns - row.start_ns > 1_000_000 && row.operation.is_some();
         let row = of_program.iter().find(own).with_context(|| format!("{how}: no sleep in {of_program:#?}"))?;
         ensure!(row.ended.is_some(), "{how}: {row:?}");
         // `main` is where a wrong chain would continue, and `wait_for_futex` is where the forged frames lead.
-        ensure!(!holds(row, &["wait_for_futex"]), "{how}: {row:?}");
+        ensure!(!chain_contains(row, &["wait_for_futex"]), "{how}: {row:?}");
         let known: Vec<&str> = row.functions.lines().filter(|name| truth.contains(name)).collect();
         let first = if how == "timer" { "sleep_by_timer" } else { "sleep_astray" };
         ensure!(known.first() == Some(&first), "{how}: {row:?}");
@@ -113,10 +113,10 @@ pub fn honest() -> Result<()> {
 }
 
 /// Sleeps that exceed the budget: in no window are more than a tenth of a second's taken, and all are accounted for.
-pub fn budget() -> Result<()> {
+pub fn stacks_keep_their_budget() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let program = compiled(directory.path(), &["-fno-omit-frame-pointer"])?;
-    let (of_program, of_kernel, archive) = stacks(directory.path(), &program, "many", &[])?;
+    let program = compile_program(directory.path(), &["-fno-omit-frame-pointer"])?;
+    let (of_program, of_kernel, archive) = record_stacks(directory.path(), &program, "many", &[])?;
     let summary = show(&archive)?;
     let fact = |name: &str| -> Result<u64> {
         let value = summary["environment"][name]["value"].as_str().with_context(|| format!("no {name}"))?;
@@ -129,18 +129,21 @@ pub fn budget() -> Result<()> {
     ensure!((1..=a_second / 10).contains(&most), "{most} in a window of 100 ms: {windows:?}");
     ensure!(taken >= of_program.len() as u64 && skipped > taken, "{taken} taken, {skipped} skipped");
     ensure!(fact("stacks.longest_skipped")? >= fact("stacks.from")?, "what was skipped was long enough");
-    ensure!(of_program.iter().any(|row| holds(row, &["nap", "naps"]) && row.ended.is_none()), "{of_program:#?}");
+    ensure!(
+        of_program.iter().any(|row| chain_contains(row, &["nap", "naps"]) && row.ended.is_none()),
+        "{of_program:#?}"
+    );
     Ok(())
 }
 
 /// What `show` prints, and what it omits when no stacks were requested.
-pub fn shown() -> Result<()> {
+pub fn slow_waits_are_shown_unless_off() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let program = compiled(directory.path(), &["-fomit-frame-pointer"])?;
+    let program = compile_program(directory.path(), &["-fomit-frame-pointer"])?;
     let text = |archive: &Path| -> Result<String> {
         Ok(String::from_utf8(run(Command::new(fathom()).arg("show").arg(archive))?.stdout)?)
     };
-    let (_, _, archive) = stacks(directory.path(), &program, "timer", &[])?;
+    let (_, _, archive) = record_stacks(directory.path(), &program, "timer", &[])?;
     let said = text(&archive)?;
     let line = said.split_whitespace().collect::<Vec<_>>().join(" ");
     ensure!(
@@ -151,7 +154,7 @@ pub fn shown() -> Result<()> {
     let waits = &summary["operations"].as_array().context("operations[]")?[0]["slow_waits"];
     ensure!(waits[0]["program_ended"].is_null() && waits[0]["times"] == 1, "{waits}");
     std::fs::remove_dir_all(&archive)?;
-    let (of_program, of_kernel, archive) = stacks(directory.path(), &program, "timer", &["--stacks", "off"])?;
+    let (of_program, of_kernel, archive) = record_stacks(directory.path(), &program, "timer", &["--stacks", "off"])?;
     ensure!(of_program.is_empty() && of_kernel.is_empty() && !text(&archive)?.contains("slow wait"), "--stacks off");
     let summary = show(&archive)?;
     let probe = summary["coverage"].as_array().context("coverage[]")?.iter().find(|p| p["probe"] == "stacks");
@@ -161,13 +164,13 @@ pub fn shown() -> Result<()> {
 }
 
 /// `lodger.c` with a library, in which only `work` has a name once it is stripped.
-struct Lodger {
+struct LodgerProgram {
     directory: tempfile::TempDir,
     program: PathBuf,
     library: PathBuf,
 }
 
-impl Lodger {
+impl LodgerProgram {
     fn new() -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let own = Self {
@@ -182,7 +185,7 @@ impl Lodger {
 
     fn compile(&self, flags: &[&str], source: &str, to: &Path) -> Result<()> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(source);
-        run(Command::new("cc").args(OPTIMISED).args(flags).arg(source).arg("-o").arg(to))?;
+        run(Command::new("cc").args(COMPILER_FLAGS).args(flags).arg(source).arg("-o").arg(to))?;
         Ok(())
     }
 
@@ -207,11 +210,11 @@ impl Lodger {
     }
 }
 
-const IN_LIBRARY: [&str; 6] = ["sleep_by_timer", "middle", "work", "call_library", "run", "main"];
+const LIBRARY_CHAIN: [&str; 6] = ["sleep_by_timer", "middle", "work", "call_library", "run", "main"];
 
 /// A library whose file was unlinked or replaced, or is visible only to the process, is read anyway: it is mapped.
 pub fn of_lost_library() -> Result<()> {
-    let lodger = Lodger::new()?;
+    let lodger = LodgerProgram::new()?;
     // Only this process sees the file system that the library is on, at a path where others see another file.
     let hidden = "mount -t tmpfs none \"${3%/*}/of-its-own\" && cp \"$3\" \"${3%/*}/of-its-own/lib.so\" && \
                   exec \"$1\" \"$2\" \"${3%/*}/of-its-own/lib.so\"";
@@ -224,22 +227,22 @@ pub fn of_lost_library() -> Result<()> {
             lodger.compile(&["-shared", "-fPIC", "-Dmain=no_main"], "sleeper.c", &lodger.library)?;
         }
         let row = lodger.slept(by, place)?;
-        ensure!(holds(&row, &IN_LIBRARY) && row.ended.is_none(), "{by:?} {place}: {row:#?}");
+        ensure!(chain_contains(&row, &LIBRARY_CHAIN) && row.ended.is_none(), "{by:?} {place}: {row:#?}");
     }
     Ok(())
 }
 
 /// A library that was loaded long ago, and is closed right after the sleep in it: its functions are named anyway.
 pub fn of_closed_library() -> Result<()> {
-    let lodger = Lodger::new()?;
+    let lodger = LodgerProgram::new()?;
     let row = lodger.slept(&[], "closed")?;
-    ensure!(holds(&row, &IN_LIBRARY) && row.ended.is_none(), "{row:#?}");
+    ensure!(chain_contains(&row, &LIBRARY_CHAIN) && row.ended.is_none(), "{row:#?}");
     Ok(())
 }
 
 /// A program with another root than the recorder, with libraries that exist only there.
 pub fn of_own_root() -> Result<()> {
-    let lodger = Lodger::new()?;
+    let lodger = LodgerProgram::new()?;
     let root = lodger.directory.path().join("root");
     let shown = |path: &Path| path.display().to_string();
     let said = run(Command::new("ldd").arg(&lodger.program))?.stdout;
@@ -255,28 +258,28 @@ pub fn of_own_root() -> Result<()> {
     // These names do not exist outside.
     let (inner, hidden) = (root.join(library.trim_start_matches('/')), root.join("of-its-own.so"));
     std::fs::rename(inner, hidden)?;
-    let own = Lodger { program: root.join(program.trim_start_matches('/')), ..lodger };
+    let own = LodgerProgram { program: root.join(program.trim_start_matches('/')), ..lodger };
     let rows = own.sleeps(&["chroot", &shown(&root), &program, "library", "/of-its-own.so"])?;
-    ensure!(rows.iter().any(|row| holds(row, &IN_LIBRARY) && row.ended.is_none()), "{rows:#?}");
+    ensure!(rows.iter().any(|row| chain_contains(row, &LIBRARY_CHAIN) && row.ended.is_none()), "{rows:#?}");
     Ok(())
 }
 
 /// A function without a name is named by its file; the chain continues after it.
 pub fn of_stripped_library() -> Result<()> {
-    let lodger = Lodger::new()?;
+    let lodger = LodgerProgram::new()?;
     run(Command::new("strip").arg(&lodger.library))?;
     let row = lodger.slept(&[], "library")?;
-    ensure!(holds(&row, &["work", "call_library", "run", "main"]) && row.ended.is_none(), "{row:#?}");
+    ensure!(chain_contains(&row, &["work", "call_library", "run", "main"]) && row.ended.is_none(), "{row:#?}");
     // Exported functions have names anyway.
-    ensure!(holds(&row, &["sleep_by_timer", "middle", "work"]), "{row:#?}");
+    ensure!(chain_contains(&row, &["sleep_by_timer", "middle", "work"]), "{row:#?}");
     Ok(())
 }
 
 /// Threads with stacks of 64 KiB, generated code, and a signal handler: no frame is missing.
 pub fn of_odd_places() -> Result<()> {
-    let lodger = Lodger::new()?;
+    let lodger = LodgerProgram::new()?;
     let row = lodger.slept(&[], "thread")?;
-    ensure!(holds(&row, &IN_LIBRARY[..5]) && row.ended.is_none(), "{row:#?}");
+    ensure!(chain_contains(&row, &LIBRARY_CHAIN[..5]) && row.ended.is_none(), "{row:#?}");
     if cfg!(target_arch = "x86_64") {
         // Code that is made executable is not announced: it is looked for when a stack leads to it, and a process that has ended by then
         // has none. The chain is cut there, and says so.
@@ -294,18 +297,18 @@ pub fn of_odd_places() -> Result<()> {
     }
     if cfg!(target_arch = "x86_64") {
         let row = lodger.slept(&[], "vdso")?;
-        ensure!(holds(&row, &["sleep_here", "handle_in_vdso"]), "{row:#?}");
+        ensure!(chain_contains(&row, &["sleep_here", "handle_in_vdso"]), "{row:#?}");
         ensure!(row.functions.contains("\ntell_time\nrun\nmain") || row.ended.is_some(), "{row:#?}");
     }
     let row = lodger.slept(&[], "handler")?;
-    ensure!(holds(&row, &["sleep_here", "handle"]), "{row:#?}");
+    ensure!(chain_contains(&row, &["sleep_here", "handle"]), "{row:#?}");
     ensure!(row.functions.contains("\nrun\nmain") || row.ended.is_some(), "{row:#?}");
     Ok(())
 }
 
 /// What does not fit is cut, and marked as such; what has no end is not followed, so that the recording ends.
 pub fn of_endless_stack() -> Result<()> {
-    let lodger = Lodger::new()?;
+    let lodger = LodgerProgram::new()?;
     for (place, function, why) in [
         ("deep", "go_down", "longer"),
         ("wide", "go_down_wide", "beyond"),
@@ -320,11 +323,11 @@ pub fn of_endless_stack() -> Result<()> {
 
 /// A name is untrusted, and a terminal interprets some characters as commands.
 pub fn of_hostile_name() -> Result<()> {
-    let lodger = Lodger::new()?;
+    let lodger = LodgerProgram::new()?;
     let name = "evil\u{1b}[31m\n\tname\u{202e}";
     run(Command::new("objcopy").args(["--redefine-sym", &format!("call_library={name}")]).arg(&lodger.program))?;
     let row = lodger.slept(&[], "library")?;
-    ensure!(holds(&row, &["work", "evil?[31m??name\u{202e}", "run", "main"]), "{row:#?}");
+    ensure!(chain_contains(&row, &["work", "evil?[31m??name\u{202e}", "run", "main"]), "{row:#?}");
     Ok(())
 }
 
@@ -335,11 +338,11 @@ pub fn of_static_program() -> Result<()> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/sleeper.c");
     let program = directory.path().join("sleeper");
     let flags = ["-static", "-fno-omit-frame-pointer"];
-    run(Command::new("musl-gcc").args(OPTIMISED).args(flags).arg(source).arg("-o").arg(&program))?;
-    let (of_program, _, _) = stacks(directory.path(), &program, "timer", &[])?;
+    run(Command::new("musl-gcc").args(COMPILER_FLAGS).args(flags).arg(source).arg("-o").arg(&program))?;
+    let (of_program, _, _) = record_stacks(directory.path(), &program, "timer", &[])?;
     let own = |row: &&StackRow| row.end_ns - row.start_ns > 1_000_000 && row.operation.is_some();
     let row = of_program.iter().find(own).with_context(|| format!("no sleep in {of_program:#?}"))?;
-    ensure!(holds(row, &["sleep_by_timer", "middle", "work", "main"]), "{row:#?}");
+    ensure!(chain_contains(row, &["sleep_by_timer", "middle", "work", "main"]), "{row:#?}");
     let all: Vec<&str> = row.functions.lines().collect();
     let of_musl = all.iter().take_while(|name| **name != "sleep_by_timer").copied().collect::<Vec<_>>();
     ensure!(of_musl.last() == Some(&"?") || of_musl.last() == Some(&"nanosleep"), "{row:#?}");

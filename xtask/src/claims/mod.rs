@@ -8,7 +8,7 @@ mod results;
 
 use anyhow::{Context, Result};
 use judge::{Outcome, Verdict};
-use model::text::folded;
+use model::text::wrap_markdown;
 use results::Results;
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -88,7 +88,7 @@ pub fn page(root: &Path) -> Result<String> {
                 counts[verdict.outcome as usize] += 1;
                 let _ = write!(line, " {}", test.sentence(&verdict));
             }
-            sections.push_str(&folded(&line));
+            sections.push_str(&wrap_markdown(&line));
         }
     }
     let total: usize = counts.iter().sum();
@@ -102,7 +102,7 @@ pub fn page(root: &Path) -> Result<String> {
          compares Android with Linux was tested on one. Paper 003 repeats paper 000.",
         counted.join(", ")
     );
-    out.push_str(&folded(&intro));
+    out.push_str(&wrap_markdown(&intro));
     out.push_str(&sections);
     out.push_str(CLOSING_TEXT);
     Ok(out)

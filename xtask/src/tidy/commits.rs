@@ -29,7 +29,8 @@ fn wrong(subject: &str) -> Option<String> {
     if characters > SUBJECT_CHARACTERS_MAX {
         return Some(format!("the subject has {characters} characters, more than {SUBJECT_CHARACTERS_MAX}: {subject}"));
     }
-    let area = |area: &str| !area.is_empty() && area.chars().all(|c| c.is_ascii_lowercase() || "0123456789_-/., ".contains(c));
+    let area =
+        |area: &str| !area.is_empty() && area.chars().all(|c| c.is_ascii_lowercase() || "0123456789_-/., ".contains(c));
     let names_area = subject.split_once(": ").is_some_and(|(before, after)| area(before) && !after.trim().is_empty());
     (!names_area).then(|| format!("the subject is not `area: verb …`: {subject}"))
 }

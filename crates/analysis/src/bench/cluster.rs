@@ -4,23 +4,23 @@
 //! The paper's statements and the selection of our cells are data: experiments/papers/cluster-values.toml. Where its text
 //! gives a number, the number is shown beside ours; neither is derived from the other.
 
-use super::figure::{Bar, Figure, Stated};
-use super::results::{Bench, Measured};
-use super::{counts, mean};
+use super::figure::{Bar, Figure, StatedNumber};
+use super::results::{Bench, MeasuredCell};
+use super::{is_counted, mean};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// The workload, emulated on one machine.
-const WORKLOAD: &str = "cluster";
+const CLUSTER_WORKLOAD: &str = "cluster";
 /// The workload on devices.
-pub const DEVICES: &str = "cluster-devices";
+pub const DEVICES_WORKLOAD: &str = "cluster-devices";
 /// Fraction of the best score that counts as saturated.
-const SATURATED: f64 = 0.95;
+const SATURATED_SHARE_MIN: f64 = 0.95;
 
 type Factors = BTreeMap<String, String>;
 
-static VALUES: LazyLock<Vec<PaperFigure>> = LazyLock::new(|| {
+static PAPER_FIGURES: LazyLock<Vec<PaperFigure>> = LazyLock::new(|| {
     #[derive(Deserialize)]
     struct File {
         figure: Vec<PaperFigure>,
@@ -53,59 +53,67 @@ struct Number {
     value: f64,
     unit: String,
     at: Factors,
-    of: Option<Of>,
+    of: Option<NumberKind>,
     over: Option<Factors>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Of {
+enum NumberKind {
     Saturation,
 }
 
 /// Returns the figures for which the archive has cells.
-pub fn figures(bench: &Bench, all: &[Measured]) -> Vec<Figure> {
+pub fn figures(bench: &Bench, all: &[MeasuredCell]) -> Vec<Figure> {
     let by = [("cluster", ""), ("load", "; this pool under the same load")];
     let figures = by.into_iter().flat_map(|(by, addition)| {
-        VALUES.iter().map(move |known| {
-            let ours: Vec<&Measured> = all.iter().filter(|m| is(m, known, by)).collect();
-            figure(bench, known, &ours, addition, by == "cluster")
+        PAPER_FIGURES.iter().map(move |known| {
+            let ours: Vec<&MeasuredCell> = all.iter().filter(|m| belongs_to_figure(m, known, by)).collect();
+            build_figure(bench, known, &ours, addition, by == "cluster")
         })
     });
-    let on_devices = VALUES.iter().map(|known| {
-        let ours: Vec<&Measured> = all.iter().filter(|m| is_of_devices(m, known)).collect();
+    let on_devices = PAPER_FIGURES.iter().map(|known| {
+        let ours: Vec<&MeasuredCell> = all.iter().filter(|m| belongs_to_figure_on_devices(m, known)).collect();
         // The paper's numbers are for eight tablets.
-        figure(bench, known, &ours, "; on devices", false)
+        build_figure(bench, known, &ours, "; on devices", false)
     });
     figures.chain(on_devices).filter(|figure| !figure.bars.is_empty()).collect()
 }
 
 /// Whether a cell belongs to a figure, with any number of devices.
-fn is_of_devices(m: &Measured, known: &PaperFigure) -> bool {
+fn belongs_to_figure_on_devices(m: &MeasuredCell, known: &PaperFigure) -> bool {
     let mut cells = known.cells.clone();
     cells.remove("nodes");
-    m.design.name == DEVICES && has(&m.factors, &cells)
+    m.design.name == DEVICES_WORKLOAD && has_factors(&m.factors, &cells)
 }
 
-fn is(m: &Measured, known: &PaperFigure, by: &str) -> bool {
-    m.design.name == WORKLOAD && m.factors.get("by").is_some_and(|b| b == by) && has(&m.factors, &known.cells)
+fn belongs_to_figure(m: &MeasuredCell, known: &PaperFigure, by: &str) -> bool {
+    m.design.name == CLUSTER_WORKLOAD
+        && m.factors.get("by").is_some_and(|b| b == by)
+        && has_factors(&m.factors, &known.cells)
 }
 
-fn has(factors: &Factors, wanted: &Factors) -> bool {
+fn has_factors(factors: &Factors, wanted: &Factors) -> bool {
     wanted.iter().all(|(name, value)| factors.get(name) == Some(value))
 }
 
-fn figure(bench: &Bench, known: &'static PaperFigure, ours: &[&Measured], addition: &str, paper: bool) -> Figure {
-    let bars: Vec<Bar> = ours.iter().filter_map(|m| bar(bench, known, m)).collect();
+fn build_figure(
+    bench: &Bench,
+    known: &'static PaperFigure,
+    ours: &[&MeasuredCell],
+    addition: &str,
+    paper: bool,
+) -> Figure {
+    let bars: Vec<Bar> = ours.iter().filter_map(|m| build_bar(bench, known, m)).collect();
     let value = |wanted: &Factors| {
-        let of = |m: &&Measured| has(&m.factors, wanted).then_some(m.estimate.estimate).flatten();
+        let of = |m: &&MeasuredCell| has_factors(&m.factors, wanted).then_some(m.estimate.estimate).flatten();
         ours.iter().find_map(of)
     };
-    let number = |number: &'static Number| Stated {
+    let number = |number: &'static Number| StatedNumber {
         what: &number.what,
         paper: number.value,
         ours: match (number.of, &number.over) {
-            (Some(Of::Saturation), _) => saturation(ours, &number.at),
+            (Some(NumberKind::Saturation), _) => saturating_threads(ours, &number.at),
             (None, Some(over)) => {
                 let mut below = number.at.clone();
                 below.extend(over.clone());
@@ -129,24 +137,24 @@ fn figure(bench: &Bench, known: &'static PaperFigure, ours: &[&Measured], additi
 }
 
 /// Returns the smallest number of threads, of the cells `at`, that is near the best score.
-fn saturation(ours: &[&Measured], at: &Factors) -> Option<f64> {
-    let cells = ours.iter().filter(|m| has(&m.factors, at));
+fn saturating_threads(ours: &[&MeasuredCell], at: &Factors) -> Option<f64> {
+    let cells = ours.iter().filter(|m| has_factors(&m.factors, at));
     let mut by_threads: Vec<(f64, f64)> =
         cells.filter_map(|m| Some((m.factors.get("threads")?.parse().ok()?, m.estimate.estimate?))).collect();
     by_threads.sort_by(|a, b| a.0.total_cmp(&b.0));
     // One number of threads shows no trend.
     let best = by_threads.iter().map(|c| c.1).fold(0.0, f64::max);
-    by_threads.iter().find(|c| c.1 >= SATURATED * best).map(|c| c.0).filter(|_| by_threads.len() > 1)
+    by_threads.iter().find(|c| c.1 >= SATURATED_SHARE_MIN * best).map(|c| c.0).filter(|_| by_threads.len() > 1)
 }
 
-fn bar(bench: &Bench, known: &PaperFigure, m: &Measured) -> Option<Bar> {
-    let score = super::figure::score(m);
+fn build_bar(bench: &Bench, known: &PaperFigure, m: &MeasuredCell) -> Option<Bar> {
+    let score = super::figure::score_bar(m);
     let Some(metric) = &known.metric else {
         let [x, series] = known.lines.each_ref().map(|name| m.factors.get(name).cloned());
         return Some(Bar { x, series, ..score });
     };
     let own: Vec<u64> =
-        bench.tables.replicates.iter().filter(|r| r.cell == m.cell.id && counts(r)).map(|r| r.id).collect();
+        bench.tables.replicates.iter().filter(|r| r.cell == m.cell.id && is_counted(r)).map(|r| r.id).collect();
     let samples = bench.tables.samples.iter().filter(|s| s.metric == *metric);
     let samples: Vec<_> = samples.filter(|s| s.replicate.is_some_and(|id| own.contains(&id))).collect();
     let values: Vec<f64> = samples.iter().map(|s| s.value).collect();
@@ -165,7 +173,7 @@ fn bar(bench: &Bench, known: &PaperFigure, m: &Measured) -> Option<Bar> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::made::bench;
+    use crate::bench::synthetic::bench;
 
     fn cell(
         by: &'static str,
@@ -177,15 +185,15 @@ mod tests {
     }
 
     #[test]
-    fn paper_values_are_read_and_shown_beside_ours() {
-        assert_eq!(VALUES.len(), 8);
-        let mut made = bench("b", WORKLOAD);
+    fn the_papers_values_are_shown_with_ours() {
+        assert_eq!(PAPER_FIGURES.len(), 8);
+        let mut made = bench("b", CLUSTER_WORKLOAD);
         for (threads, rate) in [("1", 500.0), ("2", 1000.0), ("4", 2030.0), ("32", 2100.0)] {
             made.add(&cell("cluster", "1", threads, "1"), 1e9 / rate, 1.0, 3);
             made.add(&cell("cluster", "8", threads, "100"), 1e9 / (8.0 * rate), 1.0, 3);
         }
         made.add(&cell("load", "1", "32", "1"), 1e9 / 4000.0, 1.0, 3);
-        let figures = figures(&made, &made.measured());
+        let figures = figures(&made, &made.measured_cells());
         let names: Vec<(&str, usize)> = figures.iter().map(|f| (f.figure, f.bars.len())).collect();
         assert_eq!(names[..2], [("7", 4), ("9", 4)]);
         let one = &figures[0].stated[0];
@@ -193,9 +201,9 @@ mod tests {
         let [most, saturated] = &figures[1].stated[..] else { panic!("{:?}", figures[1].stated) };
         assert!((most.ours.unwrap() / 16_800.0 - 1.0).abs() < 0.02);
         assert_eq!((saturated.paper, saturated.ours), (4.0, Some(4.0)));
-        made = bench("c", DEVICES);
+        made = bench("c", DEVICES_WORKLOAD);
         made.add(&[("io", "flash"), ("nodes", "1"), ("threads", "32"), ("batch", "10")], 1e6, 1.0, 3);
-        let on_devices = super::figures(&made, &made.measured());
+        let on_devices = super::figures(&made, &made.measured_cells());
         assert!(on_devices.iter().any(|f| f.figure == "8" && f.title.ends_with("on devices") && f.stated.is_empty()));
         let today = figures.iter().find(|f| f.title.contains("this pool")).unwrap();
         assert!(today.figure == "7" && today.bars.len() == 1 && today.stated.is_empty());

@@ -13,13 +13,13 @@
 //! within the margin; everything else is reported as inconclusive. Mann-Whitney's test of the scores is shown with the verdict,
 //! also where the verdict comes from blocks.
 
-use super::LEVEL;
-use super::comparable::{self, Incomparable, Rules};
-use super::contract::MODE;
+use super::CONFIDENCE_LEVEL;
+use super::comparability::{self, Incomparable, Rules};
+use super::contract::MODE_MARK;
 use super::error::Error;
 use super::fact_difference::{self, FactDifference};
-use super::results::{Bench, Measured, words};
-use super::{Of, disturbed, merged_marks};
+use super::results::{Bench, MeasuredCell, factor_words};
+use super::{ScoreKind, disturbance, merged_marks};
 use crate::text::digits;
 use model::counted;
 use serde::Serialize;
@@ -30,7 +30,7 @@ use stats::{fdr, geomean, rank, ratio};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The share of the reported differences that may be false: the false discovery rate of a comparison.
-const ALPHA: f64 = 0.05;
+const FALSE_DISCOVERY_RATE: f64 = 0.05;
 
 /// The score of a cell on one side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -52,7 +52,7 @@ pub struct Side {
 
 /// A second opinion, based on ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Second {
+pub struct RankTest {
     /// Mann-Whitney's two-sided p value.
     pub mann_whitney_p: Option<f64>,
     /// Hodges and Lehmann's shift of the scores, B minus A.
@@ -102,7 +102,7 @@ pub struct Pair {
     /// `faster`, `slower`, `equivalent`, `inconclusive` or `disturbed`: B relative to A.
     pub verdict: Verdict,
     /// The test based on ranks.
-    pub second: Second,
+    pub second: RankTest,
     /// Caveats for the verdict.
     pub notes: Vec<String>,
     /// The notes about gates that were not passed and about disturbances.
@@ -112,7 +112,7 @@ pub struct Pair {
 
 /// A cell without a counterpart.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Unmatched {
+pub struct UnmatchedCell {
     /// `a` or `b`.
     pub of: &'static str,
     /// The design's name.
@@ -125,7 +125,7 @@ pub struct Unmatched {
 
 /// All pairs as one number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Overall {
+pub struct OverallSpeed {
     /// Speed of B relative to A, geometric mean; above 1 is faster, whatever the scores' units.
     pub speed: f64,
     /// Its confidence interval.
@@ -138,7 +138,7 @@ pub struct Overall {
 
 /// The comparison: the contract of `fathom bench compare --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Compared {
+pub struct BenchComparison {
     pub version: u32,
     /// Name of the first archive.
     pub a: String,
@@ -153,9 +153,9 @@ pub struct Compared {
     /// Cells that both have, but that are different quantities.
     pub incomparable: Vec<Incomparable>,
     /// Cells without a counterpart.
-    pub unmatched: Vec<Unmatched>,
+    pub unmatched: Vec<UnmatchedCell>,
     /// All pairs as one number; for two cells or more.
-    pub overall: Option<Overall>,
+    pub overall: Option<OverallSpeed>,
     /// What differed between the machines.
     pub differs: Vec<FactDifference>,
     /// The scope of the result.
@@ -164,32 +164,34 @@ pub struct Compared {
 
 /// Two matching cells, with their names.
 struct Match<'a> {
-    a: &'a Measured<'a>,
-    b: &'a Measured<'a>,
+    a: &'a MeasuredCell<'a>,
+    b: &'a MeasuredCell<'a>,
     parameters: BTreeMap<String, String>,
     levels: Option<[String; 2]>,
 }
 
 /// The version of the contract. 2 lists incomparable cells, and has each side's command; 3 renamed `ratio_ci_told` and
 /// `level_told` to `ratio_ci_adjusted` and `adjusted_level`.
-const VERSION: u32 = 3;
+const COMPARISON_VERSION: u32 = 3;
 
 /// Compares the cells that both archives have.
-pub fn archives(a: &Bench, b: &Bench, rules: &Rules) -> Compared {
+pub fn compare_archives(a: &Bench, b: &Bench, rules: &Rules) -> BenchComparison {
     let (first, second) = (a.scores(), b.scores());
-    let of = |all: &'_ [Measured]| -> BTreeSet<Key> { all.iter().map(|m| key(m, &m.factors)).collect() };
+    let of = |all: &'_ [MeasuredCell]| -> BTreeSet<Key> { all.iter().map(|m| match_key(m, &m.factors)).collect() };
     let (in_a, in_b) = (of(&first), of(&second));
     let matches: Vec<Match> = first
         .iter()
         .filter_map(|x| {
-            let y = second.iter().find(|y| key(y, &y.factors) == key(x, &x.factors))?;
-            Some(Match { a: x, b: y, parameters: named(x), levels: None })
+            let y = second.iter().find(|y| match_key(y, &y.factors) == match_key(x, &x.factors))?;
+            Some(Match { a: x, b: y, parameters: distinguishing_factors(x), levels: None })
         })
         .collect();
     let mut unmatched = Vec::new();
-    unmatched.extend(first.iter().filter(|m| !in_b.contains(&key(m, &m.factors))).map(|m| unmatched_cell("a", m)));
-    unmatched.extend(second.iter().filter(|m| !in_a.contains(&key(m, &m.factors))).map(|m| unmatched_cell("b", m)));
-    compared((a, &first), (b, &second), matches, unmatched, rules)
+    unmatched
+        .extend(first.iter().filter(|m| !in_b.contains(&match_key(m, &m.factors))).map(|m| unmatched_cell("a", m)));
+    unmatched
+        .extend(second.iter().filter(|m| !in_a.contains(&match_key(m, &m.factors))).map(|m| unmatched_cell("b", m)));
+    build_comparison((a, &first), (b, &second), matches, unmatched, rules)
 }
 
 /// Compares the cells of `a` that have the first of two values of the factor `by` with those of `b` that have the second, if
@@ -197,7 +199,13 @@ pub fn archives(a: &Bench, b: &Bench, rules: &Rules) -> Compared {
 ///
 /// # Errors
 /// One of the archives has no such cell.
-pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2], rules: &Rules) -> Result<Compared, Error> {
+pub fn compare_across(
+    a: &Bench,
+    b: &Bench,
+    by: &str,
+    values: [&str; 2],
+    rules: &Rules,
+) -> Result<BenchComparison, Error> {
     let (first, second) = (a.scores(), b.scores());
     let mut sides = [Vec::new(), Vec::new()];
     for (side, (all, bench, value)) in sides.iter_mut().zip([(&first, a, values[0]), (&second, b, values[1])]) {
@@ -213,79 +221,88 @@ pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2], rules: &Rules) 
     let shared = |name: &str, design: &str| {
         of_a.iter().chain(of_b).filter(|m| m.design.name == design).all(|m| m.factors.contains_key(name))
     };
-    let rest = |m: &Measured| {
+    let rest = |m: &MeasuredCell| {
         let mut factors = m.factors.clone();
         factors.retain(|name, _| name != by && shared(name, &m.design.name));
         factors
     };
-    let mut taken: BTreeSet<(u64, Option<&str>)> = BTreeSet::new();
+    let mut matched: BTreeSet<(u64, Option<&str>)> = BTreeSet::new();
     let mut matches = Vec::new();
     let mut unmatched = Vec::new();
     for &x in of_a {
-        let same = |y: &&&Measured| key(y, &rest(y)) == key(x, &rest(x)) && !taken.contains(&(y.cell.id, y.further()));
+        let same = |y: &&&MeasuredCell| {
+            match_key(y, &rest(y)) == match_key(x, &rest(x)) && !matched.contains(&(y.cell.id, y.extra_metric()))
+        };
         match of_b.iter().find(same).copied() {
             Some(y) => {
-                taken.insert((y.cell.id, y.further()));
+                matched.insert((y.cell.id, y.extra_metric()));
                 let levels = Some(values.map(String::from));
                 matches.push(Match { a: x, b: y, parameters: rest(x), levels });
             }
             None => unmatched.push(unmatched_cell("a", x)),
         }
     }
-    unmatched
-        .extend(of_b.iter().filter(|y| !taken.contains(&(y.cell.id, y.further()))).map(|y| unmatched_cell("b", y)));
-    Ok(compared((a, &first), (b, &second), matches, unmatched, rules))
+    unmatched.extend(
+        of_b.iter().filter(|y| !matched.contains(&(y.cell.id, y.extra_metric()))).map(|y| unmatched_cell("b", y)),
+    );
+    Ok(build_comparison((a, &first), (b, &second), matches, unmatched, rules))
 }
 
 /// Key by which scores of two archives match: the design's name, the factors, the name of a comparison's cell, and the metric of
 /// a further score.
 type Key = (String, BTreeMap<String, String>, Option<String>, Option<String>);
 
-fn key(m: &Measured, factors: &BTreeMap<String, String>) -> Key {
-    (m.design.name.clone(), factors.clone(), same_name(m), m.further().map(String::from))
+fn match_key(m: &MeasuredCell, factors: &BTreeMap<String, String>) -> Key {
+    (m.design.name.clone(), factors.clone(), comparison_cell_name(m), m.extra_metric().map(String::from))
 }
 
-fn unmatched_cell(of: &'static str, m: &Measured) -> Unmatched {
-    Unmatched { of, workload: m.design.name.clone(), parameters: named(m), score: m.further().map(String::from) }
+fn unmatched_cell(of: &'static str, m: &MeasuredCell) -> UnmatchedCell {
+    UnmatchedCell {
+        of,
+        workload: m.design.name.clone(),
+        parameters: distinguishing_factors(m),
+        score: m.extra_metric().map(String::from),
+    }
 }
 
 /// Compares two archives with matched cells.
-fn compared(
-    (a, first): (&Bench, &[Measured]),
-    (b, second): (&Bench, &[Measured]),
+fn build_comparison(
+    (a, first): (&Bench, &[MeasuredCell]),
+    (b, second): (&Bench, &[MeasuredCell]),
     matches: Vec<Match>,
-    unmatched: Vec<Unmatched>,
+    unmatched: Vec<UnmatchedCell>,
     rules: &Rules,
-) -> Compared {
-    let (matches, incomparable) = sound(matches, rules);
-    let all: Vec<&Measured> = first.iter().chain(second).collect();
-    let noise = noise(first, None).into_iter().chain(noise(second, None)).reduce(f64::max);
-    Compared {
-        version: VERSION,
+) -> BenchComparison {
+    let (matches, incomparable) = split_comparable(matches, rules);
+    let all: Vec<&MeasuredCell> = first.iter().chain(second).collect();
+    let noise =
+        self_comparison_noise(first, None).into_iter().chain(self_comparison_noise(second, None)).reduce(f64::max);
+    BenchComparison {
+        version: COMPARISON_VERSION,
         a: a.name.clone(),
         b: b.name.clone(),
         by: None,
         noise,
-        overall: overall(&matches, Pairing::Unpaired, rules),
-        results: pairs(&matches, Pairing::Unpaired, &all, rules),
+        overall: overall_speed(&matches, Pairing::Unpaired, rules),
+        results: build_pairs(&matches, Pairing::Unpaired, &all, rules),
         incomparable,
         unmatched,
-        differs: fact_difference::facts(&a.tables.environment, &b.tables.environment),
+        differs: fact_difference::differing_facts(&a.tables.environment, &b.tables.environment),
         scope: fact_difference::scope(&a.tables.environment, &b.tables.environment),
     }
 }
 
 /// Separates the pairs that are the same quantity from the others.
-fn sound<'a>(matches: Vec<Match<'a>>, rules: &Rules) -> (Vec<Match<'a>>, Vec<Incomparable>) {
+fn split_comparable<'a>(matches: Vec<Match<'a>>, rules: &Rules) -> (Vec<Match<'a>>, Vec<Incomparable>) {
     let (mut can, mut cannot) = (Vec::new(), Vec::new());
     // An open loop sends at the rate it was given: that is neither a gain nor a loss, and is reported with its latencies.
     for m in matches.into_iter().filter(|m| !(m.a.is_offered() && m.b.is_offered())) {
-        let why = comparable::why_not(m.a, m.b, m.levels.is_some(), rules);
+        let why = comparability::why_not(m.a, m.b, m.levels.is_some(), rules);
         if why.is_empty() {
             can.push(m);
         } else {
             let (workload, parameters) = (m.a.design.name.clone(), m.parameters);
-            let score = m.a.further().map(String::from);
+            let score = m.a.extra_metric().map(String::from);
             cannot.push(Incomparable { workload, parameters, score, levels: m.levels, why });
         }
     }
@@ -296,9 +313,9 @@ fn sound<'a>(matches: Vec<Match<'a>>, rules: &Rules) -> (Vec<Match<'a>>, Vec<Inc
 ///
 /// # Errors
 /// No cell has that factor, or none has that value.
-pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Result<Compared, Error> {
+pub fn compare_within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Result<BenchComparison, Error> {
     let all = bench.scores();
-    let with: Vec<&Measured> = all.iter().filter(|m| m.factors.contains_key(by)).collect();
+    let with: Vec<&MeasuredCell> = all.iter().filter(|m| m.factors.contains_key(by)).collect();
     if with.is_empty() {
         let names: BTreeSet<&String> = all.iter().flat_map(|m| m.factors.keys()).collect();
         return Err(Error::NoFactor { factor: by.into(), there: names.into_iter().cloned().collect() });
@@ -313,12 +330,12 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
     let shared = |name: &String, design: u64| {
         with.iter().filter(|m| m.design.id == design).all(|m| m.factors.contains_key(name))
     };
-    let rest = |m: &Measured| {
+    let rest = |m: &MeasuredCell| {
         let mut factors = m.factors.clone();
         factors.retain(|name, _| name != by && shared(name, m.design.id));
-        (m.design.id, factors, same_name(m), m.further().map(String::from))
+        (m.design.id, factors, comparison_cell_name(m), m.extra_metric().map(String::from))
     };
-    let first = |m: &Measured| {
+    let first = |m: &MeasuredCell| {
         with.iter().find(|x| rest(x) == rest(m) && base.is_none_or(|base| x.factors[by] == base)).copied()
     };
     let mut matches = Vec::new();
@@ -344,17 +361,17 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
             _ => Error::NotAlone { factor, values },
         });
     }
-    let (matches, incomparable) = sound(matches, rules);
-    let noise = noise(&all, None);
-    let every: Vec<&Measured> = all.iter().collect();
-    Ok(Compared {
-        version: VERSION,
+    let (matches, incomparable) = split_comparable(matches, rules);
+    let noise = self_comparison_noise(&all, None);
+    let every: Vec<&MeasuredCell> = all.iter().collect();
+    Ok(BenchComparison {
+        version: COMPARISON_VERSION,
         a: bench.name.clone(),
         b: bench.name.clone(),
         by: Some(by.into()),
         noise,
         overall: None,
-        results: pairs(&matches, Pairing::Blocks, &every, rules),
+        results: build_pairs(&matches, Pairing::Blocks, &every, rules),
         incomparable,
         unmatched,
         differs: Vec::new(),
@@ -363,95 +380,99 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
 }
 
 /// The cells of a comparison have names instead of factors.
-fn same_name(m: &Measured) -> Option<String> {
+fn comparison_cell_name(m: &MeasuredCell) -> Option<String> {
     (m.design.baseline.is_some() || m.factors.is_empty()).then(|| m.cell.name.clone())
 }
 
 /// Returns what distinguishes a cell from the others of its design.
-pub(super) fn named(m: &Measured) -> BTreeMap<String, String> {
-    match same_name(m) {
+pub(super) fn distinguishing_factors(m: &MeasuredCell) -> BTreeMap<String, String> {
+    match comparison_cell_name(m) {
         Some(name) => m.factors.clone().into_iter().chain([("cell".to_string(), name)]).collect(),
         None => m.factors.clone(),
     }
 }
 
 /// Returns the blocks in which both cells have a result.
-fn shared(a: &Measured, b: &Measured) -> Vec<u64> {
-    let of = |m: &Measured| m.processes.iter().map(|r| r.row.block).collect::<BTreeSet<u64>>();
+fn common_blocks(a: &MeasuredCell, b: &MeasuredCell) -> Vec<u64> {
+    let of = |m: &MeasuredCell| m.processes.iter().map(|r| r.row.block).collect::<BTreeSet<u64>>();
     of(a).intersection(&of(b)).copied().collect()
 }
 
 /// Returns both cells as costs, so that the first's mean divided by the second's is how much better or larger B is.
-fn arms(a: &Measured, b: &Measured, pairing: Pairing) -> Option<(cells::Cell, cells::Cell)> {
-    let blocks = (pairing == Pairing::Blocks).then(|| shared(a, b));
-    let of = |m: &Measured| m.costs(blocks.as_deref());
+fn cost_cells(a: &MeasuredCell, b: &MeasuredCell, pairing: Pairing) -> Option<(cells::Cell, cells::Cell)> {
+    let blocks = (pairing == Pairing::Blocks).then(|| common_blocks(a, b));
+    let of = |m: &MeasuredCell| m.costs(blocks.as_deref());
     Some((of(a)?, of(b)?))
 }
 
 /// Returns score of B / score of A, with an interval of this level.
-pub(super) fn ratio_of(a: &Measured, b: &Measured, pairing: Pairing, level: f64) -> Option<Comparison> {
-    let (x, y) = arms(a, b, pairing)?;
+pub(super) fn ratio_of(a: &MeasuredCell, b: &MeasuredCell, pairing: Pairing, level: f64) -> Option<Comparison> {
+    let (x, y) = cost_cells(a, b, pairing)?;
     // For a rate the stored value is its cost: the smaller, the higher the score.
-    match a.score().of {
-        Of::Rate => cells::ratio(&x, &y, pairing, level),
+    match a.score().kind {
+        ScoreKind::Rate => cells::ratio(&x, &y, pairing, level),
         _ => cells::ratio(&y, &x, pairing, level),
     }
 }
 
 /// Returns the largest difference that a cell under two names shows, in its own score or in a further one.
-fn noise<'a>(all: impl IntoIterator<Item = &'a Measured<'a>> + Clone, further: Option<&str>) -> Option<f64> {
-    let of_it = || all.clone().into_iter().filter(|m| m.further() == further);
-    let twin = |m: &Measured| {
+fn self_comparison_noise<'a>(
+    all: impl IntoIterator<Item = &'a MeasuredCell<'a>> + Clone,
+    further: Option<&str>,
+) -> Option<f64> {
+    let of_it = || all.clone().into_iter().filter(|m| m.extra_metric() == further);
+    let twin = |m: &MeasuredCell| {
         let name = m.cell.same_as.as_ref()?;
         // Two archives have cells of the same number: a twin's original is in the same archive.
         let original = of_it().find(|x| std::ptr::eq(x.design, m.design) && x.cell.name == *name)?;
-        Some(ratio::self_check(&ratio_of(original, m, Pairing::Blocks, LEVEL)?.ratio).noise)
+        Some(ratio::self_check(&ratio_of(original, m, Pairing::Blocks, CONFIDENCE_LEVEL)?.ratio).noise)
     };
     of_it().filter_map(twin).reduce(f64::max)
 }
 
-fn pairs(matches: &[Match], pairing: Pairing, all: &[&Measured], rules: &Rules) -> Vec<Pair> {
-    let scores: BTreeSet<Option<&str>> = matches.iter().map(|m| m.a.further()).collect();
+fn build_pairs(matches: &[Match], pairing: Pairing, all: &[&MeasuredCell], rules: &Rules) -> Vec<Pair> {
+    let scores: BTreeSet<Option<&str>> = matches.iter().map(|m| m.a.extra_metric()).collect();
     let noises: BTreeMap<Option<&str>, Option<f64>> =
-        scores.into_iter().map(|score| (score, noise(all.iter().copied(), score))).collect();
-    let ratios: Vec<Option<Comparison>> = matches.iter().map(|m| ratio_of(m.a, m.b, pairing, LEVEL)).collect();
+        scores.into_iter().map(|score| (score, self_comparison_noise(all.iter().copied(), score))).collect();
+    let ratios: Vec<Option<Comparison>> =
+        matches.iter().map(|m| ratio_of(m.a, m.b, pairing, CONFIDENCE_LEVEL)).collect();
     // Cells without a ratio are not tests, and do not make it harder for the others.
     let tested: Vec<f64> = ratios.iter().flatten().map(|r| r.p).collect();
-    let adjusted = fdr::adjust(&tested, ALPHA);
-    let mut p_values = adjusted.iter().flat_map(|adjusted| adjusted.adjusted.clone());
+    let adjusted = fdr::adjust(&tested, FALSE_DISCOVERY_RATE);
+    let mut p_values = adjusted.iter().flat_map(|adjusted| adjusted.p_values.clone());
     let level = adjusted.as_ref().and_then(|adjusted| adjusted.level);
     let one = |(m, r): (&Match, Option<Comparison>)| {
         let p_adjusted = r.and_then(|_| p_values.next());
-        let better = comparable::better(m.a, m.b, rules).ok()?;
-        let margin = verdict::margin(noises.get(&m.a.further()).copied().flatten());
-        let mut pair = pair(m, r, p_adjusted, (margin, better));
+        let better = comparability::common_direction(m.a, m.b, rules).ok()?;
+        let margin = verdict::margin(noises.get(&m.a.extra_metric()).copied().flatten());
+        let mut pair = build_pair(m, r, p_adjusted, (margin, better));
         if let Some(level) = level.filter(|_| matches!(pair.verdict, Verdict::Faster | Verdict::Slower)) {
             let again = ratio_of(m.a, m.b, pairing, level).map(|c| [c.ratio.low, c.ratio.high]);
             (pair.ratio_ci_adjusted, pair.adjusted_level) = (again, again.map(|_| level));
         }
-        pair.notes.extend(comparable::note(m.a, m.b, rules).filter(|_| m.levels.is_none()));
+        pair.notes.extend(comparability::different_commands_note(m.a, m.b, rules).filter(|_| m.levels.is_none()));
         Some(pair)
     };
     matches.iter().zip(ratios).filter_map(one).collect()
 }
 
-fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, better): (f64, Better)) -> Pair {
+fn build_pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, better): (f64, Better)) -> Pair {
     let uncorrected = ratio.map(|r| verdict::judge(&r.ratio, better, margin));
     let verdict = match uncorrected {
-        Some(v) => v.among_many(p_adjusted.unwrap_or(f64::NAN), ALPHA),
+        Some(v) => v.among_many(p_adjusted.unwrap_or(f64::NAN), FALSE_DISCOVERY_RATE),
         None => Verdict::Inconclusive,
     };
-    let (a, b) = (side(m.a), side(m.b));
-    let second = second(&a.values, &b.values);
-    let gates = gates(m);
+    let (a, b) = (build_side(m.a), build_side(m.b));
+    let second = rank_test(&a.values, &b.values);
+    let gates = machine_notes(m);
     Pair {
         workload: m.a.design.name.clone(),
         parameters: m.parameters.clone(),
-        score: m.a.further().map(String::from),
+        score: m.a.extra_metric().map(String::from),
         levels: m.levels.clone(),
         unit: m.a.estimate.unit.clone(),
         higher_is_better: better == Better::Higher,
-        notes: notes(
+        notes: pair_notes(
             m,
             &second,
             &gates,
@@ -475,7 +496,7 @@ fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, 
     }
 }
 
-fn side(m: &Measured) -> Side {
+fn build_side(m: &MeasuredCell) -> Side {
     let e = &m.estimate;
     Side {
         estimate: e.estimate,
@@ -484,13 +505,13 @@ fn side(m: &Measured) -> Side {
         class: e.class,
         failed: e.failed,
         values: m.scores(),
-        command: comparable::command(m),
+        command: comparability::command_words(m),
     }
 }
 
-fn second(a: &[f64], b: &[f64]) -> Second {
-    let shift = rank::shift(b, a, LEVEL);
-    Second {
+fn rank_test(a: &[f64], b: &[f64]) -> RankTest {
+    let shift = rank::shift(b, a, CONFIDENCE_LEVEL);
+    RankTest {
         mann_whitney_p: rank::mann_whitney(b, a).map(|t| t.p),
         shift: shift.map(|s| s.value),
         shift_ci95: shift.map(|s| [s.low, s.high]),
@@ -499,10 +520,10 @@ fn second(a: &[f64], b: &[f64]) -> Second {
 }
 
 /// Notes on the state of the machine, which slows things down and hides differences: gates that were not passed, and disturbances.
-fn gates(m: &Match) -> Vec<String> {
+fn machine_notes(m: &Match) -> Vec<String> {
     let mut gates = Vec::new();
     for (which, x) in [("A", m.a), ("B", m.b)] {
-        let before = x.estimate.gates.iter().filter(|(gate, _)| !disturbed::is_of_the_run(gate));
+        let before = x.estimate.gates.iter().filter(|(gate, _)| !disturbance::is_during_run(gate));
         let failed = before.filter_map(|(gate, states)| Some((gate, states.get("failed")?)));
         let processes = |n: u64| counted(n as usize, "process");
         gates.extend(failed.map(|(gate, n)| format!("{which}: gate {gate} not passed before {}", processes(*n))));
@@ -515,9 +536,9 @@ fn gates(m: &Match) -> Vec<String> {
     gates
 }
 
-fn notes(
+fn pair_notes(
     m: &Match,
-    second: &Second,
+    second: &RankTest,
     gates: &[String],
     uncorrected: Option<Verdict>,
     verdict: Verdict,
@@ -531,7 +552,9 @@ fn notes(
     if uncorrected.is_some_and(|v| v != verdict) {
         notes.push("significant by itself, but not after correction for the number of cells".into());
     }
-    if matches!(verdict, Verdict::Faster | Verdict::Slower) && second.mann_whitney_p.is_none_or(|p| p >= ALPHA) {
+    if matches!(verdict, Verdict::Faster | Verdict::Slower)
+        && second.mann_whitney_p.is_none_or(|p| p >= FALSE_DISCOVERY_RATE)
+    {
         notes.push("not confirmed by ranks (Mann-Whitney)".into());
     }
     if matches!(verdict, Verdict::Faster | Verdict::Slower) && !surely_beyond {
@@ -541,7 +564,7 @@ fn notes(
         notes.push("quick run".into());
     }
     for (which, x) in [("A", m.a), ("B", m.b)] {
-        notes.extend(achieved(x).map(|adjusted| format!("{which}: {adjusted}")));
+        notes.extend(achieved_rate_note(x).map(|adjusted| format!("{which}: {adjusted}")));
         let unsteady =
             |c: &Consistency| matches!(c, Consistency::Inconsistent | Consistency::Consistent(Class::NoSteadyState));
         notes.extend(x.estimate.class.filter(unsteady).map(|class| format!("{which}: {}", class.name())));
@@ -553,7 +576,7 @@ fn notes(
     // The proof of a mode, the state of a cache: what the processes report must be what is compared. Free space always differs.
     for (name, texts) in m.a.marks.iter().filter(|(name, _)| !["inner", "fs.free"].contains(&name.as_str())) {
         let differ = |other: &BTreeMap<String, u64>| {
-            if name == MODE {
+            if name == MODE_MARK {
                 let a: Vec<&str> = texts.keys().map(String::as_str).collect();
                 let b: Vec<&str> = other.keys().map(String::as_str).collect();
                 merged_marks::contradict(&a, &b)
@@ -570,34 +593,35 @@ fn notes(
 
 /// Describes the rate achieved by an open loop. It is needed to interpret every latency: where less was achieved than
 /// offered, the peer could not keep up.
-fn achieved(m: &Measured) -> Option<String> {
+fn achieved_rate_note(m: &MeasuredCell) -> Option<String> {
     let offered = m.offered?;
     let rates = m.processes.iter().filter_map(|r| r.process.achieved);
-    let rate = stats::quantile::of(&rates.collect::<Vec<_>>(), 0.5)?;
+    let rate = stats::quantile::of_unsorted(&rates.collect::<Vec<_>>(), 0.5)?;
     Some(format!("{} requests/s were offered and {} achieved", digits(offered), digits(rate)))
 }
 
-fn overall(matches: &[Match], pairing: Pairing, rules: &Rules) -> Option<Overall> {
+fn overall_speed(matches: &[Match], pairing: Pairing, rules: &Rules) -> Option<OverallSpeed> {
     let oriented = |m: &Match| {
-        let (a, b) = arms(m.a, m.b, pairing)?;
+        let (a, b) = cost_cells(m.a, m.b, pairing)?;
         // Costs of a rate, and scores of which less is better, are divided A by B: above 1 is faster.
-        let costs = m.a.score().of == Of::Rate || comparable::better(m.a, m.b, rules).ok()? == Better::Lower;
+        let costs = m.a.score().kind == ScoreKind::Rate
+            || comparability::common_direction(m.a, m.b, rules).ok()? == Better::Lower;
         let (x, y) = if costs { (a, b) } else { (b, a) };
-        cells::ratio(&x, &y, pairing, LEVEL)
+        cells::ratio(&x, &y, pairing, CONFIDENCE_LEVEL)
     };
     // Latency percentiles of a cell measure the time of the same processes again, which an overall number must not count twice.
-    let counts = |m: &&Match| m.a.also.is_none() && !m.a.estimate.is_disturbed() && !m.b.estimate.is_disturbed();
+    let counts = |m: &&Match| m.a.extra.is_none() && !m.a.estimate.is_disturbed() && !m.b.estimate.is_disturbed();
     let all: Vec<_> = matches.iter().filter(counts).filter_map(oriented).collect();
     if all.len() < 2 {
         return None;
     }
     let mean = geomean::ratios(&all)?;
-    Some(Overall { speed: mean.value, ci95: [mean.low, mean.high], cells: all.len(), method: mean.method.into() })
+    Some(OverallSpeed { speed: mean.value, ci95: [mean.low, mean.high], cells: all.len(), method: mean.method.into() })
 }
 
-impl Compared {
+impl BenchComparison {
     /// Returns the parameters that all cells of each workload share, for workloads with more than one.
-    pub fn shared(&self) -> BTreeMap<&str, BTreeMap<String, String>> {
+    pub fn shared_parameters(&self) -> BTreeMap<&str, BTreeMap<String, String>> {
         let mut all: BTreeMap<&str, (usize, BTreeMap<String, String>)> = BTreeMap::new();
         for p in &self.results {
             let (n, same) = all.entry(&p.workload).or_insert_with(|| (0, p.parameters.clone()));
@@ -631,7 +655,7 @@ impl Pair {
     /// Returns the title without these parameters, which others share.
     pub fn title_without(&self, shared: &BTreeMap<String, String>) -> String {
         let own = self.parameters.iter().filter(|(name, _)| !shared.contains_key(*name));
-        let parameters = words(&own.map(|(name, value)| (name.clone(), value.clone())).collect());
+        let parameters = factor_words(&own.map(|(name, value)| (name.clone(), value.clone())).collect());
         let levels = self.levels.as_ref().map_or_else(String::new, |[a, b]| format!(": {a} -> {b}"));
         let score = self.score.as_ref().map_or_else(String::new, |metric| format!(" {metric}"));
         format!("{} {parameters}{score}{levels}", self.workload).trim().to_string()

@@ -1,7 +1,7 @@
 //! The contract of `fathom bench run --json` (docs/reference/json.md), built from the archive's tables.
 
-use super::metrics::{OtherMetric, others};
-use super::{CellEstimate, estimate, merged_marks};
+use super::metrics::{OtherMetric, other_metrics};
+use super::{CellEstimate, estimate_cells, merged_marks};
 use crate::contract::Summary;
 use archive::Runs;
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
@@ -11,7 +11,7 @@ use stats::steady::Penalty;
 use std::collections::BTreeMap;
 
 /// The mark that states how code was executed, with its proof.
-pub(super) const MODE: &str = "mode";
+pub(super) const MODE_MARK: &str = "mode";
 
 /// Version of the contract; names and meanings change only with it.
 pub const VERSION: u32 = 1;
@@ -95,7 +95,7 @@ pub struct Why {
 
 impl Why {
     /// Builds the entry for the recording at `archive`, from its summary, or the reason why there is none.
-    pub fn of(archive: String, summary: Result<Summary, impl std::fmt::Display>) -> Self {
+    pub fn from_summary(archive: String, summary: Result<Summary, impl std::fmt::Display>) -> Self {
         let nothing = |failure: String| Self {
             archive: archive.clone(),
             failure: Some(failure),
@@ -162,9 +162,9 @@ impl From<&Runs> for Tables {
 /// Computes the results of an archive's tables; `penalty` is that for a change of level. `why` explains a recorded process,
 /// given its archive's name.
 pub fn benchmark(tables: &Tables, penalty: Penalty, why: &dyn Fn(&str) -> Why) -> Benchmark {
-    let estimates = estimate(tables, penalty);
-    let metrics = others(&tables.replicates, &tables.samples);
-    let out = super::disturbed::left_out(&tables.replicates);
+    let estimates = estimate_cells(tables, penalty);
+    let metrics = other_metrics(&tables.replicates, &tables.samples);
+    let out = super::disturbance::excluded_replicates(&tables.replicates);
     let result = |estimate: CellEstimate| {
         let cell = tables.cells.iter().find(|c| c.id == estimate.cell)?;
         let design = tables.designs.iter().find(|d| d.id == cell.design)?;
@@ -177,8 +177,8 @@ pub fn benchmark(tables: &Tables, penalty: Penalty, why: &dyn Fn(&str) -> Why) -
             better: design.better.clone(),
             quick: design.quick,
             metrics: metrics.get(&cell.id).cloned().unwrap_or_default(),
-            marks: agreed(
-                &own().filter(|r| super::counts(r) && !out.contains(&r.id)).map(|r| r.id).collect::<Vec<_>>(),
+            marks: agreed_marks(
+                &own().filter(|r| super::is_counted(r) && !out.contains(&r.id)).map(|r| r.id).collect::<Vec<_>>(),
                 &tables.marks,
             ),
             why: own().find_map(|r| {
@@ -201,7 +201,7 @@ pub fn benchmark(tables: &Tables, penalty: Penalty, why: &dyn Fn(&str) -> Why) -
         complete: tables.designs.iter().all(|d| d.stopped.is_some()),
         quick: tables.designs.iter().any(|d| d.quick),
         penalty: penalty.name(),
-        designs: tables.designs.iter().map(design).collect(),
+        designs: tables.designs.iter().map(describe_design).collect(),
         results: estimates.into_iter().filter_map(result).collect(),
         marks: tables
             .marks
@@ -213,7 +213,7 @@ pub fn benchmark(tables: &Tables, penalty: Penalty, why: &dyn Fn(&str) -> Why) -
     }
 }
 
-fn design(row: &DesignRow) -> Design {
+fn describe_design(row: &DesignRow) -> Design {
     let whole: serde_json::Value = serde_json::from_str(&row.design).unwrap_or_default();
     let figures = whole["plan"]["figures"].as_array().into_iter().flatten();
     Design {
@@ -228,17 +228,17 @@ fn design(row: &DesignRow) -> Design {
 }
 
 /// Marks with counts: the numbers in the text differ between processes, but all of them state the same fact.
-const COUNTED: [&str; 3] = [MODE, "cache", "cache.doubt"];
+const MARKS_WITH_COUNTS: [&str; 3] = [MODE_MARK, "cache", "cache.doubt"];
 
 /// Returns the marks that each of these replicates has with the same text; for marks with counts, with ranges.
-fn agreed(replicates: &[u64], marks: &[MarkRow]) -> BTreeMap<String, String> {
+fn agreed_marks(replicates: &[u64], marks: &[MarkRow]) -> BTreeMap<String, String> {
     let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for mark in marks.iter().filter(|m| m.replicate.is_some_and(|r| replicates.contains(&r))) {
         all.entry(&mark.name).or_default().push(&mark.text);
     }
     let agreed = |(name, texts): (&str, Vec<&str>)| {
         let same = || texts.iter().all(|t| t == &texts[0]).then(|| texts[0].to_string());
-        let said = if COUNTED.contains(&name) { merged_marks::in_common(&texts) } else { same() };
+        let said = if MARKS_WITH_COUNTS.contains(&name) { merged_marks::common_text(&texts) } else { same() };
         Some((name.to_string(), said.filter(|_| texts.len() >= replicates.len())?))
     };
     all.into_iter().filter_map(agreed).collect()
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_marks_differing_in_page_count_are_merged() {
+    fn cache_marks_that_differ_in_the_page_count_are_merged() {
         let marks = [
             mark(
                 1,
@@ -267,7 +267,7 @@ mod tests {
             ),
             mark(2, "cache.doubt", "3 pages could not be evicted"),
         ];
-        let agreed = agreed(&[1, 2], &marks);
+        let agreed = agreed_marks(&[1, 2], &marks);
         assert_eq!(
             agreed["cache"],
             "cold: posix_fadvise(DONTNEED) before each iteration; 0 to 3 of 2048 pages in the cache then (cachestat)"
@@ -278,6 +278,6 @@ mod tests {
     #[test]
     fn differing_facts_are_omitted() {
         let marks = [mark(1, "direct", "512"), mark(2, "direct", "4096"), mark(1, "same", "a"), mark(2, "same", "a")];
-        assert_eq!(agreed(&[1, 2], &marks), [("same".to_string(), "a".to_string())].into());
+        assert_eq!(agreed_marks(&[1, 2], &marks), [("same".to_string(), "a".to_string())].into());
     }
 }

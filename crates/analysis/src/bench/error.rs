@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Error {
     /// The scores are better in opposite directions.
     #[error("the directions differ: {a} is better in A, {b} in B")]
-    Directions {
+    OppositeDirections {
         /// `higher` or `lower`.
         a: &'static str,
         b: &'static str,
@@ -20,7 +20,7 @@ pub enum Error {
     )]
     NoDirection {
         /// Which of the two lacks it.
-        silent: Silent,
+        silent: WithoutDirection,
         metric: String,
     },
     /// No cell has the factor to be compared.
@@ -55,21 +55,21 @@ pub enum Error {
         "{run} and {recording} have different clocks: they are from different machines, or the machine restarted in \
          between"
     )]
-    Clocks { run: String, recording: String },
+    DifferentClocks { run: String, recording: String },
     /// The recording was made at another time.
     #[error("{recording} does not overlap in time with the others")]
-    Apart { recording: String },
+    NoOverlap { recording: String },
 }
 
 /// Which of two archives lacks the direction of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Silent {
+pub enum WithoutDirection {
     A,
     B,
     Both,
 }
 
-impl fmt::Display for Silent {
+impl fmt::Display for WithoutDirection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::A => "A does",

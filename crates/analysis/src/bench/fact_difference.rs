@@ -18,10 +18,10 @@ pub struct FactDifference {
 }
 
 /// Returns the facts that differ, those of the device first. A fact known in only one differs; one known in neither does not.
-pub fn facts(a: &Environment, b: &Environment) -> Vec<FactDifference> {
+pub fn differing_facts(a: &Environment, b: &Environment) -> Vec<FactDifference> {
     let named = |facts: &Environment| -> BTreeMap<String, (String, bool, String)> {
         let said = |f: &Fact| match (&f.value, &f.unknown) {
-            (Some(value), _) => (shown(value, f.unit.as_deref()), true, f.varies.clone()),
+            (Some(value), _) => (with_unit(value, f.unit.as_deref()), true, f.varies.clone()),
             (None, why) => (format!("unknown: {}", why.as_deref().unwrap_or("not read")), false, f.varies.clone()),
         };
         facts.iter().map(|(name, f)| (name.clone(), said(f))).collect()
@@ -47,7 +47,7 @@ pub fn facts(a: &Environment, b: &Environment) -> Vec<FactDifference> {
     all
 }
 
-fn shown(value: &str, unit: Option<&str>) -> String {
+fn with_unit(value: &str, unit: Option<&str>) -> String {
     match unit {
         Some(unit) if !unit.is_empty() => format!("{value} {unit}"),
         _ => value.into(),
@@ -56,7 +56,7 @@ fn shown(value: &str, unit: Option<&str>) -> String {
 
 /// The facts that distinguish one unit from another. Two phones of one model differ by up to a fifth (Srinivasa et al.,
 /// HotMobile 2017), so a result holds for the unit it was measured on.
-const UNIT: &[&str] = &["device.vendor", "device.model", "cpu.model", "cpu.online", "memory.total", "disk.model"];
+const UNIT_FACTS: &[&str] = &["device.vendor", "device.model", "cpu.model", "cpu.online", "memory.total", "disk.model"];
 
 /// Returns the scope of a comparison, as a sentence.
 pub fn scope(a: &Environment, b: &Environment) -> String {
@@ -65,7 +65,7 @@ pub fn scope(a: &Environment, b: &Environment) -> String {
         let parts: Vec<String> = ["device.model", "cpu.model"].iter().filter_map(|n| value(n)).collect();
         if parts.is_empty() { "an unknown machine".into() } else { parts.join(", ") }
     };
-    if facts(a, b).iter().any(|d| UNIT.contains(&d.fact.as_str())) {
+    if differing_facts(a, b).iter().any(|d| UNIT_FACTS.contains(&d.fact.as_str())) {
         format!(
             "The result holds for these two units only: one {} (A) and one {} (B). Units of the same model differ \
              too.",
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn differing_facts_are_listed_device_first() {
+    fn differing_facts_are_listed_those_of_the_device_first() {
         let a = Environment::from([
             fact("load.one_minute", Some("0.1"), "run"),
             fact("memory.total", Some("1"), "device"),
@@ -107,7 +107,8 @@ mod tests {
             fact("kernel.release", Some("6.1"), "boot"),
             fact("os.sdk", None, "device"),
         ]);
-        let found: Vec<(String, String, String)> = facts(&a, &b).into_iter().map(|d| (d.fact, d.a, d.b)).collect();
+        let found: Vec<(String, String, String)> =
+            differing_facts(&a, &b).into_iter().map(|d| (d.fact, d.a, d.b)).collect();
         let expected = [
             ("memory.total", "1 byte", "2 byte"),
             ("cpu.governor", "x", "not read"),

@@ -1,6 +1,6 @@
 //! Contents of a figure of a page: our values, and the numbers of a paper's text beside them.
 
-use super::results::{Measured, words};
+use super::results::{MeasuredCell, factor_words};
 use serde::Serialize;
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ pub struct Figure {
     /// Our values.
     pub bars: Vec<Bar>,
     /// Numbers of the paper's text, beside ours.
-    pub stated: Vec<Stated>,
+    pub stated: Vec<StatedNumber>,
 }
 
 /// One of our values.
@@ -49,7 +49,7 @@ pub struct Bar {
 
 /// A number of the paper's text, beside ours.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Stated {
+pub struct StatedNumber {
     /// The quantity.
     pub what: &'static str,
     /// The paper's value.
@@ -61,18 +61,18 @@ pub struct Stated {
 }
 
 /// A cell's score, not yet assigned to a line.
-pub fn score(m: &Measured) -> Bar {
+pub fn score_bar(m: &MeasuredCell) -> Bar {
     let e = &m.estimate;
     let mut notes: Vec<String> = e.class.iter().map(|class| class.name().to_owned()).collect();
     if e.failed > 0 {
         notes.push(format!("{} failed", e.failed));
     }
     notes.extend(e.absent.as_ref().map(|why| format!("missing: {why}")));
-    notes.extend(e.machine());
+    notes.extend(e.machine_notes());
     notes.extend(m.design.quick.then(|| "quick run".to_string()));
     Bar {
         cell: m.cell.id,
-        label: if m.factors.is_empty() { m.cell.name.clone() } else { words(&m.factors) },
+        label: if m.factors.is_empty() { m.cell.name.clone() } else { factor_words(&m.factors) },
         workload: m.design.name.clone(),
         x: None,
         series: None,

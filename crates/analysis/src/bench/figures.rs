@@ -7,15 +7,15 @@
 //! machine a cell is from.
 
 use super::cluster;
-use super::figure::{Bar, Figure, score};
-use super::results::{Bench, Measured, words};
+use super::figure::{Bar, Figure, score_bar};
+use super::results::{Bench, MeasuredCell, factor_words};
 use crate::text::{digits, escaped, scale};
 use model::table::DesignRow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// What a figure is built from.
-struct Spec {
+struct FigureSpec {
     paper: &'static str,
     figure: &'static str,
     title: &'static str,
@@ -31,7 +31,7 @@ struct Spec {
     bytes: Option<&'static str>,
 }
 
-const EMPTY: Spec = Spec {
+const EMPTY_SPEC: FigureSpec = FigureSpec {
     paper: "",
     figure: "",
     title: "",
@@ -44,97 +44,97 @@ const EMPTY: Spec = Spec {
 };
 
 /// Directory names that indicate a card or stick.
-const EXTERNAL: &[&str] = &["external", "usb", "sd", "card"];
+const EXTERNAL_NAMES: &[&str] = &["external", "usb", "sd", "card"];
 
-const SPECS: &[Spec] = &[
-    Spec {
+const FIGURE_SPECS: &[FigureSpec] = &[
+    FigureSpec {
         paper: "000",
         figure: "1",
         title: "CPU: LINPACK and SciMark2 in Java",
         says: "Android is slower than Linux on the same machine: SOR on the server PC about 14 % of Linux, Monte Carlo on the \
                netbook about 7 %",
         workloads: &["linpack", "scimark"],
-        ..EMPTY
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "000",
         figure: "2",
         title: "CPU: Himeno, native code and bytecode",
         says: "bytecode is slower than native code on both, and more so on Android",
         workloads: &["himeno"],
-        ..EMPTY
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "000",
         figure: "3",
         title: "HTTP transactions: GETs of a byte",
         says: "Android is slower than Linux",
         workloads: &["http"],
-        ..EMPTY
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "000",
         figure: "4",
         title: "drawing rectangles, lines and circles",
         says: "Android is slower than Linux but for rectangles; lines relate as the processors of figure 1 do",
         workloads: &["draw"],
-        ..EMPTY
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "000",
         figure: "5",
         title: "sequential write and read, internal storage",
         says: "Android is slower than Linux, writing and reading",
         workloads: &["seq"],
-        without: Some(("dir", EXTERNAL)),
-        ..EMPTY
+        without: Some(("dir", EXTERNAL_NAMES)),
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "000",
         figure: "6",
         title: "sequential write and read, external storage",
         says: "writing is about equal (the stick is the limit); reading is slower on Android",
         workloads: &["seq"],
-        only: Some(("dir", EXTERNAL)),
-        ..EMPTY
+        only: Some(("dir", EXTERNAL_NAMES)),
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "000",
         figure: "7",
         title: "writing and reading many files (the paper: of 1 MB), internal storage",
         says: "Android is slower than Linux",
         workloads: &["file"],
-        without: Some(("dir", EXTERNAL)),
-        ..EMPTY
+        without: Some(("dir", EXTERNAL_NAMES)),
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "000",
         figure: "8",
         title: "writing and reading many files (the paper: of 1 MB), external storage",
         says: "writing is about equal on many machines (the stick is the limit)",
         workloads: &["file"],
-        only: Some(("dir", EXTERNAL)),
-        ..EMPTY
+        only: Some(("dir", EXTERNAL_NAMES)),
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "000",
         figure: "9",
         title: "SQLite: INSERTs (the paper: 1,000 rows)",
         says: "Android is slower than Linux on the same machine",
         workloads: &["sqlite"],
         only: Some(("op", &["insert"])),
-        ..EMPTY
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "000",
         figure: "10",
         title: "SQLite: scans (the paper: of 1,000 rows)",
         says: "much faster than INSERTs, and as fast as the processor; Android is slower than Linux",
         workloads: &["sqlite"],
         only: Some(("op", &["select"])),
-        ..EMPTY
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "001",
         figure: "1, 3",
         title: "random reads, transactions/s by threads and block size",
@@ -142,9 +142,9 @@ const SPECS: &[Spec] = &[
                gains nothing; blocks below 4 KB give no more transactions",
         workloads: &["random"],
         lines: Some(("threads", "block")),
-        ..EMPTY
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "001",
         figure: "2, 4",
         title: "random reads, KB/s by threads and block size",
@@ -152,9 +152,9 @@ const SPECS: &[Spec] = &[
         workloads: &["random"],
         lines: Some(("threads", "block")),
         bytes: Some("block"),
-        ..EMPTY
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "002",
         figure: "5",
         title: "TCP over a delay machine, by one-way delay",
@@ -163,9 +163,9 @@ const SPECS: &[Spec] = &[
         workloads: &["net-delay"],
         only: Some(("cc", &["cubic"])),
         lines: Some(("delay_ms", "direction")),
-        ..EMPTY
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "002",
         figure: "6",
         title: "TCP over a delay machine, by one-way delay and congestion control",
@@ -173,18 +173,18 @@ const SPECS: &[Spec] = &[
         workloads: &["net-delay"],
         only: Some(("direction", &["down"])),
         lines: Some(("delay_ms", "cc")),
-        ..EMPTY
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "002",
         figure: "loss",
         title: "TCP by loss and congestion control",
         says: "not yet measured when the paper was written",
         workloads: &["net-loss"],
         lines: Some(("loss", "cc")),
-        ..EMPTY
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "002",
         figure: "ch4",
         title: "Wi-Fi and Bluetooth, TCP and UDP, to the phone (down) and from it (up)",
@@ -194,16 +194,16 @@ const SPECS: &[Spec] = &[
             over Bluetooth. iperf 2 sends UDP at 1 Mb/s by default, which is most likely what was measured as UDP \
             over Wi-Fi",
         workloads: &["net-wlan"],
-        ..EMPTY
+        ..EMPTY_SPEC
     },
-    Spec {
+    FigureSpec {
         paper: "004",
         figure: "1",
         title: "SQLite: INSERTs (the paper: 10,000 rows)",
         says: "Android x86 is about 45 % slower than Linux on the same PC, and 34 % slower than an Android phone",
         workloads: &["sqlite"],
         only: Some(("op", &["insert"])),
-        ..EMPTY
+        ..EMPTY_SPEC
     },
 ];
 
@@ -211,28 +211,28 @@ const SPECS: &[Spec] = &[
 const BETWEEN_DEVICES: &[(&str, &[&str])] = &[("net-delay", &["net-delay-devices"]), ("net-wlan", &["net-devices"])];
 
 /// Returns the same figure, between devices.
-fn between_devices(spec: &Spec, all: &[Measured]) -> Option<Figure> {
+fn figure_between_devices(spec: &FigureSpec, all: &[MeasuredCell]) -> Option<Figure> {
     let (_, workloads) = BETWEEN_DEVICES.iter().find(|(model, _)| spec.workloads == [*model])?;
     // A phone's own congestion control is CUBIC, or the choice of its manufacturer.
     let only = spec.only.map(|only| if only.0 == "cc" { ("cc", &["cubic", "kernel"][..]) } else { only });
-    let made = figure(&Spec { workloads, only, ..*spec }, all);
+    let made = build_figure(&FigureSpec { workloads, only, ..*spec }, all);
     Some(Figure { title: format!("{}; between devices", made.title).into(), ..made })
 }
 
 /// Returns the figures for which this archive has cells.
 pub fn figures(bench: &Bench) -> Vec<Figure> {
-    let all = bench.measured();
-    let made = SPECS.iter().map(|spec| figure(spec, &all));
-    let made = made.chain(SPECS.iter().filter_map(|spec| between_devices(spec, &all)));
+    let all = bench.measured_cells();
+    let made = FIGURE_SPECS.iter().map(|spec| build_figure(spec, &all));
+    let made = made.chain(FIGURE_SPECS.iter().filter_map(|spec| figure_between_devices(spec, &all)));
     let mut figures: Vec<Figure> = made.filter(|f| !f.bars.is_empty()).collect();
     figures.extend(cluster::figures(bench, &all));
     figures
 }
 
 /// Returns the cells that are in none of these figures, one figure per design, without a paper's name.
-pub fn others(bench: &Bench, figures: &[Figure]) -> Vec<Figure> {
+pub fn other_figures(bench: &Bench, figures: &[Figure]) -> Vec<Figure> {
     let shown: BTreeSet<u64> = figures.iter().flat_map(|f| &f.bars).map(|b| b.cell).collect();
-    let all = bench.measured();
+    let all = bench.measured_cells();
     let one = |design: &DesignRow| {
         let bars = all.iter().filter(|m| m.design.id == design.id && !shown.contains(&m.cell.id));
         Figure {
@@ -242,18 +242,18 @@ pub fn others(bench: &Bench, figures: &[Figure]) -> Vec<Figure> {
             says: "",
             x: None,
             series: None,
-            bars: bars.filter_map(|m| bar(&EMPTY, m)).collect(),
+            bars: bars.filter_map(|m| build_bar(&EMPTY_SPEC, m)).collect(),
             stated: Vec::new(),
         }
     };
     bench.tables.designs.iter().map(one).filter(|f| !f.bars.is_empty()).collect()
 }
 
-fn figure(spec: &Spec, all: &[Measured]) -> Figure {
-    let one_of = |m: &Measured, (factor, values): (&str, &[&str])| {
+fn build_figure(spec: &FigureSpec, all: &[MeasuredCell]) -> Figure {
+    let one_of = |m: &MeasuredCell, (factor, values): (&str, &[&str])| {
         m.factors.get(factor).is_some_and(|v| values.iter().any(|start| v.starts_with(start)))
     };
-    let wanted = |m: &&Measured| {
+    let wanted = |m: &&MeasuredCell| {
         spec.workloads.contains(&m.design.name.as_str())
             && spec.only.is_none_or(|only| one_of(m, only))
             && !spec.without.is_some_and(|without| one_of(m, without))
@@ -265,18 +265,18 @@ fn figure(spec: &Spec, all: &[Measured]) -> Figure {
         says: spec.says,
         x: spec.lines.map(|l| l.0),
         series: spec.lines.map(|l| l.1),
-        bars: all.iter().filter(wanted).filter_map(|m| bar(spec, m)).collect(),
+        bars: all.iter().filter(wanted).filter_map(|m| build_bar(spec, m)).collect(),
         stated: Vec::new(),
     }
 }
 
-fn bar(spec: &Spec, m: &Measured) -> Option<Bar> {
-    let mut bar = score(m);
+fn build_bar(spec: &FigureSpec, m: &MeasuredCell) -> Option<Bar> {
+    let mut bar = score_bar(m);
     if spec.workloads.len() > 1 {
-        bar.label = format!("{} {}", m.design.name, words(&m.factors));
+        bar.label = format!("{} {}", m.design.name, factor_words(&m.factors));
     }
     if let Some(factor) = spec.bytes {
-        let size = size(m.factors.get(factor)?)? / 1024.0;
+        let size = parse_size(m.factors.get(factor)?)? / 1024.0;
         bar.estimate = bar.estimate.map(|v| v * size);
         bar.ci95 = bar.ci95.map(|c| c.map(|v| v * size));
         bar.values.iter_mut().for_each(|v| *v *= size);
@@ -287,7 +287,7 @@ fn bar(spec: &Spec, m: &Measured) -> Option<Bar> {
 }
 
 /// Parses a size in bytes as written in a factor's value: `4096`, `4K`.
-fn size(text: &str) -> Option<f64> {
+fn parse_size(text: &str) -> Option<f64> {
     let (digits, factor) = match text.chars().last()? {
         'K' | 'k' => (&text[..text.len() - 1], 1024.0),
         'M' | 'm' => (&text[..text.len() - 1], 1024.0 * 1024.0),
@@ -297,7 +297,7 @@ fn size(text: &str) -> Option<f64> {
 }
 
 /// Returns what all cells of a figure have in common, by factor.
-fn common(figure: &Figure) -> Vec<String> {
+fn common_words(figure: &Figure) -> Vec<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for word in figure.bars.iter().flat_map(|b| b.label.split(' ')) {
         *counts.entry(word).or_default() += 1;
@@ -309,7 +309,7 @@ fn common(figure: &Figure) -> Vec<String> {
 pub fn markdown(figures: &[Figure]) -> String {
     let mut text = String::new();
     for f in figures {
-        let common = common(f);
+        let common = common_words(f);
         let _ = writeln!(text, "### {} figure {}: {}\n\nThe paper: {}.\n", f.paper, f.figure, f.title, f.says);
         if !f.stated.is_empty() {
             text.push_str("| in its text | paper | ours | unit |\n|---|---:|---:|---|\n");
@@ -340,10 +340,10 @@ pub fn markdown(figures: &[Figure]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::made::bench;
+    use crate::bench::synthetic::bench;
 
     #[test]
-    fn figure_has_own_cells_and_no_paper_values() {
+    fn a_figure_has_its_own_cells_and_no_values_of_the_paper() {
         let mut sqlite = bench("b", "sqlite");
         sqlite.add(&[("op", "insert"), ("rows", "1000")], 100.0, 1000.0, 4);
         sqlite.add(&[("op", "select"), ("rows", "1000")], 100.0, 1000.0, 4);
@@ -362,18 +362,21 @@ mod tests {
         );
         let mut other = bench("b", "w");
         other.add(&[("a", "1")], 100.0, 1000.0, 4);
-        assert!(figures(&other).is_empty() && others(&seq, &figures(&seq)).is_empty());
-        assert_eq!(others(&other, &[])[0].title, "w: How fast?");
+        assert!(figures(&other).is_empty() && other_figures(&seq, &figures(&seq)).is_empty());
+        assert_eq!(other_figures(&other, &[])[0].title, "w: How fast?");
     }
 
     #[test]
-    fn kilobytes_are_transactions_times_size() {
+    fn kilobytes_are_transactions_times_their_size() {
         let mut random = bench("b", "random");
         random.add(&[("threads", "4"), ("block", "4K")], 1000.0, 1000.0, 4);
         let all = figures(&random);
         let (tps, kbs) = (&all[0].bars[0], &all[1].bars[0]);
         assert!((kbs.estimate.unwrap() / tps.estimate.unwrap() - 4.0).abs() < 1e-9 && kbs.unit == "KB/s");
         assert_eq!((tps.x.as_deref(), tps.series.as_deref()), (Some("4"), Some("4K")));
-        assert_eq!([size("1"), size("16K"), size("x"), size("")], [Some(1.0), Some(16384.0), None, None]);
+        assert_eq!(
+            [parse_size("1"), parse_size("16K"), parse_size("x"), parse_size("")],
+            [Some(1.0), Some(16384.0), None, None]
+        );
     }
 }

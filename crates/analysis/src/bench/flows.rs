@@ -7,33 +7,33 @@
 //! For each cell the first valid process is drawn: a time series is an example, and an average of several would be one that
 //! no flow ever had.
 
-use super::counts;
 use super::error::Error;
+use super::is_counted;
 use super::recording_series::RecordingSeries;
-use super::results::{Bench, Measured, words};
+use super::results::{Bench, MeasuredCell, factor_words};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of points drawn for a flow; of a longer series every n-th is drawn.
-const POINTS: usize = 600;
+const POINTS_MAX: usize = 600;
 /// What is drawn: the metric, its unit, and its title.
-const DRAWN: &[(&str, &str, &str)] = &[
+const DRAWN_METRICS: &[(&str, &str, &str)] = &[
     ("interval", "bit/s", "throughput"),
     ("tcp.cwnd", "segments", "congestion window"),
     ("tcp.srtt_us", "us", "round-trip time under load (smoothed, of the sender)"),
     ("one_way_us", "us", "one-way delay under load (of UDP, by both clocks)"),
-    (LATENCY, "us", "latency of recorded operations"),
-    (CARRIED, "bit/s", "throughput of the recorded disks"),
+    (LATENCY_METRIC, "us", "latency of recorded operations"),
+    (THROUGHPUT_METRIC, "bit/s", "throughput of the recorded disks"),
 ];
 /// Pseudo-metrics from recordings; no metric of a run has these names.
-const LATENCY: &str = "beside.latency";
-const CARRIED: &str = "beside.carried";
+const LATENCY_METRIC: &str = "beside.latency";
+const THROUGHPUT_METRIC: &str = "beside.carried";
 /// Values that tcp_probe recorded at each acknowledgement are drawn with the readings of the same name.
-const EACH: (&str, &str, &str) = ("ack.", "tcp.", "each acknowledgement");
+const PER_ACK_METRICS: (&str, &str, &str) = ("ack.", "tcp.", "each acknowledgement");
 /// The cause that limited a run: its share of an interval, with the cause in its labels.
-const LIMITED: &str = "limited";
+const LIMITED_METRIC: &str = "limited";
 /// The factor that distinguishes the lines of a chart.
-const APART: &str = "cc";
+const LINE_FACTOR: &str = "cc";
 
 /// A chart of flows over time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -82,18 +82,18 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn of(bench: &'a Bench, process: u64) -> Self {
+    fn from_process(bench: &'a Bench, process: u64) -> Self {
         let mut courses = Self::default();
         for s in bench.tables.samples.iter().filter(|s| s.replicate == Some(process)) {
             let Some(t) = s.time_ns else { continue };
             let label = |name: &str| s.labels.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
             let direction = label("direction").unwrap_or_default();
-            if s.metric == LIMITED {
+            if s.metric == LIMITED_METRIC {
                 let greatest = courses.causes.entry((direction, t)).or_default();
                 if s.value > greatest.1 {
                     *greatest = (label("cause").unwrap_or_default(), s.value);
                 }
-            } else if let Some((at, each)) = drawn(&s.metric) {
+            } else if let Some((at, each)) = chart_of_metric(&s.metric) {
                 let mut rest: Vec<&str> = s.labels.split(' ').filter(|word| !word.starts_with("direction=")).collect();
                 rest.extend(each);
                 courses.lines.entry((at, direction, rest.join(" "))).or_default().push((t, s.value));
@@ -119,7 +119,7 @@ impl<'a> Lines<'a> {
         let seconds = |t: u64| t.saturating_sub(start) as f64 / 1e9;
         let mut bands: Vec<Band> = Vec::new();
         for ((_, t), (cause, _)) in self.causes.iter().filter(|((d, _), _)| *d == direction) {
-            let (from, cause) = (seconds(*t), super::run_score::cause(cause));
+            let (from, cause) = (seconds(*t), super::run_score::cause_in_words(cause));
             match bands.last_mut() {
                 Some(last) if last.cause == cause => (),
                 last => {
@@ -135,10 +135,10 @@ impl<'a> Lines<'a> {
 }
 
 /// Returns the chart to which a metric belongs, and an additional label for its line.
-fn drawn(metric: &str) -> Option<(usize, Option<&'static str>)> {
-    let place = |wanted: &str| DRAWN.iter().position(|d| d.0 == wanted);
-    match metric.strip_prefix(EACH.0) {
-        Some(field) => Some((place(&format!("{}{field}", EACH.1))?, Some(EACH.2))),
+fn chart_of_metric(metric: &str) -> Option<(usize, Option<&'static str>)> {
+    let place = |wanted: &str| DRAWN_METRICS.iter().position(|d| d.0 == wanted);
+    match metric.strip_prefix(PER_ACK_METRICS.0) {
+        Some(field) => Some((place(&format!("{}{field}", PER_ACK_METRICS.1))?, Some(PER_ACK_METRICS.2))),
         None => Some((place(metric)?, None)),
     }
 }
@@ -154,17 +154,18 @@ struct Chart {
 type Charts = BTreeMap<(usize, String), Chart>;
 
 /// Returns the charts for which this archive has readings.
-pub fn flows(bench: &Bench, all: &[Measured]) -> Vec<Flows> {
+pub fn flows(bench: &Bench, all: &[MeasuredCell]) -> Vec<Flows> {
     let mut charts = Charts::new();
     for m in all {
-        let Some(courses) = first(bench, m).map(|id| Lines::of(bench, id)) else { continue };
-        let rest: BTreeMap<String, String> = m.factors.clone().into_iter().filter(|(name, _)| name != APART).collect();
-        let title = format!("{} {}", m.design.name, words(&rest));
-        let apart = m.factors.get(APART).cloned().unwrap_or_default();
+        let Some(courses) = first_valid_process(bench, m).map(|id| Lines::from_process(bench, id)) else { continue };
+        let rest: BTreeMap<String, String> =
+            m.factors.clone().into_iter().filter(|(name, _)| name != LINE_FACTOR).collect();
+        let title = format!("{} {}", m.design.name, factor_words(&rest));
+        let apart = m.factors.get(LINE_FACTOR).cloned().unwrap_or_default();
         let start = courses.start().unwrap_or(0);
-        add(&mut charts, &courses, start, &title, &[&apart], &m.cell.name);
+        add_lines(&mut charts, &courses, start, &title, &[&apart], &m.cell.name);
     }
-    finished(charts, None)
+    finish_charts(charts, None)
 }
 
 /// Returns the flows of several runs on one axis. Runs that overlap in time keep their positions by the clock of the client
@@ -172,12 +173,14 @@ pub fn flows(bench: &Bench, all: &[Measured]) -> Vec<Flows> {
 ///
 /// # Errors
 /// A recording does not fit on that axis.
-pub fn flows_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Vec<Flows>, Error> {
+pub fn flows_of_runs(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Vec<Flows>, Error> {
     let mut all = Vec::new();
     for bench in runs {
-        for m in bench.measured() {
-            let Some(courses) = first(bench, &m).map(|id| Lines::of(bench, id)) else { continue };
-            let apart = m.factors.get(APART).cloned().unwrap_or_default();
+        for m in bench.measured_cells() {
+            let Some(courses) = first_valid_process(bench, &m).map(|id| Lines::from_process(bench, id)) else {
+                continue;
+            };
+            let apart = m.factors.get(LINE_FACTOR).cloned().unwrap_or_default();
             all.push((bench.name.clone(), apart, m.cell.name.clone(), courses));
         }
     }
@@ -190,7 +193,7 @@ pub fn flows_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Vec<Fl
     for (name, apart, cell, courses) in &all {
         let start = if overlap { least } else { courses.start().unwrap_or(0) };
         let name = if several { name.as_str() } else { "" };
-        add(&mut charts, courses, start, "", &[name, apart], cell);
+        add_lines(&mut charts, courses, start, "", &[name, apart], cell);
     }
     let last = all.iter().filter_map(|a| a.3.end()).max().unwrap_or(least);
     for recording in recordings {
@@ -200,56 +203,58 @@ pub fn flows_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Vec<Fl
         if let Some(run) =
             runs.iter().find(|run| run.boot.is_some() && recording.boot.is_some() && run.boot != recording.boot)
         {
-            return Err(Error::Clocks { run: run.name.clone(), recording: recording.name.clone() });
+            return Err(Error::DifferentClocks { run: run.name.clone(), recording: recording.name.clone() });
         }
-        if !recording.saw(least, last) {
-            return Err(Error::Apart { recording: recording.name.clone() });
+        if !recording.has_time_within(least, last) {
+            return Err(Error::NoOverlap { recording: recording.name.clone() });
         }
-        beside(&mut charts, recording, least, last);
+        add_recording(&mut charts, recording, least, last);
     }
-    Ok(finished(charts, Some(last.saturating_sub(least) as f64 / 1e9).filter(|_| overlap)))
+    Ok(finish_charts(charts, Some(last.saturating_sub(least) as f64 / 1e9).filter(|_| overlap)))
 }
 
 /// Returns recordings alone on one axis: they must share a clock, and overlap in time.
 ///
 /// # Errors
 /// Two of them have no common clock, or do not overlap.
-pub fn together(recordings: &[RecordingSeries]) -> Result<Vec<Flows>, Error> {
+pub fn flows_of_recordings(recordings: &[RecordingSeries]) -> Result<Vec<Flows>, Error> {
     let lasted: Vec<(&RecordingSeries, (u64, u64))> =
-        recordings.iter().filter_map(|r| Some((r, r.lasted()?))).collect();
+        recordings.iter().filter_map(|r| Some((r, r.time_range()?))).collect();
     let Some(((first, _), others)) = lasted.split_first().map(|(first, others)| (*first, others)) else {
         return Ok(Vec::new());
     };
     if let Some((other, _)) = others.iter().find(|(r, _)| r.boot.is_none() || r.boot != first.boot) {
-        return Err(Error::Clocks { run: first.name.clone(), recording: other.name.clone() });
+        return Err(Error::DifferentClocks { run: first.name.clone(), recording: other.name.clone() });
     }
     let ended = lasted.iter().map(|(_, (_, end))| *end).min().unwrap_or(0);
     if let Some((late, _)) = lasted.iter().find(|(_, (begin, _))| *begin > ended) {
-        return Err(Error::Apart { recording: late.name.clone() });
+        return Err(Error::NoOverlap { recording: late.name.clone() });
     }
     let least = lasted.iter().map(|(_, (begin, _))| *begin).min().unwrap_or(0);
     let last = lasted.iter().map(|(_, (_, end))| *end).max().unwrap_or(least);
     let mut charts = Charts::new();
-    lasted.iter().for_each(|(recording, _)| beside(&mut charts, recording, least, last));
-    Ok(finished(charts, Some(last.saturating_sub(least) as f64 / 1e9)))
+    lasted.iter().for_each(|(recording, _)| add_recording(&mut charts, recording, least, last));
+    Ok(finish_charts(charts, Some(last.saturating_sub(least) as f64 / 1e9)))
 }
 
 /// Adds what a recording captured between these times.
-fn beside(charts: &mut Charts, recording: &RecordingSeries, least: u64, last: u64) {
-    for (metric, lines) in [(LATENCY, recording.latencies(least, last)), (CARRIED, recording.carried(least, last))] {
-        let Some((at, _)) = drawn(metric).filter(|_| !lines.is_empty()) else { continue };
-        let lines = lines.into_iter().map(|(name, course)| Flow { name, points: points(course, least) });
+fn add_recording(charts: &mut Charts, recording: &RecordingSeries, least: u64, last: u64) {
+    for (metric, lines) in
+        [(LATENCY_METRIC, recording.latencies(least, last)), (THROUGHPUT_METRIC, recording.throughputs(least, last))]
+    {
+        let Some((at, _)) = chart_of_metric(metric).filter(|_| !lines.is_empty()) else { continue };
+        let lines = lines.into_iter().map(|(name, course)| Flow { name, points: thin_points(course, least) });
         charts.entry((at, String::new())).or_default().flows.extend(lines);
     }
 }
 
 /// Returns the first valid process of a cell.
-fn first(bench: &Bench, m: &Measured) -> Option<u64> {
-    bench.tables.replicates.iter().find(|r| r.cell == m.cell.id && counts(r)).map(|r| r.id)
+fn first_valid_process(bench: &Bench, m: &MeasuredCell) -> Option<u64> {
+    bench.tables.replicates.iter().find(|r| r.cell == m.cell.id && is_counted(r)).map(|r| r.id)
 }
 
 /// Adds a run's lines; `called` names the run, `otherwise` is used if that is empty and there is one line.
-fn add(charts: &mut Charts, courses: &Lines, start: u64, title: &str, called: &[&str], otherwise: &str) {
+fn add_lines(charts: &mut Charts, courses: &Lines, start: u64, title: &str, called: &[&str], otherwise: &str) {
     let both = courses.directions() > 1;
     for ((at, direction, labels), course) in &courses.lines {
         let several = courses.lines.keys().filter(|(a, d, _)| (a, d) == (at, direction)).count() > 1;
@@ -258,18 +263,18 @@ fn add(charts: &mut Charts, courses: &Lines, start: u64, title: &str, called: &[
         let labels = if several { labels.as_str() } else { "" };
         let name: Vec<&str> = called.iter().copied().chain([labels]).filter(|word| !word.is_empty()).collect();
         let name = if name.is_empty() { otherwise.to_string() } else { name.join(" ") };
-        chart.flows.push(Flow { name, points: points(course.clone(), start) });
+        chart.flows.push(Flow { name, points: thin_points(course.clone(), start) });
         let run = called.iter().copied().chain([otherwise]).collect::<Vec<_>>().join(" ");
         chart.runs.entry(run).or_insert_with(|| courses.bands(direction, start));
     }
 }
 
 /// Finishes the charts. `end`: where all axes end; without it each axis ends with its own flows.
-fn finished(charts: Charts, end: Option<f64>) -> Vec<Flows> {
+fn finish_charts(charts: Charts, end: Option<f64>) -> Vec<Flows> {
     let own = |chart: &Chart| chart.flows.iter().flat_map(|f| &f.points).fold(0.0, |end, point| point.0.max(end));
     let chart = |((at, title), chart): ((usize, String), Chart)| Flows {
-        title: [DRAWN[at].2, title.trim()].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": "),
-        unit: DRAWN[at].1,
+        title: [DRAWN_METRICS[at].2, title.trim()].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": "),
+        unit: DRAWN_METRICS[at].1,
         end: end.unwrap_or_else(|| own(&chart)),
         flows: chart.flows,
         // The limit of one run does not apply to another.
@@ -278,20 +283,20 @@ fn finished(charts: Charts, end: Option<f64>) -> Vec<Flows> {
     charts.into_iter().map(chart).collect()
 }
 
-fn points(mut course: Points, start: u64) -> Vec<(f64, f64)> {
+fn thin_points(mut course: Points, start: u64) -> Vec<(f64, f64)> {
     course.sort_unstable_by_key(|(t, _)| *t);
-    let step = course.len().div_ceil(POINTS).max(1);
+    let step = course.len().div_ceil(POINTS_MAX).max(1);
     course.iter().step_by(step).map(|(t, v)| (t.saturating_sub(start) as f64 / 1e9, *v)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::made::bench;
+    use crate::bench::synthetic::bench;
     use model::table::Sample;
 
     #[test]
-    fn cells_differing_in_congestion_control_share_axis() {
+    fn cells_that_differ_in_congestion_control_share_an_axis() {
         let mut b = bench("b", "net-delay");
         let cells = [
             [("cc", "reno"), ("delay_ms", "8")],
@@ -316,7 +321,7 @@ mod tests {
             }
         }
         b.tables.samples.push(reading(0, "tcp.srtt_us", 5_000_000_000, 16_000.0));
-        let charts = flows(&b, &b.measured());
+        let charts = flows(&b, &b.measured_cells());
         let said: Vec<(&str, Vec<&str>)> =
             charts.iter().map(|c| (c.title.as_str(), c.flows.iter().map(|f| f.name.as_str()).collect())).collect();
         assert_eq!(
@@ -328,7 +333,7 @@ mod tests {
             ]
         );
         let course = &charts[1].flows[0].points;
-        assert!(course.len() <= POINTS && course.is_sorted_by(|a, b| a.0 <= b.0));
+        assert!(course.len() <= POINTS_MAX && course.is_sorted_by(|a, b| a.0 <= b.0));
         assert_eq!(course[0], (0.0, 1999.0), "times count from the first reading");
         assert!(flows(&bench("b", "http"), &[]).is_empty());
     }
@@ -361,8 +366,8 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_run_share_axis_with_shaded_limits() {
-        let charts = flows_of(&[run("a", 5_000_000_000)], &[]).unwrap();
+    fn streams_of_a_run_share_an_axis_with_shaded_limits() {
+        let charts = flows_of_runs(&[run("a", 5_000_000_000)], &[]).unwrap();
         let said: Vec<(&str, Vec<&str>)> =
             charts.iter().map(|c| (c.title.as_str(), c.flows.iter().map(|f| f.name.as_str()).collect())).collect();
         let cell = run("a", 0).tables.cells[0].name.clone();
@@ -374,18 +379,18 @@ mod tests {
     }
 
     #[test]
-    fn simultaneous_runs_share_time_axis() {
+    fn simultaneous_runs_share_a_time_axis() {
         let course = |charts: &[Flows], flow: usize| charts[1].flows[flow].points[0].0;
-        let charts = flows_of(&[run("a", 5_000_000_000), run("b", 6_000_000_000)], &[]).unwrap();
+        let charts = flows_of_runs(&[run("a", 5_000_000_000), run("b", 6_000_000_000)], &[]).unwrap();
         assert_eq!((course(&charts, 0), course(&charts, 2)), (0.0, 1.0));
         assert_eq!(charts[1].flows[2].name, "b stream=0");
         assert!(charts.iter().all(|c| c.bands.is_empty()), "of two runs");
-        let charts = flows_of(&[run("a", 5_000_000_000), run("b", 60_000_000_000)], &[]).unwrap();
+        let charts = flows_of_runs(&[run("a", 5_000_000_000), run("b", 60_000_000_000)], &[]).unwrap();
         assert_eq!((course(&charts, 0), course(&charts, 2)), (0.0, 0.0), "they begin together");
     }
 
     #[test]
-    fn recording_is_aligned_by_clock_or_refused() {
+    fn a_recording_is_aligned_by_its_clock_or_refused() {
         let recording = RecordingSeries {
             name: "r".into(),
             boot: Some("one".into()),
@@ -394,7 +399,7 @@ mod tests {
             ..RecordingSeries::default()
         };
         let mut run_a = run("a", 5_000_000_000);
-        let charts = flows_of(std::slice::from_ref(&run_a), std::slice::from_ref(&recording)).unwrap();
+        let charts = flows_of_runs(std::slice::from_ref(&run_a), std::slice::from_ref(&recording)).unwrap();
         let of = |title: &str| charts.iter().find(|c| c.title.contains(title)).unwrap();
         let latency = of("recorded operations");
         // Events before the run are not drawn.
@@ -406,7 +411,7 @@ mod tests {
         assert!(charts.iter().all(|c| c.end == 2.0), "one axis");
 
         let refused = |runs: &[Bench], reason: &str| {
-            let why = flows_of(runs, std::slice::from_ref(&recording)).unwrap_err().to_string();
+            let why = flows_of_runs(runs, std::slice::from_ref(&recording)).unwrap_err().to_string();
             assert!(why.contains(reason), "{why}");
         };
         refused(&[run("a", 60_000_000_000)], "does not overlap");
@@ -416,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn recordings_share_axis_by_host_clock_or_not_at_all() {
+    fn recordings_share_an_axis_by_the_hosts_clock_or_not_at_all() {
         let at = |name: &str, boot: Option<&str>, times: [u64; 2]| RecordingSeries {
             name: name.into(),
             boot: boot.map(Into::into),
@@ -424,22 +429,22 @@ mod tests {
             ..RecordingSeries::default()
         };
         let (a, b) = (at("a", Some("one"), [5, 9]), at("b", Some("one"), [7, 12]));
-        let charts = together(&[a.clone(), b.clone()]).unwrap();
+        let charts = flows_of_recordings(&[a.clone(), b.clone()]).unwrap();
         let said: Vec<_> = charts[0].flows.iter().map(|f| (f.name.as_str(), f.points.clone())).collect();
         assert_eq!(
             said,
             [("a operations", vec![(0.0, 7.0), (4.0, 7.0)]), ("b operations", vec![(2.0, 7.0), (7.0, 7.0)])]
         );
         assert_eq!((charts.len(), charts[0].end), (1, 7.0));
-        let why = |all: &[RecordingSeries]| together(all).unwrap_err().to_string();
+        let why = |all: &[RecordingSeries]| flows_of_recordings(all).unwrap_err().to_string();
         assert!(why(&[a.clone(), at("b", Some("two"), [7, 12])]).contains("different clocks"));
         assert!(why(&[at("a", None, [5, 9]), at("b", None, [7, 12])]).contains("different clocks"));
         assert!(why(&[a, at("b", Some("one"), [10, 12])]).contains("does not overlap"));
-        assert!(together(&[RecordingSeries::default()]).unwrap().is_empty());
+        assert!(flows_of_recordings(&[RecordingSeries::default()]).unwrap().is_empty());
     }
 
     #[test]
-    fn each_acknowledgement_is_drawn_beside_readings() {
+    fn each_acknowledgement_is_drawn_with_the_readings() {
         let mut a = run("a", 5_000_000_000);
         for n in 0..3000 {
             a.tables.samples.push(Sample {
@@ -451,7 +456,7 @@ mod tests {
                 value: 10.0,
             });
         }
-        let charts = flows_of(&[a], &[]).unwrap();
+        let charts = flows_of_runs(&[a], &[]).unwrap();
         let windows = charts.iter().find(|c| c.title == "congestion window").unwrap();
         let names: Vec<&str> = windows.flows.iter().map(|f| f.name.as_str()).collect();
         assert_eq!(names, ["stream=0", "stream=0 each acknowledgement", "stream=1"]);

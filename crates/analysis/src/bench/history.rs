@@ -4,10 +4,10 @@
 //! noise; the margins and corrections are those of that pair of archives. A fact that holds only for a run (the load, the
 //! temperature) is not a change of the machine.
 
-use super::comparable::Rules;
-use super::compare::{Compared, archives, named};
+use super::comparability::Rules;
+use super::compare::{BenchComparison, compare_archives, distinguishing_factors};
 use super::fact_difference::{self, FactDifference};
-use super::results::{Bench, words};
+use super::results::{Bench, factor_words};
 use crate::text::{date, digits, scale, shown};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ pub fn history(mut benches: Vec<Bench>) -> History {
     let mut entries = Vec::new();
     for (at, bench) in benches.iter().enumerate() {
         let changed = match at.checked_sub(1).and_then(|before| benches.get(before)) {
-            Some(before) => fact_difference::facts(&before.tables.environment, &bench.tables.environment)
+            Some(before) => fact_difference::differing_facts(&before.tables.environment, &bench.tables.environment)
                 .into_iter()
                 .filter(|d| d.varies != "run")
                 .collect(),
@@ -87,23 +87,23 @@ pub fn history(mut benches: Vec<Bench>) -> History {
         entries.push(Entry {
             archive: bench.name.clone(),
             created_unix_ns: bench.created_unix_ns,
-            complete: bench.complete(),
+            complete: bench.is_complete(),
             changed,
         });
         let mut compared = BTreeMap::new();
         for m in bench.scores() {
-            let parameters = named(&m);
-            let score = m.further().map(String::from);
-            let key = (m.design.name.clone(), words(&parameters), score.clone());
-            let all: Option<&Compared> = last.get(&key).map(|before| {
-                let with = || archives(&benches[*before], bench, &Rules::default());
+            let parameters = distinguishing_factors(&m);
+            let score = m.extra_metric().map(String::from);
+            let key = (m.design.name.clone(), factor_words(&parameters), score.clone());
+            let all: Option<&BenchComparison> = last.get(&key).map(|before| {
+                let with = || compare_archives(&benches[*before], bench, &Rules::default());
                 &*compared.entry(*before).or_insert_with(with)
             });
             let same = |workload: &str, of: &BTreeMap<String, String>, metric: &Option<String>| {
                 workload == m.design.name && *of == parameters && *metric == score
             };
             let pair = all.and_then(|all| all.results.iter().find(|p| same(&p.workload, &p.parameters, &p.score)));
-            let apart =
+            let is_incomparable =
                 all.is_some_and(|all| all.incomparable.iter().any(|i| same(&i.workload, &i.parameters, &i.score)));
             let point = Point {
                 archive: at,
@@ -111,7 +111,7 @@ pub fn history(mut benches: Vec<Bench>) -> History {
                 ci95: m.estimate.ci95,
                 processes: m.estimate.processes,
                 ratio: pair.and_then(|p| p.ratio),
-                verdict: pair.map(|p| p.verdict.name()).or(apart.then_some("not comparable")),
+                verdict: pair.map(|p| p.verdict.name()).or(is_incomparable.then_some("not comparable")),
             };
             let line = lines.entry(key.clone()).or_insert_with(|| Line {
                 workload: m.design.name.clone(),
@@ -140,7 +140,7 @@ pub fn text(history: &History) -> String {
         let score = line.score.as_ref().map_or_else(String::new, |metric| format!(" {}", shown(metric)));
         let middle = line.points.iter().find_map(|p| p.estimate).unwrap_or(0.0);
         let (size, unit) = scale(&line.unit, middle);
-        let _ = writeln!(text, "\n{} {}{score} ({unit})", line.workload, shown(&words(&line.parameters)));
+        let _ = writeln!(text, "\n{} {}{score} ({unit})", line.workload, shown(&factor_words(&line.parameters)));
         // The bars share a scale from zero, so that a small difference looks small.
         let most = line.points.iter().filter_map(|p| p.ci95.map(|c| c[1]).or(p.estimate)).fold(0.0, f64::max);
         for p in &line.points {

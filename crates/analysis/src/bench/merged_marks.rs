@@ -6,7 +6,7 @@
 
 /// Splits a part into its text, with numbers replaced by placeholders, and those numbers. Only free-standing numbers count: that
 /// of a version or of a name (`c2`) is part of the text.
-fn taken_apart(part: &str) -> (String, Vec<&str>) {
+fn split_numbers(part: &str) -> (String, Vec<&str>) {
     let (mut skeleton, mut numbers) = (String::new(), Vec::new());
     let mut rest = part;
     while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
@@ -28,12 +28,12 @@ fn taken_apart(part: &str) -> (String, Vec<&str>) {
 }
 
 /// Returns what parts at the same place have in common.
-fn common(parts: &[&str]) -> Option<String> {
+fn common_part(parts: &[&str]) -> Option<String> {
     let first = *parts.first()?;
     if parts.iter().all(|part| *part == first) {
         return Some(first.into());
     }
-    let all: Vec<(String, Vec<&str>)> = parts.iter().map(|part| taken_apart(part)).collect();
+    let all: Vec<(String, Vec<&str>)> = parts.iter().map(|part| split_numbers(part)).collect();
     let skeleton = &all[0].0;
     if all.iter().any(|(other, _)| other != skeleton) {
         return None;
@@ -52,7 +52,7 @@ fn common(parts: &[&str]) -> Option<String> {
 }
 
 /// Returns the parts of texts, by place; `None` if a text has more parts than another.
-fn by_place<'a>(texts: &[&'a str]) -> Option<Vec<Vec<&'a str>>> {
+fn parts_by_place<'a>(texts: &[&'a str]) -> Option<Vec<Vec<&'a str>>> {
     let split: Vec<Vec<&str>> = texts.iter().map(|text| text.split("; ").collect()).collect();
     let places = split.first()?.len();
     split
@@ -62,18 +62,18 @@ fn by_place<'a>(texts: &[&'a str]) -> Option<Vec<Vec<&'a str>>> {
 }
 
 /// Returns what texts have in common; `None` if their first parts differ.
-pub fn in_common(texts: &[&str]) -> Option<String> {
-    let mut parts = by_place(texts)?.into_iter().map(|parts| common(&parts));
+pub fn common_text(texts: &[&str]) -> Option<String> {
+    let mut parts = parts_by_place(texts)?.into_iter().map(|parts| common_part(&parts));
     let first = parts.next()??;
     Some(std::iter::once(first).chain(parts.flatten()).collect::<Vec<_>>().join("; "))
 }
 
 /// Whether two groups of texts contradict each other: a part is the same within each group but differs between them.
 pub fn contradict(a: &[&str], b: &[&str]) -> bool {
-    let (Some(a), Some(b)) = (by_place(a), by_place(b)) else { return a != b };
+    let (Some(a), Some(b)) = (parts_by_place(a), parts_by_place(b)) else { return a != b };
     let fixed = |parts: &[&str]| parts.iter().all(|part| *part == parts[0]).then(|| parts[0].to_string());
     let differ = |(x, y): (&Vec<&str>, &Vec<&str>)| {
-        let (skeleton_x, skeleton_y) = (taken_apart(x[0]).0, taken_apart(y[0]).0);
+        let (skeleton_x, skeleton_y) = (split_numbers(x[0]).0, split_numbers(y[0]).0);
         match (fixed(x), fixed(y)) {
             // Counts of ms of single processes do not contradict each other.
             (Some(x), Some(y)) if skeleton_x.ends_with(" ms") && skeleton_x == skeleton_y => {
@@ -90,28 +90,31 @@ pub fn contradict(a: &[&str], b: &[&str]) -> bool {
 mod tests {
     use super::*;
 
-    const ONE: &str = "jvm-c2: OpenJDK 17.0.9 (mixed mode); TieredCompilation false; compilers ran 88 ms; tiers {4=31}; of the kernel lu tier 4";
-    const TWO: &str = "jvm-c2: OpenJDK 17.0.9 (mixed mode); TieredCompilation false; compilers ran 103 ms; tiers {4=29}; of the kernel lu tier 4";
+    const FIRST_PROOF: &str = "jvm-c2: OpenJDK 17.0.9 (mixed mode); TieredCompilation false; compilers ran 88 ms; tiers {4=31}; of the kernel lu tier 4";
+    const SECOND_PROOF: &str = "jvm-c2: OpenJDK 17.0.9 (mixed mode); TieredCompilation false; compilers ran 103 ms; tiers {4=29}; of the kernel lu tier 4";
 
     #[test]
     fn proofs_differing_only_in_numbers_are_equal() {
-        let said = in_common(&[ONE, TWO, ONE]).unwrap();
+        let said = common_text(&[FIRST_PROOF, SECOND_PROOF, FIRST_PROOF]).unwrap();
         assert!(said.starts_with("jvm-c2: OpenJDK 17.0.9 (mixed mode); Tiered"), "{said}");
         assert!(said.contains("compilers ran 88 to 103 ms") && said.contains("{4=29 to 31}"), "{said}");
-        assert!(!contradict(&[ONE, TWO], &[TWO, ONE]) && !contradict(&[ONE], &[ONE]));
+        assert!(
+            !contradict(&[FIRST_PROOF, SECOND_PROOF], &[SECOND_PROOF, FIRST_PROOF])
+                && !contradict(&[FIRST_PROOF], &[FIRST_PROOF])
+        );
         // One lists another tier: the common text omits it.
-        let tiers = TWO.replace("{4=29}", "{1=3, 4=29}");
-        let said = in_common(&[ONE, &tiers]).unwrap();
+        let tiers = SECOND_PROOF.replace("{4=29}", "{1=3, 4=29}");
+        let said = common_text(&[FIRST_PROOF, &tiers]).unwrap();
         assert!(!said.contains("tiers") && said.ends_with("of the kernel lu tier 4"), "{said}");
     }
 
     #[test]
-    fn proofs_of_other_machine_or_mode_differ() {
-        let other = ONE.replace("jvm-c2", "jvm-c1");
-        assert_eq!(in_common(&[ONE, &other]), None);
-        let newer = ONE.replace("17.0.9", "21.0.1");
-        assert!(contradict(&[ONE, TWO], &[&newer, &newer]));
+    fn proofs_of_another_machine_or_mode_differ() {
+        let other = FIRST_PROOF.replace("jvm-c2", "jvm-c1");
+        assert_eq!(common_text(&[FIRST_PROOF, &other]), None);
+        let newer = FIRST_PROOF.replace("17.0.9", "21.0.1");
+        assert!(contradict(&[FIRST_PROOF, SECOND_PROOF], &[&newer, &newer]));
         assert!(contradict(&["interpreted"], &["compiled"]) && !contradict(&["a"], &["a"]));
-        assert_eq!(in_common(&["interpreted", "compiled"]), None);
+        assert_eq!(common_text(&["interpreted", "compiled"]), None);
     }
 }

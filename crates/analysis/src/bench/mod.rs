@@ -15,13 +15,13 @@
 //! A replicate that failed, belongs to a warm-up block or was recorded as an explanation is not part of any estimate;
 //! failures are counted and the first reason is kept.
 
-pub mod apart;
 pub mod cluster;
-pub mod comparable;
+pub mod comparability;
 pub mod compare;
-pub mod compared;
+pub mod compare_text;
 pub mod contract;
-pub mod disturbed;
+pub mod decomposition;
+pub mod disturbance;
 mod error;
 pub mod fact_difference;
 pub mod figure;
@@ -42,7 +42,7 @@ pub mod selftest;
 pub mod show;
 
 pub use contract::{Benchmark, Tables, Why, benchmark};
-pub use error::{Error, Silent};
+pub use error::{Error, WithoutDirection};
 pub use selftest::{SelfTest, self_test};
 pub use stats::steady::Penalty;
 
@@ -53,11 +53,11 @@ use stats::{Estimate, cells};
 use std::collections::{BTreeMap, HashMap};
 
 /// The level of every interval.
-pub const LEVEL: f64 = 0.95;
+pub const CONFIDENCE_LEVEL: f64 = 0.95;
 
 /// What a score is computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum ScoreKind {
     /// Work in an iteration / its mean time.
     Rate,
     /// The mean time of an iteration.
@@ -68,7 +68,7 @@ pub enum Of {
     Run,
 }
 
-impl Of {
+impl ScoreKind {
     /// Parses the name used in archives. Other names, of other versions, are times.
     pub fn from_name(name: &str) -> Self {
         match name {
@@ -98,7 +98,7 @@ impl Of {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Score {
     /// What it is computed from.
-    pub of: Of,
+    pub kind: ScoreKind,
     pub metric: String,
     /// Unit of the score; empty if it follows from the samples.
     pub unit: Option<String>,
@@ -108,9 +108,9 @@ pub struct Score {
 
 impl Score {
     /// Returns the score of a cell of a design.
-    pub fn of(design: &DesignRow, cell: &DesignCell) -> Self {
+    pub fn for_cell(design: &DesignRow, cell: &DesignCell) -> Self {
         Self {
-            of: if design.name == run_score::RUN { Of::Run } else { Of::from_name(&design.score) },
+            kind: if design.name == run_score::RUN { ScoreKind::Run } else { ScoreKind::from_name(&design.score) },
             metric: cell.metric.clone().unwrap_or_default(),
             unit: design.unit.clone(),
             scale: design.scale,
@@ -118,8 +118,8 @@ impl Score {
     }
 
     /// Returns a further score.
-    pub fn also(also: &results::ExtraScore) -> Self {
-        Self { of: Of::Value, metric: also.metric.clone(), unit: also.unit.clone(), scale: also.scale }
+    pub fn from_extra(also: &results::ExtraScore) -> Self {
+        Self { kind: ScoreKind::Value, metric: also.metric.clone(), unit: also.unit.clone(), scale: also.scale }
     }
 }
 
@@ -149,7 +149,7 @@ pub struct Process {
 
 /// Evaluates one process by its samples; `penalty` is that for a change of level. `None` if it did not print the
 /// metric, or no work where work is needed.
-pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Sample]) -> Option<Process> {
+pub fn evaluate_process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Sample]) -> Option<Process> {
     let own: Vec<&&Sample> = samples.iter().filter(|s| s.metric == score.metric).collect();
     let times: Vec<f64> = if run_score::is_per_run(score) {
         vec![run_score::run_score(&score.metric, samples, |_| true)?.value]
@@ -158,12 +158,12 @@ pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Samp
     };
     let unit = own.first()?.unit.clone();
     let work = samples.iter().find(|s| s.metric == "work").map(|s| (s.value, s.unit.clone()));
-    if score.of == Of::Rate && work.as_ref().is_none_or(|(amount, _)| *amount <= 0.0) {
+    if score.kind == ScoreKind::Rate && work.as_ref().is_none_or(|(amount, _)| *amount <= 0.0) {
         return None;
     }
     // A printed score is not a time: a lower later one does not indicate a warm-up.
-    let classified = || steady::classify(&times, steady::EQUIVALENCE, penalty, replicate);
-    let steady = score.of.has_iterations().then(classified).flatten();
+    let classified = || steady::classify(&times, steady::EQUIVALENCE_MARGIN, penalty, replicate);
+    let steady = score.kind.has_iterations().then(classified).flatten();
     Some(Process {
         replicate,
         class: steady.as_ref().map(|s| s.class),
@@ -182,7 +182,7 @@ pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Samp
 /// Returns the half-width of the interval of these processes so far, as a fraction of their median: the input of the stop rule.
 pub fn half_width(processes: &[&Process]) -> Option<f64> {
     let values: Vec<&[f64]> = processes.iter().map(|p| &p.values[..]).collect();
-    cells::middle(&cells::Cell::new(&values)?, LEVEL)?.precision()
+    cells::typical_process(&cells::Cell::new(&values)?, CONFIDENCE_LEVEL)?.precision()
 }
 
 /// The combined result of a cell's processes.
@@ -237,12 +237,12 @@ impl CellEstimate {
 }
 
 /// Returns the estimate of every cell, in the order of the table of cells.
-pub fn estimate(tables: &Tables, penalty: Penalty) -> Vec<CellEstimate> {
-    estimate_by(tables, penalty, &|design, cell| Some(Score::of(design, cell)))
+pub fn estimate_cells(tables: &Tables, penalty: Penalty) -> Vec<CellEstimate> {
+    estimate_cells_by(tables, penalty, &|design, cell| Some(Score::for_cell(design, cell)))
 }
 
 /// The same with a custom score; cells without one are left out.
-pub fn estimate_by(
+pub fn estimate_cells_by(
     tables: &Tables,
     penalty: Penalty,
     score: &dyn Fn(&DesignRow, &DesignCell) -> Option<Score>,
@@ -257,12 +257,12 @@ pub fn estimate_by(
         let design = tables.designs.iter().find(|d| d.id == cell.design)?;
         let counted = |r: &&Replicate| r.cell == cell.id && !r.warmup && r.why.is_none();
         let own: Vec<&Replicate> = tables.replicates.iter().filter(counted).collect();
-        Some(of_cell(&score(design, cell)?, cell, penalty, &own, &by_replicate))
+        Some(estimate_cell(&score(design, cell)?, cell, penalty, &own, &by_replicate))
     };
     tables.cells.iter().filter_map(of).collect()
 }
 
-fn of_cell(
+fn estimate_cell(
     score: &Score,
     cell: &DesignCell,
     penalty: Penalty,
@@ -270,30 +270,30 @@ fn of_cell(
     samples: &HashMap<u64, Vec<&Sample>>,
 ) -> CellEstimate {
     let failures: Vec<&str> = replicates.iter().filter_map(|r| r.failure.as_deref()).collect();
-    let out = disturbed::left_out(replicates.iter().copied());
-    let good: Vec<&&Replicate> = replicates.iter().filter(|r| counts(r) && !out.contains(&r.id)).collect();
+    let out = disturbance::excluded_replicates(replicates.iter().copied());
+    let good: Vec<&&Replicate> = replicates.iter().filter(|r| is_counted(r) && !out.contains(&r.id)).collect();
     let none = Vec::new();
-    let judged = |r: &&&Replicate| process(score, penalty, r.id, samples.get(&r.id).unwrap_or(&none));
+    let judged = |r: &&&Replicate| evaluate_process(score, penalty, r.id, samples.get(&r.id).unwrap_or(&none));
     let processes: Vec<Process> = good.iter().filter_map(judged).collect();
     let classes: Vec<Class> = processes.iter().filter_map(|p| p.class).collect();
     let class = steady::consistency(&classes).filter(|_| classes.len() == processes.len());
     // Processes that sized their iterations themselves may have done different amounts of work: normalise times to the
     // same amount. Values that they print do not depend on that amount.
-    let work = |p: &Process| p.work.as_ref().filter(|_| score.of != Of::Value).map(|(amount, _)| *amount);
+    let work = |p: &Process| p.work.as_ref().filter(|_| score.kind != ScoreKind::Value).map(|(amount, _)| *amount);
     let amount = |p: &Process| work(p).unwrap_or(1.0);
     let of_first = processes.first().map_or(1.0, amount);
     let same = |p: &Process| -> Vec<f64> { p.values.iter().map(|v| v * of_first / amount(p)).collect() };
     let times: Vec<Vec<f64>> = processes.iter().map(same).collect();
-    let convert = |time: f64| converted(score, processes.first(), time);
+    let convert = |time: f64| to_score(score, processes.first(), time);
     let of_run = good.iter().filter(|_| run_score::is_per_run(score)).find_map(|r| {
         let score = run_score::run_score(&score.metric, samples.get(&r.id)?, |_| true)?;
         Some((score.value, score.ci95, score.method()))
     });
     let between = || {
-        let middle = |cell: &cells::Cell| scored(&cells::middle(cell, LEVEL)?, &convert);
+        let middle = |cell: &cells::Cell| convert_estimate(&cells::typical_process(cell, CONFIDENCE_LEVEL)?, &convert);
         let found = cells::Cell::new(&times).as_ref().and_then(middle);
         // Too few for an interval, but enough for a median.
-        let few = || convert(stats::quantile::of(&times.iter().map(|t| mean(t)).collect::<Vec<_>>(), 0.5)?);
+        let few = || convert(stats::quantile::of_unsorted(&times.iter().map(|t| mean(t)).collect::<Vec<_>>(), 0.5)?);
         if times.len() < 2 {
             return None;
         }
@@ -307,20 +307,20 @@ fn of_cell(
     let verified: Vec<bool> = good.iter().filter_map(|r| r.verified).collect();
     CellEstimate {
         cell: cell.id,
-        unit: unit(score, processes.first()),
+        unit: score_unit(score, processes.first()),
         estimate: estimate.map(|e| e.0),
         ci95: estimate.and_then(|e| e.1),
         method: estimate.map_or_else(String::new, |e| e.2.into()),
         class,
         processes: processes.len(),
-        left_out: replicates.iter().filter(|r| counts(r) && out.contains(&r.id)).count(),
+        left_out: replicates.iter().filter(|r| is_counted(r) && out.contains(&r.id)).count(),
         failed: failures.len(),
         failure: failures.first().map(ToString::to_string),
-        first: stats::quantile::of(&firsts, 0.5).and_then(convert),
+        first: stats::quantile::of_unsorted(&firsts, 0.5).and_then(convert),
         iterations: processes.iter().map(|p| p.iterations).sum(),
         outliers: processes.iter().map(|p| p.outliers).sum(),
         outlier_share: processes.iter().map(|p| p.outlier_share).fold(0.0, f64::max),
-        gates: gates(replicates),
+        gates: count_gate_states(replicates),
         verified: (!verified.is_empty()).then(|| verified.len() == good.len() && verified.iter().all(|v| *v)),
         verified_by: good.iter().find_map(|r| r.verified_by.clone()),
         absent: cell.absent.clone(),
@@ -329,22 +329,22 @@ fn of_cell(
 
 /// Whether a replicate may be part of an estimate. A result that was checked and found wrong never is, whatever the
 /// runner that stored it decided.
-pub fn counts(replicate: &Replicate) -> bool {
+pub fn is_counted(replicate: &Replicate) -> bool {
     !replicate.warmup && replicate.why.is_none() && replicate.failure.is_none() && replicate.verified != Some(false)
 }
 
 /// Converts a mean of the metric to a score; `None` if there is none (a rate of no time).
-fn converted(score: &Score, process: Option<&Process>, mean: f64) -> Option<f64> {
-    let value = match (score.of, process?.work.as_ref()) {
-        (Of::Rate, Some((work, _))) => work / seconds(&process?.unit, mean)?,
-        (Of::Rate, None) => return None,
+fn to_score(score: &Score, process: Option<&Process>, mean: f64) -> Option<f64> {
+    let value = match (score.kind, process?.work.as_ref()) {
+        (ScoreKind::Rate, Some((work, _))) => work / to_seconds(&process?.unit, mean)?,
+        (ScoreKind::Rate, None) => return None,
         _ => mean,
     };
     Some(value * score.scale).filter(|v| v.is_finite())
 }
 
 /// Converts a time to seconds. An iteration without a unit is in ns, as defined for the metric.
-fn seconds(unit: &str, time: f64) -> Option<f64> {
+fn to_seconds(unit: &str, time: f64) -> Option<f64> {
     let size = match unit {
         "s" => 1.0,
         "ms" => 1e-3,
@@ -356,21 +356,21 @@ fn seconds(unit: &str, time: f64) -> Option<f64> {
 }
 
 /// Converts the estimate and its bounds; the reciprocal of a time swaps the bounds.
-fn scored(time: &Estimate, convert: &dyn Fn(f64) -> Option<f64>) -> Option<Estimate> {
+fn convert_estimate(time: &Estimate, convert: &dyn Fn(f64) -> Option<f64>) -> Option<Estimate> {
     let value = convert(time.value)?;
     let (a, b) = (convert(time.low)?, convert(time.high)?);
     Some(Estimate { value, low: a.min(b), high: a.max(b), ..*time })
 }
 
-fn unit(score: &Score, process: Option<&Process>) -> String {
-    let of_process = |p: &Process| match (score.of, &p.work) {
-        (Of::Rate, Some((_, unit))) => format!("{unit}/s"),
+fn score_unit(score: &Score, process: Option<&Process>) -> String {
+    let of_process = |p: &Process| match (score.kind, &p.work) {
+        (ScoreKind::Rate, Some((_, unit))) => format!("{unit}/s"),
         _ => p.unit.clone(),
     };
     score.unit.clone().or_else(|| process.map(of_process)).unwrap_or_default()
 }
 
-fn gates(replicates: &[&Replicate]) -> BTreeMap<String, BTreeMap<String, u64>> {
+fn count_gate_states(replicates: &[&Replicate]) -> BTreeMap<String, BTreeMap<String, u64>> {
     let mut all: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     for text in replicates.iter().filter_map(|r| r.gates.as_ref()) {
         // A damaged mark is not a gate; the rest of the archive remains valid.
@@ -388,7 +388,7 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 #[cfg(test)]
-pub(crate) mod made;
+pub(crate) mod synthetic;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

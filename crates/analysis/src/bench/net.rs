@@ -1,13 +1,13 @@
 //! Network runs (`fathom net run -o`): a cell with one process, which reports its own score and interval (`run_score`).
 
-use super::counts;
 use super::error::Error;
 use super::figure::{Bar, Figure};
 use super::flows;
+use super::is_counted;
 use super::page::{Page, page};
 use super::recording_series::RecordingSeries;
-use super::results::{Bench, words};
-use super::run_score::{DirectionLimits, LIMITED_BY, Limit, cause, run_score};
+use super::results::{Bench, factor_words};
+use super::run_score::{DirectionLimits, LIMITED_BY, Limit, cause_in_words, run_score};
 use model::table::{MarkRow, Sample};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub fn page_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Page, E
     let several = runs.len() > 1;
     let mut pages = runs.iter().map(|run| {
         let mut page = page(run, &nothing);
-        page.figures = figure(run, several).into_iter().collect();
+        page.figures = run_figure(run, several).into_iter().collect();
         page.held = direction_limits(run, several);
         if several {
             page.shown.results.iter_mut().for_each(|result| result.workload = run.name.clone());
@@ -31,7 +31,7 @@ pub fn page_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Page, E
     // The page is that of the last run; the numbers of the others are added to it.
     let mut whole = pages.next().ok_or(Error::NoRun)?;
     for mut page in pages {
-        join(&mut whole.figures, page.figures);
+        add_bars(&mut whole.figures, page.figures);
         std::mem::swap(&mut whole.shown.results, &mut page.shown.results);
         page.shown.results.drain(..).rev().for_each(|result| whole.shown.results.insert(0, result));
         whole.shown.complete &= page.shown.complete;
@@ -40,12 +40,12 @@ pub fn page_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Page, E
         whole.held.extend(page.held);
         whole.command = page.command;
     }
-    whole.flows = flows::flows_of(runs, recordings)?;
+    whole.flows = flows::flows_of_runs(runs, recordings)?;
     Ok(whole)
 }
 
 /// Adds the bars of further runs to the figure of the same kind.
-fn join(figures: &mut Vec<Figure>, more: Vec<Figure>) {
+fn add_bars(figures: &mut Vec<Figure>, more: Vec<Figure>) {
     for figure in more {
         match figures.first_mut() {
             Some(first) => first.bars.extend(figure.bars),
@@ -55,25 +55,25 @@ fn join(figures: &mut Vec<Figure>, more: Vec<Figure>) {
 }
 
 /// Returns the score of a run, and of each of its directions if there are two.
-fn figure(bench: &Bench, several: bool) -> Option<Figure> {
-    let all = bench.measured();
+fn run_figure(bench: &Bench, several: bool) -> Option<Figure> {
+    let all = bench.measured_cells();
     let m = all.first()?;
     let name = |words: String| if several { format!("{} {words}", bench.name.replace(' ', "_")) } else { words };
     let samples: Vec<&Sample> = bench.tables.samples.iter().collect();
     let score = m.score();
     let directions: BTreeSet<&str> =
-        samples.iter().filter(|s| s.metric == score.metric).filter_map(|s| direction(&s.labels)).collect();
-    let whole = Bar { label: name(words(&m.factors)), ..super::figure::score(m) };
+        samples.iter().filter(|s| s.metric == score.metric).filter_map(|s| direction_label(&s.labels)).collect();
+    let whole = Bar { label: name(factor_words(&m.factors)), ..super::figure::score_bar(m) };
     let mut bars = vec![whole];
     if directions.len() > 1 && bars[0].estimate.is_some() {
         for way in directions {
-            let run_score = run_score(&score.metric, &samples, |labels| direction(labels) == Some(way))?;
+            let run_score = run_score(&score.metric, &samples, |labels| direction_label(labels) == Some(way))?;
             let factors: BTreeMap<String, String> = m
                 .factors
                 .iter()
                 .map(|(n, v)| (n.clone(), if n == "direction" { way.into() } else { v.clone() }))
                 .collect();
-            let label = name(words(&factors));
+            let label = name(factor_words(&factors));
             bars.push(Bar {
                 label,
                 estimate: Some(run_score.value),
@@ -95,18 +95,18 @@ fn figure(bench: &Bench, several: bool) -> Option<Figure> {
     })
 }
 
-fn direction(labels: &str) -> Option<&str> {
+fn direction_label(labels: &str) -> Option<&str> {
     labels.split(' ').find_map(|word| word.strip_prefix("direction="))
 }
 
 /// Returns what limited each direction, as the run stored it. A malformed mark, in a foreign archive, is left out.
 fn direction_limits(bench: &Bench, several: bool) -> Vec<DirectionLimits> {
-    let good: BTreeSet<u64> = bench.tables.replicates.iter().filter(|r| counts(r)).map(|r| r.id).collect();
+    let good: BTreeSet<u64> = bench.tables.replicates.iter().filter(|r| is_counted(r)).map(|r| r.id).collect();
     let of_run = bench.tables.marks.iter().filter(|m| m.replicate.is_some_and(|id| good.contains(&id)));
     let one = |mark: &MarkRow| {
         let direction = mark.name.strip_prefix(LIMITED_BY)?.to_string();
         let mut limits: Vec<Limit> = serde_json::from_str(&mark.text).ok()?;
-        limits.iter_mut().for_each(|limit| limit.cause = cause(&limit.cause));
+        limits.iter_mut().for_each(|limit| limit.cause = cause_in_words(&limit.cause));
         Some(DirectionLimits { run: several.then(|| bench.name.clone()), direction, limits })
     };
     of_run.filter_map(one).collect()

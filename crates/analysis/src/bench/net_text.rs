@@ -19,7 +19,7 @@ pub fn text(run: &Bench, page: &Page) -> String {
             let _ = writeln!(text, "  {}", shown(note));
         }
     }
-    if !run.complete() {
+    if !run.is_complete() {
         text += "  interrupted: less was measured than was requested\n";
     }
     for mark in run.tables.marks.iter().filter(|m| m.name.starts_with("end.")) {

@@ -1,12 +1,12 @@
 //! The data of the report page of a benchmark: computed here, so that the page only has to draw.
 
-use super::comparable::Rules;
-use super::compare::{Compared, archives, named};
+use super::comparability::Rules;
+use super::compare::{BenchComparison, compare_archives, distinguishing_factors};
 use super::figure::Figure;
-use super::figures::{figures, others};
+use super::figures::{figures, other_figures};
 use super::flows::{Flows, flows};
 use super::metrics::{self, OtherMetric};
-use super::results::{Bench, CountedProcess, Measured, words};
+use super::results::{Bench, CountedProcess, MeasuredCell, factor_words};
 use super::run_score::{self, DirectionLimits};
 use super::{Benchmark, Why, benchmark};
 use crate::text::digits;
@@ -16,7 +16,7 @@ use stats::steady::{self, Penalty};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of iterations drawn for a process; a longer series is reduced to the extremes of its parts.
-const POINTS: usize = 400;
+const POINTS_MAX: usize = 400;
 
 /// The page's data.
 #[derive(Debug, Clone, Serialize)]
@@ -38,7 +38,7 @@ pub struct Page {
     /// What limited network runs.
     pub held: Vec<DirectionLimits>,
     /// The comparison with another benchmark, if there is one.
-    pub compared: Option<Compared>,
+    pub compared: Option<BenchComparison>,
 }
 
 /// A metric besides the score.
@@ -96,17 +96,17 @@ pub struct Curve {
 
 /// Returns the page's data of a benchmark; `why` explains a recorded process.
 pub fn page(bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
-    let measured = bench.measured();
-    let printed = metrics::others(&bench.tables.replicates, &bench.tables.samples);
+    let measured = bench.measured_cells();
+    let printed = metrics::other_metrics(&bench.tables.replicates, &bench.tables.samples);
     let mut figures = figures(bench);
-    figures.extend(others(bench, &figures));
+    figures.extend(other_figures(bench, &figures));
     Page {
         shown: benchmark(&bench.tables, bench.penalty, why),
-        metrics: measured.iter().flat_map(|m| of_cell(m, printed.get(&m.cell.id))).collect(),
+        metrics: measured.iter().flat_map(|m| metrics_of_cell(m, printed.get(&m.cell.id))).collect(),
         command: bench.command.clone(),
-        designs: bench.tables.designs.iter().map(|d| design(bench, d)).collect(),
+        designs: bench.tables.designs.iter().map(|d| describe_design(bench, d)).collect(),
         figures,
-        curves: measured.iter().map(|m| curves(m, bench.penalty)).filter(|c| !c.processes.is_empty()).collect(),
+        curves: measured.iter().map(|m| cell_curves(m, bench.penalty)).filter(|c| !c.processes.is_empty()).collect(),
         flows: flows(bench, &measured),
         held: Vec::new(),
         compared: None,
@@ -114,12 +114,12 @@ pub fn page(bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
 }
 
 /// The same for a benchmark compared with the previous one (`a`).
-pub fn page_beside(a: &Bench, bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
-    Page { compared: Some(archives(a, bench, &Rules::default())), ..page(bench, why) }
+pub fn page_with_comparison(a: &Bench, bench: &Bench, why: &dyn Fn(&str) -> Why) -> Page {
+    Page { compared: Some(compare_archives(a, bench, &Rules::default())), ..page(bench, why) }
 }
 
-fn design(bench: &Bench, d: &model::table::DesignRow) -> Design {
-    if let Some(method) = run_score::method(d) {
+fn describe_design(bench: &Bench, d: &model::table::DesignRow) -> Design {
+    if let Some(method) = run_score::describe_method(d) {
         return Design { name: d.name.clone(), question: d.question.clone(), method };
     }
     let cells: Vec<u64> = bench.tables.cells.iter().filter(|c| c.design == d.id).map(|c| c.id).collect();
@@ -148,18 +148,18 @@ fn design(bench: &Bench, d: &model::table::DesignRow) -> Design {
     Design { name: d.name.clone(), question: d.question.clone(), method }
 }
 
-fn title(m: &Measured) -> String {
-    format!("{} {}", m.design.name, words(&named(m))).trim().to_string()
+fn cell_title(m: &MeasuredCell) -> String {
+    format!("{} {}", m.design.name, factor_words(&distinguishing_factors(m))).trim().to_string()
 }
 
 /// Returns the other metrics of a cell.
-fn of_cell<'a>(
-    m: &'a Measured,
+fn metrics_of_cell<'a>(
+    m: &'a MeasuredCell,
     metrics: Option<&'a BTreeMap<String, OtherMetric>>,
 ) -> impl Iterator<Item = Metric> + 'a {
     metrics.into_iter().flatten().map(|(metric, other)| Metric {
         cell: m.cell.id,
-        title: title(m),
+        title: cell_title(m),
         metric: metric.clone(),
         unit: other.unit.clone(),
         mean: other.mean,
@@ -167,17 +167,17 @@ fn of_cell<'a>(
     })
 }
 
-fn curves(m: &Measured, penalty: Penalty) -> Curves {
+fn cell_curves(m: &MeasuredCell, penalty: Penalty) -> Curves {
     let score = m.score();
     let one = |run: &CountedProcess| {
         // Classified again like in the estimate, since the rows hold no segments.
-        let classified = || steady::classify(&run.series, steady::EQUIVALENCE, penalty, run.row.id);
-        let steady = score.of.has_iterations().then(classified).flatten();
+        let classified = || steady::classify(&run.series, steady::EQUIVALENCE_MARGIN, penalty, run.row.id);
+        let steady = score.kind.has_iterations().then(classified).flatten();
         Curve {
             block: run.row.block,
             class: steady.as_ref().map(|s| s.class.name()),
             steady_from: steady.as_ref().and_then(|s| s.from),
-            points: thinned(&run.series),
+            points: thin_series(&run.series),
             segments: steady.iter().flat_map(|s| &s.segments).map(|s| (s.start, s.end, s.mean)).collect(),
             outliers: steady.map(|s| s.outliers.flagged.to_vec()).unwrap_or_default(),
             iterations: run.series.len(),
@@ -189,21 +189,21 @@ fn curves(m: &Measured, penalty: Penalty) -> Curves {
     processes.sort_by_key(|c| c.block);
     Curves {
         cell: m.cell.id,
-        title: title(m),
+        title: cell_title(m),
         unit: m.processes.first().map(|r| r.process.unit.clone()).unwrap_or_default(),
         processes,
     }
 }
 
 /// Returns the series, or the minimum and maximum of each of its parts, so that no spike is lost.
-fn thinned(series: &[f64]) -> Vec<(usize, f64)> {
+fn thin_series(series: &[f64]) -> Vec<(usize, f64)> {
     let all = series.iter().copied().enumerate();
-    if series.len() <= POINTS {
+    if series.len() <= POINTS_MAX {
         return all.collect();
     }
-    let part = series.len().div_ceil(POINTS / 2);
+    let part = series.len().div_ceil(POINTS_MAX / 2);
     let all: Vec<(usize, f64)> = all.collect();
-    let mut points = Vec::with_capacity(POINTS + 2);
+    let mut points = Vec::with_capacity(POINTS_MAX + 2);
     for chunk in all.chunks(part) {
         let by = |a: &&(usize, f64), b: &&(usize, f64)| a.1.total_cmp(&b.1);
         let (low, high) = (chunk.iter().min_by(by), chunk.iter().max_by(by));
@@ -218,21 +218,21 @@ fn thinned(series: &[f64]) -> Vec<(usize, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::made::bench;
+    use crate::bench::synthetic::bench;
 
     #[test]
-    fn long_series_keeps_its_spikes() {
+    fn a_long_series_keeps_its_spikes() {
         let mut series = vec![1.0; 5000];
         series[1234] = 9.0;
         series[4321] = 0.1;
-        let points = thinned(&series);
-        assert!(points.len() <= POINTS + 2 && points.contains(&(1234, 9.0)) && points.contains(&(4321, 0.1)));
+        let points = thin_series(&series);
+        assert!(points.len() <= POINTS_MAX + 2 && points.contains(&(1234, 9.0)) && points.contains(&(4321, 0.1)));
         assert!(points.is_sorted_by_key(|p| p.0));
-        assert_eq!(thinned(&series[..3]), [(0, 1.0), (1, 1.0), (2, 1.0)]);
+        assert_eq!(thin_series(&series[..3]), [(0, 1.0), (1, 1.0), (2, 1.0)]);
     }
 
     #[test]
-    fn every_process_has_curve() {
+    fn every_process_has_a_curve() {
         let mut b = bench("b", "http");
         b.add(&[("connections", "1")], 100.0, 1000.0, 5);
         let page = page(&b, &|_| unreachable!("nothing was recorded"));
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!((metric.metric.as_str(), metric.mean, metric.range), ("latency.p99", 102.0, [100.0, 104.0]));
         assert!(page.designs[0].method[0].starts_with("5 blocks measured"));
         assert!(page.compared.is_none());
-        let both = page_beside(&b, &b, &|_| unreachable!("nothing was recorded"));
+        let both = page_with_comparison(&b, &b, &|_| unreachable!("nothing was recorded"));
         assert_eq!(both.compared.unwrap().results[0].verdict.name(), "equivalent");
     }
 }

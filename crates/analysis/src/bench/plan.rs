@@ -6,8 +6,8 @@
 //! ranks that its bounds would have among these ([`stats::median::expected_half_width`]). An estimate from few
 //! processes is a hint, not a promise.
 
-use super::results::{Bench, Measured};
-use super::{LEVEL, mean, seconds};
+use super::results::{Bench, MeasuredCell};
+use super::{CONFIDENCE_LEVEL, mean, to_seconds};
 use crate::text::{digits, shown};
 use model::counted;
 use serde::Serialize;
@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// More processes than anyone would wait for.
-const MOST: usize = 10_000;
+const PROCESSES_MAX: usize = 10_000;
 /// The requested power: how often a difference of the requested size is detected.
 const POWER: f64 = 0.9;
 
 /// A cell and the plan for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Planned {
+pub struct CellPlan {
     pub workload: String,
     /// The cell's factors.
     pub parameters: BTreeMap<String, String>,
@@ -45,11 +45,11 @@ pub struct Planned {
 
 /// Plans every cell with at least two processes. `precision` is the half-width of an interval, `difference` that between two
 /// cells, as fractions.
-pub fn plan(bench: &Bench, precision: f64, difference: f64) -> Vec<Planned> {
-    bench.measured().iter().filter_map(|m| planned(m, precision, difference)).collect()
+pub fn plan(bench: &Bench, precision: f64, difference: f64) -> Vec<CellPlan> {
+    bench.measured_cells().iter().filter_map(|m| plan_cell(m, precision, difference)).collect()
 }
 
-fn planned(m: &Measured, precision: f64, difference: f64) -> Option<Planned> {
+fn plan_cell(m: &MeasuredCell, precision: f64, difference: f64) -> Option<CellPlan> {
     let shortest = m.processes.iter().map(|r| r.costs.len()).min()?;
     // The method requires balanced data: of each process as many iterations as the shortest has.
     let (values, counts): (Vec<f64>, Vec<usize>) = match shortest {
@@ -64,21 +64,23 @@ fn planned(m: &Measured, precision: f64, difference: f64) -> Option<Planned> {
     let all = within + between;
     let mut scores = m.scores();
     scores.sort_unstable_by(f64::total_cmp);
-    let typical = quantile::of(&scores, 0.5)?;
+    let typical = quantile::of_unsorted(&scores, 0.5)?;
     let needed = |half: f64| {
-        let reaches = |n: &usize| median::reach(&scores, *n, LEVEL).is_some_and(|r| r <= half * typical.abs());
-        (median::LEAST..=MOST).find(reaches)
+        let reaches = |n: &usize| {
+            median::expected_half_width(&scores, *n, CONFIDENCE_LEVEL).is_some_and(|r| r <= half * typical.abs())
+        };
+        (median::VALUES_MIN..=PROCESSES_MAX).find(reaches)
     };
     // The rank test of two cells is more precise than their medians by the square root of its efficiency over theirs,
     // (3 / pi) / (2 / pi), and has the errors of both. A true difference is detected with this power if it is further from zero than these
     // quantiles of that error, and further from the margin.
-    let (z, power) = (student::normal_quantile(0.5 + LEVEL / 2.0), student::normal_quantile(POWER));
-    let beyond = difference - verdict::MARGIN;
+    let (z, power) = (student::normal_quantile(0.5 + CONFIDENCE_LEVEL / 2.0), student::normal_quantile(POWER));
+    let beyond = difference - verdict::MARGIN_DEFAULT;
     let error = difference / (z + power);
     let error = if beyond > 0.0 { error.min(beyond / power) } else { error };
     let target = error * z * (1.5_f64 / 2.0).sqrt();
-    let costs = (!lower.is_empty()).then(|| costs(m)).flatten();
-    Some(Planned {
+    let costs = (!lower.is_empty()).then(|| time_costs(m)).flatten();
+    Some(CellPlan {
         workload: m.design.name.clone(),
         parameters: m.factors.clone(),
         name: m.cell.name.clone(),
@@ -93,12 +95,12 @@ fn planned(m: &Measured, precision: f64, difference: f64) -> Option<Planned> {
 }
 
 /// Seconds of one more iteration, and of one more process excluding its iterations.
-fn costs(m: &Measured) -> Option<[f64; 2]> {
+fn time_costs(m: &MeasuredCell) -> Option<[f64; 2]> {
     let mut times = Vec::with_capacity(m.processes.len());
     let mut starts = Vec::with_capacity(m.processes.len());
     for run in &m.processes {
         // A metric that is not a time does not give the length of an iteration.
-        let time = seconds(&run.process.unit, mean(&run.process.values))?;
+        let time = to_seconds(&run.process.unit, mean(&run.process.values))?;
         let all = run.row.end_ns.saturating_sub(run.row.start_ns) as f64 / 1e9;
         times.push(time);
         starts.push((all - time * run.process.iterations as f64).max(0.0));
@@ -106,9 +108,9 @@ fn costs(m: &Measured) -> Option<[f64; 2]> {
     Some([mean(&times), mean(&starts).max(1e-3)])
 }
 
-pub fn text(all: &[Planned], precision: f64, difference: f64) -> String {
+pub fn text(all: &[CellPlan], precision: f64, difference: f64) -> String {
     let percent = |x: f64| format!("{} %", digits(x * 100.0));
-    let count = |n: Option<usize>| n.map_or_else(|| format!("> {MOST}"), |n| n.to_string());
+    let count = |n: Option<usize>| n.map_or_else(|| format!("> {PROCESSES_MAX}"), |n| n.to_string());
     let mut out = String::new();
     let mut workload = "";
     for p in all {
@@ -146,10 +148,10 @@ pub fn text(all: &[Planned], precision: f64, difference: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::made::bench;
+    use crate::bench::synthetic::bench;
 
     #[test]
-    fn needed_replicates_follow_from_variance() {
+    fn the_needed_replicates_follow_from_the_variance() {
         let mut b = bench("b", "w");
         b.add(&[("rows", "1")], 100.0, 1000.0, 8);
         // 0.3 % between processes, uniform: a deviation of 0.17 %. 0.5 % within, over 30 iterations: 0.05 %.
@@ -169,7 +171,7 @@ mod tests {
 
     /// Processes that differ by more than their median.
     #[test]
-    fn plan_uses_shown_half_width() {
+    fn a_plan_uses_the_half_width_that_is_shown() {
         let mut b = bench("b", "w");
         let cell = b.add(&[], 100.0, 1000.0, 5);
         let levels = [1.0, 2.0, 3.0, 9.0, 30.0];
@@ -186,7 +188,7 @@ mod tests {
                 value: level,
             });
         }
-        let shown = b.measured().remove(cell as usize).estimate.half_width().expect("five processes");
+        let shown = b.measured_cells().remove(cell as usize).estimate.half_width().expect("five processes");
         let plan_of = |precision| plan(&b, precision, 0.03).remove(0);
         let planned = plan_of(shown * 1.001);
         assert_eq!(planned.half_width, Some(shown));
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn cell_without_processes_has_no_plan() {
+    fn a_cell_without_processes_has_no_plan() {
         let mut b = bench("b", "w");
         b.add(&[], 100.0, 1000.0, 1);
         assert!(plan(&b, 0.02, 0.03).is_empty());

@@ -65,12 +65,12 @@ impl RecordingSeries {
     }
 
     /// Returns the first and the last time in it.
-    pub fn lasted(&self) -> Option<(u64, u64)> {
+    pub fn time_range(&self) -> Option<(u64, u64)> {
         Some((self.times().min()?, self.times().max()?))
     }
 
     /// Whether it has any time in that interval.
-    pub fn saw(&self, from: u64, to: u64) -> bool {
+    pub fn has_time_within(&self, from: u64, to: u64) -> bool {
         self.times().any(|t| (from..=to).contains(&t))
     }
 
@@ -83,7 +83,7 @@ impl RecordingSeries {
     }
 
     /// Returns the throughput of the disks from `from` to `to`, bit/s in each interval of 100 ms, at its end like the runs' throughput.
-    pub fn carried(&self, from: u64, to: u64) -> Vec<(String, Vec<(u64, f64)>)> {
+    pub fn throughputs(&self, from: u64, to: u64) -> Vec<(String, Vec<(u64, f64)>)> {
         let bins = to.saturating_sub(from).div_ceil(BIN_NS).max(1);
         let line = |((disk, done), all): (&(String, &str), &Vec<(u64, u64)>)| {
             let mut sums = vec![0; bins as usize];
@@ -101,10 +101,10 @@ impl RecordingSeries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_clock::Reading;
+    use crate::host_clock::ClockReading;
 
     #[test]
-    fn recording_of_device_stands_on_clock_of_host() {
+    fn a_devices_recording_is_on_the_hosts_clock() {
         let series = RecordingSeries {
             boot: Some("device".into()),
             operations: vec![(1_000, 1.0)],
@@ -112,10 +112,10 @@ mod tests {
             ..RecordingSeries::default()
         };
         assert_eq!(series.clone().on_host(None), series);
-        let first = Reading { at_ns: 0, ahead_ns: 900, error_ns: 1 };
+        let first = ClockReading { at_ns: 0, ahead_ns: 900, error_ns: 1 };
         let clock = HostClock { boot: "host".into(), first, last: None };
         let moved = series.on_host(Some(&clock));
         assert_eq!((moved.boot.as_deref(), moved.operations[0].0), (Some("host"), 100));
-        assert!(moved.saw(1_100, 1_100) && !moved.saw(2_000, 2_000));
+        assert!(moved.has_time_within(1_100, 1_100) && !moved.has_time_within(2_000, 2_000));
     }
 }

@@ -1,7 +1,7 @@
 //! `bench compare --fail-on slower:PERCENT`: whether a build that is gated by a comparison passes. A cell that is missing or
 //! could not be compared must not pass as one that is not slower.
 
-use super::compare::{Compared, Pair};
+use super::compare::{BenchComparison, Pair};
 use crate::text::shown;
 use model::counted;
 
@@ -16,7 +16,7 @@ pub struct Verdict {
 
 /// Checks whether B is slower than A by more than `percent` in a cell, whether one could not be compared, and whether B lost a result
 /// that A has.
-pub fn regressions(done: &Compared, percent: f64) -> Verdict {
+pub fn check_regressions(done: &BenchComparison, percent: f64) -> Verdict {
     let mut lines = Vec::new();
     let slower = done.slower(percent);
     // A busy or hot machine makes things slower, and hides slowdowns: report it whether the build fails or passes.

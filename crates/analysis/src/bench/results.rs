@@ -4,8 +4,11 @@
 //! itself otherwise. Two runs may have sized their iterations differently; the time for a row, a request or a flop is
 //! still comparable.
 
-use super::{CellEstimate, Of, Process, Score, Tables, counts, disturbed, estimate_by, process, seconds};
-use crate::older;
+use super::{
+    CellEstimate, Process, Score, ScoreKind, Tables, disturbance, estimate_cells_by, evaluate_process, is_counted,
+    to_seconds,
+};
+use crate::older_archives;
 use archive::{Archive, Error};
 use model::Fact;
 use model::table::{DesignCell, DesignRow, FactRow, MarkRow, Replicate, Sample};
@@ -34,7 +37,7 @@ pub struct Bench {
 
 /// A cell.
 #[derive(Debug, Clone)]
-pub struct Measured<'a> {
+pub struct MeasuredCell<'a> {
     pub design: &'a DesignRow,
     /// Its row.
     pub cell: &'a DesignCell,
@@ -46,7 +49,7 @@ pub struct Measured<'a> {
     /// The processes' marks, by name, each text with the number of processes that reported it.
     pub marks: BTreeMap<String, BTreeMap<String, u64>>,
     /// `None` if this is the cell's own score; otherwise the further score ([`Bench::scores`]).
-    pub also: Option<ExtraScore>,
+    pub extra: Option<ExtraScore>,
     /// Whether the processor was emulated, so that its times show order, not speed.
     pub emulated: bool,
     /// The offered rate of the cell's processes, per second; the score is what they achieved.
@@ -67,7 +70,7 @@ pub struct ExtraScore {
 
 /// The scores in a design's JSON.
 #[derive(Debug, Default, Deserialize)]
-struct Planned {
+struct DesignJson {
     #[serde(default)]
     plan: Option<Scores>,
 }
@@ -88,8 +91,8 @@ struct SetBy {
 
 impl Scores {
     /// Returns the scores of a design; empty if its JSON has none.
-    fn of(design: &DesignRow) -> Self {
-        serde_json::from_str::<Planned>(&design.design).unwrap_or_default().plan.unwrap_or_default()
+    fn from_design(design: &DesignRow) -> Self {
+        serde_json::from_str::<DesignJson>(&design.design).unwrap_or_default().plan.unwrap_or_default()
     }
 }
 
@@ -109,7 +112,7 @@ impl CountedProcess<'_> {
     /// Returns the process's own score.
     pub fn score(&self, score: &Score) -> Option<f64> {
         let mean = super::mean(&self.costs);
-        let value = if score.of == Of::Rate { score.scale / mean } else { mean };
+        let value = if score.kind == ScoreKind::Rate { score.scale / mean } else { mean };
         Some(value).filter(|v| v.is_finite())
     }
 }
@@ -124,7 +127,7 @@ impl Bench {
         let facts: Vec<FactRow> = archive.rows()?;
         let fact = |f: FactRow| {
             let FactRow { name, value, unknown, unit, source, varies } = f;
-            (older::fact(name), Fact { value, unknown, unit, source, varies })
+            (older_archives::fact(name), Fact { value, unknown, unit, source, varies })
         };
         let marks: Vec<MarkRow> = archive.rows()?;
         Ok(Self {
@@ -137,7 +140,7 @@ impl Bench {
                 cells: archive.rows()?,
                 replicates: archive.rows()?,
                 samples: archive.rows()?,
-                marks: marks.into_iter().map(older::mark).collect(),
+                marks: marks.into_iter().map(older_archives::mark).collect(),
                 environment: facts.into_iter().map(fact).collect(),
             },
             penalty: Penalty::default(),
@@ -145,21 +148,21 @@ impl Bench {
     }
 
     /// Whether every design ran to its end.
-    pub fn complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.tables.designs.iter().all(|d| d.stopped.is_some())
     }
 
     /// Returns every cell, in the archive's order.
-    pub fn measured(&self) -> Vec<Measured<'_>> {
-        self.measured_by(None)
+    pub fn measured_cells(&self) -> Vec<MeasuredCell<'_>> {
+        self.measured_cells_by(None)
     }
 
     /// Returns every score of every cell: each cell's own, followed by the further ones whose metric its processes printed.
-    pub fn scores(&self) -> Vec<Measured<'_>> {
-        let most = self.tables.designs.iter().map(|d| Scores::of(d).also.len()).max().unwrap_or(0);
-        let mut all = self.measured();
+    pub fn scores(&self) -> Vec<MeasuredCell<'_>> {
+        let most = self.tables.designs.iter().map(|d| Scores::from_design(d).also.len()).max().unwrap_or(0);
+        let mut all = self.measured_cells();
         for at in 0..most {
-            all.extend(self.measured_by(Some(at)).into_iter().filter(|m| !m.processes.is_empty()));
+            all.extend(self.measured_cells_by(Some(at)).into_iter().filter(|m| !m.processes.is_empty()));
         }
         // Stable sort: by cell, its own score first.
         all.sort_by_key(|m| m.cell.id);
@@ -167,21 +170,21 @@ impl Bench {
     }
 
     /// Returns the cells by their own score, or by the further score at this index, for designs that have it.
-    fn measured_by(&self, at: Option<usize>) -> Vec<Measured<'_>> {
+    fn measured_cells_by(&self, at: Option<usize>) -> Vec<MeasuredCell<'_>> {
         let t = &self.tables;
-        let scores: HashMap<u64, Scores> = t.designs.iter().map(|d| (d.id, Scores::of(d))).collect();
+        let scores: HashMap<u64, Scores> = t.designs.iter().map(|d| (d.id, Scores::from_design(d))).collect();
         let also = |design: &DesignRow| scores.get(&design.id)?.also.get(at?).cloned();
         let score = |design: &DesignRow, cell: &DesignCell| match (at, also(design)) {
-            (None, _) => Some(Score::of(design, cell)),
-            (Some(_), also) => also.map(|also| Score::also(&also)),
+            (None, _) => Some(Score::for_cell(design, cell)),
+            (Some(_), also) => also.map(|also| Score::from_extra(&also)),
         };
-        let estimates = estimate_by(t, self.penalty, &score);
+        let estimates = estimate_cells_by(t, self.penalty, &score);
         let mut samples: HashMap<u64, Vec<&Sample>> = HashMap::new();
         for sample in &t.samples {
             samples.entry(sample.replicate.unwrap_or(u64::MAX)).or_default().push(sample);
         }
-        let out = disturbed::left_out(&t.replicates);
-        let counts = |r: &&Replicate| counts(r) && !out.contains(&r.id);
+        let out = disturbance::excluded_replicates(&t.replicates);
+        let counts = |r: &&Replicate| is_counted(r) && !out.contains(&r.id);
         let cell_of: HashMap<u64, u64> = t.replicates.iter().filter(counts).map(|r| (r.id, r.cell)).collect();
         let mut marks: HashMap<u64, BTreeMap<String, BTreeMap<String, u64>>> = HashMap::new();
         for mark in &t.marks {
@@ -198,15 +201,15 @@ impl Bench {
                 let cell = of(&estimate.cell)?;
                 let design = t.designs.iter().find(|d| d.id == cell.design)?;
                 let score = score(design, cell)?;
-                let run = |row| run(&score, self.penalty, row, samples.get(&row.id)?);
+                let run = |row| counted_process(&score, self.penalty, row, samples.get(&row.id)?);
                 let factors: BTreeMap<String, String> = serde_json::from_str(&cell.factors).unwrap_or_default();
                 let set_by = scores.get(&design.id).and_then(|s| s.score.set_by.as_ref());
                 let offered = set_by.and_then(|by| factors.get(by)?.parse::<f64>().ok()).filter(|rate| *rate > 0.0);
-                Some(Measured {
+                Some(MeasuredCell {
                     design,
                     cell,
                     factors,
-                    also: also(design),
+                    extra: also(design),
                     emulated,
                     offered,
                     estimate,
@@ -218,10 +221,15 @@ impl Bench {
     }
 }
 
-fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Sample]) -> Option<CountedProcess<'a>> {
-    let process = process(score, penalty, row.id, samples)?;
+fn counted_process<'a>(
+    score: &Score,
+    penalty: Penalty,
+    row: &'a Replicate,
+    samples: &[&Sample],
+) -> Option<CountedProcess<'a>> {
+    let process = evaluate_process(score, penalty, row.id, samples)?;
     let cost = |value: &f64| match &process.work {
-        Some((work, _)) if score.of == Of::Rate => seconds(&process.unit, *value).map(|s| s / work),
+        Some((work, _)) if score.kind == ScoreKind::Rate => to_seconds(&process.unit, *value).map(|s| s / work),
         _ => Some(value * score.scale),
     };
     let costs: Vec<f64> = process.values.iter().filter_map(cost).collect();
@@ -234,25 +242,25 @@ fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Samp
     (costs.len() == process.values.len()).then_some(CountedProcess { row, process, costs, series })
 }
 
-impl Measured<'_> {
+impl MeasuredCell<'_> {
     /// Returns how its metric becomes its score.
     pub fn score(&self) -> Score {
-        self.also.as_ref().map_or_else(|| Score::of(self.design, self.cell), Score::also)
+        self.extra.as_ref().map_or_else(|| Score::for_cell(self.design, self.cell), Score::from_extra)
     }
 
     /// Returns the metric of a further score; `None` for the cell's own.
-    pub fn further(&self) -> Option<&str> {
-        self.also.as_ref().map(|also| also.metric.as_str())
+    pub fn extra_metric(&self) -> Option<&str> {
+        self.extra.as_ref().map(|also| also.metric.as_str())
     }
 
     /// Whether its score is just a setting: the rate of an open loop.
     pub fn is_offered(&self) -> bool {
-        self.also.is_none() && self.offered.is_some()
+        self.extra.is_none() && self.offered.is_some()
     }
 
     /// Returns the direction of its score; `None` if its archive does not record it (comparisons once did not): it is never guessed.
     pub fn better(&self) -> Option<Better> {
-        match self.also.as_ref().map(|also| also.better.as_str()).or(self.design.better.as_deref())? {
+        match self.extra.as_ref().map(|also| also.better.as_str()).or(self.design.better.as_deref())? {
             "lower" => Some(Better::Lower),
             "higher" => Some(Better::Higher),
             _ => None,
@@ -277,11 +285,11 @@ impl Measured<'_> {
 
     /// Returns its factors as words: `mode=int size=64`.
     pub fn parameters(&self) -> String {
-        words(&self.factors)
+        factor_words(&self.factors)
     }
 }
 
 /// Formats factors as words; empty for a comparison's cell, which may have none.
-pub fn words(factors: &BTreeMap<String, String>) -> String {
+pub fn factor_words(factors: &BTreeMap<String, String>) -> String {
     factors.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }

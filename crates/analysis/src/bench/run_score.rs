@@ -8,7 +8,7 @@
 //! The run also stored what limited a direction, as the mark `limited_by DIRECTION`, whose text is the JSON of the
 //! contract of `fathom net run --json`.
 
-use super::{Of, Score};
+use super::{Score, ScoreKind};
 pub use archive::runs::NET_RUN as RUN;
 use model::table::{DesignRow, Sample};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// Prefix of the mark of a direction's limits, followed by the direction.
 pub const LIMITED_BY: &str = "limited_by ";
 /// How the interval was computed.
-const METHOD: &str = "batch means of this one run";
+const INTERVAL_METHOD: &str = "batch means of this one run";
 
 /// What limited one direction of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -53,7 +53,7 @@ pub struct RunScore {
 impl RunScore {
     /// Returns how the interval was computed; empty if there is none.
     pub fn method(&self) -> &'static str {
-        if self.ci95.is_some() { METHOD } else { "" }
+        if self.ci95.is_some() { INTERVAL_METHOD } else { "" }
     }
 }
 
@@ -69,7 +69,7 @@ pub fn run_score(metric: &str, samples: &[&Sample], wanted: impl Fn(&str) -> boo
 }
 
 /// Describes how a run was measured, in sentences; `None` for any other design.
-pub(super) fn method(design: &DesignRow) -> Option<Vec<String>> {
+pub(super) fn describe_method(design: &DesignRow) -> Option<Vec<String>> {
     (design.name == RUN).then(|| {
         vec![
             "One run. Throughput was counted at the receiver every 100 ms, transactions at the client.".into(),
@@ -81,11 +81,11 @@ pub(super) fn method(design: &DesignRow) -> Option<Vec<String>> {
 }
 
 /// Converts a cause from its form in JSON and samples to words.
-pub(super) fn cause(written: &str) -> String {
+pub(super) fn cause_in_words(written: &str) -> String {
     if written == "cpu" { "CPU".into() } else { written.replace('_', " ") }
 }
 
 /// Whether a score is one that a run reported.
 pub(super) fn is_per_run(score: &Score) -> bool {
-    score.of == Of::Run
+    score.kind == ScoreKind::Run
 }

@@ -33,30 +33,30 @@ pub fn self_test(groups: &[Vec<(Vec<f64>, Vec<f64>)>], margin: f64) -> Option<Se
     let (mut comparisons, mut alarms, mut misses, mut reach) = (0, 0, 0, Vec::new());
     for group in groups {
         let (a, b): (Vec<&Vec<f64>>, Vec<&Vec<f64>>) = group.iter().map(|(a, b)| (a, b)).unzip();
-        let ratio = |a, b| cells::ratio(&a, &b, Pairing::Blocks, super::LEVEL);
+        let ratio = |a, b| cells::ratio(&a, &b, Pairing::Blocks, super::CONFIDENCE_LEVEL);
         let Some(comparison) = Cell::new(&a).zip(Cell::new(&b)).and_then(|(a, b)| ratio(a, b)) else { continue };
         comparisons += 1;
         let verdict = verdict::judge(&comparison.ratio, Better::Lower, margin);
         alarms += usize::from(matches!(verdict, Verdict::Faster | Verdict::Slower));
         misses += usize::from(!comparison.ratio.holds(1.0));
-        reach.push(stats::ratio::reach(&comparison.ratio));
+        reach.push(stats::ratio::distance_from_one(&comparison.ratio));
     }
-    let noise = stats::quantile::of(&reach, 0.5)?;
+    let noise = stats::quantile::of_unsorted(&reach, 0.5)?;
     let rate = |hits: usize| hits as f64 / comparisons as f64;
     Some(SelfTest {
         comparisons,
         alarms,
         rate: rate(alarms),
-        ci95: wilson(alarms, comparisons),
+        ci95: wilson_interval(alarms, comparisons),
         misses,
         miss_rate: rate(misses),
-        miss_ci95: wilson(misses, comparisons),
+        miss_ci95: wilson_interval(misses, comparisons),
         noise,
     })
 }
 
 /// The interval of 0.95 of a share (Wilson, JASA 22, 1927): unlike the textbook interval, it is valid for shares near 0.
-fn wilson(hits: usize, n: usize) -> [f64; 2] {
+fn wilson_interval(hits: usize, n: usize) -> [f64; 2] {
     const Z: f64 = 1.959_963_984_540_054;
     let (n, share) = (n as f64, hits as f64 / n as f64);
     let middle = share + Z * Z / (2.0 * n);
@@ -101,11 +101,11 @@ mod tests {
 
     /// Golden: `scipy.stats.binomtest(k, n).proportion_ci(method="wilson")`.
     #[test]
-    fn shares_have_wilson_interval() {
+    fn shares_have_the_wilson_interval() {
         for (hits, n, low, high) in
             [(1, 20, 0.008_881_4, 0.236_131_2), (0, 20, 0.0, 0.161_125_2), (5, 100, 0.021_543_7, 0.111_750_5)]
         {
-            let [l, h] = wilson(hits, n);
+            let [l, h] = wilson_interval(hits, n);
             assert!((l - low).abs() < 1e-6 && (h - high).abs() < 1e-6, "{hits}/{n}: {l} {h}");
         }
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn selftest_has_no_false_positive_and_detects_difference() {
+    fn a_self_test_detects_a_difference_and_has_no_false_positive() {
         let same = self_test(&groups(60, 1.0), 0.02).unwrap();
         assert_eq!((same.comparisons, same.alarms), (60, 0));
         assert!(same.miss_ci95[0] <= 0.05 && same.noise > 0.0 && same.noise < 0.02, "{same:?}");

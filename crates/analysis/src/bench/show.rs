@@ -7,17 +7,17 @@ use crate::lines::{paragraph, wrapped};
 use crate::text::{digits, scale, shown};
 use archive::runs::LIMITED_BY_MARK;
 use model::counted;
-use stats::median::LEAST;
+use stats::median::VALUES_MIN;
 use stats::steady::{Class, Consistency, Penalty};
 use std::fmt::Write as _;
 
 /// Fewer processes than this are few: the minimum of a run that is not quick.
-const FEW: usize = 10;
+const FULL_RUN_PROCESSES_MIN: usize = 10;
 
 /// Returns the label for the numbers of a quick run.
-fn quick(own: &[&CellResult]) -> &'static str {
+fn quick_label(own: &[&CellResult]) -> &'static str {
     match own.iter().map(|r| r.estimate.processes).filter(|n| *n > 0).min() {
-        Some(n) if n >= FEW => "quick run: small values; not comparable with full runs",
+        Some(n) if n >= FULL_RUN_PROCESSES_MIN => "quick run: small values; not comparable with full runs",
         _ => "quick run: few processes and small values; not comparable with full runs",
     }
 }
@@ -30,19 +30,19 @@ pub fn text(benchmark: &Benchmark) -> String {
         let _ = writeln!(out, "{}", shown(&design.name));
         paragraph(&mut out, "  ", &shown(&design.question));
         if design.quick {
-            paragraph(&mut out, "  ", quick(&own));
+            paragraph(&mut out, "  ", quick_label(&own));
         }
         out.push('\n');
         let names: Vec<String> = own.iter().map(|r| shown(&r.name)).collect();
         let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
         for (result, name) in own.iter().zip(&names) {
-            let _ = writeln!(out, "  {name:<width$}  {}", line(result));
-            for note in notes(result) {
+            let _ = writeln!(out, "  {name:<width$}  {}", score_line(result));
+            for note in score_notes(result) {
                 paragraph(&mut out, &format!("  {:width$}  ", ""), &note);
             }
         }
         out.push('\n');
-        paragraph(&mut out, "  ", &ended(benchmark, design));
+        paragraph(&mut out, "  ", &end_sentence(benchmark, design));
         out.push('\n');
     }
     for mark in &benchmark.marks {
@@ -51,7 +51,7 @@ pub fn text(benchmark: &Benchmark) -> String {
     out
 }
 
-fn ended(benchmark: &Benchmark, design: &super::contract::Design) -> String {
+fn end_sentence(benchmark: &Benchmark, design: &super::contract::Design) -> String {
     let why = match design.stopped.as_deref() {
         Some("precision") => "every interval reached the target".to_string(),
         Some("budget") => "the time budget was spent before every interval reached the target (`fathom bench plan` \
@@ -71,7 +71,7 @@ fn ended(benchmark: &Benchmark, design: &super::contract::Design) -> String {
 }
 
 /// Formats the score of a cell as a line.
-fn line(result: &CellResult) -> String {
+fn score_line(result: &CellResult) -> String {
     let e = &result.estimate;
     let processes = counted(e.processes, "process");
     match (e.estimate, e.ci95) {
@@ -89,14 +89,14 @@ fn line(result: &CellResult) -> String {
             )
         }
         (Some(value), None) => {
-            format!("{} {}  {processes}: an interval needs {LEAST}", digits(value), shown(&e.unit))
+            format!("{} {}  {processes}: an interval needs {VALUES_MIN}", digits(value), shown(&e.unit))
         }
-        _ => nothing(e),
+        _ => why_no_score(e),
     }
 }
 
 /// Describes why a cell has no score.
-fn nothing(e: &CellEstimate) -> String {
+fn why_no_score(e: &CellEstimate) -> String {
     match (&e.absent, e.processes, e.failed) {
         (Some(why), ..) => format!("not run: {}", shown(why)),
         (None, 0, 0) => "no result: no process has finished".into(),
@@ -107,9 +107,9 @@ fn nothing(e: &CellEstimate) -> String {
 }
 
 /// Returns the caveats of a score.
-fn notes(result: &CellResult) -> Vec<String> {
+fn score_notes(result: &CellResult) -> Vec<String> {
     let e = &result.estimate;
-    let mut notes: Vec<String> = metrics::line(&result.metrics).into_iter().collect();
+    let mut notes: Vec<String> = metrics::metrics_line(&result.metrics).into_iter().collect();
     // The rate of an open loop is a setting; only the achieved rate is a result.
     let open = result.marks.get("mode").and_then(|mode| mode.strip_prefix("open loop, "));
     notes.extend(open.map(|mode| {
@@ -147,7 +147,7 @@ fn notes(result: &CellResult) -> Vec<String> {
             digits(e.outlier_share * 100.0)
         ));
     }
-    notes.extend(e.machine());
+    notes.extend(e.machine_notes());
     if e.verified != Some(true) && e.processes > 0 {
         notes.push("not every process verified its result".into());
     }
@@ -173,10 +173,10 @@ fn notes(result: &CellResult) -> Vec<String> {
 pub fn markdown(benchmark: &Benchmark) -> String {
     let mut out = String::new();
     for design in &benchmark.designs {
-        let _ = writeln!(out, "## {}\n\n{}\n", cell(&design.name), cell(&design.question));
+        let _ = writeln!(out, "## {}\n\n{}\n", escape_cell(&design.name), escape_cell(&design.question));
         let own: Vec<&CellResult> = benchmark.results.iter().filter(|r| r.workload == design.name).collect();
         if design.quick {
-            let _ = writeln!(out, "**{}**\n", quick(&own));
+            let _ = writeln!(out, "**{}**\n", quick_label(&own));
         }
         out.push_str("| | score | unit | \u{b1} % | 95 % interval | processes | class | |\n|---|---:|---|---:|---:|---:|---|---|\n");
         for result in own {
@@ -187,28 +187,28 @@ pub fn markdown(benchmark: &Benchmark) -> String {
             let interval = e
                 .ci95
                 .map_or(String::new(), |[low, high]| format!("{} to {}", digits(low / size), digits(high / size)));
-            let mut notes = notes(result);
+            let mut notes = score_notes(result);
             if e.estimate.is_none() {
-                notes.push(nothing(e));
+                notes.push(why_no_score(e));
             }
             let _ = writeln!(
                 out,
                 "| {} | {} | {} | {half} | {interval} | {} | {} | {} |",
-                cell(&result.name),
+                escape_cell(&result.name),
                 score,
-                cell(&unit),
+                escape_cell(&unit),
                 e.processes,
                 e.class.map_or("", Consistency::name),
-                cell(&notes.join("; "))
+                escape_cell(&notes.join("; "))
             );
         }
-        let _ = writeln!(out, "\n{}.\n", cell(&ended(benchmark, design)));
+        let _ = writeln!(out, "\n{}.\n", escape_cell(&end_sentence(benchmark, design)));
     }
     out
 }
 
 /// Formats a text for a cell of a Markdown table.
-fn cell(text: &str) -> String {
+fn escape_cell(text: &str) -> String {
     let mut out = String::new();
     for c in shown(text).chars() {
         if matches!(c, '|' | '`' | '<' | '*' | '_' | '[' | '\\') {
@@ -248,14 +248,14 @@ pub fn csv(benchmark: &Benchmark) -> String {
             design.is_some_and(|d| d.stopped.is_some()).to_string(),
             e.absent.clone().unwrap_or_default(),
         ];
-        out.push_str(&row.map(|text| field(&text)).join(","));
+        out.push_str(&row.map(|text| csv_field(&text)).join(","));
         out.push_str("\r\n");
     }
     out
 }
 
 /// Formats a field of CSV. A text that a spreadsheet would evaluate as a formula gets an apostrophe; a number does not.
-fn field(text: &str) -> String {
+fn csv_field(text: &str) -> String {
     let text = shown(text);
     let formula = text.starts_with(['=', '+', '-', '@']) && text.parse::<f64>().is_err();
     let text = if formula { format!("'{text}") } else { text };
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn cell_without_score_says_why() {
+    fn a_cell_without_a_score_says_why() {
         let mut b = benchmark();
         let e = &mut b.results[0].estimate;
         (e.estimate, e.ci95, e.processes, e.failed) = (None, None, 0, 0);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn common_limit_of_network_runs_is_shown_with_score() {
+    fn the_common_limit_of_network_runs_is_shown_with_the_score() {
         let mut b = benchmark();
         assert!(!text(&b).contains("limited by"));
         b.results[0].marks.insert(LIMITED_BY_MARK.into(), "link rate".into());
@@ -369,21 +369,21 @@ mod tests {
     }
 
     #[test]
-    fn open_loop_shows_offered_and_achieved_rate() {
+    fn an_open_loop_shows_the_offered_and_the_achieved_rate() {
         let mut b = benchmark();
         b.results[0].marks.insert("mode".into(), "open loop, 500 requests a second; 1 connections".into());
         assert!(text(&b).contains("open loop: 500 requests a second were offered;"), "{}", text(&b));
     }
 
     #[test]
-    fn quick_run_with_many_processes_is_not_labelled_as_few() {
+    fn a_quick_run_with_many_processes_is_not_called_few() {
         let mut b = benchmark();
         b.results[0].estimate.processes = 40;
         assert!(text(&b).contains("quick run: small values;") && !markdown(&b).contains("few processes"));
     }
 
     #[test]
-    fn markdown_labels_quick_run_and_escapes_table() {
+    fn markdown_labels_a_quick_run_and_escapes_its_table() {
         let page = markdown(&benchmark());
         assert!(page.contains("**quick run") && page.contains("| op=\\|select |"));
         let bars = |l: &str| l.replace("\\|", "").matches('|').count();
@@ -399,6 +399,6 @@ mod tests {
             lines[1].starts_with(r#"w,op=insert,"{""op"":""=insert,\""x\""""}",row/s,1000,980,1030,warmup,5,1,"#),
             "{csv}"
         );
-        assert_eq!((field("=1+1").as_str(), field("-5").as_str()), ("'=1+1", "-5"));
+        assert_eq!((csv_field("=1+1").as_str(), csv_field("-5").as_str()), ("'=1+1", "-5"));
     }
 }

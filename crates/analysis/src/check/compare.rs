@@ -3,12 +3,12 @@
 use super::because;
 use super::contract::{BPF, Contract, PROC, Section};
 use super::count_name::{CountName, EXECUTIONS, FileKind};
-use super::difference::{Difference, Outcome, VERSION};
-use super::observe::{Counted, Observed};
+use super::difference::{Difference, OUTCOME_VERSION, Outcome};
+use super::observe::{ObservedRun, SectionCounts};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the weight of a count: waiting for the medium weighs most, bytes least.
-fn weight(what: &str) -> f64 {
+fn count_weight(what: &str) -> f64 {
     match CountName::parse(what) {
         CountName::Checkpoints => 20_000.0,
         CountName::Call(call, _) if call.syncs() => 10_000.0,
@@ -31,7 +31,7 @@ fn clearly_more(most: u64) -> u64 {
 /// Returns by how much a count may differ although nothing has changed: bytes of a program's own files contain times and ids, and
 /// their compression differs (a commit of git's was 477 bytes in 47 of 50 runs, and 478 in three). SQLite's files are written in
 /// pages.
-fn allowed(what: &str, was: u64) -> u64 {
+fn tolerance(what: &str, was: u64) -> u64 {
     match CountName::parse(what) {
         CountName::BytesRead(None | Some(FileKind::File)) | CountName::BytesWritten(None | Some(FileKind::File)) => {
             (was / 100).max(64)
@@ -40,7 +40,7 @@ fn allowed(what: &str, was: u64) -> u64 {
     }
 }
 
-fn of_section(statement: Option<&str>, expected: &Section, found: &Counted) -> Vec<Difference> {
+fn section_differences(statement: Option<&str>, expected: &Section, found: &SectionCounts) -> Vec<Difference> {
     let mut all = Vec::new();
     let new = |what: &str, expected: [u64; 2], count: u64, device: bool| {
         let mut one = Difference {
@@ -53,20 +53,20 @@ fn of_section(statement: Option<&str>, expected: &Section, found: &Counted) -> V
             example: found.examples.get(what).cloned(),
             weight: 0.0,
         };
-        one.weight = one.delta().unsigned_abs() as f64 * weight(what);
+        one.weight = one.delta().unsigned_abs() as f64 * count_weight(what);
         one
     };
     let names: BTreeSet<&String> =
         expected.exact.keys().chain(found.calls.keys()).filter(|name| !expected.varied.contains_key(*name)).collect();
     for name in names {
         let (was, is) = (expected.exact.get(name).copied().unwrap_or(0), found.calls.get(name).copied().unwrap_or(0));
-        if was.abs_diff(is) > allowed(name, was) {
+        if was.abs_diff(is) > tolerance(name, was) {
             all.push(new(name, [was, was], is, false));
         }
     }
     for (name, [least, most]) in &expected.varied {
         let is = found.calls.get(name).copied().unwrap_or(0);
-        let slack = (most - least).max(allowed(name, *most));
+        let slack = (most - least).max(tolerance(name, *most));
         if is > most.saturating_add(slack) || is < least.saturating_sub(slack) {
             all.push(new(name, [*least, *most], is, false));
         }
@@ -82,14 +82,14 @@ fn of_section(statement: Option<&str>, expected: &Section, found: &Counted) -> V
 }
 
 /// Returns the differences between a traced run and the contract, the most important first.
-pub fn differences(contract: &Contract, found: &Observed) -> Vec<Difference> {
-    let nothing = (Section::default(), Counted::default());
-    let mut all = of_section(None, &contract.program, &found.program);
+pub fn differences(contract: &Contract, found: &ObservedRun) -> Vec<Difference> {
+    let nothing = (Section::default(), SectionCounts::default());
+    let mut all = section_differences(None, &contract.program, &found.program);
     let was: BTreeMap<&str, &Section> = contract.statements.iter().map(|s| (s.text.as_str(), &s.counts)).collect();
     let texts: BTreeSet<&str> = was.keys().copied().chain(found.statements.keys().map(String::as_str)).collect();
     for text in texts {
         let (expected, now) = (was.get(text), found.statements.get(text));
-        let mut own = of_section(Some(text), expected.unwrap_or(&&nothing.0), now.unwrap_or(&nothing.1));
+        let mut own = section_differences(Some(text), expected.unwrap_or(&&nothing.0), now.unwrap_or(&nothing.1));
         if expected.is_none() || now.is_none() {
             // The presence or absence of the statement is the difference; the counts only follow from it.
             let sum: f64 = own.iter().map(|d| d.weight).sum();
@@ -99,10 +99,10 @@ pub fn differences(contract: &Contract, found: &Observed) -> Vec<Difference> {
         all.extend(own);
     }
     if let Some(expected) = &contract.total {
-        let totals = of_section(None, expected, &found.total());
+        let totals = section_differences(None, expected, &found.total());
         all.extend(totals.into_iter().map(|one| Difference { total: true, ..one }));
     }
-    sort(&mut all);
+    sort_differences(&mut all);
     all
 }
 
@@ -115,7 +115,7 @@ fn without_explained_totals(all: &mut Vec<Difference>) {
 }
 
 /// Sorts by statement, the one with the largest total weight first, and within it by weight.
-fn sort(all: &mut [Difference]) {
+fn sort_differences(all: &mut [Difference]) {
     let mut sums: BTreeMap<Option<String>, f64> = BTreeMap::new();
     for one in all.iter() {
         // The device's activity follows from the program's.
@@ -129,27 +129,27 @@ fn sort(all: &mut [Difference]) {
 }
 
 /// Returns the differences between a run without tracing and the contract.
-pub fn of_proc(contract: &Contract, found: &Counted) -> Vec<Difference> {
-    let mut all = of_section(None, &contract.proc, found);
-    sort(&mut all);
+pub fn untraced_differences(contract: &Contract, found: &SectionCounts) -> Vec<Difference> {
+    let mut all = section_differences(None, &contract.proc, found);
+    sort_differences(&mut all);
     all
 }
 
 /// Judges runs: only what differs in all of them is a difference. `last` is the last traced run.
-pub fn judge(contract: &Contract, runs: &[Vec<Difference>], last: Option<&Observed>, counted_by: &str) -> Outcome {
+pub fn judge(contract: &Contract, runs: &[Vec<Difference>], last: Option<&ObservedRun>, counted_by: &str) -> Outcome {
     let (last_run, earlier) = runs.split_last().map_or((&[][..], &[][..]), |(last, rest)| (last.as_slice(), rest));
-    let in_all = |d: &&Difference| earlier.iter().all(|run| run.iter().any(|other| other.same(d)));
+    let in_all = |d: &&Difference| earlier.iter().all(|run| run.iter().any(|other| other.is_same_count(d)));
     let mut differences: Vec<Difference> = last_run.iter().filter(in_all).cloned().collect();
     without_explained_totals(&mut differences);
-    sort(&mut differences);
-    let because = last.and_then(|found| because::because(contract, found, &differences));
+    sort_differences(&mut differences);
+    let because = last.and_then(|found| because::explain_difference(contract, found, &differences));
     Outcome {
-        version: VERSION,
+        version: OUTCOME_VERSION,
         passed: differences.is_empty(),
         counted_by: counted_by.into(),
         runs: runs.len() as u64,
         totals: counted_by == PROC || contract.total.is_some(),
-        first: super::text::first(&differences),
+        first: super::text::headline(&differences),
         because,
         caveats: last.map(|found| found.caveats.clone()).unwrap_or_default(),
         differences,
@@ -157,16 +157,16 @@ pub fn judge(contract: &Contract, runs: &[Vec<Difference>], last: Option<&Observ
 }
 
 /// Number of runs in which a difference must occur.
-const CONFIRM: usize = 3;
+const CONFIRMING_RUNS: usize = 3;
 
 /// Compares traced runs with the contract: runs again until one run matches the contract, or a difference has occurred in
 /// [`CONFIRMING_RUNS`] of them. `next` runs the command; its inner error is the reason why it cannot be traced, and is passed on.
 ///
 /// # Errors
 /// That of `next`.
-pub fn confirmed<W, E>(
+pub fn check_traced<W, E>(
     contract: &Contract,
-    mut next: impl FnMut() -> Result<Result<Observed, W>, E>,
+    mut next: impl FnMut() -> Result<Result<ObservedRun, W>, E>,
 ) -> Result<Result<Outcome, W>, E> {
     let mut all = Vec::new();
     loop {
@@ -177,7 +177,7 @@ pub fn confirmed<W, E>(
         all.push(differences(contract, &observed));
         // What does not occur every time is not a difference.
         let so_far = judge(contract, &all, Some(&observed), BPF);
-        if so_far.passed || all.len() == CONFIRM {
+        if so_far.passed || all.len() == CONFIRMING_RUNS {
             return Ok(Ok(so_far));
         }
     }
@@ -187,12 +187,15 @@ pub fn confirmed<W, E>(
 ///
 /// # Errors
 /// That of `next`.
-pub fn confirmed_untraced<E>(contract: &Contract, mut next: impl FnMut() -> Result<Counted, E>) -> Result<Outcome, E> {
+pub fn check_untraced<E>(
+    contract: &Contract,
+    mut next: impl FnMut() -> Result<SectionCounts, E>,
+) -> Result<Outcome, E> {
     let mut all = Vec::new();
     loop {
-        all.push(of_proc(contract, &next()?));
+        all.push(untraced_differences(contract, &next()?));
         let so_far = judge(contract, &all, None, PROC);
-        if so_far.passed || all.len() == CONFIRM {
+        if so_far.passed || all.len() == CONFIRMING_RUNS {
             return Ok(so_far);
         }
     }

@@ -1,6 +1,6 @@
 //! The contract as stored in its file: TOML, to be read and reviewed like code.
 
-use super::observe::{Counted, Counts, Observed};
+use super::observe::{Counts, ObservedRun, SectionCounts};
 use model::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,7 +72,7 @@ pub struct Section {
 
 /// Why a file is not a contract.
 #[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
+pub enum ContractError {
     /// Not TOML, or of another structure.
     #[error("{0}")]
     Form(#[from] toml::de::Error),
@@ -96,10 +96,10 @@ impl Section {
     }
 
     /// Returns what several runs have in common.
-    fn learn(runs: &[Option<&Counted>]) -> Self {
+    fn learn(runs: &[Option<&SectionCounts>]) -> Self {
         let mut learnt = Self::default();
-        let empty = Counted::default();
-        let runs: Vec<&Counted> = runs.iter().map(|run| run.unwrap_or(&empty)).collect();
+        let empty = SectionCounts::default();
+        let runs: Vec<&SectionCounts> = runs.iter().map(|run| run.unwrap_or(&empty)).collect();
         let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.calls.keys()).collect();
         for name in names {
             let values = || runs.iter().map(|run| run.calls.get(name).copied().unwrap_or(0));
@@ -130,7 +130,12 @@ impl Section {
 
 impl Contract {
     /// Builds a contract of what runs have in common; of those counted by `/proc` only the counts.
-    pub fn learn(command: Vec<String>, prepare: Option<String>, traced: &[Observed], untraced: &[Counted]) -> Self {
+    pub fn learn(
+        command: Vec<String>,
+        prepare: Option<String>,
+        traced: &[ObservedRun],
+        untraced: &[SectionCounts],
+    ) -> Self {
         let texts: BTreeSet<&String> = traced.iter().flat_map(|run| run.statements.keys()).collect();
         let of = |text: &String| Statement {
             text: text.clone(),
@@ -144,7 +149,7 @@ impl Contract {
             counted_by: if traced.is_empty() { PROC } else { BPF }.into(),
             proc: Section::learn(&untraced.iter().map(Some).collect::<Vec<_>>()),
             total: (!traced.is_empty()).then(|| {
-                let totals: Vec<Counted> = traced.iter().map(Observed::total).collect();
+                let totals: Vec<SectionCounts> = traced.iter().map(ObservedRun::total).collect();
                 Section::learn(&totals.iter().map(Some).collect::<Vec<_>>())
             }),
             program: Section::learn(&traced.iter().map(|run| Some(&run.program)).collect::<Vec<_>>()),
@@ -157,37 +162,37 @@ impl Contract {
     /// # Errors
     /// It cannot be written as TOML.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
-        Ok(format!("{HEAD}{}", toml::to_string(self)?))
+        Ok(format!("{FILE_HEADER}{}", toml::to_string(self)?))
     }
 
     /// Parses the file's text.
     ///
     /// # Errors
     /// See [`ContractError`].
-    pub fn parse(text: &str) -> Result<Self, Unreadable> {
+    pub fn parse(text: &str) -> Result<Self, ContractError> {
         #[derive(Deserialize)]
         struct Version {
             version: u32,
         }
         match toml::from_str::<Version>(text)?.version {
             VERSION => toml::from_str::<Self>(text)?.checked(),
-            other => Err(Unreadable::Version(other)),
+            other => Err(ContractError::Version(other)),
         }
     }
 
     /// Refuses what would make every run conform: such a contract was edited by mistake.
-    fn checked(self) -> Result<Self, Unreadable> {
+    fn checked(self) -> Result<Self, ContractError> {
         if ![BPF, PROC].contains(&self.counted_by.as_str()) {
-            return Err(Unreadable::CountedBy(self.counted_by));
+            return Err(ContractError::CountedBy(self.counted_by));
         }
         for section in self.statements.iter().map(|s| &s.counts).chain([&self.proc, &self.program]).chain(&self.total) {
             if let Some(name) = section.other.keys().next() {
-                return Err(Unreadable::Table(name.clone()));
+                return Err(ContractError::Table(name.clone()));
             }
             if let Some((name, [least, most])) =
                 section.varied.iter().chain(&section.device).find(|(_, [least, most])| least > most)
             {
-                return Err(Unreadable::Range(name.clone(), *least, *most));
+                return Err(ContractError::Range(name.clone(), *least, *most));
             }
         }
         Ok(self)
@@ -217,7 +222,7 @@ impl Contract {
     }
 }
 
-const HEAD: &str = "\
+const FILE_HEADER: &str = "\
 # What this command asks of files and disk: `fathom check` compares a run with it, `fathom check record` makes it.
 # exact: the same in every run, so any other number is a difference. varied: [least, most] of the runs; beyond that by
 # more than they differ is a difference. device: [least, most]; only clearly more is a difference.

@@ -64,7 +64,7 @@ pub const CHECKPOINTS: &str = "WAL checkpoints";
 pub const FLUSHES: &str = "flushes";
 
 /// Names without a file.
-const FIXED: [(CountName, &str); 9] = [
+const NAMES_WITHOUT_FILE: [(CountName, &str); 9] = [
     (CountName::Executions, EXECUTIONS),
     (CountName::Rows, ROWS),
     (CountName::Checkpoints, CHECKPOINTS),
@@ -80,7 +80,7 @@ const BYTES_WRITTEN: &str = "bytes written";
 
 impl CountName {
     pub fn parse(name: &str) -> Self {
-        if let Some((fixed, _)) = FIXED.iter().find(|(_, known)| *known == name) {
+        if let Some((fixed, _)) = NAMES_WITHOUT_FILE.iter().find(|(_, known)| *known == name) {
             return *fixed;
         }
         let of = |verb: &str| FileKind::parse(name.strip_prefix(verb)?.strip_prefix(' ')?);
@@ -115,7 +115,7 @@ impl fmt::Display for CountName {
             Self::Call(call, _) => call.name(),
             Self::BytesRead(_) => BYTES_READ,
             Self::BytesWritten(_) => BYTES_WRITTEN,
-            fixed => FIXED.iter().find(|(known, _)| known == fixed).map_or("other", |(_, name)| name),
+            fixed => NAMES_WITHOUT_FILE.iter().find(|(known, _)| known == fixed).map_or("other", |(_, name)| name),
         };
         match self.file() {
             Some(file) => write!(f, "{verb} {}", file.name()),
@@ -134,7 +134,7 @@ mod tests {
         let files: Vec<_> = files.chain([FileKind::File, FileKind::Directory]).map(Some).chain([None]).collect();
         let calls = Call::ALL.iter().flat_map(|call| files.iter().map(|file| CountName::Call(*call, *file)));
         let bytes = files.iter().flat_map(|file| [CountName::BytesRead(*file), CountName::BytesWritten(*file)]);
-        for name in calls.chain(bytes).chain(FIXED.map(|(fixed, _)| fixed)) {
+        for name in calls.chain(bytes).chain(NAMES_WITHOUT_FILE.map(|(fixed, _)| fixed)) {
             assert_eq!(CountName::parse(&name.to_string()), name, "{name}");
         }
         for unknown in ["", "fsync", "fsync sqlite", "bytes", "bytes read other", "open file again"] {

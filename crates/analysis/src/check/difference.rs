@@ -4,7 +4,7 @@ use crate::caveats::Caveats;
 use serde::Serialize;
 
 /// The version of the JSON.
-pub const VERSION: u32 = 1;
+pub const OUTCOME_VERSION: u32 = 1;
 
 /// One count that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -36,7 +36,7 @@ impl Difference {
         if found > most { found - most } else { found - least }
     }
 
-    pub(super) fn same(&self, other: &Self) -> bool {
+    pub(super) fn is_same_count(&self, other: &Self) -> bool {
         (&self.statement, self.total, &self.what) == (&other.statement, other.total, &other.what)
             && (self.delta() > 0) == (other.delta() > 0)
     }

@@ -16,7 +16,7 @@ pub mod observe;
 mod tests;
 pub mod text;
 
-pub use compare::{confirmed, confirmed_untraced, differences, judge, of_proc};
-pub use contract::{Contract, Unreadable};
+pub use compare::{check_traced, check_untraced, differences, judge, untraced_differences};
+pub use contract::{Contract, ContractError};
 pub use difference::{Difference, Outcome};
-pub use observe::{Counted, Observed, observe};
+pub use observe::{ObservedRun, SectionCounts, observe};

@@ -7,8 +7,8 @@ use super::count_name::{CHECKPOINTS, CountName, EXECUTIONS, FLUSHES, FileKind, R
 use crate::caveats::Caveats;
 use crate::charges;
 use crate::completeness::lost_at_unknown_time;
-use crate::diff::lost;
-use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
+use crate::diff::lost_records;
+use crate::diff::phase::{FileRole, Phase, Phases, wal_databases};
 use crate::entries::Entries;
 use crate::flaws;
 use crate::rows::{Index, IoAction, Rows};
@@ -22,7 +22,7 @@ pub type Counts = BTreeMap<String, u64>;
 
 /// Counts of a statement, or of everything outside of statements.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Counted {
+pub struct SectionCounts {
     /// Counts that depend on the program alone.
     pub calls: Counts,
     /// Commands sent to the device for it, by shares; these depend on other processes, too.
@@ -31,7 +31,7 @@ pub struct Counted {
     pub examples: BTreeMap<String, String>,
 }
 
-impl Counted {
+impl SectionCounts {
     /// Parses the kernel's counts of a run from the output of `fathom workload command`.
     ///
     /// # Errors
@@ -55,11 +55,11 @@ impl Counted {
 
 /// Counts of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Observed {
+pub struct ObservedRun {
     /// Outside of statements; for a program without SQLite, everything.
-    pub program: Counted,
+    pub program: SectionCounts,
     /// By statement text.
-    pub statements: BTreeMap<String, Counted>,
+    pub statements: BTreeMap<String, SectionCounts>,
     /// What is missing, if anything that could be counted is.
     pub incomplete: Option<String>,
     /// What the recording cannot carry; none for the kernel's counts alone.
@@ -67,7 +67,7 @@ pub struct Observed {
 }
 
 /// Directories of the system, whose files belong to no program.
-const SYSTEM: [&str; 14] = [
+const SYSTEM_DIRECTORIES: [&str; 14] = [
     "/usr/",
     "/lib",
     "/bin/",
@@ -84,7 +84,7 @@ const SYSTEM: [&str; 14] = [
     "/var/cache/",
 ];
 /// Directories of tools and their data, at any place.
-const TOOLS: [&str; 10] = [
+const TOOL_DIRECTORIES: [&str; 10] = [
     ".pyenv",
     ".cargo",
     ".rustup",
@@ -98,18 +98,22 @@ const TOOLS: [&str; 10] = [
 ];
 
 /// Whether a file belongs to the program itself.
-fn own(path: &str) -> bool {
+fn is_own_file(path: &str) -> bool {
     path.starts_with('/')
         && !path.starts_with("/memfd:")
-        && !SYSTEM.iter().any(|start| path.starts_with(start))
-        && !path.split('/').any(|part| TOOLS.contains(&part))
+        && !SYSTEM_DIRECTORIES.iter().any(|start| path.starts_with(start))
+        && !path.split('/').any(|part| TOOL_DIRECTORIES.contains(&part))
 }
 
 /// Counts a recording.
-pub fn observe(rows: &Rows) -> Observed {
+pub fn observe(rows: &Rows) -> ObservedRun {
     let index = Index::new(rows);
-    let repeated = Repeated::new(&index);
-    let mut found = Observed { incomplete: incomplete(rows), caveats: flaws::of(&index), ..Observed::default() };
+    let repeated = RepeatedShapes::new(&index);
+    let mut found = ObservedRun {
+        incomplete: why_incomplete(rows),
+        caveats: flaws::find_caveats(&index),
+        ..ObservedRun::default()
+    };
     for (at, operation) in rows.operations.iter().enumerate() {
         if operation.end_ns.is_none() {
             found.incomplete.get_or_insert_with(|| "an execution has no end".into());
@@ -123,14 +127,14 @@ pub fn observe(rows: &Rows) -> Observed {
             }
         }
     }
-    calls(&index, &repeated, &mut found);
-    device(&index, &repeated, &mut found);
+    count_calls(&index, &repeated, &mut found);
+    count_device_commands(&index, &repeated, &mut found);
     found
 }
 
-fn incomplete(rows: &Rows) -> Option<String> {
+fn why_incomplete(rows: &Rows) -> Option<String> {
     let more = lost_at_unknown_time(rows);
-    let hiding = rows.losses.iter().map(|loss| lost(rows, loss)).find(|lost| lost.hides_executions);
+    let hiding = rows.losses.iter().map(|loss| lost_records(rows, loss)).find(|lost| lost.hides_executions);
     match hiding {
         Some(lost) => Some(match lost.events {
             Some(n) => format!("{n} records were lost ({})", lost.source),
@@ -141,10 +145,10 @@ fn incomplete(rows: &Rows) -> Option<String> {
     }
 }
 
-impl Observed {
+impl ObservedRun {
     /// Returns the calls of the whole program, which are the same however it names its files and whichever statement makes them.
-    pub fn total(&self) -> Counted {
-        let mut total = Counted::default();
+    pub fn total(&self) -> SectionCounts {
+        let mut total = SectionCounts::default();
         let each = || self.statements.values().chain([&self.program]);
         for (name, n) in each().flat_map(|one| &one.calls).filter(|(name, _)| is_call(name)) {
             let sum = total.calls.entry(name.clone()).or_default();
@@ -156,7 +160,7 @@ impl Observed {
         total
     }
 
-    fn of(&mut self, index: &Index, repeated: &Repeated, operation: Option<usize>) -> &mut Counted {
+    fn counts_of(&mut self, index: &Index, repeated: &RepeatedShapes, operation: Option<usize>) -> &mut SectionCounts {
         match operation.and_then(|at| index.shape(at)).filter(|shape| repeated.0[*shape]) {
             Some(shape) => self.statements.entry(index.rows.shapes[shape].text.clone()).or_default(),
             None => &mut self.program,
@@ -167,9 +171,9 @@ impl Observed {
 /// For each shape, whether a rerun executes it equally often. A call that became an operation because it slept for the device (a
 /// read, a direct write) depends on what is cached and how busy the device is: it counts for the program, as it would have
 /// without the sleep. A sync always waits, and so does a write to a file opened with O_SYNC or O_DSYNC.
-struct Repeated(Vec<bool>);
+struct RepeatedShapes(Vec<bool>);
 
-impl Repeated {
+impl RepeatedShapes {
     fn new(index: &Index) -> Self {
         let syncs = |text: &str| {
             let name = text.split(' ').next().unwrap_or("");
@@ -191,16 +195,16 @@ fn is_call(name: &str) -> bool {
 }
 
 /// Returns the kind of file, if it is counted.
-fn file_kind(kind: Kind, path: Option<&str>) -> Option<FileKind> {
+fn file_kind(kind: FileRole, path: Option<&str>) -> Option<FileKind> {
     match (kind, path) {
-        (Kind::Of(FileClass::Other), Some(path)) => own(path).then_some(FileKind::File),
-        (Kind::Of(class), _) if class != FileClass::Other => Some(FileKind::Sqlite(class)),
-        (Kind::Directory, path) => path.is_none_or(own).then_some(FileKind::Directory),
+        (FileRole::Of(FileClass::Other), Some(path)) => is_own_file(path).then_some(FileKind::File),
+        (FileRole::Of(class), _) if class != FileClass::Other => Some(FileKind::Sqlite(class)),
+        (FileRole::Directory, path) => path.is_none_or(is_own_file).then_some(FileKind::Directory),
         _ => None,
     }
 }
 
-fn calls(index: &Index, repeated: &Repeated, found: &mut Observed) {
+fn count_calls(index: &Index, repeated: &RepeatedShapes, found: &mut ObservedRun) {
     let rows = index.rows;
     let tracked: HashSet<u32> = rows.processes.iter().filter(|p| p.tracked).map(|p| p.tgid).collect();
     let (phases, entries, wal) = (Phases::new(index), Entries::new(index), wal_databases(index));
@@ -218,13 +222,13 @@ fn calls(index: &Index, repeated: &Repeated, found: &mut Observed) {
         let everything = matches!(call, Call::Sync | Call::IoUringEnter);
         let changes = call.changes() || span.file.is_some_and(|file| opened.contains(&file)) || path.is_none();
         let file = match file_kind(kind, path) {
-            Some(file) if changes || kind != Kind::Of(FileClass::Other) => Some(file),
+            Some(file) if changes || kind != FileRole::Of(FileClass::Other) => Some(file),
             _ if everything => None,
             _ => continue,
         };
         let name = CountName::Call(call, file).to_string();
-        let bytes = entries.of(index, at, &span).bytes;
-        let one = found.of(index, repeated, operation);
+        let bytes = entries.effect_of(index, at, &span).bytes;
+        let one = found.counts_of(index, repeated, operation);
         if let Some(path) = path {
             one.examples.entry(name.clone()).or_insert_with(|| path.into());
         }
@@ -234,30 +238,30 @@ fn calls(index: &Index, repeated: &Repeated, found: &mut Observed) {
         }
         *one.calls.entry(name).or_default() += 1;
         let of_wal = || path.is_some_and(|path| wal.contains(path));
-        if let Some(at) = operation.filter(|_| call.writes() && kind == Kind::Of(FileClass::Database) && of_wal())
+        if let Some(at) = operation.filter(|_| call.writes() && kind == FileRole::Of(FileClass::Database) && of_wal())
             && checkpointed.insert(at)
         {
-            *found.of(index, repeated, operation).calls.entry(CHECKPOINTS.into()).or_default() += 1;
+            *found.counts_of(index, repeated, operation).calls.entry(CHECKPOINTS.into()).or_default() += 1;
         }
     }
 }
 
 /// Adds the shares of executions in the disks' commands, and those of the program's processes outside of executions.
-fn device(index: &Index, repeated: &Repeated, found: &mut Observed) {
+fn count_device_commands(index: &Index, repeated: &RepeatedShapes, found: &mut ObservedRun) {
     let spans = &index.rows.spans;
     let mut add = |operation: Option<usize>, at: usize, share: f64| {
         let span = &spans.at(at);
-        if share <= 0.0 || !span.disk.is_some_and(|disk| index.counted.contains(&disk)) {
+        if share <= 0.0 || !span.disk.is_some_and(|disk| index.counted_disks.contains(&disk)) {
             return;
         }
-        let one = found.of(index, repeated, operation);
+        let one = found.counts_of(index, repeated, operation);
         match IoAction::on_disk(span) {
             IoAction::Flush => *one.device.entry(FLUSHES.into()).or_default() += share,
             IoAction::Write => *one.device.entry(CountName::WriteCommands.to_string()).or_default() += share,
             IoAction::Read | IoAction::Discard | IoAction::Other => {}
         }
     };
-    for (at, parts) in charges::commands(index).iter() {
+    for (at, parts) in charges::command_shares(index).iter() {
         parts.iter().for_each(|part| add(Some(part.operation as usize), at, part.own));
     }
     let tracked: HashSet<u32> = index.rows.processes.iter().filter(|p| p.tracked).map(|p| p.tgid).collect();

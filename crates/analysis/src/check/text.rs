@@ -7,9 +7,9 @@ use model::counted;
 use std::fmt::Write as _;
 
 /// Maximum number of differences shown.
-const ROWS: usize = 12;
+const DIFFERENCES_SHOWN_MAX: usize = 12;
 
-fn expected(d: &Difference) -> String {
+fn expected_range(d: &Difference) -> String {
     match d.expected {
         [least, most] if least == most => least.to_string(),
         [least, most] => format!("{least} to {most}"),
@@ -26,11 +26,11 @@ fn whose(d: &Difference) -> String {
 fn change(d: &Difference) -> String {
     let delta = d.delta();
     let sign = if delta > 0 { "+" } else { "" };
-    format!("{sign}{delta} {} ({} -> {})", d.what, expected(d), d.found)
+    format!("{sign}{delta} {} ({} -> {})", d.what, expected_range(d), d.found)
 }
 
 /// Formats the most important difference, with the resulting flushes.
-pub(super) fn first(differences: &[Difference]) -> Option<String> {
+pub(super) fn headline(differences: &[Difference]) -> Option<String> {
     let first = differences.first()?;
     let flushes = differences.iter().find(|d| d.statement == first.statement && d.device && d.what == FLUSHES);
     let flushes = flushes.filter(|d| !first.device && d.delta() > 0);
@@ -42,7 +42,7 @@ pub(super) fn first(differences: &[Difference]) -> Option<String> {
     Some(format!("{}: {}{example}{with}", whose(first), change(first)))
 }
 
-fn caveat(out: &mut String, outcome: &Outcome) {
+fn push_caveat(out: &mut String, outcome: &Outcome) {
     if let Some(caveat) = outcome.caveats.against_charges() {
         let _ = writeln!(out, "  device: {}, so that a statement may have caused more", caveat.because);
     }
@@ -59,7 +59,7 @@ pub fn text(outcome: &Outcome) -> String {
                  (fathom check record).\n",
             );
         }
-        caveat(&mut out, outcome);
+        push_caveat(&mut out, outcome);
         return out;
     }
     let _ = writeln!(out, "{}", outcome.first.as_deref().unwrap_or_default());
@@ -67,7 +67,7 @@ pub fn text(outcome: &Outcome) -> String {
         let _ = writeln!(out, "  since {}", shown(because));
     }
     let mut last = None;
-    for one in outcome.differences.iter().skip(1).take(ROWS) {
+    for one in outcome.differences.iter().skip(1).take(DIFFERENCES_SHOWN_MAX) {
         if last != Some(whose(one)) {
             last = Some(whose(one));
             let _ = writeln!(out, "{}", whose(one));
@@ -75,10 +75,10 @@ pub fn text(outcome: &Outcome) -> String {
         let device = if one.device { ", device" } else { "" };
         let _ = writeln!(out, "  {}{device}", change(one));
     }
-    if outcome.differences.len() > ROWS + 1 {
-        let _ = writeln!(out, "{} more (--json lists all)", outcome.differences.len() - ROWS - 1);
+    if outcome.differences.len() > DIFFERENCES_SHOWN_MAX + 1 {
+        let _ = writeln!(out, "{} more (--json lists all)", outcome.differences.len() - DIFFERENCES_SHOWN_MAX - 1);
     }
-    caveat(&mut out, outcome);
+    push_caveat(&mut out, outcome);
     let _ =
         writeln!(out, "\nCounted by {}, in each of {runs}. If it is intended: fathom check record", outcome.counted_by);
     out

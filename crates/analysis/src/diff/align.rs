@@ -22,7 +22,7 @@ pub struct Shape {
 
 /// A statement that only one recording has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Alone {
+pub struct UnmatchedStatement {
     /// The shape's text.
     pub statement: String,
     /// `statement`, `function`, `mark` or `transaction`.
@@ -39,13 +39,13 @@ pub struct Alignment {
     /// Statements of both recordings.
     pub shapes: Vec<Shape>,
     /// Statements of one recording only.
-    pub alone: [Vec<Alone>; 2],
+    pub alone: [Vec<UnmatchedStatement>; 2],
 }
 
 /// Finished executions by kind and text: ordinal and position.
 type Executions<'a> = BTreeMap<(&'a str, &'a str), Vec<(u64, u64, u32)>>;
 
-fn executions<'a>(index: &Index<'a>) -> Executions<'a> {
+fn executions_by_statement<'a>(index: &Index<'a>) -> Executions<'a> {
     let mut all = Executions::new();
     for (at, operation) in index.rows.operations.iter().enumerate().filter(|(_, o)| o.end_ns.is_some()) {
         if let Some(shape) = index.shape(at).map(|shape| &index.rows.shapes[shape]) {
@@ -57,18 +57,18 @@ fn executions<'a>(index: &Index<'a>) -> Executions<'a> {
     all
 }
 
-fn alone(index: &Index, (kind, text): (&str, &str), list: &[(u64, u64, u32)]) -> Alone {
+fn unmatched_statement(index: &Index, (kind, text): (&str, &str), list: &[(u64, u64, u32)]) -> UnmatchedStatement {
     let time = |at: u32| {
         let operation = &index.rows.operations.at(at as usize);
         operation.end_ns.unwrap_or(0).saturating_sub(operation.start_ns)
     };
     let sum_ns = list.iter().fold(0_u64, |sum, &(.., at)| sum.saturating_add(time(at)));
-    Alone { statement: text.into(), kind: kind.into(), count: list.len() as u64, sum_ns }
+    UnmatchedStatement { statement: text.into(), kind: kind.into(), count: list.len() as u64, sum_ns }
 }
 
 /// Aligns two recordings.
 pub fn align(a: &Index, b: &Index) -> Alignment {
-    let (mut of_a, mut of_b) = (executions(a), executions(b));
+    let (mut of_a, mut of_b) = (executions_by_statement(a), executions_by_statement(b));
     let mut alignment = Alignment::default();
     let common: Vec<(&str, &str)> = of_a.keys().filter(|key| of_b.contains_key(*key)).copied().collect();
     for key in common {
@@ -85,7 +85,8 @@ pub fn align(a: &Index, b: &Index) -> Alignment {
         alignment.shapes.push(Shape { kind: key.0.into(), text: key.1.into(), pairs, left });
     }
     let rest = |index: &Index, all: Executions| {
-        let mut list: Vec<Alone> = all.iter().map(|(key, list)| alone(index, *key, list)).collect();
+        let mut list: Vec<UnmatchedStatement> =
+            all.iter().map(|(key, list)| unmatched_statement(index, *key, list)).collect();
         list.sort_by(|p, q| q.sum_ns.cmp(&p.sum_ns).then_with(|| p.statement.cmp(&q.statement)));
         list
     };
@@ -96,11 +97,11 @@ pub fn align(a: &Index, b: &Index) -> Alignment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
+    use crate::small_trace;
 
     #[test]
-    fn nth_execution_is_aligned_with_nth() {
-        let (a, mut b) = (case::rows(), case::rows());
+    fn the_nth_execution_is_aligned_with_the_nth() {
+        let (a, mut b) = (small_trace::rows(), small_trace::rows());
         // B's INSERTs were recorded from the second on, and there is one more; its SELECT reads another table.
         b.shapes[1].text = "SELECT * FROM u".into();
         b.operations.edit()[1].nth = 2;
@@ -109,12 +110,12 @@ mod tests {
         b.operations.edit()[4].nth = 3;
         let (a, b) = (Index::new(&a), Index::new(&b));
         let found = align(&a, &b);
-        let insert = found.shapes.iter().find(|s| s.text == case::INSERT).unwrap();
+        let insert = found.shapes.iter().find(|s| s.text == small_trace::INSERT_STATEMENT).unwrap();
         // A's third did not finish.
         assert_eq!((&insert.pairs[..], insert.left), (&[[2, 2]][..], [1, 2]));
         let names =
             |side: usize| found.alone[side].iter().map(|s| (s.statement.as_str(), s.sum_ns)).collect::<Vec<_>>();
-        assert_eq!(names(0), [(case::SELECT, 100_000)]);
+        assert_eq!(names(0), [(small_trace::SELECT_STATEMENT, 100_000)]);
         assert_eq!(names(1), [("SELECT * FROM u", 100_000)]);
     }
 }

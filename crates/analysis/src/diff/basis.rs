@@ -1,8 +1,8 @@
 //! What a verdict is made from in addition to the times: what the compared recordings saw, lost, and cannot carry.
 //! Every verdict passes through [`Basis::verdict`] or [`Basis::allows`].
 
-use super::contract::{Lost, Side};
-use super::side;
+use super::contract::{LostRecords, Side};
+use super::describe_side;
 use crate::blind;
 use crate::caveats::Caveats;
 use crate::contract::Blind;
@@ -12,25 +12,25 @@ use stats::verdict::Verdict;
 use std::collections::BTreeSet;
 
 /// Losses that may hide executions are harmless up to this fraction of the executions.
-const HARMLESS: f64 = 0.01;
+const HARMLESS_LOSS_SHARE: f64 = 0.01;
 
 /// What is missing in a recording.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct RecordingGaps {
     which: String,
     unseen: BTreeSet<String>,
-    losses: Vec<Lost>,
+    losses: Vec<LostRecords>,
     caveats: Caveats,
 }
 
-impl Seen {
+impl RecordingGaps {
     /// What is missing in this recording, which is called `which`.
-    pub fn of(index: &Index, which: String) -> Self {
+    pub fn from_index(index: &Index, which: String) -> Self {
         // Programs without SQLite do not affect the recording of the others; the substitute for their statements is another shape.
         let rows = &index.rows.coverage;
         let coverage: Vec<_> = rows.iter().filter(|c| c.absence != Some(Absence::NoSqlite)).cloned().collect();
-        let unseen = blind::blind(&coverage).into_iter().map(|Blind { means, .. }| means).collect();
-        let Side { losses, caveats, .. } = side(index);
+        let unseen = blind::blind_spots(&coverage).into_iter().map(|Blind { means, .. }| means).collect();
+        let Side { losses, caveats, .. } = describe_side(index);
         Self { which, unseen, losses, caveats }
     }
 }
@@ -41,8 +41,8 @@ pub struct Basis(Option<String>);
 
 impl Basis {
     /// That of these recordings, which have so many executions in common.
-    pub fn of(seen: &[Seen], pairs: u64) -> Self {
-        Self(withheld(seen, pairs))
+    pub fn from_gaps(seen: &[RecordingGaps], pairs: u64) -> Self {
+        Self(why_withheld(seen, pairs))
     }
 
     /// Whether no verdict is given, regardless of the times.
@@ -61,11 +61,11 @@ impl Basis {
 }
 
 /// Returns why no verdict is given, regardless of the times.
-fn withheld(seen: &[Seen], pairs: u64) -> Option<String> {
+fn why_withheld(seen: &[RecordingGaps], pairs: u64) -> Option<String> {
     if pairs == 0 {
         return Some("the recordings have no statement in common".into());
     }
-    for Seen { which, caveats, .. } in seen {
+    for RecordingGaps { which, caveats, .. } in seen {
         if let Some(caveat) = caveats.against_times() {
             return Some(format!("{which}: {}", caveat.because));
         }
@@ -76,13 +76,13 @@ fn withheld(seen: &[Seen], pairs: u64) -> Option<String> {
             return Some(format!("only in {}: {}", these.which, means.trim_end_matches('.')));
         }
     }
-    for Seen { which, losses, .. } in seen {
+    for RecordingGaps { which, losses, .. } in seen {
         let hiding = || losses.iter().filter(|lost| lost.hides_executions);
         let known: u64 = hiding().filter_map(|lost| lost.events).fold(0, u64::saturating_add);
         if hiding().any(|lost| lost.events.is_none()) {
             return Some(format!("{which} lost an unknown number of records"));
         }
-        if known as f64 > HARMLESS * pairs as f64 {
+        if known as f64 > HARMLESS_LOSS_SHARE * pairs as f64 {
             return Some(format!("{which} lost {known} records, which may have been executions"));
         }
     }

@@ -14,34 +14,34 @@
 //! device from a busier machine. `fathom bench` can, with fresh processes in random order.
 
 use super::basis::Basis;
-use super::contract::{Contribution, Count, Delta, Medians, Times};
+use super::contract::{Contribution, CountDifference, Delta, Medians, Times};
 use super::phase::Phase;
-use super::series::{Counted, Part, Place, Statement, Sums, Work};
+use super::series::{CountKey, Part, Place, Statement, Sums, Work};
 use model::{Layer, Reason};
-use stats::stretches::{Draws, STRETCHES, stretch, sum};
-use stats::verdict::{Better, MARGIN, Verdict, judge};
+use stats::stretches::{Draws, STRETCH_COUNT, resample_sum, stretch_index};
+use stats::verdict::{Better, MARGIN_DEFAULT, Verdict, judge};
 use stats::{Estimate, quantile};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Confidence level of the intervals.
-const LEVEL: f64 = 0.95;
+const CONFIDENCE_LEVEL: f64 = 0.95;
 /// The seed of all draws: the same recordings give the same intervals.
-const SEED: u64 = 2026;
+const DRAWS_SEED: u64 = 2026;
 /// Relative difference, with respect to the larger count, from which on counts differ: flushes and bios of equal runs
 /// vary by some percent.
-const BAND: f64 = 0.1;
+const COUNT_DIFFERENCE_MIN: f64 = 0.1;
 
 /// Bootstrap draws for every number of stretches that has an interval.
-pub struct Lots(Vec<Option<Draws>>);
+pub struct DrawsByCount(Vec<Option<Draws>>);
 
-impl Default for Lots {
+impl Default for DrawsByCount {
     fn default() -> Self {
-        Self((0..=STRETCHES).map(|n| Draws::new(n, SEED)).collect())
+        Self((0..=STRETCH_COUNT).map(|n| Draws::new(n, DRAWS_SEED)).collect())
     }
 }
 
 /// A part of both recordings, restricted to the stretches with executions in both.
-pub struct Both<'a> {
+pub struct PairedParts<'a> {
     parts: [&'a Part; 2],
     used: Vec<usize>,
     draws: Option<&'a Draws>,
@@ -49,7 +49,7 @@ pub struct Both<'a> {
 
 /// The verdict on the times of two parts, with the difference broken down.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
+pub struct Judgement {
     pub verdict: Verdict,
     /// The reason for it.
     pub why: String,
@@ -62,14 +62,14 @@ pub struct Judged {
     pub layers: Vec<Contribution>,
 }
 
-fn ends(estimate: &Estimate) -> [f64; 2] {
+fn bounds(estimate: &Estimate) -> [f64; 2] {
     [estimate.low, estimate.high]
 }
 
-impl<'a> Both<'a> {
+impl<'a> PairedParts<'a> {
     /// Pairs two parts.
-    pub fn new(a: &'a Part, b: &'a Part, lots: &'a Lots) -> Self {
-        let used: Vec<usize> = (0..STRETCHES).filter(|&i| a.executions[i] > 0.0 && b.executions[i] > 0.0).collect();
+    pub fn new(a: &'a Part, b: &'a Part, lots: &'a DrawsByCount) -> Self {
+        let used: Vec<usize> = (0..STRETCH_COUNT).filter(|&i| a.executions[i] > 0.0 && b.executions[i] > 0.0).collect();
         let draws = lots.0.get(used.len()).and_then(Option::as_ref);
         Self { parts: [a, b], used, draws }
     }
@@ -85,7 +85,13 @@ impl<'a> Both<'a> {
         if difference.iter().all(|d| *d == 0.0) {
             return (0.0, self.draws.map(|_| [0.0, 0.0]));
         }
-        (value, self.draws.and_then(|draws| draws.estimate(LEVEL, |t| sum(t, &difference))).as_ref().map(ends))
+        (
+            value,
+            self.draws
+                .and_then(|draws| draws.estimate(CONFIDENCE_LEVEL, |t| resample_sum(t, &difference)))
+                .as_ref()
+                .map(bounds),
+        )
     }
 
     /// The same per execution.
@@ -96,13 +102,15 @@ impl<'a> Both<'a> {
         if difference.iter().all(|d| *d == 0.0) {
             return (0.0, self.draws.map(|_| [0.0, 0.0]));
         }
-        let estimate = self.draws.and_then(|d| d.estimate(LEVEL, |t| sum(t, &difference) / sum(t, &executions)));
-        (difference.iter().sum::<f64>() / all.max(1.0), estimate.as_ref().map(ends))
+        let estimate = self.draws.and_then(|d| {
+            d.estimate(CONFIDENCE_LEVEL, |t| resample_sum(t, &difference) / resample_sum(t, &executions))
+        });
+        (difference.iter().sum::<f64>() / all.max(1.0), estimate.as_ref().map(bounds))
     }
 
     fn ratio(&self) -> Option<Estimate> {
         let [a, b] = self.parts.map(|part| self.values(Some(&part.latency_ns)));
-        self.draws?.estimate(LEVEL, |t| sum(t, &b) / sum(t, &a))
+        self.draws?.estimate(CONFIDENCE_LEVEL, |t| resample_sum(t, &b) / resample_sum(t, &a))
     }
 
     fn times(&self) -> Times {
@@ -115,7 +123,7 @@ impl<'a> Both<'a> {
             delta_ns,
             interval,
             ratio: Some(b / a).filter(|r| r.is_finite()),
-            ratio_interval: ratio.as_ref().map(ends),
+            ratio_interval: ratio.as_ref().map(bounds),
         }
     }
 
@@ -124,11 +132,11 @@ impl<'a> Both<'a> {
         let total = |sums: Option<&Sums>| self.values(sums).iter().sum::<f64>();
         let (x, y) = (total(a), total(b));
         let (_, interval) = self.delta(a, b);
-        (y - x).abs() > BAND * x.max(y) && interval.is_some_and(|[low, high]| low > 0.0 || high < 0.0)
+        (y - x).abs() > COUNT_DIFFERENCE_MIN * x.max(y) && interval.is_some_and(|[low, high]| low > 0.0 || high < 0.0)
     }
 
     /// Returns the phases that did different work.
-    fn different(&self) -> BTreeSet<Phase> {
+    fn differing_phases(&self) -> BTreeSet<Phase> {
         let [a, b] = self.parts.map(|part| &part.work);
         let keys: BTreeSet<&(Phase, Work)> = a.keys().chain(b.keys()).collect();
         keys.into_iter().filter(|key| self.differ(a.get(key), b.get(key))).map(|(phase, _)| *phase).collect()
@@ -140,7 +148,7 @@ impl<'a> Both<'a> {
         for (side, part) in self.parts.iter().enumerate() {
             for (place, sums) in &part.times {
                 let Some(key) = key(place) else { continue };
-                let group = groups.entry(key).or_insert_with(|| [vec![0.0; STRETCHES], vec![0.0; STRETCHES]]);
+                let group = groups.entry(key).or_insert_with(|| [vec![0.0; STRETCH_COUNT], vec![0.0; STRETCH_COUNT]]);
                 group[side].iter_mut().zip(sums).for_each(|(to, x)| *to += x);
             }
         }
@@ -148,9 +156,9 @@ impl<'a> Both<'a> {
     }
 
     /// Judges the times and breaks down the difference.
-    pub fn judged(&self, basis: &Basis) -> Judged {
+    pub fn judge_times(&self, basis: &Basis) -> Judgement {
         let times = self.times();
-        let different = self.different();
+        let different = self.differing_phases();
         let moved = self.grouped(|place| different.contains(&place.phase).then_some(()));
         let (delta_ns, interval) = self.delta(moved.get(&()).map(|g| &g[0]), moved.get(&()).map(|g| &g[1]));
         let different_work = interval.map(|interval| Delta { delta_ns, interval });
@@ -180,7 +188,7 @@ impl<'a> Both<'a> {
         let places = self.grouped(|place| Some(*place));
         let phases = self.grouped(|place| Some(place.phase));
         let layers = self.grouped(|place| Some(place.layer));
-        Judged {
+        Judgement {
             verdict,
             why,
             contributions: sorted(places.iter().map(|(p, sums)| row(Some(p.phase), p.layer, sums)).collect()),
@@ -196,7 +204,7 @@ impl<'a> Both<'a> {
         let Some(ratio) = self.ratio() else {
             return inconclusive("too few executions for an interval: fewer than six of any statement");
         };
-        let verdict = judge(&ratio, Better::Lower, MARGIN);
+        let verdict = judge(&ratio, Better::Lower, MARGIN_DEFAULT);
         match verdict {
             Verdict::Equivalent => return (verdict, "the times differ by no more than the margin".into()),
             Verdict::Inconclusive | Verdict::Disturbed => {
@@ -207,7 +215,7 @@ impl<'a> Both<'a> {
         let moved = different.filter(|delta| {
             let same_way = delta.delta_ns * times.delta_ns > 0.0;
             let [low, high] = delta.interval;
-            let alone = delta.delta_ns.abs() > MARGIN * times.a.min(times.b) as f64;
+            let alone = delta.delta_ns.abs() > MARGIN_DEFAULT * times.a.min(times.b) as f64;
             same_way && alone && (low > 0.0 || high < 0.0)
         });
         match moved {
@@ -222,15 +230,15 @@ impl<'a> Both<'a> {
     }
 
     /// Returns the counts of both, from the application down.
-    pub fn counts(&self) -> Vec<Count> {
+    pub fn counts(&self) -> Vec<CountDifference> {
         let [a, b] = self.parts.map(|part| &part.counts);
         let [all_a, all_b] = self.parts.map(|part| part.executions.iter().sum::<f64>().max(1.0));
-        let keys: BTreeSet<&Counted> = a.keys().chain(b.keys()).collect();
-        let count = |key: &Counted| {
+        let keys: BTreeSet<&CountKey> = a.keys().chain(b.keys()).collect();
+        let count = |key: &CountKey| {
             let (x, y) = (a.get(key), b.get(key));
             let mean = |sums: Option<&Sums>, all: f64| sums.map_or(0.0, |sums| sums.iter().sum::<f64>() / all);
             let (delta, interval) = self.delta_each(x, y);
-            Count {
+            CountDifference {
                 layer: key.layer,
                 name: key.name.into(),
                 file: key.file.map(|kind| kind.name().to_owned()).filter(|name| !name.is_empty()),
@@ -247,17 +255,17 @@ impl<'a> Both<'a> {
 
 /// Computes the medians of the latencies. The interval of their ratio is computed from stretches: the median of the ratios of
 /// their medians, in logarithms, so that it is the reciprocal if both are swapped.
-pub fn medians(a: &Statement, b: &Statement, lots: &Lots) -> Medians {
+pub fn medians(a: &Statement, b: &Statement, lots: &DrawsByCount) -> Medians {
     let median = |latencies: &[u64]| {
         let values: Vec<f64> = latencies.iter().map(|&ns| ns as f64).collect();
-        quantile::of(&values, 0.5)
+        quantile::of_unsorted(&values, 0.5)
     };
     let count = a.latencies.len().min(b.latencies.len());
-    let stretches = count.min(STRETCHES);
+    let stretches = count.min(STRETCH_COUNT);
     let mut ratios = Vec::with_capacity(stretches);
     let mut from = 0;
     for s in 0..stretches {
-        let to = (from..count).find(|&place| stretch(place, count, stretches) > s).unwrap_or(count);
+        let to = (from..count).find(|&place| stretch_index(place, count, stretches) > s).unwrap_or(count);
         let [x, y] = [a, b].map(|side| median(&side.latencies[from..to]).unwrap_or(0.0).max(1.0).ln());
         ratios.push(y - x);
         from = to;
@@ -268,7 +276,8 @@ pub fn medians(a: &Statement, b: &Statement, lots: &Lots) -> Medians {
         values.sort_unstable_by(f64::total_cmp);
         quantile::of_sorted(&values, 0.5).unwrap_or(f64::NAN)
     };
-    let estimate = lots.0.get(stretches).and_then(Option::as_ref).and_then(|draws| draws.estimate(LEVEL, middle));
+    let estimate =
+        lots.0.get(stretches).and_then(Option::as_ref).and_then(|draws| draws.estimate(CONFIDENCE_LEVEL, middle));
     let whole = |latencies: &[u64]| median(latencies).map_or(0, |ns| ns.round() as u64);
     Medians {
         a: whole(&a.latencies),

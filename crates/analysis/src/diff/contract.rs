@@ -3,7 +3,7 @@
 //! As in [`crate::contract`], names and shapes change only together with [`VERSION`]. Times are ns. Differences are B minus A,
 //! ratios B / A, intervals `[low, high]` of 0.95. Unknown values are null.
 
-use super::align::Alone;
+use super::align::UnmatchedStatement;
 use super::edges::Edges;
 use crate::bench::fact_difference::FactDifference;
 use crate::caveats::Caveats;
@@ -48,9 +48,9 @@ pub struct Diff {
     /// What some executions of one recording do, and none of the other.
     pub edges: Edges,
     /// Statements in A only.
-    pub only_a: Vec<Alone>,
+    pub only_a: Vec<UnmatchedStatement>,
     /// Statements in B only.
-    pub only_b: Vec<Alone>,
+    pub only_b: Vec<UnmatchedStatement>,
     /// Facts about the devices and recordings that differ.
     pub facts: Vec<FactDifference>,
     /// With several recordings a side: the basis of the verdict and of `latency_ns.ratio`. All else is from the median recording
@@ -68,12 +68,12 @@ pub struct Recordings {
     /// Whether all of one side were made before all of the other, so that a change of the machine in between counts as a difference.
     pub apart: bool,
     /// The time of all executions that all recordings have; nested ones count as part of the outer ones.
-    pub whole: Compared,
+    pub whole: SumsComparison,
 }
 
 /// The sums of each recording, and how the two sides compare.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Compared {
+pub struct SumsComparison {
     /// A's, in the order given.
     pub a_ns: Vec<u64>,
     /// B's.
@@ -105,12 +105,12 @@ pub struct Side {
     /// What was not recorded, and the consequences.
     pub blind: Vec<Blind>,
     /// Known losses.
-    pub losses: Vec<Lost>,
+    pub losses: Vec<LostRecords>,
 }
 
 /// Records that were lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Lost {
+pub struct LostRecords {
     /// What lost them.
     pub source: String,
     /// The probe concerned, if it is one probe.
@@ -195,13 +195,13 @@ pub struct Statement {
     /// As in [`Diff`].
     pub different_work_ns: Option<Delta>,
     /// Mean counts per execution, from the application down.
-    pub counts: Vec<Count>,
+    pub counts: Vec<CountDifference>,
     /// Its time by phase, ns of all executions.
     pub phases: Vec<Contribution>,
     /// By layer.
     pub layers: Vec<Contribution>,
     /// The comparison of several recordings a side, if there are several.
-    pub recordings: Option<Compared>,
+    pub recordings: Option<SumsComparison>,
 }
 
 /// Medians of the latencies.
@@ -219,7 +219,7 @@ pub struct Medians {
 
 /// A count, mean per execution.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Count {
+pub struct CountDifference {
     /// Layer.
     pub layer: Layer,
     /// What is counted.

@@ -10,7 +10,7 @@
 //! busy: these are counted by stretches.
 
 use super::align::Alignment;
-use super::phase::{Kind, Phase, Phases, wal_databases};
+use super::phase::{FileRole, Phase, Phases, wal_databases};
 use super::series::Slots;
 use crate::charges;
 use crate::rows::{Index, IoAction};
@@ -22,9 +22,9 @@ use std::fmt;
 
 /// Occurrences from which on an edge in only one recording is not chance: the probability of so many equal coin flips is
 /// 2 x 0.5^8 = 0.008.
-pub const SURE: u64 = 8;
+pub const SURE_OCCURRENCES_MIN: u64 = 8;
 /// Ordinal from which on things are no longer distinguished.
-const MOST: u32 = 9;
+const ORDINAL_MAX: u32 = 9;
 
 /// Something that occurs in an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,7 +45,7 @@ impl fmt::Display for Edge {
             1 => "first".to_owned(),
             2 => "second".to_owned(),
             3 => "third".to_owned(),
-            n if *n < MOST => format!("{n}th"),
+            n if *n < ORDINAL_MAX => format!("{n}th"),
             n => format!("{n}th or later"),
         };
         match self {
@@ -60,27 +60,27 @@ impl fmt::Display for Edge {
 
 /// Occurrences of an edge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Occurs {
+pub struct Occurrences {
     /// Executions with the edge.
     executions: u64,
     /// A bit for each stretch with the edge.
     stretches: u32,
 }
 
-impl Occurs {
+impl Occurrences {
     /// Whether there are too many for chance.
-    fn sure(self, edge: Edge) -> bool {
+    fn exceed_chance(self, edge: Edge) -> bool {
         let asked = matches!(edge, Edge::Calls(..) | Edge::Checkpoint);
         let occurrences = if asked { self.executions } else { self.stretches.count_ones().into() };
-        occurrences >= SURE
+        occurrences >= SURE_OCCURRENCES_MIN
     }
 }
 
 /// For each statement, the occurrences of each edge.
-pub type Found = Vec<BTreeMap<Edge, Occurs>>;
+pub type EdgesByStatement = Vec<BTreeMap<Edge, Occurrences>>;
 
 /// Finds the edges of a recording.
-pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
+pub fn find_edges(index: &Index, alignment: &Alignment, slots: &Slots) -> EdgesByStatement {
     let rows = index.rows;
     let phases = Phases::new(index);
     let mut all: Vec<(u32, Edge)> = Vec::new();
@@ -95,13 +95,13 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
             continue;
         };
         let of_wal = || index.path_of(span).is_some_and(|path| wal.contains(path));
-        let checkpoint = call.writes() && kind == Kind::Of(FileClass::Database) && of_wal();
+        let checkpoint = call.writes() && kind == FileRole::Of(FileClass::Database) && of_wal();
         for at in index.chain(operation).filter(aligned) {
             let nth = match call {
                 Call::Fsync | Call::Fdatasync => {
                     let nth = syncs.entry((at as u32, phase)).or_default();
                     *nth += 1;
-                    (*nth).min(MOST)
+                    (*nth).min(ORDINAL_MAX)
                 }
                 _ => 0,
             };
@@ -112,15 +112,17 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
         }
     }
     let mut flushes: HashMap<u32, u32> = HashMap::new();
-    for (span, parts) in charges::commands(index).iter() {
+    for (span, parts) in charges::command_shares(index).iter() {
         let span = &rows.spans.at(span);
-        if IoAction::on_disk(span) != IoAction::Flush || !span.disk.is_some_and(|disk| index.counted.contains(&disk)) {
+        if IoAction::on_disk(span) != IoAction::Flush
+            || !span.disk.is_some_and(|disk| index.counted_disks.contains(&disk))
+        {
             continue;
         }
         for part in parts.iter().filter(|part| part.share > 0.0 && aligned(&(part.operation as usize))) {
             let nth = flushes.entry(part.operation).or_default();
             *nth += 1;
-            all.push((part.operation, Edge::Flush((*nth).min(MOST))));
+            all.push((part.operation, Edge::Flush((*nth).min(ORDINAL_MAX))));
         }
     }
     for link in &rows.links {
@@ -135,10 +137,10 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
     }
     all.sort_unstable();
     all.dedup();
-    let mut found: Found = vec![BTreeMap::new(); alignment.shapes.len()];
+    let mut found: EdgesByStatement = vec![BTreeMap::new(); alignment.shapes.len()];
     for (at, edge) in all {
         if let Some(slot) = slots[at as usize] {
-            let occurs: &mut Occurs = found[slot.statement as usize].entry(edge).or_default();
+            let occurs: &mut Occurrences = found[slot.statement as usize].entry(edge).or_default();
             occurs.executions += 1;
             occurs.stretches |= 1 << slot.stretch;
         }
@@ -148,7 +150,7 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
 
 /// An edge that only one recording has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OneSided {
+pub struct OneSidedEdge {
     pub statement: String,
     /// The edge: `second flush`, `fdatasync directory`, `WAL checkpoint`.
     pub edge: String,
@@ -164,27 +166,27 @@ pub struct OneSided {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Edges {
     /// Edges of A that no execution of B has.
-    pub only_a: Vec<OneSided>,
+    pub only_a: Vec<OneSidedEdge>,
     /// Edges of B that no execution of A has.
-    pub only_b: Vec<OneSided>,
+    pub only_b: Vec<OneSidedEdge>,
 }
 
 /// Returns the edges that only one recording has, the most frequent first.
-pub fn one_sided(alignment: &Alignment, [a, b]: [&Found; 2]) -> Edges {
-    let only = |these: &Found, those: &Found| {
+pub fn one_sided_edges(alignment: &Alignment, [a, b]: [&EdgesByStatement; 2]) -> Edges {
+    let only = |these: &EdgesByStatement, those: &EdgesByStatement| {
         let mut list = Vec::new();
         for ((shape, here), there) in alignment.shapes.iter().zip(these).zip(those) {
             for (edge, occurs) in here.iter().filter(|(edge, _)| !there.contains_key(edge)) {
-                list.push(OneSided {
+                list.push(OneSidedEdge {
                     statement: shape.text.clone(),
                     edge: edge.to_string(),
                     executions: occurs.executions,
                     of: shape.pairs.len() as u64,
-                    sure: occurs.sure(*edge),
+                    sure: occurs.exceed_chance(*edge),
                 });
             }
         }
-        list.sort_by_key(|one: &OneSided| std::cmp::Reverse(one.executions));
+        list.sort_by_key(|one: &OneSidedEdge| std::cmp::Reverse(one.executions));
         list
     };
     Edges { only_a: only(a, b), only_b: only(b, a) }

@@ -24,13 +24,13 @@ use crate::completeness::lost_at_unknown_time;
 use crate::flaws;
 use crate::rows::{Index, Rows};
 use archive::{Archive, Error};
-use basis::{Basis, Seen};
-use compare::{Both, Judged, Lots};
-use contract::{Compared, Contribution, Diff, Lost, Recordings, Side, Statement, Times, VERSION};
+use basis::{Basis, RecordingGaps};
+use compare::{DrawsByCount, Judgement, PairedParts};
+use contract::{Contribution, Diff, LostRecords, Recordings, Side, Statement, SumsComparison, Times, VERSION};
 use model::table::{LossRow, Slice};
 use model::{Layer, LossSource};
 use recordings::Recording;
-use stats::verdict::{MARGIN, Verdict};
+use stats::verdict::{MARGIN_DEFAULT, Verdict};
 use std::collections::BTreeMap;
 
 /// Compares two recordings held in memory.
@@ -39,7 +39,8 @@ pub fn diff(a: &Rows, b: &Rows) -> Diff {
         rows.slices.iter().for_each(|slice| each(&slice));
         Ok::<(), std::convert::Infallible>(())
     };
-    let seen = [Seen::of(&Index::new(a), "A".into()), Seen::of(&Index::new(b), "B".into())];
+    let seen =
+        [RecordingGaps::from_index(&Index::new(a), "A".into()), RecordingGaps::from_index(&Index::new(b), "B".into())];
     match with_slices([a, b], [&mut |each| all(a, each), &mut |each| all(b, each)], &seen) {
         Ok(diff) => diff,
         Err(never) => match never {},
@@ -51,18 +52,21 @@ pub fn diff(a: &Rows, b: &Rows) -> Diff {
 /// # Errors
 /// Those of [`Rows::load`].
 pub fn diff_archives(a: &Archive, b: &Archive) -> Result<Diff, Error> {
-    diff_seen(a, b, None)
+    diff_with_gaps(a, b, None)
 }
 
 /// Compares two archives, with a verdict that is made from these recordings; by default, from the two.
-fn diff_seen(a: &Archive, b: &Archive, seen: Option<&[Seen]>) -> Result<Diff, Error> {
+fn diff_with_gaps(a: &Archive, b: &Archive, seen: Option<&[RecordingGaps]>) -> Result<Diff, Error> {
     let rows = [Rows::load_without_slices(a)?, Rows::load_without_slices(b)?];
-    let own =
-        || [(&rows[0], "A"), (&rows[1], "B")].map(|(rows, which)| Seen::of(&Index::new(rows), which.into())).into();
+    let own = || {
+        [(&rows[0], "A"), (&rows[1], "B")]
+            .map(|(rows, which)| RecordingGaps::from_index(&Index::new(rows), which.into()))
+            .into()
+    };
     with_slices(
         [&rows[0], &rows[1]],
         [&mut |each| each_slice(a, each), &mut |each| each_slice(b, each)],
-        &seen.map_or_else(own, <[Seen]>::to_vec),
+        &seen.map_or_else(own, <[RecordingGaps]>::to_vec),
     )
 }
 
@@ -75,14 +79,15 @@ pub fn diff_many<P, E: From<Error>>(a: &[P], b: &[P], open: impl Fn(&P) -> Resul
     let mut load = |paths: &[P], which: &str| {
         let each = paths.iter().enumerate().map(|(at, path)| {
             let rows = Rows::load_without_slices(&open(path)?)?;
-            seen.push(Seen::of(&Index::new(&rows), format!("{which}{}", at + 1)));
-            Ok(Recording::of(&rows))
+            seen.push(RecordingGaps::from_index(&Index::new(&rows), format!("{which}{}", at + 1)));
+            Ok(Recording::from_rows(&rows))
         });
         each.collect::<Result<Vec<_>, E>>()
     };
     let (of_a, of_b) = (load(a, "A")?, load(b, "B")?);
-    let (found, statements, basis) = recordings::compare(&of_a, &of_b, |executions| Basis::of(&seen, executions));
-    let mut diff = diff_seen(&open(&a[found.middle_a])?, &open(&b[found.middle_b])?, Some(&seen))?;
+    let (found, statements, basis) =
+        recordings::compare(&of_a, &of_b, |executions| Basis::from_gaps(&seen, executions));
+    let mut diff = diff_with_gaps(&open(&a[found.middle_a])?, &open(&b[found.middle_b])?, Some(&seen))?;
     judge_by_recordings(&mut diff, found, &statements, &basis);
     Ok(diff)
 }
@@ -91,17 +96,21 @@ pub fn diff_many<P, E: From<Error>>(a: &[P], b: &[P], open: impl Fn(&P) -> Resul
 fn judge_by_recordings(
     diff: &mut Diff,
     found: Recordings,
-    statements: &BTreeMap<(String, String), Compared>,
+    statements: &BTreeMap<(String, String), SumsComparison>,
     basis: &Basis,
 ) {
-    let judged = |one: &Compared| basis.verdict((one.verdict, recordings::why(one)));
+    let judged = |one: &SumsComparison| basis.verdict((one.verdict, recordings::explain_verdict(one)));
     diff.withheld |= basis.is_withheld();
     for statement in &mut diff.statements {
         let Some(own) = statements.get(&(statement.kind.clone(), statement.statement.clone())) else { continue };
         if own.ratio_interval.is_some() {
             (statement.verdict, statement.why) = judged(own);
             (statement.latency_ns.ratio, statement.latency_ns.ratio_interval) = (own.ratio, own.ratio_interval);
-            shares(statement.verdict, &statement.latency_ns, statement.phases.iter_mut().chain(&mut statement.layers));
+            set_shares(
+                statement.verdict,
+                &statement.latency_ns,
+                statement.phases.iter_mut().chain(&mut statement.layers),
+            );
         }
         statement.recordings = Some(own.clone());
     }
@@ -109,13 +118,13 @@ fn judge_by_recordings(
         (diff.verdict, diff.why) = judged(&found.whole);
         (diff.latency_ns.ratio, diff.latency_ns.ratio_interval) = (found.whole.ratio, found.whole.ratio_interval);
         let rows = diff.contributions.iter_mut().chain(&mut diff.phases).chain(&mut diff.layers);
-        shares(diff.verdict, &diff.latency_ns, rows);
+        set_shares(diff.verdict, &diff.latency_ns, rows);
     }
     diff.recordings = Some(found);
 }
 
 /// Sets the shares in a reported difference, if the median recordings differ in the same direction as all.
-fn shares<'c>(verdict: Verdict, times: &Times, rows: impl Iterator<Item = &'c mut Contribution>) {
+fn set_shares<'c>(verdict: Verdict, times: &Times, rows: impl Iterator<Item = &'c mut Contribution>) {
     let decided =
         verdict == Verdict::Slower && times.delta_ns > 0.0 || verdict == Verdict::Faster && times.delta_ns < 0.0;
     rows.for_each(|row| row.share = decided.then_some(row.delta_ns / times.delta_ns));
@@ -128,23 +137,23 @@ fn each_slice(archive: &Archive, each: &mut dyn FnMut(&Slice)) -> Result<(), Err
 /// Passes the slices of a recording to a callback, one after the other.
 type Slices<'s, E> = &'s mut dyn FnMut(&mut dyn FnMut(&Slice)) -> Result<(), E>;
 
-fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2], seen: &[Seen]) -> Result<Diff, E> {
+fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2], seen: &[RecordingGaps]) -> Result<Diff, E> {
     let indices = rows.map(Index::new);
     let alignment = align::align(&indices[0], &indices[1]);
-    let basis = Basis::of(seen, alignment.shapes.iter().map(|shape| shape.pairs.len() as u64).sum());
-    let slots = series::slots([&indices[0], &indices[1]], &alignment);
+    let basis = Basis::from_gaps(seen, alignment.shapes.iter().map(|shape| shape.pairs.len() as u64).sum());
+    let slots = series::assign_slots([&indices[0], &indices[1]], &alignment);
     let count = alignment.shapes.len();
     let [of_a, of_b] = slices;
-    let a = series::series(&indices[0], count, &slots[0], of_a)?;
-    let b = series::series(&indices[1], count, &slots[1], of_b)?;
-    let lots = Lots::default();
+    let a = series::sum_recording(&indices[0], count, &slots[0], of_a)?;
+    let b = series::sum_recording(&indices[1], count, &slots[1], of_b)?;
+    let lots = DrawsByCount::default();
     let mut statements: Vec<Statement> = Vec::with_capacity(count);
     for (shape, (x, y)) in alignment.shapes.iter().zip(a.statements.iter().zip(&b.statements)) {
         if shape.pairs.is_empty() {
             continue;
         }
-        let both = Both::new(&x.sums, &y.sums, &lots);
-        let Judged { verdict, why, times, different_work, phases, layers, .. } = both.judged(&basis);
+        let both = PairedParts::new(&x.sums, &y.sums, &lots);
+        let Judgement { verdict, why, times, different_work, phases, layers, .. } = both.judge_times(&basis);
         statements.push(Statement {
             statement: shape.text.clone(),
             kind: shape.kind.clone(),
@@ -162,17 +171,17 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2], seen: &[Seen]) -
             recordings: None,
         });
     }
-    statements.sort_by(|p, q| apart(q).total_cmp(&apart(p)));
-    let found = [0, 1].map(|side| edges::found(&indices[side], &alignment, &slots[side]));
-    let edges = edges::one_sided(&alignment, [&found[0], &found[1]]);
-    let judged = Both::new(&a.whole, &b.whole, &lots).judged(&basis);
-    let sides = [side(&indices[0]), side(&indices[1])];
+    statements.sort_by(|p, q| time_difference(q).total_cmp(&time_difference(p)));
+    let found = [0, 1].map(|side| edges::find_edges(&indices[side], &alignment, &slots[side]));
+    let edges = edges::one_sided_edges(&alignment, [&found[0], &found[1]]);
+    let judged = PairedParts::new(&a.whole, &b.whole, &lots).judge_times(&basis);
+    let sides = [describe_side(&indices[0]), describe_side(&indices[1])];
     let mut diff = Diff {
         version: VERSION,
         verdict: judged.verdict,
         why: judged.why,
         withheld: basis.is_withheld(),
-        margin: MARGIN,
+        margin: MARGIN_DEFAULT,
         latency_ns: judged.times,
         different_work_ns: judged.different_work,
         contributions: judged.contributions,
@@ -182,7 +191,7 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2], seen: &[Seen]) -
         edges,
         only_a: Vec::new(),
         only_b: Vec::new(),
-        facts: fact_difference::facts(&rows[0].environment(), &rows[1].environment()),
+        facts: fact_difference::differing_facts(&rows[0].environment(), &rows[1].environment()),
         recordings: None,
         a: Side::default(),
         b: Side::default(),
@@ -194,31 +203,31 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2], seen: &[Seen]) -
 
 /// Returns the difference of a statement's time, ns: in its aligned executions, plus those in only one recording, each with the
 /// mean latency.
-fn apart(s: &Statement) -> f64 {
+fn time_difference(s: &Statement) -> f64 {
     let left = |left: u64, sum: u64| left as f64 * sum as f64 / s.pairs.max(1) as f64;
     s.latency_ns.delta_ns.abs() + left(s.left_a, s.latency_ns.a) + left(s.left_b, s.latency_ns.b)
 }
 
-fn side(index: &Index) -> Side {
+fn describe_side(index: &Index) -> Side {
     let rows = index.rows;
-    let mut losses: Vec<Lost> = rows.losses.iter().map(|loss| lost(rows, loss)).collect();
+    let mut losses: Vec<LostRecords> = rows.losses.iter().map(|loss| lost_records(rows, loss)).collect();
     let more = lost_at_unknown_time(rows);
     if more > 0 {
         let source = "recorder".into();
-        losses.push(Lost { source, program: None, events: Some(more), hides_executions: true });
+        losses.push(LostRecords { source, program: None, events: Some(more), hides_executions: true });
     }
     Side {
         command: rows.trace.command.clone(),
         complete: rows.trace.complete,
-        caveats: flaws::of(index),
+        caveats: flaws::find_caveats(index),
         executions: rows.operations.iter().filter(|o| o.end_ns.is_some()).count() as u64,
-        blind: blind::blind(&rows.coverage),
+        blind: blind::blind_spots(&rows.coverage),
         losses,
     }
 }
 
 /// Converts a loss. A probe that did not run misses only its own events: a missed event of the device cannot hide an execution.
-pub(crate) fn lost(rows: &Rows, loss: &LossRow) -> Lost {
+pub(crate) fn lost_records(rows: &Rows, loss: &LossRow) -> LostRecords {
     let one_probe = matches!(loss.source, LossSource::NotRun | LossSource::Recursion);
     let program = loss.program.as_deref().filter(|_| one_probe);
     let layer = program.and_then(|program| rows.coverage.iter().find(|c| c.probe == program)).map(|c| c.layer);
@@ -226,7 +235,7 @@ pub(crate) fn lost(rows: &Rows, loss: &LossRow) -> Lost {
         layer,
         Some(Layer::FileSystem | Layer::Block | Layer::IoScheduler | Layer::Driver | Layer::RunQueue | Layer::Tracer)
     );
-    Lost {
+    LostRecords {
         source: loss.source.name().into(),
         program: loss.program.clone(),
         events: loss.events.filter(|_| !loss.at_least),

@@ -4,7 +4,7 @@
 //! machine most of the cost of a second fsync is time in the run queue. So each slice of time is attributed to the system call in
 //! which its thread was, and to the kind of file of that call.
 
-use crate::rows::{Index, call_of};
+use crate::rows::{Index, call_of_kind};
 use model::table::{File, Operation};
 use model::{Call, Layer};
 use sqlite::{FileClass, database_of};
@@ -13,7 +13,7 @@ use std::fmt;
 
 /// The role of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum FileRole {
     /// One of SQLite's files, or another file.
     Of(FileClass),
     Directory,
@@ -21,7 +21,7 @@ pub enum Kind {
     Unknown,
 }
 
-impl Kind {
+impl FileRole {
     /// Yields all kinds.
     pub fn all() -> impl Iterator<Item = Self> {
         FileClass::ALL.into_iter().map(Self::Of).chain([Self::Directory, Self::Unknown])
@@ -41,7 +41,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// In this system call, on this kind of file.
-    In(Call, Kind),
+    In(Call, FileRole),
     /// In no system call.
     Outside,
     /// In the recording itself.
@@ -51,7 +51,7 @@ pub enum Phase {
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::In(call, Kind::Unknown) => f.write_str(call.name()),
+            Self::In(call, FileRole::Unknown) => f.write_str(call.name()),
             Self::In(call, kind) => write!(f, "{} {}", call.name(), kind.name()),
             Self::Outside => f.write_str("outside system calls"),
             Self::Tracer => f.write_str("tracer"),
@@ -62,7 +62,7 @@ impl fmt::Display for Phase {
 /// The calls of a recording, and the kinds of its files.
 pub struct Phases<'a> {
     index: &'a Index<'a>,
-    kinds: Vec<Kind>,
+    kinds: Vec<FileRole>,
     /// Calls of each thread in order of start time, as positions.
     threads: HashMap<(u32, u32), Vec<(u64, u32)>>,
 }
@@ -77,22 +77,22 @@ impl<'a> Phases<'a> {
             calls.push((spans.start_ns(at), at as u32));
         }
         threads.values_mut().for_each(|calls| calls.sort_unstable());
-        Self { kinds: kinds(index), threads, index }
+        Self { kinds: file_roles(index), threads, index }
     }
 
     /// Returns the kind of a span's file.
-    pub fn kind(&self, file: Option<u64>) -> Kind {
-        file.and_then(|id| self.index.file(id)).map_or(Kind::Unknown, |at| self.kinds[at])
+    pub fn kind(&self, file: Option<u64>) -> FileRole {
+        file.and_then(|id| self.index.file(id)).map_or(FileRole::Unknown, |at| self.kinds[at])
     }
 
     /// Returns the phase of a span in the layer of system calls.
     pub fn of_call(&self, at: usize) -> Phase {
         let spans = &self.index.rows.spans;
-        call_of(&spans.kind(at)).map_or(Phase::Outside, |call| Phase::In(call, self.kind(spans.file(at))))
+        call_of_kind(&spans.kind(at)).map_or(Phase::Outside, |call| Phase::In(call, self.kind(spans.file(at))))
     }
 
     /// Returns the phase of the thread of an operation at a time.
-    pub fn at(&self, operation: &Operation, time_ns: u64) -> Phase {
+    pub fn phase_at(&self, operation: &Operation, time_ns: u64) -> Phase {
         self.of_thread((operation.tgid, operation.tid), time_ns)
     }
 
@@ -115,7 +115,7 @@ impl<'a> Phases<'a> {
 /// Returns the kind of each file. No record states that a file is a directory: it is one if a file lies below its path; or, if
 /// its path is unknown because it was opened in a way that is not recorded, if it was synced, but never read or written, and is
 /// on the databases' file system.
-fn kinds(index: &Index) -> Vec<Kind> {
+fn file_roles(index: &Index) -> Vec<FileRole> {
     let rows = index.rows;
     let parents: HashSet<&str> =
         rows.files.iter().filter_map(|f| f.path.as_deref()?.rsplit_once('/')).map(|(directory, _)| directory).collect();
@@ -123,7 +123,7 @@ fn kinds(index: &Index) -> Vec<Kind> {
     let mut synced: HashSet<u64> = HashSet::new();
     let spans = &rows.spans;
     for at in (0..spans.len()).filter(|&at| spans.layer(at) == Layer::Syscall) {
-        let (Some(file), Some(call)) = (spans.file(at), call_of(&spans.kind(at))) else { continue };
+        let (Some(file), Some(call)) = (spans.file(at), call_of_kind(&spans.kind(at))) else { continue };
         if matches!(call, Call::Fsync | Call::Fdatasync) {
             synced.insert(file)
         } else {
@@ -133,9 +133,11 @@ fn kinds(index: &Index) -> Vec<Kind> {
     let homes: HashSet<u32> =
         rows.files.iter().zip(&index.classes).filter(|(_, c)| **c == FileClass::Database).map(|(f, _)| f.dev).collect();
     let kind = |(file, class): (&File, &FileClass)| match &file.path {
-        Some(path) if parents.contains(path.as_str()) => Kind::Directory,
-        None if synced.contains(&file.id) && !data.contains(&file.id) && homes.contains(&file.dev) => Kind::Directory,
-        _ => Kind::Of(*class),
+        Some(path) if parents.contains(path.as_str()) => FileRole::Directory,
+        None if synced.contains(&file.id) && !data.contains(&file.id) && homes.contains(&file.dev) => {
+            FileRole::Directory
+        }
+        _ => FileRole::Of(*class),
     };
     rows.files.iter().zip(&index.classes).map(kind).collect()
 }
@@ -150,15 +152,15 @@ pub fn wal_databases<'a>(index: &Index<'a>) -> HashSet<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
+    use crate::small_trace;
 
     #[test]
-    fn time_is_attributed_to_call_of_its_thread() {
-        let rows = case::rows();
+    fn time_is_attributed_to_the_call_of_its_thread() {
+        let rows = small_trace::rows();
         let index = Index::new(&rows);
         let phases = Phases::new(&index);
         let insert = &rows.operations.at(1);
-        let at = |us: u64| phases.at(insert, 1_000_000_000 + us * 1000).to_string();
+        let at = |us: u64| phases.phase_at(insert, 1_000_000_000 + us * 1000).to_string();
         assert_eq!(at(15), "outside system calls");
         assert_eq!(at(22), "pwrite64 rollback journal");
         assert_eq!(at(100), "fdatasync rollback journal");
@@ -167,8 +169,8 @@ mod tests {
     }
 
     #[test]
-    fn synced_file_without_path_or_data_is_directory() {
-        let mut rows = case::rows();
+    fn a_synced_file_without_path_and_data_is_a_directory() {
+        let mut rows = small_trace::rows();
         // The sync of the journal's directory, which SQLite opens in a way that is not recorded.
         rows.files.push(File { id: 9, dev: 1, ino: 2, path: None, start_ns: 0 });
         rows.files.push(File { id: 10, dev: 1, ino: 3, path: Some("/mnt".into()), start_ns: 0 });
@@ -177,10 +179,10 @@ mod tests {
         }
         let index = Index::new(&rows);
         let phases = Phases::new(&index);
-        assert_eq!(phases.kind(Some(9)), Kind::Directory);
-        assert_eq!(phases.kind(Some(10)), Kind::Directory);
-        assert_eq!(phases.kind(Some(1)), Kind::Of(FileClass::RollbackJournal));
-        assert_eq!(phases.kind(Some(4)), Kind::Of(FileClass::Other), "it is written");
-        assert_eq!(phases.kind(None), Kind::Unknown);
+        assert_eq!(phases.kind(Some(9)), FileRole::Directory);
+        assert_eq!(phases.kind(Some(10)), FileRole::Directory);
+        assert_eq!(phases.kind(Some(1)), FileRole::Of(FileClass::RollbackJournal));
+        assert_eq!(phases.kind(Some(4)), FileRole::Of(FileClass::Other), "it is written");
+        assert_eq!(phases.kind(None), FileRole::Unknown);
     }
 }

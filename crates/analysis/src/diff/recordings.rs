@@ -13,17 +13,17 @@
 //! the machine in between counts as a difference. [`sides_are_apart`] detects this, and the text reports it.
 
 use super::basis::Basis;
-use super::contract::{Compared, Recordings};
+use super::contract::{Recordings, SumsComparison};
 use crate::rows::{Index, Rows};
 use stats::cells::{Cell, Pairing, ratio};
 use stats::fdr;
-use stats::verdict::{Better, MARGIN, Verdict, judge};
+use stats::verdict::{Better, MARGIN_DEFAULT, Verdict, judge};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Confidence level of the intervals; one minus the rate of false differences.
-const LEVEL: f64 = 0.95;
+const CONFIDENCE_LEVEL: f64 = 0.95;
 /// A statement below this share of the time is not compared: each further comparison makes it harder to be sure of the others.
-const SMALL: f64 = 0.01;
+const COMPARED_SHARE_MIN: f64 = 0.01;
 
 /// A statement: kind and text.
 type Key = (String, String);
@@ -46,7 +46,7 @@ pub struct Recording {
 
 impl Recording {
     /// Extracts the executions from a recording's tables.
-    pub fn of(rows: &Rows) -> Self {
+    pub fn from_rows(rows: &Rows) -> Self {
         let index = Index::new(rows);
         let mut own = Self { created_unix_ns: rows.trace.created_unix_ns, ..Self::default() };
         let mut keys: HashMap<Key, usize> = HashMap::new();
@@ -99,7 +99,7 @@ struct Sums {
     executions: u64,
 }
 
-fn sums(all: &[&Recording]) -> Sums {
+fn sum_common_executions(all: &[&Recording]) -> Sums {
     let mut common: BTreeMap<Key, BTreeSet<u64>> = BTreeMap::new();
     if let Some((first, rest)) = all.split_first() {
         common = first.ordinals().into_iter().map(|(key, set)| (key.clone(), set)).collect();
@@ -140,23 +140,23 @@ fn sums(all: &[&Recording]) -> Sums {
     sums
 }
 
-fn compared(sums: &[u64], of_a: usize, basis: &Basis) -> Compared {
+fn compare_sums(sums: &[u64], of_a: usize, basis: &Basis) -> SumsComparison {
     let (a, b) = sums.split_at(of_a);
     let cell = |side: &[u64]| Cell::new(&side.iter().map(|ns| [*ns as f64]).collect::<Vec<_>>());
-    let found = cell(b).zip(cell(a)).and_then(|(b, a)| ratio(&b, &a, Pairing::Unpaired, LEVEL));
-    Compared {
+    let found = cell(b).zip(cell(a)).and_then(|(b, a)| ratio(&b, &a, Pairing::Unpaired, CONFIDENCE_LEVEL));
+    SumsComparison {
         a_ns: a.to_vec(),
         b_ns: b.to_vec(),
         ratio: found.map(|c| c.ratio.value),
         ratio_interval: found.map(|c| [c.ratio.low, c.ratio.high]),
         p: found.map(|c| c.p),
         adjusted_p: None,
-        verdict: basis.allows(found.map_or(Verdict::Inconclusive, |c| judge(&c.ratio, Better::Lower, MARGIN))),
+        verdict: basis.allows(found.map_or(Verdict::Inconclusive, |c| judge(&c.ratio, Better::Lower, MARGIN_DEFAULT))),
     }
 }
 
 /// Whether all recordings of one side were made before all of the other.
-fn apart(a: &[Recording], b: &[Recording]) -> bool {
+fn sides_are_apart(a: &[Recording], b: &[Recording]) -> bool {
     let ends = |side: &[Recording]| {
         let times = || side.iter().map(|r| r.created_unix_ns);
         times().min().zip(times().max())
@@ -165,7 +165,7 @@ fn apart(a: &[Recording], b: &[Recording]) -> bool {
 }
 
 /// Returns the position of the median; for an even number the lower one.
-fn middle(sums: &[u64]) -> usize {
+fn median_position(sums: &[u64]) -> usize {
     let mut order: Vec<usize> = (0..sums.len()).collect();
     order.sort_by_key(|&at| sums[at]);
     order.get(sums.len().saturating_sub(1) / 2).copied().unwrap_or(0)
@@ -176,29 +176,29 @@ pub fn compare(
     a: &[Recording],
     b: &[Recording],
     basis: impl FnOnce(u64) -> Basis,
-) -> (Recordings, BTreeMap<Key, Compared>, Basis) {
+) -> (Recordings, BTreeMap<Key, SumsComparison>, Basis) {
     let all: Vec<&Recording> = a.iter().chain(b).collect();
-    let sums = sums(&all);
+    let sums = sum_common_executions(&all);
     let basis = basis(sums.executions);
-    let mut statements: BTreeMap<Key, Compared> =
-        sums.statements.iter().map(|(key, own)| (key.clone(), compared(own, a.len(), &basis))).collect();
-    among_many(&mut statements, &sums.whole);
+    let mut statements: BTreeMap<Key, SumsComparison> =
+        sums.statements.iter().map(|(key, own)| (key.clone(), compare_sums(own, a.len(), &basis))).collect();
+    correct_for_many(&mut statements, &sums.whole);
     let (of_a, of_b) = sums.whole.split_at(a.len());
     let recordings = Recordings {
-        middle_a: middle(of_a),
-        middle_b: middle(of_b),
-        apart: apart(a, b),
-        whole: compared(&sums.whole, a.len(), &basis),
+        middle_a: median_position(of_a),
+        middle_b: median_position(of_b),
+        apart: sides_are_apart(a, b),
+        whole: compare_sums(&sums.whole, a.len(), &basis),
     };
     (recordings, statements, basis)
 }
 
 /// Explains the recordings' verdict.
-pub fn why(one: &Compared) -> String {
+pub fn explain_verdict(one: &SumsComparison) -> String {
     let sides = format!("{} recordings of A and {} of B", one.a_ns.len(), one.b_ns.len());
     match one.verdict {
         Verdict::Equivalent => format!("{sides} differ by no more than the margin"),
-        Verdict::Inconclusive if one.p.is_some_and(|p| p <= 1.0 - LEVEL) => {
+        Verdict::Inconclusive if one.p.is_some_and(|p| p <= 1.0 - CONFIDENCE_LEVEL) => {
             format!(
                 "{sides} differ, but too little, or not surely enough as one of many statements; record more of each"
             )
@@ -213,18 +213,19 @@ pub fn why(one: &Compared) -> String {
 }
 
 /// Among many statements some differ by chance: a reported one must be significant among all that take a relevant share of the time.
-fn among_many(statements: &mut BTreeMap<Key, Compared>, whole: &[u64]) {
-    let matters = |c: &Compared| {
+fn correct_for_many(statements: &mut BTreeMap<Key, SumsComparison>, whole: &[u64]) {
+    let matters = |c: &SumsComparison| {
         let own: Vec<f64> = c.a_ns.iter().chain(&c.b_ns).zip(whole).map(|(ns, all)| *ns as f64 / *all as f64).collect();
-        c.p.is_some() && own.iter().any(|part| *part >= SMALL)
+        c.p.is_some() && own.iter().any(|part| *part >= COMPARED_SHARE_MIN)
     };
-    let (told, rest): (Vec<&mut Compared>, Vec<&mut Compared>) = statements.values_mut().partition(|c| matters(c));
+    let (told, rest): (Vec<&mut SumsComparison>, Vec<&mut SumsComparison>) =
+        statements.values_mut().partition(|c| matters(c));
     let p: Vec<f64> = told.iter().filter_map(|c| c.p).collect();
-    let adjusted = fdr::adjust(&p, 1.0 - LEVEL).map(|found| found.adjusted).unwrap_or_default();
+    let adjusted = fdr::adjust(&p, 1.0 - CONFIDENCE_LEVEL).map(|found| found.p_values).unwrap_or_default();
     let judged = told.into_iter().zip(adjusted.into_iter().map(Some)).chain(rest.into_iter().map(|one| (one, None)));
     for (one, adjusted) in judged {
         one.adjusted_p = adjusted;
-        let sure = adjusted.is_some_and(|p| p <= 1.0 - LEVEL);
+        let sure = adjusted.is_some_and(|p| p <= 1.0 - CONFIDENCE_LEVEL);
         if !sure && one.verdict != Verdict::Equivalent {
             one.verdict = Verdict::Inconclusive;
         }
@@ -234,7 +235,7 @@ fn among_many(statements: &mut BTreeMap<Key, Compared>, whole: &[u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::made::{INSERT, insert, recording};
+    use crate::handmade::{INSERT_STATEMENT, insert, recording};
     use stats::random::Random;
 
     /// A recording of a noisy machine: its overall speed varies, it drifts, and now and then it is delayed.
@@ -247,7 +248,7 @@ mod tests {
             Execution { key: 0, nth, ns: ns as u64, parent: None }
         };
         Recording {
-            keys: vec![("statement".into(), INSERT.into())],
+            keys: vec![("statement".into(), INSERT_STATEMENT.into())],
             executions: (0..30).map(|nth| execution(nth, random)).collect(),
             created_unix_ns: created,
         }
@@ -277,13 +278,13 @@ mod tests {
     /// One recording of A that is delayed beyond all of B makes 6 and 6 insignificant (p = 0.065), and occurs in 26 of 100 pairs;
     /// with 10 and 10 one is tolerated.
     #[test]
-    fn slower_side_is_told_though_its_work_is_equal() {
+    fn a_slower_side_is_detected_though_its_work_is_equal() {
         let mut random = Random::new(7);
         for (each, least) in [(6, 60), (10, 90)] {
             let told = (0..100).filter(|_| {
                 let (a, b) = pair(&mut random, each, 1.3);
                 let (all, statements, _) = compare(&a, &b, |_| Basis::default());
-                let one = &statements[&("statement".into(), INSERT.into())];
+                let one = &statements[&("statement".into(), INSERT_STATEMENT.into())];
                 assert_eq!(one.verdict, all.whole.verdict, "one statement is all there is");
                 all.whole.verdict == Verdict::Slower
             });
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn three_per_side_decide_nothing_and_sides_apart_are_told() {
+    fn three_a_side_decide_nothing_and_sides_apart_are_reported() {
         let mut random = Random::new(3);
         let (a, b) = pair(&mut random, 3, 3.0);
         let (all, ..) = compare(&a, &b, |_| Basis::default());
@@ -304,8 +305,8 @@ mod tests {
 
     /// Oracle: R's `wilcox.test(c(5, 6, 7, 8), c(1, 2, 3, 4))$p.value` is 0.02857.
     #[test]
-    fn p_is_that_of_exact_rank_test() {
-        let found = compared(&[1, 2, 3, 4, 5, 6, 7, 8], 4, &Basis::default());
+    fn p_is_that_of_the_exact_rank_test() {
+        let found = compare_sums(&[1, 2, 3, 4, 5, 6, 7, 8], 4, &Basis::default());
         assert!((found.p.unwrap() - 2.0 / 70.0).abs() < 1e-12, "{found:?}");
         assert_eq!(found.verdict, Verdict::Slower);
         let (low, high) = (found.ratio_interval.unwrap()[0], found.ratio_interval.unwrap()[1]);
@@ -314,18 +315,18 @@ mod tests {
 
     #[test]
     fn only_executions_of_all_recordings_are_summed() {
-        let full = Recording::of(&recording(&vec![insert(); 10]));
+        let full = Recording::from_rows(&recording(&vec![insert(); 10]));
         let mut rows = recording(&vec![insert(); 10]);
         rows.operations.edit()[9].end_ns = None;
-        let short = Recording::of(&rows);
-        let found = sums(&[&full, &short]);
+        let short = Recording::from_rows(&rows);
+        let found = sum_common_executions(&[&full, &short]);
         assert_eq!(found.whole, [9 * 340_000, 9 * 340_000]);
     }
 
     #[test]
-    fn middle_recording_stands_for_its_side() {
-        assert_eq!(middle(&[9, 1, 5]), 2);
-        assert_eq!(middle(&[4, 3, 2, 1]), 2);
-        assert_eq!(middle(&[7]), 0);
+    fn the_median_recording_stands_for_its_side() {
+        assert_eq!(median_position(&[9, 1, 5]), 2);
+        assert_eq!(median_position(&[4, 3, 2, 1]), 2);
+        assert_eq!(median_position(&[7]), 0);
     }
 }

@@ -3,14 +3,14 @@
 //!
 //! Only the sums of twenty stretches are kept, and the latencies for their medians, so that a million executions fit into memory.
 
-use super::phase::{Kind, Phase, Phases};
+use super::phase::{FileRole, Phase, Phases};
 use crate::charges::Charges;
 use crate::entries::Entries;
 use crate::rows::{Index, IoAction};
 use crate::tracer::{self, Prices, Times};
 use model::table::{Slice, Span};
 use model::{Layer, Reason, Relation, SpanFlag};
-use stats::stretches::{STRETCHES, stretch};
+use stats::stretches::{STRETCH_COUNT, stretch_index};
 use std::collections::{BTreeMap, HashMap};
 
 /// A sum for each stretch.
@@ -27,12 +27,12 @@ pub struct Place {
 
 /// Something counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Counted {
+pub struct CountKey {
     pub layer: Layer,
     /// What is counted.
     pub name: &'static str,
     /// The kind of file, where it is distinguished.
-    pub file: Option<Kind>,
+    pub file: Option<FileRole>,
 }
 
 /// Measures of a phase's work: if these counts are equal in both recordings, the work was the same.
@@ -59,13 +59,13 @@ pub struct Part {
     /// Where the latency went. Without the tracer's part, which is a phase of its own; all of it adds up to the latency.
     pub times: BTreeMap<Place, Sums>,
     /// Counts of the executions.
-    pub counts: BTreeMap<Counted, Sums>,
+    pub counts: BTreeMap<CountKey, Sums>,
     pub work: BTreeMap<(Phase, Work), Sums>,
 }
 
 impl Default for Part {
     fn default() -> Self {
-        let zero = || vec![0.0; STRETCHES];
+        let zero = || vec![0.0; STRETCH_COUNT];
         Self {
             executions: zero(),
             latency_ns: zero(),
@@ -76,8 +76,8 @@ impl Default for Part {
     }
 }
 
-pub fn add<K: Ord>(sums: &mut BTreeMap<K, Sums>, key: K, stretch: usize, value: f64) {
-    sums.entry(key).or_insert_with(|| vec![0.0; STRETCHES])[stretch] += value;
+pub fn add_to_stretch<K: Ord>(sums: &mut BTreeMap<K, Sums>, key: K, stretch: usize, value: f64) {
+    sums.entry(key).or_insert_with(|| vec![0.0; STRETCH_COUNT])[stretch] += value;
 }
 
 /// Sums of one statement.
@@ -110,11 +110,11 @@ pub struct Slot {
 pub type Slots = Vec<Option<Slot>>;
 
 /// Returns the slots of the executions of both sides of the aligned pairs. A pair is outermost if it is in both.
-pub fn slots(indices: [&Index; 2], alignment: &super::align::Alignment) -> [Slots; 2] {
+pub fn assign_slots(indices: [&Index; 2], alignment: &super::align::Alignment) -> [Slots; 2] {
     let mut slots = indices.map(|index| vec![None; index.rows.operations.len()]);
     for (statement, shape) in alignment.shapes.iter().enumerate() {
         for (place, pair) in shape.pairs.iter().enumerate() {
-            let stretch = stretch(place, shape.pairs.len(), STRETCHES) as u32;
+            let stretch = stretch_index(place, shape.pairs.len(), STRETCH_COUNT) as u32;
             for (side, &at) in pair.iter().enumerate() {
                 slots[side][at as usize] = Some(Slot { statement: statement as u32, stretch, outermost: true });
             }
@@ -141,14 +141,14 @@ pub fn slots(indices: [&Index; 2], alignment: &super::align::Alignment) -> [Slot
 }
 
 /// Sums up a recording, whose slices are passed by `slices` one after the other.
-pub fn series<E>(
+pub fn sum_recording<E>(
     index: &Index,
     statements: usize,
     slots: &Slots,
     slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>,
 ) -> Result<Series, E> {
     let phases = Phases::new(index);
-    let mut sums = Adder {
+    let mut sums = SeriesBuilder {
         index,
         slots,
         series: Series { statements: vec![Statement::default(); statements], ..Series::default() },
@@ -164,9 +164,9 @@ pub fn series<E>(
         if slice.reason == Reason::Cpu && matches!(slice.layer, Layer::App | Layer::Database | Layer::Syscall) {
             running.add(at, slice.layer, ns);
         }
-        let phase = phases.at(&index.rows.operations.at(at), slice.start_ns);
+        let phase = phases.phase_at(&index.rows.operations.at(at), slice.start_ns);
         let place = Place { phase, layer: Some((slice.layer, slice.reason)) };
-        sums.each(at, |part, stretch| add(&mut part.times, place, stretch, ns as f64));
+        sums.each(at, |part, stretch| add_to_stretch(&mut part.times, place, stretch, ns as f64));
     })?;
     sums.tracer(&running);
     sums.calls(&phases);
@@ -175,13 +175,13 @@ pub fn series<E>(
     Ok(sums.finish())
 }
 
-struct Adder<'a> {
+struct SeriesBuilder<'a> {
     index: &'a Index<'a>,
     slots: &'a Slots,
     series: Series,
 }
 
-impl Adder<'_> {
+impl SeriesBuilder<'_> {
     /// Passes the sums to which an execution belongs to `to`, with its stretch.
     fn each(&mut self, at: usize, mut to: impl FnMut(&mut Part, usize)) {
         if let Some(slot) = self.slots[at] {
@@ -214,7 +214,7 @@ impl Adder<'_> {
             self.each(at, |part, stretch| {
                 part.executions[stretch] += 1.0;
                 part.latency_ns[stretch] += latency as f64;
-                add(&mut part.work, (Phase::Outside, Work::Rows), stretch, rows);
+                add_to_stretch(&mut part.work, (Phase::Outside, Work::Rows), stretch, rows);
             });
         }
     }
@@ -222,9 +222,9 @@ impl Adder<'_> {
     /// Deducts the recording's own cost from the time in which the layers were running: from every phase proportionally, since
     /// the cost of a probe is known, but not exactly where it occurred.
     fn tracer(&mut self, running: &Times) {
-        let Some(prices) = Prices::of(self.index.rows) else { return };
+        let Some(prices) = Prices::from_rows(self.index.rows) else { return };
         let mut taken: HashMap<(Option<u32>, u32, Layer), f64> = HashMap::new();
-        for (at, layers) in tracer::taken(self.index, prices, running).into_iter().enumerate() {
+        for (at, layers) in tracer::tracer_part_by_layer(self.index, prices, running).into_iter().enumerate() {
             let Some(slot) = self.slots[at] else { continue };
             for (layer, ns) in layers.into_iter().filter(|(_, ns)| *ns > 0) {
                 *taken.entry((Some(slot.statement), slot.stretch, layer)).or_default() += ns as f64;
@@ -252,7 +252,7 @@ impl Adder<'_> {
                 sums[stretch] -= ns * sums[stretch] / all;
             }
             let own = Place { phase: Phase::Tracer, layer: Some((Layer::Tracer, Reason::Cpu)) };
-            add(&mut part.times, own, stretch, ns);
+            add_to_stretch(&mut part.times, own, stretch, ns);
         }
     }
 
@@ -261,32 +261,34 @@ impl Adder<'_> {
         let entries = Entries::new(index);
         for (i, span) in index.rows.spans.iter().enumerate() {
             let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
-            let does = entries.of(index, i, &span);
+            let does = entries.effect_of(index, i, &span);
             let file = phases.kind(span.file);
             if let (Layer::Syscall, phase @ Phase::In(call, kind)) = (span.layer, phases.of_call(i)) {
-                let counted = Counted { layer: Layer::Syscall, name: call.name(), file: Some(kind) };
+                let counted = CountKey { layer: Layer::Syscall, name: call.name(), file: Some(kind) };
                 // The return value of an open or a removal is not a number of bytes.
                 let bytes = if call.reads() || call.writes() || call.copies() { does.bytes } else { 0 };
                 self.each_around(operation, |part, stretch| {
-                    add(&mut part.counts, counted, stretch, 1.0);
-                    add(&mut part.work, (phase, Work::Calls), stretch, 1.0);
-                    add(&mut part.work, (phase, Work::Bytes), stretch, bytes as f64);
+                    add_to_stretch(&mut part.counts, counted, stretch, 1.0);
+                    add_to_stretch(&mut part.work, (phase, Work::Calls), stretch, 1.0);
+                    add_to_stretch(&mut part.work, (phase, Work::Bytes), stretch, bytes as f64);
                 });
             }
             let added = span.cache_added.filter(|n| *n > 0 && (does.read.is_some() || does.enters));
             if let Some(pages) = added {
-                let missed = Counted { layer: Layer::FileSystem, name: "page-cache misses", file: Some(file) };
-                self.each_around(operation, |part, stretch| add(&mut part.counts, missed, stretch, pages as f64));
+                let missed = CountKey { layer: Layer::FileSystem, name: "page-cache misses", file: Some(file) };
+                self.each_around(operation, |part, stretch| {
+                    add_to_stretch(&mut part.counts, missed, stretch, pages as f64)
+                });
             }
             let names = match (does.wrote.is_some(), does.read.is_some()) {
                 (true, _) => ["writes", "bytes written"],
                 (_, true) => ["reads", "bytes read"],
                 _ => continue,
             };
-            let [count, bytes] = names.map(|name| Counted { layer: Layer::FileSystem, name, file: Some(file) });
+            let [count, bytes] = names.map(|name| CountKey { layer: Layer::FileSystem, name, file: Some(file) });
             self.each_around(operation, |part, stretch| {
-                add(&mut part.counts, count, stretch, 1.0);
-                add(&mut part.counts, bytes, stretch, does.bytes as f64);
+                add_to_stretch(&mut part.counts, count, stretch, 1.0);
+                add_to_stretch(&mut part.counts, bytes, stretch, does.bytes as f64);
             });
         }
     }
@@ -299,7 +301,9 @@ impl Adder<'_> {
         for span in rows.spans.iter().filter(|s| s.layer == Layer::Block && !metadata(s)) {
             let Some(operation) = span.operation.and_then(|id| index.operation(id)) else { continue };
             let phase = phases.of_thread((span.tgid, span.tid), span.start_ns);
-            self.each_around(operation, |part, stretch| add(&mut part.work, (phase, Work::Bios), stretch, 1.0));
+            self.each_around(operation, |part, stretch| {
+                add_to_stretch(&mut part.work, (phase, Work::Bios), stretch, 1.0)
+            });
         }
         for link in rows.links.iter().filter(|l| l.relation == Relation::WaitsForFlush) {
             let Some(waiter) = index.span(link.parent).map(|at| rows.spans.at(at)) else { continue };
@@ -308,7 +312,9 @@ impl Adder<'_> {
                 && let Some(operation) = waiter.operation.and_then(|id| index.operation(id))
             {
                 let phase = phases.of_thread((waiter.tgid, waiter.tid), waiter.start_ns);
-                self.each_around(operation, |part, stretch| add(&mut part.work, (phase, Work::Flushes), stretch, 1.0));
+                self.each_around(operation, |part, stretch| {
+                    add_to_stretch(&mut part.work, (phase, Work::Flushes), stretch, 1.0)
+                });
             }
         }
     }
@@ -322,7 +328,7 @@ impl Adder<'_> {
         for command in index.rows.driver_commands.iter().filter_map(|c| c.command) {
             *carried_out.entry(command).or_default() += 1.0;
         }
-        let counted = |at: usize| spans.disk(at).is_some_and(|disk| index.counted.contains(&disk));
+        let counted = |at: usize| spans.disk(at).is_some_and(|disk| index.counted_disks.contains(&disk));
         for (at, parts) in charges.commits.iter() {
             let _ = at;
             self.shares(parts, &[(Layer::FileSystem, "journal commits", 1.0)]);
@@ -351,7 +357,7 @@ impl Adder<'_> {
         for part in parts.iter().filter(|part| part.share > 0.0) {
             self.each(part.operation as usize, |to, stretch| {
                 for &(layer, name, amount) in what.iter().filter(|(.., amount)| *amount > 0.0) {
-                    add(&mut to.counts, Counted { layer, name, file: None }, stretch, amount * part.share);
+                    add_to_stretch(&mut to.counts, CountKey { layer, name, file: None }, stretch, amount * part.share);
                 }
             });
         }
@@ -361,12 +367,12 @@ impl Adder<'_> {
     fn finish(mut self) -> Series {
         let parts = self.series.statements.iter_mut().map(|s| &mut s.sums).chain([&mut self.series.whole]);
         for part in parts {
-            for stretch in 0..STRETCHES {
+            for stretch in 0..STRETCH_COUNT {
                 let placed: f64 = part.times.values().map(|sums| sums[stretch]).sum();
                 let rest = part.latency_ns[stretch] - placed;
                 // Less than a nanosecond is a rounding error.
                 if rest.abs() >= 1.0 {
-                    add(&mut part.times, Place { phase: Phase::Outside, layer: None }, stretch, rest);
+                    add_to_stretch(&mut part.times, Place { phase: Phase::Outside, layer: None }, stretch, rest);
                 }
             }
         }

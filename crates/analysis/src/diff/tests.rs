@@ -1,13 +1,13 @@
 //! Handmade recordings, so that every difference can be calculated.
 
 use super::*;
-use crate::made::{DATABASE, DIRECTORY, Execution, insert, recording};
+use crate::handmade::{DATABASE_FILE, DIRECTORY_FILE, Execution, insert, recording};
 use contract::Contribution;
 use model::table::{Coverage, File, Operation, Shape};
 use model::{Absence, Reason};
 use proptest::prelude::*;
 
-fn of<'d>(rows: &'d [Contribution], phase: &str) -> &'d Contribution {
+fn contribution_of<'d>(rows: &'d [Contribution], phase: &str) -> &'d Contribution {
     rows.iter().find(|row| row.phase.as_deref() == Some(phase)).unwrap_or_else(|| panic!("no {phase} in {rows:?}"))
 }
 
@@ -18,7 +18,7 @@ fn count(diff: &Diff, name: &str, file: Option<&str>) -> (f64, f64, bool) {
 }
 
 #[test]
-fn recording_is_equivalent_to_itself_everywhere() {
+fn a_recording_is_equivalent_to_itself_everywhere() {
     let rows = recording(&vec![insert(); 50]);
     let diff = diff(&rows, &rows);
     assert_eq!((diff.verdict.name(), diff.withheld, diff.latency_ns.ratio), ("equivalent", false, Some(1.0)));
@@ -34,8 +34,9 @@ fn recording_is_equivalent_to_itself_everywhere() {
 }
 
 #[test]
-fn extra_sync_of_directory_is_named_and_charged() {
-    let more = Execution { calls: [insert().calls, vec![("fdatasync", DIRECTORY, 60_000, 0)]].concat(), ..insert() };
+fn an_extra_sync_of_a_directory_is_named_and_charged() {
+    let more =
+        Execution { calls: [insert().calls, vec![("fdatasync", DIRECTORY_FILE, 60_000, 0)]].concat(), ..insert() };
     let (a, b) = (recording(&vec![insert(); 40]), recording(&vec![more; 40]));
     let diff = diff(&a, &b);
     assert_eq!((diff.verdict.name(), diff.withheld), ("slower", false));
@@ -43,7 +44,7 @@ fn extra_sync_of_directory_is_named_and_charged() {
     assert!(diff.slower(20.0).is_empty(), "402 us are 18 % more than 340");
     // 40 times the sync, and SQLite's work before it.
     assert_eq!(diff.latency_ns.delta_ns, 40.0 * 62_000.0);
-    let sync = of(&diff.phases, "fdatasync directory");
+    let sync = contribution_of(&diff.phases, "fdatasync directory");
     assert_eq!((sync.delta_ns, sync.different_work), (40.0 * 60_000.0, Some(true)));
     assert!((sync.share.unwrap() - 60.0 / 62.0).abs() < 1e-9);
     let driver = diff.layers.iter().find(|row| row.layer == Some(Layer::Driver)).unwrap();
@@ -65,7 +66,7 @@ fn extra_sync_of_directory_is_named_and_charged() {
 }
 
 #[test]
-fn same_work_in_more_time_is_inconclusive() {
+fn the_same_work_in_more_time_is_inconclusive() {
     let slow = Execution {
         calls: insert().calls.into_iter().map(|(kind, file, ns, bytes)| (kind, file, 2 * ns, bytes)).collect(),
         ..insert()
@@ -110,7 +111,7 @@ fn few_executions_have_no_verdict() {
 }
 
 #[test]
-fn executions_without_counterpart_are_listed_and_not_compared() {
+fn executions_without_a_counterpart_are_only_listed() {
     let mut b = recording(&vec![insert(); 60]);
     b.shapes.push(Shape { id: 2, kind: "statement".into(), text: "SELECT ?".into() });
     b.operations.edit()[59].shape = 2;
@@ -142,7 +143,7 @@ fn executions_of_one_recording_are_named_first() {
 }
 
 #[test]
-fn nested_executions_count_once_in_total() {
+fn nested_executions_count_once_in_the_total() {
     let nest = |mut rows: Rows| {
         rows.shapes.push(Shape { id: 2, kind: "function".into(), text: "handle".into() });
         let outer: Vec<Operation> = rows
@@ -157,7 +158,7 @@ fn nested_executions_count_once_in_total() {
         rows.slices.extend(slices);
         rows
     };
-    let more = Execution { calls: [insert().calls, vec![("fsync", DATABASE, 60_000, 0)]].concat(), ..insert() };
+    let more = Execution { calls: [insert().calls, vec![("fsync", DATABASE_FILE, 60_000, 0)]].concat(), ..insert() };
     let (a, b) = (nest(recording(&vec![insert(); 20])), nest(recording(&vec![more; 20])));
     let diff = diff(&a, &b);
     assert_eq!((diff.statements.len(), diff.latency_ns.a), (2, 20 * 340_000));
@@ -166,17 +167,20 @@ fn nested_executions_count_once_in_total() {
 }
 
 #[test]
-fn checkpoint_is_edge_of_recording_that_has_it() {
-    const WAL: u64 = 4;
-    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120)] };
+fn a_checkpoint_is_an_edge_of_the_recording_that_has_it() {
+    const WAL_FILE: u64 = 4;
+    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL_FILE, 5_000, 4120)] };
     let checkpoint = Execution {
-        calls: [plain.calls.clone(), vec![("pwrite64", DATABASE, 5_000, 4096), ("fdatasync", DATABASE, 90_000, 0)]]
-            .concat(),
+        calls: [
+            plain.calls.clone(),
+            vec![("pwrite64", DATABASE_FILE, 5_000, 4096), ("fdatasync", DATABASE_FILE, 90_000, 0)],
+        ]
+        .concat(),
         ..plain.clone()
     };
     let with_wal = |executions: &[Execution]| {
         let mut rows = recording(executions);
-        rows.files.push(File { id: WAL, dev: 1, ino: 9, path: Some("/m/t.db-wal".into()), start_ns: 0 });
+        rows.files.push(File { id: WAL_FILE, dev: 1, ino: 9, path: Some("/m/t.db-wal".into()), start_ns: 0 });
         rows
     };
     let mut executions = vec![plain; 100];
@@ -189,7 +193,7 @@ fn checkpoint_is_edge_of_recording_that_has_it() {
 }
 
 #[test]
-fn verdict_is_withheld_where_recordings_saw_different_things() {
+fn a_verdict_is_withheld_where_recordings_saw_different_things() {
     let more = Execution { calls: [insert().calls, insert().calls].concat(), ..insert() };
     let (a, mut b) = (recording(&vec![insert(); 40]), recording(&vec![more; 40]));
     assert_eq!(diff(&a, &b).verdict.name(), "slower");
@@ -203,12 +207,12 @@ fn verdict_is_withheld_where_recordings_saw_different_things() {
 
 /// Two guests of an emulator: the work differs, and the ratio of the times is that of the emulator.
 #[test]
-fn times_of_emulated_processor_make_no_verdict() {
+fn times_of_an_emulated_processor_make_no_verdict() {
     let more = Execution { calls: [insert().calls, insert().calls].concat(), ..insert() };
     for (of_a, of_b) in [(true, true), (true, false), (false, true)] {
         let (mut a, mut b) = (recording(&vec![insert(); 40]), recording(&vec![more.clone(); 40]));
-        a.facts.extend(of_a.then(crate::case::emulated));
-        b.facts.extend(of_b.then(crate::case::emulated));
+        a.facts.extend(of_a.then(crate::small_trace::emulated_fact));
+        b.facts.extend(of_b.then(crate::small_trace::emulated_fact));
         let done = diff(&a, &b);
         assert_eq!((done.verdict.name(), done.withheld), ("inconclusive", true));
         assert!(done.why.contains("emulated") && done.slower(0.0).is_empty(), "{}", done.why);
@@ -224,21 +228,22 @@ fn times_of_emulated_processor_make_no_verdict() {
 
 /// Recordings of several runs decide by their times alone.
 #[test]
-fn times_of_emulated_processor_make_no_verdict_however_many() {
+fn times_of_an_emulated_processor_decide_nothing_however_many() {
     let sides = |scale: u64| -> Vec<Rows> {
         let execution = |n: u64| Execution { outside_ns: (2_000 + n) * scale, ..insert() };
         (0..6).map(|n| recording(&vec![execution(n); 10])).collect()
     };
     let (a, mut b) = (sides(1), sides(100));
     let judged = |a: &[Rows], b: &[Rows]| {
-        let seen: Vec<Seen> = a.iter().chain(b).map(|rows| Seen::of(&Index::new(rows), "A".into())).collect();
-        let of = |side: &[Rows]| side.iter().map(Recording::of).collect::<Vec<_>>();
-        recordings::compare(&of(a), &of(b), |executions| Basis::of(&seen, executions))
+        let seen: Vec<RecordingGaps> =
+            a.iter().chain(b).map(|rows| RecordingGaps::from_index(&Index::new(rows), "A".into())).collect();
+        let of = |side: &[Rows]| side.iter().map(Recording::from_rows).collect::<Vec<_>>();
+        recordings::compare(&of(a), &of(b), |executions| Basis::from_gaps(&seen, executions))
     };
     let (all, statements, _) = judged(&a, &b);
     assert_eq!(all.whole.verdict.name(), "slower");
     assert!(statements.values().all(|one| one.verdict.name() == "slower"));
-    b[3].facts.push(crate::case::emulated());
+    b[3].facts.push(crate::small_trace::emulated_fact());
     let (all, statements, basis) = judged(&a, &b);
     assert!(basis.is_withheld());
     assert_eq!(all.whole.verdict.name(), "inconclusive");
@@ -246,7 +251,7 @@ fn times_of_emulated_processor_make_no_verdict_however_many() {
 }
 
 #[test]
-fn verdict_is_withheld_where_executions_may_be_lost() {
+fn a_verdict_is_withheld_where_executions_may_be_lost() {
     let more = Execution { calls: [insert().calls, insert().calls].concat(), ..insert() };
     let (a, mut b) = (recording(&vec![insert(); 40]), recording(&vec![more; 40]));
     b.coverage.push(Coverage::attached(Layer::Driver, "rq_done", "tp_btf"));
@@ -270,7 +275,7 @@ fn verdict_is_withheld_where_executions_may_be_lost() {
 }
 
 #[test]
-fn recordings_without_common_statement_have_no_verdict() {
+fn recordings_without_a_common_statement_have_no_verdict() {
     let mut b = recording(&vec![insert(); 10]);
     b.shapes[0].text = "DELETE FROM t".into();
     let diff = diff(&recording(&vec![insert(); 10]), &b);

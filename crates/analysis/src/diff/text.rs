@@ -1,22 +1,23 @@
 //! A comparison as text for people: the output of `fathom diff`. It fits 100 columns, and contains nothing that is not in the JSON.
 
-use super::align::Alone;
-use super::contract::{Contribution, Count, Diff, Recordings, Side, Statement};
-use super::edges::OneSided;
-use crate::lines::{capital, line, paragraph};
+use super::align::UnmatchedStatement;
+use super::contract::{Contribution, CountDifference, Diff, Recordings, Side, Statement};
+use super::edges::OneSidedEdge;
+use crate::lines::{capitalise, line, paragraph};
 use crate::text::{bytes, count, digits, duration, shown};
 use model::counted;
 use stats::verdict::Verdict;
 use std::fmt::Write as _;
 
 /// Maximum number of rows of a table, and of items of a list.
-const ROWS: usize = 12;
+const ROWS_MAX: usize = 12;
 /// Maximum number of statements with executions in only one recording that are named at the top.
-const NAMED: usize = 3;
+const NAMED_STATEMENTS_MAX: usize = 3;
 /// A phase or layer with less than this fraction of the largest difference is not shown.
-const SMALL: f64 = 0.01;
+const SHOWN_SHARE_MIN: f64 = 0.01;
 /// Facts that differ between any two recordings, and are not informative.
-const ALWAYS: [&str; 7] = ["trace.", "tracer.", "load.", "memory.", "clock.", "temperature.", "stacks."];
+const UNINFORMATIVE_FACT_PREFIXES: [&str; 7] =
+    ["trace.", "tracer.", "load.", "memory.", "clock.", "temperature.", "stacks."];
 
 pub fn text(diff: &Diff) -> String {
     let mut out = String::new();
@@ -29,18 +30,24 @@ pub fn text(diff: &Diff) -> String {
             line(&mut out, &format!("   {}", caveat.because));
         }
     }
-    let _ =
-        writeln!(out, "\n{}", capital(&verdict(diff.verdict, diff.latency_ns.ratio, diff.latency_ns.ratio_interval)));
+    let _ = writeln!(
+        out,
+        "\n{}",
+        capitalise(&format_verdict(diff.verdict, diff.latency_ns.ratio, diff.latency_ns.ratio_interval))
+    );
     let sums = [diff.latency_ns.a, diff.latency_ns.b].map(|ns| duration(ns as f64));
-    let (delta, interval) = (signed(diff.latency_ns.delta_ns), interval(diff.latency_ns.interval));
+    let (delta, interval) = (signed_duration(diff.latency_ns.delta_ns), format_interval(diff.latency_ns.interval));
     line(&mut out, &format!("  compared executions: {} -> {}, B - A {delta}{interval}", sums[0], sums[1]));
-    paragraph(&mut out, "  ", &capital(&diff.why));
+    paragraph(&mut out, "  ", &capitalise(&diff.why));
     if let Some(recordings) = &diff.recordings {
         self::recordings(&mut out, recordings);
     }
     if let Some(part) = &diff.different_work_ns {
-        let range = self::interval(Some(part.interval));
-        line(&mut out, &format!("  of that, in phases that did different work: {}{range}", signed(part.delta_ns)));
+        let range = self::format_interval(Some(part.interval));
+        line(
+            &mut out,
+            &format!("  of that, in phases that did different work: {}{range}", signed_duration(part.delta_ns)),
+        );
     }
     uncompared(&mut out, diff);
     if !diff.phases.is_empty() {
@@ -50,12 +57,12 @@ pub fn text(diff: &Diff) -> String {
         table(&mut out, "layer", &diff.layers);
     }
     statements(&mut out, diff);
-    alone(&mut out, "A", &diff.only_a);
-    alone(&mut out, "B", &diff.only_b);
-    unseen(&mut out, diff);
+    list_unmatched(&mut out, "A", &diff.only_a);
+    list_unmatched(&mut out, "B", &diff.only_b);
+    list_unseen(&mut out, diff);
     facts(&mut out, diff);
     let _ = writeln!(out, "\nNotes");
-    paragraph(&mut out, "  ", NOTES);
+    paragraph(&mut out, "  ", METHOD_NOTES);
     out
 }
 
@@ -66,10 +73,13 @@ fn uncompared(out: &mut String, diff: &Diff) {
     let alone = alone.into_iter().flat_map(|(list, which)| list.iter().map(move |s| (s.count, which, &s.statement)));
     let mut all: Vec<_> = left.filter(|(count, ..)| *count > 0).chain(alone).collect();
     all.sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
-    let named = all.iter().take(NAMED).map(|(count, which, text)| format!("{count} of {which} ({})", shown(text)));
+    let named = all
+        .iter()
+        .take(NAMED_STATEMENTS_MAX)
+        .map(|(count, which, text)| format!("{count} of {which} ({})", shown(text)));
     let named: Vec<String> = named.collect();
     if !named.is_empty() {
-        let more = if all.len() > NAMED { ", …" } else { "" };
+        let more = if all.len() > NAMED_STATEMENTS_MAX { ", …" } else { "" };
         paragraph(out, "  ", &format!("not compared, since only one has them: {}{more}", named.join(", ")));
     }
 }
@@ -102,12 +112,12 @@ fn recordings(out: &mut String, all: &Recordings) {
 }
 
 /// Notes on how the numbers were obtained.
-const NOTES: &str = "Executions are aligned by statement and ordinal, not by time. Times are sums over the aligned executions, B - A; intervals \
+const METHOD_NOTES: &str = "Executions are aligned by statement and ordinal, not by time. Times are sums over the aligned executions, B - A; intervals \
     (95 %) by a bootstrap over 20 stretches of them: they say how well these two recordings are known, not how much two others would differ. So a \
     verdict needs different work (calls, bytes, bios, flushes, rows), marked *, or several recordings a side. A phase is the system call that the \
     thread was in, and the kind of file. Counts are means per execution; what several share counts by share.";
 
-fn verdict(verdict: Verdict, ratio: Option<f64>, interval: Option<[f64; 2]>) -> String {
+fn format_verdict(verdict: Verdict, ratio: Option<f64>, interval: Option<[f64; 2]>) -> String {
     let range = interval.map_or(String::new(), |[low, high]| format!(" ({} to {})", digits(low), digits(high)));
     match ratio {
         Some(ratio) => format!("{verdict}: B / A = {}{range}", digits(ratio)),
@@ -115,15 +125,15 @@ fn verdict(verdict: Verdict, ratio: Option<f64>, interval: Option<[f64; 2]>) -> 
     }
 }
 
-fn signed(ns: f64) -> String {
+fn signed_duration(ns: f64) -> String {
     if ns > 0.0 { format!("+{}", duration(ns)) } else { duration(ns) }
 }
 
-fn interval(ends: Option<[f64; 2]>) -> String {
-    ends.map_or(String::new(), |[low, high]| format!(" ({} to {})", signed(low), signed(high)))
+fn format_interval(ends: Option<[f64; 2]>) -> String {
+    ends.map_or(String::new(), |[low, high]| format!(" ({} to {})", signed_duration(low), signed_duration(high)))
 }
 
-fn name(row: &Contribution) -> String {
+fn contribution_name(row: &Contribution) -> String {
     let words = |layer: model::Layer| match row.reason {
         Some(reason) if !reason.name().eq_ignore_ascii_case(layer.name()) => format!("{layer} {reason}"),
         _ => layer.to_string(),
@@ -141,37 +151,39 @@ fn table(out: &mut String, what: &str, rows: &[Contribution]) {
     let mut sizes: Vec<f64> = rows.iter().map(|row| row.delta_ns.abs()).collect();
     sizes.sort_by(|p, q| q.total_cmp(p));
     let most = sizes.first().copied().unwrap_or(0.0);
-    let least = sizes.get(ROWS - 1).copied().unwrap_or(0.0).max(SMALL * most);
+    let least = sizes.get(ROWS_MAX - 1).copied().unwrap_or(0.0).max(SHOWN_SHARE_MIN * most);
     let (shown, rest): (Vec<&Contribution>, Vec<&Contribution>) =
         rows.iter().partition(|row| most > 0.0 && row.delta_ns.abs() >= least);
     for row in shown {
         let share = row.share.map_or(String::new(), |share| format!("{:.1} %", 100.0 * share));
         let work = if row.different_work == Some(true) { "*" } else { " " };
         let [a, b] = [row.a_ns, row.b_ns].map(duration);
-        let range = row.interval.map_or(String::new(), |[low, high]| format!("{} to {}", signed(low), signed(high)));
-        let (name, delta) = (name(row), signed(row.delta_ns));
+        let range = row
+            .interval
+            .map_or(String::new(), |[low, high]| format!("{} to {}", signed_duration(low), signed_duration(high)));
+        let (name, delta) = (contribution_name(row), signed_duration(row.delta_ns));
         line(out, &format!("{work} {name:<30} {a:>9} {b:>9} {delta:>10} {share:>8}  {range}"));
     }
     if !rest.is_empty() {
         let sum = |of: fn(&Contribution) -> f64| rest.iter().map(|row| of(row)).sum::<f64>();
         let (a, b) = (duration(sum(|row| row.a_ns)), duration(sum(|row| row.b_ns)));
-        let (name, delta) = (counted(rest.len(), "other"), signed(sum(|row| row.delta_ns)));
+        let (name, delta) = (counted(rest.len(), "other"), signed_duration(sum(|row| row.delta_ns)));
         line(out, &format!("  {name:<30} {a:>9} {b:>9} {delta:>10}"));
     }
 }
 
 fn statements(out: &mut String, diff: &Diff) {
     let all = (diff.latency_ns.a.max(diff.latency_ns.b)) as f64;
-    let sure = |edges: &[OneSided], s: &Statement| edges.iter().any(|e| e.sure && e.statement == s.statement);
+    let sure = |edges: &[OneSidedEdge], s: &Statement| edges.iter().any(|e| e.sure && e.statement == s.statement);
     let matters = |s: &&Statement| {
         let time = s.latency_ns.a.max(s.latency_ns.b) as f64;
-        time >= SMALL * all || sure(&diff.edges.only_a, s) || sure(&diff.edges.only_b, s)
+        time >= SHOWN_SHARE_MIN * all || sure(&diff.edges.only_a, s) || sure(&diff.edges.only_b, s)
     };
     let (shown, rest): (Vec<&Statement>, Vec<&Statement>) = diff.statements.iter().partition(matters);
-    for statement in shown.iter().take(ROWS) {
+    for statement in shown.iter().take(ROWS_MAX) {
         self::statement(out, statement, diff);
     }
-    let rest = rest.len() + shown.len().saturating_sub(ROWS);
+    let rest = rest.len() + shown.len().saturating_sub(ROWS_MAX);
     if rest > 0 {
         line(out, &format!("\n{} below 1 % of the time (--json lists all)", counted(rest, "more statement")));
     }
@@ -179,7 +191,7 @@ fn statements(out: &mut String, diff: &Diff) {
 
 fn statement(out: &mut String, s: &Statement, diff: &Diff) {
     line(out, &format!("\n{}", shown(&s.statement)));
-    line(out, &format!("  {}", verdict(s.verdict, s.latency_ns.ratio, s.latency_ns.ratio_interval)));
+    line(out, &format!("  {}", format_verdict(s.verdict, s.latency_ns.ratio, s.latency_ns.ratio_interval)));
     let [a, b] = [s.median_ns.a, s.median_ns.b].map(|ns| duration(ns as f64));
     let ratio = s.median_ns.ratio.zip(s.median_ns.ratio_interval).map_or(String::new(), |(ratio, [low, high])| {
         format!(", typical ratio {} ({} to {})", digits(ratio), digits(low), digits(high))
@@ -190,7 +202,7 @@ fn statement(out: &mut String, s: &Statement, diff: &Diff) {
             line(out, &format!("  {left} of {which} have no counterpart"));
         }
     }
-    let differing: Vec<&Count> = s.counts.iter().filter(|c| c.differs).collect();
+    let differing: Vec<&CountDifference> = s.counts.iter().filter(|c| c.differs).collect();
     if differing.is_empty() {
         let which = if s.left_a + s.left_b > 0 { "of those compared" } else { "of both" };
         line(out, &format!("  the counts {which} agree"));
@@ -209,34 +221,34 @@ fn statement(out: &mut String, s: &Statement, diff: &Diff) {
         let own = edges.iter().filter(|e| e.sure && e.statement == s.statement);
         let named: Vec<String> = own.map(|e| format!("{} ({} of {})", e.edge, e.executions, e.of)).collect();
         if !named.is_empty() {
-            let more = if named.len() > ROWS { ", …" } else { "" };
-            paragraph(out, "  ", &format!("only in {which}: {}{more}", named[..named.len().min(ROWS)].join(", ")));
+            let more = if named.len() > ROWS_MAX { ", …" } else { "" };
+            paragraph(out, "  ", &format!("only in {which}: {}{more}", named[..named.len().min(ROWS_MAX)].join(", ")));
         }
     }
 }
 
-fn alone(out: &mut String, which: &str, list: &[Alone]) {
+fn list_unmatched(out: &mut String, which: &str, list: &[UnmatchedStatement]) {
     if list.is_empty() {
         return;
     }
     line(out, &format!("\nStatements of {which} only"));
-    for one in list.iter().take(ROWS) {
+    for one in list.iter().take(ROWS_MAX) {
         let sum = duration(one.sum_ns as f64);
         line(out, &format!("  {:>7} {sum:>9}  {}", one.count, shown(&one.statement)));
     }
-    if list.len() > ROWS {
-        line(out, &format!("  {} more", list.len() - ROWS));
+    if list.len() > ROWS_MAX {
+        line(out, &format!("  {} more", list.len() - ROWS_MAX));
     }
 }
 
-fn unseen(out: &mut String, diff: &Diff) {
+fn list_unseen(out: &mut String, diff: &Diff) {
     let incomplete = |side: &Side| !side.blind.is_empty() || !side.losses.is_empty();
     if !incomplete(&diff.a) && !incomplete(&diff.b) {
         return;
     }
     line(out, "\nNot recorded, or lost");
     for (side, which) in [(&diff.a, "A"), (&diff.b, "B")] {
-        for blind in side.blind.iter().take(ROWS) {
+        for blind in side.blind.iter().take(ROWS_MAX) {
             paragraph(out, "  ", &format!("{which}: {}", shown(&blind.means)));
         }
         let mut losses: std::collections::BTreeMap<(String, bool), (u64, bool)> = std::collections::BTreeMap::new();
@@ -255,16 +267,16 @@ fn unseen(out: &mut String, diff: &Diff) {
 }
 
 fn facts(out: &mut String, diff: &Diff) {
-    let tells = |fact: &str| !ALWAYS.iter().any(|start| fact.starts_with(start));
+    let tells = |fact: &str| !UNINFORMATIVE_FACT_PREFIXES.iter().any(|start| fact.starts_with(start));
     let facts: Vec<_> = diff.facts.iter().filter(|f| tells(&f.fact)).collect();
     if facts.is_empty() {
         return;
     }
     line(out, "\nFacts that differ");
-    for fact in facts.iter().take(ROWS) {
+    for fact in facts.iter().take(ROWS_MAX) {
         line(out, &format!("  {:<24} {} -> {}", fact.fact, shown(&fact.a), shown(&fact.b)));
     }
-    if facts.len() > ROWS {
-        line(out, &format!("  {} more", facts.len() - ROWS));
+    if facts.len() > ROWS_MAX {
+        line(out, &format!("  {} more", facts.len() - ROWS_MAX));
     }
 }

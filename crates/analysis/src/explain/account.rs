@@ -6,29 +6,29 @@
 //!
 //! The recording's own part is deducted from the time on a CPU, as in [`crate::tracer`], and is a leaf.
 
-use super::contract::{Account, By, Leaf};
+use super::contract::{Account, Leaf, WaitEnder};
 use super::leaf::phrase;
-use super::{LEVEL, SEED};
+use super::{CONFIDENCE_LEVEL, INTERVALS_SEED};
 use crate::rows::Index;
 use crate::stacks::{Key as Sleep, Sleeps};
-use crate::tracer::{Prices, Times, taken};
+use crate::tracer::{Prices, Times, tracer_part_by_layer};
 use model::table::Slice;
 use model::{Layer, Reason, Wait};
-use stats::stretches::{Draws, STRETCHES, stretch, sum};
+use stats::stretches::{Draws, STRETCH_COUNT, resample_sum, stretch_index};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 /// Maximum number of processes that ended a leaf's waits and are counted apart; the rest is merged into one that is not known.
-const COUNTED_APART: usize = 64;
+const ENDERS_MAX: usize = 64;
 /// Maximum number of them in the contract.
-const NAMED: usize = 5;
+const ENDERS_LISTED_MAX: usize = 5;
 /// Maximum number of stacks of a leaf.
-const STACKS: usize = 3;
+const STACKS_MAX: usize = 3;
 /// Leaves from this share on are listed, however many there are.
-const LARGE: f64 = 0.1;
+const LISTED_SHARE_MIN: f64 = 0.1;
 /// Of the largest, so many are in any case, if they have [`NOTICEABLE_SHARE_MIN`].
-const FEWEST: usize = 3;
-const NOTICEABLE: f64 = 0.02;
+const LISTED_LEAVES_MIN: usize = 3;
+const NOTICEABLE_SHARE_MIN: f64 = 0.02;
 
 /// What distinguishes leaves. The layer does so only for time on a CPU, or where the reason of a sleep is not known.
 type Key<'a> = (Option<Layer>, Reason, Option<Wait>, Option<Cow<'a, str>>);
@@ -36,7 +36,7 @@ type Key<'a> = (Option<Layer>, Reason, Option<Wait>, Option<Cow<'a, str>>);
 type EndedBy = (Option<u64>, Option<u32>, Option<usize>);
 
 /// Marks an operation that is inside another, or has no end.
-const NONE: u32 = u32::MAX;
+const NO_PLACE: u32 = u32::MAX;
 
 /// A set of places, a bit each: most executions have some of most leaves.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl Members {
 struct Sums {
     ns: u64,
     /// By stretch of executions.
-    stretches: [f64; STRETCHES],
+    stretches: [f64; STRETCH_COUNT],
     executions: Members,
     shapes: HashMap<usize, u64>,
     ended_by: HashMap<EndedBy, (u64, u64)>,
@@ -70,7 +70,7 @@ struct Sums {
 }
 
 /// Collects the account in one pass over the slices.
-pub struct Accounting<'a> {
+pub struct AccountBuilder<'a> {
     index: &'a Index<'a>,
     /// The place of each outermost finished operation among them, in order of their starts; [`NO_PLACE`] for others.
     places: Vec<u32>,
@@ -79,14 +79,14 @@ pub struct Accounting<'a> {
     running: Times,
 }
 
-impl<'a> Accounting<'a> {
+impl<'a> AccountBuilder<'a> {
     pub fn new(index: &'a Index<'a>) -> Self {
         let operations = &index.rows.operations;
         let is_outermost = |at: &usize| operations.end_ns(*at).is_some() && index.chain(*at).nth(1).is_none();
         let outermost = (0..operations.len()).filter(is_outermost);
         let mut outermost: Vec<(u64, u32)> = outermost.map(|at| (operations.start_ns(at), at as u32)).collect();
         outermost.sort_unstable();
-        let mut places = vec![NONE; operations.len()];
+        let mut places = vec![NO_PLACE; operations.len()];
         for (place, (_, at)) in (0..).zip(&outermost) {
             places[*at as usize] = place;
         }
@@ -94,11 +94,11 @@ impl<'a> Accounting<'a> {
     }
 
     fn place(&self, at: usize) -> Option<usize> {
-        (self.places[at] != NONE).then_some(self.places[at] as usize)
+        (self.places[at] != NO_PLACE).then_some(self.places[at] as usize)
     }
 
     fn stretch_of(&self, place: usize) -> usize {
-        stretch(place, self.executions, STRETCHES.min(self.executions))
+        stretch_index(place, self.executions, STRETCH_COUNT.min(self.executions))
     }
 
     /// Adds a slice; those of operations inside others repeat the time of the outer ones.
@@ -106,7 +106,7 @@ impl<'a> Accounting<'a> {
         let Some(place) = self.place(at) else { return };
         let stretch = self.stretch_of(place);
         let ns = slice.end_ns.saturating_sub(slice.start_ns);
-        let sums = self.leaves.entry(key(self.index, slice)).or_default();
+        let sums = self.leaves.entry(leaf_key(self.index, slice)).or_default();
         sums.ns = sums.ns.saturating_add(ns);
         sums.stretches[stretch] += ns as f64;
         sums.executions.insert(place);
@@ -125,7 +125,7 @@ impl<'a> Accounting<'a> {
         }
         let by = slice.by_operation.and_then(|id| self.index.operation(id)).and_then(|at| self.index.shape(at));
         let mut by = (slice.wait_file, slice.by_tgid, by);
-        if sums.ended_by.len() >= COUNTED_APART && !sums.ended_by.contains_key(&by) {
+        if sums.ended_by.len() >= ENDERS_MAX && !sums.ended_by.contains_key(&by) {
             by = (None, None, None);
         }
         let (times, sum) = sums.ended_by.entry(by).or_default();
@@ -139,28 +139,30 @@ impl<'a> Accounting<'a> {
     /// Returns the account of these operations, the largest leaf first.
     pub fn finish(mut self, sleeps: &Sleeps) -> Account {
         let operations = &self.index.rows.operations;
-        let stretches = STRETCHES.min(self.executions);
-        let mut whole = [0.0; STRETCHES];
+        let stretches = STRETCH_COUNT.min(self.executions);
+        let mut whole = [0.0; STRETCH_COUNT];
         let mut latency_ns = 0_u64;
         for (at, place) in (0..operations.len()).filter_map(|at| Some((at, self.place(at)?))) {
             let ns = operations.end_ns(at).map_or(0, |end| end.saturating_sub(operations.start_ns(at)));
             whole[self.stretch_of(place)] += ns as f64;
             latency_ns = latency_ns.saturating_add(ns);
         }
-        self.take_off_tracer();
+        self.deduct_tracer();
         let accounted = self.leaves.values().fold(0_u64, |sum, leaf| sum.saturating_add(leaf.ns));
         // More can be accounted for only if slices overlap, in a damaged archive.
         let whole_ns = latency_ns.max(accounted);
-        let draws = Draws::new(stretches, SEED);
+        let draws = Draws::new(stretches, INTERVALS_SEED);
         let (index, executions) = (self.index, self.executions as u64);
         let leaf = |(key, sums): (Key<'_>, Sums)| {
             let share = draws.as_ref().and_then(|draws| {
-                draws.estimate(LEVEL, |t| sum(t, &sums.stretches[..stretches]) / sum(t, &whole[..stretches]))
+                draws.estimate(CONFIDENCE_LEVEL, |t| {
+                    resample_sum(t, &sums.stretches[..stretches]) / resample_sum(t, &whole[..stretches])
+                })
             });
             let (layer, reason, wait, call) = key;
             let most = sums.shapes.iter().max_by_key(|(shape, ns)| (**ns, std::cmp::Reverse(**shape)));
             let mut stacks = sleeps.longest(sums.sleeps);
-            stacks.truncate(STACKS);
+            stacks.truncate(STACKS_MAX);
             let mut leaf = Leaf {
                 what: String::new(),
                 layer,
@@ -188,17 +190,18 @@ impl<'a> Accounting<'a> {
             b.ns.cmp(&a.ns).then_with(|| rest(a).cmp(&rest(b)))
         });
         for (nth, leaf) in leaves.iter_mut().enumerate() {
-            leaf.listed = leaf.share >= LARGE || nth < FEWEST && leaf.share >= NOTICEABLE;
+            leaf.listed =
+                leaf.share >= LISTED_SHARE_MIN || nth < LISTED_LEAVES_MIN && leaf.share >= NOTICEABLE_SHARE_MIN;
         }
         Account { whole_ns, executions, leaves, unaccounted_ns: whole_ns - accounted }
     }
 
     /// Moves the recording's part of the time on a CPU into a leaf of its own: of a layer's leaves, each gives in proportion.
-    fn take_off_tracer(&mut self) {
-        let Some(prices) = Prices::of(self.index.rows) else { return };
+    fn deduct_tracer(&mut self) {
+        let Some(prices) = Prices::from_rows(self.index.rows) else { return };
         let mut parts: BTreeMap<Layer, u64> = BTreeMap::new();
         let mut own = Sums::default();
-        for (at, layers) in taken(self.index, prices, &self.running).into_iter().enumerate() {
+        for (at, layers) in tracer_part_by_layer(self.index, prices, &self.running).into_iter().enumerate() {
             let Some(place) = self.place(at) else { continue };
             for (layer, ns) in layers.into_iter().filter(|(_, ns)| *ns > 0) {
                 let part = parts.entry(layer).or_default();
@@ -229,7 +232,7 @@ impl<'a> Accounting<'a> {
     }
 }
 
-fn key<'a>(index: &'a Index<'a>, slice: &Slice) -> Key<'a> {
+fn leaf_key<'a>(index: &'a Index<'a>, slice: &Slice) -> Key<'a> {
     let unknown = slice.reason == Reason::Other && slice.wait.is_none();
     let on_cpu = slice.reason == Reason::Cpu;
     let in_kernel = matches!(slice.layer, Layer::Syscall | Layer::FileSystem) && (on_cpu || unknown);
@@ -238,10 +241,10 @@ fn key<'a>(index: &'a Index<'a>, slice: &Slice) -> Key<'a> {
 }
 
 /// Returns what ended most of the time.
-fn longest_first(index: &Index, all: HashMap<EndedBy, (u64, u64)>) -> Vec<By> {
+fn longest_first(index: &Index, all: HashMap<EndedBy, (u64, u64)>) -> Vec<WaitEnder> {
     let known = all.into_iter().filter(|(by, _)| *by != (None, None, None));
-    let mut all: Vec<By> = known
-        .map(|((file, tgid, shape), (times, ns))| By {
+    let mut all: Vec<WaitEnder> = known
+        .map(|((file, tgid, shape), (times, ns))| WaitEnder {
             file: file.and_then(|id| index.file(id)).and_then(|at| index.rows.files[at].path.clone()),
             tgid,
             process: tgid.and_then(|tgid| index.process_name(tgid)).map(str::to_string),
@@ -251,9 +254,9 @@ fn longest_first(index: &Index, all: HashMap<EndedBy, (u64, u64)>) -> Vec<By> {
         })
         .collect();
     all.sort_by(|a, b| {
-        let rest = |by: &By| (by.tgid, by.file.clone(), by.statement.clone());
+        let rest = |by: &WaitEnder| (by.tgid, by.file.clone(), by.statement.clone());
         b.ns.cmp(&a.ns).then_with(|| rest(a).cmp(&rest(b)))
     });
-    all.truncate(NAMED);
+    all.truncate(ENDERS_LISTED_MAX);
     all
 }

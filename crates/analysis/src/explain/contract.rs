@@ -70,7 +70,7 @@ pub struct Leaf {
     /// How much that has.
     pub statement_ns: u64,
     /// Who ended the waits, the longest first: at most five.
-    pub by: Vec<By>,
+    pub by: Vec<WaitEnder>,
     /// The longest piece.
     pub longest_ns: u64,
     /// Its span.
@@ -81,7 +81,7 @@ pub struct Leaf {
 
 /// Who held the lock, or ended the wait.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct By {
+pub struct WaitEnder {
     /// Path of the locked file.
     pub file: Option<String>,
     /// The process.

@@ -1,13 +1,13 @@
 //! Inputs of the rules for each execution: time spent waiting for flushes, for queues, for the file system's own writes, for data
 //! that others wrote. Collected in one pass over the slices and the spans; no rule reads a table again.
 
-use super::account::Accounting;
-use super::carried::Carried;
+use super::account::AccountBuilder;
+use super::carried_data::CarriedData;
 use super::contract::Account;
-use super::others::Others;
-use crate::charges::Shared;
+use super::others::OtherProcesses;
+use crate::charges::SharedItems;
 use crate::contract::SlowWait;
-use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
+use crate::diff::phase::{FileRole, Phase, Phases, wal_databases};
 use crate::rows::{Index, IoAction};
 use crate::stacks::{Key, Sleeps};
 use crate::{tracer, waits};
@@ -56,7 +56,7 @@ impl fmt::Display for Culprit {
 
 /// Categories of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Of {
+pub enum TimeCategory {
     /// Asleep until a flush was done.
     Flush,
     /// Asleep until the device had read or written.
@@ -80,13 +80,13 @@ pub enum Of {
     /// In fdatasync of a file, the part of a commit of the file system's journal beyond one flush.
     DataCommit,
     /// In a sync, asleep for pages that another process wrote, or for other processes' part of a commit.
-    Foreign,
+    ForeignData,
     /// Asleep for a flush or a commit in which this process has no part, or behind one.
     OthersFlush,
     /// The same in syncs of a rollback journal, if its file is new or grows.
     NewFile,
     /// In fsync and fdatasync that made f2fs write a checkpoint.
-    Forced,
+    ForcedCheckpoint,
     /// In the calls of a WAL checkpoint.
     Checkpoint,
     /// In prepare calls right before the execution, minus the recording's cost; not part of its latency.
@@ -94,13 +94,13 @@ pub enum Of {
 }
 
 /// Maximum number of spans kept as evidence.
-const EVIDENCE: usize = 5;
+const EVIDENCE_SPANS_MAX: usize = 5;
 
 /// The facts of all executions.
 #[derive(Debug, Default)]
 pub struct Facts {
-    times: BTreeMap<Of, Vec<(u64, u32)>>,
-    evidence: HashMap<(usize, Of), Vec<(u64, u64)>>,
+    times: BTreeMap<TimeCategory, Vec<(u64, u32)>>,
+    evidence: HashMap<(usize, TimeCategory), Vec<(u64, u64)>>,
     /// Flushes in which an execution had a share.
     pub flushes: HashMap<u32, u32>,
     /// Calls of fsync and fdatasync, and the longest of them.
@@ -116,41 +116,41 @@ pub struct Facts {
     /// Executions that wrote a WAL's database.
     pub checkpoints: HashSet<u32>,
     /// By statement: what it waited for, ns.
-    pub culprits: BTreeMap<(usize, Of, Culprit), u64>,
+    pub culprits: BTreeMap<(usize, TimeCategory, Culprit), u64>,
     /// By statement: the longest sleeps with a stack, by the part of this category.
-    pub asleep: HashMap<(usize, Of), Vec<SlowWait>>,
+    pub asleep: HashMap<(usize, TimeCategory), Vec<SlowWait>>,
 }
 
 impl Facts {
     /// Returns the time of an execution in a category.
-    pub fn ns(&self, at: u32, of: Of) -> u64 {
+    pub fn ns(&self, at: u32, of: TimeCategory) -> u64 {
         self.time(at, of).0
     }
 
     /// Returns the number of pieces of that time.
-    pub fn pieces(&self, at: u32, of: Of) -> u32 {
+    pub fn pieces(&self, at: u32, of: TimeCategory) -> u32 {
         self.time(at, of).1
     }
 
-    fn time(&self, at: u32, of: Of) -> (u64, u32) {
+    fn time(&self, at: u32, of: TimeCategory) -> (u64, u32) {
         self.times.get(&of).and_then(|all| all.get(at as usize)).copied().unwrap_or_default()
     }
 
     /// Returns the spans with most of the time.
-    pub fn evidence(&self, shape: usize, of: &[Of]) -> Vec<u64> {
+    pub fn evidence(&self, shape: usize, of: &[TimeCategory]) -> Vec<u64> {
         let mut spans: Vec<_> = of.iter().filter_map(|of| self.evidence.get(&(shape, *of))).flatten().collect();
         spans.sort_unstable_by(|p, q| q.cmp(p));
-        spans.into_iter().map(|(_, span)| *span).take(EVIDENCE).collect()
+        spans.into_iter().map(|(_, span)| *span).take(EVIDENCE_SPANS_MAX).collect()
     }
 
     /// Returns what made a statement wait longest.
-    pub fn culprit(&self, shape: usize, of: Of) -> Option<&Culprit> {
+    pub fn culprit(&self, shape: usize, of: TimeCategory) -> Option<&Culprit> {
         let own = self.culprits.iter().filter(|((s, o, _), _)| (*s, *o) == (shape, of));
         own.max_by_key(|(_, ns)| **ns).map(|((.., culprit), _)| culprit)
     }
 
     /// Adds time to one execution, with a span as evidence.
-    fn give(&mut self, index: &Index, at: usize, of: Of, ns: u64, span: u64) {
+    fn add_time(&mut self, index: &Index, at: usize, of: TimeCategory, ns: u64, span: u64) {
         if ns == 0 {
             return;
         }
@@ -165,18 +165,18 @@ impl Facts {
             Some(known) => known.0 = known.0.saturating_add(ns),
             None => list.push((ns, span)),
         }
-        if list.len() > EVIDENCE {
+        if list.len() > EVIDENCE_SPANS_MAX {
             let least = (0..list.len()).min_by_key(|&i| list[i].0).unwrap_or(0);
             list.swap_remove(least);
         }
     }
 
     /// The same for the operations around it.
-    fn give_around(&mut self, index: &Index, operation: usize, of: Of, ns: u64, span: u64) {
-        index.chain(operation).for_each(|at| self.give(index, at, of, ns, span));
+    fn add_time_around(&mut self, index: &Index, operation: usize, of: TimeCategory, ns: u64, span: u64) {
+        index.chain(operation).for_each(|at| self.add_time(index, at, of, ns, span));
     }
 
-    fn blame(&mut self, index: &Index, at: usize, of: Of, culprit: Culprit, ns: u64) {
+    fn blame(&mut self, index: &Index, at: usize, of: TimeCategory, culprit: Culprit, ns: u64) {
         if let Some(shape) = index.shape(at) {
             let sum = self.culprits.entry((shape, of, culprit)).or_default();
             *sum = sum.saturating_add(ns);
@@ -185,12 +185,12 @@ impl Facts {
 }
 
 /// Syncs of files, by operation and call.
-type Syncing = BTreeMap<(u32, u32), Sync>;
+type SyncWaits = BTreeMap<(u32, u32), SyncWait>;
 
 /// What a sync of a file slept for.
 #[derive(Debug, Default)]
-struct Sync {
-    what: Option<(Call, Kind)>,
+struct SyncWait {
+    what: Option<(Call, FileRole)>,
     /// Whether it waited for the file system's journal itself.
     committed: bool,
     /// Time waiting for flushes, and for the journal and its writes.
@@ -199,8 +199,8 @@ struct Sync {
     most: (u64, u64),
 }
 
-impl Sync {
-    fn add(&mut self, call: Call, kind: Kind, reason: Reason, metadata: bool, (ns, span): (u64, u64)) {
+impl SyncWait {
+    fn add(&mut self, call: Call, kind: FileRole, reason: Reason, metadata: bool, (ns, span): (u64, u64)) {
         self.what = Some((call, kind));
         self.committed |= reason == Reason::Journal && ns > 0;
         match reason {
@@ -222,48 +222,48 @@ impl Sync {
     }
 
     /// Adds the extra cost of the commit: a sync of a file with unchanged size and blocks waits only for its data and one flush.
-    fn give(&self, facts: &mut Facts, index: &Index, at: usize) {
+    fn add_commit_cost(&self, facts: &mut Facts, index: &Index, at: usize) {
         let Some((call, kind)) = self.what.filter(|_| self.committed) else { return };
         let flushes = self.flushes.iter().fold(0_u64, |sum, (_, ns)| sum.saturating_add(*ns));
         let longest = self.flushes.iter().map(|(_, ns)| *ns).max().unwrap_or(0);
         let ns = self.journal_ns.saturating_add(flushes - longest);
         if call == Call::Fdatasync {
-            facts.give(index, at, Of::DataCommit, ns, self.most.1);
+            facts.add_time(index, at, TimeCategory::DataCommit, ns, self.most.1);
         }
-        if kind == Kind::Of(FileClass::RollbackJournal) {
-            facts.give(index, at, Of::NewFile, ns, self.most.1);
+        if kind == FileRole::Of(FileClass::RollbackJournal) {
+            facts.add_time(index, at, TimeCategory::NewFile, ns, self.most.1);
         }
     }
 }
 
 /// Facts in the making: slices are added one after the other.
-pub struct Gathering<'a> {
+pub struct FactsBuilder<'a> {
     index: &'a Index<'a>,
     phases: Phases<'a>,
-    carried: Carried,
-    commands: &'a Shared,
-    others: Others,
+    carried: CarriedData,
+    commands: &'a SharedItems,
+    others: OtherProcesses,
     facts: Facts,
-    syncing: Syncing,
+    syncing: SyncWaits,
     sleeps: Sleeps<'a>,
-    asleep: HashMap<(usize, Of), BTreeMap<Key, u64>>,
-    accounting: Accounting<'a>,
+    asleep: HashMap<(usize, TimeCategory), BTreeMap<Key, u64>>,
+    accounting: AccountBuilder<'a>,
 }
 
-impl<'a> Gathering<'a> {
+impl<'a> FactsBuilder<'a> {
     /// Indexes the rows; `commands` are the shares of all device commands.
-    pub fn new(index: &'a Index<'a>, commands: &'a Shared) -> Self {
+    pub fn new(index: &'a Index<'a>, commands: &'a SharedItems) -> Self {
         Self {
             index,
             phases: Phases::new(index),
-            carried: Carried::new(index),
+            carried: CarriedData::new(index),
             commands,
-            others: Others::new(index, commands),
+            others: OtherProcesses::new(index, commands),
             facts: Facts::default(),
-            syncing: Syncing::new(),
+            syncing: SyncWaits::new(),
             sleeps: Sleeps::new(index),
             asleep: HashMap::new(),
-            accounting: Accounting::new(index),
+            accounting: AccountBuilder::new(index),
         }
     }
 
@@ -273,7 +273,7 @@ impl<'a> Gathering<'a> {
         let Some(at) = index.operation(slice.operation) else { return };
         self.accounting.add(at, slice, &self.sleeps);
         let others = (&self.carried, &self.others);
-        own_slice(&mut self.facts, index, &self.phases, others, &mut self.syncing, at, slice);
+        collect_slice(&mut self.facts, index, &self.phases, others, &mut self.syncing, at, slice);
         let (Some(of), Some(shape)) = (asleep_for(slice), index.shape(at)) else { return };
         let thread = (index.rows.operations.tgid(at), index.rows.operations.tid(at));
         for (key, ns) in self.sleeps.within(thread, slice.start_ns, slice.end_ns) {
@@ -289,24 +289,24 @@ impl<'a> Gathering<'a> {
         let account = accounting.finish(&sleeps);
         facts.asleep = asleep.into_iter().map(|(of, parts)| (of, sleeps.longest(parts))).collect();
         for ((at, _), sync) in syncing {
-            sync.give(&mut facts, index, at as usize);
+            sync.add_commit_cost(&mut facts, index, at as usize);
         }
-        calls(&mut facts, index, &phases);
-        commands(&mut facts, index, shared, &carried);
-        prepares(&mut facts, index);
+        collect_calls(&mut facts, index, &phases);
+        collect_commands(&mut facts, index, shared, &carried);
+        collect_prepares(&mut facts, index);
         (facts, account, phases)
     }
 }
 
 /// Returns the category by which a finding's stacks are distinguished.
-fn asleep_for(slice: &Slice) -> Option<Of> {
+fn asleep_for(slice: &Slice) -> Option<TimeCategory> {
     match (slice.reason, slice.wait) {
-        (_, Some(Wait::DirtyThrottling)) => Some(Of::Dirty),
-        (_, Some(wait)) if is_lock(wait, slice) => Some(Of::Lock),
-        (Reason::RunQueue, _) => Some(Of::RunQueue),
-        (Reason::Flush, _) => Some(Of::Flush),
-        (Reason::Device, _) => Some(Of::Device),
-        (Reason::Queue, _) => Some(Of::Queue),
+        (_, Some(Wait::DirtyThrottling)) => Some(TimeCategory::Dirty),
+        (_, Some(wait)) if is_lock(wait, slice) => Some(TimeCategory::Lock),
+        (Reason::RunQueue, _) => Some(TimeCategory::RunQueue),
+        (Reason::Flush, _) => Some(TimeCategory::Flush),
+        (Reason::Device, _) => Some(TimeCategory::Device),
+        (Reason::Queue, _) => Some(TimeCategory::Queue),
         _ => None,
     }
 }
@@ -317,19 +317,19 @@ fn is_lock(wait: Wait, slice: &Slice) -> bool {
 }
 
 /// SQLite's result of a statement that did not get its lock; extended codes contain it in their low byte.
-const BUSY: i64 = 5;
+const SQLITE_BUSY: i64 = 5;
 
 /// A statement that was refused a lock until the end slept for it, whatever connection holds it, even one of its own thread.
 fn ended_busy(result: Option<i64>, slice: &Slice) -> bool {
-    slice.layer == Layer::Database && result.is_some_and(|result| result & 0xff == BUSY)
+    slice.layer == Layer::Database && result.is_some_and(|result| result & 0xff == SQLITE_BUSY)
 }
 
-fn own_slice(
+fn collect_slice(
     facts: &mut Facts,
     index: &Index,
     phases: &Phases,
-    (carried, others): (&Carried, &Others),
-    syncing: &mut Syncing,
+    (carried, others): (&CarriedData, &OtherProcesses),
+    syncing: &mut SyncWaits,
     at: usize,
     slice: &Slice,
 ) {
@@ -347,45 +347,47 @@ fn own_slice(
     let theirs = slice.span.and_then(|span| others.whose(index, span, thread.0));
     match slice.reason {
         Reason::Flush | Reason::Device if theirs.is_some() && (own || slice.reason == Reason::Flush) => {
-            facts.give(index, at, Of::OthersFlush, ns, span);
-            theirs.iter().for_each(|tgid| facts.blame(index, at, Of::OthersFlush, who(index, *tgid), ns));
+            facts.add_time(index, at, TimeCategory::OthersFlush, ns, span);
+            theirs
+                .iter()
+                .for_each(|tgid| facts.blame(index, at, TimeCategory::OthersFlush, process_culprit(index, *tgid), ns));
             ns = 0;
         }
         Reason::Flush | Reason::Device | Reason::Queue => {
             for behind in others.behind(at, slice.start_ns, slice.end_ns).filter(|b| in_sync || !b.data) {
                 let part = behind.to - behind.from;
-                let of = if behind.data { Of::Foreign } else { Of::OthersFlush };
-                facts.give(index, at, of, part, behind.command);
-                facts.blame(index, at, of, who(index, behind.tgid), part);
+                let of = if behind.data { TimeCategory::ForeignData } else { TimeCategory::OthersFlush };
+                facts.add_time(index, at, of, part, behind.command);
+                facts.blame(index, at, of, process_culprit(index, behind.tgid), part);
                 ns = ns.saturating_sub(part);
             }
         }
         Reason::RunQueue | Reason::Cpu | Reason::Journal | Reason::Other => {}
     }
-    let give = |facts: &mut Facts, of: Of| facts.give(index, at, of, ns, span);
+    let give = |facts: &mut Facts, of: TimeCategory| facts.add_time(index, at, of, ns, span);
     match slice.reason {
-        Reason::Flush => give(facts, Of::Flush),
-        Reason::Device => give(facts, Of::Device),
-        Reason::Queue => give(facts, Of::Queue),
-        Reason::RunQueue => give(facts, Of::RunQueue),
+        Reason::Flush => give(facts, TimeCategory::Flush),
+        Reason::Device => give(facts, TimeCategory::Device),
+        Reason::Queue => give(facts, TimeCategory::Queue),
+        Reason::RunQueue => give(facts, TimeCategory::RunQueue),
         Reason::Other if slice.wait.is_none() => {
             if let Some(sent) = carried.held_back(index, thread.0, slice) {
-                facts.give(index, at, Of::Queue, sent - slice.start_ns, span);
+                facts.add_time(index, at, TimeCategory::Queue, sent - slice.start_ns, span);
             }
         }
         Reason::Cpu | Reason::Journal | Reason::Other => {}
     }
     match slice.wait {
-        Some(Wait::CpuQuota) => give(facts, Of::Quota),
-        Some(Wait::DirtyThrottling) => give(facts, Of::Dirty),
+        Some(Wait::CpuQuota) => give(facts, TimeCategory::Quota),
+        Some(Wait::DirtyThrottling) => give(facts, TimeCategory::Dirty),
         Some(Wait::Timer) if ended_busy(operations.result(at), slice) => {
-            give(facts, Of::Lock);
+            give(facts, TimeCategory::Lock);
             let holder = ", held by another connection until the busy timeout (SQLITE_BUSY)".into();
-            facts.blame(index, at, Of::Lock, Culprit::Lock { wait: Wait::Fcntl, holder }, ns);
+            facts.blame(index, at, TimeCategory::Lock, Culprit::Lock { wait: Wait::Fcntl, holder }, ns);
         }
         Some(wait) if is_lock(wait, slice) => {
-            give(facts, Of::Lock);
-            facts.blame(index, at, Of::Lock, lock(index, wait, slice), ns);
+            give(facts, TimeCategory::Lock);
+            facts.blame(index, at, TimeCategory::Lock, lock_culprit(index, wait, slice), ns);
         }
         _ => {}
     }
@@ -394,23 +396,23 @@ fn own_slice(
     let foreign = commit.and_then(|commit| carried.foreign(commit, thread.0));
     let joined = foreign.map_or(0, |(part, _)| (part * ns as f64) as u64);
     if slice.reason == Reason::Journal || own && slice.reason != Reason::Cpu {
-        facts.give(index, at, Of::Metadata, ns.saturating_sub(joined), span);
+        facts.add_time(index, at, TimeCategory::Metadata, ns.saturating_sub(joined), span);
     }
     if let Some((_, tgid)) = foreign {
-        facts.give(index, at, Of::Foreign, joined, span);
-        facts.blame(index, at, Of::Foreign, who(index, tgid), joined);
+        facts.add_time(index, at, TimeCategory::ForeignData, joined, span);
+        facts.blame(index, at, TimeCategory::ForeignData, process_culprit(index, tgid), joined);
     }
     if let Phase::In(call, kind) = phase {
         let syncs = matches!(call, Call::Fsync | Call::Fdatasync);
         if syncs {
             // Includes the waits caused by others: without the call there would be none.
-            facts.give(index, at, Of::Sync, whole, span);
+            facts.add_time(index, at, TimeCategory::Sync, whole, span);
         }
-        let journal = kind == Kind::Of(FileClass::RollbackJournal) && matches!(call, Call::Open | Call::Unlink);
-        if journal || syncs && kind == Kind::Directory {
-            facts.give(index, at, Of::JournalFile, whole, span);
+        let journal = kind == FileRole::Of(FileClass::RollbackJournal) && matches!(call, Call::Open | Call::Unlink);
+        if journal || syncs && kind == FileRole::Directory {
+            facts.add_time(index, at, TimeCategory::JournalFile, whole, span);
         }
-        if let Some(call_at) = call_at.filter(|_| syncs && kind != Kind::Directory) {
+        if let Some(call_at) = call_at.filter(|_| syncs && kind != FileRole::Directory) {
             let left = ns.saturating_sub(joined);
             syncing.entry((at as u32, call_at as u32)).or_default().add(call, kind, slice.reason, own, (left, span));
         }
@@ -421,66 +423,67 @@ fn own_slice(
             None => theirs.filter(|_| slice.reason == Reason::Device && !own),
         };
         if let Some(tgid) = foreign.filter(|_| syncs) {
-            give(facts, Of::Foreign);
-            facts.blame(index, at, Of::Foreign, who(index, tgid), ns);
+            give(facts, TimeCategory::ForeignData);
+            facts.blame(index, at, TimeCategory::ForeignData, process_culprit(index, tgid), ns);
         }
     }
 }
 
 /// Describes a lock and its holder.
-fn lock(index: &Index, wait: Wait, slice: &Slice) -> Culprit {
+fn lock_culprit(index: &Index, wait: Wait, slice: &Slice) -> Culprit {
     let rows = index.rows;
     let path = slice.wait_file.and_then(|id| index.file(id)).and_then(|at| rows.files[at].path.as_deref());
     let on = path.map_or_else(String::new, |path| format!(" on {}", path.rsplit('/').next().unwrap_or(path)));
     let shape = slice.by_operation.and_then(|id| index.operation(id)).and_then(|at| index.shape(at));
     let statement = shape.map(|shape| rows.shapes[shape].text.as_str());
-    let by = waits::by(wait, slice.by_tgid, slice.by_tgid.and_then(|tgid| index.process_name(tgid)), statement);
+    let by = waits::ended_by(wait, slice.by_tgid, slice.by_tgid.and_then(|tgid| index.process_name(tgid)), statement);
     Culprit::Lock { wait, holder: format!("{on}{}", by.map_or_else(String::new, |by| format!(", {by}"))) }
 }
 
-fn who(index: &Index, tgid: u32) -> Culprit {
+fn process_culprit(index: &Index, tgid: u32) -> Culprit {
     Culprit::Process { tgid, name: index.process_name(tgid).map(str::to_string) }
 }
 
 /// Returns the reason for a checkpoint, from the flags of its span.
-fn checkpoint(reason: &str) -> Culprit {
+fn checkpoint_culprit(reason: &str) -> Culprit {
     let is_of_directories = CHECKPOINT_REASONS.iter().any(|known| known.name == reason && known.is_of_directories);
     Culprit::Checkpoint { reason: reason.to_string(), is_of_directories }
 }
 
 /// Collects facts from the calls.
-fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
+fn collect_calls(facts: &mut Facts, index: &Index, phases: &Phases) {
     let rows = index.rows;
     let wal = wal_databases(index);
     let needed: BTreeMap<(u32, u64), Cow<'_, str>> = (0..rows.spans.len())
         .filter(|&at| rows.spans.kind(at) == SpanKind::CheckpointNeeded.name())
         .map(|at| ((rows.spans.tid(at), rows.spans.start_ns(at)), rows.spans.flags(at)))
         .collect();
-    let windows = crate::checkpoints::windows(index, phases);
+    let windows = crate::checkpoints::checkpoint_windows(index, phases);
     for (i, span) in rows.spans.of_layer(Layer::Syscall) {
         let (Some(operation), Phase::In(call, kind)) = (index.operation_of(&span), phases.of_call(i)) else { continue };
         let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
         let done = span.result.map_or(span.bytes, |done| done.try_into().unwrap_or(0)) as f64;
-        let own_class = matches!(kind, Kind::Of(FileClass::RollbackJournal | FileClass::MasterJournal));
-        let back = kind == Kind::Of(FileClass::Database) && index.path_of(&span).is_some_and(|path| wal.contains(path));
+        let own_class = matches!(kind, FileRole::Of(FileClass::RollbackJournal | FileClass::MasterJournal));
+        let back =
+            kind == FileRole::Of(FileClass::Database) && index.path_of(&span).is_some_and(|path| wal.contains(path));
         for at in index.chain(operation).map(|at| at as u32) {
             match call {
                 Call::Fsync | Call::Fdatasync => {
                     let whole = (span.tid, span.start_ns)..=(span.tid, span.end_ns.unwrap_or(span.start_ns));
                     if let Some((_, why)) = needed.range(whole).next() {
-                        facts.give(index, at as usize, Of::Forced, ns, span.id);
-                        facts.blame(index, at as usize, Of::Forced, checkpoint(why), ns);
+                        facts.add_time(index, at as usize, TimeCategory::ForcedCheckpoint, ns, span.id);
+                        facts.blame(index, at as usize, TimeCategory::ForcedCheckpoint, checkpoint_culprit(why), ns);
                     }
                     let (count, most) = facts.syncs.entry(at).or_default();
                     (*count, *most) = (*count + 1, (*most).max(ns));
-                    if kind == Kind::Directory {
+                    if kind == FileRole::Directory {
                         facts.directories.insert(at);
                     }
                 }
-                Call::Open if kind == Kind::Of(FileClass::RollbackJournal) => {
+                Call::Open if kind == FileRole::Of(FileClass::RollbackJournal) => {
                     facts.journals.entry(at).or_default().0 += 1
                 }
-                Call::Unlink if kind == Kind::Of(FileClass::RollbackJournal) => {
+                Call::Unlink if kind == FileRole::Of(FileClass::RollbackJournal) => {
                     facts.journals.entry(at).or_default().1 += 1;
                 }
                 call if call.writes() => {
@@ -496,16 +499,16 @@ fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
         }
         let within = |windows: &Vec<(u64, u64)>| windows.iter().any(|(from, to)| (*from..*to).contains(&span.start_ns));
         if windows.get(&operation).is_some_and(within) {
-            facts.give_around(index, operation, Of::Checkpoint, ns, span.id);
+            facts.add_time_around(index, operation, TimeCategory::Checkpoint, ns, span.id);
         }
     }
 }
 
 /// Collects facts from device commands: flushes and bytes by share.
-fn commands(facts: &mut Facts, index: &Index, shared: &Shared, carried: &Carried) {
+fn collect_commands(facts: &mut Facts, index: &Index, shared: &SharedItems, carried: &CarriedData) {
     for (at, parts) in shared.iter() {
         let span = &index.rows.spans.at(at);
-        if span.disk.is_none_or(|disk| !index.counted.contains(&disk)) {
+        if span.disk.is_none_or(|disk| !index.counted_disks.contains(&disk)) {
             continue;
         }
         let sharers = parts.iter().filter(|part| part.share > 0.0);
@@ -531,7 +534,7 @@ fn commands(facts: &mut Facts, index: &Index, shared: &Shared, carried: &Carried
 type Calls = Vec<(u64, Result<usize, usize>)>;
 
 /// Adds prepare calls: those of a thread between one execution and the next belong to the next.
-fn prepares(facts: &mut Facts, index: &Index) {
+fn collect_prepares(facts: &mut Facts, index: &Index) {
     let rows = index.rows;
     let recording_ns = tracer::in_prepare_ns(rows);
     let mut threads: BTreeMap<(u32, u32), Calls> = BTreeMap::new();
@@ -558,7 +561,7 @@ fn prepares(facts: &mut Facts, index: &Index) {
                         let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
                         // Even a very short one counts as one.
                         let own = ns.saturating_sub(recording_ns).max(1);
-                        facts.give_around(index, *at, Of::Prepare, own, span.id);
+                        facts.add_time_around(index, *at, TimeCategory::Prepare, own, span.id);
                     }
                 }
             }

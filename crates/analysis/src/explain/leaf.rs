@@ -9,7 +9,7 @@ use crate::waits;
 use model::{Layer, Reason, Wait, counted};
 
 /// The share of a leaf's waits from which on one ender is named alone.
-const MOST: f64 = 0.5;
+const MAIN_ENDER_SHARE_MIN: f64 = 0.5;
 
 /// Formats the account: a line for each large leaf, and the rest.
 pub fn text(out: &mut String, account: &Account) {
@@ -27,7 +27,7 @@ pub fn text(out: &mut String, account: &Account) {
     );
     let (listed, rest): (Vec<&Leaf>, Vec<&Leaf>) = account.leaves.iter().partition(|leaf| leaf.listed);
     for leaf in listed {
-        wrapped(out, &format!("{:>5.1} % ", 100.0 * leaf.share), &line(leaf, account.executions));
+        wrapped(out, &format!("{:>5.1} % ", 100.0 * leaf.share), &leaf_line(leaf, account.executions));
         if let Some(wait) = leaf.slow_waits.first() {
             wrapped(out, "        ", &format!("longest seen: {}", stacks::line(wait)));
         }
@@ -43,7 +43,7 @@ pub fn text(out: &mut String, account: &Account) {
 }
 
 /// The largest leaf, as a line of `show`; empty if there is none.
-pub fn largest(account: &Account, caveats: &Caveats) -> String {
+pub fn largest_line(account: &Account, caveats: &Caveats) -> String {
     let (share, what) = match account.leaves.first().filter(|leaf| leaf.ns >= account.unaccounted_ns) {
         Some(leaf) => (leaf.share, leaf.what.as_str()),
         None if account.unaccounted_ns > 0 => {
@@ -57,7 +57,7 @@ pub fn largest(account: &Account, caveats: &Caveats) -> String {
     out
 }
 
-fn line(leaf: &Leaf, executions: u64) -> String {
+fn leaf_line(leaf: &Leaf, executions: u64) -> String {
     let range =
         leaf.interval.map_or(String::new(), |[low, high]| format!(" ({:.0} to {:.0} %)", 100.0 * low, 100.0 * high));
     let statement = leaf.statement.as_deref().map_or(String::new(), |text| {
@@ -90,16 +90,16 @@ pub fn phrase(leaf: &Leaf) -> String {
         (Reason::Journal, None) => "waits for the file system's journal".into(),
         (Reason::Other, None) => format!("sleeps for a reason that has no name{call}"),
     };
-    format!("{wait}{}", ended(leaf))
+    format!("{wait}{}", ended_phrase(leaf))
 }
 
-fn ended(leaf: &Leaf) -> String {
+fn ended_phrase(leaf: &Leaf) -> String {
     let Some(by) = leaf.by.first() else { return String::new() };
     let file = by.file.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
     let on = file.map_or_else(String::new, |name| format!(" on {}", shown(name)));
     let wait = leaf.wait.unwrap_or(Wait::Futex);
-    let who = waits::by(wait, by.tgid, by.process.as_deref(), by.statement.as_deref());
-    let alone = by.ns as f64 >= MOST * leaf.ns as f64;
+    let who = waits::ended_by(wait, by.tgid, by.process.as_deref(), by.statement.as_deref());
+    let alone = by.ns as f64 >= MAIN_ENDER_SHARE_MIN * leaf.ns as f64;
     match who {
         Some(who) if alone => format!("{on}, {who}"),
         Some(who) => format!("{on}, of several {who}"),

@@ -13,19 +13,19 @@
 
 use super::median;
 use crate::by_key::RowsByKey;
-use crate::charges::Shared;
+use crate::charges::SharedItems;
 use crate::rows::{Index, IoAction};
 use model::{Layer, Origin, Relation};
 use std::collections::HashMap;
 
 /// Minimum number of commands of each kind for a comparison.
-const COMPARED: usize = 5;
+const COMPARED_COMMANDS_MIN: usize = 5;
 /// Factor by which commands behind a flush take longer if the device processes one command at a time.
-const DELAYED: f64 = 1.5;
+const SERIAL_DELAY_RATIO: f64 = 1.5;
 
 /// Time in which an operation's own command was queued behind another's flush.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Behind {
+pub struct QueuedPeriod {
     /// Start.
     pub from: u64,
     /// End.
@@ -40,9 +40,9 @@ pub struct Behind {
 
 /// The processes to which commands are charged.
 #[derive(Debug)]
-pub struct Others {
+pub struct OtherProcesses {
     charged: RowsByKey,
-    behind: HashMap<u32, Vec<Behind>>,
+    behind: HashMap<u32, Vec<QueuedPeriod>>,
 }
 
 struct Command {
@@ -57,23 +57,23 @@ struct Command {
     number: u32,
 }
 
-impl Others {
+impl OtherProcesses {
     /// Indexes the commands.
-    pub fn new(index: &Index, shared: &Shared) -> Self {
+    pub fn new(index: &Index, shared: &SharedItems) -> Self {
         let causes = &index.rows.causes;
         let others = |at: &usize| causes.share(*at) > 0.0 && causes.origin(*at) != Origin::Tracer;
         let charged = (0..causes.len()).filter(others).filter(|&at| causes.tgid(at).is_some());
         let charged = charged.filter_map(|at| Some((index.span(causes.command(at))?, at as u32)));
         let charged = RowsByKey::new(index.rows.spans.len(), charged);
         let mut others = Self { charged, behind: HashMap::new() };
-        others.stand_behind(index, shared);
+        others.find_queued_periods(index, shared);
         others
     }
 
     /// Returns the process of a command, if the given process has no part in it.
     pub fn whose(&self, index: &Index, command: u64, own: u32) -> Option<u32> {
         let causes = &index.rows.causes;
-        let all = self.charged.of(index.span(command)?).iter().map(|&at| at as usize);
+        let all = self.charged.rows_of(index.span(command)?).iter().map(|&at| at as usize);
         let all: Vec<(u32, f64)> = all.filter_map(|at| Some((causes.tgid(at)?, causes.share(at)))).collect();
         let known: f64 = all.iter().map(|(_, share)| share).sum();
         if known < 0.5 || all.iter().any(|(tgid, _)| *tgid == own) {
@@ -83,14 +83,14 @@ impl Others {
     }
 
     /// Yields the parts of a sleep of an operation in which one of its commands was queued behind a flush of others.
-    pub fn behind(&self, operation: usize, from: u64, to: u64) -> impl Iterator<Item = Behind> {
+    pub fn behind(&self, operation: usize, from: u64, to: u64) -> impl Iterator<Item = QueuedPeriod> {
         let all = self.behind.get(&(operation as u32)).map_or(&[][..], Vec::as_slice);
-        let cut = move |b: &Behind| Behind { from: b.from.max(from), to: b.to.min(to), ..*b };
+        let cut = move |b: &QueuedPeriod| QueuedPeriod { from: b.from.max(from), to: b.to.min(to), ..*b };
         all.iter().map(cut).filter(|b| b.from < b.to)
     }
 
-    fn stand_behind(&mut self, index: &Index, shared: &Shared) {
-        let commands = commands(index, shared);
+    fn find_queued_periods(&mut self, index: &Index, shared: &SharedItems) {
+        let commands = finished_commands(index, shared);
         let of = |is: fn(IoAction) -> bool| {
             let mut by_disk: HashMap<u32, Vec<&Command>> = HashMap::new();
             for command in commands.iter().filter(|command| is(command.action)) {
@@ -99,12 +99,12 @@ impl Others {
             by_disk
         };
         let (flushes, writes) = (of(|a| a == IoAction::Flush), of(|a| a == IoAction::Write));
-        let flush_before = |command: &Command, at: u64| before(&flushes, command, at);
-        let write_before = |command: &Command, at: u64| before(&writes, command, at);
-        let (behind_flushes, behind_writes) = (serial(&commands, flush_before), serial(&commands, write_before));
+        let flush_before = |command: &Command, at: u64| last_in_flight(&flushes, command, at);
+        let write_before = |command: &Command, at: u64| last_in_flight(&writes, command, at);
+        let (behind_flushes, behind_writes) = (is_serial(&commands, flush_before), is_serial(&commands, write_before));
         let mut found = Vec::new();
         for command in &commands {
-            let parts = shared.of(command.number as usize);
+            let parts = shared.shares_of(command.number as usize);
             if !parts.iter().any(|part| part.share > 0.0) {
                 continue;
             }
@@ -121,7 +121,7 @@ impl Others {
                 for (since, until, first) in flush.iter().chain(&write) {
                     if let Some(tgid) = self.whose(index, first.id, own) {
                         let (to, data) = (first.end_ns.min(*until), first.action != IoAction::Flush);
-                        found.push((operation, Behind { from: *since, to, tgid, command: first.id, data }));
+                        found.push((operation, QueuedPeriod { from: *since, to, tgid, command: first.id, data }));
                     }
                 }
             }
@@ -142,7 +142,7 @@ impl Others {
 }
 
 /// Returns the last of some commands that was in flight at a time on the same disk.
-fn before<'a>(all: &HashMap<u32, Vec<&'a Command>>, command: &Command, at: u64) -> Option<&'a Command> {
+fn last_in_flight<'a>(all: &HashMap<u32, Vec<&'a Command>>, command: &Command, at: u64) -> Option<&'a Command> {
     let all = all.get(&command.disk)?;
     let next = all.partition_point(|other| other.start_ns <= at);
     let other = all[..next].iter().rev().find(|other| other.id != command.id)?;
@@ -150,18 +150,20 @@ fn before<'a>(all: &HashMap<u32, Vec<&'a Command>>, command: &Command, at: u64) 
 }
 
 /// Whether a device does nothing else while one of these is in flight, as far as its data commands show.
-fn serial<'a>(commands: &'a [Command], before: impl Fn(&Command, u64) -> Option<&'a Command>) -> bool {
+fn is_serial<'a>(commands: &'a [Command], before: impl Fn(&Command, u64) -> Option<&'a Command>) -> bool {
     let data = commands.iter().filter(|c| matches!(c.action, IoAction::Read | IoAction::Write));
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for command in data {
         let times = if before(command, command.start_ns).is_some() { &mut beside } else { &mut alone };
         times.push(command.end_ns - command.start_ns);
     }
-    alone.len() >= COMPARED && beside.len() >= COMPARED && median(&beside) as f64 >= DELAYED * median(&alone) as f64
+    alone.len() >= COMPARED_COMMANDS_MIN
+        && beside.len() >= COMPARED_COMMANDS_MIN
+        && median(&beside) as f64 >= SERIAL_DELAY_RATIO * median(&alone) as f64
 }
 
 /// Finished commands of the disks that hold the files, in the order of their issue.
-fn commands(index: &Index, shared: &Shared) -> Vec<Command> {
+fn finished_commands(index: &Index, shared: &SharedItems) -> Vec<Command> {
     let rows = index.rows;
     let mut queued: HashMap<u64, u64> = HashMap::new();
     for link in rows.links.iter().filter(|l| l.relation == Relation::WaitsForFlush) {
@@ -174,7 +176,7 @@ fn commands(index: &Index, shared: &Shared) -> Vec<Command> {
     let mut all: Vec<Command> = Vec::new();
     for (number, (at, _)) in (0..).zip(shared.iter()) {
         let span = &rows.spans.at(at);
-        let (Some(disk), Some(took_ns)) = (span.disk.filter(|disk| index.counted.contains(disk)), span.took_ns())
+        let (Some(disk), Some(took_ns)) = (span.disk.filter(|disk| index.counted_disks.contains(disk)), span.took_ns())
         else {
             continue;
         };

@@ -1,68 +1,68 @@
 //! The findings, one function each. docs/guide/explain.md describes for each its meaning, its detection and the remedy.
 
 use super::contract::Finding;
-use super::facts::{Culprit, Facts, Of};
-use super::{Found, Statement, latency, median};
+use super::facts::{Culprit, Facts, TimeCategory};
+use super::{FindingDraft, Statement, latency, median};
 use crate::blind;
 use crate::completeness::lost_at_unknown_time;
-use crate::diff::lost;
+use crate::diff::lost_records;
 use crate::rows::{Index, Rows};
 use crate::text::{bytes, count, duration};
 use crate::tracer;
 use model::{Absence, Layer, ShapeKind, Wait, counted};
-use sqlite::{FileClass, class};
+use sqlite::{FileClass, classify_path};
 use std::collections::HashSet;
 
 /// The share of executions from which on a behaviour of a statement is typical.
-pub(super) const MOSTLY: f64 = 0.5;
+pub(super) const TYPICAL_SHARE_MIN: f64 = 0.5;
 /// Executions from which on flushes are repeated: a program that commits once has to flush once.
-const SEVERAL: usize = 3;
+const REPEATED_EXECUTIONS_MIN: usize = 3;
 /// Consecutive statements, each its own transaction, from which on they are a loop.
-const LOOP: usize = 10;
+const LOOP_EXECUTIONS_MIN: usize = 10;
 /// Executions from which on a few slow ones are a tail.
-const TAILED: usize = 20;
+const TAIL_EXECUTIONS_MIN: usize = 20;
 /// An execution is in the tail if it takes this many times the median.
-const TAIL: u64 = 2;
+const TAIL_RATIO: u64 = 2;
 /// With this many times the median's device commands an execution is slow because of its work, not because of the device.
-const SAME_WORK: f64 = 1.5;
+const SAME_WORK_RATIO_MAX: f64 = 1.5;
 /// Bytes written to the device per byte written to files from which on the amplification is reported.
-const AMPLIFICATION: f64 = 4.0;
+const AMPLIFICATION_MIN: f64 = 4.0;
 /// The file system's own share of the device's writes from which on it is reported.
-const OWN_PART: f64 = 0.2;
+const OWN_WRITES_SHARE_MIN: f64 = 0.2;
 
 /// The quota's share of the time waiting for a CPU from which on it is reported, and from which on it is the cause.
-const TOLD: f64 = 0.1;
-const THROTTLED: f64 = 0.5;
+const QUOTA_REPORTED_SHARE_MIN: f64 = 0.1;
+const QUOTA_CAUSE_SHARE_MIN: f64 = 0.5;
 
 /// Device records that may be lost without a finding, as a fraction of its commands.
-const HARMLESS: f64 = 0.01;
+const HARMLESS_LOSS_SHARE: f64 = 0.01;
 
 /// Returns all findings of a statement.
-pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> Vec<Found> {
+pub(super) fn find_in_statement(index: &Index, facts: &Facts, statement: &Statement) -> Vec<FindingDraft> {
     let case = Case { index, facts, statement };
     let found = [
-        case.j01(),
-        case.j02(),
-        case.j03(),
-        case.f01(),
-        case.f02(),
-        case.f03(),
-        case.w01(),
-        case.q01(),
-        case.d01(),
-        case.s01(),
-        case.s02(),
-        case.s03(),
-        case.r01(),
-        case.g01(),
-        case.c01(),
-        case.l01(),
-        case.m01(),
+        case.journal_of_journal(),
+        case.journal_file_per_transaction(),
+        case.fdatasync_with_full_commit(),
+        case.several_flushes_per_commit(),
+        case.flush_behind_others(),
+        case.dominant_flush(),
+        case.foreign_pages(),
+        case.queue_longer_than_device(),
+        case.device_tail(),
+        case.autocommit_loop(),
+        case.checkpoint_stall(),
+        case.prepare_per_execution(),
+        case.write_amplification(),
+        case.scheduling_delay(),
+        case.forced_checkpoint(),
+        case.lock_wait(),
+        case.dirty_throttling(),
     ];
     let across = spans_databases(index.rows);
-    let whole = |found: Found| {
+    let whole = |found: FindingDraft| {
         if across && found.remedy.contains("WAL") {
-            Found { remedy: format!("{}; {ACROSS}", found.remedy), ..found }
+            FindingDraft { remedy: format!("{}; {WAL_ATOMICITY_NOTE}", found.remedy), ..found }
         } else {
             found
         }
@@ -71,13 +71,13 @@ pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> 
 }
 
 /// Drawback of a WAL for transactions with several databases (sqlite.org: Write-Ahead Logging, disadvantages).
-const ACROSS: &str =
+const WAL_ATOMICITY_NOTE: &str =
     "with a WAL, a transaction over several attached databases is atomic in each, but no longer across them";
 
 /// Whether a transaction wrote several databases at once: SQLite creates a master journal then, unless they have WALs.
 pub fn spans_databases(rows: &Rows) -> bool {
     let mut paths = rows.files.iter().filter_map(|file| file.path.as_deref());
-    paths.any(|path| class(path) == FileClass::MasterJournal)
+    paths.any(|path| classify_path(path) == FileClass::MasterJournal)
 }
 
 struct Case<'a> {
@@ -98,37 +98,37 @@ impl Case<'_> {
         self.statement.executions.iter().map(|&at| value(at)).collect()
     }
 
-    fn time(&self, of: Of) -> Vec<u64> {
+    fn time(&self, of: TimeCategory) -> Vec<u64> {
         self.each(|at| self.facts.ns(at, of))
     }
 
-    fn sum(&self, of: Of) -> u64 {
-        total(&self.time(of))
+    fn sum(&self, of: TimeCategory) -> u64 {
+        sum_ns(&self.time(of))
     }
 
     fn count(&self) -> usize {
         self.statement.executions.len()
     }
 
-    fn having(&self, has: impl Fn(u32) -> bool) -> usize {
+    fn count_having(&self, has: impl Fn(u32) -> bool) -> usize {
         self.statement.executions.iter().filter(|&&at| has(at)).count()
     }
 
     /// Checkpoints are reported as S02: their syncs are no second flush of a commit, and a WAL does not avoid them.
-    fn commits(&self, at: u32) -> bool {
+    fn is_commit(&self, at: u32) -> bool {
         !self.facts.checkpoints.contains(&at)
     }
 
     /// Returns the time of a category without that of checkpoints.
-    fn time_of_commits(&self, of: Of) -> Vec<u64> {
-        self.each(|at| if self.commits(at) { self.facts.ns(at, of) } else { 0 })
+    fn time_of_commits(&self, of: TimeCategory) -> Vec<u64> {
+        self.each(|at| if self.is_commit(at) { self.facts.ns(at, of) } else { 0 })
     }
 
-    fn mostly(&self, having: usize) -> bool {
-        having as f64 >= MOSTLY * self.count() as f64
+    fn is_typical(&self, having: usize) -> bool {
+        having as f64 >= TYPICAL_SHARE_MIN * self.count() as f64
     }
 
-    fn pieces(&self, of: Of) -> u64 {
+    fn pieces(&self, of: TimeCategory) -> u64 {
         self.statement.executions.iter().map(|&at| u64::from(self.facts.pieces(at, of))).sum()
     }
 
@@ -136,12 +136,12 @@ impl Case<'_> {
         self.statement.executions.iter().map(|&at| value(at)).sum::<f64>() / self.count().max(1) as f64
     }
 
-    fn evidence(&self, of: Of) -> Vec<u64> {
+    fn evidence(&self, of: TimeCategory) -> Vec<u64> {
         self.facts.evidence(self.statement.shape, &[of])
     }
 
     fn latency(&self) -> u64 {
-        total(&self.each(|at| latency(self.index.rows, at as usize)))
+        sum_ns(&self.each(|at| latency(self.index.rows, at as usize)))
     }
 
     fn bytes(&self, which: usize) -> f64 {
@@ -149,16 +149,27 @@ impl Case<'_> {
     }
 
     /// Builds a finding about a category of time, all of which its remedy could save.
-    fn found(&self, code: &'static str, title: &'static str, of: Of, claim: String, remedy: &str) -> Found {
-        let time = if matches!(of, Of::Flush | Of::DataCommit) { self.time_of_commits(of) } else { self.time(of) };
-        Found {
+    fn time_finding(
+        &self,
+        code: &'static str,
+        title: &'static str,
+        of: TimeCategory,
+        claim: String,
+        remedy: &str,
+    ) -> FindingDraft {
+        let time = if matches!(of, TimeCategory::Flush | TimeCategory::DataCommit) {
+            self.time_of_commits(of)
+        } else {
+            self.time(of)
+        };
+        FindingDraft {
             code,
             title,
             claim,
             executions: time.iter().filter(|ns| **ns > 0).count() as u64,
             pieces: Some(self.pieces(of)),
-            saving_ns: Some(total(&time)),
-            beside: None,
+            saving_ns: Some(sum_ns(&time)),
+            outside_latency: None,
             time,
             remedy: remedy.into(),
             evidence: self.evidence(of),
@@ -167,9 +178,9 @@ impl Case<'_> {
     }
 
     /// The file system's journal and metadata, in addition to a journal of the database.
-    fn j01(&self) -> Option<Found> {
+    fn journal_of_journal(&self) -> Option<FindingDraft> {
         let [journal, device, own] = [1, 2, 3].map(|which| self.bytes(which));
-        if journal <= 0.0 || own < OWN_PART * device {
+        if journal <= 0.0 || own < OWN_WRITES_SHARE_MIN * device {
             return None;
         }
         let claim = format!(
@@ -178,38 +189,38 @@ impl Case<'_> {
             bytes(own),
             bytes(device)
         );
-        Some(self.found(
+        Some(self.time_finding(
             "J01",
             "journal of a journal",
-            Of::Metadata,
+            TimeCategory::Metadata,
             claim,
             "let the journal's file keep its size and its place: PRAGMA journal_mode = WAL, PERSIST or TRUNCATE; fewer, larger transactions",
         ))
     }
 
-    fn j02(&self) -> Option<Found> {
+    fn journal_file_per_transaction(&self) -> Option<FindingDraft> {
         // A transaction of several statements opens it in the first that writes, and deletes it in its COMMIT.
         let deleted = |at: u32| self.facts.journals.get(&at).is_some_and(|(_, removed)| *removed > 0);
-        let having = self.having(deleted);
-        self.mostly(having).then(|| {
-            let directory = self.having(|at| self.facts.directories.contains(&at));
+        let having = self.count_having(deleted);
+        self.is_typical(having).then(|| {
+            let directory = self.count_having(|at| self.facts.directories.contains(&at));
             let synced = if directory > 0 { ", and its directory synced" } else { "" };
             let executions = counted(self.count(), "execution");
             let claim = format!("the rollback journal is created and deleted{synced}: in {having} of {executions}");
             let remedy = "PRAGMA journal_mode = WAL; TRUNCATE and PERSIST keep the file, but sync it once more with synchronous = FULL, which may take as long (`fathom fix` measures them)";
             let title = "journal file created and deleted per transaction";
-            let found = self.found("J02", title, Of::JournalFile, claim, remedy);
+            let found = self.time_finding("J02", title, TimeCategory::JournalFile, claim, remedy);
             // A new file has to be committed when it is synced; a persistent one is overwritten.
-            let sum = |at| self.facts.ns(at, Of::JournalFile).saturating_add(self.facts.ns(at, Of::NewFile));
+            let sum = |at| self.facts.ns(at, TimeCategory::JournalFile).saturating_add(self.facts.ns(at, TimeCategory::NewFile));
             let time = self.each(sum);
             let executions = time.iter().filter(|ns| **ns > 0).count() as u64;
-            Found { saving_ns: Some(total(&time)), time, executions, ..found }
+            FindingDraft { saving_ns: Some(sum_ns(&time)), time, executions, ..found }
         })
     }
 
-    fn j03(&self) -> Option<Found> {
-        let having = self.having(|at| self.commits(at) && self.facts.ns(at, Of::DataCommit) > 0);
-        (having >= SEVERAL && self.mostly(having)).then(|| {
+    fn fdatasync_with_full_commit(&self) -> Option<FindingDraft> {
+        let having = self.count_having(|at| self.is_commit(at) && self.facts.ns(at, TimeCategory::DataCommit) > 0);
+        (having >= REPEATED_EXECUTIONS_MIN && self.is_typical(having)).then(|| {
             let claim = format!(
                 "in {having} of {} an fdatasync waited for a commit of the file system's journal, as an fsync does: the file's size or blocks had changed",
                 counted(self.count(), "execution")
@@ -218,22 +229,22 @@ impl Case<'_> {
                 "let files keep their size: PRAGMA journal_mode = WAL (a WAL that has its size is overwritten) or PERSIST; preallocate the database (SQLITE_FCNTL_CHUNK_SIZE)",
                 "overwrite files that have their size and blocks already (a log that is written full of zeros in advance, or reused), instead of appending",
             );
-            self.found("J03", "fdatasync turned into a full commit", Of::DataCommit, claim, remedy)
+            self.time_finding("J03", "fdatasync turned into a full commit", TimeCategory::DataCommit, claim, remedy)
         })
     }
 
     /// All time in syncs except each execution's longest.
-    fn f01(&self) -> Option<Found> {
+    fn several_flushes_per_commit(&self) -> Option<FindingDraft> {
         let flushes = |at: u32| self.facts.flushes.get(&at).copied().unwrap_or(0);
-        let several = |at: u32| self.commits(at) && flushes(at) >= 2;
-        let having = self.having(several);
-        self.mostly(having).then(|| {
+        let several = |at: u32| self.is_commit(at) && flushes(at) >= 2;
+        let having = self.count_having(several);
+        self.is_typical(having).then(|| {
             let further = |at: u32| {
                 let longest = self.facts.syncs.get(&at).map_or(0, |(_, longest)| *longest);
-                if several(at) { self.facts.ns(at, Of::Sync).saturating_sub(longest) } else { 0 }
+                if several(at) { self.facts.ns(at, TimeCategory::Sync).saturating_sub(longest) } else { 0 }
             };
             let time = self.each(further);
-            Found {
+            FindingDraft {
                 code: "F01",
                 title: "two or more flushes a commit",
                 claim: format!(
@@ -243,65 +254,70 @@ impl Case<'_> {
                 ),
                 executions: having as u64,
                 pieces: None,
-                saving_ns: Some(total(&time)),
+                saving_ns: Some(sum_ns(&time)),
                 time,
-                beside: None,
+                outside_latency: None,
                 remedy: self
                     .remedy(
                         "PRAGMA journal_mode = WAL (one sync a commit, none with synchronous = NORMAL); fewer, larger transactions",
                         "one file to sync for each commit, or syncs that several commits share; overwrite files that have their size and blocks, so that the file system's journal need not commit as well",
                     )
                     .into(),
-                evidence: self.evidence(Of::Sync),
+                evidence: self.evidence(TimeCategory::Sync),
                 slow_waits: Vec::new(),
             }
         })
     }
 
-    fn f02(&self) -> Option<Found> {
-        let culprit = self.facts.culprit(self.statement.shape, Of::OthersFlush)?;
-        let having = self.having(|at| self.facts.ns(at, Of::OthersFlush) > 0);
+    fn flush_behind_others(&self) -> Option<FindingDraft> {
+        let culprit = self.facts.culprit(self.statement.shape, TimeCategory::OthersFlush)?;
+        let having = self.count_having(|at| self.facts.ns(at, TimeCategory::OthersFlush) > 0);
         let claim = format!(
             "{having} of {} waited for a flush or a commit that was for others, {} in all; most of it for {culprit}",
             counted(self.count(), "execution"),
-            duration(self.sum(Of::OthersFlush) as f64)
+            duration(self.sum(TimeCategory::OthersFlush) as f64)
         );
         let remedy = "let the other program sync less often, or use another disk";
-        Some(self.found("F02", "flush behind someone else's flush", Of::OthersFlush, claim, remedy))
+        Some(self.time_finding("F02", "flush behind someone else's flush", TimeCategory::OthersFlush, claim, remedy))
     }
 
-    fn f03(&self) -> Option<Found> {
-        let [flush, sync, others] = [Of::Flush, Of::Sync, Of::OthersFlush].map(|of| total(&self.time_of_commits(of)));
+    fn dominant_flush(&self) -> Option<FindingDraft> {
+        let [flush, sync, others] = [TimeCategory::Flush, TimeCategory::Sync, TimeCategory::OthersFlush]
+            .map(|of| sum_ns(&self.time_of_commits(of)));
         let sync = sync.saturating_sub(others);
         // A few that flushed among several, such as the first commit to a new WAL, are no pattern.
-        let having = self.having(|at| self.commits(at) && self.facts.ns(at, Of::Flush) > 0);
-        (having >= SEVERAL && self.mostly(having) && sync > 0 && flush as f64 >= 0.5 * sync as f64).then(|| {
-            let claim = format!(
-                "of {} in fsync and fdatasync, {} were spent asleep until the device had flushed its cache",
-                duration(sync as f64),
-                duration(flush as f64)
-            );
-            let remedy = self.remedy(
-                "fewer syncs (WAL, larger transactions), or a device with power-loss protection or cheaper flushes",
-                "fewer syncs (several changes to each), or a device with power-loss protection or cheaper flushes",
-            );
-            self.found("F03", "flush dominates", Of::Flush, claim, remedy)
-        })
+        let having = self.count_having(|at| self.is_commit(at) && self.facts.ns(at, TimeCategory::Flush) > 0);
+        (having >= REPEATED_EXECUTIONS_MIN && self.is_typical(having) && sync > 0 && flush as f64 >= 0.5 * sync as f64)
+            .then(|| {
+                let claim = format!(
+                    "of {} in fsync and fdatasync, {} were spent asleep until the device had flushed its cache",
+                    duration(sync as f64),
+                    duration(flush as f64)
+                );
+                let remedy = self.remedy(
+                    "fewer syncs (WAL, larger transactions), or a device with power-loss protection or cheaper flushes",
+                    "fewer syncs (several changes to each), or a device with power-loss protection or cheaper flushes",
+                );
+                self.time_finding("F03", "flush dominates", TimeCategory::Flush, claim, remedy)
+            })
     }
 
-    fn w01(&self) -> Option<Found> {
-        let culprit = self.facts.culprit(self.statement.shape, Of::Foreign)?;
+    fn foreign_pages(&self) -> Option<FindingDraft> {
+        let culprit = self.facts.culprit(self.statement.shape, TimeCategory::ForeignData)?;
         let claim = format!(
             "{} asleep for pages that other processes wrote, or for their part of a commit; most of it for {culprit}",
-            duration(self.sum(Of::Foreign) as f64)
+            duration(self.sum(TimeCategory::ForeignData) as f64)
         );
         let remedy =
             "put the other program's files on another file system, or let it write with less in the page cache";
-        Some(self.found("W01", "foreign pages in my fsync", Of::Foreign, claim, remedy))
+        Some(self.time_finding("W01", "foreign pages in my fsync", TimeCategory::ForeignData, claim, remedy))
     }
 
-    fn q01(&self) -> Option<Found> {
-        let (queue, device) = (self.sum(Of::Queue), self.sum(Of::Device).saturating_add(self.sum(Of::Flush)));
+    fn queue_longer_than_device(&self) -> Option<FindingDraft> {
+        let (queue, device) = (
+            self.sum(TimeCategory::Queue),
+            self.sum(TimeCategory::Device).saturating_add(self.sum(TimeCategory::Flush)),
+        );
         (queue > device).then(|| {
             let claim = format!(
                 "{} asleep until requests were issued, {} until the device had done them",
@@ -309,17 +325,18 @@ impl Case<'_> {
                 duration(device as f64)
             );
             let remedy = "look at what else uses the disk (`fathom show`, device commands), its I/O scheduler and queue depth, and the limits of the program's cgroup (io.max)";
-            self.found("Q01", "queue longer than device", Of::Queue, claim, remedy)
+            self.time_finding("Q01", "queue longer than device", TimeCategory::Queue, claim, remedy)
         })
     }
 
     /// The extra device time of slow executions relative to the median one, for as many commands.
-    fn d01(&self) -> Option<Found> {
-        if self.count() < TAILED {
+    fn device_tail(&self) -> Option<FindingDraft> {
+        if self.count() < TAIL_EXECUTIONS_MIN {
             return None;
         }
         let latencies = self.each(|at| latency(self.index.rows, at as usize));
-        let device = self.each(|at| self.facts.ns(at, Of::Device).saturating_add(self.facts.ns(at, Of::Flush)));
+        let device = self
+            .each(|at| self.facts.ns(at, TimeCategory::Device).saturating_add(self.facts.ns(at, TimeCategory::Flush)));
         let commands: Vec<f64> =
             self.statement.executions.iter().map(|at| self.facts.commands.get(at).copied().unwrap_or(0.0)).collect();
         let (usual, usual_device) = (median(&latencies), median(&device));
@@ -328,25 +345,26 @@ impl Case<'_> {
         let usual_commands = sorted[sorted.len() / 2];
         let (mut time, mut beyond, mut slow) = (vec![0; latencies.len()], 0_u64, 0_u64);
         for at in 0..latencies.len() {
-            if latencies[at] <= TAIL.saturating_mul(usual) || commands[at] > SAME_WORK * usual_commands {
+            if latencies[at] <= TAIL_RATIO.saturating_mul(usual) || commands[at] > SAME_WORK_RATIO_MAX * usual_commands
+            {
                 continue;
             }
             let excess = latencies[at] - usual;
             let of_device = device[at].saturating_sub(usual_device).min(excess);
             // One that is slow for another reason says nothing about those that waited for the device.
-            if (of_device as f64) < MOSTLY * excess as f64 {
+            if (of_device as f64) < TYPICAL_SHARE_MIN * excess as f64 {
                 continue;
             }
             time[at] = of_device;
             beyond = beyond.saturating_add(excess);
             slow += 1;
         }
-        let of_device = total(&time);
-        (slow > 0).then(|| Found {
+        let of_device = sum_ns(&time);
+        (slow > 0).then(|| FindingDraft {
             code: "D01",
             title: "device tail",
             claim: format!(
-                "{slow} of {} took over {TAIL} times the median ({}) for no more commands, mostly waiting for the device: {} longer in all, {} of it the device",
+                "{slow} of {} took over {TAIL_RATIO} times the median ({}) for no more commands, mostly waiting for the device: {} longer in all, {} of it the device",
                 counted(self.count(), "execution"),
                 duration(usual as f64),
                 duration(beyond as f64),
@@ -356,15 +374,15 @@ impl Case<'_> {
             pieces: Some(slow),
             saving_ns: Some(of_device),
             time,
-            beside: None,
+            outside_latency: None,
             remedy: "a device of steadier latency; leave it free space and discard what is deleted (fstrim), so that it collects garbage less".into(),
-            evidence: self.facts.evidence(self.statement.shape, &[Of::Device, Of::Flush]),
+            evidence: self.facts.evidence(self.statement.shape, &[TimeCategory::Device, TimeCategory::Flush]),
             slow_waits: Vec::new(),
         })
     }
 
     /// Consecutive statements of one shape on a thread, each of which syncs.
-    fn s01(&self) -> Option<Found> {
+    fn autocommit_loop(&self) -> Option<FindingDraft> {
         let rows = self.index.rows;
         if !rows.shapes[self.statement.shape].is(ShapeKind::Statement)
             || ends_transaction(&rows.shapes[self.statement.shape].text)
@@ -372,26 +390,29 @@ impl Case<'_> {
             return None;
         }
         let runs = self.runs();
-        let longest = runs.iter().map(Vec::len).max().filter(|longest| *longest >= LOOP)?;
-        let looped: Vec<&Vec<u32>> = runs.iter().filter(|run| run.len() >= LOOP).collect();
+        let longest = runs.iter().map(Vec::len).max().filter(|longest| *longest >= LOOP_EXECUTIONS_MIN)?;
+        let looped: Vec<&Vec<u32>> = runs.iter().filter(|run| run.len() >= LOOP_EXECUTIONS_MIN).collect();
         let inside: HashSet<u32> = looped.iter().flat_map(|run| run.iter().copied()).collect();
-        let time = self.each(|at| if inside.contains(&at) { self.facts.ns(at, Of::Sync) } else { 0 });
+        let time = self.each(|at| if inside.contains(&at) { self.facts.ns(at, TimeCategory::Sync) } else { 0 });
         // One of each run has to be synced anyway.
         let kept: u64 = looped
             .iter()
-            .map(|run| total(&run.iter().map(|&at| self.facts.ns(at, Of::Sync)).collect::<Vec<_>>()) / run.len() as u64)
+            .map(|run| {
+                sum_ns(&run.iter().map(|&at| self.facts.ns(at, TimeCategory::Sync)).collect::<Vec<_>>())
+                    / run.len() as u64
+            })
             .sum();
-        Some(Found {
+        Some(FindingDraft {
             code: "S01",
             title: "autocommit loop",
             claim: format!("up to {longest} in a row on one thread, each a transaction of its own with its own syncs"),
             executions: inside.len() as u64,
             pieces: None,
-            saving_ns: Some(total(&time).saturating_sub(kept)),
+            saving_ns: Some(sum_ns(&time).saturating_sub(kept)),
             time,
-            beside: None,
+            outside_latency: None,
             remedy: "BEGIN before and COMMIT after them, if they need not be durable one by one".into(),
-            evidence: self.evidence(Of::Sync),
+            evidence: self.evidence(TimeCategory::Sync),
             slow_waits: Vec::new(),
         })
     }
@@ -411,7 +432,7 @@ impl Case<'_> {
             let own = (operation.tgid, operation.tid);
             let counts = self.index.shape(at) == Some(self.statement.shape)
                 && operation.end_ns.is_some()
-                && self.facts.ns(at as u32, Of::Sync) > 0;
+                && self.facts.ns(at as u32, TimeCategory::Sync) > 0;
             match (counts, thread == Some(own)) {
                 (true, true) => match runs.last_mut() {
                     Some(run) => run.push(at as u32),
@@ -425,8 +446,8 @@ impl Case<'_> {
         runs
     }
 
-    fn s02(&self) -> Option<Found> {
-        let having = self.having(|at| self.facts.checkpoints.contains(&at));
+    fn checkpoint_stall(&self) -> Option<FindingDraft> {
+        let having = self.count_having(|at| self.facts.checkpoints.contains(&at));
         if having == 0 {
             return None;
         }
@@ -437,23 +458,23 @@ impl Case<'_> {
         } else {
             format!("; the others' median is {}", duration(median(&others) as f64))
         };
-        let most = self.each(|at| self.facts.ns(at, Of::Checkpoint)).into_iter().max().unwrap_or(0);
+        let most = self.each(|at| self.facts.ns(at, TimeCategory::Checkpoint)).into_iter().max().unwrap_or(0);
         let claim = format!(
             "{having} of {} wrote the WAL back into the database, for up to {}{beside}",
             counted(self.count(), "execution"),
             duration(most as f64)
         );
         let remedy = "checkpoint in another thread or when idle: PRAGMA wal_autocheckpoint = 0 and PRAGMA wal_checkpoint(PASSIVE) there";
-        Some(self.found("S02", "WAL checkpoint stall", Of::Checkpoint, claim, remedy))
+        Some(self.time_finding("S02", "WAL checkpoint stall", TimeCategory::Checkpoint, claim, remedy))
     }
 
-    fn s03(&self) -> Option<Found> {
-        let time = self.time(Of::Prepare);
+    fn prepare_per_execution(&self) -> Option<FindingDraft> {
+        let time = self.time(TimeCategory::Prepare);
         let having = time.iter().filter(|ns| **ns > 0).count();
-        if having < LOOP || (having as f64) < 0.9 * self.count() as f64 {
+        if having < LOOP_EXECUTIONS_MIN || (having as f64) < 0.9 * self.count() as f64 {
             return None;
         }
-        let each = total(&time) as f64 / having as f64;
+        let each = sum_ns(&time) as f64 / having as f64;
         let recording = tracer::in_prepare_ns(self.index.rows);
         // The rest of two durations of which most is a probe is that probe's variance.
         let known = each >= recording as f64;
@@ -467,7 +488,7 @@ impl Case<'_> {
                 duration(ns as f64)
             ),
         };
-        Some(Found {
+        Some(FindingDraft {
             code: "S03",
             title: "statement prepared for every execution",
             claim: format!(
@@ -476,21 +497,21 @@ impl Case<'_> {
             ),
             executions: having as u64,
             pieces: None,
-            saving_ns: known.then(|| total(&time)),
-            beside: Some(time.clone()),
+            saving_ns: known.then(|| sum_ns(&time)),
+            outside_latency: Some(time.clone()),
             time,
             remedy:
                 "keep the prepared statement and bind new values (sqlite3_reset); in Python, a larger cached_statements"
                     .into(),
-            evidence: self.evidence(Of::Prepare),
+            evidence: self.evidence(TimeCategory::Prepare),
             slow_waits: Vec::new(),
         })
     }
 
-    fn r01(&self) -> Option<Found> {
+    fn write_amplification(&self) -> Option<FindingDraft> {
         let [written, _, device, _] = [0, 1, 2, 3].map(|which| self.bytes(which));
         let factor = device / written;
-        (factor.is_finite() && factor >= AMPLIFICATION).then(|| {
+        (factor.is_finite() && factor >= AMPLIFICATION_MIN).then(|| {
             let claim = format!(
                 "the device writes {} for {} that it writes to files: x {factor:.1}",
                 bytes(device),
@@ -500,22 +521,22 @@ impl Case<'_> {
                 "fewer, larger transactions; WAL; a page size that fits the rows",
                 "fewer, larger writes before each sync; blocks as large as what is written",
             );
-            let found = self.found("R01", "write amplification", Of::Device, claim, remedy);
+            let found = self.time_finding("R01", "write amplification", TimeCategory::Device, claim, remedy);
             // What is written once has to be written anyway.
-            Found { saving_ns: found.saving_ns.map(|ns| (ns as f64 * (1.0 - 1.0 / factor)) as u64), ..found }
+            FindingDraft { saving_ns: found.saving_ns.map(|ns| (ns as f64 * (1.0 - 1.0 / factor)) as u64), ..found }
         })
     }
 
-    fn g01(&self) -> Option<Found> {
-        let (waited, quota) = (self.sum(Of::RunQueue), self.sum(Of::Quota));
+    fn scheduling_delay(&self) -> Option<FindingDraft> {
+        let (waited, quota) = (self.sum(TimeCategory::RunQueue), self.sum(TimeCategory::Quota));
         (waited as f64 >= 0.1 * self.latency() as f64).then(|| {
             let mut claim = format!(
                 "{} runnable without a CPU, {} an execution",
                 duration(waited as f64),
                 duration(waited as f64 / self.count() as f64)
             );
-            let throttled = quota as f64 >= THROTTLED * waited as f64;
-            if quota as f64 >= TOLD * waited as f64 {
+            let throttled = quota as f64 >= QUOTA_CAUSE_SHARE_MIN * waited as f64;
+            if quota as f64 >= QUOTA_REPORTED_SHARE_MIN * waited as f64 {
                 let part = format!("; for {} of it the CPU time of its cgroup was used up", duration(quota as f64));
                 claim.push_str(&part);
             }
@@ -528,7 +549,7 @@ impl Case<'_> {
             } else {
                 "fewer busy threads or more CPUs; a higher priority for this program; fewer sleeps (syncs), after each of which it waits anew"
             };
-            self.found("G01", "scheduling delay", Of::RunQueue, claim, remedy)
+            self.time_finding("G01", "scheduling delay", TimeCategory::RunQueue, claim, remedy)
         })
     }
 
@@ -540,13 +561,13 @@ impl Case<'_> {
         (load.parse::<f64>().ok()? > cpus.parse::<f64>().ok()?).then_some((load, cpus))
     }
 
-    fn c01(&self) -> Option<Found> {
-        let reason = self.facts.culprit(self.statement.shape, Of::Forced)?;
-        let having = self.having(|at| self.facts.ns(at, Of::Forced) > 0);
+    fn forced_checkpoint(&self) -> Option<FindingDraft> {
+        let reason = self.facts.culprit(self.statement.shape, TimeCategory::ForcedCheckpoint)?;
+        let having = self.count_having(|at| self.facts.ns(at, TimeCategory::ForcedCheckpoint) > 0);
         let claim = format!(
             "in {having} of {} an fsync made f2fs write a checkpoint of the whole file system, {} in those fsyncs; mostly for: {reason}",
             counted(self.count(), "execution"),
-            duration(self.sum(Of::Forced) as f64)
+            duration(self.sum(TimeCategory::ForcedCheckpoint) as f64)
         );
         let remedy = if let Culprit::Checkpoint { is_of_directories: true, .. } = reason {
             self.remedy(
@@ -559,16 +580,16 @@ impl Case<'_> {
                 "files that stay; free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)",
             )
         };
-        Some(self.found("C01", "f2fs checkpoint forced", Of::Forced, claim, remedy))
+        Some(self.time_finding("C01", "f2fs checkpoint forced", TimeCategory::ForcedCheckpoint, claim, remedy))
     }
 
-    fn l01(&self) -> Option<Found> {
-        let culprit = self.facts.culprit(self.statement.shape, Of::Lock)?;
-        let having = self.having(|at| self.facts.ns(at, Of::Lock) > 0);
+    fn lock_wait(&self) -> Option<FindingDraft> {
+        let culprit = self.facts.culprit(self.statement.shape, TimeCategory::Lock)?;
+        let having = self.count_having(|at| self.facts.ns(at, TimeCategory::Lock) > 0);
         let claim = format!(
             "{having} of {} waited for a lock, {} in all; most of it: {culprit}",
             counted(self.count(), "execution"),
-            duration(self.sum(Of::Lock) as f64)
+            duration(self.sum(TimeCategory::Lock) as f64)
         );
         let remedy = match culprit {
             Culprit::Lock { wait: Wait::Fcntl | Wait::Flock, .. } => {
@@ -582,19 +603,19 @@ impl Case<'_> {
             }
             _ => "hold the lock for less time: do not wait for the disk while holding it",
         };
-        Some(self.found("L01", "lock wait", Of::Lock, claim, remedy))
+        Some(self.time_finding("L01", "lock wait", TimeCategory::Lock, claim, remedy))
     }
 
-    fn m01(&self) -> Option<Found> {
-        let having = self.having(|at| self.facts.ns(at, Of::Dirty) > 0);
+    fn dirty_throttling(&self) -> Option<FindingDraft> {
+        let having = self.count_having(|at| self.facts.ns(at, TimeCategory::Dirty) > 0);
         (having > 0).then(|| {
             let claim = format!(
                 "{having} of {} slept in balance_dirty_pages, {} in all: more of the page cache was dirty than the kernel allows",
                 counted(self.count(), "execution"),
-                duration(self.sum(Of::Dirty) as f64)
+                duration(self.sum(TimeCategory::Dirty) as f64)
             );
             let remedy = "write back earlier and steadily (sync_file_range, smaller bursts); look who dirties most; a larger vm.dirty_bytes, or memory limit of the cgroup";
-            self.found("M01", "dirty throttling", Of::Dirty, claim, remedy)
+            self.time_finding("M01", "dirty throttling", TimeCategory::Dirty, claim, remedy)
         })
     }
 }
@@ -605,15 +626,15 @@ fn ends_transaction(text: &str) -> bool {
     ["COMMIT", "END", "RELEASE", "ROLLBACK", "PRAGMA", "VACUUM"].iter().any(|word| first.eq_ignore_ascii_case(word))
 }
 
-fn total(ns: &[u64]) -> u64 {
+fn sum_ns(ns: &[u64]) -> u64 {
     ns.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
 }
 
 /// Reports what makes the recording itself doubtful.
-pub(super) fn recording(index: &Index) -> Option<Finding> {
+pub(super) fn find_in_recording(index: &Index) -> Option<Finding> {
     let rows = index.rows;
     let mut reasons = Vec::new();
-    let losses: Vec<_> = rows.losses.iter().map(|loss| lost(rows, loss)).collect();
+    let losses: Vec<_> = rows.losses.iter().map(|loss| lost_records(rows, loss)).collect();
     let events = |hides: bool| {
         losses.iter().filter(|l| l.hides_executions == hides).filter_map(|l| l.events).fold(0_u64, u64::saturating_add)
     };
@@ -626,7 +647,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
     }
     // A few commands without an end do not affect the figures.
     let commands = rows.spans.of_layer(Layer::Driver).count();
-    if below as f64 > HARMLESS * commands as f64 {
+    if below as f64 > HARMLESS_LOSS_SHARE * commands as f64 {
         reasons.push(format!(
             "{} of what the device did: its commands are incomplete",
             plural(below, "record was lost", "records were lost")
@@ -640,7 +661,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
     let inferred = rows.shapes.iter().any(|shape| shape.is(ShapeKind::Transaction));
     let coverage: Vec<_> =
         rows.coverage.iter().filter(|c| inferred || c.absence != Some(Absence::NoSqlite)).cloned().collect();
-    reasons.extend(blind::blind(&coverage).into_iter().map(|blind| blind.means.trim_end_matches('.').to_owned()));
+    reasons.extend(blind::blind_spots(&coverage).into_iter().map(|blind| blind.means.trim_end_matches('.').to_owned()));
     let claim = reasons.join("; ");
     // Each problem has its own remedy: less load does not provide symbols.
     let absent = |absence| coverage.iter().any(|c| !c.attached && c.absence == Some(absence));

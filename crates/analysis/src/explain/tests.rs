@@ -5,18 +5,20 @@ mod waits;
 
 use super::contract::Finding;
 use super::*;
-use crate::made::{DATABASE, DEV, DIRECTORY, Execution, INSERT, JOURNAL, insert, recording};
+use crate::handmade::{
+    DATABASE_FILE, DIRECTORY_FILE, DISK_DEV, Execution, INSERT_STATEMENT, JOURNAL_FILE, insert, recording,
+};
 use model::table::{Cause, Coverage, FactRow, File, LossRow, Shape, Span};
 use model::{Absence, Confidence, Layer, LossSource, Origin, Reason};
 use proptest::prelude::*;
 
-const WAL: u64 = 4;
+const WAL_FILE: u64 = 4;
 
 fn codes(explanation: &Explanation) -> Vec<&str> {
     explanation.findings.iter().map(|f| f.code.as_str()).collect()
 }
 
-fn the<'e>(explanation: &'e Explanation, code: &str) -> &'e Finding {
+fn find_finding<'e>(explanation: &'e Explanation, code: &str) -> &'e Finding {
     let found = explanation.findings.iter().find(|f| f.code == code);
     found.unwrap_or_else(|| panic!("no {code} in {:?}", codes(explanation)))
 }
@@ -33,7 +35,7 @@ fn fact(name: &str, value: &str) -> FactRow {
 }
 
 /// Replaces layer and reason of every slice with the reason `from`.
-fn turn(rows: &mut Rows, from: Reason, to: (Layer, Reason)) {
+fn replace_reason(rows: &mut Rows, from: Reason, to: (Layer, Reason)) {
     for slice in rows.slices.edit().iter_mut().filter(|s| s.reason == from) {
         (slice.layer, slice.reason) = to;
     }
@@ -42,19 +44,19 @@ fn turn(rows: &mut Rows, from: Reason, to: (Layer, Reason)) {
 /// A recording with a WAL beside the database.
 fn with_wal(executions: &[Execution]) -> Rows {
     let mut rows = recording(executions);
-    rows.files.push(File { id: WAL, dev: 1, ino: 9, path: Some("/m/t.db-wal".into()), start_ns: 0 });
+    rows.files.push(File { id: WAL_FILE, dev: 1, ino: 9, path: Some("/m/t.db-wal".into()), start_ns: 0 });
     rows
 }
 
 #[test]
-fn emulated_processor_saves_nothing() {
+fn an_emulated_processor_saves_nothing() {
     let mut rows = recording(&vec![insert(); 40]);
     let hardware = explain(&rows);
     assert!(hardware.findings.iter().any(|f| f.saving_ns.is_some()) && text::text(&hardware).contains("saving: "));
-    rows.facts.push(crate::case::emulated());
+    rows.facts.push(crate::small_trace::emulated_fact());
     let done = explain(&rows);
     assert!(done.findings.iter().all(|f| f.saving_ns.is_none() && f.saving_interval_ns.is_none()));
-    assert!(done.caveats.against_times().is_some() && the(&done, "F01").executions == 40);
+    assert!(done.caveats.against_times().is_some() && find_finding(&done, "F01").executions == 40);
     let text = text::text(&done);
     assert!(text.starts_with("The processor is emulated") && !text.contains("saving: "), "{text}");
 }
@@ -64,24 +66,24 @@ fn flushes_and_syncs_of_delete_mode_are_found() {
     let done = explain(&recording(&vec![insert(); 40]));
     assert_eq!(done.latency_ns, 40 * 340_000);
     // Two syncs of 100 and 200 us: the first is more than one needs; half of each is the flush.
-    let f01 = the(&done, "F01");
+    let f01 = find_finding(&done, "F01");
     assert_eq!((f01.executions, f01.of, f01.time_ns), (40, 40, Some(40 * 100_000)));
     assert!((f01.share.unwrap() - 100.0 / 340.0).abs() < 1e-9, "{f01:?}");
     assert!(f01.interval.unwrap().iter().all(|end| (end - 100.0 / 340.0).abs() < 1e-9), "all are equal: {f01:?}");
     assert_eq!(f01.saving_ns, Some(40 * 100_000));
     assert!(f01.claim.starts_with("2 flushes and 2 syncs"), "{}", f01.claim);
-    let f03 = the(&done, "F03");
+    let f03 = find_finding(&done, "F03");
     assert_eq!(f03.time_ns, Some(40 * 150_000));
     // Consecutive, each its own transaction: one of forty is needed anyway.
-    let s01 = the(&done, "S01");
+    let s01 = find_finding(&done, "S01");
     assert_eq!((s01.time_ns, s01.saving_ns), (Some(40 * 300_000), Some(39 * 300_000)));
     assert_eq!(codes(&done), ["S01", "F01", "F03"], "the most time first, what causes the flushes before them");
-    assert!(s01.statement.as_deref() == Some(INSERT) && !s01.evidence.is_empty() && s01.evidence.len() <= 5);
+    assert!(s01.statement.as_deref() == Some(INSERT_STATEMENT) && !s01.evidence.is_empty() && s01.evidence.len() <= 5);
 }
 
 /// SQLite creates a master journal for a transaction over several databases, which a WAL would make atomic only in each of them.
 #[test]
-fn wal_over_databases_says_what_it_takes() {
+fn a_remedy_with_a_wal_says_what_several_databases_lose() {
     let mut rows = recording(&vec![insert(); 40]);
     let of_wal = |rows: &Rows| -> Vec<(String, bool)> {
         let found = explain(rows).findings.into_iter().filter(|f| f.remedy.contains("WAL"));
@@ -95,7 +97,7 @@ fn wal_over_databases_says_what_it_takes() {
 }
 
 #[test]
-fn forced_f2fs_checkpoint_has_reason() {
+fn a_forced_f2fs_checkpoint_has_a_reason() {
     let mut rows = recording(&vec![insert(); 10]);
     let syncs: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "fdatasync").collect();
     assert_eq!(syncs.len(), 20);
@@ -112,7 +114,7 @@ fn forced_f2fs_checkpoint_has_reason() {
         });
     }
     let done = explain(&rows);
-    let c01 = the(&done, "C01");
+    let c01 = find_finding(&done, "C01");
     assert_eq!((c01.executions, c01.time_ns), (10, Some(2_000_000)));
     assert!(c01.claim.ends_with("mostly for: file with hard links"), "{}", c01.claim);
     rows.spans.edit().iter_mut().filter(|s| s.kind == "checkpoint needed").for_each(|s| s.tid += 1);
@@ -120,43 +122,47 @@ fn forced_f2fs_checkpoint_has_reason() {
 }
 
 #[test]
-fn one_sync_of_wal_is_no_second_flush() {
-    let commit =
-        Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120), ("fdatasync", WAL, 90_000, 0)] };
+fn one_sync_of_a_wal_is_no_second_flush() {
+    let commit = Execution {
+        outside_ns: 1000,
+        calls: vec![("pwrite64", WAL_FILE, 5_000, 4120), ("fdatasync", WAL_FILE, 90_000, 0)],
+    };
     let done = explain(&with_wal(&vec![commit; 9]));
     assert_eq!(codes(&done), ["F03"], "nine in a row are no loop");
 }
 
 /// A program that commits once has to flush once.
 #[test]
-fn flush_of_lone_commit_is_no_finding() {
-    let commit =
-        Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120), ("fdatasync", WAL, 90_000, 0)] };
+fn the_flush_of_a_lone_commit_is_no_finding() {
+    let commit = Execution {
+        outside_ns: 1000,
+        calls: vec![("pwrite64", WAL_FILE, 5_000, 4120), ("fdatasync", WAL_FILE, 90_000, 0)],
+    };
     for (commits, expected) in [(2, &[][..]), (3, &["F03"])] {
         assert_eq!(codes(&explain(&with_wal(&vec![commit.clone(); commits]))), expected, "{commits}");
     }
 }
 
 #[test]
-fn journal_that_is_created_and_deleted_is_found() {
+fn a_journal_that_is_created_and_deleted_is_found() {
     let calls = [
-        vec![("openat", JOURNAL, 0, 0), ("open", JOURNAL, 30_000, 0)],
+        vec![("openat", JOURNAL_FILE, 0, 0), ("open", JOURNAL_FILE, 30_000, 0)],
         insert().calls,
-        vec![("fdatasync", DIRECTORY, 50_000, 0), ("unlink", JOURNAL, 40_000, 0)],
+        vec![("fdatasync", DIRECTORY_FILE, 50_000, 0), ("unlink", JOURNAL_FILE, 40_000, 0)],
     ];
     let with = Execution { calls: calls.concat(), ..insert() };
     let done = explain(&recording(&vec![with; 20]));
-    let j02 = the(&done, "J02");
+    let j02 = find_finding(&done, "J02");
     assert_eq!((j02.executions, j02.time_ns), (20, Some(20 * 120_000)));
     assert!(j02.claim.contains("its directory synced"), "{}", j02.claim);
     assert!(!codes(&explain(&recording(&vec![insert(); 20]))).contains(&"J02"), "a journal that stays is no finding");
-    let commit = Execution { calls: [insert().calls, vec![("unlink", JOURNAL, 40_000, 0)]].concat(), ..insert() };
+    let commit = Execution { calls: [insert().calls, vec![("unlink", JOURNAL_FILE, 40_000, 0)]].concat(), ..insert() };
     let done = explain(&recording(&vec![commit; 20]));
-    assert_eq!(the(&done, "J02").time_ns, Some(20 * 40_000), "a COMMIT deletes what its first INSERT created");
+    assert_eq!(find_finding(&done, "J02").time_ns, Some(20 * 40_000), "a COMMIT deletes what its first INSERT created");
 }
 
 #[test]
-fn own_writes_of_file_system_beside_journal_are_found() {
+fn the_file_systems_own_writes_for_a_journal_are_found() {
     let mut rows = recording(&vec![insert(); 20]);
     let mut id = 100_000;
     for at in 0..rows.operations.len() {
@@ -170,7 +176,7 @@ fn own_writes_of_file_system_beside_journal_are_found() {
                 kind: "command".into(),
                 flags: flags.into(),
                 bytes,
-                disk: Some(DEV),
+                disk: Some(DISK_DEV),
                 file: None,
                 operation: None,
                 start_ns: operation.start_ns,
@@ -192,7 +198,7 @@ fn own_writes_of_file_system_beside_journal_are_found() {
         (slice.reason, slice.span) = (Reason::Device, Some(id));
     }
     let done = explain(&rows);
-    let j01 = the(&done, "J01");
+    let j01 = find_finding(&done, "J01");
     assert_eq!((j01.time_ns, j01.executions), (Some(20 * 50_000), 20));
     assert!(j01.claim.contains("512 B") && j01.claim.contains("3.91 KiB of the 9.77 KiB"), "{}", j01.claim);
     // 10,000 B on the device for 4,608 B that were written: x 2.2.
@@ -200,57 +206,61 @@ fn own_writes_of_file_system_beside_journal_are_found() {
 }
 
 #[test]
-fn checkpoint_in_statement_is_found() {
-    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120)] };
-    let back = vec![("pwrite64", DATABASE, 30_000, 4096), ("fdatasync", DATABASE, 200_000, 0)];
+fn a_checkpoint_in_a_statement_is_found() {
+    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL_FILE, 5_000, 4120)] };
+    let back = vec![("pwrite64", DATABASE_FILE, 30_000, 4096), ("fdatasync", DATABASE_FILE, 200_000, 0)];
     let stalled = Execution { calls: [plain.calls.clone(), back].concat(), ..plain.clone() };
     let mut executions = vec![plain; 100];
     executions.iter_mut().step_by(10).for_each(|execution| *execution = stalled.clone());
     let done = explain(&with_wal(&executions));
-    let s02 = the(&done, "S02");
+    let s02 = find_finding(&done, "S02");
     assert_eq!((s02.executions, s02.of, s02.time_ns), (10, 100, Some(10 * 230_000)));
     assert!(s02.claim.contains("the others' median is 7.00 us"), "{}", s02.claim);
 }
 
 /// A commit that syncs nothing, and a checkpoint in every fourth execution: its syncs do not belong to a commit.
 #[test]
-fn syncs_of_checkpoint_are_no_flushes_of_commits() {
-    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120)] };
+fn the_syncs_of_a_checkpoint_are_no_flushes_of_commits() {
+    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL_FILE, 5_000, 4120)] };
     let back = vec![
-        ("fdatasync", WAL, 90_000, 0),
-        ("pread64", WAL, 1_000, 4096),
-        ("pwrite64", DATABASE, 30_000, 4096),
-        ("fdatasync", DATABASE, 200_000, 0),
+        ("fdatasync", WAL_FILE, 90_000, 0),
+        ("pread64", WAL_FILE, 1_000, 4096),
+        ("pwrite64", DATABASE_FILE, 30_000, 4096),
+        ("fdatasync", DATABASE_FILE, 200_000, 0),
     ];
     let stalled = Execution { calls: [plain.calls.clone(), back].concat(), ..plain.clone() };
     let mut executions = vec![plain; 100];
     executions.iter_mut().step_by(2).for_each(|execution| *execution = stalled.clone());
     let done = explain(&with_wal(&executions));
     assert_eq!(codes(&done), ["S02"]);
-    assert_eq!(the(&done, "S02").time_ns, Some(50 * 321_000), "with the WAL's own sync, since the others have none");
+    assert_eq!(
+        find_finding(&done, "S02").time_ns,
+        Some(50 * 321_000),
+        "with the WAL's own sync, since the others have none"
+    );
 }
 
 /// The commit after a checkpoint rewrites the WAL's header and syncs it: without checkpoints none would. No checkpoint causes the first
 /// header.
 #[test]
-fn wal_begun_anew_is_checkpoint_s_doing() {
-    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120)] };
-    let back = vec![("pwrite64", DATABASE, 30_000, 4096), ("fdatasync", DATABASE, 200_000, 0)];
+fn restarting_the_wal_is_charged_to_the_checkpoint() {
+    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL_FILE, 5_000, 4120)] };
+    let back = vec![("pwrite64", DATABASE_FILE, 30_000, 4096), ("fdatasync", DATABASE_FILE, 200_000, 0)];
     let stalled = Execution { calls: [plain.calls.clone(), back].concat(), ..plain.clone() };
-    let header = vec![("pwrite64", WAL, 2_000, 32), ("fdatasync", WAL, 90_000, 0)];
+    let header = vec![("pwrite64", WAL_FILE, 2_000, 32), ("fdatasync", WAL_FILE, 90_000, 0)];
     let anew = Execution { calls: [header, plain.calls.clone()].concat(), ..plain.clone() };
     let mut executions = vec![anew.clone()];
     for _ in 0..25 {
         executions.extend([plain.clone(), stalled.clone(), anew.clone(), plain.clone()]);
     }
     let done = explain(&with_wal(&executions));
-    assert_eq!(the(&done, "S02").time_ns, Some(25 * 230_000 + 25 * 92_000));
+    assert_eq!(find_finding(&done, "S02").time_ns, Some(25 * 230_000 + 25 * 92_000));
 }
 
 #[test]
-fn prepare_before_every_execution_is_found() {
+fn a_prepare_before_every_execution_is_found() {
     let mut rows =
-        recording(&vec![Execution { outside_ns: 10_000, calls: vec![("pread64", DATABASE, 5_000, 16)] }; 30]);
+        recording(&vec![Execution { outside_ns: 10_000, calls: vec![("pread64", DATABASE_FILE, 5_000, 16)] }; 30]);
     for at in 0..30 {
         let (operation, template) = (rows.operations.at(at).clone(), rows.spans.at(0).clone());
         rows.spans.push(Span {
@@ -269,7 +279,7 @@ fn prepare_before_every_execution_is_found() {
         operation.end_ns = Some(operation.start_ns + 600);
     }
     let done = explain(&rows);
-    let s03 = the(&done, "S03");
+    let s03 = find_finding(&done, "S03");
     assert_eq!((s03.executions, s03.time_ns), (30, Some(30 * 400)));
     for share in [s03.share, s03.share_of_all] {
         assert!((share.unwrap() - 0.4).abs() < 1e-9, "in addition to 600 ns of its own: {s03:?}");
@@ -278,34 +288,34 @@ fn prepare_before_every_execution_is_found() {
     let price = [("", "500"), (".low", "450"), (".high", "600"), (".inside", "150")];
     rows.facts.extend(price.map(|(end, ns)| fact(&format!("tracer.price.prepare{end}"), ns)));
     let s03 = explain(&rows);
-    let s03 = the(&s03, "S03");
+    let s03 = find_finding(&s03, "S03");
     assert_eq!(s03.time_ns, Some(30 * 250));
     assert!(s03.claim.contains("250 ns each (without the 150 ns that recording it takes)"), "{}", s03.claim);
     // Of 400 ns, 300 are the trap: the rest says nothing about the prepare.
     rows.facts.iter_mut().find(|f| f.name == "tracer.price.prepare.inside").unwrap().value = Some("300".into());
     let s03 = explain(&rows);
-    let s03 = the(&s03, "S03");
+    let s03 = find_finding(&s03, "S03");
     assert_eq!((s03.time_ns, s03.saving_ns, s03.saving_interval_ns), (None, None, None));
     assert_eq!((s03.share, s03.interval, s03.share_of_all), (None, None, None));
     assert!(s03.claim.contains("takes less than the 300 ns of its uprobe: how much is unknown"), "{}", s03.claim);
 }
 
 #[test]
-fn fdatasync_that_waits_for_commit_is_found() {
+fn an_fdatasync_that_waits_for_a_commit_is_found() {
     let mut rows = recording(&vec![insert(); 20]);
     assert!(!codes(&explain(&rows)).contains(&"J03"));
-    turn(&mut rows, Reason::Flush, (Layer::FileSystem, Reason::Journal));
+    replace_reason(&mut rows, Reason::Flush, (Layer::FileSystem, Reason::Journal));
     let done = explain(&rows);
-    let j03 = the(&done, "J03");
+    let j03 = find_finding(&done, "J03");
     assert_eq!((j03.executions, j03.time_ns), (20, Some(20 * 150_000)));
     assert!(!j03.evidence.is_empty() && j03.claim.contains("in 20 of 20"), "{j03:?}");
 }
 
 #[test]
-fn slow_device_is_tail_and_more_work_is_none() {
+fn a_slow_device_is_a_tail_and_more_work_is_none() {
     let commit = |sync_ns| Execution {
         outside_ns: 1_000,
-        calls: vec![("pwrite64", DATABASE, 5_000, 4096), ("fdatasync", DATABASE, sync_ns, 0)],
+        calls: vec![("pwrite64", DATABASE_FILE, 5_000, 4096), ("fdatasync", DATABASE_FILE, sync_ns, 0)],
     };
     let mut executions = vec![commit(100_000); 40];
     assert!(!codes(&explain(&recording(&executions))).contains(&"D01"), "all are equal");
@@ -315,20 +325,20 @@ fn slow_device_is_tail_and_more_work_is_none() {
         executions[at] = commit(1_100_000);
     }
     let done = explain(&recording(&executions));
-    let d01 = the(&done, "D01");
+    let d01 = find_finding(&done, "D01");
     // Half of a sync is its flush: 1 ms and five times 0.5 ms more than the median.
     assert_eq!((d01.executions, d01.of, d01.time_ns), (6, 40, Some(3_500_000)));
     assert!(d01.claim.contains("7.00 ms longer in all, 3.50 ms of it the device"), "{}", d01.claim);
     let [low, high] = d01.interval.unwrap();
-    assert!(low >= LEAST_LOW && low < d01.share.unwrap() && high > d01.share.unwrap(), "{d01:?}");
+    assert!(low >= LOWER_BOUND_MIN && low < d01.share.unwrap() && high > d01.share.unwrap(), "{d01:?}");
     // One that is even slower for another reason hides nothing.
     let mut busy = executions.clone();
     busy[25].outside_ns = 3_000_000;
     let done = explain(&recording(&busy));
-    let d01 = the(&done, "D01");
+    let d01 = find_finding(&done, "D01");
     assert_eq!((d01.executions, d01.time_ns), (6, Some(3_500_000)));
     // Equally slow, with flushes of its own as the cause.
-    let work = vec![("fdatasync", DATABASE, 700_000, 0); 3];
+    let work = vec![("fdatasync", DATABASE_FILE, 700_000, 0); 3];
     for at in [3, 7, 12, 21, 30, 38] {
         executions[at] = Execution { calls: work.clone(), ..commit(0) };
     }
@@ -339,15 +349,15 @@ fn slow_device_is_tail_and_more_work_is_none() {
 
 /// Every 26th resample of twenty stretches has none of three. Their exact interval begins at 0.6 of one of them.
 #[test]
-fn three_waits_for_device_are_rule_unlike_two_or_neighbours() {
-    let commit = |sync_ns| Execution { outside_ns: 1_000, calls: vec![("fdatasync", DATABASE, sync_ns, 0)] };
+fn three_waits_are_a_pattern_unlike_two_or_neighbours() {
+    let commit = |sync_ns| Execution { outside_ns: 1_000, calls: vec![("fdatasync", DATABASE_FILE, sync_ns, 0)] };
     let of = |slow: &[usize], ns| {
         let mut executions = vec![commit(100_000); 60];
         slow.iter().for_each(|at| executions[*at] = commit(ns));
         explain(&recording(&executions))
     };
     let done = of(&[5, 25, 45], 1_100_000);
-    let d01 = the(&done, "D01");
+    let d01 = find_finding(&done, "D01");
     let (share, [low, high]) = (d01.share.unwrap(), d01.interval.unwrap());
     assert_eq!((d01.executions, d01.time_ns), (3, Some(1_500_000)));
     assert!((low / share - 0.0321 * 20.0 / 3.0).abs() < 1e-3 && high > share, "{d01:?}");
@@ -358,8 +368,8 @@ fn three_waits_for_device_are_rule_unlike_two_or_neighbours() {
 }
 
 #[test]
-fn search_that_reads_whole_table_is_full_scan() {
-    let scan = |pages| Execution { outside_ns: 1_000, calls: vec![("pread64", DATABASE, 2_000, 4096); pages] };
+fn a_search_that_reads_the_whole_table_is_a_full_scan() {
+    let scan = |pages| Execution { outside_ns: 1_000, calls: vec![("pread64", DATABASE_FILE, 2_000, 4096); pages] };
     let named = |text: &str, pages, returned| {
         let mut rows = recording(&vec![scan(pages); 20]);
         rows.shapes[0].text = text.into();
@@ -368,7 +378,7 @@ fn search_that_reads_whole_table_is_full_scan() {
     };
     let select = "SELECT s FROM t WHERE i = ?";
     let done = named(select, 60, 1);
-    let s04 = the(&done, "S04");
+    let s04 = find_finding(&done, "S04");
     // 61 x 1 us outside, 60 reads of 2 us; with an index six of sixty remain.
     assert_eq!((s04.time_ns, s04.saving_ns), (Some(20 * 181_000), Some((20.0 * 181_000.0 * 0.9_f64).round() as u64)));
     assert!(
@@ -388,7 +398,7 @@ fn search_that_reads_whole_table_is_full_scan() {
 }
 
 #[test]
-fn missing_sqlite_is_unreliable_where_inferred() {
+fn a_missing_sqlite_is_unreliable_where_it_is_inferred() {
     let mut rows = recording(&vec![insert(); 10]);
     rows.coverage.push(Coverage::absent(Layer::Database, "git", Absence::NoSqlite, "no SQLite"));
     assert!(!codes(&explain(&rows)).contains(&"T01"));
@@ -400,7 +410,7 @@ fn missing_sqlite_is_unreliable_where_inferred() {
 }
 
 #[test]
-fn lost_statements_make_trace_unreliable() {
+fn lost_statements_make_a_trace_unreliable() {
     let mut rows = recording(&vec![insert(); 10]);
     assert!(!codes(&explain(&rows)).contains(&"T01"));
     rows.losses.push(LossRow {
@@ -423,7 +433,7 @@ fn lost_statements_make_trace_unreliable() {
 }
 
 #[test]
-fn text_and_line_of_show_name_findings() {
+fn the_text_and_the_line_of_show_name_the_findings() {
     let done = explain(&recording(&vec![insert(); 40]));
     let text = text::text(&done);
     assert!(text.contains("F01  two or more flushes a commit: INSERT INTO t VALUES (?)"), "{text}");
@@ -439,7 +449,7 @@ fn text_and_line_of_show_name_findings() {
 
 /// That nothing costs time is reported only if there are operations.
 #[test]
-fn recording_without_operations_is_not_called_healthy() {
+fn a_recording_without_operations_is_not_called_healthy() {
     let none = explain(&recording(&[]));
     assert_eq!((none.findings.len(), none.executions), (0, 0));
     let said = text::text(&none);
@@ -470,7 +480,7 @@ proptest! {
             prop_assert!(finding.time_ns.unwrap() <= done.latency_ns, "{:?}", finding);
             prop_assert!(finding.saving_ns.is_none_or(|saving| saving <= finding.time_ns.unwrap()));
             let share = finding.share.unwrap();
-            prop_assert!((LEAST_SHARE..=1.0).contains(&share));
+            prop_assert!((SHARE_MIN..=1.0).contains(&share));
             prop_assert!(finding.executions <= finding.of);
             let known = |id: &u64| rows.spans.iter().any(|s| s.id == *id) || rows.operations.iter().any(|o| o.span == *id);
             prop_assert!(finding.evidence.iter().all(known), "{:?}", finding);
@@ -484,13 +494,13 @@ fn functions_are_explained_where_there_is_no_sql() {
     let mut rows = recording(&vec![insert(); 12]);
     rows.shapes = vec![Shape { id: 1, kind: "function".into(), text: "handle".into() }];
     let done = explain(&rows);
-    assert_eq!(the(&done, "F01").statement.as_deref(), Some("handle"));
+    assert_eq!(find_finding(&done, "F01").statement.as_deref(), Some("handle"));
     assert!(!codes(&done).contains(&"S01"), "a function is no transaction");
 }
 
 #[test]
-fn summary_and_explanation_are_those_of_each_alone() {
-    for rows in [crate::case::rows(), recording(&vec![insert(); 1000]), Rows::default()] {
+fn summary_and_explanation_together_are_those_of_each_alone() {
+    for rows in [crate::small_trace::rows(), recording(&vec![insert(); 1000]), Rows::default()] {
         let index = Index::new(&rows);
         assert_eq!(summarise_and_explain_rows(&index), (crate::summarise(&rows), explain(&rows)));
     }

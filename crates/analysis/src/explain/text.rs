@@ -2,15 +2,15 @@
 
 use super::contract::{Explanation, Finding};
 use super::leaf;
-use crate::lines::{capital, line, wrapped};
+use crate::lines::{capitalise, line, wrapped};
 use crate::stacks;
 use crate::text::{duration, shown};
 use model::counted;
 
 /// Maximum number of codes in the line of `fathom show`.
-const NAMED: usize = 3;
+const CODES_SHOWN_MAX: usize = 3;
 /// Maximum number of stacks printed for a finding.
-const STACKS: usize = 2;
+const STACKS_SHOWN_MAX: usize = 2;
 
 /// Text for a recording without an execution; the page has the same.
 const NOTHING_TO_EXPLAIN: &str = "\
@@ -22,17 +22,17 @@ the calls of a function operations, and --list-ops names those of databases.";
 pub fn text(explanation: &Explanation) -> String {
     let mut out = String::new();
     if let Some(caveat) = explanation.caveats.against_times() {
-        wrapped(&mut out, "", &format!("{}; so no saving is given.", capital(&caveat.because)));
+        wrapped(&mut out, "", &format!("{}; so no saving is given.", capitalise(&caveat.because)));
         out.push('\n');
     }
     if let Some(caveat) = explanation.caveats.against_charges() {
-        wrapped(&mut out, "", &format!("{}: what it lists may have caused more.", capital(&caveat.because)));
+        wrapped(&mut out, "", &format!("{}: what it lists may have caused more.", capitalise(&caveat.because)));
         out.push('\n');
     }
     leaf::text(&mut out, &explanation.account);
     for finding in &explanation.findings {
-        head(&mut out, finding);
-        wrapped(&mut out, "  ", &capital(&shown(&finding.claim)));
+        push_head(&mut out, finding);
+        wrapped(&mut out, "  ", &capitalise(&shown(&finding.claim)));
         if let (Some(share), Some(time)) = (finding.share, finding.time_ns) {
             let range = finding
                 .interval
@@ -59,7 +59,7 @@ pub fn text(explanation: &Explanation) -> String {
             let spans: Vec<String> = finding.evidence.iter().map(u64::to_string).collect();
             wrapped(&mut out, "  ", &format!("spans: {}", spans.join(", ")));
         }
-        for wait in finding.slow_waits.iter().take(STACKS) {
+        for wait in finding.slow_waits.iter().take(STACKS_SHOWN_MAX) {
             wrapped(&mut out, "  ", &format!("where: {}", stacks::line(wait)));
         }
         out.push('\n');
@@ -78,14 +78,14 @@ pub fn text(explanation: &Explanation) -> String {
     out
 }
 
-fn head(out: &mut String, finding: &Finding) {
+fn push_head(out: &mut String, finding: &Finding) {
     let statement = finding.statement.as_ref().map_or(String::new(), |text| format!(": {}", shown(text)));
     line(out, &format!("{}  {}{statement}", finding.code, finding.title));
 }
 
 /// Formats the lines of `fathom show`: the largest part of the time, and the findings, if there are any.
 pub fn summary(explanation: &Explanation) -> String {
-    let mut out = leaf::largest(&explanation.account, &explanation.caveats);
+    let mut out = leaf::largest_line(&explanation.account, &explanation.caveats);
     if explanation.findings.is_empty() {
         return out;
     }
@@ -102,8 +102,8 @@ pub fn summary(explanation: &Explanation) -> String {
             names.push(named(finding));
         }
     }
-    let more = names.len().saturating_sub(NAMED);
-    names.truncate(NAMED);
+    let more = names.len().saturating_sub(CODES_SHOWN_MAX);
+    names.truncate(CODES_SHOWN_MAX);
     let more = if more > 0 { format!(", {more} more") } else { String::new() };
     wrapped(&mut out, "", &format!("Findings: {}{more} (`fathom explain`)", names.join(", ")));
     out

@@ -15,9 +15,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
 /// A thread is short-lived if the recording is at least this many times as long.
-const BRIEF: u64 = 8;
+const SHORT_LIVED_RATIO_MIN: u64 = 8;
 /// Up to this many short-lived threads have rows of their own.
-const FEW: usize = 6;
+const SHORT_LIVED_OWN_ROWS_MAX: usize = 6;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayerLanes {
@@ -47,19 +47,19 @@ enum Group {
 
 /// Short-lived threads, with the set to which each belongs.
 #[derive(Debug, Default)]
-struct ShortLived {
+struct ShortLivedThreads {
     of: HashMap<(u32, u32), u32>,
     /// Threads of each set.
     threads: Vec<usize>,
 }
 
-impl ShortLived {
+impl ShortLivedThreads {
     fn new(spans: &PackedTable<Span>, order: &[usize]) -> Self {
         let mut lives: HashMap<(u32, u32), (u64, u64)> = HashMap::new();
         let (mut first, mut last) = (u64::MAX, 0);
         for span in order.iter().map(|&at| spans.at(at)) {
             (first, last) = (first.min(span.start_ns), last.max(end_of(&span)));
-            if on_disk(span.layer) {
+            if is_disk_layer(span.layer) {
                 continue;
             }
             let life = lives.entry((span.tgid, span.tid)).or_insert((span.start_ns, 0));
@@ -68,9 +68,9 @@ impl ShortLived {
         let whole = last.saturating_sub(first);
         let mut brief: Vec<_> = lives
             .into_iter()
-            .filter(|(_, (start, end))| end.saturating_sub(*start).saturating_mul(BRIEF) <= whole)
+            .filter(|(_, (start, end))| end.saturating_sub(*start).saturating_mul(SHORT_LIVED_RATIO_MIN) <= whole)
             .collect();
-        if brief.len() <= FEW {
+        if brief.len() <= SHORT_LIVED_OWN_ROWS_MAX {
             return Self::default();
         }
         brief.sort_by_key(|&(thread, (start, _))| (start, thread));
@@ -96,7 +96,7 @@ impl ShortLived {
     }
 
     fn group(&self, span: &Span) -> Group {
-        if on_disk(span.layer) {
+        if is_disk_layer(span.layer) {
             return Group::Disk(span.disk.unwrap_or(0));
         }
         self.of
@@ -106,15 +106,15 @@ impl ShortLived {
     }
 }
 
-fn on_disk(layer: Layer) -> bool {
+fn is_disk_layer(layer: Layer) -> bool {
     matches!(layer, Layer::Block | Layer::IoScheduler | Layer::Driver)
 }
 
 /// Assigns spans, ordered by start time, to lanes: each to the first free lane of its group. Returns the layers and the (layer,
 /// lane) of each span.
-pub fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, Vec<(u32, u32)>) {
+pub fn assign_lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, Vec<(u32, u32)>) {
     let spans = &index.rows.spans;
-    let brief = ShortLived::new(spans, order);
+    let brief = ShortLivedThreads::new(spans, order);
     // For each layer and group, when each of its lanes becomes free.
     let mut free: BTreeMap<Layer, BTreeMap<Group, Vec<u64>>> = BTreeMap::new();
     let mut within: Vec<(u32, u32)> = Vec::with_capacity(order.len());
@@ -169,12 +169,12 @@ pub fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
     use crate::rows::Rows;
+    use crate::small_trace;
 
     /// The test case, lengthened, with calls of `threads` more threads of one span each, two of which overlap at any time.
     fn with_threads(threads: u32) -> Rows {
-        let mut rows = case::rows();
+        let mut rows = small_trace::rows();
         let first = rows.spans.iter().map(|s| s.start_ns).min().unwrap_or(0);
         let call = rows.spans.iter().find(|s| s.layer == Layer::Syscall).expect("the case has calls");
         for i in 0..threads {
@@ -196,7 +196,7 @@ mod tests {
         let index = Index::new(rows);
         let mut order: Vec<usize> = (0..rows.spans.len()).collect();
         order.sort_by_key(|&at| rows.spans.start_ns(at));
-        let (layers, places) = lanes(&index, &order, 32);
+        let (layers, places) = assign_lanes(&index, &order, 32);
         (layers, places, order)
     }
 
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn few_short_lived_threads_keep_rows_of_their_own() {
+    fn a_few_short_lived_threads_keep_rows_of_their_own() {
         let (layers, ..) = laid(&with_threads(3));
         assert!(layers.iter().flat_map(|l| &l.lanes).all(|l| !l.name.ends_with("short-lived")), "{layers:?}");
     }

@@ -10,9 +10,9 @@ use model::table::Span;
 use serde::Serialize;
 
 /// Parts of the run in the coarse level: about two for each pixel of the whole run.
-const COARSE: u64 = 2048;
+const COARSE_PART_COUNT: u64 = 2048;
 /// Parts in the fine level, for pages that do not hold all spans.
-const FINE: u64 = 16_384;
+const FINE_PART_COUNT: u64 = 16_384;
 
 columns! {
     /// Activity of a row in parts of the run; only parts with activity, by row and time.
@@ -53,7 +53,7 @@ pub fn levels(
     for (&at, &(layer, lane)) in order.iter().zip(places) {
         of_row[first[layer as usize] + lane as usize].push(at as u32);
     }
-    let parts = [Some(COARSE), fine.then_some(FINE)];
+    let parts = [Some(COARSE_PART_COUNT), fine.then_some(FINE_PART_COUNT)];
     parts
         .into_iter()
         .flatten()
@@ -85,11 +85,11 @@ pub fn levels(
 #[cfg(test)]
 mod tests {
     use super::super::{Limits, timeline};
-    use crate::case;
+    use crate::small_trace;
 
     #[test]
     fn cells_add_up_to_spans_and_their_time() {
-        let rows = case::rows();
+        let rows = small_trace::rows();
         for spans in [usize::MAX, 5] {
             let t = timeline(&rows, &Limits { spans, ..Limits::default() });
             assert_eq!(t.levels.len(), if spans == 5 { 2 } else { 1 }, "the fine level is for what is left out");

@@ -7,19 +7,19 @@
 //! A page is limited in size, a trace is not. A timeline too large for one table is cut into parts, of which the page loads those
 //! that are viewed; what does not fit into them either is shown as levels of detail and in the list, with a note.
 
-mod held;
 mod lanes;
 mod levels;
 mod part;
+mod part_tables;
 mod parts;
 mod scatter;
 mod timeline;
 
 pub use crate::counts::{Counts, counts};
-pub use held::{CauseColumns, Held, HeldRows, LinkColumns, Positions, SliceColumns, SpanColumns};
 pub use lanes::{Lane, LayerLanes};
 pub use levels::{CellColumns, Level};
 pub use part::Part;
+pub use part_tables::{CauseColumns, LinkColumns, PartRowPositions, PartTables, Positions, SliceColumns, SpanColumns};
 pub use scatter::{PointColumns, Scatter, ScatterShape, looks_read_only, scatter, scatter_of};
 pub use timeline::{FileInfo, LossMark, OperationColumns, ProcessName, ShapeInfo, Timeline, timeline, timeline_with};
 
@@ -132,7 +132,7 @@ pub struct DiskAxis {
 
 /// What a figure does not show.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct LeftOut {
+pub struct Omissions {
     pub operations: usize,
     pub spans: usize,
     pub links: usize,
@@ -152,7 +152,7 @@ pub struct Strings {
 }
 
 impl Strings {
-    fn of(&mut self, text: &str) -> u32 {
+    fn intern(&mut self, text: &str) -> u32 {
         if let Some(&at) = self.position.get(text) {
             return at;
         }
@@ -175,7 +175,7 @@ pub struct Disks {
 }
 
 impl Disks {
-    fn of(&mut self, index: &Index, dev: u32, span: &Span) -> u32 {
+    fn include_span(&mut self, index: &Index, dev: u32, span: &Span) -> u32 {
         let at = *self.position.entry(dev).or_insert_with(|| {
             let name = shown(&index.disk_name(dev));
             self.all.push(DiskAxis { name, role: index.role(dev), sectors_low: u64::MAX, sectors_high: 0 });

@@ -1,6 +1,6 @@
 //! A part of a timeline that is too large for one table, as the page holds it.
 
-use super::held::{Held, HeldRows};
+use super::part_tables::{PartRowPositions, PartTables};
 use super::parts::Cut;
 use crate::rows::Rows;
 use serde::Serialize;
@@ -24,10 +24,10 @@ pub struct Part {
     pub id_high: u64,
     /// Its tables.
     #[serde(skip)]
-    pub held: Held,
+    pub held: PartTables,
     /// Positions of its rows in the recording.
     #[serde(skip)]
-    pub rows: HeldRows,
+    pub rows: PartRowPositions,
 }
 
 impl Part {
@@ -43,8 +43,8 @@ impl Part {
             end: begin(cut.own.end),
             id_low: ids().min().unwrap_or(0),
             id_high: ids().max().unwrap_or(0),
-            held: Held::default(),
-            rows: HeldRows::default(),
+            held: PartTables::default(),
+            rows: PartRowPositions::default(),
         }
     }
 }

@@ -14,14 +14,14 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 /// A part may repeat this many times the number of spans that it owns.
-const REPEATED: usize = 4;
+const REPEATED_SPANS_RATIO_MAX: usize = 4;
 /// A walk that exceeds its limit has a cost: after this many in one part, the limit of the others is lower.
-const PASSED_OVER: usize = 20;
+const FAILED_WALKS_MAX: usize = 20;
 /// The lower limit.
-const LESS: usize = 5_000;
+const REDUCED_WALK_SPANS_MAX: usize = 5_000;
 
 /// Links between operations and spans, by positions in the rows.
-struct Belongs {
+struct ChainLinks {
     down: RowsByKey,
     up: RowsByKey,
     /// Spans of an operation made by its thread.
@@ -32,7 +32,7 @@ struct Belongs {
     inner: RowsByKey,
 }
 
-impl Belongs {
+impl ChainLinks {
     fn new(index: &Index) -> Self {
         let rows = index.rows;
         let links = || rows.links.iter().filter_map(|l| Some((index.span(l.parent)?, index.span(l.child)?)));
@@ -52,7 +52,7 @@ impl Belongs {
     }
 
     /// Adds to `found` everything in an operation's chain that is not in `held`; returns false if that is more than `room`.
-    fn chain(&self, index: &Index, operation: usize, held: &Marks, room: usize, found: &mut HashSet<u32>) -> bool {
+    fn add_chain(&self, index: &Index, operation: usize, held: &Marks, room: usize, found: &mut HashSet<u32>) -> bool {
         let rows = index.rows;
         let own = |at: usize| index.span(rows.operations.span(at)).map(|span| span as u32);
         let mut within: Vec<u32> = vec![operation as u32];
@@ -61,9 +61,9 @@ impl Belongs {
         let mut seen = HashSet::from([operation as u32]);
         while let Some(&at) = within.get(next) {
             next += 1;
-            within.extend(self.inner.of(at as usize).iter().filter(|&&inner| seen.insert(inner)));
+            within.extend(self.inner.rows_of(at as usize).iter().filter(|&&inner| seen.insert(inner)));
             waiting.extend(own(at as usize));
-            waiting.extend(self.made.of(at as usize).iter().chain(self.charged.of(at as usize)));
+            waiting.extend(self.made.rows_of(at as usize).iter().chain(self.charged.rows_of(at as usize)));
             if waiting.len() > room.saturating_mul(8) {
                 return false;
             }
@@ -98,7 +98,7 @@ impl Belongs {
             }
             let next = if downward { &self.down } else { &self.up };
             waiting.extend(
-                next.of(span as usize).iter().filter(|&&other| seen.insert(other)).map(|&other| (other, false)),
+                next.rows_of(span as usize).iter().filter(|&&other| seen.insert(other)).map(|&other| (other, false)),
             );
         }
         true
@@ -154,7 +154,7 @@ pub struct Limits {
 /// another, have priority, followed by those of the slowest operations.
 pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64, u64)>) -> Vec<Cut> {
     let rows = index.rows;
-    let belongs = Belongs::new(index);
+    let belongs = ChainLinks::new(index);
     let part = limits.part.max(1);
     let mut position = vec![0_u32; order.len()];
     order.iter().enumerate().for_each(|(i, &at)| position[at] = i as u32);
@@ -170,7 +170,7 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
             of_part.push(at);
         }
     }
-    let wanted = wanted(rows, &operations, window, |number| {
+    let wanted = by_priority(rows, &operations, window, |number| {
         (begin(number), if number + 1 < count { begin(number + 1) } else { u64::MAX })
     });
     let mut reaching: Vec<Vec<u32>> = vec![Vec::new(); count];
@@ -192,7 +192,7 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
         if held + own.len() > limits.all {
             break;
         }
-        let most = own.len() * (1 + REPEATED);
+        let most = own.len() * (1 + REPEATED_SPANS_RATIO_MAX);
         order[own.clone()].iter().for_each(|&at| marks.add(at as u32));
         reaching[number].iter().take(most - own.len()).for_each(|&at| marks.add(at));
         let mut whole = Vec::new();
@@ -200,8 +200,8 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
         for &at in &operations[number] {
             found.clear();
             let room = most - marks.list.len().min(most);
-            let room = if passed_over > PASSED_OVER { room.min(LESS) } else { room };
-            if belongs.chain(index, at, &marks, room, &mut found) {
+            let room = if passed_over > FAILED_WALKS_MAX { room.min(REDUCED_WALK_SPANS_MAX) } else { room };
+            if belongs.add_chain(index, at, &marks, room, &mut found) {
                 found.iter().for_each(|&span| marks.add(span));
                 whole.push(at);
             } else {
@@ -217,7 +217,7 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
             found.iter().for_each(|&span| marks.add(span));
         }
         held += marks.list.len();
-        cuts.push(made(own, marks.take(), whole, &position));
+        cuts.push(make_cut(own, marks.take(), whole, &position));
     }
     cuts.sort_by_key(|cut| cut.own.start);
     alone.sort_by_key(|&at| Reverse(rows.operations.end_ns(at).unwrap_or(u64::MAX) - rows.operations.start_ns(at)));
@@ -225,12 +225,12 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
     for at in alone {
         found.clear();
         let room = limits.single.min(limits.all.saturating_sub(held));
-        if belongs.chain(index, at, &marks, room, &mut found) {
+        if belongs.add_chain(index, at, &marks, room, &mut found) {
             held += found.len();
-            cuts.push(made(0..0, found.iter().copied().collect(), vec![at], &position));
+            cuts.push(make_cut(0..0, found.iter().copied().collect(), vec![at], &position));
         } else {
             passed_over += 1;
-            if passed_over > PASSED_OVER {
+            if passed_over > FAILED_WALKS_MAX {
                 break;
             }
         }
@@ -238,14 +238,14 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
     cuts
 }
 
-fn made(own: Range<usize>, spans: Vec<u32>, operations: Vec<usize>, position: &[u32]) -> Cut {
+fn make_cut(own: Range<usize>, spans: Vec<u32>, operations: Vec<usize>, position: &[u32]) -> Cut {
     let mut spans: Vec<u32> = spans.into_iter().map(|at| position[at as usize]).collect();
     spans.sort_unstable();
     Cut { own, spans, operations }
 }
 
 /// Returns the parts by time, or, if not all are kept, those with priority first.
-fn wanted(
+fn by_priority(
     rows: &Rows,
     operations: &[Vec<usize>],
     window: Option<(u64, u64)>,
@@ -267,7 +267,7 @@ fn wanted(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
+    use crate::small_trace;
 
     fn in_order(rows: &Rows) -> Vec<usize> {
         let mut order: Vec<usize> = (0..rows.spans.len()).collect();
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn each_span_is_owned_once_and_each_chain_is_whole() {
-        let rows = case::rows();
+        let rows = small_trace::rows();
         let (index, order) = (Index::new(&rows), in_order(&rows));
         for part in 1..=rows.spans.len() + 1 {
             let cuts = cut(&index, &order, &all(part), None);
@@ -306,8 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn window_and_slowest_are_kept_first() {
-        let rows = case::rows();
+    fn the_window_and_the_slowest_operations_are_kept_first() {
+        let rows = small_trace::rows();
         let (index, order) = (Index::new(&rows), in_order(&rows));
         let limits = Limits { all: rows.spans.len() / 2, ..all(4) };
         let slowest = |rows: &Rows| {

@@ -1,6 +1,6 @@
 //! Device commands by time and address: paper 000, figures 11 (INSERT) and 12 (SELECT).
 
-use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, end_of};
+use super::{DiskAxis, Disks, Limits, Omissions, Strings, VERSION, columns, end_of};
 use crate::by_key::RowsByKey;
 use crate::rows::{Index, IoAction, Rows};
 use crate::text::shown;
@@ -51,7 +51,7 @@ pub struct Scatter {
     pub disks: Vec<DiskAxis>,
     /// Commands by time.
     pub points: PointColumns,
-    pub left_out: LeftOut,
+    pub left_out: Omissions,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -110,7 +110,7 @@ pub fn scatter_of(index: &Index, limits: &Limits) -> Scatter {
     for cause in rows.causes.iter().filter(|c| c.share.is_finite()) {
         let shape = shape_of(&cause);
         let disk = index.span(cause.command).and_then(|at| rows.spans.disk(at));
-        if let Some(shape) = shape.filter(|_| disk.is_some_and(|d| index.counted.contains(&d))) {
+        if let Some(shape) = shape.filter(|_| disk.is_some_and(|d| index.counted_disks.contains(&d))) {
             shapes[shape].commands += cause.share;
         }
     }
@@ -124,7 +124,7 @@ pub fn scatter_of(index: &Index, limits: &Limits) -> Scatter {
         let s = &rows.spans.at(at as usize);
         // The shares of shapes, and of the other origins.
         let mut shares: BTreeMap<(Origin, Option<usize>), f64> = BTreeMap::new();
-        for cause in causes_of.of(at as usize).iter().map(|&at| rows.causes.at(at as usize)) {
+        for cause in causes_of.rows_of(at as usize).iter().map(|&at| rows.causes.at(at as usize)) {
             *shares.entry((cause.origin, shape_of(&cause))).or_default() += cause.share;
         }
         let largest = shares.iter().max_by(|a, b| a.1.total_cmp(b.1));
@@ -137,10 +137,10 @@ pub fn scatter_of(index: &Index, limits: &Limits) -> Scatter {
             s.took_ns(),
             s.sector.filter(|_| does != IoAction::Flush),
             s.bytes,
-            strings.of(does.name()),
-            s.disk.map(|d| disks.of(index, d, s)),
+            strings.intern(does.name()),
+            s.disk.map(|d| disks.include_span(index, d, s)),
             shape.map(|s| s as u32),
-            strings.of(origin.name()),
+            strings.intern(origin.name()),
             share,
             s.id,
         );
@@ -154,7 +154,7 @@ pub fn scatter_of(index: &Index, limits: &Limits) -> Scatter {
         shapes,
         disks: disks.all,
         points,
-        left_out: LeftOut {
+        left_out: Omissions {
             spans: left,
             after_ns,
             why: if left > 0 {
@@ -162,7 +162,7 @@ pub fn scatter_of(index: &Index, limits: &Limits) -> Scatter {
             } else {
                 String::new()
             },
-            ..LeftOut::default()
+            ..Omissions::default()
         },
     }
 }
@@ -178,24 +178,24 @@ pub fn looks_read_only(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
+    use crate::small_trace;
 
     #[test]
-    fn scatter_shows_statement_of_each_command() {
-        let s = scatter(&case::rows(), &Limits::default());
+    fn a_scatter_shows_the_statement_of_each_command() {
+        let s = scatter(&small_trace::rows(), &Limits::default());
         assert_eq!(s.points.t.len(), 6);
         let select = s.shapes.iter().find(|s| s.read_only_looking).unwrap();
         assert_eq!(select.commands, 0.0, "a warm scan has no command");
-        let insert = s.shapes.iter().find(|s| s.text == case::INSERT).unwrap();
+        let insert = s.shapes.iter().find(|s| s.text == small_trace::INSERT_STATEMENT).unwrap();
         assert_eq!(insert.commands, 2.5);
         let flush = s.points.command.iter().position(|&id| id == 51).unwrap();
         assert_eq!((s.points.sector[flush], s.points.latency[flush]), (None, Some(40_000)));
-        let limited = scatter(&case::rows(), &Limits { points: 2, ..Limits::default() });
+        let limited = scatter(&small_trace::rows(), &Limits { points: 2, ..Limits::default() });
         assert_eq!((limited.points.t.len(), limited.left_out.spans), (2, 4));
     }
 
     #[test]
-    fn empty_trace_has_empty_scatter() {
+    fn an_empty_trace_has_an_empty_scatter() {
         assert_eq!(scatter(&Rows::default(), &Limits::default()).points.t.len(), 0);
     }
 }

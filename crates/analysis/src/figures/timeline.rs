@@ -1,10 +1,12 @@
 //! The layered timeline: papers 000, figures 13-15, and 004, figures 2-5.
 
-use super::held::{CauseColumns, Held, HeldRows, LinkColumns, SliceColumns, SpanColumns, Tabling};
-use super::lanes::{LayerLanes, lanes};
+use super::lanes::{LayerLanes, assign_lanes};
 use super::levels::{Level, levels};
 use super::part::Part;
-use super::{DiskAxis, LeftOut, Limits, VERSION, columns, parts};
+use super::part_tables::{
+    CauseColumns, LinkColumns, PartRowPositions, PartTables, SliceColumns, SpanColumns, TableBuilder,
+};
+use super::{DiskAxis, Limits, Omissions, VERSION, columns, parts};
 use crate::rows::{Index, Rows};
 use crate::text::shown;
 use serde::Serialize;
@@ -107,7 +109,7 @@ pub struct Timeline {
     pub files: Vec<FileInfo>,
     pub disks: Vec<DiskAxis>,
     pub losses: Vec<LossMark>,
-    pub left_out: LeftOut,
+    pub left_out: Omissions,
 }
 
 /// Builds the timeline of a trace.
@@ -122,7 +124,7 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
 
 /// Builds the timeline of a trace, and passes the tables of each part to `each`: together they are several times as large as the
 /// archive.
-pub fn timeline_with(index: &Index, limits: &Limits, each: &mut dyn FnMut(Held, HeldRows)) -> Timeline {
+pub fn timeline_with(index: &Index, limits: &Limits, each: &mut dyn FnMut(PartTables, PartRowPositions)) -> Timeline {
     let rows = index.rows;
     let order = in_order(rows);
     let origin_ns = order.first().map_or(0, |&at| rows.spans.start_ns(at));
@@ -130,7 +132,7 @@ pub fn timeline_with(index: &Index, limits: &Limits, each: &mut dyn FnMut(Held, 
     operations.sort_by_key(|&at| (rows.operations.start_ns(at), rows.operations.id(at)));
     let end_of = |at: usize| rows.spans.end_ns(at).unwrap_or_else(|| rows.spans.start_ns(at));
     let recorded_ns = (0..rows.spans.len()).map(end_of).max().unwrap_or(origin_ns).max(origin_ns);
-    let (layers, places) = lanes(index, &order, limits.lanes);
+    let (layers, places) = assign_lanes(index, &order, limits.lanes);
     let too_many = order.len() > limits.spans;
     let run = (origin_ns, recorded_ns - origin_ns);
     let levels = levels(&rows.spans, &order, &places, &layers, run, too_many);
@@ -142,23 +144,23 @@ pub fn timeline_with(index: &Index, limits: &Limits, each: &mut dyn FnMut(Held, 
         operations.iter().enumerate().map(|(i, &at)| (rows.operations.id(at), i as u32)).collect();
     let mut position = vec![0_u32; order.len()];
     order.iter().enumerate().for_each(|(i, &at)| position[at] = i as u32);
-    let mut tables = Tabling::new(index, &order, &places, origin_ns, operation_at);
+    let mut tables = TableBuilder::new(index, &order, &places, origin_ns, operation_at);
     let mut part_of: HashMap<usize, u32> = HashMap::new();
     let mut parts = Vec::new();
     for (number, cut) in cuts.iter().flatten().enumerate() {
         part_of.extend(cut.operations.iter().map(|&at| (at, number as u32)));
-        let (whole, at) = tables.of(&cut.spans, &cut.operations);
+        let (whole, at) = tables.build_tables(&cut.spans, &cut.operations);
         parts.push(Part::new(rows, &order, cut, origin_ns));
         each(whole, at);
     }
     let held = if too_many {
-        Held::default()
+        PartTables::default()
     } else {
         let all: Vec<u32> = (0..order.len() as u32).collect();
-        tables.of(&all, &operations).0
+        tables.build_tables(&all, &operations).0
     };
     let charged = tables.charged_to_shapes();
-    let Tabling { strings, disks, operation_at, .. } = tables;
+    let TableBuilder { strings, disks, operation_at, .. } = tables;
     let mut counts: HashMap<usize, u64> = HashMap::new();
     let mut columns = OperationColumns::default();
     for &at in &operations {
@@ -182,12 +184,12 @@ pub fn timeline_with(index: &Index, limits: &Limits, each: &mut dyn FnMut(Held, 
     let owned: usize = cuts.iter().flatten().map(|cut| cut.own.len()).sum();
     let listed = columns.whole.iter().filter(|whole| !**whole).count();
     let left = if too_many { order.len() - owned } else { 0 };
-    let left_out = LeftOut {
+    let left_out = Omissions {
         operations: listed,
         spans: left,
         after_ns: None,
-        why: not_held(order.len(), left, listed, operations.len(), window.is_some()),
-        ..LeftOut::default()
+        why: omissions_note(order.len(), left, listed, operations.len(), window.is_some()),
+        ..Omissions::default()
     };
     Timeline {
         version: VERSION,
@@ -214,7 +216,7 @@ pub fn timeline_with(index: &Index, limits: &Limits, each: &mut dyn FnMut(Held, 
         slices: held.slices,
         causes: held.causes,
         parts,
-        files: files(index),
+        files: file_infos(index),
         disks: disks.all,
         losses: rows
             .losses
@@ -242,7 +244,7 @@ fn in_order(rows: &Rows) -> Vec<usize> {
 }
 
 /// Returns the note for a page on which not everything fits; empty if everything does.
-fn not_held(all: usize, left: usize, listed: usize, operations: usize, window: bool) -> String {
+fn omissions_note(all: usize, left: usize, listed: usize, operations: usize, window: bool) -> String {
     if left == 0 && listed == 0 {
         return String::new();
     }
@@ -259,7 +261,7 @@ fn not_held(all: usize, left: usize, listed: usize, operations: usize, window: b
     )
 }
 
-fn files(index: &Index) -> Vec<FileInfo> {
+fn file_infos(index: &Index) -> Vec<FileInfo> {
     let path = |f: &model::table::File| match &f.path {
         Some(path) => shown(path),
         None => format!("inode {} on {}", f.ino, model::Dev(f.dev)),
@@ -270,15 +272,15 @@ fn files(index: &Index) -> Vec<FileInfo> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case;
+    use crate::small_trace;
     use model::{Confidence, Layer};
 
     #[test]
     fn boxes_of_one_lane_do_not_overlap() {
-        let rows = case::rows();
+        let rows = small_trace::rows();
         let t = timeline(&rows, &Limits::default());
         assert_eq!(t.spans.id.len(), rows.spans.len());
-        assert_eq!(t.left_out, LeftOut::default());
+        assert_eq!(t.left_out, Omissions::default());
         for i in 0..t.spans.id.len() {
             for j in i + 1..t.spans.id.len() {
                 if (t.spans.layer[i], t.spans.lane[i]) == (t.spans.layer[j], t.spans.lane[j]) {
@@ -292,10 +294,10 @@ mod tests {
     }
 
     #[test]
-    fn timeline_references_are_in_range() {
-        let t = timeline(&case::rows(), &Limits::default());
+    fn the_references_of_a_timeline_are_in_range() {
+        let t = timeline(&small_trace::rows(), &Limits::default());
         let spans = t.spans.id.len() as u32;
-        assert_eq!(t.links.parent.len(), case::rows().links.len());
+        assert_eq!(t.links.parent.len(), small_trace::rows().links.len());
         assert!(t.links.parent.iter().chain(&t.links.child).all(|&at| at < spans));
         assert!(t.causes.command.iter().all(|&at| at < spans));
         assert!(t.spans.label.iter().all(|&at| (at as usize) < t.strings.len()));
@@ -306,12 +308,12 @@ mod tests {
         let mark = t.operations.parent[insert].unwrap() as usize;
         assert_eq!(t.operations.id[mark], 10);
         let label = t.spans.label[t.operations.span[insert].unwrap() as usize];
-        assert_eq!(t.strings[label as usize], case::INSERT);
+        assert_eq!(t.strings[label as usize], small_trace::INSERT_STATEMENT);
     }
 
     #[test]
-    fn commands_have_file_of_bios_and_slices_have_confidence() {
-        let mut rows = case::rows();
+    fn commands_have_the_bios_file_and_slices_have_a_confidence() {
+        let mut rows = small_trace::rows();
         let file = rows.files[0].id;
         rows.spans
             .edit()
@@ -329,7 +331,7 @@ mod tests {
             assert!(files.iter().all(|file| *file == t.spans.file[i]), "command {} has another file", t.spans.id[i]);
         }
         // Each slice has the linker's confidence, limited by that of its command's charge.
-        let mut rows = case::rows();
+        let mut rows = small_trace::rows();
         for (slice, confidence) in
             rows.slices.edit().iter_mut().zip([Confidence::Exact, Confidence::Guess].into_iter().cycle())
         {
@@ -347,10 +349,10 @@ mod tests {
 
     #[test]
     fn parts_hold_every_row_and_operations_name_theirs() {
-        let rows = case::rows();
+        let rows = small_trace::rows();
         let whole = timeline(&rows, &Limits::default());
         let t = timeline(&rows, &Limits { spans: rows.spans.len() - 1, part: 7, ..Limits::default() });
-        assert_eq!((t.spans.id.len(), &t.left_out), (0, &LeftOut::default()));
+        assert_eq!((t.spans.id.len(), &t.left_out), (0, &Omissions::default()));
         assert_eq!((t.duration_ns, &t.layers, &t.shapes), (whole.duration_ns, &whole.layers, &whole.shapes));
         assert!(t.shapes.iter().any(|shape| shape.charged > 0.0));
         assert!(whole.parts.is_empty() && whole.operations.part.iter().all(Option::is_none));
@@ -383,8 +385,8 @@ mod tests {
     }
 
     #[test]
-    fn page_without_room_lists_operations_and_marks_complete_ones() {
-        let rows = case::rows();
+    fn a_page_without_room_lists_operations_and_marks_whole_ones() {
+        let rows = small_trace::rows();
         let whole = timeline(&rows, &Limits::default());
         let limits = Limits { spans: 4, part: 4, all: rows.spans.len() / 2, ..Limits::default() };
         let t = timeline(&rows, &limits);
@@ -399,8 +401,8 @@ mod tests {
     }
 
     #[test]
-    fn overflow_goes_into_last_lane() {
-        let t = timeline(&case::rows(), &Limits { lanes: 1, ..Limits::default() });
+    fn overflow_goes_into_the_last_lane() {
+        let t = timeline(&small_trace::rows(), &Limits { lanes: 1, ..Limits::default() });
         assert!(t.layers.iter().all(|l| {
             let mut groups: Vec<_> = l.lanes.iter().map(|lane| lane.group).collect();
             groups.dedup();
@@ -409,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_trace_has_empty_timeline() {
+    fn an_empty_trace_has_an_empty_timeline() {
         let rows = Rows::default();
         assert_eq!(timeline(&rows, &Limits::default()).spans.id.len(), 0);
     }

@@ -6,11 +6,11 @@
 //! one recording per machine; its counts are exact, its times have no interval, and only a difference of a quarter or more
 //! counts.
 
-use super::both::{self, Machine, ratio};
-use super::list::Listed;
+use super::list::ListedFigure;
 use super::network::{Cell, NetworkTest};
 pub use super::outcome::Outcome;
-use super::outcome::{Decided, QUARTER, cannot};
+use super::outcome::{Decision, RELEVANT_RATIO_MIN, cannot_be_tested};
+use super::two_machines::{self, Machine, format_ratio};
 use crate::bench::compare::Pair;
 use crate::text::{count, digits, duration, escaped};
 use serde::Serialize;
@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 
 /// A claim with its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Judged {
+pub struct JudgedClaim {
     /// Paper and figure.
     pub figure: &'static str,
     /// The paper's statement.
@@ -90,12 +90,12 @@ impl Test {
 }
 
 /// Smallest relevant difference between counts per INSERT.
-const HALF: f64 = 0.5;
-const EXTERNAL: &[&str] = &["external", "usb", "sd", "card"];
-const INSERTS: Cells = only(&["sqlite"], "op", &["insert"]);
-const LINES: Cells = only(&["draw"], "shape", &["line"]);
+const COUNT_DIFFERENCE_MIN: f64 = 0.5;
+const EXTERNAL_NAMES: &[&str] = &["external", "usb", "sd", "card"];
+const INSERT_CELLS: Cells = only(&["sqlite"], "op", &["insert"]);
+const LINE_CELLS: Cells = only(&["draw"], "shape", &["line"]);
 /// Bytecode variants of the CPU benchmarks.
-const BYTECODE: Cells = only(&["linpack", "scimark"], "mode", &["jvm", "art"]);
+const BYTECODE_CELLS: Cells = only(&["linpack", "scimark"], "mode", &["jvm", "art"]);
 
 const fn above(a: Cell, b: Cell) -> Test {
     Test::Network(NetworkTest::Above(a, b))
@@ -122,23 +122,23 @@ const fn delayed(cc: &'static str, delay_ms: &'static str) -> Cell {
 
 #[rustfmt::skip]
 const CLAIMS: &[(&str, &str, Test)] = &[
-    ("000/1", "LINPACK and SciMark2 in Java are slower on Android", Test::Slower(BYTECODE)),
+    ("000/1", "LINPACK and SciMark2 in Java are slower on Android", Test::Slower(BYTECODE_CELLS)),
     ("000/2", "bytecode is slower than native code, and more so on Android", Test::BytecodeCostsMore("himeno")),
     ("000/3", "HTTP transactions are slower on Android", Test::Slower(all(&["http"]))),
     ("000/4", "drawing lines and circles is slower on Android", Test::Slower(only(&["draw"], "shape", &["line", "circle"]))),
     ("000/4", "drawing rectangles is not", Test::NotSlower(only(&["draw"], "shape", &["rect"]))),
-    ("000/4", "lines relate as the processors of figure 1 do", Test::SameRatio(LINES, BYTECODE)),
+    ("000/4", "lines relate as the processors of figure 1 do", Test::SameRatio(LINE_CELLS, BYTECODE_CELLS)),
     ("000/5", "sequential I/O is slower on Android, internal storage",
-     Test::Slower(Cells { workloads: &["seq"], only: None, without: Some(("dir", EXTERNAL)) })),
+     Test::Slower(Cells { workloads: &["seq"], only: None, without: Some(("dir", EXTERNAL_NAMES)) })),
     ("000/6", "sequential reading is slower on Android, external storage",
-     Test::Slower(Cells { workloads: &["seq"], only: Some(("dir", EXTERNAL)), without: Some(("op", &["write"])) })),
+     Test::Slower(Cells { workloads: &["seq"], only: Some(("dir", EXTERNAL_NAMES)), without: Some(("op", &["write"])) })),
     ("000/6", "sequential writing is about equal, external storage",
-     Test::Alike(Cells { workloads: &["seq"], only: Some(("dir", EXTERNAL)), without: Some(("op", &["read"])) })),
+     Test::Alike(Cells { workloads: &["seq"], only: Some(("dir", EXTERNAL_NAMES)), without: Some(("op", &["read"])) })),
     ("000/7", "file I/O is slower on Android, internal storage",
-     Test::Slower(Cells { workloads: &["file"], only: None, without: Some(("dir", EXTERNAL)) })),
+     Test::Slower(Cells { workloads: &["file"], only: None, without: Some(("dir", EXTERNAL_NAMES)) })),
     ("000/8", "writing files is about equal, external storage",
-     Test::Alike(Cells { workloads: &["file"], only: Some(("dir", EXTERNAL)), without: Some(("op", &["read"])) })),
-    ("000/9", "INSERTs are slower on Android", Test::Slower(INSERTS)),
+     Test::Alike(Cells { workloads: &["file"], only: Some(("dir", EXTERNAL_NAMES)), without: Some(("op", &["read"])) })),
+    ("000/9", "INSERTs are slower on Android", Test::Slower(INSERT_CELLS)),
     ("000/10", "SELECTs are slower on Android", Test::Slower(only(&["sqlite"], "op", &["select"]))),
     ("000/11", "during INSERTs Android's device gets write commands", Test::Some("11", "device commands per INSERT")),
     ("000/12", "during SELECTs it gets none: the page cache answers", Test::None("12", "device commands per SELECT")),
@@ -162,7 +162,7 @@ const CLAIMS: &[(&str, &str, Test)] = &[
      Test::Network(NetworkTest::Alike(delayed("cubic", "0"), delayed("cubic", "16")))),
     ("002/5", "and lower at 32 ms", above(delayed("cubic", "16"), delayed("cubic", "32"))),
     ("002/6", "westwood is lower than cubic", above(delayed("cubic", "16"), delayed("westwood", "16"))),
-    ("004/1", "INSERTs are slower on the phone than on Linux (0.83, by the paper's two ratios)", Test::Slower(INSERTS)),
+    ("004/1", "INSERTs are slower on the phone than on Linux (0.83, by the paper's two ratios)", Test::Slower(INSERT_CELLS)),
     ("004/2-4", "an INSERT is more file-system writes on the phone (14 versus 3)", Test::More("2-4", "file-system writes per INSERT")),
     ("004/2-4", "more of them to the journal (11 versus 2)", Test::More("2-4", "of these to the journal")),
     ("004/2-4", "more of them to the database (3 versus 1)", Test::More("2-4", "of these to the database")),
@@ -180,7 +180,7 @@ const CLAIMS: &[(&str, &str, Test)] = &[
 /// Whether one of these workloads was to run in a directory with such a name.
 fn has_directory(machine: &Machine, cells: Cells, names: &[&str]) -> bool {
     machine.bench.as_ref().is_ok_and(|bench| {
-        bench.measured().iter().any(|m| {
+        bench.measured_cells().iter().any(|m| {
             cells.workloads.contains(&m.design.name.as_str())
                 && m.factors.get("dir").is_some_and(|dir| names.iter().any(|name| dir.starts_with(name)))
         })
@@ -188,25 +188,25 @@ fn has_directory(machine: &Machine, cells: Cells, names: &[&str]) -> bool {
 }
 
 /// Judges the claims whose figures satisfy `wanted`.
-pub fn judge(host: &Machine, device: &Machine, pairs: &[Pair], wanted: &dyn Fn(&str) -> bool) -> Vec<Judged> {
-    let both = Both { host, device, pairs };
+pub fn judge(host: &Machine, device: &Machine, pairs: &[Pair], wanted: &dyn Fn(&str) -> bool) -> Vec<JudgedClaim> {
+    let both = MachinePair { host, device, pairs };
     let kept = CLAIMS.iter().filter(|(figure, ..)| wanted(figure));
     kept.map(|&(figure, claim, test)| {
         let (outcome, because) = both.test(figure, test);
-        Judged { figure, claim, outcome, because }
+        JudgedClaim { figure, claim, outcome, because }
     })
     .collect()
 }
 
 /// Whether a claim's figure is part of a listed one: `004/2-3` is part of `004/2-4`.
-pub fn is_of(listed: &Listed, figure: &str) -> bool {
+pub fn is_of(listed: &ListedFigure, figure: &str) -> bool {
     let (paper, number) = figure.split_once('/').unwrap_or((figure, ""));
     let first = number.split('-').next().unwrap_or(number);
-    listed.is(figure) || listed.is(&format!("{paper}/{first}"))
+    listed.is_named_by(figure) || listed.is_named_by(&format!("{paper}/{first}"))
 }
 
 /// Formats the table of claims.
-pub fn markdown(all: &[Judged]) -> String {
+pub fn markdown(all: &[JudgedClaim]) -> String {
     let mut out = String::from("## The papers' claims\n\n| figure | claim | here | by |\n|---|---|---|---|\n");
     for j in all {
         let _ = writeln!(
@@ -229,58 +229,66 @@ pub fn markdown(all: &[Judged]) -> String {
     out
 }
 
-struct Both<'a> {
+struct MachinePair<'a> {
     host: &'a Machine,
     device: &'a Machine,
     pairs: &'a [Pair],
 }
 
-fn outcome(holds: bool) -> Outcome {
+fn outcome_if(holds: bool) -> Outcome {
     if holds { Outcome::Confirmed } else { Outcome::NotConfirmed }
 }
 
-impl Both<'_> {
-    fn test(&self, figure: &str, test: Test) -> Decided {
+impl MachinePair<'_> {
+    fn test(&self, figure: &str, test: Test) -> Decision {
         use Verdict::{Equivalent, Faster, Slower};
         let paper = figure.split('/').next().unwrap_or_default();
         let emulated = [self.host, self.device].into_iter().find(|machine| machine.is_emulated());
         if let Some(machine) = emulated.filter(|_| test.is_of_time()) {
-            return cannot(format!("{}'s processor is emulated: its times are no speed", machine.name));
+            return cannot_be_tested(format!("{}'s processor is emulated: its times are no speed", machine.name));
         }
         match test {
-            Test::Slower(cells) => self.verdicts(cells, &[Slower], &[Faster, Equivalent]),
-            Test::NotSlower(cells) => self.verdicts(cells, &[Faster, Equivalent], &[Slower]),
-            Test::Alike(cells) => self.alike(cells),
-            Test::BytecodeCostsMore(workload) => self.bytecode(workload),
-            Test::SameRatio(a, b) => self.same_ratio(a, b),
-            Test::More(figure, what) => self.rows(paper, figure, what, |h, d| outcome(d - h >= HALF)),
+            Test::Slower(cells) => self.judge_verdicts(cells, &[Slower], &[Faster, Equivalent]),
+            Test::NotSlower(cells) => self.judge_verdicts(cells, &[Faster, Equivalent], &[Slower]),
+            Test::Alike(cells) => self.judge_alike(cells),
+            Test::BytecodeCostsMore(workload) => self.judge_bytecode(workload),
+            Test::SameRatio(a, b) => self.judge_same_ratio(a, b),
+            Test::More(figure, what) => {
+                self.judge_rows(paper, figure, what, |h, d| outcome_if(d - h >= COUNT_DIFFERENCE_MIN))
+            }
             Test::Longer(figure, what, x86) => match self.not_a_pc().filter(|_| x86) {
                 Some(why) => why,
-                None => self.rows(paper, figure, what, |h, d| outcome(d >= h * QUARTER)),
+                None => self.judge_rows(paper, figure, what, |h, d| outcome_if(d >= h * RELEVANT_RATIO_MIN)),
             },
-            Test::Shorter(figure, what) => self.rows(paper, figure, what, |h, d| outcome(d * QUARTER <= h)),
-            Test::SameTime(figure, what) => self.not_a_pc().unwrap_or_else(|| {
-                self.rows(paper, figure, what, |h, d| outcome(d <= h * QUARTER && h <= d * QUARTER))
-            }),
-            Test::SameCount(figure, what) => {
-                self.not_a_pc().unwrap_or_else(|| self.rows(paper, figure, what, |h, d| outcome((d - h).abs() < HALF)))
+            Test::Shorter(figure, what) => {
+                self.judge_rows(paper, figure, what, |h, d| outcome_if(d * RELEVANT_RATIO_MIN <= h))
             }
-            Test::Some(figure, what) => self.rows(paper, figure, what, |_, d| outcome(d >= HALF)),
-            Test::None(figure, what) => self.rows(paper, figure, what, |_, d| outcome(d < 0.05)),
+            Test::SameTime(figure, what) => self.not_a_pc().unwrap_or_else(|| {
+                self.judge_rows(paper, figure, what, |h, d| {
+                    outcome_if(d <= h * RELEVANT_RATIO_MIN && h <= d * RELEVANT_RATIO_MIN)
+                })
+            }),
+            Test::SameCount(figure, what) => self.not_a_pc().unwrap_or_else(|| {
+                self.judge_rows(paper, figure, what, |h, d| outcome_if((d - h).abs() < COUNT_DIFFERENCE_MIN))
+            }),
+            Test::Some(figure, what) => {
+                self.judge_rows(paper, figure, what, |_, d| outcome_if(d >= COUNT_DIFFERENCE_MIN))
+            }
+            Test::None(figure, what) => self.judge_rows(paper, figure, what, |_, d| outcome_if(d < 0.05)),
             Test::HardDisk(cells) => match self.host.fact("disk.rotational") {
-                Some("1" | "true" | "yes") => self.verdicts(cells, &[Faster], &[Slower, Equivalent]),
-                _ => cannot(format!("the disk of {} is no hard disk, or that is not known", self.host.name)),
+                Some("1" | "true" | "yes") => self.judge_verdicts(cells, &[Faster], &[Slower, Equivalent]),
+                _ => cannot_be_tested(format!("the disk of {} is no hard disk, or that is not known", self.host.name)),
             },
             Test::Network(test) => test.judge(&self.device.network),
-            Test::Other(why) => cannot(why),
+            Test::Other(why) => cannot_be_tested(why),
         }
     }
 
     /// Android x86 means Android on a PC's processor.
-    fn not_a_pc(&self) -> Option<Decided> {
+    fn not_a_pc(&self) -> Option<Decision> {
         match self.device.fact("cpu.architecture") {
             Some("x86_64" | "i686" | "x86") if self.device.fact("os.sdk").is_some() => None,
-            _ => Some(cannot(format!("{} is not Android on a PC's processor", self.device.name))),
+            _ => Some(cannot_be_tested(format!("{} is not Android on a PC's processor", self.device.name))),
         }
     }
 
@@ -299,24 +307,24 @@ impl Both<'_> {
     }
 
     /// Judges by the cells' verdicts: all must be in `good`; one in `bad` contradicts.
-    fn verdicts(&self, cells: Cells, good: &[Verdict], bad: &[Verdict]) -> Decided {
+    fn judge_verdicts(&self, cells: Cells, good: &[Verdict], bad: &[Verdict]) -> Decision {
         let pairs = self.cells(cells);
         if pairs.is_empty() {
-            return cannot(self.nothing(cells));
+            return cannot_be_tested(self.why_no_pair(cells));
         }
         let of = |list: &[Verdict]| pairs.iter().filter(|p| list.contains(&p.verdict)).count();
         let (yes, no, all) = (of(good), of(bad), pairs.len());
-        let because = format!("{}; {}", tally(&pairs), range(&pairs));
+        let because = format!("{}; {}", tally(&pairs), ratio_range(&pairs));
         if no > 0 {
             (Outcome::NotConfirmed, because)
         } else if yes == all {
             (Outcome::Confirmed, because)
         } else {
-            cannot(format!("too few or disturbed processes: {because}"))
+            cannot_be_tested(format!("too few or disturbed processes: {because}"))
         }
     }
 
-    fn nothing(&self, cells: Cells) -> String {
+    fn why_no_pair(&self, cells: Cells) -> String {
         match cells.only {
             Some(("dir", names)) if [self.host, self.device].into_iter().all(|machine| has_directory(machine, cells, names)) => {
                 "external storage was used on both, but such a cell has no result on one of them".into()
@@ -326,42 +334,42 @@ impl Both<'_> {
                  device), and its counterpart here with `--dir-here external=DIRECTORY`"
                     .into()
             }
-            _ => both::why_unpaired([self.host, self.device], cells.workloads),
+            _ => two_machines::why_unpaired([self.host, self.device], cells.workloads),
         }
     }
 
-    fn alike(&self, cells: Cells) -> Decided {
+    fn judge_alike(&self, cells: Cells) -> Decision {
         let pairs = self.cells(cells);
         if pairs.is_empty() {
-            return cannot(self.nothing(cells));
+            return cannot_be_tested(self.why_no_pair(cells));
         }
-        let within = |[low, high]: [f64; 2]| low >= 1.0 / QUARTER && high <= QUARTER;
-        let beyond = |[low, high]: [f64; 2]| high < 1.0 / QUARTER || low > QUARTER;
+        let within = |[low, high]: [f64; 2]| low >= 1.0 / RELEVANT_RATIO_MIN && high <= RELEVANT_RATIO_MIN;
+        let beyond = |[low, high]: [f64; 2]| high < 1.0 / RELEVANT_RATIO_MIN || low > RELEVANT_RATIO_MIN;
         let intervals: Vec<[f64; 2]> = pairs.iter().filter_map(|p| p.ratio_ci95).collect();
-        let because = format!("{}, a quarter at most is about equal", range(&pairs));
+        let because = format!("{}, a quarter at most is about equal", ratio_range(&pairs));
         if intervals.iter().any(|i| beyond(*i)) {
             (Outcome::NotConfirmed, because)
         } else if intervals.len() == pairs.len() && intervals.iter().all(|i| within(*i)) {
             (Outcome::Confirmed, because)
         } else {
-            cannot(format!("the intervals are too wide: {because}"))
+            cannot_be_tested(format!("the intervals are too wide: {because}"))
         }
     }
 
     /// Compares the ratios: bytecode's device / host below native code's.
-    fn bytecode(&self, workload: &'static str) -> Decided {
+    fn judge_bytecode(&self, workload: &'static str) -> Decision {
         let of = |values: &'static [&'static str]| {
             let cells =
                 Cells { workloads: &["linpack", "scimark", "himeno"], only: Some(("mode", values)), without: None };
             self.cells(cells).into_iter().find(|p| p.workload == workload)
         };
         match (of(&["c-", "rust"]), of(&["jvm", "art"])) {
-            (Some(native), Some(bytecode)) => below(bytecode, native, "bytecode", "native code"),
-            _ => cannot(both::why_unpaired([self.host, self.device], &[workload])),
+            (Some(native), Some(bytecode)) => judge_below(bytecode, native, "bytecode", "native code"),
+            _ => cannot_be_tested(two_machines::why_unpaired([self.host, self.device], &[workload])),
         }
     }
 
-    fn same_ratio(&self, a: Cells, b: Cells) -> Decided {
+    fn judge_same_ratio(&self, a: Cells, b: Cells) -> Decision {
         let mean = |cells: Cells| {
             let logs: Vec<f64> = self.cells(cells).iter().filter_map(|p| p.ratio).map(f64::ln).collect();
             (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
@@ -373,26 +381,26 @@ impl Both<'_> {
                     digits(x),
                     digits(y)
                 );
-                (outcome(x <= y * QUARTER && y <= x * QUARTER), because)
+                (outcome_if(x <= y * RELEVANT_RATIO_MIN && y <= x * RELEVANT_RATIO_MIN), because)
             }
-            (None, _) => cannot(self.nothing(a)),
-            _ => cannot(self.nothing(b)),
+            (None, _) => cannot_be_tested(self.why_no_pair(a)),
+            _ => cannot_be_tested(self.why_no_pair(b)),
         }
     }
 
-    fn rows(&self, paper: &str, figure: &str, what: &str, judge: impl Fn(f64, f64) -> Outcome) -> Decided {
+    fn judge_rows(&self, paper: &str, figure: &str, what: &str, judge: impl Fn(f64, f64) -> Outcome) -> Decision {
         let mut values = Vec::new();
         let mut unit = "";
         for machine in [self.host, self.device] {
             let figures = match &machine.recorded {
                 Ok(figures) => figures,
-                Err(why) => return cannot(format!("no recording of {}: {why}", machine.name)),
+                Err(why) => return cannot_be_tested(format!("no recording of {}: {why}", machine.name)),
             };
             let found = figures.iter().find(|f| f.paper == paper && f.figure == figure);
             let Some(row) = found.and_then(|f| f.rows.iter().find(|r| r.what == what)) else {
-                return cannot(format!("the recording of {} has no figure {figure}", machine.name));
+                return cannot_be_tested(format!("the recording of {} has no figure {figure}", machine.name));
             };
-            let Some(value) = row.ours else { return cannot(format!("{}: {}", machine.name, row.note)) };
+            let Some(value) = row.ours else { return cannot_be_tested(format!("{}: {}", machine.name, row.note)) };
             unit = row.unit;
             values.push(value);
         }
@@ -404,22 +412,22 @@ impl Both<'_> {
 
 /// Whether the device loses more in `lower` than in `upper`: the ratio of the ratios and its interval are below 1; the
 /// half-widths of both are combined like those of independent values.
-fn below(lower: &Pair, upper: &Pair, a: &str, b: &str) -> Decided {
-    let because = format!("device / host: {a} {}, {b} {}", ratio(lower), ratio(upper));
+fn judge_below(lower: &Pair, upper: &Pair, a: &str, b: &str) -> Decision {
+    let because = format!("device / host: {a} {}, {b} {}", format_ratio(lower), format_ratio(upper));
     let (Some(x), Some(y), Some(ci), Some(other)) = (lower.ratio, upper.ratio, lower.ratio_ci95, upper.ratio_ci95)
     else {
-        return cannot(format!("no interval; {because}"));
+        return cannot_be_tested(format!("no interval; {because}"));
     };
     let half = |[low, high]: [f64; 2]| (high / low).ln() / 2.0;
     let (middle, half) = ((x / y).ln(), half(ci).hypot(half(other)));
     if !half.is_finite() {
-        cannot(format!("no interval; {because}"))
+        cannot_be_tested(format!("no interval; {because}"))
     } else if middle + half < 0.0 {
         (Outcome::Confirmed, because)
-    } else if middle - half > 0.0 || half < QUARTER.ln() / 2.0 {
+    } else if middle - half > 0.0 || half < RELEVANT_RATIO_MIN.ln() / 2.0 {
         (Outcome::NotConfirmed, because)
     } else {
-        cannot(format!("too few or disturbed processes: {because}"))
+        cannot_be_tested(format!("too few or disturbed processes: {because}"))
     }
 }
 
@@ -436,13 +444,13 @@ fn tally(pairs: &[&Pair]) -> String {
     format!("{} of {}", all.join(", "), model::counted(pairs.len(), "cell"))
 }
 
-fn range(pairs: &[&Pair]) -> String {
+fn ratio_range(pairs: &[&Pair]) -> String {
     let mut all: Vec<&&Pair> = pairs.iter().filter(|p| p.ratio.is_some()).collect();
     all.sort_by(|a, b| a.ratio.partial_cmp(&b.ratio).unwrap_or(std::cmp::Ordering::Equal));
     match &all[..] {
         [] => "no ratio".into(),
-        [one] => format!("device / host {}", ratio(one)),
-        [first, .., last] => format!("device / host from {} to {}", ratio(first), ratio(last)),
+        [one] => format!("device / host {}", format_ratio(one)),
+        [first, .., last] => format!("device / host from {} to {}", format_ratio(first), format_ratio(last)),
     }
 }
 
@@ -452,7 +460,7 @@ mod tests {
 
     /// Both are made of the papers' texts; the page of all claims is made of that table.
     #[test]
-    fn claims_are_those_of_papers_page() {
+    fn the_claims_are_those_of_the_papers_page() {
         let table = include_str!("../../../../experiments/papers/claims.toml");
         for (figure, claim, _) in CLAIMS {
             let is_of = |entry: &str| entry.starts_with(&format!("figure = \"{figure}\"\nsays = \"{claim}\"\n"));
@@ -462,9 +470,9 @@ mod tests {
             );
         }
     }
-    use crate::bench::made::bench;
     use crate::bench::results::Bench;
-    use crate::{case, papers, summarise};
+    use crate::bench::synthetic::bench;
+    use crate::{papers, small_trace, summarise};
     use model::Environment;
 
     fn machine(name: &str, bench: Bench) -> Machine {
@@ -485,8 +493,8 @@ mod tests {
         machine(name, b)
     }
 
-    fn judged(host: &Machine, device: &Machine, figure: &str) -> Vec<Judged> {
-        judge(host, device, &both::pairs(host, device), &|f| f == figure)
+    fn judged(host: &Machine, device: &Machine, figure: &str) -> Vec<JudgedClaim> {
+        judge(host, device, &two_machines::pair_cells(host, device), &|f| f == figure)
     }
 
     #[test]
@@ -517,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_emulated_processor_decide_nothing_and_counts_do() {
+    fn times_of_an_emulated_processor_decide_nothing_counts_do() {
         let (host, mut device) = (sqlite("host", 1e6, 1e5, 12), sqlite("guest", 2e6, 0.5e5, 12));
         let fact = model::Fact {
             value: Some("tcg".into()),
@@ -527,7 +535,7 @@ mod tests {
             varies: "boot".into(),
         };
         device.facts.insert("virtual.accelerator".into(), fact);
-        device.recorded = Ok(papers::compare(&summarise(&case::rows())));
+        device.recorded = Ok(papers::measured_figures(&summarise(&small_trace::rows())));
         for figure in ["000/9", "000/10", "000/13-15", "004/1", "004/2-4", "004/4", "004/5"] {
             for judged in judged(&host, &device, figure) {
                 let counted = ["000/13-15", "004/2-4"].contains(&figure);
@@ -535,11 +543,15 @@ mod tests {
                 assert!(counted || judged.outcome == Outcome::CannotBeTested, "{judged:?}");
             }
         }
-        assert!(device.is().contains("its times are no speed") && !host.is().contains("speed"), "{}", device.is());
+        assert!(
+            device.description().contains("its times are no speed") && !host.description().contains("speed"),
+            "{}",
+            device.description()
+        );
     }
 
     #[test]
-    fn external_storage_needs_directory_on_both() {
+    fn external_storage_needs_a_directory_on_both() {
         let seq = |name: &str, dir: &str, op: &str| {
             let mut b = bench(name, "seq");
             b.add(&[("op", op), ("dir", dir)], 1e6, 100.0, 12);
@@ -577,7 +589,7 @@ mod tests {
     fn counts_of_recordings_are_compared() {
         let with = |name: &str, more: f64| {
             let mut m = sqlite(name, 1e6, 1e5, 4);
-            let mut figures = papers::compare(&summarise(&case::rows()));
+            let mut figures = papers::measured_figures(&summarise(&small_trace::rows()));
             let rows = figures.iter_mut().flat_map(|f| &mut f.rows).filter(|r| r.unit == "count");
             rows.for_each(|r| r.ours = r.ours.map(|x| x + more));
             m.recorded = Ok(figures);
@@ -597,7 +609,7 @@ mod tests {
     /// Every row named by a claim is in one of the figures.
     #[test]
     fn claims_name_rows_and_figures_that_exist() {
-        let figures = papers::compare(&summarise(&case::rows()));
+        let figures = papers::measured_figures(&summarise(&small_trace::rows()));
         let listed = papers::list::list().unwrap();
         for (name, claim, test) in CLAIMS {
             assert!(listed.figure.iter().any(|k| is_of(k, name)), "{name}");
@@ -618,9 +630,9 @@ mod tests {
     }
 
     #[test]
-    fn table_counts_outcomes() {
+    fn the_table_counts_the_outcomes() {
         let (host, device) = (sqlite("host", 1e6, 1e5, 12), sqlite("x", 2e6, 1e5, 12));
-        let all = judge(&host, &device, &both::pairs(&host, &device), &|_| true);
+        let all = judge(&host, &device, &two_machines::pair_cells(&host, &device), &|_| true);
         let text = markdown(&all);
         assert!(text.contains("| 000/9 | INSERTs are slower on Android | confirmed |"), "{text}");
         assert!(text.contains("cannot be tested"), "{text}");

@@ -3,19 +3,19 @@
 use crate::contract::Summary;
 use crate::text::escaped;
 use archive::ArchiveKind;
-use model::text::folded;
+use model::text::wrap_markdown;
 use serde::Deserialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Every figure of the papers, with its actual state.
-const LIST: &str = include_str!("../../../../experiments/papers/figures.toml");
+const FIGURES_TOML: &str = include_str!("../../../../experiments/papers/figures.toml");
 
 /// Papers and figures.
 #[derive(Debug, Deserialize)]
 pub struct List {
     pub paper: Vec<Paper>,
-    pub figure: Vec<Listed>,
+    pub figure: Vec<ListedFigure>,
 }
 
 /// Returns all of them.
@@ -23,7 +23,7 @@ pub struct List {
 /// # Errors
 /// The list is malformed, which a test would detect.
 pub fn list() -> Result<List, toml::de::Error> {
-    toml::from_str(LIST)
+    toml::from_str(FIGURES_TOML)
 }
 
 /// A paper, with the number that identifies it throughout this project.
@@ -35,7 +35,7 @@ pub struct Paper {
 
 /// A figure of the list.
 #[derive(Debug, Deserialize)]
-pub struct Listed {
+pub struct ListedFigure {
     /// The paper's number.
     pub paper: String,
     /// The figure's number, such as `13-15`.
@@ -55,7 +55,7 @@ pub struct Listed {
     pub note: Option<String>,
 }
 
-impl Listed {
+impl ListedFigure {
     /// Returns the command that measures it with this device and others.
     pub fn with_device(&self, device: &str) -> Option<String> {
         Some(self.beside.as_ref()?.replace("{device}", device))
@@ -67,17 +67,17 @@ impl Listed {
     }
 
     /// Whether `name` refers to it: `PAPER` or `PAPER/FIGURE`.
-    pub fn is(&self, name: &str) -> bool {
+    pub fn is_named_by(&self, name: &str) -> bool {
         name == self.paper
             || name.split_once('/').is_some_and(|(paper, number)| {
                 paper == self.paper
-                    && (number == self.number || self.number.split([' ', ',']).any(|part| covers(part, number)))
+                    && (number == self.number || self.number.split([' ', ',']).any(|part| range_covers(part, number)))
             })
     }
 }
 
 /// Whether `13-15` (or `5`) covers `14`.
-fn covers(range: &str, number: &str) -> bool {
+fn range_covers(range: &str, number: &str) -> bool {
     let (low, high) = range.split_once('-').unwrap_or((range, range));
     match (low.parse::<u32>(), high.parse::<u32>(), number.parse::<u32>()) {
         (Ok(low), Ok(high), Ok(n)) => (low..=high).contains(&n),
@@ -86,7 +86,7 @@ fn covers(range: &str, number: &str) -> bool {
 }
 
 /// Returns the head of the page.
-pub fn head() -> String {
+pub fn page_head() -> String {
     "# The papers' figures\n\nThe column \"paper\" has the paper's values, from its own machines; \"ours\" has \
      values measured here. The state says on what a figure\nwas made. `make papers` makes them all; each command \
      below makes one.\n\n"
@@ -97,19 +97,19 @@ pub fn head() -> String {
 pub fn head_of_both(host: &str, device: &str, date: &str, quick: bool) -> String {
     let quick = if quick { " It is of a quick run: few processes, small values." } else { "" };
     let device = escaped(device);
-    folded(&format!(
+    wrap_markdown(&format!(
         "# The papers' figures on {host} and {device}\n\nMade by `fathom papers --device` on {date}.{quick} Both were measured with the \
          same program and parameters; a ratio is {device} / {host}, of the scores, with its interval of 95 %.\n\n"
     ))
 }
 
 /// Lists the figures that a host and a device make, and the command that makes each one alone.
-pub fn overview_of_both(papers: &[Paper], wanted: &[&Listed], device: &str) -> String {
+pub fn overview_of_both(papers: &[Paper], wanted: &[&ListedFigure], device: &str) -> String {
     let mut text = String::new();
     for paper in papers.iter().filter(|p| wanted.iter().any(|k| k.paper == p.number)) {
         let _ = writeln!(text, "- **{}**: {}", paper.number, paper.is);
     }
-    text = folded(&text);
+    text = wrap_markdown(&text);
     text.push_str("\n| paper | figure | shows | command |\n|---|---|---|---|\n");
     for k in wanted {
         let command = match &k.command {
@@ -125,12 +125,12 @@ pub fn overview_of_both(papers: &[Paper], wanted: &[&Listed], device: &str) -> S
 }
 
 /// Lists the papers, and the state of their figures.
-pub fn overview(papers: &[Paper], wanted: &[&Listed]) -> String {
+pub fn overview(papers: &[Paper], wanted: &[&ListedFigure]) -> String {
     let mut text = String::new();
     for paper in papers.iter().filter(|p| wanted.iter().any(|k| k.paper == p.number)) {
         let _ = writeln!(text, "- **{}**: {}", paper.number, paper.is);
     }
-    text = folded(&text);
+    text = wrap_markdown(&text);
     text.push_str("\n| paper | figure | shows | command | state |\n|---|---|---|---|---|\n");
     for k in wanted {
         let command = k.command.as_ref().map_or_else(String::new, |c| format!("`{c}`"));
@@ -138,22 +138,22 @@ pub fn overview(papers: &[Paper], wanted: &[&Listed]) -> String {
     }
     let elsewhere: Vec<_> = wanted.iter().filter_map(|k| Some((k, k.elsewhere.as_ref()?))).collect();
     if !elsewhere.is_empty() {
-        let line = |(k, how): (&&Listed, &String)| format!("- **{} {}**: {how}\n", k.paper, k.number);
+        let line = |(k, how): (&&ListedFigure, &String)| format!("- **{} {}**: {how}\n", k.paper, k.number);
         let lines: String = elsewhere.into_iter().map(line).collect();
-        text.push_str(&format!("\nTo make the rest:\n\n{}", folded(&lines)));
+        text.push_str(&format!("\nTo make the rest:\n\n{}", wrap_markdown(&lines)));
     }
     text
 }
 
 /// Formats the further measurements.
-pub fn notes(figures: &[&Listed]) -> String {
+pub fn notes(figures: &[&ListedFigure]) -> String {
     let noted = figures.iter().filter_map(|k| Some((k, k.note.as_ref()?)));
     noted.map(|(k, note)| format!("\n### {} figure {}, notes\n\n{}\n", k.paper, k.number, note.trim())).collect()
 }
 
 /// Returns the name of each recording: `here` if there is one; otherwise its file's name, or its directory's if all
 /// files have the same name.
-pub fn names(archives: &[PathBuf]) -> Vec<String> {
+pub fn recording_names(archives: &[PathBuf]) -> Vec<String> {
     if let [_] = archives {
         return vec!["here".into()];
     }
@@ -163,12 +163,12 @@ pub fn names(archives: &[PathBuf]) -> Vec<String> {
     archives.iter().map(|path| directory(path).filter(|_| alike).unwrap_or_else(|| stem(path))).collect()
 }
 
-fn capital(text: &str) -> String {
+fn title_of_recording(text: &str) -> String {
     if text == "here" { "Here".into() } else { format!("`{text}`") }
 }
 
 /// Describes the machine of a recording, in a line; `name` is the recording's name.
-pub fn machine(name: &str, summary: &Summary) -> String {
+pub fn machine_line(name: &str, summary: &Summary) -> String {
     let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.clone());
     let mut machine = Vec::new();
     for (what, name) in [
@@ -181,7 +181,7 @@ pub fn machine(name: &str, summary: &Summary) -> String {
         machine.extend(fact(name).map(|value| format!("{what} {value}")));
     }
     let times = if summary.caveats.against_times().is_some() { " (emulated: counts, no times)" } else { "" };
-    folded(&format!("{}: {}{times}.\n", capital(name), machine.join(", ")))
+    wrap_markdown(&format!("{}: {}{times}.\n", title_of_recording(name), machine.join(", ")))
 }
 
 /// Returns why an archive of this kind makes none of the requested figures: some are made from a benchmark, some from a recording.
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn archive_without_requested_figures_is_refused() {
+    fn an_archive_without_the_requested_figures_is_refused() {
         for (kind, of_benchmark, of_recording, expected) in [
             (ArchiveKind::Bench, true, false, None),
             (
@@ -233,31 +233,38 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_with_command_can_be_named() {
+    fn every_figure_with_a_command_can_be_named() {
         let list = list().unwrap();
         for figure in &list.figure {
-            assert!(figure.is(&figure.paper) && figure.is(&format!("{}/{}", figure.paper, figure.number)));
+            assert!(
+                figure.is_named_by(&figure.paper) && figure.is_named_by(&format!("{}/{}", figure.paper, figure.number))
+            );
             if let Some(command) = &figure.command {
                 let name = command.split_once("FIG=").expect("a command names its figure").1;
-                assert!(figure.is(name), "{command} does not make {}/{}", figure.paper, figure.number);
+                assert!(figure.is_named_by(name), "{command} does not make {}/{}", figure.paper, figure.number);
             }
             assert!(figure.bench.is_empty() || figure.command.is_some());
         }
-        assert!(covers("13-15", "14") && !covers("13-15", "1") && covers("5", "5") && !covers("x", "5"));
+        assert!(
+            range_covers("13-15", "14")
+                && !range_covers("13-15", "1")
+                && range_covers("5", "5")
+                && !range_covers("x", "5")
+        );
     }
 
     /// Regenerating the manual's page loses none of its text.
     #[test]
-    fn page_of_papers_says_what_list_says() {
+    fn the_page_of_papers_says_what_the_list_says() {
         let (list, page) = (list().unwrap(), include_str!("../../../../docs/results/papers.md"));
         let whole = overview(&list.paper, &list.figure.iter().collect::<Vec<_>>());
         // Ignores line breaks.
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let of_page = words(page);
-        for line in head().lines().chain(whole.lines()) {
+        for line in page_head().lines().chain(whole.lines()) {
             assert!(of_page.contains(&words(line)), "docs/results/papers.md lacks: {line}");
         }
-        let noted: Vec<&Listed> = list.figure.iter().filter(|figure| figure.note.is_some()).collect();
+        let noted: Vec<&ListedFigure> = list.figure.iter().filter(|figure| figure.note.is_some()).collect();
         assert!(!noted.is_empty());
         for figure in noted {
             let note = notes(&[figure]);

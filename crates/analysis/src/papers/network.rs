@@ -4,8 +4,8 @@
 //!
 //! A rate is above another if their intervals do not overlap. Rates within a quarter are about equal.
 
-use super::outcome::{Decided, Outcome, QUARTER, cannot};
-use crate::bench::results::{Bench, Measured};
+use super::outcome::{Decision, Outcome, RELEVANT_RATIO_MIN, cannot_be_tested};
+use crate::bench::results::{Bench, MeasuredCell};
 use crate::text::{digits, scale, shown};
 
 /// A cell: the design, and values of its factors.
@@ -40,21 +40,21 @@ impl Score<'_> {
 
 impl NetworkTest {
     /// Judges the claim.
-    pub fn judge(self, network: &Result<Bench, String>) -> Decided {
+    pub fn judge(self, network: &Result<Bench, String>) -> Decision {
         let bench = match network {
             Ok(bench) => bench,
-            Err(why) => return cannot(why.clone()),
+            Err(why) => return cannot_be_tested(why.clone()),
         };
-        let all = bench.measured();
+        let all = bench.measured_cells();
         let (a, b) = match self {
             Self::Above(a, b) | Self::Alike(a, b) | Self::Times(_, a, b) => (a, b),
         };
-        let of = |cell: Cell| find(&all, cell).and_then(|m| score(m).map(|s| (m, s)));
+        let of = |cell: Cell| find_cell(&all, cell).and_then(|m| cell_score(m).map(|s| (m, s)));
         let ((m, x), (n, y)) = match (of(a), of(b)) {
             (Ok(a), Ok(b)) => (a, b),
-            (Err(why), _) | (_, Err(why)) => return cannot(why),
+            (Err(why), _) | (_, Err(why)) => return cannot_be_tested(why),
         };
-        let differs = |own: &Measured, other: &Measured| {
+        let differs = |own: &MeasuredCell, other: &MeasuredCell| {
             let own = own.factors.iter().filter(|(name, value)| other.factors.get(*name) != Some(value));
             own.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
         };
@@ -62,9 +62,9 @@ impl NetworkTest {
         let ratio = [x.interval[0] / y.interval[1], x.interval[1] / y.interval[0]];
         let near = |factor: f64| {
             let [low, high] = ratio.map(|r| r / factor);
-            if low >= 1.0 / QUARTER && high <= QUARTER {
+            if low >= 1.0 / RELEVANT_RATIO_MIN && high <= RELEVANT_RATIO_MIN {
                 Some(true)
-            } else if high < 1.0 / QUARTER || low > QUARTER {
+            } else if high < 1.0 / RELEVANT_RATIO_MIN || low > RELEVANT_RATIO_MIN {
                 Some(false)
             } else {
                 None
@@ -72,7 +72,7 @@ impl NetworkTest {
         };
         let holds = match self {
             Self::Above(..) if ratio[0] > 1.0 => Some(true),
-            Self::Above(..) if ratio[1] < QUARTER => Some(false),
+            Self::Above(..) if ratio[1] < RELEVANT_RATIO_MIN => Some(false),
             Self::Above(..) => None,
             Self::Alike(..) => near(1.0),
             Self::Times(factor, ..) => near(factor),
@@ -80,14 +80,14 @@ impl NetworkTest {
         match holds {
             Some(true) => (Outcome::Confirmed, because),
             Some(false) => (Outcome::NotConfirmed, because),
-            None => cannot(format!("the intervals are too wide: {because}")),
+            None => cannot_be_tested(format!("the intervals are too wide: {because}")),
         }
     }
 }
 
-fn find<'a, 'b>(all: &'a [Measured<'b>], cell: Cell) -> Result<&'a Measured<'b>, String> {
+fn find_cell<'a, 'b>(all: &'a [MeasuredCell<'b>], cell: Cell) -> Result<&'a MeasuredCell<'b>, String> {
     let Cell(design, factors) = cell;
-    let mut of_design = all.iter().filter(|m| m.design.name == design && m.also.is_none()).peekable();
+    let mut of_design = all.iter().filter(|m| m.design.name == design && m.extra.is_none()).peekable();
     if of_design.peek().is_none() {
         return Err(match design {
             "net-delay-devices" => "it needs a second device behind this machine, which delays what it forwards: `--server DEVICE`, as root \
@@ -96,14 +96,14 @@ fn find<'a, 'b>(all: &'a [Measured<'b>], cell: Cell) -> Result<&'a Measured<'b>,
             _ => format!("{design} was not measured"),
         });
     }
-    let has = |m: &&Measured| factors.iter().all(|(name, value)| m.factors.get(*name).is_some_and(|v| v == value));
+    let has = |m: &&MeasuredCell| factors.iter().all(|(name, value)| m.factors.get(*name).is_some_and(|v| v == value));
     of_design.find(has).ok_or_else(|| {
         let words: Vec<String> = factors.iter().map(|(name, value)| format!("{name}={value}")).collect();
         format!("no cell of {design} with {}", words.join(" "))
     })
 }
 
-fn score<'a>(m: &'a Measured<'_>) -> Result<Score<'a>, String> {
+fn cell_score<'a>(m: &'a MeasuredCell<'_>) -> Result<Score<'a>, String> {
     let e = &m.estimate;
     match (e.estimate, e.ci95) {
         (Some(estimate), Some(interval)) if interval[0] > 0.0 => Ok(Score { estimate, interval, unit: &e.unit }),
@@ -118,14 +118,14 @@ fn score<'a>(m: &'a Measured<'_>) -> Result<Score<'a>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::made::bench;
+    use crate::bench::synthetic::bench;
 
-    const fn of(batch: &'static str) -> Cell {
+    const fn cell_with_batch(batch: &'static str) -> Cell {
         Cell("cluster-devices", [("io", "flash"), ("threads", "32"), ("batch", batch)])
     }
 
-    const ONE: Cell = of("1");
-    const TEN: Cell = of("10");
+    const BATCH_OF_ONE: Cell = cell_with_batch("1");
+    const BATCH_OF_TEN: Cell = cell_with_batch("10");
 
     fn measured(one: f64, ten: f64, processes: u64) -> Result<Bench, String> {
         let mut made = bench("b", "cluster-devices");
@@ -146,22 +146,26 @@ mod tests {
             (1000.0, 10_000.0, 2, CannotBeTested, CannotBeTested, CannotBeTested),
         ] {
             let made = measured(one, ten, processes);
-            let got = [NetworkTest::Above(TEN, ONE), NetworkTest::Alike(TEN, ONE), NetworkTest::Times(10.0, TEN, ONE)];
+            let got = [
+                NetworkTest::Above(BATCH_OF_TEN, BATCH_OF_ONE),
+                NetworkTest::Alike(BATCH_OF_TEN, BATCH_OF_ONE),
+                NetworkTest::Times(10.0, BATCH_OF_TEN, BATCH_OF_ONE),
+            ];
             let got = got.map(|test| test.judge(&made).0);
             // Two equal rates may differ by the noise of the synthetic ones: then one is above the other, and both are alike.
             let expected = if one == ten && got[0] == Confirmed { Confirmed } else { above };
             assert_eq!(got, [expected, alike, times], "{one} {ten} {processes}");
         }
-        let (_, because) = NetworkTest::Above(TEN, ONE).judge(&measured(1000.0, 10_000.0, 8));
+        let (_, because) = NetworkTest::Above(BATCH_OF_TEN, BATCH_OF_ONE).judge(&measured(1000.0, 10_000.0, 8));
         assert!(because.starts_with("batch=10: ") && because.contains("; batch=1: "), "{because}");
     }
 
     #[test]
-    fn reason_is_told_where_nothing_was_measured() {
-        let (made, other) = (measured(1.0, 2.0, 8), Cell("net-delay-devices", TEN.1));
+    fn the_reason_is_given_where_nothing_was_measured() {
+        let (made, other) = (measured(1.0, 2.0, 8), Cell("net-delay-devices", BATCH_OF_TEN.1));
         let why = |test: NetworkTest, made: &Result<Bench, String>| test.judge(made).1;
         assert!(why(NetworkTest::Alike(other, other), &made).contains("--server DEVICE"));
-        assert!(why(NetworkTest::Above(of("100"), ONE), &made).contains("batch=100"));
-        assert_eq!(why(NetworkTest::Above(TEN, ONE), &Err("no route".into())), "no route");
+        assert!(why(NetworkTest::Above(cell_with_batch("100"), BATCH_OF_ONE), &made).contains("batch=100"));
+        assert_eq!(why(NetworkTest::Above(BATCH_OF_TEN, BATCH_OF_ONE), &Err("no route".into())), "no route");
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// Smallest relevant ratio between times without an interval.
-pub(super) const QUARTER: f64 = 1.25;
+pub(super) const RELEVANT_RATIO_MIN: f64 = 1.25;
 
 /// The verdict on a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -28,8 +28,8 @@ impl Outcome {
 }
 
 /// The verdict on a claim, and the evidence.
-pub(super) type Decided = (Outcome, String);
+pub(super) type Decision = (Outcome, String);
 
-pub(super) fn cannot(why: impl Into<String>) -> Decided {
+pub(super) fn cannot_be_tested(why: impl Into<String>) -> Decision {
     (Outcome::CannotBeTested, why.into())
 }

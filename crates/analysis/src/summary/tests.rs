@@ -1,20 +1,20 @@
 //! Every number of [`crate::small_trace`]'s small trace, checked by hand.
 
 use super::*;
-use crate::case;
+use crate::small_trace;
 
 fn near(a: f64, b: f64) -> bool {
     (a - b).abs() < 1e-9
 }
 
-fn of<'a>(summary: &'a Summary, text: &str) -> &'a OperationSummary {
+fn operation_of<'a>(summary: &'a Summary, text: &str) -> &'a OperationSummary {
     summary.operations.iter().find(|o| o.statement == text).unwrap()
 }
 
 #[test]
 fn counts_are_mean_shares_per_operation() {
-    let summary = summarise(&case::rows());
-    let insert = of(&summary, case::INSERT);
+    let summary = summarise(&small_trace::rows());
+    let insert = operation_of(&summary, small_trace::INSERT_STATEMENT);
     assert_eq!((insert.count, insert.unfinished, insert.errors), (2, 1, 1));
     let per = &insert.per_operation;
     assert_eq!((per.syscalls, per.fsyncs), (5.5, 2.0));
@@ -35,18 +35,18 @@ fn counts_are_mean_shares_per_operation() {
 }
 
 #[test]
-fn mark_has_counts_of_its_statements() {
-    let summary = summarise(&case::rows());
-    let (mark, insert) = (of(&summary, "one insert"), of(&summary, case::INSERT));
+fn a_mark_has_the_counts_of_its_statements() {
+    let summary = summarise(&small_trace::rows());
+    let (mark, insert) = (operation_of(&summary, "one insert"), operation_of(&summary, small_trace::INSERT_STATEMENT));
     assert_eq!(mark.kind, "mark");
     assert!(near(mark.per_operation.requests, 2.0 * insert.per_operation.requests));
     assert_eq!(mark.per_operation.syscalls, 11.0);
 }
 
 #[test]
-fn warm_scan_hits_cache_and_is_charged_nothing() {
-    let summary = summarise(&case::rows());
-    let per = &of(&summary, case::SELECT).per_operation;
+fn a_warm_scan_hits_the_cache_and_is_charged_nothing() {
+    let summary = summarise(&small_trace::rows());
+    let per = &operation_of(&summary, small_trace::SELECT_STATEMENT).per_operation;
     let reads = &per.filesystem_reads[&FileClass::Database];
     assert_eq!((reads.count, reads.cache_hits, reads.bytes), (2.0, 2.0, 4112.0));
     assert_eq!((per.bios, per.requests, per.flushes, per.journal_commits), (0.0, 0.0, 0.0, 0.0));
@@ -55,8 +55,8 @@ fn warm_scan_hits_cache_and_is_charged_nothing() {
 
 /// Nothing of it is SQLite: only its calls on files are known. Another process's write to the same file does not count.
 #[test]
-fn files_are_listed_for_traces_without_operations() {
-    let mut rows = case::rows();
+fn files_are_listed_for_a_trace_without_operations() {
+    let mut rows = small_trace::rows();
     let with = summarise(&rows);
     rows.operations.edit().clear();
     rows.spans.edit().iter_mut().for_each(|s| s.operation = None);
@@ -90,12 +90,14 @@ fn files_are_listed_for_traces_without_operations() {
 
 /// An earlier read-ahead had put the page into the cache, but its read was still in flight: waiting for it is no hit.
 #[test]
-fn read_that_waits_for_disk_is_not_hit() {
-    let mut rows = case::rows();
+fn a_read_that_waits_for_the_disk_is_not_a_hit() {
+    let mut rows = small_trace::rows();
     let read = rows.spans.iter().find(|s| s.id == 71).unwrap().clone();
     let wait = |start_ns, end_ns| model::table::Slice::new(13, Layer::Driver, Reason::Device, start_ns, end_ns);
     let hits = |rows: &Rows| {
-        of(&summarise(rows), case::SELECT).per_operation.filesystem_reads[&FileClass::Database].cache_hits
+        operation_of(&summarise(rows), small_trace::SELECT_STATEMENT).per_operation.filesystem_reads
+            [&FileClass::Database]
+            .cache_hits
     };
     // A wait after the read, and one of another operation: neither counts.
     rows.slices.push(wait(read.end_ns.unwrap(), read.end_ns.unwrap() + 5));
@@ -106,8 +108,8 @@ fn read_that_waits_for_disk_is_not_hit() {
 }
 
 #[test]
-fn exclusive_times_add_up_to_latency() {
-    for operation in summarise(&case::rows()).operations {
+fn exclusive_times_add_up_to_the_latency() {
+    for operation in summarise(&small_trace::rows()).operations {
         let sum: u64 = operation.layers.values().map(|l| l.exclusive_ns).sum();
         assert_eq!(sum + operation.unexplained_ns, operation.latency_ns.sum, "{}", operation.statement);
         for (layer, time) in &operation.layers {
@@ -118,7 +120,7 @@ fn exclusive_times_add_up_to_latency() {
 
 #[test]
 fn every_command_is_accounted_for() {
-    let account = summarise(&case::rows()).device_commands;
+    let account = summarise(&small_trace::rows()).device_commands;
     assert_eq!(account.total, 5, "the disk below is counted separately");
     let sum = account.attributed + account.other_processes + account.unattributed + account.tracer;
     assert!(near(sum, 5.0));
@@ -130,23 +132,23 @@ fn every_command_is_accounted_for() {
 }
 
 #[test]
-fn file_system_calls_count_once_without_file_name() {
-    let mut rows = case::rows();
+fn file_system_calls_without_a_file_name_count_once() {
+    let mut rows = small_trace::rows();
     rows.files[0].path = None;
     let summary = summarise(&rows);
-    let writes = &of(&summary, case::INSERT).per_operation.filesystem_writes;
+    let writes = &operation_of(&summary, small_trace::INSERT_STATEMENT).per_operation.filesystem_writes;
     // Only one of the four calls to the file was seen in the file system.
     assert_eq!(writes[&FileClass::Other].count, 0.5);
     // A splice is not a write call: its bytes count in the file system.
     rows.spans.edit().iter_mut().filter(|s| s.id == 20).for_each(|s| s.kind = "copy_file_range".into());
     let summary = summarise(&rows);
-    let writes = &of(&summary, case::INSERT).per_operation.filesystem_writes;
+    let writes = &operation_of(&summary, small_trace::INSERT_STATEMENT).per_operation.filesystem_writes;
     assert_eq!((writes[&FileClass::Other].count, writes[&FileClass::Other].bytes), (0.5, 256.0));
 }
 
 #[test]
-fn row_order_does_not_matter() {
-    let mut rows = case::rows();
+fn the_order_of_rows_does_not_matter() {
+    let mut rows = small_trace::rows();
     let before = serde_json::to_value(summarise(&rows)).unwrap();
     rows.spans.edit().reverse();
     rows.links.edit().reverse();
@@ -156,8 +158,8 @@ fn row_order_does_not_matter() {
 }
 
 #[test]
-fn json_has_contract_fields() {
-    let json = serde_json::to_value(summarise(&case::rows())).unwrap();
+fn the_json_has_the_fields_of_the_contract() {
+    let json = serde_json::to_value(summarise(&small_trace::rows())).unwrap();
     let operation = &json["operations"][0];
     for path in [
         "/statement",
@@ -199,7 +201,7 @@ fn json_has_contract_fields() {
 
 #[test]
 fn invalid_tables_do_not_panic() {
-    let mut rows = case::rows();
+    let mut rows = small_trace::rows();
     for operation in rows.operations.edit().iter_mut() {
         operation.parent = Some(operation.id);
         operation.end_ns = Some(0);
@@ -226,8 +228,8 @@ fn invalid_tables_do_not_panic() {
 }
 
 #[test]
-fn commands_of_unknown_origin_are_loss() {
-    let mut rows = case::rows();
+fn commands_of_unknown_origin_are_a_loss() {
+    let mut rows = small_trace::rows();
     rows.losses.clear();
     let total = summarise(&rows).device_commands.total;
     assert!(total > 0 && summarise(&rows).loss.unattributed_commands > 0.0, "the case has one of {total}");
@@ -235,6 +237,6 @@ fn commands_of_unknown_origin_are_loss() {
     assert!(all.contains(&format!("\nLost: the origin of 1 of {total} device commands (")), "{all}");
     assert!(!all.contains("No losses"), "{all}");
     let account = |unattributed, total| crate::contract::DeviceCommands { unattributed, total, ..Default::default() };
-    let lost = |unattributed, total| crate::account::unattributed(&account(unattributed, total));
+    let lost = |unattributed, total| crate::account::reportable_unattributed(&account(unattributed, total));
     assert_eq!((lost(1.0, 100), lost(1.01, 100), lost(0.0, 0), lost(0.5, 1)), (0.0, 1.01, 0.0, 0.5));
 }

@@ -26,7 +26,7 @@ pub struct Prediction {
     /// Each statement, the largest difference first.
     pub statements: Vec<Statement>,
     /// The removed parts, in the order of `without`.
-    pub removed: Vec<Removed>,
+    pub removed: Vec<RemovedPart>,
     /// The error of such predictions.
     pub model_error: ModelError,
     /// What cannot be claimed from the recordings it is made from. Where times cannot be relied on, no interval has the model's error.
@@ -71,7 +71,7 @@ pub struct Statement {
 
 /// A removed part.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Removed {
+pub struct RemovedPart {
     /// The removal, as requested.
     pub what: String,
     /// Executions in which it occurred.

@@ -35,7 +35,7 @@ pub struct Delays {
 
 impl Delays {
     /// Returns the delay of the thread at that time.
-    pub fn at(&self, thread: Thread, time_ns: u64) -> f64 {
+    pub fn delay_at(&self, thread: Thread, time_ns: u64) -> f64 {
         let Some(steps) = self.threads.get(&thread) else { return 0.0 };
         let next = steps.partition_point(|(at, _)| *at <= time_ns);
         next.checked_sub(1).map_or(0.0, |at| steps[at].1)
@@ -98,9 +98,9 @@ impl Law {
 
 /// Replays the disks with `servers` commands at once.
 pub fn replay(index: &Index, pieces: &[Vec<Piece>], servers: usize) -> Delays {
-    let commands = commands(index, pieces);
-    let laws = laws(&commands);
-    let serial = serial(&commands);
+    let commands = commands_in_queue_order(index, pieces);
+    let laws = fit_laws(&commands);
+    let serial = serial_disks(&commands);
     // When the last command issued to such a disk ends.
     let mut last: HashMap<u32, u64> = HashMap::new();
     // Each thread's commands in order; those without a waiter keep their arrival times.
@@ -113,7 +113,7 @@ pub fn replay(index: &Index, pieces: &[Vec<Piece>], servers: usize) -> Delays {
     let mut delays = Delays { threads: HashMap::new(), commands: commands.len(), extrapolated: 0, serial: 0 };
     let arrives = |delays: &Delays, at: usize| {
         let command: &Command = &commands[at];
-        let moved = command.waiter.map_or(0.0, |thread| delays.at(thread, command.queued_ns));
+        let moved = command.waiter.map_or(0.0, |thread| delays.delay_at(thread, command.queued_ns));
         (command.queued_ns as f64 + moved).max(0.0) as u64
     };
     let mut coming: BinaryHeap<Reverse<(u64, usize, usize)>> =
@@ -154,7 +154,7 @@ pub fn replay(index: &Index, pieces: &[Vec<Piece>], servers: usize) -> Delays {
 }
 
 /// Returns the finished commands, in the order in which they were queued.
-fn commands(index: &Index, pieces: &[Vec<Piece>]) -> Vec<Command> {
+fn commands_in_queue_order(index: &Index, pieces: &[Vec<Piece>]) -> Vec<Command> {
     let rows = index.rows;
     let mut waiter: HashMap<u64, Thread> = HashMap::new();
     for (at, pieces) in pieces.iter().enumerate() {
@@ -163,7 +163,7 @@ fn commands(index: &Index, pieces: &[Vec<Piece>]) -> Vec<Command> {
             waiter.entry(span).or_insert((operation.tgid, operation.tid));
         }
     }
-    let queued = queued(index);
+    let queued = first_queued_ns(index);
     let mut commands: Vec<Command> = Vec::new();
     for span in rows.spans.of_layer(Layer::Driver).map(|(_, s)| s) {
         if let Some(took_ns) = span.took_ns() {
@@ -190,12 +190,12 @@ fn commands(index: &Index, pieces: &[Vec<Piece>]) -> Vec<Command> {
         disk.push(Reverse(command.end_ns));
         command.depth = disk.len();
     }
-    with_distances(&mut commands);
+    set_distances(&mut commands);
     commands.sort_by_key(|c| (c.queued_ns, c.issued_ns));
     commands
 }
 
-fn with_distances(commands: &mut [Command]) {
+fn set_distances(commands: &mut [Command]) {
     commands.sort_by_key(|c| c.end_ns);
     let mut ends: HashMap<u32, u64> = HashMap::new();
     for command in commands {
@@ -205,20 +205,20 @@ fn with_distances(commands: &mut [Command]) {
 }
 
 /// Returns the disks that serve one command after the other.
-fn serial(commands: &[Command]) -> HashSet<u32> {
+fn serial_disks(commands: &[Command]) -> HashSet<u32> {
     let mut disks: BTreeMap<u32, Vec<Command>> = BTreeMap::new();
     commands.iter().for_each(|command| disks.entry(command.disk).or_default().push(*command));
     disks.into_iter().filter(|(_, own)| is_serial(own)).map(|(disk, _)| disk).collect()
 }
 
 /// Minimum number of commands issued while others were at the disk for determining how it serves.
-const OVERLAPPING: usize = 20;
+const OVERLAPPING_COMMANDS_MIN: usize = 20;
 /// Maximum share of these that end before an earlier one.
-const OVERTAKING: f64 = 0.02;
+const OVERTAKING_SHARE_MAX: f64 = 0.02;
 /// Maximum ratio of the time of a command on an idle disk to the time of one behind another.
-const ALONE: f64 = 1.5;
+const ALONE_TIME_RATIO_MAX: f64 = 1.5;
 /// Minimum share of the variance of times that the variance of the distances between ends must explain.
-const SCATTER: f64 = 0.3;
+const EXPLAINED_VARIANCE_MIN: f64 = 0.3;
 
 /// Whether a disk serves one command after the other: they end in the order in which they were issued, and a command on an idle
 /// disk takes no longer than one behind another. A disk with a long latency that processes many at once may keep the order, too,
@@ -236,7 +236,7 @@ fn is_serial(commands: &[Command]) -> bool {
         overtaking += usize::from(command.end_ns < latest);
         latest = latest.max(command.end_ns);
     }
-    if overlapping < OVERLAPPING || overtaking as f64 > OVERTAKING * overlapping as f64 {
+    if overlapping < OVERLAPPING_COMMANDS_MIN || overtaking as f64 > OVERTAKING_SHARE_MAX * overlapping as f64 {
         return false;
     }
     // The first ones may have been queued behind unrecorded ones.
@@ -244,15 +244,15 @@ fn is_serial(commands: &[Command]) -> bool {
     let of_action = |action: IoAction| {
         let own = || commands.iter().filter(move |c| c.action == action);
         let is_alone = |c: &&Command| c.depth == 1 && c.issued_ns >= first_end;
-        let alone = middle(own().filter(is_alone).map(|c| c.alone_ns as f64));
-        alone.zip(middle(own().filter(|c| c.depth > 1).map(|c| c.alone_ns as f64)))
+        let alone = median(own().filter(is_alone).map(|c| c.alone_ns as f64));
+        alone.zip(median(own().filter(|c| c.depth > 1).map(|c| c.alone_ns as f64)))
     };
     let actions: BTreeSet<IoAction> = commands.iter().map(|c| c.action).collect();
     let told: Vec<(f64, f64)> = actions.into_iter().filter_map(of_action).collect();
     if told.is_empty() {
         scatters_by_ends(&commands)
     } else {
-        told.iter().all(|(alone, behind)| *alone <= ALONE * behind)
+        told.iter().all(|(alone, behind)| *alone <= ALONE_TIME_RATIO_MAX * behind)
     }
 }
 
@@ -264,11 +264,11 @@ fn scatters_by_ends(commands: &[Command]) -> bool {
     let own = || commands.iter().filter(|command| command.depth == usual);
     let times = variance(own().map(|c| (c.end_ns - c.issued_ns) as f64));
     let distances = variance(own().map(|c| c.alone_ns as f64));
-    distances > 0.0 && times >= SCATTER * usual as f64 * distances
+    distances > 0.0 && times >= EXPLAINED_VARIANCE_MIN * usual as f64 * distances
 }
 
-fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
-    quantile::of(&values.collect::<Vec<_>>(), 0.5)
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    quantile::of_unsorted(&values.collect::<Vec<_>>(), 0.5)
 }
 
 fn variance(values: impl Iterator<Item = f64> + Clone) -> f64 {
@@ -277,7 +277,7 @@ fn variance(values: impl Iterator<Item = f64> + Clone) -> f64 {
     values.map(|value| (value - mean).powi(2)).sum::<f64>() / n
 }
 
-fn laws(commands: &[Command]) -> BTreeMap<(u32, IoAction), Law> {
+fn fit_laws(commands: &[Command]) -> BTreeMap<(u32, IoAction), Law> {
     let mut points: BTreeMap<(u32, IoAction), Vec<(f64, f64)>> = BTreeMap::new();
     for command in commands {
         let point = (command.depth as f64, (command.end_ns - command.issued_ns) as f64);
@@ -287,7 +287,7 @@ fn laws(commands: &[Command]) -> BTreeMap<(u32, IoAction), Law> {
 }
 
 /// Returns when the first bio of each command was queued.
-fn queued(index: &Index) -> HashMap<u64, u64> {
+fn first_queued_ns(index: &Index) -> HashMap<u64, u64> {
     let rows = index.rows;
     let mut first: HashMap<u64, u64> = HashMap::new();
     // A command's request is between it and its bios.
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn law_of_serial_device_goes_through_origin() {
+    fn the_law_of_a_serial_device_goes_through_the_origin() {
         let serial: Vec<(f64, f64)> = (1..=8).map(|d| (f64::from(d), 100.0 * f64::from(d))).collect();
         let law = Law::fit(&serial);
         assert!((law.times(1, 8) - 0.125).abs() < 1e-9 && (law.times(16, 8) - 2.0).abs() < 1e-9, "{law:?}");
@@ -349,12 +349,12 @@ mod tests {
                 alone_ns: 0,
             });
         }
-        with_distances(&mut all);
+        set_distances(&mut all);
         all
     }
 
     #[test]
-    fn disk_that_serves_one_after_other_is_told_by_its_ends() {
+    fn a_serial_disk_is_recognised_by_its_ends() {
         let mut random = stats::random::Random::new(7);
         let mut about = |ns: u64, by: u64| ns + random.below(by.max(1));
         for pauses in [true, false] {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn law_of_one_depth_or_of_faster_commands_changes_nothing() {
+    fn a_law_of_one_depth_or_a_falling_one_changes_nothing() {
         assert_eq!(Law::fit(&[(4.0, 50.0), (4.0, 70.0)]).times(1, 4), 1.0);
         assert_eq!(Law::fit(&[(1.0, 90.0), (2.0, 30.0)]).times(2, 1), 1.0);
         assert_eq!(Law::fit(&[(1.0, 0.0), (2.0, 0.0)]).times(2, 1), 1.0);

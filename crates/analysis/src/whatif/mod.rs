@@ -23,22 +23,22 @@ use crate::diff::phase::Phases;
 use crate::flaws;
 use crate::rows::{Index, Rows};
 use crate::times::{distribution, times};
-use contract::{ModelError, Prediction, Removed, Statement, Total, VERSION};
+use contract::{ModelError, Prediction, RemovedPart, Statement, Total, VERSION};
 use pieces::Piece;
 use removal::{Lookup, Removal};
-use replay::{Change, Replayed};
-use service::{Factors, Measured};
-use stats::stretches::{Draws, STRETCHES, stretch, sum};
+use replay::{Change, ReplayedOperation};
+use service::{Factors, ServiceTimes};
+use stats::stretches::{Draws, STRETCH_COUNT, resample_sum, stretch_index};
 use std::collections::BTreeSet;
 
 /// From the trials with seed 20261126 on a quiet machine, with the factor for warm caches; `--queue` was not among the
 /// changes. docs/results/whatif.md has these or later ones, with the share of them in which the interval covered the true
 /// value.
-const MODEL: ModelError = ModelError { median: 0.02, p90: 0.07, median_of_truth: 0.10, changes: 16 };
+const MODEL_ERROR: ModelError = ModelError { median: 0.02, p90: 0.07, median_of_truth: 0.10, changes: 16 };
 
 /// A request for a prediction.
 #[derive(Default)]
-pub struct Asked<'a> {
+pub struct PredictionRequest<'a> {
     /// What is removed.
     pub without: Vec<Removal>,
     /// Another recording, whose device replaces this one's.
@@ -54,7 +54,7 @@ pub struct Asked<'a> {
 pub enum Error {
     /// The recording has no finished operation.
     #[error("the recording has no operation that ended: there is nothing to predict")]
-    Nothing,
+    NoOperation,
     /// No execution has what is to be removed.
     #[error("--without {what}: {lacks}; {has}")]
     Missing {
@@ -76,25 +76,25 @@ pub enum Error {
 ///
 /// # Errors
 /// There is no basis for a prediction.
-pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
+pub fn predict(rows: &Rows, asked: &PredictionRequest<'_>) -> Result<Prediction, Error> {
     let index = Index::new(rows);
     let phases = Phases::new(&index);
     let pieces = pieces::pieces(&index, &phases);
     let lookups: Vec<Lookup> =
         asked.without.iter().map(|removal| Lookup::new(*removal, &index, &phases, &pieces)).collect();
-    let factors = asked.device.map(|other| factors(&index, &pieces, other, asked.seed)).transpose()?;
+    let factors = asked.device.map(|other| draw_factors(&index, &pieces, other, asked.seed)).transpose()?;
     let delays = asked.queue.map(|servers| depth::replay(&index, &pieces, servers.max(1) as usize));
     let warm = if lookups.is_empty() { None } else { warm::factor(&index, &phases, &pieces) };
     let change = Change { without: &lookups, device: factors.as_ref(), delays: delays.as_ref(), warm };
     let ended = |at: usize| rows.operations.end_ns(at).is_some();
-    let replayed: Vec<Option<Replayed>> = (0..rows.operations.len())
-        .map(|at| ended(at).then(|| replay::operation(&index, at, &pieces[at], &change)))
+    let replayed: Vec<Option<ReplayedOperation>> = (0..rows.operations.len())
+        .map(|at| ended(at).then(|| replay::replay_operation(&index, at, &pieces[at], &change)))
         .collect();
     if replayed.iter().all(Option::is_none) {
-        return Err(Error::Nothing);
+        return Err(Error::NoOperation);
     }
     let outermost = |at: usize| index.chain(at).nth(1).is_none();
-    let removed: Vec<Removed> = asked
+    let removed: Vec<RemovedPart> = asked
         .without
         .iter()
         .enumerate()
@@ -103,28 +103,32 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
                 .iter()
                 .enumerate()
                 .filter(|(at, _)| outermost(*at))
-                .filter_map(|(_, r)| Some(r.as_ref()?.gone[by]));
+                .filter_map(|(_, r)| Some(r.as_ref()?.removed_ns[by]));
             let gone: Vec<f64> = gone.filter(|ns| *ns > 0.0).collect();
-            Removed { what: what.to_string(), executions: gone.len() as u64, time_ns: gone.iter().sum::<f64>() as u64 }
+            RemovedPart {
+                what: what.to_string(),
+                executions: gone.len() as u64,
+                time_ns: gone.iter().sum::<f64>() as u64,
+            }
         })
         .collect();
     // What another removal already removed did exist.
     let exists = |by: usize| {
         let alone = Change { without: &lookups[by..=by], device: None, delays: None, warm: None };
-        let gone = |at: usize| replay::operation(&index, at, &pieces[at], &alone).gone[0] > 0.0;
+        let gone = |at: usize| replay::replay_operation(&index, at, &pieces[at], &alone).removed_ns[0] > 0.0;
         (0..rows.operations.len()).any(|at| ended(at) && outermost(at) && gone(at))
     };
     if let Some((by, missing)) = removed.iter().enumerate().find(|(by, r)| r.executions == 0 && !exists(*by)) {
-        let lacks = asked.without[by].absent();
-        return Err(Error::Missing { what: missing.what.clone(), lacks, has: has(&index, &phases) });
+        let lacks = asked.without[by].absence_sentence();
+        return Err(Error::Missing { what: missing.what.clone(), lacks, has: existing_calls(&index, &phases) });
     }
     let mut statements: Vec<Statement> =
-        (0..rows.shapes.len()).filter_map(|shape| statement(&index, shape, &replayed)).collect();
+        (0..rows.shapes.len()).filter_map(|shape| predict_statement(&index, shape, &replayed)).collect();
     statements.sort_by_key(|s| std::cmp::Reverse(s.total.recorded_ns.abs_diff(s.total.predicted_ns)));
     let all: Vec<usize> = (0..rows.operations.len()).filter(|&at| outermost(at) && ended(at)).collect();
-    let mut caveats = flaws::of(&index);
-    caveats.extend(asked.device.map(|other| flaws::of(&Index::new(other))).unwrap_or_default());
-    let mut total = total(&index, &all, &replayed);
+    let mut caveats = flaws::find_caveats(&index);
+    caveats.extend(asked.device.map(|other| flaws::find_caveats(&Index::new(other))).unwrap_or_default());
+    let mut total = predict_total(&index, &all, &replayed);
     if caveats.against_times().is_some() {
         // The model's error was measured on processors that are not emulated.
         statements.iter_mut().map(|s| &mut s.total).chain([&mut total]).for_each(|t| t.interval_with_model = None);
@@ -138,14 +142,14 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
         total,
         statements,
         removed,
-        model_error: MODEL,
+        model_error: MODEL_ERROR,
         caveats,
-        unknown: unknown(&index, asked, &change, factors.as_ref(), &all),
+        unknown: list_unknown(&index, asked, &change, factors.as_ref(), &all),
     })
 }
 
-fn factors(index: &Index, pieces: &[Vec<Piece>], other: &Rows, seed: u64) -> Result<Factors, Error> {
-    let measured = Measured::new(&Index::new(other));
+fn draw_factors(index: &Index, pieces: &[Vec<Piece>], other: &Rows, seed: u64) -> Result<Factors, Error> {
+    let measured = ServiceTimes::new(&Index::new(other));
     if measured.is_empty() {
         return Err(Error::NoCommands);
     }
@@ -153,8 +157,8 @@ fn factors(index: &Index, pieces: &[Vec<Piece>], other: &Rows, seed: u64) -> Res
 }
 
 /// Lists the calls of a recording's executions, for a request that matches none.
-fn has(index: &Index, phases: &Phases) -> String {
-    let calls: BTreeSet<String> = crate::checkpoints::calls(index, phases)
+fn existing_calls(index: &Index, phases: &Phases) -> String {
+    let calls: BTreeSet<String> = crate::checkpoints::calls_in_operations(index, phases)
         .map(|(_, _, call, kind)| Removal::Calls(0, call, Some(kind)).to_string().trim().to_owned())
         .collect();
     if calls.is_empty() {
@@ -164,12 +168,12 @@ fn has(index: &Index, phases: &Phases) -> String {
     }
 }
 
-fn recorded(index: &Index, at: usize) -> u64 {
+fn recorded_latency(index: &Index, at: usize) -> u64 {
     let operation = &index.rows.operations.at(at);
     operation.end_ns.map_or(0, |end| end.saturating_sub(operation.start_ns))
 }
 
-fn statement(index: &Index, shape: usize, replayed: &[Option<Replayed>]) -> Option<Statement> {
+fn predict_statement(index: &Index, shape: usize, replayed: &[Option<ReplayedOperation>]) -> Option<Statement> {
     let rows = index.rows;
     let mut executions: Vec<usize> =
         (0..rows.operations.len()).filter(|&at| index.shape(at) == Some(shape) && replayed[at].is_some()).collect();
@@ -177,14 +181,14 @@ fn statement(index: &Index, shape: usize, replayed: &[Option<Replayed>]) -> Opti
     if executions.is_empty() {
         return None;
     }
-    let mut before: Vec<u64> = executions.iter().map(|&at| recorded(index, at)).collect();
+    let mut before: Vec<u64> = executions.iter().map(|&at| recorded_latency(index, at)).collect();
     let mut after: Vec<u64> =
         executions.iter().filter_map(|&at| replayed[at].as_ref()).map(|r| r.ns.round() as u64).collect();
     Some(Statement {
         statement: rows.shapes[shape].text.clone(),
         kind: rows.shapes[shape].kind.to_string(),
         count: executions.len() as u64,
-        total: total(index, &executions, replayed),
+        total: predict_total(index, &executions, replayed),
         distribution: distribution(&after),
         recorded_ns: times(&mut before),
         predicted_ns: times(&mut after),
@@ -192,31 +196,31 @@ fn statement(index: &Index, shape: usize, replayed: &[Option<Replayed>]) -> Opti
 }
 
 /// Returns the sum over executions, with the interval of its ratio.
-fn total(index: &Index, executions: &[usize], replayed: &[Option<Replayed>]) -> Total {
-    let used = STRETCHES.min(executions.len());
+fn predict_total(index: &Index, executions: &[usize], replayed: &[Option<ReplayedOperation>]) -> Total {
+    let used = STRETCH_COUNT.min(executions.len());
     let mut sums = [vec![0.0; used], vec![0.0; used]];
     for (place, &at) in executions.iter().enumerate() {
-        let stretch = stretch(place, executions.len(), used);
-        sums[0][stretch] += recorded(index, at) as f64;
+        let stretch = stretch_index(place, executions.len(), used);
+        sums[0][stretch] += recorded_latency(index, at) as f64;
         sums[1][stretch] += replayed[at].as_ref().map_or(0.0, |r| r.ns);
     }
     let [before, after] = [0, 1].map(|side| sums[side].iter().sum::<f64>());
     let estimate = Draws::new(used, index.rows.operations.len() as u64)
-        .and_then(|draws| draws.estimate(0.95, |t| sum(t, &sums[1]) / sum(t, &sums[0])));
+        .and_then(|draws| draws.estimate(0.95, |t| resample_sum(t, &sums[1]) / resample_sum(t, &sums[0])));
     let interval = estimate.map(|e| [e.low, e.high]);
     Total {
         recorded_ns: before as u64,
         predicted_ns: after.round() as u64,
         ratio: Some(after / before).filter(|ratio| ratio.is_finite()),
         interval,
-        interval_with_model: interval.map(|[low, high]| [(low - MODEL.p90).max(0.0), high + MODEL.p90]),
+        interval_with_model: interval.map(|[low, high]| [(low - MODEL_ERROR.p90).max(0.0), high + MODEL_ERROR.p90]),
     }
 }
 
 /// Lists the limits of the prediction that are relevant here.
-fn unknown(
+fn list_unknown(
     index: &Index,
-    asked: &Asked<'_>,
+    asked: &PredictionRequest<'_>,
     change: &Change<'_>,
     factors: Option<&Factors>,
     all: &[usize],

@@ -6,8 +6,8 @@
 //! kernel.
 
 use super::pieces::Piece;
-use crate::checkpoints::{calls, windows};
-use crate::diff::phase::{Kind, Phases};
+use crate::checkpoints::{calls_in_operations, checkpoint_windows};
+use crate::diff::phase::{FileRole, Phases};
 use crate::rows::{Index, IoAction};
 use model::{Call, Layer, Reason, SpanFlag};
 use sqlite::FileClass;
@@ -38,11 +38,11 @@ pub enum Removal {
     /// Waits for a CPU.
     RunQueue,
     /// Calls of one kind; only the n-th of each execution, if that is not 0.
-    Calls(u32, Call, Option<Kind>),
+    Calls(u32, Call, Option<FileRole>),
 }
 
 /// The names, each with its description.
-pub const NAMED: [(&str, Removal, &str); 10] = [
+pub const NAMED_REMOVALS: [(&str, Removal, &str); 10] = [
     ("flush", Removal::Flush, "waits for flushes of the disk's cache"),
     ("second-flush", Removal::SecondFlush, "the same, except for the longest of each execution"),
     ("sync", Removal::Sync, "calls of fsync and fdatasync"),
@@ -57,7 +57,7 @@ pub const NAMED: [(&str, Removal, &str); 10] = [
 
 impl Removal {
     /// Describes that no execution has it, in a sentence.
-    pub fn absent(&self) -> String {
+    pub fn absence_sentence(&self) -> String {
         let what = match self {
             Self::Flush => "waited for a flush",
             Self::SecondFlush => "waited for a second flush",
@@ -79,14 +79,14 @@ impl Removal {
 const ORDINALS: [&str; 3] = ["first", "second", "third"];
 
 /// Parses an ordinal, from 1.
-fn ordinal(word: &str) -> Option<u32> {
+fn parse_ordinal(word: &str) -> Option<u32> {
     let later = || word.strip_suffix("th")?.parse().ok().filter(|nth| *nth > 3);
     ORDINALS.iter().zip(1..).find(|(known, _)| **known == word).map(|(_, nth)| nth).or_else(later)
 }
 
 impl fmt::Display for Removal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((name, ..)) = NAMED.iter().find(|(_, removal, _)| removal == self) {
+        if let Some((name, ..)) = NAMED_REMOVALS.iter().find(|(_, removal, _)| removal == self) {
             return f.write_str(name);
         }
         let Self::Calls(nth, call, kind) = self else { return Ok(()) };
@@ -102,19 +102,19 @@ impl fmt::Display for Removal {
 
 /// No removal has that name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?}: expected {names}, or calls as `fathom diff` names them: [second] fdatasync [WAL]", names = NAMED.map(|(name, ..)| name).join(", "))]
+#[error("{0:?}: expected {names}, or calls as `fathom diff` names them: [second] fdatasync [WAL]", names = NAMED_REMOVALS.map(|(name, ..)| name).join(", "))]
 pub struct UnknownRemoval(String);
 
 impl FromStr for Removal {
     type Err = UnknownRemoval;
 
     fn from_str(text: &str) -> Result<Self, UnknownRemoval> {
-        if let Some((_, removal, _)) = NAMED.iter().find(|(name, ..)| *name == text) {
+        if let Some((_, removal, _)) = NAMED_REMOVALS.iter().find(|(name, ..)| *name == text) {
             return Ok(*removal);
         }
         let wrong = || UnknownRemoval(text.into());
         let mut words = text.split_whitespace().peekable();
-        let nth = words.peek().and_then(|word| ordinal(word));
+        let nth = words.peek().and_then(|word| parse_ordinal(word));
         if nth.is_some() {
             words.next();
         }
@@ -122,7 +122,7 @@ impl FromStr for Removal {
         let kind = words.collect::<Vec<_>>().join(" ");
         let kind = match kind.as_str() {
             "" => None,
-            name => Some(Kind::all().find(|kind| kind.name().eq_ignore_ascii_case(name)).ok_or_else(wrong)?),
+            name => Some(FileRole::all().find(|kind| kind.name().eq_ignore_ascii_case(name)).ok_or_else(wrong)?),
         };
         Ok(Self::Calls(nth.unwrap_or(0), call.ok_or_else(wrong)?, kind))
     }
@@ -130,7 +130,7 @@ impl FromStr for Removal {
 
 /// Whether something is removed, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Goes {
+pub enum RemovalExtent {
     /// The whole call that the thread was in.
     Call,
     /// The sleep only.
@@ -147,7 +147,7 @@ pub struct Lookup {
     /// Spans that carry the file system's own writes, and flushes.
     spans: HashSet<u64>,
     /// For each operation, the flush that is kept.
-    stays: HashMap<u32, u64>,
+    kept_flush: HashMap<u32, u64>,
 }
 
 fn is_sync(call: Call) -> bool {
@@ -162,7 +162,7 @@ impl Lookup {
             calls: HashSet::new(),
             windows: HashMap::new(),
             spans: HashSet::new(),
-            stays: HashMap::new(),
+            kept_flush: HashMap::new(),
         };
         let below = |layer| matches!(layer, Layer::Block | Layer::IoScheduler | Layer::Driver);
         let spans = || index.rows.spans.iter().filter(|span| below(span.layer));
@@ -173,10 +173,10 @@ impl Lookup {
             Removal::Metadata => {
                 lookup.spans = spans().filter(|s| s.has(SpanFlag::Meta)).map(|s| s.id).collect();
             }
-            Removal::SecondFlush => lookup.longest_flushes(pieces),
-            Removal::SecondSync => lookup.all_but_longest(index, phases),
+            Removal::SecondFlush => lookup.keep_longest_flushes(pieces),
+            Removal::SecondSync => lookup.take_all_but_longest(index, phases),
             Removal::Checkpoint => {
-                for (operation, windows) in windows(index, phases) {
+                for (operation, windows) in checkpoint_windows(index, phases) {
                     for at in index.chain(operation) {
                         lookup.windows.entry(at as u32).or_default().extend(windows.iter().copied());
                     }
@@ -184,19 +184,19 @@ impl Lookup {
             }
             Removal::Queue | Removal::RunQueue => {}
             Removal::Sync | Removal::JournalDelete | Removal::DirectorySync | Removal::Calls(..) => {
-                lookup.matching(index, phases);
+                lookup.take_matching(index, phases);
             }
         }
         lookup
     }
 
     /// Returns whether and how a piece of an operation is removed.
-    pub fn goes(&self, at: u32, piece: &Piece) -> Option<Goes> {
+    pub fn extent_of(&self, at: u32, piece: &Piece) -> Option<RemovalExtent> {
         let slept = |reasons: &[Reason]| reasons.contains(&piece.reason);
         let carried = || piece.span.is_some_and(|span| self.spans.contains(&span));
         let wait = match self.removal {
             Removal::Flush => slept(&[Reason::Flush]) || slept(&[Reason::Queue]) && carried(),
-            Removal::SecondFlush => slept(&[Reason::Flush]) && piece.span != self.stays.get(&at).copied(),
+            Removal::SecondFlush => slept(&[Reason::Flush]) && piece.span != self.kept_flush.get(&at).copied(),
             Removal::Metadata => slept(&[Reason::Journal]) || slept(&[Reason::Device, Reason::Queue]) && carried(),
             Removal::Queue => slept(&[Reason::Queue]),
             Removal::RunQueue => slept(&[Reason::RunQueue]),
@@ -206,15 +206,15 @@ impl Lookup {
             |windows: &Vec<(u64, u64)>| windows.iter().any(|(from, to)| (*from..*to).contains(&piece.start_ns));
         let in_window = || self.windows.get(&at).is_some_and(within);
         if wait {
-            Some(Goes::Wait)
+            Some(RemovalExtent::Wait)
         } else if piece.call.is_some_and(|call| self.calls.contains(&call)) || in_window() {
-            Some(Goes::Call)
+            Some(RemovalExtent::Call)
         } else {
             None
         }
     }
 
-    fn longest_flushes(&mut self, pieces: &[Vec<Piece>]) {
+    fn keep_longest_flushes(&mut self, pieces: &[Vec<Piece>]) {
         for (at, pieces) in pieces.iter().enumerate() {
             let mut flushes: BTreeMap<u64, u64> = BTreeMap::new();
             for piece in pieces.iter().filter(|p| p.reason == Reason::Flush) {
@@ -224,14 +224,14 @@ impl Lookup {
                 }
             }
             if let Some((span, _)) = flushes.into_iter().max_by_key(|(span, ns)| (*ns, std::cmp::Reverse(*span))) {
-                self.stays.insert(at as u32, span);
+                self.kept_flush.insert(at as u32, span);
             }
         }
     }
 
-    fn all_but_longest(&mut self, index: &Index, phases: &Phases) {
+    fn take_all_but_longest(&mut self, index: &Index, phases: &Phases) {
         let mut longest: HashMap<usize, (u64, u32)> = HashMap::new();
-        for (at, operation, call, _) in calls(index, phases).filter(|(_, _, call, _)| is_sync(*call)) {
+        for (at, operation, call, _) in calls_in_operations(index, phases).filter(|(_, _, call, _)| is_sync(*call)) {
             let _ = call;
             let span = &index.rows.spans.at(at);
             let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
@@ -246,11 +246,11 @@ impl Lookup {
         });
     }
 
-    fn matching(&mut self, index: &Index, phases: &Phases) {
+    fn take_matching(&mut self, index: &Index, phases: &Phases) {
         let mut seen: HashMap<usize, u32> = HashMap::new();
-        for (at, operation, call, kind) in calls(index, phases) {
-            let journal = kind == Kind::Of(FileClass::RollbackJournal) && matches!(call, Call::Open | Call::Unlink);
-            let directory = is_sync(call) && kind == Kind::Directory;
+        for (at, operation, call, kind) in calls_in_operations(index, phases) {
+            let journal = kind == FileRole::Of(FileClass::RollbackJournal) && matches!(call, Call::Open | Call::Unlink);
+            let directory = is_sync(call) && kind == FileRole::Directory;
             let goes = match self.removal {
                 Removal::Sync => is_sync(call),
                 Removal::JournalDelete => journal || directory,
@@ -285,7 +285,7 @@ mod tests {
             "8th fsync directory",
             "21th unlink",
         ];
-        for name in NAMED.map(|(name, ..)| name).into_iter().chain(calls) {
+        for name in NAMED_REMOVALS.map(|(name, ..)| name).into_iter().chain(calls) {
             assert_eq!(name.parse::<Removal>().unwrap().to_string(), name);
         }
         for wrong in

@@ -12,7 +12,7 @@
 
 use super::depth::Delays;
 use super::pieces::Piece;
-use super::removal::{Goes, Lookup};
+use super::removal::{Lookup, RemovalExtent};
 use super::service::Factors;
 use crate::rows::Index;
 use model::Reason;
@@ -31,15 +31,15 @@ pub struct Change<'a> {
 
 /// The result for an operation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Replayed {
+pub struct ReplayedOperation {
     /// Its predicted time.
     pub ns: f64,
     /// For each removal, the removed time.
-    pub gone: Vec<f64>,
+    pub removed_ns: Vec<f64>,
 }
 
 /// Replays the operation at a position.
-pub fn operation(index: &Index, at: usize, pieces: &[Piece], change: &Change<'_>) -> Replayed {
+pub fn replay_operation(index: &Index, at: usize, pieces: &[Piece], change: &Change<'_>) -> ReplayedOperation {
     let operation = &index.rows.operations.at(at);
     let end = operation.end_ns.unwrap_or(operation.start_ns);
     let latency = end.saturating_sub(operation.start_ns);
@@ -54,19 +54,19 @@ pub fn operation(index: &Index, at: usize, pieces: &[Piece], change: &Change<'_>
     for piece in pieces {
         let ns = piece.ns as f64;
         let goes =
-            change.without.iter().enumerate().find_map(|(by, lookup)| Some((by, lookup.goes(at as u32, piece)?)));
+            change.without.iter().enumerate().find_map(|(by, lookup)| Some((by, lookup.extent_of(at as u32, piece)?)));
         let command = matches!(piece.reason, Reason::Device | Reason::Flush);
         if command || !piece.slept() {
-            ended_by_gone = command && matches!(goes, Some((_, Goes::Wait)));
+            ended_by_gone = command && matches!(goes, Some((_, RemovalExtent::Wait)));
         }
-        let goes = goes.or((ended_by_gone && !command).then_some((taker, Goes::Wait)));
+        let goes = goes.or((ended_by_gone && !command).then_some((taker, RemovalExtent::Wait)));
         let mut kept = match goes {
             Some((by, _)) => {
                 gone[by] += ns;
                 taker = by;
                 0.0
             }
-            None => change.device.map_or(ns, |factors| ns * factor(piece, factors)),
+            None => change.device.map_or(ns, |factors| ns * scale_factor(piece, factors)),
         };
         match piece.reason {
             Reason::RunQueue => {
@@ -77,7 +77,7 @@ pub fn operation(index: &Index, at: usize, pieces: &[Piece], change: &Change<'_>
                 (slept, left) = (0.0, 0.0);
             }
             Reason::Cpu => (slept, left) = (0.0, 0.0),
-            _ if matches!(goes, Some((_, Goes::Call))) => {}
+            _ if matches!(goes, Some((_, RemovalExtent::Call))) => {}
             _ => (slept, left) = (slept + ns, left + kept),
         }
         saved += ns - kept;
@@ -91,13 +91,13 @@ pub fn operation(index: &Index, at: usize, pieces: &[Piece], change: &Change<'_>
     }
     if let Some(delays) = change.delays {
         let thread = (operation.tgid, operation.tid);
-        saved -= delays.at(thread, end) - delays.at(thread, operation.start_ns);
+        saved -= delays.delay_at(thread, end) - delays.delay_at(thread, operation.start_ns);
     }
-    Replayed { ns: (latency as f64 - saved).max(0.0), gone }
+    ReplayedOperation { ns: (latency as f64 - saved).max(0.0), removed_ns: gone }
 }
 
 /// Returns the scale factor of a wait: that of the command waited for; a queue drains as fast as commands complete on average.
-fn factor(piece: &Piece, factors: &Factors) -> f64 {
+fn scale_factor(piece: &Piece, factors: &Factors) -> f64 {
     match piece.reason {
         Reason::Device | Reason::Flush => piece.span.and_then(|span| factors.of.get(&span)).copied().unwrap_or(1.0),
         Reason::Queue => factors.mean,

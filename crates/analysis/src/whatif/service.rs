@@ -20,13 +20,13 @@ type Class = (IoAction, bool, u32);
 
 /// Service times, by class.
 #[derive(Debug, Default)]
-pub struct Measured {
+pub struct ServiceTimes {
     times: BTreeMap<Class, Vec<u64>>,
     between_ns: Option<f64>,
 }
 
 /// Returns the mean time that a thread slept in calls without waiting for a command, for each command waited for.
-pub fn between(pieces: &[Vec<Piece>]) -> Option<f64> {
+pub fn mean_time_between(pieces: &[Vec<Piece>]) -> Option<f64> {
     let all = || pieces.iter().flatten().filter(|piece| piece.call.is_some());
     let commands = all().filter(|piece| matches!(piece.reason, Reason::Device | Reason::Flush)).count();
     let between =
@@ -34,27 +34,27 @@ pub fn between(pieces: &[Vec<Piece>]) -> Option<f64> {
     (commands > 0).then(|| between.sum::<f64>() / commands as f64)
 }
 
-fn class(span: &Span) -> Class {
+fn command_class(span: &Span) -> Class {
     let fua = span.has(SpanFlag::Fua);
     (IoAction::on_disk(span), fua, span.bytes.max(1).ilog2())
 }
 
 /// Yields the finished commands of the disks that hold the files.
-fn commands<'a>(index: &'a Index<'a>) -> impl Iterator<Item = (Span, u64)> {
-    let counted = |span: &Span| span.disk.is_some_and(|disk| index.counted.contains(&disk));
+fn finished_commands<'a>(index: &'a Index<'a>) -> impl Iterator<Item = (Span, u64)> {
+    let counted = |span: &Span| span.disk.is_some_and(|disk| index.counted_disks.contains(&disk));
     let all = index.rows.spans.of_layer(Layer::Driver).map(|(_, span)| span).filter(counted);
     all.filter_map(|span| span.took_ns().map(|took_ns| (span, took_ns)))
 }
 
-impl Measured {
+impl ServiceTimes {
     /// Collects the commands of a recording.
     pub fn new(index: &Index) -> Self {
         let mut times: BTreeMap<Class, Vec<u64>> = BTreeMap::new();
-        for (span, ns) in commands(index) {
-            times.entry(class(&span)).or_default().push(ns);
+        for (span, ns) in finished_commands(index) {
+            times.entry(command_class(&span)).or_default().push(ns);
         }
         let phases = Phases::new(index);
-        Self { times, between_ns: between(&pieces(index, &phases)) }
+        Self { times, between_ns: mean_time_between(&pieces(index, &phases)) }
     }
 
     /// Whether nothing was measured.
@@ -89,12 +89,12 @@ pub struct Factors {
 }
 
 /// Draws a time for each command. A command with several waiters has one time, the same for all of them.
-pub fn draw(index: &Index, own: &[Vec<Piece>], other: &Measured, seed: u64) -> Factors {
+pub fn draw(index: &Index, own: &[Vec<Piece>], other: &ServiceTimes, seed: u64) -> Factors {
     let mut random = Random::new(seed);
     let mut factors = Factors::default();
     let (mut before, mut after) = (0.0, 0.0);
-    for (span, ns) in commands(index) {
-        let Some((times, exact)) = other.nearest(class(&span)) else {
+    for (span, ns) in finished_commands(index) {
+        let Some((times, exact)) = other.nearest(command_class(&span)) else {
             factors.unknown.insert(IoAction::on_disk(&span).name());
             continue;
         };
@@ -104,7 +104,7 @@ pub fn draw(index: &Index, own: &[Vec<Piece>], other: &Measured, seed: u64) -> F
         factors.of.insert(span.id, drawn / ns.max(1) as f64);
         (before, after) = (before + ns as f64, after + drawn);
     }
-    let ratio = between(own).zip(other.between_ns).map(|(ours, theirs)| theirs / ours);
+    let ratio = mean_time_between(own).zip(other.between_ns).map(|(ours, theirs)| theirs / ours);
     factors.between = ratio.filter(|ratio| ratio.is_finite()).unwrap_or(1.0);
     factors.mean = if before > 0.0 { after / before } else { 1.0 };
     factors

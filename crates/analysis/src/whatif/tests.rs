@@ -2,18 +2,18 @@
 
 use super::contract::Prediction;
 use super::*;
-use crate::made::{DATABASE, DEV, DIRECTORY, Execution, JOURNAL, insert, recording};
+use crate::handmade::{DATABASE_FILE, DIRECTORY_FILE, DISK_DEV, Execution, JOURNAL_FILE, insert, recording};
 use model::table::{File, Slice, Span};
 use model::{Layer, Reason};
 
-const WAL: u64 = 4;
+const WAL_FILE: u64 = 4;
 
-fn without(rows: &Rows, names: &[&str]) -> Prediction {
+fn predict_without(rows: &Rows, names: &[&str]) -> Prediction {
     let without = names.iter().map(|name| name.parse().unwrap()).collect();
-    whatif(rows, &Asked { without, ..Asked::default() }).unwrap()
+    predict(rows, &PredictionRequest { without, ..PredictionRequest::default() }).unwrap()
 }
 
-fn each(prediction: &Prediction) -> u64 {
+fn mean_predicted_ns(prediction: &Prediction) -> u64 {
     let statement = &prediction.statements[0];
     assert_eq!(statement.total, prediction.total, "one statement is all");
     assert_eq!(statement.predicted_ns.sum, statement.total.predicted_ns);
@@ -21,12 +21,12 @@ fn each(prediction: &Prediction) -> u64 {
 }
 
 #[test]
-fn removed_flush_takes_its_wait_only() {
+fn a_removed_flush_takes_only_its_wait() {
     // 340 us: 10 + 100 + 20 + 200 in calls, 10 outside. Half of each sync is its flush.
     let rows = with_commands(&vec![insert(); 40]);
-    assert_eq!(each(&without(&rows, &["flush"])), 190_000);
-    assert_eq!(each(&without(&rows, &["second-flush"])), 290_000, "the longest, of 100 us, stays");
-    let prediction = without(&rows, &["flush"]);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["flush"])), 190_000);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["second-flush"])), 290_000, "the longest, of 100 us, stays");
+    let prediction = predict_without(&rows, &["flush"]);
     assert_eq!((prediction.removed[0].executions, prediction.removed[0].time_ns), (40, 40 * 150_000));
     let total = &prediction.total;
     assert!((total.ratio.unwrap() - 190.0 / 340.0).abs() < 1e-12);
@@ -37,63 +37,63 @@ fn removed_flush_takes_its_wait_only() {
 
 /// The model's error was measured on hardware.
 #[test]
-fn prediction_from_emulated_processor_says_so() {
+fn a_prediction_from_an_emulated_processor_says_so() {
     let mut rows = with_commands(&vec![insert(); 40]);
-    assert!(without(&rows, &["flush"]).caveats.against_times().is_none());
-    rows.facts.push(crate::case::emulated());
-    let emulated = without(&rows, &["flush"]);
+    assert!(predict_without(&rows, &["flush"]).caveats.against_times().is_none());
+    rows.facts.push(crate::small_trace::emulated_fact());
+    let emulated = predict_without(&rows, &["flush"]);
     let totals = emulated.statements.iter().map(|s| &s.total).chain([&emulated.total]);
     assert!(totals.into_iter().all(|total| total.interval_with_model.is_none()));
     let text = text::text(&emulated);
     assert!(text.starts_with("The processor is emulated"), "{text}");
     // As the device that commands are taken from.
-    let asked = Asked { device: Some(&rows), ..Asked::default() };
-    let other = whatif(&with_commands(&vec![insert(); 40]), &asked).unwrap();
+    let asked = PredictionRequest { device: Some(&rows), ..PredictionRequest::default() };
+    let other = predict(&with_commands(&vec![insert(); 40]), &asked).unwrap();
     assert!(other.caveats.against_times().is_some());
 }
 
 #[test]
 fn removed_calls_take_all_their_time() {
     let rows = recording(&vec![insert(); 12]);
-    assert_eq!(each(&without(&rows, &["sync"])), 40_000);
-    assert_eq!(each(&without(&rows, &["second-sync"])), 240_000);
-    assert_eq!(each(&without(&rows, &["fdatasync rollback journal"])), 240_000);
-    assert_eq!(each(&without(&rows, &["second fdatasync"])), 140_000);
-    assert_eq!(each(&without(&rows, &["pwrite64"])), 310_000);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["sync"])), 40_000);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["second-sync"])), 240_000);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["fdatasync rollback journal"])), 240_000);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["second fdatasync"])), 140_000);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["pwrite64"])), 310_000);
     // A piece of time is removed only once, whichever removal comes first.
-    let both = without(&rows, &["sync", "flush"]);
-    assert_eq!((each(&both), both.removed[1].time_ns), (40_000, 0));
+    let both = predict_without(&rows, &["sync", "flush"]);
+    assert_eq!((mean_predicted_ns(&both), both.removed[1].time_ns), (40_000, 0));
 }
 
 #[test]
-fn journal_that_stays_is_neither_made_nor_deleted() {
+fn a_journal_that_stays_is_neither_made_nor_deleted() {
     let calls = [
-        vec![("open", JOURNAL, 30_000, 0)],
+        vec![("open", JOURNAL_FILE, 30_000, 0)],
         insert().calls,
-        vec![("fdatasync", DIRECTORY, 50_000, 0), ("unlink", JOURNAL, 40_000, 0)],
+        vec![("fdatasync", DIRECTORY_FILE, 50_000, 0), ("unlink", JOURNAL_FILE, 40_000, 0)],
     ];
     let rows = recording(&vec![Execution { calls: calls.concat(), ..insert() }; 10]);
     // 466 us in total: 450 in calls, 8 x 2 outside.
-    assert_eq!(each(&without(&rows, &["journal-delete"])), 466_000 - 120_000);
-    assert_eq!(each(&without(&rows, &["directory-sync"])), 466_000 - 50_000);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["journal-delete"])), 466_000 - 120_000);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["directory-sync"])), 466_000 - 50_000);
 }
 
 #[test]
-fn checkpoint_is_removed_and_commit_kept() {
-    let commit = vec![("pwrite64", WAL, 5_000, 4120), ("fdatasync", WAL, 90_000, 0)];
+fn a_checkpoint_is_removed_and_the_commit_is_kept() {
+    let commit = vec![("pwrite64", WAL_FILE, 5_000, 4120), ("fdatasync", WAL_FILE, 90_000, 0)];
     let back = vec![
-        ("fdatasync", WAL, 60_000, 0),
-        ("pread64", WAL, 1_000, 4096),
-        ("pwrite64", DATABASE, 30_000, 4096),
-        ("fdatasync", DATABASE, 200_000, 0),
+        ("fdatasync", WAL_FILE, 60_000, 0),
+        ("pread64", WAL_FILE, 1_000, 4096),
+        ("pwrite64", DATABASE_FILE, 30_000, 4096),
+        ("fdatasync", DATABASE_FILE, 200_000, 0),
     ];
     let plain = Execution { outside_ns: 1_000, calls: commit };
     let stalled = Execution { calls: [plain.calls.clone(), back].concat(), ..plain.clone() };
     let mut executions = vec![plain; 100];
     executions[10] = stalled;
     let mut rows = recording(&executions);
-    rows.files.push(File { id: WAL, dev: 1, ino: 9, path: Some("/m/t.db-wal".into()), start_ns: 0 });
-    let prediction = without(&rows, &["checkpoint"]);
+    rows.files.push(File { id: WAL_FILE, dev: 1, ino: 9, path: Some("/m/t.db-wal".into()), start_ns: 0 });
+    let prediction = predict_without(&rows, &["checkpoint"]);
     assert_eq!(prediction.removed[0].executions, 1);
     let statement = &prediction.statements[0];
     // What remains: 98 us as in the others, and 1 us outside, before the sync.
@@ -112,7 +112,7 @@ fn with_flushes_cut(cut: impl Fn(Slice) -> Vec<Slice>) -> Rows {
 
 /// A thread that need not sleep is not woken: the wait for a CPU after its sleep is removed too. One that still has to sleep is woken.
 #[test]
-fn wait_for_cpu_is_removed_with_whole_sleep_only() {
+fn a_wait_for_a_cpu_is_removed_only_with_its_whole_sleep() {
     // The last 10 us become a wait for a CPU; the first 30 us of the longer flush a wait for data.
     let rows = with_flushes_cut(|slice| {
         let woken = slice.end_ns - 10_000;
@@ -125,13 +125,13 @@ fn wait_for_cpu_is_removed_with_whole_sleep_only() {
         ]
     });
     // The shorter flush is removed with its wake-up, 40 + 10 us; of the longer one only the flush, 60 us.
-    assert_eq!(each(&without(&rows, &["flush"])), 340_000 - 50_000 - 60_000);
-    assert_eq!(each(&without(&rows, &["run-queue"])), 340_000 - 20_000);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["flush"])), 340_000 - 50_000 - 60_000);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["run-queue"])), 340_000 - 20_000);
 }
 
 /// The time between a removed command and the next one is spent on waking others.
 #[test]
-fn wait_after_removed_command_is_removed() {
+fn a_wait_after_a_removed_command_is_removed() {
     // A write of 10 us, the journal for 5, a flush, the journal for 7.
     let rows = with_flushes_cut(|slice| {
         let [a, b, c] = [slice.start_ns + 10_000, slice.start_ns + 15_000, slice.end_ns - 7_000];
@@ -144,26 +144,27 @@ fn wait_after_removed_command_is_removed() {
         parts.map(|(reason, start_ns, end_ns)| Slice { reason, start_ns, end_ns, ..slice.clone() }).to_vec()
     });
     // 150 us in both sleeps, of which 2 x 15 remain.
-    assert_eq!(each(&without(&rows, &["flush"])), 340_000 - 150_000 + 30_000);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["flush"])), 340_000 - 150_000 + 30_000);
 }
 
 #[test]
-fn absent_removal_names_calls_that_there_are() {
+fn an_absent_removal_names_the_calls_that_there_are() {
     let rows = recording(&vec![insert(); 3]);
-    let asked = |name: &str| Asked { without: vec![name.parse().unwrap()], ..Asked::default() };
-    let error = whatif(&rows, &asked("unlink")).unwrap_err().to_string();
+    let asked = |name: &str| PredictionRequest { without: vec![name.parse().unwrap()], ..PredictionRequest::default() };
+    let error = predict(&rows, &asked("unlink")).unwrap_err().to_string();
     assert!(
         error.contains("no statement made the call `unlink`") && error.contains("fdatasync rollback journal"),
         "{error}"
     );
-    assert_eq!(whatif(&recording(&[]), &asked("flush")), Err(Error::Nothing));
+    assert_eq!(predict(&recording(&[]), &asked("flush")), Err(Error::NoOperation));
     // In addition to another one, too; but what the other one already removed is not absent.
     for names in [["sync", "checkpoint"], ["checkpoint", "sync"], ["checkpoint", "unlink"]] {
         let without = names.iter().map(|name| name.parse().unwrap()).collect();
-        let error = whatif(&rows, &Asked { without, ..Asked::default() }).unwrap_err().to_string();
+        let error =
+            predict(&rows, &PredictionRequest { without, ..PredictionRequest::default() }).unwrap_err().to_string();
         assert!(error.contains("--without checkpoint: no statement ran a WAL checkpoint"), "{names:?}: {error}");
     }
-    assert_eq!(without(&rows, &["sync", "sync"]).removed[1].executions, 0);
+    assert_eq!(predict_without(&rows, &["sync", "sync"]).removed[1].executions, 0);
 }
 
 /// Gives every wait its command, with the times of the wait.
@@ -181,48 +182,51 @@ fn with_commands(executions: &[Execution]) -> Rows {
 }
 
 #[test]
-fn other_device_stretches_waits_by_its_service_times() {
+fn another_device_stretches_waits_by_its_service_times() {
     let rows = with_commands(&vec![insert(); 10]);
     // Its flushes take 25 us; ours 50 and 100.
-    let other = with_commands(&vec![Execution { outside_ns: 0, calls: vec![("fdatasync", DATABASE, 50_000, 0)] }; 4]);
-    let asked = |device, seed| Asked { device: Some(device), seed, ..Asked::default() };
-    let prediction = whatif(&rows, &asked(&other, 1)).unwrap();
-    assert_eq!(each(&prediction), 340_000 - 25_000 - 75_000);
+    let other =
+        with_commands(&vec![Execution { outside_ns: 0, calls: vec![("fdatasync", DATABASE_FILE, 50_000, 0)] }; 4]);
+    let asked = |device, seed| PredictionRequest { device: Some(device), seed, ..PredictionRequest::default() };
+    let prediction = predict(&rows, &asked(&other, 1)).unwrap();
+    assert_eq!(mean_predicted_ns(&prediction), 340_000 - 25_000 - 75_000);
     assert!(prediction.other_device && prediction.unknown.iter().any(|said| said.contains("drawn one by one")));
     // The same device: other draws, the same times overall.
-    let same = whatif(&rows, &asked(&rows, 2)).unwrap();
+    let same = predict(&rows, &asked(&rows, 2)).unwrap();
     let ratio = same.total.ratio.unwrap();
     assert!((0.7..1.3).contains(&ratio), "{ratio}");
-    assert_eq!(whatif(&rows, &asked(&rows, 2)).unwrap(), same, "a seed gives the same draws");
-    let none = recording(&[Execution { outside_ns: 1, calls: vec![("pwrite64", DATABASE, 5, 5)] }]);
-    assert_eq!(whatif(&rows, &asked(&none, 1)), Err(Error::NoCommands));
+    assert_eq!(predict(&rows, &asked(&rows, 2)).unwrap(), same, "a seed gives the same draws");
+    let none = recording(&[Execution { outside_ns: 1, calls: vec![("pwrite64", DATABASE_FILE, 5, 5)] }]);
+    assert_eq!(predict(&rows, &asked(&none, 1)), Err(Error::NoCommands));
 }
 
 #[test]
-fn kind_that_other_device_lacks_keeps_its_time() {
+fn a_kind_that_the_other_device_lacks_keeps_its_time() {
     let rows = with_commands(&vec![insert(); 10]);
     let mut other = with_commands(&[insert()]);
     for span in other.spans.edit().iter_mut().filter(|s| s.kind == "flush") {
         (span.kind, span.flags, span.bytes) = ("request".into(), "write sync".into(), 4096);
     }
-    let asked = Asked { device: Some(&other), ..Asked::default() };
-    let prediction = whatif(&rows, &asked).unwrap();
-    assert_eq!(each(&prediction), 340_000);
+    let asked = PredictionRequest { device: Some(&other), ..PredictionRequest::default() };
+    let prediction = predict(&rows, &asked).unwrap();
+    assert_eq!(mean_predicted_ns(&prediction), 340_000);
     assert!(prediction.unknown.iter().any(|said| said.contains("no flush")), "{:?}", prediction.unknown);
 }
 
 /// A flush that waits for another process's command delays its thread by that time, once: its next ones come later, too, and do not
 /// overlap others.
 #[test]
-fn queue_of_one_serves_commands_one_after_other() {
+fn a_queue_of_one_serves_one_command_after_the_other() {
     let mut rows = with_commands(&vec![insert(); 8]);
-    let sum = |rows: &Rows, n| whatif(rows, &Asked { queue: Some(n), ..Asked::default() }).unwrap().total.predicted_ns;
+    let sum = |rows: &Rows, n| {
+        predict(rows, &PredictionRequest { queue: Some(n), ..PredictionRequest::default() }).unwrap().total.predicted_ns
+    };
     assert_eq!(sum(&rows, 1), 8 * 340_000, "they never overlap");
     // A command is at the device when each execution's first flush begins, for 30 us more.
     let firsts: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").step_by(2).collect();
     for (n, flush) in firsts.into_iter().enumerate() {
         let (start_ns, end_ns) = (flush.start_ns - 10_000, Some(flush.start_ns + 30_000));
-        rows.spans.push(Span { id: 70_000 + n as u64, start_ns, end_ns, disk: Some(DEV), ..flush });
+        rows.spans.push(Span { id: 70_000 + n as u64, start_ns, end_ns, disk: Some(DISK_DEV), ..flush });
     }
     assert_eq!(sum(&rows, 1), 8 * 340_000 + 30_000);
     assert_eq!(sum(&rows, 2), 8 * 340_000);
@@ -230,10 +234,10 @@ fn queue_of_one_serves_commands_one_after_other() {
 
 /// Flushes that were never alone: the time of a single one is not in the recording.
 #[test]
-fn depth_that_was_never_recorded_is_unknown() {
+fn a_depth_that_was_never_recorded_is_unknown() {
     let mut rows = with_commands(&vec![insert(); 8]);
     let extrapolated = |rows: &Rows, n| {
-        let prediction = whatif(rows, &Asked { queue: Some(n), ..Asked::default() }).unwrap();
+        let prediction = predict(rows, &PredictionRequest { queue: Some(n), ..PredictionRequest::default() }).unwrap();
         prediction.unknown.iter().any(|said| said.contains("hardly any recorded one"))
     };
     assert!(!extrapolated(&rows, 1));
@@ -241,7 +245,7 @@ fn depth_that_was_never_recorded_is_unknown() {
     for (n, flush) in flushes.into_iter().enumerate() {
         let start_ns = flush.start_ns - 10;
         // The first of each pair is not a flush, so that flushes have a single depth: two.
-        rows.spans.push(Span { id: 70_000 + n as u64, start_ns, disk: Some(DEV), kind: "read".into(), ..flush });
+        rows.spans.push(Span { id: 70_000 + n as u64, start_ns, disk: Some(DISK_DEV), kind: "read".into(), ..flush });
     }
     assert!(extrapolated(&rows, 1) && !extrapolated(&rows, 2));
 }
@@ -250,9 +254,9 @@ fn depth_that_was_never_recorded_is_unknown() {
 /// other makes the second wait as a queue of one does: nothing changes. One that serves both at once does not: the second thread
 /// is delayed, once.
 #[test]
-fn queue_of_one_changes_nothing_at_serial_device() {
+fn a_queue_of_one_changes_nothing_at_a_serial_device() {
     let of = |alone_ns: u64| {
-        let flush = Execution { outside_ns: 0, calls: vec![("fdatasync", DATABASE, 200_000, 0)] };
+        let flush = Execution { outside_ns: 0, calls: vec![("fdatasync", DATABASE_FILE, 200_000, 0)] };
         let mut rows = with_commands(&vec![flush; 40]);
         let since = rows.operations.end_ns(19).unwrap() + 1000;
         for at in 0..40 {
@@ -274,7 +278,8 @@ fn queue_of_one_changes_nothing_at_serial_device() {
                 (span.start_ns, span.end_ns) = (slice.end_ns - ns, Some(slice.end_ns));
             }
         }
-        let total = whatif(&rows, &Asked { queue: Some(1), ..Asked::default() }).unwrap().total;
+        let total =
+            predict(&rows, &PredictionRequest { queue: Some(1), ..PredictionRequest::default() }).unwrap().total;
         total.predicted_ns as i64 - total.recorded_ns as i64
     };
     assert_eq!(of(50_000), 0);
@@ -284,12 +289,12 @@ fn queue_of_one_changes_nothing_at_serial_device() {
 /// Many threads that flush without a pause, on a disk that serves one after the other and is never idle: with fewer at the disk
 /// the others wait before it for as long. A depth that was not recorded is no guess then.
 #[test]
-fn serial_disk_is_told_by_its_ends_and_serves_any_queue_alike() {
-    const THREADS: usize = 4;
+fn a_serial_disk_serves_any_queue_alike() {
+    const THREAD_COUNT: usize = 4;
     let mut random = stats::random::Random::new(3);
-    let flush = Execution { outside_ns: 0, calls: vec![("fdatasync", DATABASE, 200_000, 0)] };
+    let flush = Execution { outside_ns: 0, calls: vec![("fdatasync", DATABASE_FILE, 200_000, 0)] };
     let mut rows = with_commands(&vec![flush; 200]);
-    let ends: Vec<u64> = (0..200 + THREADS as u64)
+    let ends: Vec<u64> = (0..200 + THREAD_COUNT as u64)
         .scan(10_000_000, |end, _| {
             *end += 80_000 + random.below(40_000);
             Some(*end)
@@ -297,9 +302,9 @@ fn serial_disk_is_told_by_its_ends_and_serves_any_queue_alike() {
         .collect();
     for at in 0..200 {
         // Each begins when its thread's previous one ends, behind those of the other threads.
-        let (start, end) = (ends[at], ends[at + THREADS]);
+        let (start, end) = (ends[at], ends[at + THREAD_COUNT]);
         let operation = &mut rows.operations.edit()[at];
-        operation.tid += (at % THREADS) as u32;
+        operation.tid += (at % THREAD_COUNT) as u32;
         (operation.start_ns, operation.end_ns) = (start, Some(end));
         let id = operation.id;
         rows.slices.edit().retain(|slice| slice.operation != id || slice.reason == Reason::Flush);
@@ -312,30 +317,33 @@ fn serial_disk_is_told_by_its_ends_and_serves_any_queue_alike() {
         (span.start_ns, span.end_ns) = (start, Some(end));
     }
     for servers in [1, 2, 16] {
-        let prediction = whatif(&rows, &Asked { queue: Some(servers), ..Asked::default() }).unwrap();
+        let prediction =
+            predict(&rows, &PredictionRequest { queue: Some(servers), ..PredictionRequest::default() }).unwrap();
         assert_eq!(prediction.total.predicted_ns, prediction.total.recorded_ns, "{servers}");
         assert!(!prediction.unknown.iter().any(|said| said.contains("a guess")), "{:?}", prediction.unknown);
     }
 }
 
 #[test]
-fn execution_without_sleeps_takes_warm_cpu_time() {
+fn an_execution_without_sleeps_takes_warm_cpu_time() {
     // After each sync the first write of a kind takes 40 us, those after it 10 us.
-    let write = |ns| ("pwrite64", JOURNAL, ns, 4096);
-    let calls = vec![write(40_000), write(10_000), write(10_000), ("fdatasync", JOURNAL, 500_000, 0)];
+    let write = |ns| ("pwrite64", JOURNAL_FILE, ns, 4096);
+    let calls = vec![write(40_000), write(10_000), write(10_000), ("fdatasync", JOURNAL_FILE, 500_000, 0)];
     let rows = recording(&vec![Execution { outside_ns: 0, calls }; 20]);
     // 60 us of writes remain, of which a quarter.
-    let prediction = without(&rows, &["sync"]);
-    assert_eq!(each(&prediction), 15_000);
+    let prediction = predict_without(&rows, &["sync"]);
+    assert_eq!(mean_predicted_ns(&prediction), 15_000);
     assert!(
         prediction.unknown.iter().any(|said| said.contains("need 25 % of their CPU time")),
         "{:?}",
         prediction.unknown
     );
     // An execution that still sleeps is as cold as before.
-    let calls =
-        [vec![write(40_000), write(10_000), ("fdatasync", JOURNAL, 500_000, 0), write(40_000)], vec![write(10_000)]];
-    let calls = [calls.concat(), vec![("fdatasync", DATABASE, 300_000, 0)]].concat();
+    let calls = [
+        vec![write(40_000), write(10_000), ("fdatasync", JOURNAL_FILE, 500_000, 0), write(40_000)],
+        vec![write(10_000)],
+    ];
+    let calls = [calls.concat(), vec![("fdatasync", DATABASE_FILE, 300_000, 0)]].concat();
     let rows = recording(&vec![Execution { outside_ns: 0, calls }; 20]);
-    assert_eq!(each(&without(&rows, &["fdatasync rollback journal"])), 400_000);
+    assert_eq!(mean_predicted_ns(&predict_without(&rows, &["fdatasync rollback journal"])), 400_000);
 }

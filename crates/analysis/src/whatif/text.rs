@@ -1,24 +1,24 @@
 //! A prediction as text for people. It fits 100 columns.
 
 use super::contract::{Prediction, Total};
-use crate::lines::{capital, line, wrapped};
+use crate::lines::{capitalise, line, wrapped};
 use crate::text::{digits, duration, shown};
 use model::counted;
 
 pub fn text(prediction: &Prediction) -> String {
     let mut out = String::new();
     if let Some(caveat) = prediction.caveats.against_times() {
-        wrapped(&mut out, "", &format!("{}.", capital(&caveat.because)));
+        wrapped(&mut out, "", &format!("{}.", capitalise(&caveat.because)));
     }
     let total = &prediction.total;
     line(
         &mut out,
         &format!(
             "{}: {} -> {}{}",
-            asked(prediction),
+            request_in_words(prediction),
             duration(total.recorded_ns as f64),
             duration(total.predicted_ns as f64),
-            ratio(total)
+            format_ratio(total)
         ),
     );
     let error = &prediction.model_error;
@@ -63,12 +63,12 @@ pub fn text(prediction: &Prediction) -> String {
     }
     if !prediction.unknown.is_empty() {
         line(&mut out, "\nNot known:");
-        prediction.unknown.iter().for_each(|what| wrapped(&mut out, "  ", &capital(what)));
+        prediction.unknown.iter().for_each(|what| wrapped(&mut out, "  ", &capitalise(what)));
     }
     out
 }
 
-fn asked(prediction: &Prediction) -> String {
+fn request_in_words(prediction: &Prediction) -> String {
     let mut words = Vec::new();
     if !prediction.without.is_empty() {
         words.push(format!("without {}", prediction.without.join(", ")));
@@ -79,10 +79,10 @@ fn asked(prediction: &Prediction) -> String {
     if let Some(queue) = prediction.queue {
         words.push(format!("with {queue} at the device at once"));
     }
-    capital(&words.join(", "))
+    capitalise(&words.join(", "))
 }
 
-fn ratio(total: &Total) -> String {
+fn format_ratio(total: &Total) -> String {
     let Some(ratio) = total.ratio else { return String::new() };
     let interval =
         total.interval.map_or(String::new(), |[low, high]| format!(" ({} to {})", digits(low), digits(high)));

@@ -9,24 +9,24 @@
 //! calls is assumed to warm up like the calls. If no kind was made often enough in both states, CPU time is unchanged.
 
 use super::pieces::Piece;
-use crate::checkpoints::calls;
-use crate::diff::phase::{Kind, Phases};
+use crate::checkpoints::calls_in_operations;
+use crate::diff::phase::{FileRole, Phases};
 use crate::explain::median;
 use crate::rows::Index;
 use model::{Call, Reason};
 use std::collections::{BTreeMap, HashSet};
 
 /// Minimum number of calls of a kind for its median to count, for cold and warm each.
-const ENOUGH: usize = 5;
+const CALLS_MIN: usize = 5;
 
-type Sort = (Call, Kind, u32);
+type CallClass = (Call, FileRole, u32);
 
 /// Returns the CPU time of a warm execution as a fraction of that of a cold one; `None` if the recording does not show it.
 pub fn factor(index: &Index, phases: &Phases, pieces: &[Vec<Piece>]) -> Option<f64> {
-    let mut times: BTreeMap<Sort, [Vec<u64>; 2]> = BTreeMap::new();
+    let mut times: BTreeMap<CallClass, [Vec<u64>; 2]> = BTreeMap::new();
     // By operation: the calls since its last sleep, and the end of the last one.
-    let mut since: BTreeMap<usize, (u64, HashSet<Sort>)> = BTreeMap::new();
-    for (at, operation, call, kind) in calls(index, phases) {
+    let mut since: BTreeMap<usize, (u64, HashSet<CallClass>)> = BTreeMap::new();
+    for (at, operation, call, kind) in calls_in_operations(index, phases) {
         let span = &index.rows.spans.at(at);
         let Some(end) = span.end_ns else { continue };
         let slept = |from: u64, to: u64| {
@@ -50,7 +50,7 @@ pub fn factor(index: &Index, phases: &Phases, pieces: &[Vec<Piece>]) -> Option<f
         times.entry(sort).or_default()[warm].push(end.saturating_sub(span.start_ns));
     }
     let (mut cold, mut warm) = (0.0, 0.0);
-    for [first, later] in times.values().filter(|[first, later]| first.len().min(later.len()) >= ENOUGH) {
+    for [first, later] in times.values().filter(|[first, later]| first.len().min(later.len()) >= CALLS_MIN) {
         cold += later.len() as f64 * median(first) as f64;
         warm += later.len() as f64 * median(later) as f64;
     }

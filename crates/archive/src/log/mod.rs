@@ -41,19 +41,19 @@ pub use writer::{LogSummary, LogWriter};
 use model::record::Field;
 
 /// First bytes of a chunk. The first is neither ASCII nor a UTF-8 lead byte, so that no text contains it.
-pub const MAGIC: [u8; 8] = *b"\xf5FTHMLOG";
+pub const CHUNK_MAGIC: [u8; 8] = *b"\xf5FTHMLOG";
 
 /// The payload is an LZ4 block.
-const LZ4: u16 = 1;
+const LZ4_FLAG: u16 = 1;
 
 /// A payload is closed at this size (unpacked): about 20 ms of the fastest recording, so that a crash costs little,
 /// and enough for LZ4's window of 64 KiB.
-const CHUNK: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// A longer payload is damage: no writer produces one, and a reader must not be made to allocate it.
-const MAX_PAYLOAD: usize = 8 << 20;
+const PAYLOAD_BYTES_MAX: usize = 8 << 20;
 
-pub use crate::layout::{MAX_RECORD, events as path};
+pub use crate::layout::{RECORD_BYTES_MAX, events as path};
 
 /// The header of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,10 +71,10 @@ struct ChunkHeader {
 }
 
 impl ChunkHeader {
-    const SIZE: usize = 64;
+    const ENCODED_BYTES: usize = 64;
 
     fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
+        let mut out = CHUNK_MAGIC.to_vec();
         self.version.put(&mut out);
         self.flags.put(&mut out);
         for x in [self.payload, self.raw, self.events] {
@@ -89,8 +89,8 @@ impl ChunkHeader {
     }
 
     /// `None` unless the magic and the header's own checksum match.
-    fn decode(bytes: &[u8; Self::SIZE]) -> Option<Self> {
-        if bytes[..8] != MAGIC || crc32fast::hash(&bytes[..60]) != u32::get(&bytes[60..]) {
+    fn decode(bytes: &[u8; Self::ENCODED_BYTES]) -> Option<Self> {
+        if bytes[..8] != CHUNK_MAGIC || crc32fast::hash(&bytes[..60]) != u32::get(&bytes[60..]) {
             return None;
         }
         Some(Self {

@@ -1,7 +1,7 @@
 //! Reads the log, whatever has happened to it.
 
-use super::{ChunkHeader, LZ4, MAGIC, MAX_PAYLOAD};
-use crate::error::{Result, Tried};
+use super::{CHUNK_MAGIC, ChunkHeader, LZ4_FLAG, PAYLOAD_BYTES_MAX};
+use crate::error::{IoResultExt, Result};
 use crate::{Meta, versions};
 use model::event::{ANY_CPU, Header, Loss};
 use model::{Event, LossSource};
@@ -56,17 +56,17 @@ pub struct LogReader<R = File> {
     window: Vec<u8>,
     window_at: u64,
     /// Bytes of payloads that were read and then rejected.
-    vain: u64,
+    rejected_bytes: u64,
 }
 
 /// Bytes searched at a time.
-const WINDOW: u64 = 64 << 10;
+const WINDOW_BYTES: u64 = 64 << 10;
 
 /// LZ4 expands one byte to at most 255 (its block format, "the end of block conditions").
-const LZ4_MOST: usize = 255;
+const LZ4_EXPANSION_MAX: usize = 255;
 
 /// The content at an offset of the file.
-enum Found {
+enum OffsetContent {
     Chunk(ChunkHeader, Vec<u8>),
     /// No valid chunk; with the header if that is intact and of this log.
     Bad(Option<ChunkHeader>),
@@ -85,7 +85,7 @@ impl LogReader<File> {
             Err(_) => "a newer Fathom".into(),
         };
         let path = super::path(dir);
-        Self::new(crate::own_file::open(&path).tried("open", &path)?, &path, &made_by)
+        Self::new(crate::own_file::open(&path).with_action("open", &path)?, &path, &made_by)
     }
 }
 
@@ -95,7 +95,7 @@ impl<R: Read + Seek> LogReader<R> {
     /// # Errors
     /// [`crate::Error::Newer`], [`crate::Error::Io`].
     pub fn new(mut source: R, path: &Path, made_by: &str) -> Result<Self> {
-        let len = source.seek(SeekFrom::End(0)).tried("read", path)?;
+        let len = source.seek(SeekFrom::End(0)).with_action("read", path)?;
         let mut reader = Self {
             source,
             len,
@@ -108,10 +108,16 @@ impl<R: Read + Seek> LogReader<R> {
             ended: false,
             window: Vec::new(),
             window_at: 0,
-            vain: 0,
+            rejected_bytes: 0,
         };
-        if let Some(first) = reader.header(0) {
-            versions::check(path, "log", first.version.into(), versions::newest(versions::LOG), made_by)?;
+        if let Some(first) = reader.read_header(0) {
+            versions::check_version(
+                path,
+                "log",
+                first.version.into(),
+                versions::newest(versions::LOG_VERSIONS),
+                made_by,
+            )?;
         }
         Ok(reader)
     }
@@ -146,40 +152,40 @@ impl<R: Read + Seek> LogReader<R> {
         let mut broken: Option<ChunkHeader> = None;
         let mut place = from;
         while place < self.len {
-            match self.chunk(place) {
-                Found::Chunk(header, raw) => {
+            match self.read_chunk(place) {
+                OffsetContent::Chunk(header, raw) => {
                     if place > from || header.before > self.before {
-                        self.lose(from, place, broken, Some(&header));
+                        self.report_lost(from, place, broken, Some(&header));
                     }
-                    self.at = place + ChunkHeader::SIZE as u64 + u64::from(header.payload);
+                    self.at = place + ChunkHeader::ENCODED_BYTES as u64 + u64::from(header.payload);
                     self.before = header.before + u64::from(header.events);
                     self.began_ns = Some(header.began_ns);
                     self.unpack(&header, &raw);
                     self.last_ns = Some(self.last_ns.unwrap_or(0).max(header.last_ns));
                     return;
                 }
-                Found::Bad(header) => {
+                OffsetContent::Bad(header) => {
                     // The length in an intact header is trusted too, if a chunk follows there. A text within its
                     // payload might look like a chunk.
-                    let behind = header.map(|h| place + ChunkHeader::SIZE as u64 + u64::from(h.payload));
+                    let behind = header.map(|h| place + ChunkHeader::ENCODED_BYTES as u64 + u64::from(h.payload));
                     broken = broken.or(header);
                     place = match behind {
-                        Some(behind) if behind <= self.len && self.header(behind).is_some() => behind,
+                        Some(behind) if behind <= self.len && self.read_header(behind).is_some() => behind,
                         _ => self.next_magic(place + 1),
                     };
                 }
             }
         }
         if from < self.len {
-            self.lose(from, self.len, broken, None);
+            self.report_lost(from, self.len, broken, None);
         }
         self.at = self.len;
         self.ended = true;
     }
 
     /// The header at an offset, if it belongs to this log.
-    fn header(&mut self, at: u64) -> Option<ChunkHeader> {
-        let mut bytes = [0; ChunkHeader::SIZE];
+    fn read_header(&mut self, at: u64) -> Option<ChunkHeader> {
+        let mut bytes = [0; ChunkHeader::ENCODED_BYTES];
         if self.len.checked_sub(at)? < bytes.len() as u64 {
             return None;
         }
@@ -187,39 +193,41 @@ impl<R: Read + Seek> LogReader<R> {
         ChunkHeader::decode(&bytes).filter(|h| self.began_ns.is_none_or(|b| b == h.began_ns))
     }
 
-    fn chunk(&mut self, at: u64) -> Found {
-        let Some(header) = self.header(at) else { return Found::Bad(None) };
+    fn read_chunk(&mut self, at: u64) -> OffsetContent {
+        let Some(header) = self.read_header(at) else { return OffsetContent::Bad(None) };
         let (payload, raw) = (header.payload as usize, header.raw as usize);
-        let room = self.len - at - ChunkHeader::SIZE as u64;
-        let believable = header.version <= versions::newest(versions::LOG) as u16
+        let room = self.len - at - ChunkHeader::ENCODED_BYTES as u64;
+        let believable = header.version <= versions::newest(versions::LOG_VERSIONS) as u16
             && header.before >= self.before
             && header.before.checked_add(header.events.into()).is_some()
-            && raw <= MAX_PAYLOAD
-            && u64::from(header.payload) <= room.min(MAX_PAYLOAD as u64)
+            && raw <= PAYLOAD_BYTES_MAX
+            && u64::from(header.payload) <= room.min(PAYLOAD_BYTES_MAX as u64)
             // Each event has at least its length and its header.
             && header.events as usize <= raw / (4 + Header::SIZE)
-            && (header.flags != LZ4 || raw <= payload.saturating_add(1).saturating_mul(LZ4_MOST))
+            && (header.flags != LZ4_FLAG || raw <= payload.saturating_add(1).saturating_mul(LZ4_EXPANSION_MAX))
             // Chunks do not overlap, so all damaged payloads together are no longer than the file: a log crafted to be
             // slow is not searched any further.
-            && self.vain <= self.len.saturating_mul(2);
+            && self.rejected_bytes <= self.len.saturating_mul(2);
         if !believable {
-            return Found::Bad(Some(header));
+            return OffsetContent::Bad(Some(header));
         }
         let mut bytes = vec![0; payload];
-        if self.read(at + ChunkHeader::SIZE as u64, &mut bytes).is_none() || crc32fast::hash(&bytes) != header.crc {
-            self.vain += u64::from(header.payload);
-            return Found::Bad(Some(header));
+        if self.read(at + ChunkHeader::ENCODED_BYTES as u64, &mut bytes).is_none()
+            || crc32fast::hash(&bytes) != header.crc
+        {
+            self.rejected_bytes += u64::from(header.payload);
+            return OffsetContent::Bad(Some(header));
         }
         let raw = match header.flags {
-            LZ4 => lz4_flex::block::decompress(&bytes, raw).ok().filter(|b| b.len() == raw),
+            LZ4_FLAG => lz4_flex::block::decompress(&bytes, raw).ok().filter(|b| b.len() == raw),
             0 if payload == raw => Some(bytes),
             _ => None,
         };
         match raw {
-            Some(raw) => Found::Chunk(header, raw),
+            Some(raw) => OffsetContent::Chunk(header, raw),
             None => {
-                self.vain += u64::from(header.payload);
-                Found::Bad(Some(header))
+                self.rejected_bytes += u64::from(header.payload);
+                OffsetContent::Bad(Some(header))
             }
         }
     }
@@ -242,18 +250,21 @@ impl<R: Read + Seek> LogReader<R> {
 
     /// The first offset from `at` on that has a magic, or the end of the file.
     fn next_magic(&mut self, mut at: u64) -> u64 {
-        while at + (MAGIC.len() as u64) <= self.len {
+        while at + (CHUNK_MAGIC.len() as u64) <= self.len {
             let seen = at.checked_sub(self.window_at).and_then(|from| self.window.get(usize::try_from(from).ok()?..));
-            if let Some(seen) = seen.filter(|seen| seen.len() >= MAGIC.len()) {
-                let hit = seen.iter().enumerate().find(|(i, b)| **b == MAGIC[0] && seen[*i..].starts_with(&MAGIC));
+            if let Some(seen) = seen.filter(|seen| seen.len() >= CHUNK_MAGIC.len()) {
+                let hit = seen
+                    .iter()
+                    .enumerate()
+                    .find(|(i, b)| **b == CHUNK_MAGIC[0] && seen[*i..].starts_with(&CHUNK_MAGIC));
                 if let Some((i, _)) = hit {
                     return at + i as u64;
                 }
                 // A magic may lie across the edge of two windows.
-                at += (seen.len() + 1 - MAGIC.len()) as u64;
+                at += (seen.len() + 1 - CHUNK_MAGIC.len()) as u64;
                 continue;
             }
-            let mut window = vec![0; WINDOW.min(self.len - at) as usize];
+            let mut window = vec![0; WINDOW_BYTES.min(self.len - at) as usize];
             if self.read(at, &mut window).is_none() {
                 return self.len;
             }
@@ -263,7 +274,7 @@ impl<R: Read + Seek> LogReader<R> {
     }
 
     /// Reports the bytes between `from` and `to`, which `next` follows, as lost.
-    fn lose(&mut self, from: u64, to: u64, broken: Option<ChunkHeader>, next: Option<&ChunkHeader>) {
+    fn report_lost(&mut self, from: u64, to: u64, broken: Option<ChunkHeader>, next: Option<&ChunkHeader>) {
         let known = broken.filter(|h| self.began_ns.is_none_or(|b| b == h.began_ns));
         let exactly = next.map(|n| n.before - self.before);
         let events = exactly.unwrap_or(known.map_or(0, |h| u64::from(h.events)));
@@ -271,10 +282,10 @@ impl<R: Read + Seek> LogReader<R> {
         let end = next.map_or(0, |n| n.first_ns).max(known.map_or(0, |h| h.last_ns)).max(begin);
         self.damage.places += 1;
         self.damage.bytes += to - from;
-        self.lost(known.map_or(begin, |h| begin.min(h.first_ns)), end, events, exactly.is_none());
+        self.push_loss(known.map_or(begin, |h| begin.min(h.first_ns)), end, events, exactly.is_none());
     }
 
-    fn lost(&mut self, start_ns: u64, end_ns: u64, events: u64, at_least: bool) {
+    fn push_loss(&mut self, start_ns: u64, end_ns: u64, events: u64, at_least: bool) {
         self.damage.events = self.damage.events.saturating_add(events);
         self.damage.at_least |= at_least;
         self.damage.tellings += 1;
@@ -298,7 +309,7 @@ impl<R: Read + Seek> LogReader<R> {
         let unknown = u64::from(header.events).saturating_sub(good);
         if unknown > 0 {
             self.damage.unknown_records += unknown;
-            self.lost(header.first_ns, header.last_ns, unknown, false);
+            self.push_loss(header.first_ns, header.last_ns, unknown, false);
         }
     }
 }

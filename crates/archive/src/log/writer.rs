@@ -5,8 +5,8 @@
 //! When space runs out, a chunk that does not fit is split into smaller ones, and those that fit are kept. A little space is
 //! left free on the disk, since `meta.json` is written after the log and an archive without it is worth less.
 
-use super::{CHUNK, ChunkHeader, LZ4, MAX_RECORD};
-use crate::error::{Error, NoRoom, Result, Tried};
+use super::{CHUNK_BYTES, ChunkHeader, LZ4_FLAG, RECORD_BYTES_MAX};
+use crate::error::{Error, IoResultExt, NoRoom, Result};
 use crate::meta::MetaRoom;
 use crate::versions;
 use model::event::Header;
@@ -29,12 +29,12 @@ pub struct LogSummary {
 }
 
 /// A chunk that does not fit is split into parts down to this size, unpacked.
-const LEAST: usize = 4096;
+const SPLIT_BYTES_MIN: usize = 4096;
 
 /// Bytes left free on a disk: `meta.json` takes 20 to 40 KiB, and twice that while it is replaced.
-const SPARED: u64 = 96 << 10;
+const DISK_FREE_BYTES_MIN: u64 = 96 << 10;
 /// The same if `meta.json` has reserved space ([`MetaRoom`]).
-const SPARED_BESIDES: u64 = 16 << 10;
+const DISK_FREE_BYTES_MIN_IF_RESERVED: u64 = 16 << 10;
 
 /// Writes `events.log`.
 #[derive(Debug)]
@@ -63,19 +63,20 @@ impl LogWriter {
     /// Begins the log of the archive `dir`, which must exist. `max_bytes` limits the file.
     pub fn create(dir: &Path, max_bytes: Option<u64>) -> Result<Self> {
         let path = super::path(dir);
-        let file = File::create(&path).tried("create", &path)?;
+        let file = File::create(&path).with_action("create", &path)?;
         Ok(Self {
             file,
             path,
             max_bytes,
             // A chunk that does not fit is lost as a whole, so under a small limit chunks are small too.
-            chunk: max_bytes.map_or(CHUNK, |max| usize::try_from(max / 8).unwrap_or(CHUNK).clamp(4096, CHUNK)),
+            chunk: max_bytes
+                .map_or(CHUNK_BYTES, |max| usize::try_from(max / 8).unwrap_or(CHUNK_BYTES).clamp(4096, CHUNK_BYTES)),
             bytes: 0,
             events: 0,
             lost_events: 0,
             lost_since_ns: None,
             began_ns: None,
-            raw: Vec::with_capacity(CHUNK + MAX_RECORD),
+            raw: Vec::with_capacity(CHUNK_BYTES + RECORD_BYTES_MAX),
             packed: Vec::new(),
             raw_events: 0,
             full: None,
@@ -88,11 +89,11 @@ impl LogWriter {
     /// [`Error::Full`] once the disk or the limit is reached: the caller ends the recording and keeps what was written.
     /// [`Error::BadRecord`] for bytes that cannot be a record; the log remains usable.
     pub fn append(&mut self, record: &[u8]) -> Result<()> {
-        if !(Header::SIZE..=MAX_RECORD).contains(&record.len()) {
+        if !(Header::SIZE..=RECORD_BYTES_MAX).contains(&record.len()) {
             return Err(Error::BadRecord { bytes: record.len() });
         }
         if let Some(why) = self.full.clone() {
-            self.lose(1, u64::get(record));
+            self.count_lost(1, u64::get(record));
             return Err(self.full_error(why));
         }
         (record.len() as u32).put(&mut self.raw);
@@ -112,7 +113,7 @@ impl LogWriter {
             return Ok(());
         }
         let raw = std::mem::take(&mut self.raw);
-        let result = self.store(&raw);
+        let result = self.write_chunks(&raw);
         self.raw = raw;
         self.raw.clear();
         self.raw_events = 0;
@@ -120,10 +121,10 @@ impl LogWriter {
     }
 
     /// Writes records as one chunk or, when space runs out, as many smaller ones as fit.
-    fn store(&mut self, records: &[u8]) -> Result<()> {
+    fn write_chunks(&mut self, records: &[u8]) -> Result<()> {
         let (mut rest, mut size) = (records, records.len());
         while !rest.is_empty() {
-            let part = Prefix::of(rest, size);
+            let part = Prefix::from_records(rest, size);
             let why = match self.write(&rest[..part.bytes], part) {
                 Ok(None) => {
                     rest = &rest[part.bytes..];
@@ -132,18 +133,18 @@ impl LogWriter {
                 Ok(Some(why)) => why,
                 Err(error) => {
                     self.full = Some(NoRoom::Disk(error.to_string()));
-                    let left = Prefix::of(rest, usize::MAX);
-                    self.lose(left.events.into(), left.first_ns);
+                    let left = Prefix::from_records(rest, usize::MAX);
+                    self.count_lost(left.events.into(), left.first_ns);
                     return Err(Error::Io { action: "write", path: self.path.clone(), source: error });
                 }
             };
-            if part.events > 1 && part.bytes > LEAST {
+            if part.events > 1 && part.bytes > SPLIT_BYTES_MIN {
                 size = part.bytes / 2;
                 continue;
             }
             self.full = Some(why.clone());
-            let left = Prefix::of(rest, usize::MAX);
-            self.lose(left.events.into(), left.first_ns);
+            let left = Prefix::from_records(rest, usize::MAX);
+            self.count_lost(left.events.into(), left.first_ns);
             return Err(self.full_error(why));
         }
         Ok(())
@@ -158,9 +159,9 @@ impl LogWriter {
         }
         // The buffer is large enough; data that does not shrink is stored as it is: reading it back is then a copy.
         let packed = lz4_flex::block::compress_into(raw, &mut self.packed).unwrap_or(usize::MAX);
-        let (flags, payload) = if packed < raw.len() { (LZ4, &self.packed[..packed]) } else { (0, raw) };
+        let (flags, payload) = if packed < raw.len() { (LZ4_FLAG, &self.packed[..packed]) } else { (0, raw) };
         let header = ChunkHeader {
-            version: versions::newest(versions::LOG) as u16,
+            version: versions::newest(versions::LOG_VERSIONS) as u16,
             flags,
             payload: payload.len() as u32,
             raw: raw.len() as u32,
@@ -171,13 +172,13 @@ impl LogWriter {
             last_ns: part.last_ns,
             crc: crc32fast::hash(payload),
         };
-        let size = (ChunkHeader::SIZE + payload.len()) as u64;
+        let size = (ChunkHeader::ENCODED_BYTES + payload.len()) as u64;
         if let Some(max) = self.max_bytes.filter(|max| self.bytes + size > *max) {
             return Ok(Some(NoRoom::Limit { bytes: max }));
         }
-        if let Some(free) = free(&self.file).filter(|free| *free < size + SPARED) {
+        if let Some(free) = free_disk_bytes(&self.file).filter(|free| *free < size + DISK_FREE_BYTES_MIN) {
             let dir = self.path.parent().unwrap_or(&self.path);
-            let spared = if MetaRoom::is_held(dir) { SPARED_BESIDES } else { SPARED };
+            let spared = if MetaRoom::is_held(dir) { DISK_FREE_BYTES_MIN_IF_RESERVED } else { DISK_FREE_BYTES_MIN };
             if free < size + spared {
                 let why = format!("No space left on device, except {} KiB reserved for its metadata", spared >> 10);
                 return Ok(Some(NoRoom::Disk(why)));
@@ -212,7 +213,7 @@ impl LogWriter {
             Ok(()) | Err(Error::Full { .. }) => {}
             Err(e) => return Err(e),
         }
-        self.file.sync_all().tried("sync", &self.path)?;
+        self.file.sync_all().with_action("sync", &self.path)?;
         Ok(LogSummary {
             events: self.events,
             bytes: self.bytes,
@@ -221,7 +222,7 @@ impl LogWriter {
         })
     }
 
-    fn lose(&mut self, events: u64, first_ns: u64) {
+    fn count_lost(&mut self, events: u64, first_ns: u64) {
         self.lost_events += events;
         self.lost_since_ns = Some(self.lost_since_ns.map_or(first_ns, |since| since.min(first_ns)));
     }
@@ -243,11 +244,11 @@ struct Prefix {
 impl Prefix {
     /// The first records that take at most `bytes_max` bytes, but at least one. `records` are whole records, each preceded by
     /// its length.
-    fn of(records: &[u8], most: usize) -> Self {
+    fn from_records(records: &[u8], bytes_max: usize) -> Self {
         let mut part = Self { bytes: 0, events: 0, first_ns: u64::MAX, last_ns: 0 };
         while let Some((length, rest)) = records[part.bytes..].split_first_chunk() {
             let next = part.bytes + 4 + u32::from_le_bytes(*length) as usize;
-            if part.events > 0 && next > most {
+            if part.events > 0 && next > bytes_max {
                 break;
             }
             let time_ns = u64::get(rest);
@@ -259,7 +260,7 @@ impl Prefix {
 }
 
 /// Bytes that can still be written to the disk of a file, if its file system reports them.
-fn free(file: &File) -> Option<u64> {
+fn free_disk_bytes(file: &File) -> Option<u64> {
     // SAFETY: a structure of integers, for which zero is valid.
     let mut about: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open, and the structure lives until the call returns.

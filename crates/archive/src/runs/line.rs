@@ -5,16 +5,16 @@
 
 use super::Entry;
 
-const NUMBER: &str = ",\"n\":";
-const SUM: &str = ",\"crc32\":\"";
+const NUMBER_KEY: &str = ",\"n\":";
+const CHECKSUM_KEY: &str = ",\"crc32\":\"";
 
 /// Line `number` (the first is 1), with its end.
 pub fn encode(number: u64, entry: &Entry) -> serde_json::Result<Vec<u8>> {
     let mut text = serde_json::to_string(entry)?;
     // The closing brace moves after the added fields.
     text.pop();
-    text += &format!("{NUMBER}{number}");
-    text += &format!("{SUM}{:08x}\"}}\n", crc32fast::hash(text.as_bytes()));
+    text += &format!("{NUMBER_KEY}{number}");
+    text += &format!("{CHECKSUM_KEY}{:08x}\"}}\n", crc32fast::hash(text.as_bytes()));
     Ok(text.into_bytes())
 }
 
@@ -22,11 +22,11 @@ pub fn encode(number: u64, entry: &Entry) -> serde_json::Result<Vec<u8>> {
 pub fn decode(line: &[u8]) -> Result<(Option<u64>, Entry), String> {
     let text = std::str::from_utf8(line).map_err(|e| e.to_string())?.trim_end();
     let entry = |text: &str| serde_json::from_str(text).map_err(|e| e.to_string());
-    let Some((summed, sum)) = text.rsplit_once(SUM) else { return Ok((None, entry(text)?)) };
+    let Some((summed, sum)) = text.rsplit_once(CHECKSUM_KEY) else { return Ok((None, entry(text)?)) };
     if sum.strip_suffix("\"}") != Some(&format!("{:08x}", crc32fast::hash(summed.as_bytes()))) {
         return Err("checksum mismatch".into());
     }
-    let (body, number) = summed.rsplit_once(NUMBER).ok_or("no line number")?;
+    let (body, number) = summed.rsplit_once(NUMBER_KEY).ok_or("no line number")?;
     let number = number.parse().map_err(|_| "invalid line number")?;
     Ok((Some(number), entry(&format!("{body}}}"))?))
 }

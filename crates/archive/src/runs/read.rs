@@ -4,8 +4,8 @@
 //! measures the rest again. A design cannot be recovered: without it the plan of the run is unknown, and the log is refused. The end of
 //! a design is accepted only if everything before it is there.
 
-use super::{Entry, Misplaced, Run, Runs, line};
-use crate::error::{Error, Result, Tried};
+use super::{Entry, MisplacedEntry, Run, Runs, line};
+use crate::error::{Error, IoResultExt, Result};
 use model::table::{DesignCell, MarkRow, Sample};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,10 +13,10 @@ use std::io::{BufRead, Read};
 use std::path::Path;
 
 /// No replicate's line is longer; a longer one is damage, not data.
-const LONGEST: u64 = 1 << 30;
+const LINE_BYTES_MAX: u64 = 1 << 30;
 
 /// The most cells that may be lost of a design whose number of cells is unknown.
-const MOST_CELLS: u64 = 1000;
+const LOST_CELLS_MAX: u64 = 1000;
 
 /// Damage found in a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -89,8 +89,8 @@ pub fn parse(from: &mut dyn BufRead, path: &Path) -> Result<(Runs, Damage)> {
     let mut unreadable_since = 0;
     for physical in 1_u64.. {
         let mut text = Vec::new();
-        let bytes = from.take(LONGEST).read_until(b'\n', &mut text).tried("read", path)? as u64;
-        if text.last() != Some(&b'\n') && bytes < LONGEST {
+        let bytes = from.take(LINE_BYTES_MAX).read_until(b'\n', &mut text).with_action("read", path)? as u64;
+        if text.last() != Some(&b'\n') && bytes < LINE_BYTES_MAX {
             break;
         }
         reader.runs.whole += bytes;
@@ -114,7 +114,7 @@ pub fn parse(from: &mut dyn BufRead, path: &Path) -> Result<(Runs, Damage)> {
         (expected, unreadable_since) = (number.saturating_add(1), 0);
         let lost_then = reader.damage.cells.saturating_add(reader.damage.processes);
         let is_design = matches!(entry, Entry::Design(_));
-        if let Err(why) = reader.take(entry)? {
+        if let Err(why) = reader.add_entry(entry)? {
             reader.damage.unreadable.push((physical, why.to_string()));
         }
         // The lines may have been those of cells and processes that are known to be lost.
@@ -127,7 +127,7 @@ pub fn parse(from: &mut dyn BufRead, path: &Path) -> Result<(Runs, Damage)> {
 
 impl Reader<'_> {
     /// The error if something indispensable is lost.
-    fn lost(&self, what: &str) -> Error {
+    fn lost_error(&self, what: &str) -> Error {
         Error::Damaged {
             path: self.path.into(),
             why: format!("{what} is lost, and with it the plan of the run"),
@@ -136,14 +136,14 @@ impl Reader<'_> {
     }
 
     /// Adds an entry; the inner error is why it cannot be used.
-    fn take(&mut self, entry: Entry) -> Result<std::result::Result<(), Misplaced>> {
+    fn add_entry(&mut self, entry: Entry) -> Result<std::result::Result<(), MisplacedEntry>> {
         match entry {
             Entry::Design(row) => {
                 if row.id > self.runs.designs.len() as u64 {
-                    return Err(self.lost(&format!("design {}", self.runs.designs.len())));
+                    return Err(self.lost_error(&format!("design {}", self.runs.designs.len())));
                 }
                 if row.id < self.runs.designs.len() as u64 {
-                    return Ok(Err(Misplaced::Duplicate("design", row.id)));
+                    return Ok(Err(MisplacedEntry::Duplicate("design", row.id)));
                 }
                 let planned = self.runs.planned.as_ref().and_then(|cells| cells.get(row.id as usize).copied());
                 let text = || {
@@ -156,39 +156,39 @@ impl Reader<'_> {
             }
             Entry::Cell(row) => {
                 if self.runs.designs.len() as u64 <= row.design {
-                    return Err(self.lost(&format!("design {}", row.design)));
+                    return Err(self.lost_error(&format!("design {}", row.design)));
                 }
                 let known = self.design_of(row.id).is_some();
-                if !known && row.id.saturating_sub(self.runs.cells.len() as u64) > MOST_CELLS {
-                    return Ok(Err(Misplaced::OutOfOrder {
+                if !known && row.id.saturating_sub(self.runs.cells.len() as u64) > LOST_CELLS_MAX {
+                    return Ok(Err(MisplacedEntry::OutOfOrder {
                         what: "cell",
                         found: row.id,
                         expected: self.runs.cells.len() as u64,
                     }));
                 }
-                self.fill(row.id, row.design);
+                self.restore_lost_cells(row.id, row.design);
                 match self.runs.cells.get_mut(row.id as usize) {
                     None => self.runs.cells.push(row),
                     Some(there) if is_lost(there) => {
                         self.damage.cells = self.damage.cells.saturating_sub(1);
                         *there = DesignCell { absent: there.absent.take(), ..row };
                     }
-                    Some(_) => return Ok(Err(Misplaced::Duplicate("cell", row.id))),
+                    Some(_) => return Ok(Err(MisplacedEntry::Duplicate("cell", row.id))),
                 }
             }
-            Entry::Replicate(run) => return Ok(self.replicate(*run)),
-            Entry::Absent { cell, .. } if !self.has_cell(cell) => return Ok(Err(Misplaced::Absent("cell", cell))),
+            Entry::Replicate(run) => return Ok(self.add_replicate(*run)),
+            Entry::Absent { cell, .. } if !self.has_cell(cell) => return Ok(Err(MisplacedEntry::Absent("cell", cell))),
             Entry::Stopped { design, replicates, .. } if (design as usize) < self.ends.len() => {
                 self.ends[design as usize] = replicates;
-                return Ok(self.runs.take(entry));
+                return Ok(self.runs.add_entry(entry));
             }
-            other => return Ok(self.runs.take(other)),
+            other => return Ok(self.runs.add_entry(other)),
         }
         Ok(Ok(()))
     }
 
     /// Fills in cells whose lines are lost, up to `next`; those of designs before `design`, or of that.
-    fn fill(&mut self, next: u64, design: u64) {
+    fn restore_lost_cells(&mut self, next: u64, design: u64) {
         while (self.runs.cells.len() as u64) < next {
             let id = self.runs.cells.len() as u64;
             self.runs.cells.push(lost_cell(id, self.design_of(id).unwrap_or(design)));
@@ -211,25 +211,25 @@ impl Reader<'_> {
     /// Whether that cell exists, if need be without its description.
     fn has_cell(&mut self, cell: u64) -> bool {
         if let Some(design) = self.design_of(cell) {
-            self.fill(cell + 1, design);
+            self.restore_lost_cells(cell + 1, design);
         }
         cell < self.runs.cells.len() as u64
     }
 
-    fn replicate(&mut self, run: Run) -> std::result::Result<(), Misplaced> {
+    fn add_replicate(&mut self, run: Run) -> std::result::Result<(), MisplacedEntry> {
         let row = &run.replicate;
         let (was, cell) = (row.id, row.cell);
         if !self.has_cell(cell) {
-            return Err(Misplaced::Absent("cell", cell));
+            return Err(MisplacedEntry::Absent("cell", cell));
         }
         if was < self.next_replicate || !self.seen.insert((row.block, cell, row.why.is_some())) {
-            return Err(Misplaced::Duplicate("replicate", was));
+            return Err(MisplacedEntry::Duplicate("replicate", was));
         }
         self.damage.processes = self.damage.processes.saturating_add(was - self.next_replicate);
         self.next_replicate = was.saturating_add(1);
         let design = self.runs.cells[cell as usize].design;
         self.runs.goes_on(design);
-        self.runs.runs.push(renumbered(run, self.runs.runs.len() as u64));
+        self.runs.runs.push(with_id(run, self.runs.runs.len() as u64));
         Ok(())
     }
 
@@ -241,7 +241,7 @@ impl Reader<'_> {
             None => self.gap_behind_designs || self.runs.cells.is_empty() && !self.damage.is_none(),
         };
         if nothing_known || designs_lost {
-            return Err(self.lost("a design"));
+            return Err(self.lost_error("a design"));
         }
         for design in 0..self.runs.designs.len() {
             if self.runs.designs[design].stopped.is_none() {
@@ -263,7 +263,7 @@ impl Reader<'_> {
 }
 
 /// The run with another number.
-fn renumbered(run: Run, id: u64) -> Run {
+fn with_id(run: Run, id: u64) -> Run {
     let Run { mut replicate, samples, marks } = run;
     let was = replicate.id;
     replicate.id = id;

@@ -2,7 +2,7 @@
 //! recording each row has times and numbers of its own.
 
 /// Bytes of cells that any file may hold.
-const FREE_BYTES: u64 = 64 << 20;
+const CELL_BYTES_FREE: u64 = 64 << 20;
 
 /// Bytes of cells per byte of the file. Tables of real recordings have 5 to 18.
 const CELL_BYTES_PER_BYTE: u64 = 64;
@@ -12,12 +12,12 @@ const CELL_BYTES: u64 = 8;
 
 /// The limit for a file.
 #[derive(Debug, Clone, Copy)]
-pub struct Bound(u64);
+pub struct ReadLimit(u64);
 
-impl Bound {
+impl ReadLimit {
     /// The limit for a file of this size.
-    pub fn of(file_bytes: u64) -> Self {
-        Self(file_bytes.saturating_mul(CELL_BYTES_PER_BYTE).saturating_add(FREE_BYTES))
+    pub fn for_file_size(file_bytes: u64) -> Self {
+        Self(file_bytes.saturating_mul(CELL_BYTES_PER_BYTE).saturating_add(CELL_BYTES_FREE))
     }
 
     /// Whether so many rows are more than such a file may hold.

@@ -24,7 +24,7 @@ enum Values {
     Int(Batch<Int64Type>),
     Double(Batch<DoubleType>),
     Bool(Batch<BoolType>),
-    Text(Batch<ByteArrayType>, Box<Recent>),
+    Text(Batch<ByteArrayType>, Box<RecentWords>),
 }
 
 impl<'a> Column<'a> {
@@ -59,10 +59,12 @@ impl<'a> Column<'a> {
         let whole = |x: &i64| self.nothing.is_none_or(|nothing| *nothing != Cell::I64(*x)).then_some(*x);
         self.numbers.clear();
         match &self.values {
-            Values::Int(batch) => self.numbers.extend(batch.all(rows, self.optional)?.map(|x| x.and_then(whole))),
+            Values::Int(batch) => {
+                self.numbers.extend(batch.values_or_none(rows, self.optional)?.map(|x| x.and_then(whole)))
+            }
             Values::Double(batch) if self.nothing.is_none() => {
                 let bits = |x: &f64| x.to_bits().cast_signed();
-                self.numbers.extend(batch.all(rows, self.optional)?.map(|x| x.map(bits)));
+                self.numbers.extend(batch.values_or_none(rows, self.optional)?.map(|x| x.map(bits)));
             }
             _ => {
                 return (0..rows).try_for_each(|_| {
@@ -137,7 +139,7 @@ impl<D: DataType> Batch<D> {
     }
 
     /// The values of all rows.
-    fn all(&self, rows: usize, optional: bool) -> Result<impl Iterator<Item = Option<&D::T>>, ParquetError> {
+    fn values_or_none(&self, rows: usize, optional: bool) -> Result<impl Iterator<Item = Option<&D::T>>, ParquetError> {
         let there = if optional { self.present.iter().filter(|level| **level > 0).count() } else { rows };
         if self.values.len() < there || optional && self.present.len() < rows {
             return Err(ParquetError::EOF("a column has fewer values than rows".into()));
@@ -163,17 +165,17 @@ impl<D: DataType> Batch<D> {
 struct Words(BTreeSet<&'static str>);
 
 /// They are kept for the life of the program, so there must not be many: 32 KiB at most.
-const MOST_WORDS: usize = 1024;
-const LONGEST_WORD: usize = 32;
+const WORDS_MAX: usize = 1024;
+const WORD_BYTES_MAX: usize = 32;
 
-static WORDS: Mutex<Words> = Mutex::new(Words(BTreeSet::new()));
+static SHARED_WORDS: Mutex<Words> = Mutex::new(Words(BTreeSet::new()));
 
 impl Words {
     fn get(&mut self, text: &str) -> Option<&'static str> {
         if let Some(&word) = self.0.get(text) {
             return Some(word);
         }
-        if text.len() > LONGEST_WORD || self.0.len() >= MOST_WORDS {
+        if text.len() > WORD_BYTES_MAX || self.0.len() >= WORDS_MAX {
             return None;
         }
         let word: &'static str = Box::leak(text.to_owned().into_boxed_str());
@@ -184,17 +186,17 @@ impl Words {
 
 /// Words by the place of a dictionary's text in memory: rows that repeat a word need not search for it. The text is held, so
 /// that no other can take its place.
-struct Recent([Option<(ByteArray, &'static str)>; RECENT_WORDS]);
+struct RecentWords([Option<(ByteArray, &'static str)>; RECENT_WORDS]);
 
 const RECENT_WORDS: usize = 64;
 
-impl Default for Recent {
+impl Default for RecentWords {
     fn default() -> Self {
         Self([const { None }; RECENT_WORDS])
     }
 }
 
-impl Recent {
+impl RecentWords {
     fn text(&mut self, bytes: &ByteArray) -> Result<Cow<'static, str>, ParquetError> {
         let data = bytes.data();
         let slot = &mut self.0[((data.as_ptr().addr() >> 2) ^ data.len()) % RECENT_WORDS];
@@ -204,7 +206,7 @@ impl Recent {
             return Ok(Cow::Borrowed(word));
         }
         let text = std::str::from_utf8(data).map_err(|e| ParquetError::General(e.to_string()))?;
-        let word = WORDS.lock().unwrap_or_else(PoisonError::into_inner).get(text);
+        let word = SHARED_WORDS.lock().unwrap_or_else(PoisonError::into_inner).get(text);
         if let Some(word) = word {
             *slot = Some((bytes.clone(), word));
         }

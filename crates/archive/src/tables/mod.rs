@@ -19,16 +19,16 @@ mod read;
 mod source;
 mod write;
 
-pub(crate) use bound::Bound;
+pub(crate) use bound::ReadLimit;
 pub(crate) use column::Sink;
 pub use read::read_file;
-pub(crate) use read::{read, read_columns, sound};
+pub(crate) use read::{open_checked, read, read_columns};
 pub use source::LogState;
-pub(crate) use source::{cut_log, damaged as damaged_log, log_of};
+pub(crate) use source::{cut_log, damaged_log_error as damaged_log, log_of};
 pub use write::TablesWriter;
 pub(crate) use write::rewrite;
 
-use crate::error::{Error, Result, Tried};
+use crate::error::{Error, IoResultExt, Result};
 use model::table::{ColumnType, TableInfo};
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::errors::ParquetError;
@@ -63,7 +63,7 @@ pub struct Index {
 impl Index {
     /// Its path in an archive.
     pub fn path(dir: &Path) -> PathBuf {
-        directory(dir).join("index.json")
+        tables_directory(dir).join("index.json")
     }
 
     /// Reads it.
@@ -74,10 +74,10 @@ impl Index {
         let path = Self::path(dir);
         let bytes = match crate::own_file::read(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(Error::NotLinked { path: dir.into() }),
-            other => other.tried("read", &path)?,
+            other => other.with_action("read", &path)?,
         };
         let index: Self = serde_json::from_slice(&bytes).map_err(|e| Error::damaged_table(&path, e))?;
-        crate::versions::check(
+        crate::versions::check_version(
             &path,
             "set of tables",
             index.table_version,
@@ -88,21 +88,21 @@ impl Index {
     }
 }
 
-fn directory(dir: &Path) -> PathBuf {
+fn tables_directory(dir: &Path) -> PathBuf {
     dir.join("tables")
 }
 
 /// The path of a table's file in an archive.
-pub fn file(dir: &Path, table: &str) -> PathBuf {
-    directory(dir).join(format!("{table}.parquet"))
+pub fn table_path(dir: &Path, table: &str) -> PathBuf {
+    tables_directory(dir).join(format!("{table}.parquet"))
 }
 
 /// Removes the tables, and the leftovers of an interrupted writer.
-pub(crate) fn remove(dir: &Path) -> Result<()> {
+pub(crate) fn remove_tables(dir: &Path) -> Result<()> {
     for name in ["tables", "tables.tmp", "tables.old"] {
         let path = dir.join(name);
         match std::fs::remove_dir_all(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).tried("remove", &path),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).with_action("remove", &path),
             _ => {}
         }
     }
@@ -110,7 +110,7 @@ pub(crate) fn remove(dir: &Path) -> Result<()> {
 }
 
 /// A table's schema in Parquet.
-fn schema(table: &TableInfo) -> Result<TypePtr, ParquetError> {
+fn parquet_schema(table: &TableInfo) -> Result<TypePtr, ParquetError> {
     let fields = table.columns.iter().map(|column| {
         let (physical, logical) = match column.kind {
             ColumnType::I64 => (Physical::INT64, Some(LogicalType::integer(64, true))),
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn no_table_column_is_unsigned() {
         for table in TABLES {
-            for field in schema(table).unwrap().get_fields() {
+            for field in parquet_schema(table).unwrap().get_fields() {
                 let logical = field.get_basic_info().logical_type_ref();
                 let signed = match logical {
                     Some(LogicalType::Integer(IntType { bit_width: 64, is_signed })) => *is_signed,

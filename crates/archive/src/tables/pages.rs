@@ -17,10 +17,12 @@ const DEPTH_MAX: u32 = 8;
 ///
 /// # Errors
 /// Its pages do not follow each other as its metadata says.
-pub fn largest<R: ChunkReader>(source: &R, chunk: &ColumnChunkMetaData) -> Result<u64, ParquetError> {
+pub fn largest_page_bytes<R: ChunkReader>(source: &R, chunk: &ColumnChunkMetaData) -> Result<u64, ParquetError> {
     let (mut at, bytes) = chunk.byte_range();
-    let end =
-        at.checked_add(bytes).filter(|end| *end <= source.len()).ok_or_else(|| wrong("a chunk beyond the file"))?;
+    let end = at
+        .checked_add(bytes)
+        .filter(|end| *end <= source.len())
+        .ok_or_else(|| metadata_error("a chunk beyond the file"))?;
     let mut largest = 0;
     while at < end {
         let mut header = Header { source: source.get_read(at)?, read: 0 };
@@ -31,7 +33,7 @@ pub fn largest<R: ChunkReader>(source: &R, chunk: &ColumnChunkMetaData) -> Resul
     Ok(largest)
 }
 
-fn wrong(what: &str) -> ParquetError {
+fn metadata_error(what: &str) -> ParquetError {
     ParquetError::General(what.into())
 }
 
@@ -56,16 +58,16 @@ impl<R: Read> Header<R> {
         }
         // Zigzag: an odd number is negative.
         let size = |zigzag: Option<u64>| zigzag.filter(|n| n % 2 == 0).map(|n| n / 2);
-        size(whole).zip(size(compressed)).ok_or_else(|| wrong("a page without a size"))
+        size(whole).zip(size(compressed)).ok_or_else(|| metadata_error("a page without a size"))
     }
 
     fn byte(&mut self) -> Result<u8, ParquetError> {
         let mut byte = [0];
         self.read += 1;
         if self.read > HEADER_BYTES_MAX {
-            return Err(wrong("a page's header has no end"));
+            return Err(metadata_error("a page's header has no end"));
         }
-        self.source.read_exact(&mut byte).map_err(|error| wrong(&error.to_string()))?;
+        self.source.read_exact(&mut byte).map_err(|error| metadata_error(&error.to_string()))?;
         Ok(byte[0])
     }
 
@@ -79,7 +81,7 @@ impl<R: Read> Header<R> {
                 return Ok(number);
             }
         }
-        Err(wrong("a number of a page's header has no end"))
+        Err(metadata_error("a number of a page's header has no end"))
     }
 
     /// The number and type of the next field; `None` at the end of the struct.
@@ -94,7 +96,7 @@ impl<R: Read> Header<R> {
 
     fn skip(&mut self, kind: u8, depth: u32) -> Result<(), ParquetError> {
         if depth > DEPTH_MAX {
-            return Err(wrong("a page's header is nested too deeply"));
+            return Err(metadata_error("a page's header is nested too deeply"));
         }
         match kind {
             // A boolean is its type.
@@ -121,7 +123,7 @@ impl<R: Read> Header<R> {
                 }
                 Ok(())
             }
-            _ => Err(wrong("a page's header has a field of an unknown type")),
+            _ => Err(metadata_error("a page's header has a field of an unknown type")),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Reads a table, trusting nothing in the file, with a few thousand rows in memory at a time.
 
-use super::bound::Bound;
+use super::bound::ReadLimit;
 use super::column::{Column, Sink};
 use super::pages;
-use super::{Index, file};
-use crate::error::{Error, Result, Tried};
+use super::{Index, table_path};
+use crate::error::{Error, IoResultExt, Result};
 use crate::versions;
 use model::table::{Cell, ColumnInfo, ColumnType, TableInfo};
 use parquet::basic::{Repetition, Type as Physical};
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Rows taken from a row group at a time.
-const BATCH: usize = 4096;
+const BATCH_ROWS: usize = 4096;
 
 /// Hands each row of a table of the archive `dir` to `each`, as cells in the order of `table`.
 pub(crate) fn read(dir: &Path, table: &TableInfo, each: &mut dyn FnMut(&[Cell])) -> Result<()> {
@@ -39,9 +39,9 @@ enum Each<'a> {
 fn read_into(dir: &Path, table: &TableInfo, each: Each) -> Result<()> {
     let index = Index::read(dir)?;
     let Some(&expected) = index.rows.get(table.name) else { return Ok(()) };
-    let path = file(dir, table.name);
-    let file = sound(&index, table.name, &path)?;
-    let rows = caught(file, &path, table, index.table_version, each)?;
+    let path = table_path(dir, table.name);
+    let file = open_checked(&index, table.name, &path)?;
+    let rows = read_catching_panics(file, &path, table, index.table_version, each)?;
     if rows != expected {
         return Err(Error::damaged_table(&path, format!("it has {rows} rows, but index.json says {expected}")));
     }
@@ -52,17 +52,17 @@ fn read_into(dir: &Path, table: &TableInfo, each: Each) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Damaged`] if it is not, [`Error::Io`].
-pub(crate) fn sound(index: &Index, table: &str, path: &Path) -> Result<File> {
+pub(crate) fn open_checked(index: &Index, table: &str, path: &Path) -> Result<File> {
     let mut file = match crate::own_file::open(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::damaged_table(path, "the file is missing"));
         }
-        other => other.tried("open", path)?,
+        other => other.with_action("open", path)?,
     };
     let Some(&expected) = index.sums.get(table) else { return Ok(file) };
     let (mut sum, mut bytes) = (crc32fast::Hasher::new(), vec![0; 1 << 20]);
     loop {
-        match file.read(&mut bytes).tried("read", path)? {
+        match file.read(&mut bytes).with_action("read", path)? {
             0 => break,
             n => sum.update(&bytes[..n]),
         }
@@ -70,7 +70,7 @@ pub(crate) fn sound(index: &Index, table: &str, path: &Path) -> Result<File> {
     if sum.finalize() != expected {
         return Err(Error::damaged_table(path, "checksum mismatch (index.json has a different one)"));
     }
-    file.rewind().tried("read", path)?;
+    file.rewind().with_action("read", path)?;
     Ok(file)
 }
 
@@ -86,10 +86,10 @@ pub fn read_file<R: ChunkReader + 'static>(
     version: u32,
     each: &mut dyn FnMut(&[Cell]),
 ) -> Result<u64> {
-    caught(source, path, table, version, Each::Row(each))
+    read_catching_panics(source, path, table, version, Each::Row(each))
 }
 
-fn caught<R: ChunkReader + 'static>(
+fn read_catching_panics<R: ChunkReader + 'static>(
     source: R,
     path: &Path,
     table: &TableInfo,
@@ -112,21 +112,21 @@ fn read_groups<R: ChunkReader + 'static>(
 ) -> Result<u64> {
     let damaged = |e: ParquetError| Error::damaged_table(path, e);
     let source = Arc::new(source);
-    let (bytes, bound) = (source.len(), Bound::of(source.len()));
-    let reader = SerializedFileReader::new(Shared(source.clone())).map_err(damaged)?;
+    let (bytes, bound) = (source.len(), ReadLimit::for_file_size(source.len()));
+    let reader = SerializedFileReader::new(SharedFile(source.clone())).map_err(damaged)?;
     let groups = reader.metadata().row_groups();
     let rows = groups.iter().try_fold(0_u64, |sum, group| Ok(sum.saturating_add(rows_of(group)?))).map_err(damaged)?;
     if bound.is_exceeded_by(rows, table.columns.len()) {
         return Err(Error::damaged_table(path, format!("it claims {rows} rows in {bytes} bytes")));
     }
-    let places = places(&reader, path, table, version)?;
+    let places = column_sources(&reader, path, table, version)?;
     let mut rows = 0;
     for at in 0..reader.num_row_groups() {
         let group = reader.get_row_group(at).map_err(damaged)?;
         let mut held = 0_u64;
         for place in &places {
             if let ColumnSource::File { column, .. } = place {
-                let largest = pages::largest(&*source, group.metadata().column(*column)).map_err(damaged)?;
+                let largest = pages::largest_page_bytes(&*source, group.metadata().column(*column)).map_err(damaged)?;
                 held = held.saturating_add(largest);
             }
         }
@@ -142,15 +142,15 @@ fn read_groups<R: ChunkReader + 'static>(
 }
 
 /// A file that is read in two places.
-struct Shared<R>(Arc<R>);
+struct SharedFile<R>(Arc<R>);
 
-impl<R: Length> Length for Shared<R> {
+impl<R: Length> Length for SharedFile<R> {
     fn len(&self) -> u64 {
         self.0.len()
     }
 }
 
-impl<R: ChunkReader> ChunkReader for Shared<R> {
+impl<R: ChunkReader> ChunkReader for SharedFile<R> {
     type T = R::T;
 
     fn get_read(&self, start: u64) -> Result<R::T, ParquetError> {
@@ -170,7 +170,7 @@ enum ColumnSource {
     Always(Cell),
 }
 
-fn places<R: ChunkReader + 'static>(
+fn column_sources<R: ChunkReader + 'static>(
     reader: &SerializedFileReader<R>,
     path: &Path,
     table: &TableInfo,
@@ -198,7 +198,7 @@ fn places<R: ChunkReader + 'static>(
         if found.physical_type() != physical || repetition == Repetition::REPEATED {
             return Err(Error::damaged_table(path, format!("column {} has an unexpected type", wanted.name)));
         }
-        let nothing = versions::meant_nothing(table.name, wanted.name, version);
+        let nothing = versions::former_default(table.name, wanted.name, version);
         Ok(ColumnSource::File { column, optional: repetition == Repetition::OPTIONAL, nothing })
     };
     table.columns.iter().map(place).collect()
@@ -222,7 +222,7 @@ fn read_group(group: &dyn RowGroupReader, places: &[ColumnSource], each: &mut Ea
     let mut row: Vec<Cell> = places.iter().map(always).collect();
     let mut done = 0;
     while done < rows {
-        let batch = BATCH.min(usize::try_from(rows - done).unwrap_or(BATCH));
+        let batch = BATCH_ROWS.min(usize::try_from(rows - done).unwrap_or(BATCH_ROWS));
         columns.iter_mut().flatten().try_for_each(|column| column.fill(batch))?;
         match each {
             Each::Row(each) => {

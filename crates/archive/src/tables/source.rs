@@ -2,7 +2,7 @@
 //! other, a recording would pass as another, complete one.
 
 use super::Index;
-use crate::error::{Error, Result, Tried};
+use crate::error::{Error, IoResultExt, Result};
 use crate::layout;
 use serde::{Deserialize, Serialize};
 use std::io::Read as _;
@@ -22,8 +22,8 @@ pub(crate) fn log_of(dir: &Path) -> Option<PathBuf> {
 }
 
 /// The error for a log of the archive `dir` that is not that of its tables.
-pub(crate) fn damaged(dir: &Path, log: PathBuf, why: String) -> Error {
-    let tables = model::shell_word(&super::directory(dir));
+pub(crate) fn damaged_log_error(dir: &Path, log: PathBuf, why: String) -> Error {
+    let tables = model::shell_word(&super::tables_directory(dir));
     let remedy = format!(
         "The tables are complete: copy the archive again; to make tables from what is left of the log instead, move these away first: \
          mv {tables} {tables}.before"
@@ -33,12 +33,12 @@ pub(crate) fn damaged(dir: &Path, log: PathBuf, why: String) -> Error {
 
 impl LogState {
     /// That of the log of the archive `dir`; `None` if it has none.
-    pub fn of(dir: &Path) -> Result<Option<Self>> {
+    pub fn from_archive(dir: &Path) -> Result<Option<Self>> {
         let Some(path) = log_of(dir) else { return Ok(None) };
-        let mut file = crate::own_file::open(&path).tried("open", &path)?;
+        let mut file = crate::own_file::open(&path).with_action("open", &path)?;
         let (mut sum, mut size, mut bytes) = (crc32fast::Hasher::new(), 0, vec![0; 1 << 20]);
         loop {
-            match file.read(&mut bytes).tried("read", &path)? {
+            match file.read(&mut bytes).with_action("read", &path)? {
                 0 => return Ok(Some(Self { bytes: size, sum: sum.finalize() })),
                 n => {
                     sum.update(&bytes[..n]);
@@ -62,6 +62,7 @@ impl LogState {
 pub fn cut_log(dir: &Path) -> Option<Error> {
     let (made_from, log) = (Index::read(dir).ok()?.log?, log_of(dir)?);
     let bytes = LogState::size(dir)?;
-    (bytes < made_from.bytes)
-        .then(|| damaged(dir, log, format!("it has {bytes} bytes, but its tables were made from {}", made_from.bytes)))
+    (bytes < made_from.bytes).then(|| {
+        damaged_log_error(dir, log, format!("it has {bytes} bytes, but its tables were made from {}", made_from.bytes))
+    })
 }

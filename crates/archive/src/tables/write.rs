@@ -1,9 +1,9 @@
 //! Writes all tables of an archive at once: into `tables.tmp`, which becomes `tables` only when every file is complete
 //! and on disk.
 
-use super::{GROUP_ROWS, Index, LogState, directory, schema};
-use crate::error::{Error, Result, Tried};
-use crate::meta::replace;
+use super::{GROUP_ROWS, Index, LogState, parquet_schema, tables_directory};
+use crate::error::{Error, IoResultExt, Result};
+use crate::meta::replace_file;
 use model::table::{Cell, ColumnInfo, ColumnType, Row, TABLE_VERSION, TABLES, TableInfo};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
@@ -18,7 +18,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-fn unfinished(dir: &Path) -> PathBuf {
+fn unfinished_directory(dir: &Path) -> PathBuf {
     dir.join("tables.tmp")
 }
 
@@ -34,8 +34,8 @@ pub struct TablesWriter {
 impl TablesWriter {
     /// Lists all files that an unfinished writer may have in the archive `dir`, and last their directory: for a process that is ended
     /// by a signal and drops nothing.
-    pub fn litter(dir: &Path) -> Vec<PathBuf> {
-        let tmp = unfinished(dir);
+    pub fn leftover_paths(dir: &Path) -> Vec<PathBuf> {
+        let tmp = unfinished_directory(dir);
         let tables = TABLES.iter().map(|table| format!("{}.parquet", table.name));
         let index = ["index.json", "index.json.tmp"].map(String::from);
         tables.chain(index).map(|name| tmp.join(name)).chain([tmp.clone()]).collect()
@@ -43,14 +43,14 @@ impl TablesWriter {
 
     /// Begins new tables in the archive `dir`, of its log as it is now.
     pub fn create(dir: &Path) -> Result<Self> {
-        let tmp = unfinished(dir);
+        let tmp = unfinished_directory(dir);
         match fs::remove_dir_all(&tmp) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).tried("remove", &tmp),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).with_action("remove", &tmp),
             _ => {}
         }
-        fs::create_dir(&tmp).tried("create the directory", &tmp)?;
+        fs::create_dir(&tmp).with_action("create the directory", &tmp)?;
         let mut writer = Self { dir: dir.into(), tmp, tables: BTreeMap::new(), log: None, finished: false };
-        writer.log = LogState::of(dir)?;
+        writer.log = LogState::from_archive(dir)?;
         Ok(writer)
     }
 
@@ -90,23 +90,23 @@ impl TablesWriter {
         let made_by = format!("Fathom {}", env!("CARGO_PKG_VERSION"));
         let index = Index { table_version: TABLE_VERSION, made_by, rows, sums, log: self.log };
         let path = self.tmp.join("index.json");
-        let bytes = serde_json::to_vec_pretty(&index).map_err(std::io::Error::from).tried("write", &path)?;
-        replace(&path, &bytes)?;
-        let (place, old) = (directory(&self.dir), self.dir.join("tables.old"));
+        let bytes = serde_json::to_vec_pretty(&index).map_err(std::io::Error::from).with_action("write", &path)?;
+        replace_file(&path, &bytes)?;
+        let (place, old) = (tables_directory(&self.dir), self.dir.join("tables.old"));
         match fs::remove_dir_all(&old) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).tried("remove", &old),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).with_action("remove", &old),
             _ => {}
         }
         // Between these two renames an archive has no tables, which does no harm: they are made again from the log.
         if place.exists() {
-            fs::rename(&place, &old).tried("move away", &place)?;
+            fs::rename(&place, &old).with_action("move away", &place)?;
         }
-        fs::rename(&self.tmp, &place).tried("put in place", &self.tmp)?;
+        fs::rename(&self.tmp, &place).with_action("put in place", &self.tmp)?;
         self.finished = true;
         if old.exists() {
-            fs::remove_dir_all(&old).tried("remove", &old)?;
+            fs::remove_dir_all(&old).with_action("remove", &old)?;
         }
-        File::open(&self.dir).and_then(|d| d.sync_all()).tried("sync", &self.dir)
+        File::open(&self.dir).and_then(|d| d.sync_all()).with_action("sync", &self.dir)
     }
 }
 
@@ -147,12 +147,12 @@ enum Values {
 }
 
 /// A file, and the checksum of what was written to it.
-struct Summed {
+struct ChecksummedFile {
     file: File,
     sum: crc32fast::Hasher,
 }
 
-impl Write for Summed {
+impl Write for ChecksummedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.sum.update(&bytes[..written]);
@@ -167,7 +167,7 @@ impl Write for Summed {
 struct Table {
     path: PathBuf,
     info: TableInfo,
-    file: SerializedFileWriter<Summed>,
+    file: SerializedFileWriter<ChecksummedFile>,
     columns: Vec<Buffer>,
     buffered: usize,
     rows: u64,
@@ -183,11 +183,11 @@ impl Table {
                 KeyValue::new("fathom.table_version".into(), TABLE_VERSION.to_string()),
             ]))
             .build();
-        let file = File::create(&path).tried("create", &path)?;
-        let file = Summed { file, sum: crc32fast::Hasher::new() };
-        let file = schema(&info)
+        let file = File::create(&path).with_action("create", &path)?;
+        let file = ChecksummedFile { file, sum: crc32fast::Hasher::new() };
+        let file = parquet_schema(&info)
             .and_then(|schema| SerializedFileWriter::new(file, schema, Arc::new(properties)))
-            .map_err(|e| failed(&path, e))?;
+            .map_err(|e| write_error(&path, e))?;
         let columns = info.columns.iter().map(Buffer::new).collect();
         Ok(Self { path, info, file, columns, buffered: 0, rows: 0 })
     }
@@ -208,7 +208,7 @@ impl Table {
                 columns.iter_mut().try_for_each(|column| column.flush(&mut group))?;
                 group.close().map(drop)
             });
-            written.map_err(|e| failed(&self.path, e))?;
+            written.map_err(|e| write_error(&self.path, e))?;
             self.buffered = 0;
         }
         Ok(())
@@ -219,9 +219,9 @@ impl Table {
         self.flush()?;
         debug_assert_eq!(self.columns.len(), self.info.columns.len());
         // Not `into_inner`, which reports a full disk as text only.
-        self.file.finish().map_err(|e| failed(&self.path, e))?;
-        let Summed { file, sum } = self.file.inner();
-        file.sync_all().tried("sync", &self.path)?;
+        self.file.finish().map_err(|e| write_error(&self.path, e))?;
+        let ChecksummedFile { file, sum } = self.file.inner();
+        file.sync_all().with_action("sync", &self.path)?;
         Ok((self.rows, sum.clone().finalize()))
     }
 }
@@ -261,15 +261,15 @@ impl Buffer {
         }
     }
 
-    fn flush(&mut self, group: &mut SerializedRowGroupWriter<'_, Summed>) -> Result<(), ParquetError> {
+    fn flush(&mut self, group: &mut SerializedRowGroupWriter<'_, ChecksummedFile>) -> Result<(), ParquetError> {
         let present = self.present.as_deref();
         match &mut self.values {
-            Values::Int(all) => write::<Int64Type>(group, all, present),
-            Values::Double(all) => write::<DoubleType>(group, all, present),
-            Values::Bool(all) => write::<BoolType>(group, all, present),
+            Values::Int(all) => write_column::<Int64Type>(group, all, present),
+            Values::Double(all) => write_column::<DoubleType>(group, all, present),
+            Values::Bool(all) => write_column::<BoolType>(group, all, present),
             Values::Text(all, known) => {
                 known.clear();
-                write::<ByteArrayType>(group, all, present)
+                write_column::<ByteArrayType>(group, all, present)
             }
         }?;
         if let Some(present) = &mut self.present {
@@ -279,8 +279,8 @@ impl Buffer {
     }
 }
 
-fn write<D: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, Summed>,
+fn write_column<D: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, ChecksummedFile>,
     all: &mut Vec<D::T>,
     present: Option<&[i16]>,
 ) -> Result<(), ParquetError> {
@@ -292,7 +292,7 @@ fn write<D: DataType>(
     Ok(())
 }
 
-fn failed(path: &Path, error: ParquetError) -> Error {
+fn write_error(path: &Path, error: ParquetError) -> Error {
     let source = match error {
         ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
             Ok(io) => *io,
@@ -309,7 +309,7 @@ mod tests {
     use model::table::MarkRow;
 
     #[test]
-    fn full_disk_is_reported_for_any_table_size() {
+    fn a_full_disk_is_reported_for_any_table_size() {
         for rows in [1, 100, 20_000] {
             let mut table = Table::create("/dev/full".into(), MarkRow::TABLE).unwrap();
             // Texts that do not compress.

@@ -1,7 +1,7 @@
 //! One instance of the kernel's trace buffers: creation, reading, removal.
 
 use super::spool::Spool;
-use super::{Error, Raw, Result, doing};
+use super::{Error, RawBuffers, Result, with_context};
 use formats::ftrace::page::Layout;
 use formats::tracedat::Stats;
 use model::text::ShownPath as _;
@@ -34,23 +34,23 @@ impl Instance {
     /// Creates it, with all events disabled.
     pub fn create(root: &Path, name: &str, spool: &Path) -> Result<Self> {
         let path = root.join("instances").join(name);
-        let layout = layout(root, 4096)?;
-        doing(fs::create_dir(&path), || format!("making an instance, {}", path.shown()))?;
+        let layout = page_layout(root, 4096)?;
+        with_context(fs::create_dir(&path), || format!("making an instance, {}", path.shown()))?;
         let mut instance = Self { path, cpus: Vec::new(), page: Vec::new(), layout };
-        instance.set("trace_clock", "boot")?;
-        instance.set("buffer_size_kb", &BUFFER_KIB.to_string())?;
+        instance.write_setting("trace_clock", "boot")?;
+        instance.write_setting("buffer_size_kb", &BUFFER_KIB.to_string())?;
         let size = fs::read_to_string(instance.path.join("buffer_subbuf_size_kb")).ok();
         let size = size.and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(4);
         instance.page = vec![0; size << 10];
         instance.layout.page_size = size << 10;
         let cpus = instance.path.join("per_cpu");
-        for entry in doing(fs::read_dir(&cpus), || format!("reading {}", cpus.shown()))?.flatten() {
+        for entry in with_context(fs::read_dir(&cpus), || format!("reading {}", cpus.shown()))?.flatten() {
             let file_name = entry.file_name();
             let Some(number) = file_name.to_str().and_then(|n| n.strip_prefix("cpu")?.parse().ok()) else { continue };
             let from = entry.path().join("trace_pipe_raw");
             let mut options = OpenOptions::new();
             let pipe = options.read(true).custom_flags(libc::O_NONBLOCK).open(&from);
-            let pipe = doing(pipe, || format!("opening {}", from.shown()))?;
+            let pipe = with_context(pipe, || format!("opening {}", from.shown()))?;
             let spool = Spool::create(spool.join(format!("{name}-{number}.raw")))?;
             instance.cpus.push(Cpu { number, pipe, spool });
         }
@@ -58,14 +58,14 @@ impl Instance {
         Ok(instance)
     }
 
-    fn set(&self, name: &str, value: &str) -> Result<()> {
+    fn write_setting(&self, name: &str, value: &str) -> Result<()> {
         let path = self.path.join(name);
-        doing(fs::write(&path, value), || format!("writing {value} into {}", path.shown()))
+        with_context(fs::write(&path, value), || format!("writing {value} into {}", path.shown()))
     }
 
     /// Records this thread only.
-    pub fn only(&self, tid: u32) -> Result<()> {
-        self.set("set_event_pid", &tid.to_string())
+    pub fn record_only(&self, tid: u32) -> Result<()> {
+        self.write_setting("set_event_pid", &tid.to_string())
     }
 
     pub fn add_process(&self, pid: u32) -> Result<()> {
@@ -73,7 +73,7 @@ impl Instance {
         for tid in crate::tasks::threads(pid) {
             let file = OpenOptions::new().append(true).open(&path);
             let done = file.and_then(|mut file| file.write_all(tid.to_string().as_bytes()));
-            doing(done, || format!("adding thread {tid} to {}", path.shown()))?;
+            with_context(done, || format!("adding thread {tid} to {}", path.shown()))?;
         }
         Ok(())
     }
@@ -85,8 +85,8 @@ impl Instance {
         list.lines().filter_map(|tid| crate::tasks::process_of(tid.trim().parse().ok()?)).collect()
     }
 
-    pub fn option(&self, name: &str, on: bool) -> Result<()> {
-        self.set(&format!("options/{name}"), if on { "1" } else { "0" })
+    pub fn set_option(&self, name: &str, on: bool) -> Result<()> {
+        self.write_setting(&format!("options/{name}"), if on { "1" } else { "0" })
     }
 
     /// Enables events, each with its filter; events that the kernel does not have are skipped.
@@ -96,7 +96,7 @@ impl Instance {
                 // A kernel that does not accept the filter records more than needed.
                 let _ = fs::write(self.path.join(format!("events/{event}/filter")), filter);
             }
-            self.set(&format!("events/{event}/enable"), "1")?;
+            self.write_setting(&format!("events/{event}/enable"), "1")?;
         }
         Ok(())
     }
@@ -113,19 +113,19 @@ impl Instance {
     }
 
     /// Returns why no more is accepted: one of its files has no room.
-    pub fn full(&self) -> Option<&str> {
-        self.cpus.iter().find_map(|cpu| cpu.spool.full())
+    pub fn full_reason(&self) -> Option<&str> {
+        self.cpus.iter().find_map(|cpu| cpu.spool.full_reason())
     }
 
     /// Reads what is available while events are being recorded; returns the number of bytes.
     pub fn drain(&mut self) -> Result<u64> {
         // A page that is not full is usually the one being written. Reading on after it would read the events caused by reading
         // itself (this process is recorded too), without end.
-        self.take(|layout, page| layout.data_bytes(page) < page.len() / 2)
+        self.read_available(|layout, page| layout.data_bytes(page) < page.len() / 2)
     }
 
     /// Reads what is available, up to a page after which there is nothing more for now.
-    fn take(&mut self, is_last: impl Fn(&Layout, &[u8]) -> bool) -> Result<u64> {
+    fn read_available(&mut self, is_last: impl Fn(&Layout, &[u8]) -> bool) -> Result<u64> {
         let mut taken = 0;
         for cpu in &mut self.cpus {
             loop {
@@ -157,15 +157,15 @@ impl Instance {
     }
 
     /// Reads the rest and removes the instance.
-    pub fn finish(mut self) -> Result<Raw> {
+    pub fn finish(mut self) -> Result<RawBuffers> {
         // Nothing is recorded any more, so this ends.
-        self.take(|_, _| false)?;
+        self.read_available(|_, _| false)?;
         let stats = self.cpus.iter().map(|cpu| self.stats(cpu.number)).collect();
         let mut cpus = Vec::new();
         for cpu in self.cpus.drain(..) {
             cpus.push((cpu.number, cpu.spool.read()?));
         }
-        Ok(Raw { layout: self.layout, cpus, stats })
+        Ok(RawBuffers { layout: self.layout, cpus, stats })
     }
 
     /// Returns the kernel's counts for a CPU's buffer.
@@ -188,9 +188,9 @@ impl Drop for Instance {
 }
 
 /// Returns the layout of pages of this size.
-fn layout(root: &Path, page_size: usize) -> Result<Layout> {
+fn page_layout(root: &Path, page_size: usize) -> Result<Layout> {
     let header = root.join("events/header_page");
-    let text = doing(read_at_once(&header), || format!("reading {}", header.shown()))?;
+    let text = with_context(read_at_once(&header), || format!("reading {}", header.shown()))?;
     let source = || std::io::Error::new(ErrorKind::InvalidData, "the header page does not give the offset of the data");
     Layout::parse(&text, page_size, cfg!(target_endian = "big"))
         .ok_or_else(|| Error::Io { doing: format!("reading {}", header.shown()), source: source() })
@@ -218,7 +218,7 @@ pub fn remove_stale(root: &Path) {
     for line in probes.lines() {
         let name = line.split([':', ' ']).nth(1).unwrap_or_default();
         if name.split('/').next().and_then(|group| group.strip_prefix("fathom_")).is_some_and(gone) {
-            super::functions::forget(root, name);
+            super::functions::remove_probe(root, name);
         }
     }
 }

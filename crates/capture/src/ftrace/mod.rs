@@ -24,7 +24,7 @@ mod spool;
 
 use crate::kernel::clock::{boot_ns, process_cpu_ns};
 use crate::namespace;
-use crate::sqlite::find::Found;
+use crate::sqlite::find::FoundSqlite;
 use bpf::tracefs;
 use formats::ftrace::format::Format;
 use formats::ftrace::page::Layout;
@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 /// Events of disks, file systems and tasks, for all processes, each with a filter that drops what is not needed: buffers that a
 /// commit leaves to be written home, and extents that have a place (written or not). Events that this kernel does not have are
 /// skipped.
-const OF_EVERYONE: &[(&str, &str)] = &[
+const GLOBAL_EVENTS: &[(&str, &str)] = &[
     ("block/block_bio_queue", ""),
     ("block/block_bio_remap", ""),
     ("block/block_split", ""),
@@ -74,7 +74,7 @@ const OF_EVERYONE: &[(&str, &str)] = &[
 ];
 
 /// Events of the requested processes.
-const OF_CALLERS: &[(&str, &str)] = &[
+const CALLER_EVENTS: &[(&str, &str)] = &[
     ("raw_syscalls/sys_enter", ""),
     ("raw_syscalls/sys_exit", ""),
     ("sched/sched_switch", ""),
@@ -121,7 +121,7 @@ pub enum Error {
 
 type Result<T> = std::result::Result<T, Error>;
 
-fn doing<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T> {
+fn with_context<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T> {
     result.map_err(|source| Error::Io { doing: what(), source })
 }
 
@@ -129,23 +129,23 @@ fn doing<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T> {
 ///
 /// # Errors
 /// It does not exist, or this user may not create an instance in it.
-pub fn probe() -> Result<PathBuf> {
+pub fn writable_tracefs() -> Result<PathBuf> {
     if namespace::is_within() {
         return Err(Error::PidNamespace);
     }
     let denied = |p: &&str| {
         fs::metadata(Path::new(p).join("instances")).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
     };
-    let forbidden = tracefs::PLACES.iter().any(denied);
-    let Some(root) = tracefs::mounted().or_else(tracefs::own_mount) else {
+    let forbidden = tracefs::MOUNT_POINTS.iter().any(denied);
+    let Some(root) = tracefs::mount_point().or_else(tracefs::mount_privately) else {
         return Err(if forbidden { Error::NotPermitted } else { Error::NoTracefs });
     };
     if !root.join("events/block/block_rq_issue").is_dir() {
         return Err(Error::NoEvent("block:block_rq_issue"));
     }
     let trial = root.join(format!("instances/fathom-{}-trial", std::process::id()));
-    doing(fs::create_dir(&trial), || format!("making an instance, {}", trial.shown()))?;
-    doing(fs::remove_dir(&trial), || format!("removing {}", trial.shown()))?;
+    with_context(fs::create_dir(&trial), || format!("making an instance, {}", trial.shown()))?;
+    with_context(fs::remove_dir(&trial), || format!("removing {}", trial.shown()))?;
     Ok(root)
 }
 
@@ -154,7 +154,7 @@ pub struct Session {
     root: PathBuf,
     calls: Instance,
     disks: Instance,
-    functions: functions::Functions,
+    functions: functions::FunctionProbes,
     context: TraceContext,
     started_ns: u64,
     cpu_before_ns: u64,
@@ -162,7 +162,7 @@ pub struct Session {
 
 /// What one instance recorded.
 #[derive(Debug)]
-pub struct Raw {
+pub struct RawBuffers {
     pub layout: Layout,
     /// Pages of each CPU.
     pub cpus: Vec<(u16, Vec<u8>)>,
@@ -174,11 +174,11 @@ pub struct Raw {
 pub struct Recording {
     pub formats: Vec<Format>,
     /// The raw data of calls, and of disks.
-    pub raw: Vec<Raw>,
+    pub raw: Vec<RawBuffers>,
     /// What was known of tasks and files.
     pub context: TraceContext,
     /// Probes on functions, and why some are missing.
-    pub functions: Vec<functions::Outcome>,
+    pub functions: Vec<functions::ProbeOutcome>,
     /// Begin and end, CLOCK_BOOTTIME.
     pub window_ns: (u64, u64),
     /// CPU time of this process meanwhile, in ns.
@@ -189,23 +189,23 @@ pub struct Recording {
 
 impl Session {
     /// Creates the instances and enables the events. `spool`: an empty directory for the data from the buffers.
-    pub fn start(callers: &Callers, sqlite: &[Found], spool: &Path) -> Result<Self> {
-        let root = probe()?;
+    pub fn start(callers: &Callers, sqlite: &[FoundSqlite], spool: &Path) -> Result<Self> {
+        let root = writable_tracefs()?;
         instance::remove_stale(&root);
         let me = std::process::id();
         let calls = Instance::create(&root, &format!("fathom-{me}-calls"), spool)?;
         let disks = Instance::create(&root, &format!("fathom-{me}-disks"), spool)?;
-        let functions = functions::Functions::define(&root, sqlite);
+        let functions = functions::FunctionProbes::define(&root, sqlite);
         if *callers != Callers::All {
-            calls.option("event-fork", true)?;
+            calls.set_option("event-fork", true)?;
             // An empty list would record everyone, so this process is its placeholder. It stays in the list, since
             // rewriting the list empties it first; its own events are dropped when the events are read.
-            calls.only(me)?;
+            calls.record_only(me)?;
         }
-        disks.enable(OF_EVERYONE)?;
-        calls.enable(OF_CALLERS)?;
+        disks.enable(GLOBAL_EVENTS)?;
+        calls.enable(CALLER_EVENTS)?;
         calls.enable_group(functions.group());
-        let context = before::context(me);
+        let context = before::read_context(me);
         let (started_ns, cpu_before_ns) = (boot_ns(), process_cpu_ns());
         let mut session = Self { root, calls, disks, functions, context, started_ns, cpu_before_ns };
         if let Callers::Processes(pids) = callers {
@@ -236,8 +236,8 @@ impl Session {
     }
 
     /// Returns why it accepts no more: its files have no room.
-    pub fn full(&self) -> Option<&str> {
-        self.calls.full().or(self.disks.full())
+    pub fn full_reason(&self) -> Option<&str> {
+        self.calls.full_reason().or(self.disks.full_reason())
     }
 
     /// Returns the files that the recording writes, which are charged to it alone.
@@ -250,8 +250,8 @@ impl Session {
         let window_ns = (self.started_ns, boot_ns());
         self.calls.stop();
         self.disks.stop();
-        let full = self.full().map(str::to_owned);
-        let formats = formats(&self.root, self.functions.group());
+        let full = self.full_reason().map(str::to_owned);
+        let formats = read_formats(&self.root, self.functions.group());
         let raw = vec![self.calls.finish()?, self.disks.finish()?];
         let functions = self.functions.remove();
         let cpu_ns = process_cpu_ns().saturating_sub(self.cpu_before_ns);
@@ -260,10 +260,10 @@ impl Session {
 }
 
 /// Returns the formats of all events that may be in the buffers.
-fn formats(root: &Path, group: &str) -> Vec<Format> {
+fn read_formats(root: &Path, group: &str) -> Vec<Format> {
     let own = fs::read_dir(root.join("events").join(group)).into_iter().flatten().flatten();
     let own = own.filter_map(|e| Some(format!("{group}/{}", e.file_name().to_str()?)));
-    let known = OF_EVERYONE.iter().chain(OF_CALLERS).map(|(name, _)| (*name).to_owned());
+    let known = GLOBAL_EVENTS.iter().chain(CALLER_EVENTS).map(|(name, _)| (*name).to_owned());
     known
         .chain(own)
         .filter_map(|name| {

@@ -3,7 +3,7 @@
 //! If its disk is full, a file keeps the whole pages that it has; what was not written yet stays in memory. So nothing that was read
 //! is lost, and the recording can end there.
 
-use super::{Error, Result, doing};
+use super::{Error, Result, with_context};
 use model::text::ShownPath as _;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a CPU that are kept in memory before they are written to its file. A short recording thus writes nothing, and a
 /// slow disk rarely delays the reader.
-const IN_MEMORY: usize = 64 << 20;
+const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// The pages of one CPU.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Spool {
 impl Spool {
     /// Creates a spool with `path` as its file.
     pub fn create(path: PathBuf) -> Result<Self> {
-        let file = doing(File::create(&path), || format!("making {}", path.shown()))?;
+        let file = with_context(File::create(&path), || format!("making {}", path.shown()))?;
         Ok(Self { file, path, written: 0, held: Vec::new(), full: None })
     }
 
@@ -40,9 +40,9 @@ impl Spool {
         self.held.extend_from_slice(page);
     }
 
-    /// Writes the held pages, if they are many. A full disk is not an error here: see [`Spool::full`].
+    /// Writes the held pages, if they are many. A full disk is not an error here: see [`Spool::full_reason`].
     pub fn write(&mut self) -> Result<()> {
-        if self.held.len() <= IN_MEMORY || self.full.is_some() {
+        if self.held.len() <= HELD_BYTES_MAX || self.full.is_some() {
             return Ok(());
         }
         match self.file.write_all(&self.held) {
@@ -60,20 +60,20 @@ impl Spool {
                 self.full = Some(format!("{} is full: {error}", self.path.shown()));
                 // Some of them are in the file, and all of them in memory.
                 let cut = self.file.set_len(self.written).and_then(|()| self.file.seek(SeekFrom::Start(self.written)));
-                doing(cut.map(drop), || format!("cutting {}", self.path.shown()))
+                with_context(cut.map(drop), || format!("cutting {}", self.path.shown()))
             }
             Err(source) => Err(Error::Io { doing: format!("writing {}", self.path.shown()), source }),
         }
     }
 
     /// Returns why it writes no more.
-    pub fn full(&self) -> Option<&str> {
+    pub fn full_reason(&self) -> Option<&str> {
         self.full.as_deref()
     }
 
     /// Returns all pages, in the order in which they were added.
     pub fn read(mut self) -> Result<Vec<u8>> {
-        let mut pages = doing(fs::read(&self.path), || format!("reading {}", self.path.shown()))?;
+        let mut pages = with_context(fs::read(&self.path), || format!("reading {}", self.path.shown()))?;
         pages.append(&mut self.held);
         Ok(pages)
     }
@@ -84,26 +84,26 @@ mod tests {
     use super::*;
     use std::fs::OpenOptions;
 
-    const PAGE: usize = 4096;
+    const PAGE_BYTES: usize = 4096;
 
-    fn filled(spool: &mut Spool, pages: std::ops::Range<usize>) {
-        pages.for_each(|n| spool.hold(&[n as u8; PAGE]));
+    fn hold_pages(spool: &mut Spool, pages: std::ops::Range<usize>) {
+        pages.for_each(|n| spool.hold(&[n as u8; PAGE_BYTES]));
     }
 
     #[test]
     fn pages_come_back_in_order_from_file_and_memory() {
         let directory = tempfile::tempdir().unwrap();
         let mut spool = Spool::create(directory.path().join("cpu0.raw")).unwrap();
-        let many = IN_MEMORY / PAGE + 1;
-        filled(&mut spool, 0..many);
+        let many = HELD_BYTES_MAX / PAGE_BYTES + 1;
+        hold_pages(&mut spool, 0..many);
         spool.write().unwrap();
-        assert_eq!((spool.held.len(), spool.written), (0, (many * PAGE) as u64));
-        filled(&mut spool, many..many + 3);
+        assert_eq!((spool.held.len(), spool.written), (0, (many * PAGE_BYTES) as u64));
+        hold_pages(&mut spool, many..many + 3);
         spool.write().unwrap();
-        assert_eq!(spool.held.len(), 3 * PAGE, "a little is not written");
+        assert_eq!(spool.held.len(), 3 * PAGE_BYTES, "a little is not written");
         let pages = spool.read().unwrap();
-        assert_eq!(pages.len(), (many + 3) * PAGE);
-        assert!(pages.chunks(PAGE).enumerate().all(|(n, page)| page.iter().all(|byte| *byte == n as u8)));
+        assert_eq!(pages.len(), (many + 3) * PAGE_BYTES);
+        assert!(pages.chunks(PAGE_BYTES).enumerate().all(|(n, page)| page.iter().all(|byte| *byte == n as u8)));
     }
 
     #[test]
@@ -114,14 +114,14 @@ mod tests {
         // Every write to this device fails as on a full disk; unlike a disk's file, it cannot be truncated.
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let file = std::mem::replace(&mut spool.file, full);
-        filled(&mut spool, 0..IN_MEMORY / PAGE + 1);
+        hold_pages(&mut spool, 0..HELD_BYTES_MAX / PAGE_BYTES + 1);
         let _ = spool.write();
-        assert!(spool.full().is_some_and(|why| why.contains("cpu0.raw is full")), "{:?}", spool.full());
+        assert!(spool.full_reason().is_some_and(|why| why.contains("cpu0.raw is full")), "{:?}", spool.full_reason());
         spool.file = file;
-        filled(&mut spool, 7..8);
+        hold_pages(&mut spool, 7..8);
         spool.write().unwrap();
         let pages = spool.read().unwrap();
-        assert_eq!(pages.len(), IN_MEMORY + 2 * PAGE);
+        assert_eq!(pages.len(), HELD_BYTES_MAX + 2 * PAGE_BYTES);
         assert_eq!(pages[pages.len() - 1], 7);
     }
 }

@@ -6,11 +6,11 @@
 use crate::kernel::clock::boot_ns;
 use crate::tasks::NO_CPU;
 use inside::layout::{
-    ARENA_MAGIC, ARENA_SIZE, CLOSED_AT, CONTROL_SIZE, CONTROLS_AT, DROPPED_AT, HEAD_AT, HEADER_SIZE, LIBRARY_AT,
-    NO_RING_AT, PRICE_BATCHES, PRICE_STATEMENTS, PRICE_STEPS, RING_WORDS, RINGS, RINGS_AT, STATEMENT_PRICES_AT,
-    STEP_PRICES_AT, Status, TAIL_AT, TGID_AT,
+    ARENA_BYTES, ARENA_HEADER_BYTES, ARENA_MAGIC, CLOSED_AT, CONTROL_BYTES, CONTROLS_AT, DROPPED_AT, HEAD_AT,
+    LIBRARY_AT, LibraryStatus, NO_RING_AT, PRICE_BATCHES, PRICE_STATEMENTS, PRICE_STEPS, RING_WORDS, RINGS, RINGS_AT,
+    STATEMENT_PRICES_AT, STEP_PRICES_AT, TAIL_AT, TGID_AT,
 };
-use inside::ring::{GAVE_WAY, Reader, Window};
+use inside::ring::{KIND_DISPLACED, RingReader, Window};
 use model::event::{Header, Loss};
 use model::{Event, LossSource, Record};
 use std::collections::BTreeMap;
@@ -21,12 +21,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 
 /// Maximum number of open arenas.
-const MOST: usize = 4096;
+const ARENAS_MAX: usize = 4096;
 
 /// Maximum number of batches whose costs are kept, and the longest plausible batch: one in which the thread was preempted is
 /// longer, and the program can write anything.
-const MOST_BATCHES: usize = 4096;
-const LONGEST_BATCH_NS: u32 = 1_000_000;
+const BATCHES_MAX: usize = 4096;
+const BATCH_NS_MAX: u32 = 1_000_000;
 
 /// The cost of recording, by batches of each process that measured it, in ns.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ pub struct Prices {
 
 impl Prices {
     /// Adds those of an arena, if it has any.
-    fn take(&mut self, header: &[u8]) -> bool {
+    fn add_from_header(&mut self, header: &[u8]) -> bool {
         let batches = |at: usize| -> Option<Vec<u32>> {
             let bytes = header.get(at..at + 4 * PRICE_BATCHES)?;
             Some(bytes.chunks_exact(4).filter_map(|b| b.first_chunk().map(|b| u32::from_le_bytes(*b))).collect())
@@ -47,11 +47,11 @@ impl Prices {
         let (Some(steps), Some(statements)) = (batches(STEP_PRICES_AT), batches(STATEMENT_PRICES_AT)) else {
             return false;
         };
-        if steps.iter().chain(&statements).any(|batch| *batch == 0) || self.step.len() + PRICE_BATCHES > MOST_BATCHES {
+        if steps.iter().chain(&statements).any(|batch| *batch == 0) || self.step.len() + PRICE_BATCHES > BATCHES_MAX {
             return false;
         }
         let whole = |batches: Vec<u32>, of: u32| {
-            batches.into_iter().filter(|ns| *ns < LONGEST_BATCH_NS).map(move |ns| f64::from(ns) / f64::from(of))
+            batches.into_iter().filter(|ns| *ns < BATCH_NS_MAX).map(move |ns| f64::from(ns) / f64::from(of))
         };
         self.step.extend(whole(steps, PRICE_STEPS));
         self.statement.extend(whole(statements, PRICE_STATEMENTS));
@@ -63,7 +63,7 @@ pub struct Arenas {
     directory: PathBuf,
     open: BTreeMap<OsString, Arena>,
     /// The final status of libraries in processes that have ended.
-    ended: BTreeMap<(u32, usize), Status>,
+    ended: BTreeMap<(u32, usize), LibraryStatus>,
     from_ns: u64,
     functions: u64,
     last_ns: u64,
@@ -75,15 +75,15 @@ struct Arena {
     file: File,
     path: PathBuf,
     tgid: u32,
-    rings: Vec<Ring>,
+    rings: Vec<RingProgress>,
     no_ring: u64,
     /// Whether its costs were taken.
     priced: bool,
 }
 
 #[derive(Default)]
-struct Ring {
-    reader: Reader,
+struct RingProgress {
+    reader: RingReader,
     dropped: u64,
     unusable: u64,
 }
@@ -95,10 +95,10 @@ impl Arenas {
         Self { directory, open, ended, from_ns, functions, last_ns: from_ns, lost: 0, prices: Prices::default() }
     }
 
-    pub fn look(&mut self) {
+    pub fn open_new(&mut self) {
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if self.open.len() < MOST
+            if self.open.len() < ARENAS_MAX
                 && !self.open.contains_key(&name)
                 && let Some(arena) = Arena::open(entry.path())
             {
@@ -107,15 +107,15 @@ impl Arenas {
         }
     }
 
-    pub fn status(&mut self, tgid: u32, library: usize) -> Status {
-        self.look();
+    pub fn status(&mut self, tgid: u32, library: usize) -> LibraryStatus {
+        self.open_new();
         let mut statuses = self.open.values().filter(|arena| arena.tgid == tgid).map(|arena| arena.status(library));
-        let known = statuses.rfind(|status| *status != Status::Unseen);
-        known.or_else(|| self.ended.get(&(tgid, library)).copied()).unwrap_or(Status::Unseen)
+        let known = statuses.rfind(|status| *status != LibraryStatus::Unseen);
+        known.or_else(|| self.ended.get(&(tgid, library)).copied()).unwrap_or(LibraryStatus::Unseen)
     }
 
     /// Returns how full the fullest ring is, from 0 to 1.
-    pub fn fill(&self) -> f64 {
+    pub fn fill_ratio(&self) -> f64 {
         let used = self.open.values().filter_map(|arena| Some(arena.used(&arena.header()?)));
         used.max().unwrap_or(0) as f64 / RING_WORDS as f64
     }
@@ -123,33 +123,34 @@ impl Arenas {
     /// Returns the new records, in time order, including losses. `process_of` returns the process of a thread.
     pub fn collect(&mut self, process_of: &dyn Fn(u32) -> Option<u32>) -> Vec<Event> {
         let mut all = Vec::new();
-        let (mut lost, mut over) = (0, Vec::new());
+        let (mut lost, mut ended_names) = (0, Vec::new());
         let mut processes: BTreeMap<u32, Option<u32>> = BTreeMap::new();
         let mut process_of = |tid: u32| *processes.entry(tid).or_insert_with(|| process_of(tid));
         for (name, arena) in &mut self.open {
             // Checked before reading, so that its last records are included.
             let ended = !Path::new(&format!("/proc/{}", arena.tgid)).exists();
             if !arena.priced {
-                arena.priced = arena.header().is_some_and(|header| self.prices.take(&header));
+                arena.priced = arena.header().is_some_and(|header| self.prices.add_from_header(&header));
             }
             lost += arena.read((self.from_ns, self.functions), &mut process_of, &mut |event| all.push(event));
             if ended {
-                over.push(name.clone());
+                ended_names.push(name.clone());
             }
         }
-        for name in over {
+        for name in ended_names {
             let Some(arena) = self.open.remove(&name) else { continue };
             let all = (0..inside::layout::PLAN_LIBRARIES).map(|library| ((arena.tgid, library), arena.status(library)));
-            self.ended.extend(all.filter(|(_, status)| *status != Status::Unseen));
+            self.ended.extend(all.filter(|(_, status)| *status != LibraryStatus::Unseen));
             let _ = fs::remove_file(&arena.path);
         }
         let now_ns = boot_ns();
         // Counted as on the kernel side: what a displaced execution did later is not known.
-        let gave_way = all.iter().filter(|e| matches!(&e.record, Record::OpEnd(end) if end.kind == GAVE_WAY)).count();
+        let gave_way =
+            all.iter().filter(|e| matches!(&e.record, Record::OpEnd(end) if end.kind == KIND_DISPLACED)).count();
         for (count, source) in [(lost, LossSource::Ring), (gave_way as u64, LossSource::TableFull)] {
             if count > 0 {
                 self.lost += count;
-                all.push(loss(self.last_ns, now_ns, count, source));
+                all.push(loss_event(self.last_ns, now_ns, count, source));
             }
         }
         self.last_ns = now_ns;
@@ -159,8 +160,9 @@ impl Arenas {
 
     /// Whether a library is hooked in any process, or was.
     pub fn any_hooked(&self) -> bool {
-        let hooked = |arena: &Arena| (0..inside::layout::PLAN_LIBRARIES).any(|l| arena.status(l) == Status::Hooked);
-        self.ended.values().any(|status| *status == Status::Hooked) || self.open.values().any(hooked)
+        let hooked =
+            |arena: &Arena| (0..inside::layout::PLAN_LIBRARIES).any(|l| arena.status(l) == LibraryStatus::Hooked);
+        self.ended.values().any(|status| *status == LibraryStatus::Hooked) || self.open.values().any(hooked)
     }
 
     /// Returns the cost of recording, as far as processes have measured it.
@@ -175,7 +177,7 @@ impl Arenas {
 
     /// Notifies all running processes that recording has ended.
     pub fn close(&mut self) {
-        self.look();
+        self.open_new();
         for arena in self.open.values() {
             let _ = arena.file.write_all_at(&1u64.to_le_bytes(), CLOSED_AT);
         }
@@ -188,30 +190,30 @@ impl Arena {
         let options =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path);
         let file =
-            options.ok().filter(|f| f.metadata().is_ok_and(|about| about.is_file() && about.len() == ARENA_SIZE))?;
+            options.ok().filter(|f| f.metadata().is_ok_and(|about| about.is_file() && about.len() == ARENA_BYTES))?;
         let tgid = path.file_name()?.to_str()?.split('.').next()?.parse().ok()?;
-        let rings = (0..RINGS).map(|_| Ring::default()).collect();
+        let rings = (0..RINGS).map(|_| RingProgress::default()).collect();
         let arena = Self { file, path, tgid, rings, no_ring: 0, priced: false };
         let header = arena.header()?;
         let claimed = u32::from_le_bytes(*header.get(TGID_AT..)?.first_chunk()?);
-        (word(&header, 0) == ARENA_MAGIC && claimed == tgid).then_some(arena)
+        (read_word(&header, 0) == ARENA_MAGIC && claimed == tgid).then_some(arena)
     }
 
     fn header(&self) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; HEADER_SIZE];
+        let mut bytes = vec![0; ARENA_HEADER_BYTES];
         self.file.read_exact_at(&mut bytes, 0).ok().map(|()| bytes)
     }
 
-    fn status(&self, library: usize) -> Status {
+    fn status(&self, library: usize) -> LibraryStatus {
         let mut number = [0; 4];
         let read = self.file.read_exact_at(&mut number, (LIBRARY_AT + 4 * library) as u64);
-        read.map_or(Status::Unseen, |()| Status::from_number(u32::from_le_bytes(number)))
+        read.map_or(LibraryStatus::Unseen, |()| LibraryStatus::from_number(u32::from_le_bytes(number)))
     }
 
     /// Returns the number of words in the fullest ring.
     fn used(&self, header: &[u8]) -> u64 {
-        let used = |(i, ring): (usize, &Ring)| {
-            word(header, CONTROLS_AT + i * CONTROL_SIZE + HEAD_AT).wrapping_sub(ring.reader.tail).min(RING_WORDS)
+        let used = |(i, ring): (usize, &RingProgress)| {
+            read_word(header, CONTROLS_AT + i * CONTROL_BYTES + HEAD_AT).wrapping_sub(ring.reader.tail).min(RING_WORDS)
         };
         self.rings.iter().enumerate().map(used).max().unwrap_or(0)
     }
@@ -230,21 +232,21 @@ impl Arena {
         // The kernel read the heads for this thread, which is about to read the words before them: a weakly ordered processor needs a
         // fence to keep this order (the program publishes a head by a store-release).
         fence(Ordering::Acquire);
-        let mut lost = growth(&mut self.no_ring, word(&header, NO_RING_AT));
+        let mut lost = count_growth(&mut self.no_ring, read_word(&header, NO_RING_AT));
         let (file, tgid) = (&self.file, self.tgid);
         for (i, ring) in self.rings.iter_mut().enumerate() {
-            let control = CONTROLS_AT + i * CONTROL_SIZE;
-            lost += growth(&mut ring.dropped, word(&header, control + DROPPED_AT));
-            let head = word(&header, control + HEAD_AT);
+            let control = CONTROLS_AT + i * CONTROL_BYTES;
+            lost += count_growth(&mut ring.dropped, read_word(&header, control + DROPPED_AT));
+            let head = read_word(&header, control + HEAD_AT);
             if head == ring.reader.tail {
                 continue;
             }
-            if let Some(count) = ring.reader.wanted(head)
-                && let Some(words) = words(file, i, ring.reader.tail, count)
+            if let Some(count) = ring.reader.words_to_read(head)
+                && let Some(words) = read_words(file, i, ring.reader.tail, count)
             {
                 ring.reader.read(&words, tgid, window, |tid| process_of(tid) == Some(tgid), sink);
             }
-            lost += growth(&mut ring.unusable, ring.reader.unusable);
+            lost += count_growth(&mut ring.unusable, ring.reader.unusable);
             // What was read may be overwritten from here on.
             fence(Ordering::Release);
             let _ = file.write_all_at(&ring.reader.tail.to_le_bytes(), (control + TAIL_AT) as u64);
@@ -254,19 +256,19 @@ impl Arena {
 }
 
 /// Returns by how much a count has grown. The program can write anything; a count that shrinks starts over.
-fn growth(known: &mut u64, now: u64) -> u64 {
+fn count_growth(known: &mut u64, now: u64) -> u64 {
     let more = now.saturating_sub(*known);
     *known = now;
     // No thread makes as many records in the time of a recording: a false count must not look like a catastrophe.
     if more > 1 << 40 { 1 } else { more }
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
+fn read_word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
 }
 
 /// Reads words of a ring from a position on; they may wrap around.
-fn words(file: &File, ring: usize, tail: u64, count: u64) -> Option<Vec<u64>> {
+fn read_words(file: &File, ring: usize, tail: u64, count: u64) -> Option<Vec<u64>> {
     let mut bytes = vec![0; count as usize * 8];
     let at = tail % RING_WORDS;
     let first = (count.min(RING_WORDS - at) * 8) as usize;
@@ -277,7 +279,7 @@ fn words(file: &File, ring: usize, tail: u64, count: u64) -> Option<Vec<u64>> {
     Some(bytes.chunks_exact(8).map(|word| u64::from_le_bytes(*word.first_chunk().unwrap_or(&[0; 8]))).collect())
 }
 
-fn loss(start_ns: u64, now: u64, events: u64, source: LossSource) -> Event {
+fn loss_event(start_ns: u64, now: u64, events: u64, source: LossSource) -> Event {
     let record = Loss { start_ns, events, source: source.number(), ..Loss::default() }.into();
     Event { header: Header { time_ns: now, cpu: NO_CPU, ..Header::default() }, record }
 }
@@ -297,8 +299,8 @@ mod tests {
             header
         };
         let mut prices = Prices::default();
-        assert!(!prices.take(&header([512, 0, 0, 0, 0])), "it is not measured yet");
-        assert!(prices.take(&header([512, 512, 4_000_000, 512, 512])));
+        assert!(!prices.add_from_header(&header([512, 0, 0, 0, 0])), "it is not measured yet");
+        assert!(prices.add_from_header(&header([512, 512, 4_000_000, 512, 512])));
         assert_eq!((prices.step.as_slice(), prices.statement.len()), (&[2.0; 4][..], PRICE_BATCHES));
     }
 }

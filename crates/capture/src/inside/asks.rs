@@ -7,7 +7,7 @@
 //! only regular files are opened.
 
 use super::error::InsideError;
-use inside::question::{Answer, Question, SIZE, What};
+use inside::question::{Answer, QUESTION_BYTES, Question, Subject};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -16,31 +16,31 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 /// Maximum number of connections; further ones wait at the socket.
-const MOST: usize = 64;
+const CONNECTIONS_MAX: usize = 64;
 
 /// The socket for questions.
-pub struct Asks {
+pub struct QuestionListener {
     listener: UnixListener,
     /// Peers whose question is incomplete.
-    open: Vec<(UnixStream, Vec<u8>)>,
+    incomplete: Vec<(UnixStream, Vec<u8>)>,
 }
 
 /// A question that waits for its answer. If dropped, it is answered by closing the connection.
 #[derive(Debug)]
-pub struct Ask {
+pub struct PendingQuestion {
     stream: UnixStream,
     /// The process that asks.
     pub pid: u32,
     pub tid: u32,
     /// The kind of question.
-    pub what: What,
+    pub subject: Subject,
     /// The file's device and inode.
     pub identity: (u64, u64),
     /// A path by which this process can open it.
     pub path: PathBuf,
 }
 
-impl Asks {
+impl QuestionListener {
     /// Listens at that path, for every user.
     pub fn listen(path: &Path) -> Result<Self, InsideError> {
         let listener = UnixListener::bind(path).and_then(|listener| {
@@ -49,28 +49,30 @@ impl Asks {
             Ok(listener)
         });
         let listener = listener.map_err(|source| InsideError::File { path: path.into(), source })?;
-        Ok(Self { listener, open: Vec::new() })
+        Ok(Self { listener, incomplete: Vec::new() })
     }
 
     /// Returns the descriptors that become readable when a question arrives.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        let listener = (self.open.len() < MOST).then(|| self.listener.as_raw_fd());
-        listener.into_iter().chain(self.open.iter().map(|(stream, _)| stream.as_raw_fd()))
+        let listener = (self.incomplete.len() < CONNECTIONS_MAX).then(|| self.listener.as_raw_fd());
+        listener.into_iter().chain(self.incomplete.iter().map(|(stream, _)| stream.as_raw_fd()))
     }
 
-    pub fn take(&mut self) -> Vec<Ask> {
-        while self.open.len() < MOST
+    pub fn take_complete(&mut self) -> Vec<PendingQuestion> {
+        while self.incomplete.len() < CONNECTIONS_MAX
             && let Ok((stream, _)) = self.listener.accept()
         {
             if stream.set_nonblocking(true).is_ok() {
-                self.open.push((stream, Vec::new()));
+                self.incomplete.push((stream, Vec::new()));
             }
         }
         let mut whole = Vec::new();
-        for (mut stream, mut bytes) in std::mem::take(&mut self.open) {
-            match read(&mut stream, &mut bytes) {
-                Some(true) => whole.extend(Question::parse(&bytes).and_then(|q| Ask::of(stream, q))),
-                Some(false) => self.open.push((stream, bytes)),
+        for (mut stream, mut bytes) in std::mem::take(&mut self.incomplete) {
+            match read_question(&mut stream, &mut bytes) {
+                Some(true) => {
+                    whole.extend(Question::parse(&bytes).and_then(|q| PendingQuestion::from_question(stream, q)))
+                }
+                Some(false) => self.incomplete.push((stream, bytes)),
                 None => {}
             }
         }
@@ -79,25 +81,25 @@ impl Asks {
 }
 
 /// Whether the question is complete; `None`: it never will be.
-fn read(stream: &mut UnixStream, bytes: &mut Vec<u8>) -> Option<bool> {
-    let mut part = [0; SIZE];
+fn read_question(stream: &mut UnixStream, bytes: &mut Vec<u8>) -> Option<bool> {
+    let mut part = [0; QUESTION_BYTES];
     loop {
-        match stream.read(&mut part[..SIZE - bytes.len()]) {
+        match stream.read(&mut part[..QUESTION_BYTES - bytes.len()]) {
             Ok(0) => return None,
             Ok(count) => bytes.extend(&part[..count]),
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Some(false),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(_) => return None,
         }
-        if bytes.len() == SIZE {
+        if bytes.len() == QUESTION_BYTES {
             return Some(true);
         }
     }
 }
 
-impl Ask {
-    fn of(stream: UnixStream, question: Question) -> Option<Self> {
-        let pid = peer(&stream)?;
+impl PendingQuestion {
+    fn from_question(stream: UnixStream, question: Question) -> Option<Self> {
+        let pid = peer_pid(&stream)?;
         let tid = question.thread;
         if !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
             return None;
@@ -115,7 +117,7 @@ impl Ask {
         let candidates =
             if named.is_absolute() { [Some(named.clone()), Some(below("root"))] } else { [cwd(), Some(below("cwd"))] };
         let path = candidates.into_iter().flatten().find(is_it)?;
-        Some(Self { stream, pid, tid, what: question.what, identity, path })
+        Some(Self { stream, pid, tid, subject: question.subject, identity, path })
     }
 
     /// Lets the process continue.
@@ -136,7 +138,7 @@ impl Ask {
 }
 
 /// Returns the process at the other end, as reported by the kernel.
-fn peer(stream: &UnixStream) -> Option<u32> {
+fn peer_pid(stream: &UnixStream) -> Option<u32> {
     let mut about = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: both live until the call returns, and the size is the structure's.
@@ -158,23 +160,23 @@ mod tests {
 
     fn question(path: &Path, identity: (u64, u64), tid: u32) -> Vec<u8> {
         let mut bytes = [&identity.0.to_le_bytes()[..], &identity.1.to_le_bytes(), &tid.to_le_bytes()].concat();
-        bytes.extend(inside::question::LOADED.to_le_bytes());
+        bytes.extend(inside::question::ASK_LOADED.to_le_bytes());
         bytes.extend(path.as_os_str().as_encoded_bytes());
-        bytes.resize(SIZE, 0);
+        bytes.resize(QUESTION_BYTES, 0);
         bytes
     }
 
     /// Sends a question in two parts; returns what was received.
-    fn ask(bytes: &[u8]) -> Option<Ask> {
+    fn send_in_two_parts(bytes: &[u8]) -> Option<PendingQuestion> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ask");
-        let mut asks = Asks::listen(&path).unwrap();
+        let mut asks = QuestionListener::listen(&path).unwrap();
         let mut stream = UnixStream::connect(&path).unwrap();
         stream.write_all(&bytes[..9]).unwrap();
-        assert!(asks.take().is_empty());
+        assert!(asks.take_complete().is_empty());
         assert_eq!(asks.descriptors().count(), 2);
         stream.write_all(&bytes[9..]).unwrap();
-        let mut taken = asks.take();
+        let mut taken = asks.take_complete();
         assert_eq!(asks.descriptors().count(), 1, "it is open no more");
         assert!(taken.len() <= 1);
         taken.pop()
@@ -188,16 +190,16 @@ mod tests {
         let about = fs::metadata(&file).unwrap();
         // SAFETY: takes no arguments and has no effect.
         let own = unsafe { libc::gettid() }.unsigned_abs();
-        let asked = ask(&question(&file, (about.dev(), about.ino()), own)).unwrap();
+        let asked = send_in_two_parts(&question(&file, (about.dev(), about.ino()), own)).unwrap();
         assert_eq!((asked.pid, asked.tid, &asked.path), (std::process::id(), own, &file));
-        assert_eq!(asked.what, What::Loaded);
-        let other = ask(&question(&file, (about.dev(), about.ino() + 1), own));
+        assert_eq!(asked.subject, Subject::Loaded);
+        let other = send_in_two_parts(&question(&file, (about.dev(), about.ino() + 1), own));
         assert!(other.is_none(), "the file is another one: {other:?}");
         let about = fs::metadata(directory.path()).unwrap();
-        let other = ask(&question(directory.path(), (about.dev(), about.ino()), own));
+        let other = send_in_two_parts(&question(directory.path(), (about.dev(), about.ino()), own));
         assert!(other.is_none(), "it is no regular file: {other:?}");
         let about = fs::metadata(&file).unwrap();
-        let other = ask(&question(&file, (about.dev(), about.ino()), 1));
+        let other = send_in_two_parts(&question(&file, (about.dev(), about.ino()), 1));
         assert!(other.is_none(), "the thread is another process's: {other:?}");
     }
 }

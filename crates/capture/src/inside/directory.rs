@@ -12,35 +12,35 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 /// Places for files in memory. Many machines have only one of them.
-const PLACES: [&str; 3] = ["/dev/shm", "/tmp", "/run"];
+const TMPFS_DIRECTORIES: [&str; 3] = ["/dev/shm", "/tmp", "/run"];
 /// Prefix of its name; the recorder's process number follows.
-const PREFIX: &str = "fathom-inside-";
-const OBJECT: &str = "fathom-inside.so";
+const DIRECTORY_PREFIX: &str = "fathom-inside-";
+const OBJECT_NAME: &str = "fathom-inside.so";
 /// The link to it that is preloaded. AddressSanitizer ends a program whose first library is not its runtime, which it recognises by this
 /// name, and a program with the runtime linked in if a file of this name is mapped: a mapping has the file's name, not the link's.
-const PRELOADED: &str = "as-libasan.so";
+const PRELOADED_NAME: &str = "as-libasan.so";
 /// `f_type` of statfs(2).
-const TMPFS: u64 = 0x0102_1994;
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// The inode of the machine's initial time namespace (`PROC_TIME_INIT_INO`).
-const FIRST_TIME_NAMESPACE: u64 = 0xEFFF_FFFA;
+const INITIAL_TIME_NAMESPACE_INO: u64 = 0xEFFF_FFFA;
 
 /// The directory, removed when this is dropped.
 #[derive(Debug)]
-pub struct Directory {
+pub struct ObjectDirectory {
     path: PathBuf,
 }
 
-impl Directory {
+impl ObjectDirectory {
     /// Creates it, with the object in it. Removes those of recorders that no longer exist.
     ///
     /// # Errors
     /// [`InsideError::NoDirectory`] or [`InsideError::File`].
-    pub fn make() -> Result<Self, InsideError> {
-        let place = PLACES.map(Path::new).into_iter().find(|place| loads_from(place));
+    pub fn create() -> Result<Self, InsideError> {
+        let place = TMPFS_DIRECTORIES.map(Path::new).into_iter().find(|place| can_load_from(place));
         let place = place.ok_or(InsideError::NoDirectory)?;
         remove_abandoned(place);
         let failed = |path: &Path, source: std::io::Error| InsideError::File { path: path.into(), source };
-        let path = place.join(format!("{PREFIX}{}-{:x}", std::process::id(), crate::boot_ns()));
+        let path = place.join(format!("{DIRECTORY_PREFIX}{}-{:x}", std::process::id(), crate::boot_ns()));
         DirBuilder::new().mode(0o755).create(&path).map_err(|e| failed(&path, e))?;
         let directory = Self { path };
         let arenas = directory.arenas();
@@ -49,8 +49,8 @@ impl Directory {
         for (path, mode) in [(&directory.path, 0o755), (&arenas, 0o1733)] {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| failed(path, e))?;
         }
-        directory.write(OBJECT, ::inside::OBJECT).map_err(|e| failed(&directory.object(), e))?;
-        symlink(OBJECT, directory.preloaded()).map_err(|e| failed(&directory.preloaded(), e))?;
+        directory.write(OBJECT_NAME, ::inside::OBJECT).map_err(|e| failed(&directory.object(), e))?;
+        symlink(OBJECT_NAME, directory.preloaded()).map_err(|e| failed(&directory.preloaded(), e))?;
         Ok(directory)
     }
 
@@ -61,11 +61,12 @@ impl Directory {
     pub fn write_plan(&self, libraries: Vec<Library>) -> Result<(), InsideError> {
         let namespace = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |about| about.ino());
         let (pid_namespace, time_namespace) = (namespace("pid"), namespace("time"));
-        if ![0, FIRST_TIME_NAMESPACE].contains(&time_namespace) {
+        if ![0, INITIAL_TIME_NAMESPACE_INO].contains(&time_namespace) {
             return Err(InsideError::TimeNamespace);
         }
         let plan = Plan { pid_namespace, time_namespace, libraries };
-        self.write("plan", &plan.bytes()).map_err(|source| InsideError::File { path: self.path.join("plan"), source })
+        self.write("plan", &plan.to_bytes())
+            .map_err(|source| InsideError::File { path: self.path.join("plan"), source })
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> std::io::Result<()> {
@@ -78,16 +79,16 @@ impl Directory {
 
     /// Returns the object's file.
     pub fn object(&self) -> PathBuf {
-        self.path.join(OBJECT)
+        self.path.join(OBJECT_NAME)
     }
 
     /// Returns the path that the loader is told to load.
     pub fn preloaded(&self) -> PathBuf {
-        self.path.join(PRELOADED)
+        self.path.join(PRELOADED_NAME)
     }
 
     /// Returns the path of the socket on which processes ask about files.
-    pub fn ask(&self) -> PathBuf {
+    pub fn question_socket(&self) -> PathBuf {
         self.path.join("ask")
     }
 
@@ -97,10 +98,10 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for ObjectDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_file(self.path.join("plan"));
-        let _ = fs::remove_file(self.ask());
+        let _ = fs::remove_file(self.question_socket());
         let _ = fs::remove_dir_all(self.arenas());
         if !is_used(&self.path) {
             let _ = fs::remove_dir_all(&self.path);
@@ -109,18 +110,18 @@ impl Drop for Directory {
 }
 
 /// Whether a directory is in memory and programs can be loaded from it.
-fn loads_from(place: &Path) -> bool {
+fn can_load_from(place: &Path) -> bool {
     let Ok(path) = std::ffi::CString::new(place.as_os_str().as_encoded_bytes()) else { return false };
     // SAFETY: structures of numbers, for which zero is valid.
     let (mut kind, mut about): (libc::statfs, libc::statvfs) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     // SAFETY: the path ends with a zero, and all live until the calls return.
     let done =
         unsafe { libc::statfs(path.as_ptr(), &raw mut kind) == 0 && libc::statvfs(path.as_ptr(), &raw mut about) == 0 };
-    done && kind.f_type as u64 == TMPFS && about.f_flag & libc::ST_NOEXEC == 0 && writable(place)
+    done && kind.f_type as u64 == TMPFS_MAGIC && about.f_flag & libc::ST_NOEXEC == 0 && is_writable(place)
 }
 
-fn writable(place: &Path) -> bool {
-    let name = place.join(format!("{PREFIX}{}-try", std::process::id()));
+fn is_writable(place: &Path) -> bool {
+    let name = place.join(format!("{DIRECTORY_PREFIX}{}-try", std::process::id()));
     let made = File::create_new(&name).is_ok();
     made && fs::remove_file(name).is_ok()
 }
@@ -140,7 +141,8 @@ fn is_used(directory: &Path) -> bool {
 fn remove_abandoned(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|n| n.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
+        let owner =
+            name.to_str().and_then(|n| n.strip_prefix(DIRECTORY_PREFIX)?.split('-').next()?.parse::<u32>().ok());
         let Some(owner) = owner else { continue };
         let mine = entry.metadata().is_ok_and(|about| about.is_dir() && about.uid() == own_uid());
         // Its number may belong to another program by now; then it is removed another time.

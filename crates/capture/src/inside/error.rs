@@ -1,8 +1,8 @@
 //! Why SQLite cannot be probed inside: on this machine, in a library, in a stopped program. Uprobes are used then.
 
-use crate::sqlite::entry::NoEntry;
-use inside::hook::NoHook;
-use inside::image::Unfit;
+use crate::sqlite::entry::EntryError;
+use inside::hook::HookError;
+use inside::image::ImageError;
 use model::text::ShownPath as _;
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub enum InsideError {
     Refused {
         /// The first of them.
         path: PathBuf,
-        why: NotPlanned,
+        why: PlanError,
     },
     #[error("no library with SQLite in it was found before the command started")]
     NoLibrary,
@@ -49,7 +49,7 @@ pub enum InsideError {
 
 /// Why a library cannot be probed inside.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotPlanned {
+pub enum PlanError {
     #[error("there are too many libraries with SQLite in them")]
     TooMany,
     /// `--op` names functions of too many files, or too many of one file.
@@ -71,19 +71,19 @@ pub enum NotPlanned {
     NoFunction(String),
     /// There is no function to probe under a name.
     #[error("{function}: {why}")]
-    NoEntry { function: String, why: NoEntry },
+    NoEntry { function: String, why: EntryError },
     #[error("{0}: its code cannot be read")]
     NoCode(String),
     /// A function's code is for another processor.
     #[error("{0}: it is for another architecture")]
     Architecture(String),
     #[error("{function}: {why}")]
-    NoHook { function: String, why: NoHook },
+    NoHook { function: String, why: HookError },
 }
 
 /// Why the object was not loaded into a program without a loader; the program runs unchanged.
 #[derive(Debug, thiserror::Error)]
-pub enum NotImplanted {
+pub enum ImplantError {
     /// This build has no suitable object.
     #[error("this build's object cannot be implanted")]
     Object,
@@ -110,5 +110,5 @@ pub enum NotImplanted {
     Unsupported(&'static str),
     /// Its file or memory is not understood.
     #[error("{0}")]
-    Unfit(#[from] Unfit),
+    Unfit(#[from] ImageError),
 }

@@ -1,13 +1,13 @@
 //! The plan for one library: how each of its functions is hooked, all or none. A library that has both SQLite and functions that
 //! `--op` names is planned twice.
 
-use super::error::NotPlanned;
+use super::error::PlanError;
 use crate::request;
 use crate::sqlite::decode::Machine;
-use crate::sqlite::entry::entry;
-use crate::sqlite::find::Found;
+use crate::sqlite::entry::find_entry;
+use crate::sqlite::find::FoundSqlite;
 use crate::sqlite::{Prepare, code_at};
-use inside::hook::{self, LOOKED_AT};
+use inside::hook::{self, SEARCHED_BYTES};
 use inside::layout::PLAN_FUNCTIONS;
 use inside::plan::{Function, Library, Role};
 use std::fs;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// A library that is probed inside.
 #[derive(Debug, Clone)]
-pub struct Planned {
+pub struct PlannedLibrary {
     pub path: PathBuf,
     /// Its entry in the plan that the object reads.
     pub library: Library,
@@ -25,37 +25,37 @@ pub struct Planned {
 }
 
 /// Maximum number of files with named functions.
-pub const NAMED_FILES: usize = 8;
+pub const NAMED_FILES_MAX: usize = 8;
 
 /// Functions that depend on their caller, which a hook hides from them.
-const CALLER_MATTERS: [&str; 4] = ["dlopen", "dlmopen", "dlsym", "dlvsym"];
+const CALLER_DEPENDENT_FUNCTIONS: [&str; 4] = ["dlopen", "dlmopen", "dlsym", "dlvsym"];
 
 /// Returns a file's device and inode, as stat returns them here and inside the program.
-pub fn identity(path: &Path) -> Option<(u64, u64)> {
+pub fn file_identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
 }
 
-impl Planned {
+impl PlannedLibrary {
     /// Creates the plan for a file with SQLite in it.
     ///
     /// # Errors
     /// Why the plan does not cover everything that uprobes see of it.
-    pub fn new(found: &Found) -> Result<Self, NotPlanned> {
+    pub fn new(found: &FoundSqlite) -> Result<Self, PlanError> {
         let symbols = &found.symbols;
-        let (dev, ino) = identity(&found.path).ok_or(NotPlanned::NoFile)?;
+        let (dev, ino) = file_identity(&found.path).ok_or(PlanError::NoFile)?;
         let (Some(reset), Some(finalize)) = (symbols.reset, symbols.finalize) else {
-            return Err(NotPlanned::NoFunction("sqlite3_reset or sqlite3_finalize".into()));
+            return Err(PlanError::NoFunction("sqlite3_reset or sqlite3_finalize".into()));
         };
         // The local ones have more arguments than there are argument registers.
         if symbols.prepares.is_empty() || !symbols.prepares.iter().all(|p| p.name.starts_with("sqlite3_prepare")) {
-            return Err(NotPlanned::NoFunction("sqlite3_prepare functions".into()));
+            return Err(PlanError::NoFunction("sqlite3_prepare functions".into()));
         }
         let mut all = vec![
             ("sqlite3_step", symbols.step, Role::Step),
             ("sqlite3_reset", reset, Role::Reset),
             ("sqlite3_finalize", finalize, Role::Finalize),
         ];
-        all.extend(symbols.prepares.iter().map(|p| (p.name, p.offset, role(p))));
+        all.extend(symbols.prepares.iter().map(|p| (p.name, p.offset, prepare_role(p))));
         let (mut functions, mut places) = (Vec::new(), Vec::new());
         for (name, offset, role) in all {
             // Two names of one function are hooked only once.
@@ -63,12 +63,14 @@ impl Planned {
                 continue;
             }
             functions.push((name, offset));
-            let hooked = hook(&found.path, name, offset, role)?;
+            let hooked = plan_hook(&found.path, name, offset, role)?;
             places.push(hooked);
         }
         // For a library, these are in another file.
-        if crate::sqlite::loader(&found.path).is_none() {
-            for (name, offset, function) in forbidding(&found.path)?.into_iter().chain(executing(&found.path)) {
+        if crate::sqlite::program_loader(&found.path).is_none() {
+            for (name, offset, function) in
+                forbidding_functions(&found.path)?.into_iter().chain(executing_function(&found.path))
+            {
                 functions.push((name, offset));
                 places.push(function);
             }
@@ -91,25 +93,25 @@ impl Planned {
         path: &Path,
         named: &[(u16, &request::Function)],
         others: impl Iterator<Item = &'a Library> + Clone,
-    ) -> Result<Self, NotPlanned> {
-        let (dev, ino) = identity(path).ok_or(NotPlanned::NoFile)?;
-        let refuse = |function: &str, why| NotPlanned::Named { function: function.to_owned(), why };
-        let is_static = crate::sqlite::loader(path).is_none() && entry(path, "execve").is_ok();
+    ) -> Result<Self, PlanError> {
+        let (dev, ino) = file_identity(path).ok_or(PlanError::NoFile)?;
+        let refuse = |function: &str, why| PlanError::Named { function: function.to_owned(), why };
+        let is_static = crate::sqlite::program_loader(path).is_none() && find_entry(path, "execve").is_ok();
         let mine = others.filter(|library| (library.dev, library.ino) == (dev, ino));
         // Its functions may be called where only those of a C library may: in a child of vfork.
         let shared = is_static || mine.clone().any(|library| library.functions.iter().any(|f| f.role == Role::Execve));
         let (mut functions, mut places): (Vec<(String, u64)>, Vec<Function>) = (Vec::new(), Vec::new());
-        for (key, asked) in named {
-            let name = asked.name.as_str();
-            let offset = entry(path, name).map_err(|why| NotPlanned::NoEntry { function: name.to_owned(), why })?;
+        for (key, requested) in named {
+            let name = requested.name.as_str();
+            let offset = find_entry(path, name).map_err(|why| PlanError::NoEntry { function: name.to_owned(), why })?;
             // On aarch64 the return address is in a register, and the object cannot intercept the return.
             if Machine::OWN == Some(Machine::Aarch64) {
                 return Err(refuse(name, "functions of --op are probed inside on x86-64 only"));
             }
-            if CALLER_MATTERS.contains(&name) {
+            if CALLER_DEPENDENT_FUNCTIONS.contains(&name) {
                 return Err(refuse(name, "it looks at where it is called from"));
             }
-            let hooked = hook(path, name, offset, Role::Named { key: *key, shared })?;
+            let hooked = plan_hook(path, name, offset, Role::Named { key: *key, shared })?;
             if mine.clone().flat_map(|library| &library.functions).any(|other| other.address == hooked.address) {
                 return Err(refuse(name, "the object already hooks it for its own use"));
             }
@@ -120,10 +122,15 @@ impl Planned {
             places.push(hooked);
         }
         if is_static && mine.clone().next().is_none() {
-            places.extend(forbidding(path)?.into_iter().chain(executing(path)).map(|(_, _, function)| function));
+            places.extend(
+                forbidding_functions(path)?
+                    .into_iter()
+                    .chain(executing_function(path))
+                    .map(|(_, _, function)| function),
+            );
         }
         if places.len() > PLAN_FUNCTIONS {
-            return Err(NotPlanned::TooManyNamed(NAMED_FILES, PLAN_FUNCTIONS));
+            return Err(PlanError::TooManyNamed(NAMED_FILES_MAX, PLAN_FUNCTIONS));
         }
         Ok(Self {
             path: path.into(),
@@ -135,39 +142,39 @@ impl Planned {
 
 /// Creates the plan for a C library: those of its functions that concern the object itself, `execve` first. `None` if that cannot be
 /// hooked; then the environment stays unchanged.
-pub fn c_library(path: &Path) -> Option<Library> {
-    let (dev, ino) = identity(path)?;
+pub fn plan_c_library(path: &Path) -> Option<Library> {
+    let (dev, ino) = file_identity(path)?;
     let all = [("execve", Role::Execve), ("prctl", Role::Prctl), ("syscall", Role::Syscall)];
     let mut functions = Vec::new();
     for (name, role) in all {
-        functions.push(hook(path, name, entry(path, name).ok()?, role).ok()?);
+        functions.push(plan_hook(path, name, find_entry(path, name).ok()?, role).ok()?);
     }
     Some(Library { dev, ino, functions, ..Library::default() })
 }
 
 /// Creates the plan for an unwinder: it is told about the object's code. `None` if it cannot be hooked; then exceptions end at that code.
-pub fn unwinder(path: &Path) -> Option<Library> {
-    let (dev, ino) = identity(path)?;
+pub fn plan_unwinder(path: &Path) -> Option<Library> {
+    let (dev, ino) = file_identity(path)?;
     let name = "_Unwind_Find_FDE";
-    let functions = vec![hook(path, name, entry(path, name).ok()?, Role::FindFde).ok()?];
+    let functions = vec![plan_hook(path, name, find_entry(path, name).ok()?, Role::FindFde).ok()?];
     Some(Library { dev, ino, functions, ..Library::default() })
 }
 
 /// Returns the functions, in a program without a C library, that can forbid it system calls: the object must notice.
-fn forbidding(path: &Path) -> Result<Vec<(&'static str, u64, Function)>, NotPlanned> {
+fn forbidding_functions(path: &Path) -> Result<Vec<(&'static str, u64, Function)>, PlanError> {
     let all = [("prctl", Role::Prctl), ("syscall", Role::Syscall)];
-    let found = all.into_iter().filter_map(|(name, role)| Some((name, entry(path, name).ok()?, role)));
-    found.map(|(name, offset, role)| Ok((name, offset, hook(path, name, offset, role)?))).collect()
+    let found = all.into_iter().filter_map(|(name, role)| Some((name, find_entry(path, name).ok()?, role)));
+    found.map(|(name, offset, role)| Ok((name, offset, plan_hook(path, name, offset, role)?))).collect()
 }
 
 /// Returns the function of such a program that executes others, so that these are asked about. Without it they are found
 /// later.
-fn executing(path: &Path) -> Option<(&'static str, u64, Function)> {
-    let offset = entry(path, "execve").ok()?;
-    Some(("execve", offset, hook(path, "execve", offset, Role::Execve).ok()?))
+fn executing_function(path: &Path) -> Option<(&'static str, u64, Function)> {
+    let offset = find_entry(path, "execve").ok()?;
+    Some(("execve", offset, plan_hook(path, "execve", offset, Role::Execve).ok()?))
 }
 
-fn role(prepare: &Prepare) -> Role {
+fn prepare_role(prepare: &Prepare) -> Role {
     let argument = |n: u32| n as u8;
     Role::Prepare {
         stmt: argument(prepare.stmt_arg),
@@ -177,15 +184,15 @@ fn role(prepare: &Prepare) -> Role {
     }
 }
 
-fn hook(path: &Path, name: &str, offset: u64, role: Role) -> Result<Function, NotPlanned> {
+fn plan_hook(path: &Path, name: &str, offset: u64, role: Role) -> Result<Function, PlanError> {
     let (machine, address, code) =
-        code_at(path, offset, LOOKED_AT).ok_or_else(|| NotPlanned::NoCode(name.to_owned()))?;
+        code_at(path, offset, SEARCHED_BYTES).ok_or_else(|| PlanError::NoCode(name.to_owned()))?;
     let recipe = match machine {
-        _ if Machine::OWN != Some(machine) => return Err(NotPlanned::Architecture(name.to_owned())),
+        _ if Machine::OWN != Some(machine) => return Err(PlanError::Architecture(name.to_owned())),
         Machine::X86_64 => hook::x86_64::recipe(&code, &role.reads()),
         Machine::Aarch64 => hook::aarch64::recipe(&code, address, &role.reads(), role.ignores_null()),
     };
-    let recipe = recipe.map_err(|why| NotPlanned::NoHook { function: name.to_owned(), why })?;
+    let recipe = recipe.map_err(|why| PlanError::NoHook { function: name.to_owned(), why })?;
     Ok(Function { address, role, recipe })
 }
 
@@ -197,16 +204,16 @@ mod tests {
     /// The system's own library is the ground truth.
     #[test]
     fn system_library_can_be_hooked() {
-        let found = Finder::new(None).system().found;
+        let found = Finder::new(None).search_system().found;
         if found.is_empty() {
             println!("SKIP system_library_can_be_hooked: there is no libsqlite3 here");
             return;
         }
         for found in found {
-            let planned = Planned::new(&found).unwrap();
+            let planned = PlannedLibrary::new(&found).unwrap();
             assert!(planned.functions.iter().any(|(name, at)| *name == "sqlite3_step" && *at > found.symbols.step));
             assert_eq!(planned.functions.len(), 3 + found.symbols.prepares.len());
-            assert_eq!(identity(&found.path), Some((planned.library.dev, planned.library.ino)));
+            assert_eq!(file_identity(&found.path), Some((planned.library.dev, planned.library.ino)));
         }
     }
 
@@ -221,10 +228,10 @@ mod tests {
         }
         for path in there {
             for (name, role) in [("execve", Role::Execve), ("prctl", Role::Prctl), ("syscall", Role::Syscall)] {
-                let offset = entry(path, name).unwrap();
-                hook(path, name, offset, role).unwrap_or_else(|why| panic!("{}: {why}", path.to_string_lossy()));
+                let offset = find_entry(path, name).unwrap();
+                plan_hook(path, name, offset, role).unwrap_or_else(|why| panic!("{}: {why}", path.to_string_lossy()));
             }
-            assert_eq!(c_library(path).unwrap().functions.len(), 3);
+            assert_eq!(plan_c_library(path).unwrap().functions.len(), 3);
         }
     }
 }

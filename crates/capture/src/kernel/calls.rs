@@ -3,79 +3,79 @@
 use model::{Call, Wait};
 
 /// As in `common.h`: no such argument.
-pub const NONE: u8 = 0xff;
+pub const NO_ARG: u8 = 0xff;
 /// Number of system calls that the kernel side looks up; as in `common.h`.
 pub const CALLS: usize = 512;
 
 /// One line: the number, the call, and the indices of the arguments with the file, the position and the length.
-pub struct Line(pub libc::c_long, pub Call, pub u8, pub u8, pub u8);
+pub struct CallShape(pub libc::c_long, pub Call, pub u8, pub u8, pub u8);
 
-const LINES: &[Line] = &[
-    Line(libc::SYS_read, Call::Read, 0, NONE, 2),
-    Line(libc::SYS_pread64, Call::Pread64, 0, 3, 2),
+const CALL_SHAPES: &[CallShape] = &[
+    CallShape(libc::SYS_read, Call::Read, 0, NO_ARG, 2),
+    CallShape(libc::SYS_pread64, Call::Pread64, 0, 3, 2),
     // The length of a vector is known only when the call returns: as its result.
-    Line(libc::SYS_readv, Call::Readv, 0, NONE, NONE),
-    Line(libc::SYS_preadv, Call::Preadv, 0, 3, NONE),
-    Line(libc::SYS_preadv2, Call::Preadv2, 0, 3, NONE),
-    Line(libc::SYS_write, Call::Write, 0, NONE, 2),
-    Line(libc::SYS_pwrite64, Call::Pwrite64, 0, 3, 2),
-    Line(libc::SYS_writev, Call::Writev, 0, NONE, NONE),
-    Line(libc::SYS_pwritev, Call::Pwritev, 0, 3, NONE),
-    Line(libc::SYS_pwritev2, Call::Pwritev2, 0, 3, NONE),
+    CallShape(libc::SYS_readv, Call::Readv, 0, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_preadv, Call::Preadv, 0, 3, NO_ARG),
+    CallShape(libc::SYS_preadv2, Call::Preadv2, 0, 3, NO_ARG),
+    CallShape(libc::SYS_write, Call::Write, 0, NO_ARG, 2),
+    CallShape(libc::SYS_pwrite64, Call::Pwrite64, 0, 3, 2),
+    CallShape(libc::SYS_writev, Call::Writev, 0, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_pwritev, Call::Pwritev, 0, 3, NO_ARG),
+    CallShape(libc::SYS_pwritev2, Call::Pwritev2, 0, 3, NO_ARG),
     // lseek is not needed: the position of a read or write is taken from the file itself.
-    Line(libc::SYS_fsync, Call::Fsync, 0, NONE, NONE),
-    Line(libc::SYS_fdatasync, Call::Fdatasync, 0, NONE, NONE),
-    Line(libc::SYS_sync_file_range, Call::SyncFileRange, 0, 1, 2),
-    Line(libc::SYS_ftruncate, Call::Ftruncate, 0, 1, NONE),
-    Line(libc::SYS_fallocate, Call::Fallocate, 0, 2, 3),
+    CallShape(libc::SYS_fsync, Call::Fsync, 0, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_fdatasync, Call::Fdatasync, 0, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_sync_file_range, Call::SyncFileRange, 0, 1, 2),
+    CallShape(libc::SYS_ftruncate, Call::Ftruncate, 0, 1, NO_ARG),
+    CallShape(libc::SYS_fallocate, Call::Fallocate, 0, 2, 3),
     // For unlink the position argument is the name.
     #[cfg(target_arch = "x86_64")]
-    Line(libc::SYS_unlink, Call::Unlink, NONE, 0, NONE),
-    Line(libc::SYS_unlinkat, Call::Unlink, NONE, 1, NONE),
+    CallShape(libc::SYS_unlink, Call::Unlink, NO_ARG, 0, NO_ARG),
+    CallShape(libc::SYS_unlinkat, Call::Unlink, NO_ARG, 1, NO_ARG),
     #[cfg(target_arch = "x86_64")]
-    Line(libc::SYS_rename, Call::Rename, NONE, NONE, NONE),
+    CallShape(libc::SYS_rename, Call::Rename, NO_ARG, NO_ARG, NO_ARG),
     #[cfg(target_arch = "x86_64")]
-    Line(libc::SYS_renameat, Call::Rename, NONE, NONE, NONE),
-    Line(libc::SYS_renameat2, Call::Rename, NONE, NONE, NONE),
-    Line(libc::SYS_truncate, Call::Truncate, NONE, 1, NONE),
+    CallShape(libc::SYS_renameat, Call::Rename, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_renameat2, Call::Rename, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_truncate, Call::Truncate, NO_ARG, 1, NO_ARG),
     #[cfg(target_arch = "x86_64")]
-    Line(libc::SYS_link, Call::Link, NONE, NONE, NONE),
-    Line(libc::SYS_linkat, Call::Link, NONE, NONE, NONE),
+    CallShape(libc::SYS_link, Call::Link, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_linkat, Call::Link, NO_ARG, NO_ARG, NO_ARG),
     #[cfg(target_arch = "x86_64")]
-    Line(libc::SYS_symlink, Call::Symlink, NONE, NONE, NONE),
-    Line(libc::SYS_symlinkat, Call::Symlink, NONE, NONE, NONE),
+    CallShape(libc::SYS_symlink, Call::Symlink, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_symlinkat, Call::Symlink, NO_ARG, NO_ARG, NO_ARG),
     #[cfg(target_arch = "x86_64")]
-    Line(libc::SYS_mkdir, Call::Mkdir, NONE, NONE, NONE),
-    Line(libc::SYS_mkdirat, Call::Mkdir, NONE, NONE, NONE),
+    CallShape(libc::SYS_mkdir, Call::Mkdir, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_mkdirat, Call::Mkdir, NO_ARG, NO_ARG, NO_ARG),
     #[cfg(target_arch = "x86_64")]
-    Line(libc::SYS_rmdir, Call::Rmdir, NONE, NONE, NONE),
+    CallShape(libc::SYS_rmdir, Call::Rmdir, NO_ARG, NO_ARG, NO_ARG),
     #[cfg(target_arch = "x86_64")]
-    Line(libc::SYS_open, Call::Open, NONE, NONE, NONE),
+    CallShape(libc::SYS_open, Call::Open, NO_ARG, NO_ARG, NO_ARG),
     #[cfg(target_arch = "x86_64")]
-    Line(libc::SYS_creat, Call::Open, NONE, NONE, NONE),
-    Line(libc::SYS_openat, Call::Open, NONE, NONE, NONE),
-    Line(libc::SYS_openat2, Call::Open, NONE, NONE, NONE),
-    Line(libc::SYS_msync, Call::Msync, NONE, NONE, 1),
-    Line(libc::SYS_mmap, Call::Mmap, NONE, NONE, 1),
+    CallShape(libc::SYS_creat, Call::Open, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_openat, Call::Open, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_openat2, Call::Open, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_msync, Call::Msync, NO_ARG, NO_ARG, 1),
+    CallShape(libc::SYS_mmap, Call::Mmap, NO_ARG, NO_ARG, 1),
     // Counts once it involves a file: see syscalls.bpf.c.
-    Line(libc::SYS_io_uring_enter, Call::IoUringEnter, NONE, NONE, NONE),
+    CallShape(libc::SYS_io_uring_enter, Call::IoUringEnter, NO_ARG, NO_ARG, NO_ARG),
     // The file is the destination.
-    Line(libc::SYS_sendfile, Call::Sendfile, 0, NONE, 3),
-    Line(libc::SYS_splice, Call::Splice, 2, NONE, 4),
-    Line(libc::SYS_copy_file_range, Call::CopyRange, 2, NONE, 4),
-    Line(libc::SYS_sync, Call::Sync, NONE, NONE, NONE),
-    Line(libc::SYS_syncfs, Call::Sync, 0, NONE, NONE),
+    CallShape(libc::SYS_sendfile, Call::Sendfile, 0, NO_ARG, 3),
+    CallShape(libc::SYS_splice, Call::Splice, 2, NO_ARG, 4),
+    CallShape(libc::SYS_copy_file_range, Call::CopyRange, 2, NO_ARG, 4),
+    CallShape(libc::SYS_sync, Call::Sync, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(libc::SYS_syncfs, Call::Sync, 0, NO_ARG, NO_ARG),
 ];
 
 /// Returns the kernel side's table: four bytes per number ({call, fd, position, bytes}); a call of 0 is not recorded.
 pub fn table() -> [u8; CALLS * 4] {
-    encode(LINES.iter())
+    encode_shapes(CALL_SHAPES.iter())
 }
 
 /// Returns the lines as such a table.
-pub fn encode<'a>(lines: impl Iterator<Item = &'a Line>) -> [u8; CALLS * 4] {
+pub fn encode_shapes<'a>(lines: impl Iterator<Item = &'a CallShape>) -> [u8; CALLS * 4] {
     let mut all = [0; CALLS * 4];
-    for Line(number, call, fd, pos, bytes) in lines {
+    for CallShape(number, call, fd, pos, bytes) in lines {
         let at = usize::try_from(*number).expect("numbers of calls are positive") * 4;
         all[at..at + 4].copy_from_slice(&[*call as u16 as u8, *fd, *pos, *bytes]);
     }
@@ -83,7 +83,7 @@ pub fn encode<'a>(lines: impl Iterator<Item = &'a Line>) -> [u8; CALLS * 4] {
 }
 
 /// What a thread waits for in a system call, by its number. Calls that are recorded need no entry.
-const WAITS: &[(libc::c_long, Wait)] = &[
+const CALL_WAITS: &[(libc::c_long, Wait)] = &[
     (libc::SYS_futex, Wait::Futex),
     // futex_waitv and futex_wait, which libc does not define on every machine.
     (449, Wait::Futex),
@@ -119,13 +119,13 @@ const WAITS: &[(libc::c_long, Wait)] = &[
 ];
 
 /// Calls whose wait depends on their first argument; as in `waits.h`.
-pub const BY_FILE: u8 = 0xff;
-const WAIT_BY_FILE: [libc::c_long; 4] = [libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev];
+pub const WAIT_DEPENDS_ON_FILE: u8 = 0xff;
+const FILE_WAIT_CALLS: [libc::c_long; 4] = [libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev];
 
 /// Returns the kernel side's table: what is waited for, by number; 0 if unknown.
 pub fn waits() -> [u8; CALLS] {
-    let by_file = WAIT_BY_FILE.iter().map(|number| (*number, BY_FILE));
-    encode_waits(WAITS.iter().map(|(number, wait)| (*number, wait.number() as u8)).chain(by_file))
+    let by_file = FILE_WAIT_CALLS.iter().map(|number| (*number, WAIT_DEPENDS_ON_FILE));
+    encode_waits(CALL_WAITS.iter().map(|(number, wait)| (*number, wait.number() as u8)).chain(by_file))
 }
 
 /// Returns numbers and waits as such a table.

@@ -7,15 +7,15 @@
 //! Not read: the calls of x32, a 64-bit mode with short pointers that kernels have switched off (`syscall.x32`), and i386's `mmap` of
 //! before 1999, whose arguments are in memory.
 
-use super::calls::{BY_FILE, CALLS, Line, NONE, encode, encode_waits};
+use super::calls::{CALLS, CallShape, NO_ARG, WAIT_DEPENDS_ON_FILE, encode_shapes, encode_waits};
 use model::{Call, Wait};
 
 /// As in `common.h`: two arguments, the lower half first.
-const WIDE: u8 = 0x40;
+const WIDE_ARG: u8 = 0x40;
 
 /// What one of the two has in addition to the common calls.
 struct Abi {
-    calls: &'static [Line],
+    calls: &'static [CallShape],
     waits: &'static [(libc::c_long, Wait)],
     pwritev2: u32,
 }
@@ -26,33 +26,33 @@ const NATIVE: Abi = I386;
 const NATIVE: Abi = ARM;
 
 /// The number of pwritev2.
-pub const PWRITEV2: u32 = NATIVE.pwritev2;
+pub const PWRITEV2_NUMBER: u32 = NATIVE.pwritev2;
 
 /// Calls with the same numbers on i386 and Arm.
-const COMMON: &[Line] = &[
-    Line(3, Call::Read, 0, NONE, 2),
-    Line(4, Call::Write, 0, NONE, 2),
-    Line(5, Call::Open, NONE, NONE, NONE),
-    Line(8, Call::Open, NONE, NONE, NONE),
-    Line(9, Call::Link, NONE, NONE, NONE),
-    Line(10, Call::Unlink, NONE, 0, NONE),
-    Line(36, Call::Sync, NONE, NONE, NONE),
-    Line(38, Call::Rename, NONE, NONE, NONE),
-    Line(39, Call::Mkdir, NONE, NONE, NONE),
-    Line(40, Call::Rmdir, NONE, NONE, NONE),
-    Line(83, Call::Symlink, NONE, NONE, NONE),
-    Line(92, Call::Truncate, NONE, 1, NONE),
-    Line(93, Call::Ftruncate, 0, 1, NONE),
-    Line(118, Call::Fsync, 0, NONE, NONE),
-    Line(144, Call::Msync, NONE, NONE, 1),
-    Line(145, Call::Readv, 0, NONE, NONE),
-    Line(146, Call::Writev, 0, NONE, NONE),
-    Line(148, Call::Fdatasync, 0, NONE, NONE),
-    Line(187, Call::Sendfile, 0, NONE, 3),
-    Line(192, Call::Mmap, NONE, NONE, 1),
-    Line(239, Call::Sendfile, 0, NONE, 3),
-    Line(426, Call::IoUringEnter, NONE, NONE, NONE),
-    Line(437, Call::Open, NONE, NONE, NONE),
+const COMMON_SHAPES: &[CallShape] = &[
+    CallShape(3, Call::Read, 0, NO_ARG, 2),
+    CallShape(4, Call::Write, 0, NO_ARG, 2),
+    CallShape(5, Call::Open, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(8, Call::Open, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(9, Call::Link, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(10, Call::Unlink, NO_ARG, 0, NO_ARG),
+    CallShape(36, Call::Sync, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(38, Call::Rename, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(39, Call::Mkdir, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(40, Call::Rmdir, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(83, Call::Symlink, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(92, Call::Truncate, NO_ARG, 1, NO_ARG),
+    CallShape(93, Call::Ftruncate, 0, 1, NO_ARG),
+    CallShape(118, Call::Fsync, 0, NO_ARG, NO_ARG),
+    CallShape(144, Call::Msync, NO_ARG, NO_ARG, 1),
+    CallShape(145, Call::Readv, 0, NO_ARG, NO_ARG),
+    CallShape(146, Call::Writev, 0, NO_ARG, NO_ARG),
+    CallShape(148, Call::Fdatasync, 0, NO_ARG, NO_ARG),
+    CallShape(187, Call::Sendfile, 0, NO_ARG, 3),
+    CallShape(192, Call::Mmap, NO_ARG, NO_ARG, 1),
+    CallShape(239, Call::Sendfile, 0, NO_ARG, 3),
+    CallShape(426, Call::IoUringEnter, NO_ARG, NO_ARG, NO_ARG),
+    CallShape(437, Call::Open, NO_ARG, NO_ARG, NO_ARG),
 ];
 
 /// What a thread waits for; also in the calls with 64-bit times, which are the same everywhere.
@@ -79,26 +79,26 @@ const COMMON_WAITS: &[(libc::c_long, Wait)] = &[
 #[cfg(any(test, target_arch = "x86_64"))]
 const I386: Abi = Abi {
     calls: &[
-        Line(180, Call::Pread64, 0, 3 | WIDE, 2),
-        Line(181, Call::Pwrite64, 0, 3 | WIDE, 2),
-        Line(193, Call::Truncate, NONE, 1 | WIDE, NONE),
-        Line(194, Call::Ftruncate, 0, 1 | WIDE, NONE),
-        Line(295, Call::Open, NONE, NONE, NONE),
-        Line(296, Call::Mkdir, NONE, NONE, NONE),
-        Line(301, Call::Unlink, NONE, 1, NONE),
-        Line(302, Call::Rename, NONE, NONE, NONE),
-        Line(303, Call::Link, NONE, NONE, NONE),
-        Line(304, Call::Symlink, NONE, NONE, NONE),
-        Line(313, Call::Splice, 2, NONE, 4),
-        Line(314, Call::SyncFileRange, 0, 1 | WIDE, 3 | WIDE),
-        Line(324, Call::Fallocate, 0, 2 | WIDE, 4 | WIDE),
-        Line(333, Call::Preadv, 0, 3 | WIDE, NONE),
-        Line(334, Call::Pwritev, 0, 3 | WIDE, NONE),
-        Line(344, Call::Sync, 0, NONE, NONE),
-        Line(353, Call::Rename, NONE, NONE, NONE),
-        Line(377, Call::CopyRange, 2, NONE, 4),
-        Line(378, Call::Preadv2, 0, 3 | WIDE, NONE),
-        Line(379, Call::Pwritev2, 0, 3 | WIDE, NONE),
+        CallShape(180, Call::Pread64, 0, 3 | WIDE_ARG, 2),
+        CallShape(181, Call::Pwrite64, 0, 3 | WIDE_ARG, 2),
+        CallShape(193, Call::Truncate, NO_ARG, 1 | WIDE_ARG, NO_ARG),
+        CallShape(194, Call::Ftruncate, 0, 1 | WIDE_ARG, NO_ARG),
+        CallShape(295, Call::Open, NO_ARG, NO_ARG, NO_ARG),
+        CallShape(296, Call::Mkdir, NO_ARG, NO_ARG, NO_ARG),
+        CallShape(301, Call::Unlink, NO_ARG, 1, NO_ARG),
+        CallShape(302, Call::Rename, NO_ARG, NO_ARG, NO_ARG),
+        CallShape(303, Call::Link, NO_ARG, NO_ARG, NO_ARG),
+        CallShape(304, Call::Symlink, NO_ARG, NO_ARG, NO_ARG),
+        CallShape(313, Call::Splice, 2, NO_ARG, 4),
+        CallShape(314, Call::SyncFileRange, 0, 1 | WIDE_ARG, 3 | WIDE_ARG),
+        CallShape(324, Call::Fallocate, 0, 2 | WIDE_ARG, 4 | WIDE_ARG),
+        CallShape(333, Call::Preadv, 0, 3 | WIDE_ARG, NO_ARG),
+        CallShape(334, Call::Pwritev, 0, 3 | WIDE_ARG, NO_ARG),
+        CallShape(344, Call::Sync, 0, NO_ARG, NO_ARG),
+        CallShape(353, Call::Rename, NO_ARG, NO_ARG, NO_ARG),
+        CallShape(377, Call::CopyRange, 2, NO_ARG, 4),
+        CallShape(378, Call::Preadv2, 0, 3 | WIDE_ARG, NO_ARG),
+        CallShape(379, Call::Pwritev2, 0, 3 | WIDE_ARG, NO_ARG),
     ],
     waits: &[
         // socketcall
@@ -124,27 +124,27 @@ const I386: Abi = Abi {
 #[cfg(any(test, target_arch = "aarch64"))]
 const ARM: Abi = Abi {
     calls: &[
-        Line(180, Call::Pread64, 0, 4 | WIDE, 2),
-        Line(181, Call::Pwrite64, 0, 4 | WIDE, 2),
-        Line(193, Call::Truncate, NONE, 2 | WIDE, NONE),
-        Line(194, Call::Ftruncate, 0, 2 | WIDE, NONE),
-        Line(322, Call::Open, NONE, NONE, NONE),
-        Line(323, Call::Mkdir, NONE, NONE, NONE),
-        Line(328, Call::Unlink, NONE, 1, NONE),
-        Line(329, Call::Rename, NONE, NONE, NONE),
-        Line(330, Call::Link, NONE, NONE, NONE),
-        Line(331, Call::Symlink, NONE, NONE, NONE),
-        Line(340, Call::Splice, 2, NONE, 4),
+        CallShape(180, Call::Pread64, 0, 4 | WIDE_ARG, 2),
+        CallShape(181, Call::Pwrite64, 0, 4 | WIDE_ARG, 2),
+        CallShape(193, Call::Truncate, NO_ARG, 2 | WIDE_ARG, NO_ARG),
+        CallShape(194, Call::Ftruncate, 0, 2 | WIDE_ARG, NO_ARG),
+        CallShape(322, Call::Open, NO_ARG, NO_ARG, NO_ARG),
+        CallShape(323, Call::Mkdir, NO_ARG, NO_ARG, NO_ARG),
+        CallShape(328, Call::Unlink, NO_ARG, 1, NO_ARG),
+        CallShape(329, Call::Rename, NO_ARG, NO_ARG, NO_ARG),
+        CallShape(330, Call::Link, NO_ARG, NO_ARG, NO_ARG),
+        CallShape(331, Call::Symlink, NO_ARG, NO_ARG, NO_ARG),
+        CallShape(340, Call::Splice, 2, NO_ARG, 4),
         // sync_file_range2: the flags come second.
-        Line(341, Call::SyncFileRange, 0, 2 | WIDE, 4 | WIDE),
-        Line(352, Call::Fallocate, 0, 2 | WIDE, 4 | WIDE),
-        Line(361, Call::Preadv, 0, 3 | WIDE, NONE),
-        Line(362, Call::Pwritev, 0, 3 | WIDE, NONE),
-        Line(373, Call::Sync, 0, NONE, NONE),
-        Line(382, Call::Rename, NONE, NONE, NONE),
-        Line(391, Call::CopyRange, 2, NONE, 4),
-        Line(392, Call::Preadv2, 0, 3 | WIDE, NONE),
-        Line(393, Call::Pwritev2, 0, 3 | WIDE, NONE),
+        CallShape(341, Call::SyncFileRange, 0, 2 | WIDE_ARG, 4 | WIDE_ARG),
+        CallShape(352, Call::Fallocate, 0, 2 | WIDE_ARG, 4 | WIDE_ARG),
+        CallShape(361, Call::Preadv, 0, 3 | WIDE_ARG, NO_ARG),
+        CallShape(362, Call::Pwritev, 0, 3 | WIDE_ARG, NO_ARG),
+        CallShape(373, Call::Sync, 0, NO_ARG, NO_ARG),
+        CallShape(382, Call::Rename, NO_ARG, NO_ARG, NO_ARG),
+        CallShape(391, Call::CopyRange, 2, NO_ARG, 4),
+        CallShape(392, Call::Preadv2, 0, 3 | WIDE_ARG, NO_ARG),
+        CallShape(393, Call::Pwritev2, 0, 3 | WIDE_ARG, NO_ARG),
     ],
     waits: &[
         (252, Wait::Poll),
@@ -172,11 +172,11 @@ const ARM: Abi = Abi {
 
 /// Like [`super::calls::table`].
 pub fn table() -> [u8; CALLS * 4] {
-    table_of(&NATIVE)
+    shapes_of(&NATIVE)
 }
 
-fn table_of(abi: &Abi) -> [u8; CALLS * 4] {
-    encode(COMMON.iter().chain(abi.calls))
+fn shapes_of(abi: &Abi) -> [u8; CALLS * 4] {
+    encode_shapes(COMMON_SHAPES.iter().chain(abi.calls))
 }
 
 /// Like [`super::calls::waits`].
@@ -186,7 +186,7 @@ pub fn waits() -> [u8; CALLS] {
 
 fn waits_of(abi: &Abi) -> [u8; CALLS] {
     // read, write, readv, writev.
-    let by_file = [3, 4, 145, 146].map(|number| (number, BY_FILE));
+    let by_file = [3, 4, 145, 146].map(|number| (number, WAIT_DEPENDS_ON_FILE));
     let named = COMMON_WAITS.iter().chain(abi.waits).map(|(number, wait)| (*number, wait.number() as u8));
     encode_waits(named.chain(by_file))
 }
@@ -196,56 +196,64 @@ mod tests {
     use super::*;
 
     /// The shapes of both, by name.
-    const SHAPES: &[(&str, [u8; 4])] = &[
-        ("read", [Call::Read as u8, 0, NONE, 2]),
-        ("write", [Call::Write as u8, 0, NONE, 2]),
-        ("open", [Call::Open as u8, NONE, NONE, NONE]),
-        ("creat", [Call::Open as u8, NONE, NONE, NONE]),
-        ("openat", [Call::Open as u8, NONE, NONE, NONE]),
-        ("openat2", [Call::Open as u8, NONE, NONE, NONE]),
-        ("unlink", [Call::Unlink as u8, NONE, 0, NONE]),
-        ("unlinkat", [Call::Unlink as u8, NONE, 1, NONE]),
-        ("rename", [Call::Rename as u8, NONE, NONE, NONE]),
-        ("renameat", [Call::Rename as u8, NONE, NONE, NONE]),
-        ("renameat2", [Call::Rename as u8, NONE, NONE, NONE]),
-        ("sync", [Call::Sync as u8, NONE, NONE, NONE]),
-        ("syncfs", [Call::Sync as u8, 0, NONE, NONE]),
-        ("fsync", [Call::Fsync as u8, 0, NONE, NONE]),
-        ("fdatasync", [Call::Fdatasync as u8, 0, NONE, NONE]),
-        ("msync", [Call::Msync as u8, NONE, NONE, 1]),
-        ("readv", [Call::Readv as u8, 0, NONE, NONE]),
-        ("writev", [Call::Writev as u8, 0, NONE, NONE]),
-        ("preadv", [Call::Preadv as u8, 0, 3 | WIDE, NONE]),
-        ("pwritev", [Call::Pwritev as u8, 0, 3 | WIDE, NONE]),
-        ("preadv2", [Call::Preadv2 as u8, 0, 3 | WIDE, NONE]),
-        ("pwritev2", [Call::Pwritev2 as u8, 0, 3 | WIDE, NONE]),
-        ("ftruncate", [Call::Ftruncate as u8, 0, 1, NONE]),
-        ("fallocate", [Call::Fallocate as u8, 0, 2 | WIDE, 4 | WIDE]),
-        ("truncate", [Call::Truncate as u8, NONE, 1, NONE]),
-        ("link", [Call::Link as u8, NONE, NONE, NONE]),
-        ("linkat", [Call::Link as u8, NONE, NONE, NONE]),
-        ("symlink", [Call::Symlink as u8, NONE, NONE, NONE]),
-        ("symlinkat", [Call::Symlink as u8, NONE, NONE, NONE]),
-        ("mkdir", [Call::Mkdir as u8, NONE, NONE, NONE]),
-        ("mkdirat", [Call::Mkdir as u8, NONE, NONE, NONE]),
-        ("rmdir", [Call::Rmdir as u8, NONE, NONE, NONE]),
-        ("sendfile", [Call::Sendfile as u8, 0, NONE, 3]),
-        ("sendfile64", [Call::Sendfile as u8, 0, NONE, 3]),
-        ("splice", [Call::Splice as u8, 2, NONE, 4]),
-        ("copy_file_range", [Call::CopyRange as u8, 2, NONE, 4]),
-        ("mmap2", [Call::Mmap as u8, NONE, NONE, 1]),
-        ("io_uring_enter", [Call::IoUringEnter as u8, NONE, NONE, NONE]),
+    const EXPECTED_SHAPES: &[(&str, [u8; 4])] = &[
+        ("read", [Call::Read as u8, 0, NO_ARG, 2]),
+        ("write", [Call::Write as u8, 0, NO_ARG, 2]),
+        ("open", [Call::Open as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("creat", [Call::Open as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("openat", [Call::Open as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("openat2", [Call::Open as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("unlink", [Call::Unlink as u8, NO_ARG, 0, NO_ARG]),
+        ("unlinkat", [Call::Unlink as u8, NO_ARG, 1, NO_ARG]),
+        ("rename", [Call::Rename as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("renameat", [Call::Rename as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("renameat2", [Call::Rename as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("sync", [Call::Sync as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("syncfs", [Call::Sync as u8, 0, NO_ARG, NO_ARG]),
+        ("fsync", [Call::Fsync as u8, 0, NO_ARG, NO_ARG]),
+        ("fdatasync", [Call::Fdatasync as u8, 0, NO_ARG, NO_ARG]),
+        ("msync", [Call::Msync as u8, NO_ARG, NO_ARG, 1]),
+        ("readv", [Call::Readv as u8, 0, NO_ARG, NO_ARG]),
+        ("writev", [Call::Writev as u8, 0, NO_ARG, NO_ARG]),
+        ("preadv", [Call::Preadv as u8, 0, 3 | WIDE_ARG, NO_ARG]),
+        ("pwritev", [Call::Pwritev as u8, 0, 3 | WIDE_ARG, NO_ARG]),
+        ("preadv2", [Call::Preadv2 as u8, 0, 3 | WIDE_ARG, NO_ARG]),
+        ("pwritev2", [Call::Pwritev2 as u8, 0, 3 | WIDE_ARG, NO_ARG]),
+        ("ftruncate", [Call::Ftruncate as u8, 0, 1, NO_ARG]),
+        ("fallocate", [Call::Fallocate as u8, 0, 2 | WIDE_ARG, 4 | WIDE_ARG]),
+        ("truncate", [Call::Truncate as u8, NO_ARG, 1, NO_ARG]),
+        ("link", [Call::Link as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("linkat", [Call::Link as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("symlink", [Call::Symlink as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("symlinkat", [Call::Symlink as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("mkdir", [Call::Mkdir as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("mkdirat", [Call::Mkdir as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("rmdir", [Call::Rmdir as u8, NO_ARG, NO_ARG, NO_ARG]),
+        ("sendfile", [Call::Sendfile as u8, 0, NO_ARG, 3]),
+        ("sendfile64", [Call::Sendfile as u8, 0, NO_ARG, 3]),
+        ("splice", [Call::Splice as u8, 2, NO_ARG, 4]),
+        ("copy_file_range", [Call::CopyRange as u8, 2, NO_ARG, 4]),
+        ("mmap2", [Call::Mmap as u8, NO_ARG, NO_ARG, 1]),
+        ("io_uring_enter", [Call::IoUringEnter as u8, NO_ARG, NO_ARG, NO_ARG]),
     ];
 
     /// Positions follow their buffers on i386, and take an even argument and the next on Arm.
-    const ALIGNED: &[(&str, [u8; 4], [u8; 4])] = &[
-        ("pread64", [Call::Pread64 as u8, 0, 3 | WIDE, 2], [Call::Pread64 as u8, 0, 4 | WIDE, 2]),
-        ("pwrite64", [Call::Pwrite64 as u8, 0, 3 | WIDE, 2], [Call::Pwrite64 as u8, 0, 4 | WIDE, 2]),
-        ("truncate64", [Call::Truncate as u8, NONE, 1 | WIDE, NONE], [Call::Truncate as u8, NONE, 2 | WIDE, NONE]),
-        ("ftruncate64", [Call::Ftruncate as u8, 0, 1 | WIDE, NONE], [Call::Ftruncate as u8, 0, 2 | WIDE, NONE]),
+    const EXPECTED_ALIGNED_SHAPES: &[(&str, [u8; 4], [u8; 4])] = &[
+        ("pread64", [Call::Pread64 as u8, 0, 3 | WIDE_ARG, 2], [Call::Pread64 as u8, 0, 4 | WIDE_ARG, 2]),
+        ("pwrite64", [Call::Pwrite64 as u8, 0, 3 | WIDE_ARG, 2], [Call::Pwrite64 as u8, 0, 4 | WIDE_ARG, 2]),
+        (
+            "truncate64",
+            [Call::Truncate as u8, NO_ARG, 1 | WIDE_ARG, NO_ARG],
+            [Call::Truncate as u8, NO_ARG, 2 | WIDE_ARG, NO_ARG],
+        ),
+        (
+            "ftruncate64",
+            [Call::Ftruncate as u8, 0, 1 | WIDE_ARG, NO_ARG],
+            [Call::Ftruncate as u8, 0, 2 | WIDE_ARG, NO_ARG],
+        ),
     ];
 
-    const WAITS: &[(Wait, &[&str])] = &[
+    const EXPECTED_WAITS: &[(Wait, &[&str])] = &[
         (Wait::Futex, &["futex", "futex_time64", "futex_waitv", "semtimedop_time64"]),
         (Wait::Timer, &["nanosleep", "clock_nanosleep", "clock_nanosleep_time64"]),
         (Wait::Poll, &["poll", "ppoll", "ppoll_time64", "_newselect", "pselect6", "pselect6_time64"]),
@@ -258,19 +266,24 @@ mod tests {
     ];
 
     /// Compares a table with the numbers in the kernel's headers for programs.
-    fn agrees_with(abi: &Abi, number: impl Fn(&str) -> usize, own: &[(&str, [u8; 4])], own_waits: &[(Wait, &[&str])]) {
-        let (table, waits) = (table_of(abi), waits_of(abi));
-        for (name, shape) in SHAPES.iter().chain(own) {
+    fn assert_agrees(
+        abi: &Abi,
+        number: impl Fn(&str) -> usize,
+        own: &[(&str, [u8; 4])],
+        own_waits: &[(Wait, &[&str])],
+    ) {
+        let (table, waits) = (shapes_of(abi), waits_of(abi));
+        for (name, shape) in EXPECTED_SHAPES.iter().chain(own) {
             assert_eq!(table[number(name) * 4..][..4], *shape, "{name}");
         }
-        assert_eq!(SHAPES.len() + own.len(), COMMON.len() + abi.calls.len(), "each is compared");
+        assert_eq!(EXPECTED_SHAPES.len() + own.len(), COMMON_SHAPES.len() + abi.calls.len(), "each is compared");
         assert_eq!(number("pwritev2"), abi.pwritev2 as usize);
-        for (wait, names) in WAITS.iter().chain(own_waits) {
+        for (wait, names) in EXPECTED_WAITS.iter().chain(own_waits) {
             for name in *names {
                 assert_eq!(waits[number(name)], wait.number() as u8, "{name}");
             }
         }
-        let compared: usize = WAITS.iter().chain(own_waits).map(|(_, names)| names.len()).sum();
+        let compared: usize = EXPECTED_WAITS.iter().chain(own_waits).map(|(_, names)| names.len()).sum();
         // futex_wait is younger than the headers of Debian 12.
         assert_eq!(compared + 1, COMMON_WAITS.len() + abi.waits.len(), "each is compared");
     }
@@ -286,9 +299,9 @@ mod tests {
             let line = text.lines().find_map(|line| line.strip_prefix(&format!("#define __NR_{name} ")));
             line.unwrap_or_else(|| panic!("no {name} in {header}")).trim().parse().unwrap()
         };
-        let mut own: Vec<_> = ALIGNED.iter().map(|(name, shape, _)| (*name, *shape)).collect();
-        own.push(("sync_file_range", [Call::SyncFileRange as u8, 0, 1 | WIDE, 3 | WIDE]));
-        agrees_with(&I386, number, &own, &[(Wait::Socket, &["socketcall"])]);
+        let mut own: Vec<_> = EXPECTED_ALIGNED_SHAPES.iter().map(|(name, shape, _)| (*name, *shape)).collect();
+        own.push(("sync_file_range", [Call::SyncFileRange as u8, 0, 1 | WIDE_ARG, 3 | WIDE_ARG]));
+        assert_agrees(&I386, number, &own, &[(Wait::Socket, &["socketcall"])]);
     }
 
     #[test]
@@ -307,10 +320,10 @@ mod tests {
             let value = value.trim_start_matches("(__NR_SYSCALL_BASE +").trim_end_matches(')').trim();
             value.parse().unwrap_or_else(|_| panic!("{name} is {value}"))
         };
-        let mut own: Vec<_> = ALIGNED.iter().map(|(name, _, shape)| (*name, *shape)).collect();
+        let mut own: Vec<_> = EXPECTED_ALIGNED_SHAPES.iter().map(|(name, _, shape)| (*name, *shape)).collect();
         // sync_file_range2: the flags come second.
-        own.push(("arm_sync_file_range", [Call::SyncFileRange as u8, 0, 2 | WIDE, 4 | WIDE]));
-        agrees_with(
+        own.push(("arm_sync_file_range", [Call::SyncFileRange as u8, 0, 2 | WIDE_ARG, 4 | WIDE_ARG]));
+        assert_agrees(
             &ARM,
             number,
             &own,

@@ -4,11 +4,11 @@
 //! later, as soon as such a disk is mounted, so the offsets of their fields are looked up then and passed to the probes in
 //! a table.
 
-use bpf::btf::{Structs, VMLINUX};
+use bpf::btf::{Structs, VMLINUX_PATH};
 use std::fs;
 
 /// The fields, in the order of `enum place` in `checkpoints.bpf.c`: file system, struct, field.
-const FIELDS: [(&str, &str, &str); 13] = [
+const FILE_SYSTEM_FIELDS: [(&str, &str, &str); 13] = [
     ("xfs", "xfs_mount", "m_super"),
     ("xfs", "xfs_mount", "m_log"),
     ("xfs", "xlog", "l_mp"),
@@ -28,12 +28,12 @@ const FIELDS: [(&str, &str, &str); 13] = [
 ///
 /// # Errors
 /// As a sentence: the kernel lacks the file system's types, or they differ.
-pub fn of(file_system: &str) -> Result<Vec<(u32, u32)>, String> {
-    let kernel = fs::read(VMLINUX).map_err(|e| format!("{VMLINUX}: {e}"))?;
+pub fn field_offsets(file_system: &str) -> Result<Vec<(u32, u32)>, String> {
+    let kernel = fs::read(VMLINUX_PATH).map_err(|e| format!("{VMLINUX_PATH}: {e}"))?;
     // If built in, the kernel's own type information has them.
     let module = fs::read(format!("/sys/kernel/btf/{file_system}")).ok();
-    let structs = Structs::of(&kernel, module.as_deref()).ok_or("cannot parse the kernel's types (BTF)")?;
-    let wanted = FIELDS.iter().enumerate().filter(|(_, (owner, ..))| *owner == file_system);
+    let structs = Structs::from_sections(&kernel, module.as_deref()).ok_or("cannot parse the kernel's types (BTF)")?;
+    let wanted = FILE_SYSTEM_FIELDS.iter().enumerate().filter(|(_, (owner, ..))| *owner == file_system);
     wanted
         .map(|(place, (_, of, field))| {
             let offset = structs.offset(of, field).ok_or_else(|| format!("this kernel's {of} has no {field}"))?;

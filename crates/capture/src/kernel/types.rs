@@ -3,13 +3,13 @@
 
 use crate::Error;
 use aya::{Btf, Endianness};
-use bpf::btf::{VMLINUX, append, names, subset};
+use bpf::btf::{VMLINUX_PATH, append_modules, subset, type_names};
 use object::{Object as _, ObjectSection as _};
 use std::collections::HashSet;
 use std::fs;
 
 /// Modules whose types the probes read; a module that is not loaded has none, and nothing to record.
-const MODULES: [&str; 6] = ["jbd2", "dm_mod", "dm_crypt", "scsi_mod", "nvme_core", "mmc_core"];
+const MODULE_NAMES: [&str; 6] = ["jbd2", "dm_mod", "dm_crypt", "scsi_mod", "nvme_core", "mmc_core"];
 
 pub struct KernelTypes {
     /// Those of the kernel proper: they include the tracepoints that may be attached by type.
@@ -25,28 +25,28 @@ impl KernelTypes {
     /// # Errors
     /// [`Error::NoBtf`] if the kernel has none, [`Error::Btf`] if it or the object's cannot be parsed.
     pub fn read(object: &[u8]) -> Result<Self, Error> {
-        let bytes = fs::read(VMLINUX).map_err(|source| Error::NoBtf { path: VMLINUX, source })?;
+        let bytes = fs::read(VMLINUX_PATH).map_err(|source| Error::NoBtf { path: VMLINUX_PATH, source })?;
         let parse = |b: &[u8]| Btf::parse(b, Endianness::default()).map_err(|e| Error::Btf(crate::error::chain(&e)));
         let vmlinux = parse(&bytes)?;
         let modules: Vec<Vec<u8>> =
-            MODULES.iter().filter_map(|m| fs::read(format!("/sys/kernel/btf/{m}")).ok()).collect();
-        let all = if modules.is_empty() { Some(bytes) } else { append(&bytes, &modules) };
-        let all = all.ok_or_else(|| Error::Btf(format!("a module's types do not continue those of {VMLINUX}")))?;
-        let needed = needed(object).ok_or_else(|| Error::Btf("the object has no BTF".into()))?;
-        let fields = subset(&all, |name| needed.contains(essential(name)));
-        let fields = fields.ok_or_else(|| Error::Btf(format!("{VMLINUX} is damaged")))?;
+            MODULE_NAMES.iter().filter_map(|m| fs::read(format!("/sys/kernel/btf/{m}")).ok()).collect();
+        let all = if modules.is_empty() { Some(bytes) } else { append_modules(&bytes, &modules) };
+        let all = all.ok_or_else(|| Error::Btf(format!("a module's types do not continue those of {VMLINUX_PATH}")))?;
+        let needed = names_in_object(object).ok_or_else(|| Error::Btf("the object has no BTF".into()))?;
+        let fields = subset(&all, |name| needed.contains(without_flavor(name)));
+        let fields = fields.ok_or_else(|| Error::Btf(format!("{VMLINUX_PATH} is damaged")))?;
         Ok(Self { vmlinux, for_fields: parse(&fields)? })
     }
 }
 
 /// Every name in an object's types. `None` if it has none, or they are damaged.
-fn needed(object: &[u8]) -> Option<HashSet<&[u8]>> {
+fn names_in_object(object: &[u8]) -> Option<HashSet<&[u8]>> {
     let types = object::File::parse(object).ok()?.section_by_name(".BTF")?.data().ok()?;
-    Some(names(types)?.map(essential).collect())
+    Some(type_names(types)?.map(without_flavor).collect())
 }
 
 /// A type's name without its flavor: `task_struct___old` is matched with the kernel's `task_struct`.
-fn essential(name: &[u8]) -> &[u8] {
+fn without_flavor(name: &[u8]) -> &[u8] {
     let flavor = name.windows(3).position(|three| three == b"___");
     &name[..flavor.unwrap_or(name.len())]
 }

@@ -46,7 +46,7 @@ fn command_is_not_run_if_recorder_dies() {
     let mut first = shell("touch \"$OUT\"").env("OUT", file.as_os_str()).spawn().unwrap();
     let second = shell("exit 0").spawn().unwrap();
     drop(first.gate.take());
-    assert_eq!(first.wait().unwrap(), Exit::Code(NOT_RUN));
+    assert_eq!(first.wait().unwrap(), Exit::Code(NOT_RUN_STATUS));
     assert!(!file.exists());
     drop(second);
 }
@@ -126,7 +126,7 @@ fn script_without_shebang_runs_in_shell() {
 }
 
 #[test]
-fn child_killed_before_release_is_error() {
+fn child_killed_before_release_is_an_error() {
     let mut child = shell("exit 0").spawn().unwrap();
     child.signal(libc::SIGKILL).unwrap();
     child.exit = None;
@@ -143,12 +143,12 @@ fn child_killed_before_release_is_error() {
 /// The same descriptors, signals and group as a child of the standard library; with marks, one more descriptor.
 #[test]
 fn command_inherits_only_standard_descriptors() {
-    const SCRIPT: &str = "for f in /proc/self/fd/*; do readlink $f; done | grep -v /fd > \"$OUT\"; \
+    const LISTING_SCRIPT: &str = "for f in /proc/self/fd/*; do readlink $f; done | grep -v /fd > \"$OUT\"; \
                           grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status >> \"$OUT\"; cut -d' ' -f5 /proc/self/stat >> \"$OUT\"";
-    let ours = output(|c| c, SCRIPT);
+    let ours = output(|c| c, LISTING_SCRIPT);
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut std = std::process::Command::new("sh");
-    assert!(std.args(["-c", SCRIPT]).env("OUT", file.path()).status().unwrap().success());
+    assert!(std.args(["-c", LISTING_SCRIPT]).env("OUT", file.path()).status().unwrap().success());
     // The standard library uses posix_spawn, in which glibc ignores the two signals (32 and 33) that it reserves.
     let signals = |line: &str| match line.split_once(":\t") {
         Some((name, mask)) => format!("{name} {:x}", u64::from_str_radix(mask, 16).unwrap() & !(3 << 31)),
@@ -165,24 +165,24 @@ fn command_inherits_only_standard_descriptors() {
     assert!(seen.starts_with("/memfd:fathom-marks"), "{seen}");
 }
 
-const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nada:x:1000:1000:Ada,,,:/home/ada:/bin/zsh\nbroken\n";
-const GROUP: &str = "root:x:0:\ndisk:x:6:bob,ada\nadam:x:9:adam\nada:x:1000:\nbroken:x:ada\nwheel:x:10:ada\n";
+const PASSWD_TEXT: &str = "root:x:0:0:root:/root:/bin/bash\nada:x:1000:1000:Ada,,,:/home/ada:/bin/zsh\nbroken\n";
+const GROUP_TEXT: &str = "root:x:0:\ndisk:x:6:bob,ada\nadam:x:9:adam\nada:x:1000:\nbroken:x:ada\nwheel:x:10:ada\n";
 
 #[test]
 fn user_is_read_from_passwd_and_group() {
-    let ada = User::from_files(1000, 1000, PASSWD, GROUP);
+    let ada = User::from_files(1000, 1000, PASSWD_TEXT, GROUP_TEXT);
     assert_eq!((ada.name.as_str(), ada.home.as_path()), ("ada", Path::new("/home/ada")));
     assert_eq!(ada.groups, [1000, 6, 10]);
     assert_eq!(ada.shell, Some("/bin/zsh".into()));
     // A user known only to a directory service.
-    let other = User::from_files(5000, 5001, PASSWD, GROUP);
+    let other = User::from_files(5000, 5001, PASSWD_TEXT, GROUP_TEXT);
     assert_eq!((other.name.as_str(), other.home.as_path()), ("5000", Path::new("/")));
     assert_eq!((other.groups, other.shell), (vec![5001], None));
 }
 
 #[test]
 fn environment_is_that_of_user() {
-    let ada = User::from_files(1000, 1000, PASSWD, GROUP);
+    let ada = User::from_files(1000, 1000, PASSWD_TEXT, GROUP_TEXT);
     let command = shell("true").env("SUDO_UID", OsStr::new("1000")).as_user(ada);
     let get = |name: &str| command.environment.get(OsStr::new(name)).and_then(|v| v.to_str());
     assert_eq!(get("HOME"), Some("/home/ada"));
@@ -202,12 +202,12 @@ fn command_runs_as_user() {
 
 /// Returns a statically linked shell, if there is one.
 fn static_shell() -> Option<PathBuf> {
-    let busybox = resolve(OsStr::new("busybox"), None).ok()?;
-    crate::sqlite::loader(&busybox).is_none().then_some(busybox)
+    let busybox = resolve_program(OsStr::new("busybox"), None).ok()?;
+    crate::sqlite::program_loader(&busybox).is_none().then_some(busybox)
 }
 
 /// Follows a script run by that shell, in which `$B` is the shell. Returns the paths of the programs met, and the exit.
-fn followed(shell: &Path, script: &str) -> (Vec<PathBuf>, Exit) {
+fn follow_script(shell: &Path, script: &str) -> (Vec<PathBuf>, Exit) {
     let command = Command::new(&[shell.as_os_str().to_owned(), "sh".into(), "-c".into(), script.into()]).unwrap();
     let mut child = command.env("B", shell.as_os_str()).spawn().unwrap();
     let mut follower = child.release_followed(|_| Ok(())).unwrap().unwrap();
@@ -216,7 +216,7 @@ fn followed(shell: &Path, script: &str) -> (Vec<PathBuf>, Exit) {
     // What the command leaves running ends when its own pipe does.
     while exit.is_none() || !follower.has_ended() {
         assert!(std::time::Instant::now() < until, "{programs:?} {exit:?}");
-        while let Some(met) = follower.met() {
+        while let Some(met) = follower.next_exec() {
             let (path, _) = met.program().unwrap();
             if path == shell {
                 met.follow();
@@ -233,11 +233,11 @@ fn followed(shell: &Path, script: &str) -> (Vec<PathBuf>, Exit) {
 
 #[test]
 fn followed_shell_is_met_at_each_exec_of_its_processes() {
-    const NAME: &str = "followed_shell_is_met_at_each_exec_of_its_processes";
-    let Some(shell) = static_shell() else { return println!("SKIP {NAME}: there is no static busybox") };
+    const TEST_NAME: &str = "followed_shell_is_met_at_each_exec_of_its_processes";
+    let Some(shell) = static_shell() else { return println!("SKIP {TEST_NAME}: there is no static busybox") };
     let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
     let met = |script: &str| {
-        let (programs, exit) = followed(&shell, script);
+        let (programs, exit) = follow_script(&shell, script);
         let mut names: Vec<String> = programs.iter().map(name).collect();
         names.sort();
         (names.join(" "), exit)

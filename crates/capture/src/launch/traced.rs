@@ -9,9 +9,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// How long a process may take to its exec, once it was told to continue.
-const EXEC_WITHIN: Duration = Duration::from_secs(5);
+const EXEC_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the kernel may take from closing close-on-exec descriptors to the stop.
-const STOPS_WITHIN: Duration = Duration::from_millis(50);
+const STOP_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The type of ptrace requests, which differs between C libraries.
 #[cfg(target_env = "musl")]
@@ -21,12 +21,12 @@ pub(crate) type Request = libc::c_uint;
 
 /// A process that this thread traces; released when this is dropped.
 #[derive(Debug)]
-pub(super) struct Traced(pid_t);
+pub(super) struct TracedProcess(pid_t);
 
 /// How far a child got.
-pub(super) enum Reached {
+pub(super) enum ExecProgress {
     /// It is stopped in its new program.
-    Exec(Traced),
+    Exec(TracedProcess),
     /// It ended, with this status.
     Ended(c_int),
     /// It cannot be waited for.
@@ -34,36 +34,36 @@ pub(super) enum Reached {
 }
 
 /// The outcome for an accompanied process.
-pub(super) enum Met {
+pub(super) enum ExecOutcome {
     /// It is stopped in its new program, and dies with this process.
-    Exec(Traced),
+    Exec(TracedProcess),
     /// It ended, or was released.
     Ended,
     /// It continued without an exec.
-    Lingers(Lingering),
+    Lingers(LingeringProcess),
 }
 
 /// A process that was told to stop, to be detached then.
 #[derive(Debug)]
-pub struct Lingering(Traced);
+pub struct LingeringProcess(TracedProcess);
 
-impl Lingering {
+impl LingeringProcess {
     /// Releases it if it has stopped; otherwise must be called again.
-    pub fn let_go(self) -> Option<Self> {
+    pub fn release_if_stopped(self) -> Option<Self> {
         match self.0.state() {
-            State::Running => return Some(self),
-            State::Stopped(status) => {
+            TraceState::Running => return Some(self),
+            TraceState::Stopped(status) => {
                 let signal = if status >> 16 == 0 { libc::WSTOPSIG(status) } else { 0 };
-                let _ = ask(libc::PTRACE_DETACH, self.0.0, signal as usize);
+                let _ = ptrace(libc::PTRACE_DETACH, self.0.0, signal as usize);
             }
-            State::Ended => {}
+            TraceState::Ended => {}
         }
         std::mem::forget(self.0);
         None
     }
 }
 
-enum State {
+enum TraceState {
     Running,
     Stopped(c_int),
     Ended,
@@ -71,19 +71,19 @@ enum State {
 
 /// Whether a child, or a traced process, has ended. Does not consume its status.
 pub(super) fn has_ended(pid: pid_t) -> bool {
-    look(pid, libc::WNOHANG).unwrap_or(false)
+    has_exited(pid, libc::WNOHANG).unwrap_or(false)
 }
 
 /// Waits until a child has ended, without consuming its status.
 pub(super) fn await_end(pid: pid_t) -> io::Result<()> {
-    while !look(pid, 0)? {
+    while !has_exited(pid, 0)? {
         // It is stopped, and another thread, which traces it, is about to notice.
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }
 
-fn look(pid: pid_t, options: c_int) -> io::Result<bool> {
+fn has_exited(pid: pid_t, options: c_int) -> io::Result<bool> {
     // SAFETY: a structure of numbers, for which zero is valid; it lives until the call returns.
     let (done, about) = unsafe {
         let mut about: libc::siginfo_t = std::mem::zeroed();
@@ -97,17 +97,17 @@ fn look(pid: pid_t, options: c_int) -> io::Result<bool> {
     Ok([libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&about.si_code))
 }
 
-impl Traced {
+impl TracedProcess {
     /// Starts tracing; the process continues.
-    pub(super) fn begin(pid: pid_t) -> io::Result<Self> {
+    pub(super) fn seize(pid: pid_t) -> io::Result<Self> {
         let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
-        ask(libc::PTRACE_SEIZE, pid, options as usize)?;
+        ptrace(libc::PTRACE_SEIZE, pid, options as usize)?;
         Ok(Self(pid))
     }
 
-    /// Like [`Traced::begin`], for a process that is not a child of this one and survives if this one dies before its exec.
-    pub(super) fn accompany(pid: pid_t) -> io::Result<Self> {
-        ask(libc::PTRACE_SEIZE, pid, libc::PTRACE_O_TRACEEXEC as usize)?;
+    /// Like [`TracedProcess::seize`], for a process that is not a child of this one and survives if this one dies before its exec.
+    pub(super) fn seize_unrelated(pid: pid_t) -> io::Result<Self> {
+        ptrace(libc::PTRACE_SEIZE, pid, libc::PTRACE_O_TRACEEXEC as usize)?;
         Ok(Self(pid))
     }
 
@@ -115,57 +115,57 @@ impl Traced {
     ///
     /// It may have continued without an exec, and cannot be stopped while it waits for a child of vfork, which may be waiting for
     /// this process: so this does not wait for it.
-    pub(super) fn exec_of_accompanied(self, mut went_on: impl FnMut() -> bool) -> Met {
-        let mut until = Instant::now() + EXEC_WITHIN;
+    pub(super) fn wait_for_exec(self, mut went_on: impl FnMut() -> bool) -> ExecOutcome {
+        let mut until = Instant::now() + EXEC_TIMEOUT;
         let mut asked = false;
         loop {
             match self.state() {
-                State::Running if Instant::now() < until => {
+                TraceState::Running if Instant::now() < until => {
                     if !asked && went_on() {
-                        (until, asked) = (until.min(Instant::now() + STOPS_WITHIN), true);
+                        (until, asked) = (until.min(Instant::now() + STOP_TIMEOUT), true);
                     }
                     std::thread::sleep(Duration::from_micros(100));
                 }
-                State::Running => {
-                    let _ = ask(libc::PTRACE_INTERRUPT, self.0, 0);
-                    return Met::Lingers(Lingering(self));
+                TraceState::Running => {
+                    let _ = ptrace(libc::PTRACE_INTERRUPT, self.0, 0);
+                    return ExecOutcome::Lingers(LingeringProcess(self));
                 }
-                State::Stopped(status) if status >> 16 == libc::PTRACE_EVENT_EXEC => {
+                TraceState::Stopped(status) if status >> 16 == libc::PTRACE_EVENT_EXEC => {
                     let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
-                    let _ = ask(libc::PTRACE_SETOPTIONS, self.0, options as usize);
-                    return Met::Exec(self);
+                    let _ = ptrace(libc::PTRACE_SETOPTIONS, self.0, options as usize);
+                    return ExecOutcome::Exec(self);
                 }
-                State::Stopped(status) if status >> 16 == 0 => {
-                    let _ = ask(libc::PTRACE_CONT, self.0, libc::WSTOPSIG(status) as usize);
+                TraceState::Stopped(status) if status >> 16 == 0 => {
+                    let _ = ptrace(libc::PTRACE_CONT, self.0, libc::WSTOPSIG(status) as usize);
                 }
                 // Stopped by Ctrl-Z, which lasts.
-                State::Stopped(_) => return Met::Ended,
-                State::Ended => {
+                TraceState::Stopped(_) => return ExecOutcome::Ended,
+                TraceState::Ended => {
                     std::mem::forget(self);
-                    return Met::Ended;
+                    return ExecOutcome::Ended;
                 }
             }
         }
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> TraceState {
         let pid = self.0;
         // The command's own status belongs to its waiter; that of others goes to the parent once the tracer has it.
         if has_ended(pid) && is_child(pid) {
-            return State::Ended;
+            return TraceState::Ended;
         }
         let mut status = 0;
         // SAFETY: waits for a process that this thread traces; the status is valid memory.
         match unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL | libc::WNOHANG) } {
-            0 => State::Running,
-            n if n < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => State::Running,
-            n if n > 0 && libc::WIFSTOPPED(status) => State::Stopped(status),
-            _ => State::Ended,
+            0 => TraceState::Running,
+            n if n < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => TraceState::Running,
+            n if n > 0 && libc::WIFSTOPPED(status) => TraceState::Stopped(status),
+            _ => TraceState::Ended,
         }
     }
 
     /// Waits until it has executed its program.
-    pub(super) fn reach_exec(self) -> Reached {
+    pub(super) fn reach_exec(self) -> ExecProgress {
         let pid = self.0;
         loop {
             let mut status = 0;
@@ -175,21 +175,21 @@ impl Traced {
                 if error.kind() == io::ErrorKind::Interrupted {
                     continue;
                 }
-                return Reached::Lost(error);
+                return ExecProgress::Lost(error);
             }
             if !libc::WIFSTOPPED(status) {
                 // There is nothing left to release.
                 std::mem::forget(self);
-                return Reached::Ended(status);
+                return ExecProgress::Ended(status);
             }
             let signal = libc::WSTOPSIG(status);
             let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
             // A failure here means that it was killed, which the next iteration sees.
             let _ = match status >> 16 {
-                libc::PTRACE_EVENT_EXEC => return Reached::Exec(self),
-                libc::PTRACE_EVENT_STOP if stops => ask(libc::PTRACE_LISTEN, pid, 0),
-                0 => ask(libc::PTRACE_CONT, pid, signal as usize),
-                _ => ask(libc::PTRACE_CONT, pid, 0),
+                libc::PTRACE_EVENT_EXEC => return ExecProgress::Exec(self),
+                libc::PTRACE_EVENT_STOP if stops => ptrace(libc::PTRACE_LISTEN, pid, 0),
+                0 => ptrace(libc::PTRACE_CONT, pid, signal as usize),
+                _ => ptrace(libc::PTRACE_CONT, pid, 0),
             };
         }
     }
@@ -202,14 +202,14 @@ pub(super) fn is_child(pid: pid_t) -> bool {
     parent == Some(std::process::id())
 }
 
-impl Drop for Traced {
+impl Drop for TracedProcess {
     fn drop(&mut self) {
         // It is stopped, or was killed.
-        let _ = ask(libc::PTRACE_DETACH, self.0, 0);
+        let _ = ptrace(libc::PTRACE_DETACH, self.0, 0);
     }
 }
 
-pub(super) fn ask(request: Request, pid: pid_t, data: usize) -> io::Result<()> {
+pub(super) fn ptrace(request: Request, pid: pid_t, data: usize) -> io::Result<()> {
     // SAFETY: these requests take numbers only.
     let done = unsafe { libc::ptrace(request, pid, std::ptr::null_mut::<c_void>(), data as *mut c_void) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

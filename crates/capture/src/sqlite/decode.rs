@@ -45,18 +45,18 @@ pub fn text_offset(machine: Machine, code: &[u8]) -> Option<u32> {
         Machine::Aarch64 => aarch64::step,
     };
     let start = match machine {
-        Machine::X86_64 => State::new(x86_64::ARGUMENT, x86_64::STACK, x86_64::RESULT),
-        Machine::Aarch64 => State::new(aarch64::ARGUMENT, aarch64::STACK, aarch64::RESULT),
+        Machine::X86_64 => State::new(x86_64::ARGUMENT_REGISTER, x86_64::STACK_REGISTER, x86_64::RESULT_REGISTER),
+        Machine::Aarch64 => State::new(aarch64::ARGUMENT_REGISTER, aarch64::STACK_REGISTER, aarch64::RESULT_REGISTER),
     };
-    let mut budget = STEPS;
-    let offset = follow(step, code, start, &mut budget).ok()??;
+    let mut budget = STEPS_MAX;
+    let offset = trace_to_return(step, code, start, &mut budget).ok()??;
     // A pointer is aligned, and the structure has never been nearly as large as this.
     (offset % 8 == 0 && offset < 4096).then_some(offset)
 }
 
 /// The byte of a statement that shows whether it is running: begun, and neither done nor reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningByte {
     /// Its offset within `sqlite3_stmt`.
     pub offset: u16,
     /// Its value while the statement is running.
@@ -65,14 +65,14 @@ pub struct Running {
 
 /// Decodes the bytes of `sqlite3_stmt_busy`, as in [`text_offset`]. Only x86 is supported, and only if the comparison is
 /// one instruction, which it is in optimised code.
-pub fn running(machine: Machine, code: &[u8]) -> Option<Running> {
+pub fn decode_running(machine: Machine, code: &[u8]) -> Option<RunningByte> {
     if machine != Machine::X86_64 {
         return None;
     }
-    let mut state = State::new(x86_64::ARGUMENT, x86_64::STACK, x86_64::RESULT);
-    for _ in 0..STEPS {
+    let mut state = State::new(x86_64::ARGUMENT_REGISTER, x86_64::STACK_REGISTER, x86_64::RESULT_REGISTER);
+    for _ in 0..STEPS_MAX {
         if let Some((offset, value)) = x86_64::compared_byte(&state, code) {
-            return (offset < 4096).then_some(Running { offset: offset as u16, value });
+            return (offset < 4096).then_some(RunningByte { offset: offset as u16, value });
         }
         match x86_64::step(&mut state, code)? {
             Flow::Next => {}
@@ -89,7 +89,7 @@ pub fn running(machine: Machine, code: &[u8]) -> Option<Running> {
 }
 
 /// Maximum number of instructions followed, counting both sides of every branch. The longest version seen has 30.
-const STEPS: u32 = 200;
+const STEPS_MAX: u32 = 200;
 
 /// The contents of a register or a place on the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,13 +168,13 @@ enum Flow {
 type Step = fn(&mut State, &[u8]) -> Option<Flow>;
 
 /// Not understood, or two paths that return different things.
-struct Unclear;
+struct UnclearCode;
 
 /// Runs until the function returns: the field that it returned, or nothing if it does not return.
-fn follow(step: Step, code: &[u8], mut state: State, budget: &mut u32) -> Result<Option<u32>, Unclear> {
+fn trace_to_return(step: Step, code: &[u8], mut state: State, budget: &mut u32) -> Result<Option<u32>, UnclearCode> {
     loop {
-        *budget = budget.checked_sub(1).ok_or(Unclear)?;
-        match step(&mut state, code).ok_or(Unclear)? {
+        *budget = budget.checked_sub(1).ok_or(UnclearCode)?;
+        match step(&mut state, code).ok_or(UnclearCode)? {
             Flow::Next => {}
             Flow::Jump(target) => state.at = target,
             Flow::Branch { target, if_equal } if state.compared_argument => {
@@ -185,16 +185,16 @@ fn follow(step: Step, code: &[u8], mut state: State, budget: &mut u32) -> Result
             Flow::Branch { target, .. } => {
                 let mut taken = state.clone();
                 taken.at = target;
-                let ways = (follow(step, code, taken, budget)?, follow(step, code, state, budget)?);
+                let ways = (trace_to_return(step, code, taken, budget)?, trace_to_return(step, code, state, budget)?);
                 return match ways {
-                    (Some(a), Some(b)) if a != b => Err(Unclear),
+                    (Some(a), Some(b)) if a != b => Err(UnclearCode),
                     (a, b) => Ok(a.or(b)),
                 };
             }
             Flow::Return => {
                 return match state.registers[state.result] {
                     Value::Field(offset) => Ok(Some(offset)),
-                    _ => Err(Unclear),
+                    _ => Err(UnclearCode),
                 };
             }
             Flow::Call => return Ok(None),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     /// `char *f(void *s) { V *p = s; return p ? p->z : 0; }` with `z` at 0xf8, as compiled by various compilers.
-    const X86: &[(&str, &str)] = &[
+    const X86_FUNCTIONS: &[(&str, &str)] = &[
         ("Debian 12, SQLite 3.40.1", "48 85 ff 74 0b 48 8b 87 f8 00 00 00 c3 0f 1f 00 31 c0 c3"),
         ("gcc -O1", "48 85 ff 74 08 48 8b 87 f8 00 00 00 c3 48 89 f8 c3"),
         ("gcc -Os -fcf-protection", "f3 0f 1e fa 48 89 f8 48 85 ff 74 07 48 8b 87 f8 00 00 00 c3"),
@@ -242,7 +242,7 @@ mod tests {
         ("inverted branch", "48 85 ff 75 03 31 c0 c3 48 8b 87 f8 00 00 00 c3"),
     ];
 
-    const ARM: &[(&str, &str)] = &[
+    const ARM_FUNCTIONS: &[(&str, &str)] = &[
         ("clang -O2", "40 00 00 b4 00 7c 40 f9 c0 03 5f d6"),
         ("clang -O2 -mbranch-protection=standard", "5f 24 03 d5 40 00 00 b4 00 7c 40 f9 c0 03 5f d6"),
         (
@@ -254,10 +254,10 @@ mod tests {
 
     #[test]
     fn code_of_every_known_compiler_is_decoded() {
-        for (name, code) in X86 {
+        for (name, code) in X86_FUNCTIONS {
             assert_eq!(text_offset(Machine::X86_64, &bytes(code)), Some(0xf8), "{name}");
         }
-        for (name, code) in ARM {
+        for (name, code) in ARM_FUNCTIONS {
             assert_eq!(text_offset(Machine::Aarch64, &bytes(code)), Some(0xf8), "{name}");
         }
     }
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(x86("eb fe"), None, "never ends");
         assert_eq!(text_offset(Machine::Aarch64, &bytes("00 00 00 14")), None, "never ends");
         // Truncated code gives the same answer or none.
-        for (name, code) in X86 {
+        for (name, code) in X86_FUNCTIONS {
             let code = bytes(code);
             for cut in 0..code.len() {
                 assert!(matches!(text_offset(Machine::X86_64, &code[..cut]), None | Some(0xf8)), "{name} cut at {cut}");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     /// `int f(void *s) { V *v = s; return v != 0 && v->state == 2; }` with `state` at 0xc5.
-    const BUSY: &[(&str, &str)] = &[
+    const BUSY_FUNCTIONS: &[(&str, &str)] = &[
         ("Debian 12, SQLite 3.40.1", "31 c0 48 85 ff 74 0c 31 c0 80 bf c5 00 00 00 02 0f 94 c0 c3"),
         ("gcc -Os -fcf-protection", "f3 0f 1e fa 31 c0 48 85 ff 74 0a 80 bf c5 00 00 00 02 0f 94 c0 c3"),
         ("clang -O2", "48 85 ff 74 0b 31 c0 80 bf c5 00 00 00 02 0f 94 c0 c3 31 c0 c3"),
@@ -301,11 +301,11 @@ mod tests {
 
     #[test]
     fn busy_flag_of_statement_is_decoded() {
-        let x86 = |code| running(Machine::X86_64, &bytes(code));
-        for (name, code) in BUSY {
-            assert_eq!(x86(code), Some(Running { offset: 0xc5, value: 2 }), "{name}");
+        let x86 = |code| decode_running(Machine::X86_64, &bytes(code));
+        for (name, code) in BUSY_FUNCTIONS {
+            assert_eq!(x86(code), Some(RunningByte { offset: 0xc5, value: 2 }), "{name}");
         }
-        assert_eq!(x86("48 85 ff 74 07 80 7f 60 03 0f 94 c0 c3"), Some(Running { offset: 0x60, value: 3 }));
+        assert_eq!(x86("48 85 ff 74 07 80 7f 60 03 0f 94 c0 c3"), Some(RunningByte { offset: 0x60, value: 3 }));
         assert_eq!(x86("48 85 ff 74 08 81 bf c4 00 00 00 90 6b 4d 2d c3"), None, "SQLite before 3.38: a word");
         assert_eq!(x86("48 8b 07 80 78 10 02 0f 94 c0 c3"), None, "a byte of a field");
         assert_eq!(x86("80 bf 00 10 00 00 02 c3"), None, "too far off");
@@ -315,7 +315,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_code_does_not_panic(code in proptest::collection::vec(any::<u8>(), 0..96)) {
-            prop_assert!(running(Machine::X86_64, &code).is_none_or(|r| r.offset < 4096));
+            prop_assert!(decode_running(Machine::X86_64, &code).is_none_or(|r| r.offset < 4096));
             for machine in [Machine::X86_64, Machine::Aarch64] {
                 if let Some(offset) = text_offset(machine, &code) {
                     prop_assert!(offset % 8 == 0 && offset < 4096);
@@ -325,10 +325,10 @@ mod tests {
 
         /// Corrupted real functions reach deeper than random bytes.
         #[test]
-        fn damaged_code_does_not_panic(which in 0..X86.len() + ARM.len(), at in any::<usize>(), byte in any::<u8>()) {
-            let (machine, text) = match X86.get(which) {
+        fn damaged_code_does_not_panic(which in 0..X86_FUNCTIONS.len() + ARM_FUNCTIONS.len(), at in any::<usize>(), byte in any::<u8>()) {
+            let (machine, text) = match X86_FUNCTIONS.get(which) {
                 Some((_, code)) => (Machine::X86_64, code),
-                None => (Machine::Aarch64, &ARM[which - X86.len()].1),
+                None => (Machine::Aarch64, &ARM_FUNCTIONS[which - X86_FUNCTIONS.len()].1),
             };
             let mut code = bytes(text);
             let at = at % code.len();

@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Number of bytes read at a time.
-const BLOCK: usize = 1 << 20;
+const BLOCK_BYTES: usize = 1 << 20;
 
 /// A part of the file that is loaded to an address.
 #[derive(Debug, Clone, Copy)]
@@ -54,14 +54,14 @@ impl Symbol {
 
 /// The table that contains a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Table {
+pub(super) enum SymbolTable {
     Full,
     Dynamic,
 }
 
 /// Why a file is unusable.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum ElfError {
     NotElf,
     Foreign(String),
     Unreadable(io::Error),
@@ -76,7 +76,7 @@ pub(super) struct Elf {
     /// Whether it is a 64-bit file.
     pub is_64_bit: bool,
     /// The address of a program's first instruction. Linkers give libraries an address too, which means nothing.
-    pub entered_at: Option<u64>,
+    pub entry_address: Option<u64>,
     segments: Vec<Segment>,
     sections: Vec<Section>,
     /// Names of the libraries it needs.
@@ -89,53 +89,53 @@ pub(super) struct Elf {
 
 impl Elf {
     /// Opens a 64-bit file.
-    pub fn open(path: &Path) -> Result<Self, Refusal> {
+    pub fn open(path: &Path) -> Result<Self, ElfError> {
         let elf = Self::open_any(path)?;
-        if elf.is_64_bit { Ok(elf) } else { Err(Refusal::Foreign("not a 64-bit little-endian file".into())) }
+        if elf.is_64_bit { Ok(elf) } else { Err(ElfError::Foreign("not a 64-bit little-endian file".into())) }
     }
 
     /// Opens a file of 64 or 32 bits.
-    pub fn open_any(path: &Path) -> Result<Self, Refusal> {
+    pub fn open_any(path: &Path) -> Result<Self, ElfError> {
         // A file named by a program may be a pipe by the time it is opened: the open must not block.
         let mut options = File::options();
-        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(Refusal::Unreadable)?;
-        let about = file.metadata().map_err(Refusal::Unreadable)?;
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(ElfError::Unreadable)?;
+        let about = file.metadata().map_err(ElfError::Unreadable)?;
         if !about.is_file() {
-            return Err(Refusal::NotElf);
+            return Err(ElfError::NotElf);
         }
         let mut start = [0; 20];
         if file.read_exact_at(&mut start, 0).is_err() || start[..4] != elf::ELFMAG {
-            return Err(Refusal::NotElf);
+            return Err(ElfError::NotElf);
         }
         if !matches!(start[4], 1 | 2) || start[5] != 1 {
-            return Err(Refusal::Foreign("not a little-endian file of 32 or 64 bits".into()));
+            return Err(ElfError::Foreign("not a little-endian file of 32 or 64 bits".into()));
         }
         let is_64_bit = start[4] == 2;
         let machine = match (u16::from_le_bytes([start[18], start[19]]), is_64_bit) {
             (62, true) | (3, false) => Machine::X86_64,
             (183, true) | (40, false) => Machine::Aarch64,
-            (other, _) => return Err(Refusal::Foreign(format!("unsupported architecture (ELF machine {other})"))),
+            (other, _) => return Err(ElfError::Foreign(format!("unsupported architecture (ELF machine {other})"))),
         };
         let mut all = Self {
             len: about.len(),
             file,
             machine,
             is_64_bit,
-            entered_at: None,
+            entry_address: None,
             segments: Vec::new(),
             sections: Vec::new(),
             needed: Vec::new(),
             search: Vec::new(),
             interpreter: None,
         };
-        let copy = all.file.try_clone().map_err(Refusal::Unreadable)?;
+        let copy = all.file.try_clone().map_err(ElfError::Unreadable)?;
         let cache = ReadCache::new(copy);
         let read = if is_64_bit {
             all.read_headers::<elf::FileHeader64<Endianness>>(&cache)
         } else {
             all.read_headers::<elf::FileHeader32<Endianness>>(&cache)
         };
-        read.map_err(|_| Refusal::Foreign("damaged ELF headers".into()))?;
+        read.map_err(|_| ElfError::Foreign("damaged ELF headers".into()))?;
         Ok(all)
     }
 
@@ -162,16 +162,16 @@ impl Elf {
                 let code = p.p_flags(endian).0 & elf::PF_X.0 != 0;
                 self.segments.push(Segment { address: p.p_vaddr(endian).into(), offset, size, code });
             } else if kind == elf::PT_INTERP && inside && size < 4096 {
-                let mut path = self.bytes(offset, size as usize).unwrap_or_default();
+                let mut path = self.read_bytes(offset, size as usize).unwrap_or_default();
                 path.truncate(path.iter().position(|b| *b == 0).unwrap_or(path.len()));
                 self.interpreter = String::from_utf8(path).ok();
-            } else if kind == elf::PT_DYNAMIC && inside && size < BLOCK as u64 {
+            } else if kind == elf::PT_DYNAMIC && inside && size < BLOCK_BYTES as u64 {
                 dynamic = p.dynamic(endian, cache)?.unwrap_or_default();
             }
         }
         self.read_dynamic(dynamic, endian);
         if self.interpreter.is_some() || header.e_type(endian) == elf::ET_EXEC {
-            self.entered_at = Some(header.e_entry(endian).into());
+            self.entry_address = Some(header.e_entry(endian).into());
         }
         // Section headers may have been stripped (`sstrip`), and debug files have no use for segments: neither is an error.
         if let Ok(sections) = header.sections(endian, cache) {
@@ -199,7 +199,9 @@ impl Elf {
             if !into_search && tag != elf::DT_NEEDED {
                 continue;
             }
-            let Some(text) = strings.checked_add(d.d_val(endian).into()).and_then(|at| self.text(at)) else { continue };
+            let Some(text) = strings.checked_add(d.d_val(endian).into()).and_then(|at| self.read_text(at)) else {
+                continue;
+            };
             if into_search {
                 self.search.extend(text.split(':').map(str::to_owned));
             } else {
@@ -209,15 +211,15 @@ impl Elf {
     }
 
     /// Reads a zero-terminated text, at most as long as a path.
-    fn text(&self, offset: u64) -> Option<String> {
+    fn read_text(&self, offset: u64) -> Option<String> {
         let room = self.len.checked_sub(offset)?.min(4096);
-        let bytes = self.bytes(offset, room as usize).ok()?;
+        let bytes = self.read_bytes(offset, room as usize).ok()?;
         let end = bytes.iter().position(|b| *b == 0)?;
         String::from_utf8(bytes[..end].to_vec()).ok()
     }
 
     /// Reads bytes of the file; too few at its end are an error.
-    pub fn bytes(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
+    pub fn read_bytes(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
         let mut all = vec![0; size];
         self.file.read_exact_at(&mut all, offset)?;
         Ok(all)
@@ -247,18 +249,18 @@ impl Elf {
     /// Returns the machine code at a file offset, up to `size` bytes.
     pub fn code(&self, offset: u64, size: usize) -> Vec<u8> {
         let room = self.len.saturating_sub(offset).min(size as u64);
-        self.bytes(offset, room as usize).unwrap_or_default()
+        self.read_bytes(offset, room as usize).unwrap_or_default()
     }
 
     /// Returns the text at an address, if the file contains it.
     pub fn text_at(&self, address: u64) -> Option<String> {
-        self.text(self.file_offset(address)?)
+        self.read_text(self.file_offset(address)?)
     }
 
     /// Returns the build id in hexadecimal, by which a debug file is found.
     pub fn build_id(&self) -> Option<String> {
         let note = self.sections.iter().find(|s| s.name == ".note.gnu.build-id" && s.size < 4096)?;
-        let bytes = self.bytes(note.offset, note.size as usize).ok()?;
+        let bytes = self.read_bytes(note.offset, note.size as usize).ok()?;
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk::<4>()?) as usize);
         let (name, id) = (word(0)?.next_multiple_of(4), word(4)?);
         let id = bytes.get(12usize.checked_add(name)?..)?.get(..id)?;
@@ -268,24 +270,24 @@ impl Elf {
     /// Returns the name of the debug file that was split off (`objcopy --add-gnu-debuglink`).
     pub fn debug_link(&self) -> Option<String> {
         let link = self.sections.iter().find(|s| s.name == ".gnu_debuglink" && s.size < 4096)?;
-        self.text(link.offset).filter(|name| !name.is_empty() && !name.contains('/'))
+        self.read_text(link.offset).filter(|name| !name.is_empty() && !name.contains('/'))
     }
 
     /// Streams a part of the file through `look`, in blocks that overlap by `overlap` bytes, until it returns `true`.
     /// `look` receives the offset of the block within the part.
     fn stream(&self, offset: u64, size: u64, overlap: usize, mut look: impl FnMut(u64, &[u8]) -> bool) {
         let size = size.min(self.len.saturating_sub(offset));
-        let mut block = vec![0; BLOCK.min(size as usize)];
+        let mut block = vec![0; BLOCK_BYTES.min(size as usize)];
         let mut at = 0;
         while at < size {
-            let part = (size - at).min(BLOCK as u64) as usize;
+            let part = (size - at).min(BLOCK_BYTES as u64) as usize;
             if self.file.read_exact_at(&mut block[..part], offset + at).is_err() || look(at, &block[..part]) {
                 return;
             }
-            if part < BLOCK {
+            if part < BLOCK_BYTES {
                 return;
             }
-            at += (BLOCK - overlap) as u64;
+            at += (BLOCK_BYTES - overlap) as u64;
         }
     }
 
@@ -299,25 +301,31 @@ impl Elf {
 
     /// Returns the defined symbols among `names` in a table. All of them must begin with `prefix`, for which the names are
     /// scanned first: a file without a match costs one pass over its names and no memory.
-    pub fn symbols<'n>(&self, table: Table, prefix: &str, names: &[&'n str]) -> BTreeMap<&'n str, Symbol> {
-        self.entries(table, prefix, names, true)
+    pub fn symbols<'n>(&self, table: SymbolTable, prefix: &str, names: &[&'n str]) -> BTreeMap<&'n str, Symbol> {
+        self.find_entries(table, prefix, names, true)
     }
 
     /// Whether it uses a function that another file defines.
     pub fn imports(&self, name: &str) -> bool {
-        !self.entries(Table::Dynamic, name, &[name], false).is_empty()
+        !self.find_entries(SymbolTable::Dynamic, name, &[name], false).is_empty()
     }
 
-    fn entries<'n>(&self, table: Table, prefix: &str, names: &[&'n str], defined: bool) -> BTreeMap<&'n str, Symbol> {
-        let kind = if table == Table::Full { elf::SHT_SYMTAB.0 } else { elf::SHT_DYNSYM.0 };
+    fn find_entries<'n>(
+        &self,
+        table: SymbolTable,
+        prefix: &str,
+        names: &[&'n str],
+        defined: bool,
+    ) -> BTreeMap<&'n str, Symbol> {
+        let kind = if table == SymbolTable::Full { elf::SHT_SYMTAB.0 } else { elf::SHT_DYNSYM.0 };
         let mut found = BTreeMap::new();
         for table in self.sections.iter().filter(|s| s.kind == kind) {
             let Some(strings) = self.sections.get(table.link) else { continue };
-            let places = self.names(strings, prefix, names);
+            let places = self.name_positions(strings, prefix, names);
             if places.is_empty() {
                 continue;
             }
-            self.each(table, |entry| {
+            self.for_each_entry(table, |entry| {
                 // Section 0: needed here, defined elsewhere.
                 if (entry.section != 0) == defined
                     && let Some(name) = places.get(&entry.name)
@@ -335,11 +343,11 @@ impl Elf {
         let mut found = None;
         for table in self.sections.iter().filter(|s| s.kind == elf::SHT_SYMTAB.0 || s.kind == elf::SHT_DYNSYM.0) {
             let Some(strings) = self.sections.get(table.link) else { continue };
-            self.each(table, |Entry { name, section, symbol }| {
+            self.for_each_entry(table, |SymbolEntry { name, section, symbol }| {
                 let into = address.checked_sub(symbol.address);
                 let contains = into.is_some_and(|into| into > 0 && into < symbol.size);
                 if contains && section != 0 && symbol.is_function() {
-                    found = strings.offset.checked_add(name.into()).and_then(|at| self.text(at));
+                    found = strings.offset.checked_add(name.into()).and_then(|at| self.read_text(at));
                 }
                 found.is_some()
             });
@@ -348,10 +356,10 @@ impl Elf {
     }
 
     /// Passes the entries of a symbol table to `look`, until it returns `true`.
-    fn each(&self, table: &Section, mut look: impl FnMut(Entry) -> bool) {
+    fn for_each_entry(&self, table: &Section, mut look: impl FnMut(SymbolEntry) -> bool) {
         let size = if self.is_64_bit { ENTRY_64_BYTES } else { ENTRY_32_BYTES };
         // Blocks overlap by the entry that does not fit into them entirely.
-        self.stream(table.offset, table.size, BLOCK % size, |_, block| {
+        self.stream(table.offset, table.size, BLOCK_BYTES % size, |_, block| {
             block.chunks_exact(size).any(|bytes| look(if self.is_64_bit { entry_64(bytes) } else { entry_32(bytes) }))
         });
     }
@@ -359,13 +367,14 @@ impl Elf {
     /// Returns the positions of the names in a string table. A linker may let one name share the end of a longer one, so a
     /// name need not follow a zero. Names that link-time optimisation made unique are treated as the original ones; other
     /// suffixes (`.part.0`, `.cold`, `.constprop.0`) denote parts or variants of a function, not the function.
-    fn names<'n>(&self, strings: &Section, prefix: &str, names: &[&'n str]) -> BTreeMap<u32, &'n str> {
-        let longest = names.iter().map(|n| n.len()).max().unwrap_or(0) + LTO.len() + 1;
+    fn name_positions<'n>(&self, strings: &Section, prefix: &str, names: &[&'n str]) -> BTreeMap<u32, &'n str> {
+        let longest = names.iter().map(|n| n.len()).max().unwrap_or(0) + LTO_SUFFIX.len() + 1;
         let mut places = BTreeMap::new();
         self.stream(strings.offset, strings.size, longest, |at, block| {
             for start in find_all(block, prefix.as_bytes()) {
                 let rest = &block[start..];
-                let ends = |tail: &[u8]| matches!(tail.first(), Some(0 | b'@')) || tail.starts_with(LTO.as_bytes());
+                let ends =
+                    |tail: &[u8]| matches!(tail.first(), Some(0 | b'@')) || tail.starts_with(LTO_SUFFIX.as_bytes());
                 let hit = names.iter().find(|n| rest.strip_prefix(n.as_bytes()).is_some_and(ends));
                 if let (Some(name), Ok(place)) = (hit, u32::try_from(at + start as u64)) {
                     places.insert(place, *name);
@@ -378,7 +387,7 @@ impl Elf {
 }
 
 /// An entry of a symbol table.
-struct Entry {
+struct SymbolEntry {
     /// Its name's offset in the string table.
     name: u32,
     section: u16,
@@ -390,20 +399,20 @@ const ENTRY_64_BYTES: usize = 24;
 const ENTRY_32_BYTES: usize = 16;
 
 /// Reads an `Elf64_Sym`.
-fn entry_64(bytes: &[u8]) -> Entry {
+fn entry_64(bytes: &[u8]) -> SymbolEntry {
     let word = |at: usize| bytes[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
     let symbol = Symbol { address: word(8), size: word(16), kind: bytes[4] & 0xf };
-    Entry { name: word(0) as u32, section: (word(0) >> 48) as u16, symbol }
+    SymbolEntry { name: word(0) as u32, section: (word(0) >> 48) as u16, symbol }
 }
 
 /// Reads an `Elf32_Sym`.
-fn entry_32(bytes: &[u8]) -> Entry {
+fn entry_32(bytes: &[u8]) -> SymbolEntry {
     let word = |at: usize| bytes[at..].first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
     let symbol = Symbol { address: word(4).into(), size: word(8).into(), kind: bytes[12] & 0xf };
-    Entry { name: word(0), section: (word(12) >> 16) as u16, symbol }
+    SymbolEntry { name: word(0), section: (word(12) >> 16) as u16, symbol }
 }
 
-const LTO: &str = ".lto_priv";
+const LTO_SUFFIX: &str = ".lto_priv";
 
 /// Returns every position of `needle`.
 pub(super) fn find_all<'a>(hay: &'a [u8], needle: &'a [u8]) -> impl Iterator<Item = usize> + 'a {

@@ -17,14 +17,14 @@
 //! *Uncertainty*: types and sizes are what the compiler or the author of the assembly wrote.
 
 use super::decode::Machine;
-use super::elf::{Elf, Refusal, Symbol, Table};
-use super::{DEBUG_FILES, debug_file};
+use super::elf::{Elf, ElfError, Symbol, SymbolTable};
+use super::{DEBUG_FILES_DIRECTORY, debug_file};
 use object::elf::STT_GNU_IFUNC;
 use std::path::Path;
 
 /// Why there is no place for a probe in a file under a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoEntry {
+pub enum EntryError {
     /// The file cannot be read, or is no program.
     #[error("{0}")]
     NoProgram(String),
@@ -58,10 +58,10 @@ pub enum NoEntry {
 }
 
 /// Functions whose caller, or the kernel, jumps to them: a process's first instruction and the return from signal handlers.
-const NOT_CALLED: [&str; 4] = ["_start", "__restore_rt", "__restore", "__kernel_rt_sigreturn"];
+const UNCALLED_FUNCTIONS: [&str; 4] = ["_start", "__restore_rt", "__restore", "__kernel_rt_sigreturn"];
 
 /// Functions that store where they return to, for use at any time.
-const KEEP_RETURN: [&str; 8] = [
+const RETURN_KEEPING_FUNCTIONS: [&str; 8] = [
     "setjmp",
     "_setjmp",
     "__sigsetjmp",
@@ -73,53 +73,53 @@ const KEEP_RETURN: [&str; 8] = [
 ];
 
 /// Returns the offset in a file, in bytes, of the first instruction of the function with this name.
-pub(crate) fn entry(path: &Path, name: &str) -> Result<u64, NoEntry> {
+pub(crate) fn find_entry(path: &Path, name: &str) -> Result<u64, EntryError> {
     if name.is_empty() {
-        return Err(NoEntry::NoSymbol);
+        return Err(EntryError::NoSymbol);
     }
     let elf = Elf::open_any(path)?;
     let find = |elf: &Elf, table| elf.symbols(table, name, &[name]).get(name).copied();
-    let own = find(&elf, Table::Full).or_else(|| find(&elf, Table::Dynamic));
+    let own = find(&elf, SymbolTable::Full).or_else(|| find(&elf, SymbolTable::Dynamic));
     // Of functions around it, a stripped file may know nothing.
-    let debug = debug_file(&elf, path, Path::new(DEBUG_FILES)).and_then(|path| Elf::open_any(&path).ok());
-    let symbol = own.or_else(|| find(debug.as_ref()?, Table::Full)).ok_or(NoEntry::NoSymbol)?;
-    check(&elf, name, symbol)?;
+    let debug = debug_file(&elf, path, Path::new(DEBUG_FILES_DIRECTORY)).and_then(|path| Elf::open_any(&path).ok());
+    let symbol = own.or_else(|| find(debug.as_ref()?, SymbolTable::Full)).ok_or(EntryError::NoSymbol)?;
+    check_symbol(&elf, name, symbol)?;
     if let Some(around) =
         [Some(&elf), debug.as_ref()].into_iter().flatten().find_map(|f| f.function_around(symbol.address))
     {
-        return Err(NoEntry::Within(around));
+        return Err(EntryError::Within(around));
     }
-    elf.code_offset(symbol.address).ok_or(NoEntry::NoSymbol)
+    elf.code_offset(symbol.address).ok_or(EntryError::NoSymbol)
 }
 
-fn check(elf: &Elf, name: &str, symbol: Symbol) -> Result<(), NoEntry> {
+fn check_symbol(elf: &Elf, name: &str, symbol: Symbol) -> Result<(), EntryError> {
     if !elf.is_64_bit && elf.machine == Machine::Aarch64 {
         // arch_uprobe_analyze_insn in arch/arm64/kernel/probes/uprobes.c
-        return Err(NoEntry::No32Bit);
+        return Err(EntryError::No32Bit);
     }
     if symbol.kind == STT_GNU_IFUNC.0 {
-        return Err(NoEntry::Indirect);
+        return Err(EntryError::Indirect);
     }
     if !symbol.is_function() {
-        return Err(NoEntry::NotFunction(name.into()));
+        return Err(EntryError::NotFunction(name.into()));
     }
     // Parts of functions that compilers move away from the rest: `f.cold`, `f.cold.0`.
     let is_part = name.split('.').skip(1).any(|suffix| suffix == "cold");
-    if NOT_CALLED.contains(&name) || is_part || elf.entered_at == Some(symbol.address) {
-        return Err(NoEntry::NotCalled);
+    if UNCALLED_FUNCTIONS.contains(&name) || is_part || elf.entry_address == Some(symbol.address) {
+        return Err(EntryError::NotCalled);
     }
-    if KEEP_RETURN.contains(&name) {
-        return Err(NoEntry::KeepsReturn);
+    if RETURN_KEEPING_FUNCTIONS.contains(&name) {
+        return Err(EntryError::KeepsReturn);
     }
     // Names of Go's functions begin with their package's; those of C, which run on a stack of their own, have no dot.
     if name.contains('.') && elf.has_section(".gopclntab") {
-        return Err(NoEntry::Go);
+        return Err(EntryError::Go);
     }
     Ok(())
 }
 
-impl From<Refusal> for NoEntry {
-    fn from(refusal: Refusal) -> Self {
-        Self::NoProgram(super::Absent::from(refusal).to_string())
+impl From<ElfError> for EntryError {
+    fn from(refusal: ElfError) -> Self {
+        Self::NoProgram(super::FindError::from(refusal).to_string())
     }
 }

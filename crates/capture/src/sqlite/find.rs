@@ -3,14 +3,14 @@
 //! Before a command runs, only what its files reveal is known: its interpreter if it is a script, the libraries it needs
 //! and those that these need, for Python the modules that bring SQLite, and the system's own libsqlite3, which covers the
 //! children of a shell; and the programs that its words name. What a program loads later (a Java machine unpacks its SQLite
-//! into /tmp, Node loads addons) is found by [`Finder::process`] once it is mapped.
+//! into /tmp, Node loads addons) is found by [`Finder::search_process`] once it is mapped.
 //!
 //! A [`Finder`] returns each file only once, by device and inode, since a probe on a file applies to every process that
 //! maps it. Returned paths can be opened from here: those in a container go through `/proc/PID/root`, or, if the file has
 //! been replaced or removed, through `/proc/PID/map_files`.
 
 pub use super::libraries::Libraries;
-use super::{Absent, SqliteSymbols, elf::Elf};
+use super::{FindError, SqliteSymbols, elf::Elf};
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -20,12 +20,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Maximum number of words of a command and its script that are looked up, and of bytes of a script that are read.
-const WORDS: usize = 1000;
-const SCRIPT: u64 = 64 << 10;
+const WORDS_MAX: usize = 1000;
+const SCRIPT_BYTES_MAX: u64 = 64 << 10;
 
 /// A file with SQLite in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundSqlite {
     /// A path by which it can be opened from here, as long as the process in the path exists.
     pub path: PathBuf,
     pub symbols: SqliteSymbols,
@@ -33,22 +33,22 @@ pub struct Found {
 
 /// The new results of a search.
 #[derive(Debug, Default)]
-pub struct Search {
+pub struct SearchResult {
     /// Files to probe.
-    pub found: Vec<Found>,
+    pub found: Vec<FoundSqlite>,
     /// Files that may matter and cannot be probed: stripped, foreign or unreadable. Files that clearly lack SQLite, nearly
     /// all, are not listed.
-    pub absent: Vec<(PathBuf, Absent)>,
+    pub absent: Vec<(PathBuf, FindError)>,
 }
 
-impl Search {
+impl SearchResult {
     fn append(&mut self, mut other: Self) {
         self.found.append(&mut other.found);
         self.absent.append(&mut other.absent);
     }
 }
 
-fn children(pid: u32) -> Vec<u32> {
+fn child_pids(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
@@ -72,35 +72,35 @@ impl Finder {
     }
 
     /// Searches one file.
-    pub fn file(&mut self, path: &Path) -> Search {
-        let mut search = Search::default();
+    pub fn search_file(&mut self, path: &Path) -> SearchResult {
+        let mut search = SearchResult::default();
         let Ok(about) = fs::metadata(path) else { return search };
         if !self.seen.insert((about.dev(), about.ino())) {
             return search;
         }
         match super::find(path) {
-            Ok(symbols) => search.found.push(Found { path: path.to_owned(), symbols }),
-            Err(Absent::NoSqlite | Absent::NotElf) => {}
+            Ok(symbols) => search.found.push(FoundSqlite { path: path.to_owned(), symbols }),
+            Err(FindError::NoSqlite | FindError::NotElf) => {}
             Err(absent) => search.absent.push((path.to_owned(), absent)),
         }
         search
     }
 
     /// Searches the system's own SQLite libraries.
-    pub fn system(&mut self) -> Search {
+    pub fn search_system(&mut self) -> SearchResult {
         let all = ["libsqlite3.so", "libsqlite.so", "libsqlcipher.so"];
-        let paths: Vec<PathBuf> = all.iter().flat_map(|name| self.libraries.named(name)).collect();
-        self.files(paths)
+        let paths: Vec<PathBuf> = all.iter().flat_map(|name| self.libraries.with_prefix(name)).collect();
+        self.search_paths(paths)
     }
 
     /// Searches what a program (by its resolved path) will load.
-    pub fn command(&mut self, program: &Path, path_variable: Option<&OsStr>) -> Search {
+    pub fn search_command(&mut self, program: &Path, path_variable: Option<&OsStr>) -> SearchResult {
         let programs = interpreters(program, path_variable);
-        let mut search = Search::default();
+        let mut search = SearchResult::default();
         for program in &programs {
-            search.append(self.with_libraries(program));
+            search.append(self.search_with_libraries(program));
             for module in python_modules(program) {
-                search.append(self.with_libraries(&module));
+                search.append(self.search_with_libraries(&module));
             }
         }
         search
@@ -109,57 +109,58 @@ impl Finder {
     /// Searches the programs named by a command, also inside a word (`sh -c 'make; ./app'`), and by its scripts, whether the command
     /// itself or a word of it (`sh run.sh`): once they run, their first statements are over before they could be searched. A word that is
     /// not a program costs one lookup of a file name.
-    pub fn named(&mut self, command: &[OsString], path_variable: Option<&OsStr>) -> Search {
+    pub fn search_named(&mut self, command: &[OsString], path_variable: Option<&OsStr>) -> SearchResult {
         let mut text: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let own = command.first().and_then(|first| crate::launch::resolve(first, path_variable).ok());
+        let own = command.first().and_then(|first| crate::launch::resolve_program(first, path_variable).ok());
         text.extend(
             own.iter()
                 .map(PathBuf::as_path)
                 .chain(command.iter().skip(1).map(Path::new).filter(|word| word.is_file()))
-                .filter_map(script),
+                .filter_map(read_script),
         );
-        let mut search = Search::default();
-        for word in text.iter().flat_map(|text| text.split(ends_word)).collect::<BTreeSet<_>>().into_iter().take(WORDS)
+        let mut search = SearchResult::default();
+        for word in
+            text.iter().flat_map(|text| text.split(ends_word)).collect::<BTreeSet<_>>().into_iter().take(WORDS_MAX)
         {
-            if let Ok(program) = crate::launch::resolve(OsStr::new(word), path_variable)
+            if let Ok(program) = crate::launch::resolve_program(OsStr::new(word), path_variable)
                 && fs::metadata(&program).is_ok_and(|about| about.is_file())
             {
-                search.append(self.command(&program, path_variable));
+                search.append(self.search_command(&program, path_variable));
             }
         }
         search
     }
 
     /// Searches what a process has mapped as code.
-    pub fn process(&mut self, pid: u32) -> Search {
-        let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { return Search::default() };
+    pub fn search_process(&mut self, pid: u32) -> SearchResult {
+        let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { return SearchResult::default() };
         let mut paths = Vec::new();
-        for mapping in mappings(&String::from_utf8_lossy(&maps)) {
+        for mapping in parse_mappings(&String::from_utf8_lossy(&maps)) {
             if self.mapped.insert((mapping.device.to_owned(), mapping.inode)) {
-                paths.push(openable(pid, &mapping));
+                paths.push(openable_path(pid, &mapping));
             }
         }
-        self.files(paths)
+        self.search_paths(paths)
     }
 
     /// Searches what these processes and all their descendants have mapped as code.
-    pub fn trees(&mut self, roots: &[u32]) -> Search {
-        let (mut search, mut seen, mut left) = (Search::default(), BTreeSet::new(), roots.to_vec());
+    pub fn search_trees(&mut self, roots: &[u32]) -> SearchResult {
+        let (mut search, mut seen, mut left) = (SearchResult::default(), BTreeSet::new(), roots.to_vec());
         while let Some(pid) = left.pop() {
             if seen.insert(pid) {
-                search.append(self.process(pid));
-                left.extend(children(pid));
+                search.append(self.search_process(pid));
+                left.extend(child_pids(pid));
             }
         }
         search
     }
 
     /// Searches what every process has mapped as code. Processes that may not be read are skipped.
-    pub fn every_process(&mut self) -> Search {
-        let mut search = Search::default();
+    pub fn search_every_process(&mut self) -> SearchResult {
+        let mut search = SearchResult::default();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
-                search.append(self.process(pid));
+                search.append(self.search_process(pid));
             }
         }
         search
@@ -167,29 +168,30 @@ impl Finder {
 
     /// Searches files that the kernel named as a process saw them, each with its inode: a different file with that name here is left
     /// alone.
-    pub fn files_of(&mut self, named: &[(PathBuf, u64)]) -> Search {
+    pub fn search_files(&mut self, named: &[(PathBuf, u64)]) -> SearchResult {
         let same = |(path, ino): &&(PathBuf, u64)| fs::metadata(path).is_ok_and(|about| about.ino() == *ino);
-        self.files(named.iter().filter(same).map(|(path, _)| path.clone()).collect())
+        self.search_paths(named.iter().filter(same).map(|(path, _)| path.clone()).collect())
     }
 
-    fn files(&mut self, paths: Vec<PathBuf>) -> Search {
-        let mut search = Search::default();
+    fn search_paths(&mut self, paths: Vec<PathBuf>) -> SearchResult {
+        let mut search = SearchResult::default();
         for path in paths {
-            search.append(self.file(&path));
+            search.append(self.search_file(&path));
         }
         search
     }
 
     /// Searches a file, the libraries it needs, those that these need, and so on.
-    fn with_libraries(&mut self, program: &Path) -> Search {
-        let mut search = Search::default();
+    fn search_with_libraries(&mut self, program: &Path) -> SearchResult {
+        let mut search = SearchResult::default();
         let mut known = BTreeSet::from([program.to_owned()]);
         let mut queue = VecDeque::from([program.to_owned()]);
         while let Some(path) = queue.pop_front() {
-            search.append(self.file(&path));
+            search.append(self.search_file(&path));
             let Ok(elf) = Elf::open(&path) else { continue };
             let origin = path.canonicalize().ok().and_then(|p| p.parent().map(Path::to_owned)).unwrap_or_default();
-            let mut first: Vec<PathBuf> = elf.search.iter().map(|directory| expand(directory, &origin)).collect();
+            let mut first: Vec<PathBuf> =
+                elf.search.iter().map(|directory| expand_origin(directory, &origin)).collect();
             first.extend_from_slice(&self.library_path);
             for name in &elf.needed {
                 if let Some(library) = self.libraries.resolve(name, &first)
@@ -204,14 +206,14 @@ impl Finder {
 }
 
 /// Expands a directory of a search path with the location of the file itself.
-fn expand(directory: &str, origin: &Path) -> PathBuf {
+fn expand_origin(directory: &str, origin: &Path) -> PathBuf {
     let origin = origin.to_string_lossy();
     PathBuf::from(directory.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin))
 }
 
 /// Returns the program that the kernel executes first for a command, given its resolved path: for a script, the interpreter
 /// that it names.
-pub fn executed(program: &Path) -> PathBuf {
+pub fn executed_program(program: &Path) -> PathBuf {
     let all = interpreters(program, None);
     // A text without such a first line is executed by a shell.
     let is_elf = |path: &&PathBuf| Elf::open(path).is_ok();
@@ -223,14 +225,15 @@ fn interpreters(program: &Path, path_variable: Option<&OsStr>) -> Vec<PathBuf> {
     let mut all = vec![program.to_owned()];
     for _ in 0..4 {
         let Some(last) = all.last() else { break };
-        let Some(words) = first_line(last) else { break };
+        let Some(words) = shebang_words(last) else { break };
         all.push(PathBuf::from(&words[0]));
         if Path::new(&words[0]).file_name() != Some(OsStr::new("env")) {
             continue;
         }
         // `env -S prog args`, `env NAME=value prog`
         let named = words[1..].iter().find(|w| !w.starts_with('-') && !w.contains('='));
-        if let Some(path) = named.and_then(|name| crate::launch::resolve(OsStr::new(name), path_variable).ok()) {
+        if let Some(path) = named.and_then(|name| crate::launch::resolve_program(OsStr::new(name), path_variable).ok())
+        {
             all.push(path);
         }
     }
@@ -243,16 +246,16 @@ fn ends_word(c: char) -> bool {
 }
 
 /// Returns the text of a script, or its beginning if it is long.
-fn script(program: &Path) -> Option<String> {
-    first_line(program)?;
+fn read_script(program: &Path) -> Option<String> {
+    shebang_words(program)?;
     let mut text = Vec::new();
-    fs::File::open(program).ok()?.take(SCRIPT).read_to_end(&mut text).ok()?;
+    fs::File::open(program).ok()?.take(SCRIPT_BYTES_MAX).read_to_end(&mut text).ok()?;
     // A comment in another encoding must not hide a program.
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Returns the words after `#!`, at least one.
-fn first_line(path: &Path) -> Option<Vec<String>> {
+fn shebang_words(path: &Path) -> Option<Vec<String>> {
     let mut start = [0; 256];
     let mut options = fs::File::options();
     let read = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?.read(&mut start).ok()?;
@@ -294,7 +297,7 @@ fn python_modules(program: &Path) -> Vec<PathBuf> {
 
 /// A file mapped as code.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Mapping<'a> {
+pub struct MappedFile<'a> {
     /// `START-END`, as in `/proc/PID/map_files`.
     pub range: &'a str,
     /// `MAJOR:MINOR`, in hexadecimal.
@@ -307,7 +310,7 @@ pub struct Mapping<'a> {
 }
 
 /// Parses `/proc/PID/maps` (proc(5)): range, permissions, offset, device, inode, path; the path may contain spaces.
-pub fn mappings(maps: &str) -> impl Iterator<Item = Mapping<'_>> {
+pub fn parse_mappings(maps: &str) -> impl Iterator<Item = MappedFile<'_>> {
     maps.lines().filter_map(|line| {
         let mut words = line.splitn(6, ' ');
         let range = words.next()?;
@@ -316,12 +319,12 @@ pub fn mappings(maps: &str) -> impl Iterator<Item = Mapping<'_>> {
         let inode = words.next()?.parse().ok()?;
         let path = words.next()?.trim_start();
         let (path, deleted) = path.strip_suffix(" (deleted)").map_or((path, false), |p| (p, true));
-        (code && inode != 0 && path.starts_with('/')).then_some(Mapping { range, device, inode, path, deleted })
+        (code && inode != 0 && path.starts_with('/')).then_some(MappedFile { range, device, inode, path, deleted })
     })
 }
 
 /// Returns a path by which the mapped file can be opened: the shortest that leads to the same inode.
-fn openable(pid: u32, mapping: &Mapping<'_>) -> PathBuf {
+fn openable_path(pid: u32, mapping: &MappedFile<'_>) -> PathBuf {
     let same = |path: &PathBuf| fs::metadata(path).is_ok_and(|about| about.ino() == mapping.inode);
     let inside = PathBuf::from(format!("/proc/{pid}/root{}", mapping.path));
     let outside = PathBuf::from(mapping.path);
@@ -350,7 +353,7 @@ mod tests {
 7f0000005000-7f0000006000 rwxp 00000000 00:00 0 
 nonsense
 ";
-        let all: Vec<_> = mappings(maps).collect();
+        let all: Vec<_> = parse_mappings(maps).collect();
         let shown: Vec<_> = all.iter().map(|m| (m.range, m.device, m.inode, m.path, m.deleted)).collect();
         assert_eq!(
             shown,
@@ -376,9 +379,9 @@ nonsense
         let by_env = make("by_env", "#!/usr/bin/env -S LANG=C inner\n");
         let path = Some(directory.path().as_os_str());
         assert_eq!(interpreters(&by_env, path), [by_env.clone(), "/usr/bin/env".into(), inner, "/bin/sh".into()]);
-        assert_eq!(executed(&plain), Path::new("/bin/sh"));
-        assert_eq!(executed(&std::env::current_exe().unwrap()), std::env::current_exe().unwrap());
-        assert_eq!(executed(&make("text", "echo\n")), Path::new("/bin/sh"), "a shell's");
+        assert_eq!(executed_program(&plain), Path::new("/bin/sh"));
+        assert_eq!(executed_program(&std::env::current_exe().unwrap()), std::env::current_exe().unwrap());
+        assert_eq!(executed_program(&make("text", "echo\n")), Path::new("/bin/sh"), "a shell's");
         let circle = make("circle", &format!("#!{}\n", directory.path().join("circle").to_string_lossy()));
         assert_eq!(interpreters(&circle, None).len(), 5);
     }
@@ -412,10 +415,10 @@ nonsense
         let exe = std::env::current_exe().unwrap();
         // Keeps SQLite linked into this program.
         assert!(rusqlite::version().starts_with("3."));
-        let found = finder.process(std::process::id()).found;
+        let found = finder.search_process(std::process::id()).found;
         assert!(found.iter().any(|f| f.path == exe), "{found:?}");
-        assert!(finder.process(std::process::id()).found.is_empty());
-        assert!(finder.file(&exe).found.is_empty());
+        assert!(finder.search_process(std::process::id()).found.is_empty());
+        assert!(finder.search_file(&exe).found.is_empty());
     }
 
     /// This program has SQLite linked in.
@@ -437,20 +440,20 @@ nonsense
             vec!["sh".into(), text.into()],
             vec!["nice".into(), exe.clone().into()],
         ] {
-            let found = Finder::new(None).named(&command, Some(OsStr::new("/usr/bin:/bin"))).found;
+            let found = Finder::new(None).search_named(&command, Some(OsStr::new("/usr/bin:/bin"))).found;
             assert!(found.iter().any(|f| f.path == exe), "{command:?}: {found:?}");
         }
-        let none = Finder::new(None).named(&["sh".into(), "-c".into(), "no-such-program /".into()], None);
+        let none = Finder::new(None).search_named(&["sh".into(), "-c".into(), "no-such-program /".into()], None);
         assert!(none.found.iter().all(|f| f.path != exe));
     }
 
     /// A file that a process in another root saw by the same name is a different one.
     #[test]
-    fn files_named_by_kernel_are_told_by_inode() {
+    fn files_named_by_the_kernel_are_identified_by_inode() {
         let exe = std::env::current_exe().unwrap();
         let ino = fs::metadata(&exe).unwrap().ino();
-        assert_eq!(Finder::new(None).files_of(&[(exe.clone(), ino)]).found.len(), 1);
-        assert_eq!(Finder::new(None).files_of(&[(exe, ino + 1)]).found, []);
+        assert_eq!(Finder::new(None).search_files(&[(exe.clone(), ino)]).found.len(), 1);
+        assert_eq!(Finder::new(None).search_files(&[(exe, ino + 1)]).found, []);
     }
 
     #[test]
@@ -465,8 +468,9 @@ nonsense
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let maps = format!("/proc/{}/maps", child.id());
-        let path_of =
-            |text: &str| mappings(text).find(|m| m.inode == inode).map(|m| (m.deleted, openable(child.id(), &m)));
+        let path_of = |text: &str| {
+            parse_mappings(text).find(|m| m.inode == inode).map(|m| (m.deleted, openable_path(child.id(), &m)))
+        };
         let before = path_of(&fs::read_to_string(&maps).unwrap());
         fs::remove_file(&program).unwrap();
         let after = path_of(&fs::read_to_string(&maps).unwrap());

@@ -16,7 +16,7 @@ pub struct Libraries {
 }
 
 /// The default directories of libraries: Debian's multiarch, Fedora's and Arch's, musl's, Android's.
-const DIRECTORIES: &[&str] = &[
+const DEFAULT_DIRECTORIES: &[&str] = &[
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
     "/lib/aarch64-linux-gnu",
@@ -34,17 +34,17 @@ const DIRECTORIES: &[&str] = &[
 impl Libraries {
     /// Finds those of this system.
     pub fn system() -> Self {
-        Self::under(Path::new("/"))
+        Self::below_root(Path::new("/"))
     }
 
     /// Finds those of the system below a directory.
-    pub fn under(root: &Path) -> Self {
+    pub fn below_root(root: &Path) -> Self {
         let below = |path: &str| root.join(path.trim_start_matches('/'));
         let cache =
             std::fs::read(below("/etc/ld.so.cache")).map_or_else(|_| Vec::new(), |bytes| Self::parse_cache(&bytes));
         Self {
             cache: cache.into_iter().map(|(name, path)| (name, below(&path))).collect(),
-            directories: DIRECTORIES.iter().map(|f| below(f)).collect(),
+            directories: DEFAULT_DIRECTORIES.iter().map(|f| below(f)).collect(),
         }
     }
 
@@ -52,18 +52,18 @@ impl Libraries {
     /// entries of 24, whose second and third words are the positions of the name and the path, counted from the header. An
     /// older format may precede it. Returns (name, path) of every valid entry.
     pub fn parse_cache(bytes: &[u8]) -> Vec<(String, String)> {
-        const LONGEST: usize = 4096;
-        const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
-        let Some(start) = bytes.windows(MAGIC.len()).position(|w| w == MAGIC) else { return Vec::new() };
+        const TEXT_BYTES_MAX: usize = 4096;
+        const CACHE_MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+        let Some(start) = bytes.windows(CACHE_MAGIC.len()).position(|w| w == CACHE_MAGIC) else { return Vec::new() };
         let bytes = &bytes[start..];
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk::<4>()?) as usize);
         // Every entry may refer to the same long text.
         let text = |at: usize| {
             let rest = bytes.get(at..)?;
-            let end = rest.iter().take(LONGEST).position(|b| *b == 0)?;
+            let end = rest.iter().take(TEXT_BYTES_MAX).position(|b| *b == 0)?;
             std::str::from_utf8(&rest[..end]).ok().map(str::to_owned)
         };
-        let count = word(MAGIC.len()).unwrap_or(0).min(bytes.len() / 24);
+        let count = word(CACHE_MAGIC.len()).unwrap_or(0).min(bytes.len() / 24);
         (0..count).filter_map(|i| Some((text(word(48 + i * 24 + 4)?)?, text(word(48 + i * 24 + 8)?)?))).collect()
     }
 
@@ -72,14 +72,14 @@ impl Libraries {
         if name.contains('/') {
             return Some(PathBuf::from(name));
         }
-        let in_first = first.iter().map(|f| f.join(name)).find(|p| is_loaded(p));
-        let in_cache = || self.cache.iter().find(|(n, p)| n == name && is_loaded(p)).map(|(_, p)| p.clone());
-        let in_directories = || self.directories.iter().map(|f| f.join(name)).find(|p| is_loaded(p));
+        let in_first = first.iter().map(|f| f.join(name)).find(|p| is_loadable(p));
+        let in_cache = || self.cache.iter().find(|(n, p)| n == name && is_loadable(p)).map(|(_, p)| p.clone());
+        let in_directories = || self.directories.iter().map(|f| f.join(name)).find(|p| is_loadable(p));
         in_first.or_else(in_cache).or_else(in_directories)
     }
 
     /// Returns every file whose name has this prefix, such as `libsqlite3.so`. A file may appear under several names.
-    pub fn named(&self, prefix: &str) -> impl Iterator<Item = PathBuf> {
+    pub fn with_prefix(&self, prefix: &str) -> impl Iterator<Item = PathBuf> {
         let in_cache = self.cache.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, path)| path.clone());
         let in_directories = self.directories.iter().filter_map(|f| std::fs::read_dir(f).ok()).flatten().flatten();
         let in_directories =
@@ -90,7 +90,7 @@ impl Libraries {
 
 /// Whether a 64-bit program would load a file: the loader skips 32-bit files, which are next to them where programs of both kinds
 /// run.
-fn is_loaded(path: &Path) -> bool {
+fn is_loadable(path: &Path) -> bool {
     let mut options = std::fs::File::options();
     let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let mut start = [0; 5];
@@ -140,17 +140,17 @@ mod tests {
         let (own, cached, usual) = (make("app/liba.so"), make("opt/liba.so"), make("usr/lib/liba.so"));
         std::fs::create_dir_all(root.path().join("etc")).unwrap();
         std::fs::write(root.path().join("etc/ld.so.cache"), cache(&[("liba.so", "/opt/liba.so")])).unwrap();
-        let libraries = Libraries::under(root.path());
+        let libraries = Libraries::below_root(root.path());
         assert_eq!(libraries.resolve("liba.so", &[root.path().join("app")]), Some(own));
         assert_eq!(libraries.resolve("liba.so", &[]), Some(cached.clone()));
-        assert_eq!(libraries.named("liba").collect::<Vec<_>>(), [cached.clone(), usual.clone()]);
+        assert_eq!(libraries.with_prefix("liba").collect::<Vec<_>>(), [cached.clone(), usual.clone()]);
         std::fs::remove_file(cached).unwrap();
         assert_eq!(libraries.resolve("liba.so", &[]), Some(usual));
         assert_eq!(libraries.resolve("libb.so", &[]), None);
     }
 
     #[test]
-    fn libraries_of_32_bits_are_passed_over() {
+    fn libraries_of_32_bits_are_skipped() {
         let root = tempfile::tempdir().unwrap();
         let make = |path: &str, text: &[u8]| {
             let path = root.path().join(path);
@@ -162,7 +162,7 @@ mod tests {
         let wanted = make("lib64/libc.so.6", b"\x7fELF\x02\x01");
         let both = cache(&[("libc.so.6", "/lib32/libc.so.6"), ("libc.so.6", "/lib64/libc.so.6")]);
         make("etc/ld.so.cache", &both);
-        let libraries = Libraries::under(root.path());
+        let libraries = Libraries::below_root(root.path());
         assert_eq!(libraries.resolve("libc.so.6", &[root.path().join("lib32")]), Some(wanted));
     }
 

@@ -9,7 +9,7 @@
 //! that `sqlite3_stmt_busy` contains; see [`decode`].
 //!
 //! Not searched: `.gnu_debugdata` (an xz stream), files without section headers, 32-bit programs, and SQLites with renamed
-//! functions (Chromium's). They are reported as [`Absent`] with what is known, and the layers below see them all the same.
+//! functions (Chromium's). They are reported as [`FindError`] with what is known, and the layers below see them all the same.
 
 pub mod decode;
 mod elf;
@@ -17,14 +17,14 @@ pub mod entry;
 pub mod find;
 mod libraries;
 
-use elf::{Elf, Refusal, Symbol, Table};
+use elf::{Elf, ElfError, Symbol, SymbolTable};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Where a symbol was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum SymbolSource {
     /// `.symtab` of the file itself.
     Symtab,
     /// `.dynsym` of the file itself.
@@ -33,7 +33,7 @@ pub enum Source {
     DebugFile,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SymbolSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Symtab => ".symtab",
@@ -73,13 +73,13 @@ pub struct SqliteSymbols {
     /// Offset of the address of its text (UTF-8, zero-terminated) in `sqlite3_stmt`, in bytes.
     pub sql_offset: Option<u32>,
     /// Where it stores whether it is running.
-    pub running: Option<decode::Running>,
+    pub running: Option<decode::RunningByte>,
     /// Version, such as `3.40.1`.
     pub version: Option<String>,
     /// The result of `sqlite3_sourceid`: date, time and hash of the source.
     pub source_id: Option<String>,
     /// Where `sqlite3_step` was found.
-    pub source: Source,
+    pub source: SymbolSource,
 }
 
 impl SqliteSymbols {
@@ -104,7 +104,7 @@ impl SqliteSymbols {
 
 /// Why a file has nothing to probe.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Absent {
+pub enum FindError {
     /// It is a script or data.
     #[error("not a program (not an ELF file)")]
     NotElf,
@@ -124,8 +124,8 @@ pub enum Absent {
     },
 }
 
-/// The functions of interest. Every name begins with [`PREFIX`].
-const NAMES: &[&str] = &[
+/// The functions of interest. Every name begins with [`NAME_PREFIX`].
+const FUNCTION_NAMES: &[&str] = &[
     "sqlite3_step",
     "sqlite3_reset",
     "sqlite3_finalize",
@@ -141,12 +141,12 @@ const NAMES: &[&str] = &[
     "sqlite3LockAndPrepare",
     "sqlite3Prepare",
 ];
-const PREFIX: &str = "sqlite3";
+const NAME_PREFIX: &str = "sqlite3";
 /// Location of debug files, by build id.
-const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
+const DEBUG_FILES_DIRECTORY: &str = "/usr/lib/debug/.build-id";
 
 /// Public functions first: (name, index of `ppStmt`, UTF-16).
-const PUBLIC: &[(&str, u32, bool)] = &[
+const PUBLIC_PREPARES: &[(&str, u32, bool)] = &[
     ("sqlite3_prepare", 3, false),
     ("sqlite3_prepare_v2", 3, false),
     ("sqlite3_prepare_v3", 4, false),
@@ -157,29 +157,32 @@ const PUBLIC: &[(&str, u32, bool)] = &[
 /// Internal functions called by all of them. Useful when link-time optimisation has removed the public ones; the first
 /// existing one is used, since one calls the other. `ppStmt` is the sixth argument: (db, zSql, nBytes, prepFlags,
 /// pReprepare, ppStmt, pzTail).
-const LOCAL: &[(&str, u32, bool)] = &[("sqlite3LockAndPrepare", 5, false), ("sqlite3Prepare", 5, false)];
+const LOCAL_PREPARES: &[(&str, u32, bool)] = &[("sqlite3LockAndPrepare", 5, false), ("sqlite3Prepare", 5, false)];
 
 /// Finds SQLite's functions in a file.
-pub fn find(path: &Path) -> Result<SqliteSymbols, Absent> {
-    find_with_debug_files(path, Path::new(DEBUG_FILES))
+pub fn find(path: &Path) -> Result<SqliteSymbols, FindError> {
+    find_with_debug_files(path, Path::new(DEBUG_FILES_DIRECTORY))
 }
 
 /// Does the same as [`find`], with the directory in which debug files are searched by build id.
-pub fn find_with_debug_files(path: &Path, debug_files: &Path) -> Result<SqliteSymbols, Absent> {
+pub fn find_with_debug_files(path: &Path, debug_files: &Path) -> Result<SqliteSymbols, FindError> {
     let elf = Elf::open(path)?;
-    let tables = [(Source::Symtab, Table::Full), (Source::Dynsym, Table::Dynamic)];
-    let mut tables: Vec<_> = tables.into_iter().map(|(s, t)| (s, elf.symbols(t, PREFIX, NAMES))).collect();
+    let tables = [(SymbolSource::Symtab, SymbolTable::Full), (SymbolSource::Dynsym, SymbolTable::Dynamic)];
+    let mut tables: Vec<_> =
+        tables.into_iter().map(|(s, t)| (s, elf.symbols(t, NAME_PREFIX, FUNCTION_NAMES))).collect();
     if tables.iter().all(|(_, symbols)| !symbols.contains_key("sqlite3_step")) {
         // The `sqlite3` shell contains the source's stamp too, but uses SQLite from the library.
-        let source_id = source_id(&elf).filter(|_| !elf.imports("sqlite3_step"));
+        let source_id = find_source_id(&elf).filter(|_| !elf.imports("sqlite3_step"));
         let debug = debug_file(&elf, path, debug_files).filter(|_| source_id.is_some());
         match (debug.and_then(|path| Elf::open(&path).ok()), source_id) {
-            (Some(debug), _) => tables.push((Source::DebugFile, debug.symbols(Table::Full, PREFIX, NAMES))),
-            (None, Some(source_id)) => return Err(Absent::Stripped { source_id }),
-            (None, None) => return Err(Absent::NoSqlite),
+            (Some(debug), _) => {
+                tables.push((SymbolSource::DebugFile, debug.symbols(SymbolTable::Full, NAME_PREFIX, FUNCTION_NAMES)))
+            }
+            (None, Some(source_id)) => return Err(FindError::Stripped { source_id }),
+            (None, None) => return Err(FindError::NoSqlite),
         }
     }
-    collect(&elf, &tables)
+    collect_symbols(&elf, &tables)
 }
 
 /// Returns the processor of a file, and for an offset in it the address and the machine code, up to `size` bytes.
@@ -189,24 +192,27 @@ pub(crate) fn code_at(path: &Path, offset: u64, size: usize) -> Option<(decode::
 }
 
 /// Returns the loader that a program requests; `None` if it needs none, or is not a program.
-pub fn loader(path: &Path) -> Option<String> {
+pub fn program_loader(path: &Path) -> Option<String> {
     Elf::open(path).ok()?.interpreter
 }
 
-fn collect(elf: &Elf, tables: &[(Source, BTreeMap<&'static str, Symbol>)]) -> Result<SqliteSymbols, Absent> {
+fn collect_symbols(
+    elf: &Elf,
+    tables: &[(SymbolSource, BTreeMap<&'static str, Symbol>)],
+) -> Result<SqliteSymbols, FindError> {
     let symbol = |name: &str| tables.iter().find_map(|(source, all)| all.get(name).map(|s| (*source, *s)));
     // What is no function must not be probed: see `entry`.
     let code = |name: &str| elf.code_offset(symbol(name).filter(|(_, s)| s.is_function())?.1.address);
-    let source_id = source_id(elf);
+    let source_id = find_source_id(elf);
     let (Some((source, _)), Some(step)) = (symbol("sqlite3_step"), code("sqlite3_step")) else {
-        return Err(source_id.map_or(Absent::NoSqlite, |source_id| Absent::Stripped { source_id }));
+        return Err(source_id.map_or(FindError::NoSqlite, |source_id| FindError::Stripped { source_id }));
     };
     let prepare = |&(name, stmt_arg, utf16): &(&'static str, u32, bool)| {
         Some(Prepare { name, offset: code(name)?, stmt_arg, sql_arg: 1, length_arg: 2, utf16 })
     };
-    let mut prepares: Vec<Prepare> = PUBLIC.iter().filter_map(prepare).collect();
+    let mut prepares: Vec<Prepare> = PUBLIC_PREPARES.iter().filter_map(prepare).collect();
     if prepares.is_empty() {
-        prepares.extend(LOCAL.iter().find_map(prepare));
+        prepares.extend(LOCAL_PREPARES.iter().find_map(prepare));
     }
     let body = |name: &str| {
         // The size of a symbol may be 0; the functions themselves are never longer than this.
@@ -214,7 +220,7 @@ fn collect(elf: &Elf, tables: &[(Source, BTreeMap<&'static str, Symbol>)]) -> Re
         Some(elf.code(code(name)?, if size == 0 { 256 } else { size.min(256) }))
     };
     let sql_offset = body("sqlite3_sql").and_then(|code| decode::text_offset(elf.machine, &code));
-    let running = body("sqlite3_stmt_busy").and_then(|code| decode::running(elf.machine, &code));
+    let running = body("sqlite3_stmt_busy").and_then(|code| decode::decode_running(elf.machine, &code));
     let version = symbol("sqlite3_version").and_then(|(_, s)| elf.text_at(s.address));
     Ok(SqliteSymbols {
         step,
@@ -242,39 +248,39 @@ fn debug_file(elf: &Elf, path: &Path, debug_files: &Path) -> Option<PathBuf> {
 
 /// Returns `2022-12-28 14:03:47 df5c253c…`, from the constants. Other programs contain such stamps too, so it counts only
 /// together with the first bytes of every SQLite database.
-fn source_id(elf: &Elf) -> Option<String> {
+fn find_source_id(elf: &Elf) -> Option<String> {
     let (mut id, mut magic) = (None, false);
     elf.search_constants(128, |block| {
         magic = magic || elf::find_all(block, b"SQLite format 3\0").next().is_some();
         if id.is_none() {
-            id = elf::find_all(block, b"20").find_map(|at| source_id_at(&block[at..]));
+            id = elf::find_all(block, b"20").find_map(|at| parse_source_id(&block[at..]));
         }
         magic && id.is_some()
     });
     id.filter(|_| magic)
 }
 
-fn source_id_at(bytes: &[u8]) -> Option<String> {
-    const SHAPE: &[u8] = b"dddd-dd-dd dd:dd:dd ";
-    let date = bytes.get(..SHAPE.len())?;
+fn parse_source_id(bytes: &[u8]) -> Option<String> {
+    const DATE_PATTERN: &[u8] = b"dddd-dd-dd dd:dd:dd ";
+    let date = bytes.get(..DATE_PATTERN.len())?;
     let fits = |(have, want): (&u8, &u8)| if *want == b'd' { have.is_ascii_digit() } else { have == want };
-    if !date.iter().zip(SHAPE).all(fits) {
+    if !date.iter().zip(DATE_PATTERN).all(fits) {
         return None;
     }
     // A hash of 40 (before 2017) or 64 digits. Modified sources are marked: Debian's ends in `alt1`.
-    let hash = &bytes[SHAPE.len()..];
+    let hash = &bytes[DATE_PATTERN.len()..];
     let length = hash.iter().take_while(|b| b.is_ascii_alphanumeric()).count();
     let hexadecimal = hash.iter().take_while(|b| b.is_ascii_hexdigit()).count();
     let whole = (40..=64).contains(&length) && hexadecimal >= 36 && hash.get(length) == Some(&0);
-    whole.then(|| String::from_utf8_lossy(&bytes[..SHAPE.len() + length]).into_owned())
+    whole.then(|| String::from_utf8_lossy(&bytes[..DATE_PATTERN.len() + length]).into_owned())
 }
 
-impl From<Refusal> for Absent {
-    fn from(refusal: Refusal) -> Self {
+impl From<ElfError> for FindError {
+    fn from(refusal: ElfError) -> Self {
         match refusal {
-            Refusal::NotElf => Self::NotElf,
-            Refusal::Foreign(why) => Self::Foreign(why),
-            Refusal::Unreadable(e) => Self::Unreadable(e.to_string()),
+            ElfError::NotElf => Self::NotElf,
+            ElfError::Foreign(why) => Self::Foreign(why),
+            ElfError::Unreadable(e) => Self::Unreadable(e.to_string()),
         }
     }
 }

@@ -6,21 +6,21 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 #[test]
 fn source_id_is_distinguished_from_other_dates() {
     let id = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f3alt1";
-    assert_eq!(source_id_at(format!("{id}\0more").as_bytes()).as_deref(), Some(id));
+    assert_eq!(parse_source_id(format!("{id}\0more").as_bytes()).as_deref(), Some(id));
     let old = "2016-01-20 14:53:41 17efb4209f97fb4971656086b138599a91a75ff9";
-    assert_eq!(source_id_at(format!("{old}\0").as_bytes()).as_deref(), Some(old));
-    assert_eq!(source_id_at(old.as_bytes()), None, "it must end");
-    assert_eq!(source_id_at(b"2016-01-20 14:53:41 release\0"), None);
-    assert_eq!(source_id_at(b"2016/01/20 14:53:41 17efb4209f97fb4971656086b138599a91a75ff9\0"), None);
+    assert_eq!(parse_source_id(format!("{old}\0").as_bytes()).as_deref(), Some(old));
+    assert_eq!(parse_source_id(old.as_bytes()), None, "it must end");
+    assert_eq!(parse_source_id(b"2016-01-20 14:53:41 release\0"), None);
+    assert_eq!(parse_source_id(b"2016/01/20 14:53:41 17efb4209f97fb4971656086b138599a91a75ff9\0"), None);
 }
 
 #[test]
-fn files_without_sqlite_have_reason() {
-    assert_eq!(find(Path::new("/bin/true")), Err(Absent::NoSqlite));
-    assert_eq!(find(Path::new("/etc/passwd")), Err(Absent::NotElf));
-    assert!(matches!(find(Path::new("/no/such/file")), Err(Absent::Unreadable(_))));
-    assert_eq!(find(Path::new("/dev/null")), Err(Absent::NotElf));
-    assert_eq!(find(Path::new("/")), Err(Absent::NotElf));
+fn files_without_sqlite_have_a_reason() {
+    assert_eq!(find(Path::new("/bin/true")), Err(FindError::NoSqlite));
+    assert_eq!(find(Path::new("/etc/passwd")), Err(FindError::NotElf));
+    assert!(matches!(find(Path::new("/no/such/file")), Err(FindError::Unreadable(_))));
+    assert_eq!(find(Path::new("/dev/null")), Err(FindError::NotElf));
+    assert_eq!(find(Path::new("/")), Err(FindError::NotElf));
 }
 
 /// Returns the address at which this process has mapped the byte of a file as code.
@@ -44,14 +44,14 @@ unsafe fn text_of(stmt: *const c_void, offset: u32) -> String {
     unsafe { CStr::from_ptr(*stmt.byte_add(offset as usize).cast::<*const c_char>()) }.to_str().unwrap().to_owned()
 }
 
-const SQL: &str = "SELECT 'where does my text stand?'";
+const STATEMENT_TEXT: &str = "SELECT 'where does my text stand?'";
 
 /// SQLite built into this program (without optimisation in a debug build).
 #[test]
 fn built_in_sqlite_is_found_and_its_sql_read() {
     let exe = std::env::current_exe().unwrap();
     let found = find(&exe).unwrap();
-    assert_eq!(found.source, Source::Symtab);
+    assert_eq!(found.source, SymbolSource::Symtab);
     assert_eq!(found.version.as_deref(), Some(rusqlite::version()));
     assert_eq!(found.blind_to(), Vec::<&str>::new());
 
@@ -63,14 +63,14 @@ fn built_in_sqlite_is_found_and_its_sql_read() {
     assert_eq!(mapped(exe, v2.offset), Some(ffi::sqlite3_prepare_v2 as *const () as u64));
 
     let connection = rusqlite::Connection::open_in_memory().unwrap();
-    let sql = CString::new(SQL).unwrap();
+    let sql = CString::new(STATEMENT_TEXT).unwrap();
     let mut stmt = std::ptr::null_mut();
     // SAFETY: the connection lives, the text is zero-terminated, and the statement is finalised before the connection ends.
     unsafe {
         let result =
             ffi::sqlite3_prepare_v2(connection.handle(), sql.as_ptr(), -1, &raw mut stmt, std::ptr::null_mut());
         assert_eq!(result, ffi::SQLITE_OK);
-        assert_eq!(text_of(stmt.cast(), found.sql_offset.unwrap()), SQL);
+        assert_eq!(text_of(stmt.cast(), found.sql_offset.unwrap()), STATEMENT_TEXT);
         ffi::sqlite3_finalize(stmt);
     }
 }
@@ -78,7 +78,7 @@ fn built_in_sqlite_is_found_and_its_sql_read() {
 /// The system's SQLite, stripped and optimised, loaded by hand.
 #[test]
 fn system_sqlite_is_found_and_its_sql_read() {
-    let library = find::Libraries::system().named("libsqlite3.so").next();
+    let library = find::Libraries::system().with_prefix("libsqlite3.so").next();
     let path = library.expect("this test needs the system's SQLite: apt-get install libsqlite3-0");
     let path = path.canonicalize().unwrap();
     let found = find(&path).unwrap();
@@ -106,9 +106,9 @@ fn system_sqlite_is_found_and_its_sql_read() {
 
         let (mut db, mut stmt) = (std::ptr::null_mut(), std::ptr::null_mut());
         assert_eq!(open(c":memory:".as_ptr(), &raw mut db), 0);
-        let sql = CString::new(SQL).unwrap();
+        let sql = CString::new(STATEMENT_TEXT).unwrap();
         assert_eq!(prepare(db, sql.as_ptr(), -1, &raw mut stmt, std::ptr::null_mut()), 0);
-        assert_eq!(text_of(stmt, found.sql_offset.unwrap()), SQL);
+        assert_eq!(text_of(stmt, found.sql_offset.unwrap()), STATEMENT_TEXT);
         assert_eq!(finalize(stmt), 0);
         assert_eq!(close(db), 0);
         assert_eq!(libc::dlclose(library), 0);
@@ -128,7 +128,7 @@ fn compile(directory: &Path, source: &str, options: &[&str]) -> PathBuf {
 /// The `sqlite3` command contains SQLite's stamp, since it was built with it, but takes the functions from the library.
 #[test]
 fn program_linked_to_library_is_not_stripped_sqlite() {
-    const USER: &str = r#"
+    const LINKED_PROGRAM: &str = r#"
 const char id[] = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f38a24";
 const char magic[] = "SQLite format 3";
 int sqlite3_step(void *p);
@@ -136,12 +136,12 @@ int main(void) { return id[0] + magic[0] + sqlite3_step(0); }
 "#;
     let (directory, user) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let library = compile(directory.path(), "int sqlite3_step(void *p) { return !p; }", &["-shared", "-fPIC"]);
-    let program = compile(user.path(), USER, &["-s", "-Wl,--no-as-needed", library.to_str().unwrap()]);
-    assert_eq!(find(&program), Err(Absent::NoSqlite));
+    let program = compile(user.path(), LINKED_PROGRAM, &["-s", "-Wl,--no-as-needed", library.to_str().unwrap()]);
+    assert_eq!(find(&program), Err(FindError::NoSqlite));
 }
 
 /// A stand-in for a program with SQLite inside: the names, the stamp and the first bytes of a database.
-const STAND_IN: &str = r#"
+const STAND_IN_PROGRAM: &str = r#"
 const char id[] = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f38a24";
 const char magic[] = "SQLite format 3";
 struct stmt { char before[0x88]; char *text; };
@@ -156,9 +156,9 @@ int main(void) { return id[0] + magic[0] + sqlite3_step(0) + sqlite3Prepare(0) +
 #[test]
 fn stripped_program_is_resolved_by_debug_file() {
     let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), STAND_IN, &["-O1", "-Wl,--build-id=sha1"]);
+    let program = compile(directory.path(), STAND_IN_PROGRAM, &["-O1", "-Wl,--build-id=sha1"]);
     let whole = find(&program).unwrap();
-    assert_eq!((whole.source, whole.sql_offset), (Source::Symtab, Some(0x88)));
+    assert_eq!((whole.source, whole.sql_offset), (SymbolSource::Symtab, Some(0x88)));
     // Without the public functions, only the local function that the other one calls is probed.
     let prepares: Vec<_> = whole.prepares.iter().map(|p| (p.name, p.stmt_arg)).collect();
     assert_eq!(prepares, [("sqlite3LockAndPrepare", 5)]);
@@ -175,13 +175,15 @@ fn stripped_program_is_resolved_by_debug_file() {
     run("strip", &[program.as_ref()]);
 
     let stripped = find_with_debug_files(&program, Path::new("/no/such/directory"));
-    assert!(matches!(&stripped, Err(Absent::Stripped { source_id }) if source_id.starts_with("2022-12-28 14:03:47")));
+    assert!(
+        matches!(&stripped, Err(FindError::Stripped { source_id }) if source_id.starts_with("2022-12-28 14:03:47"))
+    );
     let found = find_with_debug_files(&program, &directory.path().join("debug")).unwrap();
-    assert_eq!(found, SqliteSymbols { source: Source::DebugFile, ..whole });
+    assert_eq!(found, SqliteSymbols { source: SymbolSource::DebugFile, ..whole });
 }
 
 /// Functions, and what else has a name in the symbol table.
-const PLACES: &str = r#"
+const SYMBOLS_PROGRAM: &str = r#"
 __asm__(".text\n.type around, @function\naround: nop\n.globl label\nlabel: nop\n"
 	".globl nested\n.type nested, @function\nnested: nop\n ret\n.size nested, . - nested\n.size around, . - around\n"
 	".globl torn.cold\n.type torn.cold, @function\ntorn.cold: ret\n.size torn.cold, . - torn.cold\n"
@@ -198,9 +200,9 @@ int main(void) { return plain(0) + chosen(0); }
 /// The same with a file that holds all symbols, and with one whose symbols are in another file next to it.
 #[test]
 fn entry_is_found_for_functions_alone() {
-    use super::entry::{NoEntry, entry};
+    use super::entry::{EntryError, find_entry};
     let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), PLACES, &["-O1", "-w"]);
+    let program = compile(directory.path(), SYMBOLS_PROGRAM, &["-O1", "-w"]);
     let run = |tool: &str, arguments: &[&std::ffi::OsStr]| {
         assert!(
             std::process::Command::new(tool).args(arguments).current_dir(directory.path()).status().unwrap().success()
@@ -212,29 +214,33 @@ fn entry_is_found_for_functions_alone() {
             run("strip", &["p".as_ref()]);
             run("objcopy", &["--add-gnu-debuglink=p.debug".as_ref(), "p".as_ref()]);
         }
-        let of = |name: &str| entry(&program, name);
+        let of = |name: &str| find_entry(&program, name);
         let at = of("plain").unwrap();
         assert!(code_at(&program, at, 8).is_some_and(|(_, _, code)| code.len() == 8), "{at:#x} is not code");
         assert_ne!(of("main").unwrap(), at);
         assert_eq!(of("around").map(drop), Ok(()));
-        assert_eq!(of("label"), Err(NoEntry::NotFunction("label".into())));
-        assert_eq!(of("data"), Err(NoEntry::NotFunction("data".into())));
-        assert_eq!(of("nested"), Err(NoEntry::Within("around".into())));
-        assert_eq!(of("torn.cold"), Err(NoEntry::NotCalled));
-        assert_eq!(of("_start"), Err(NoEntry::NotCalled));
-        assert_eq!(of("setjmp"), Err(NoEntry::KeepsReturn));
-        assert_eq!(of("main.handle"), Err(NoEntry::Go), "a function of Go; those of C in the same program have no dot");
-        assert_eq!(of("chosen"), Err(NoEntry::Indirect));
-        assert_eq!(of("printf"), Err(NoEntry::NoSymbol));
-        assert_eq!(of(""), Err(NoEntry::NoSymbol));
+        assert_eq!(of("label"), Err(EntryError::NotFunction("label".into())));
+        assert_eq!(of("data"), Err(EntryError::NotFunction("data".into())));
+        assert_eq!(of("nested"), Err(EntryError::Within("around".into())));
+        assert_eq!(of("torn.cold"), Err(EntryError::NotCalled));
+        assert_eq!(of("_start"), Err(EntryError::NotCalled));
+        assert_eq!(of("setjmp"), Err(EntryError::KeepsReturn));
+        assert_eq!(
+            of("main.handle"),
+            Err(EntryError::Go),
+            "a function of Go; those of C in the same program have no dot"
+        );
+        assert_eq!(of("chosen"), Err(EntryError::Indirect));
+        assert_eq!(of("printf"), Err(EntryError::NoSymbol));
+        assert_eq!(of(""), Err(EntryError::NoSymbol));
     }
-    assert!(matches!(entry(Path::new("/etc/passwd"), "main"), Err(NoEntry::NoProgram(_))));
+    assert!(matches!(find_entry(Path::new("/etc/passwd"), "main"), Err(EntryError::NoProgram(_))));
 }
 
 /// Its symbols are half as large, and it needs no C library to be compiled.
 #[test]
 fn entry_in_32_bit_program_is_found() {
-    use super::entry::{NoEntry, entry};
+    use super::entry::{EntryError, find_entry};
     if cfg!(not(target_arch = "x86_64")) {
         println!("SKIP entry_in_32_bit_program_is_found: the compiler here makes no such programs for this kernel");
         return;
@@ -244,16 +250,16 @@ fn entry_in_32_bit_program_is_found() {
                   __asm__(\".globl label\\nlabel: nop\");\nvoid _start(void) { first(); plain(0); for (;;); }\n";
     let program =
         compile(directory.path(), source, &["-m32", "-O0", "-w", "-nostdlib", "-static", "-fno-pic", "-no-pie"]);
-    let [first, plain] = ["first", "plain"].map(|name| entry(&program, name).unwrap());
+    let [first, plain] = ["first", "plain"].map(|name| find_entry(&program, name).unwrap());
     // push %ebp, with or without endbr32 before it.
     for at in [first, plain] {
         let code = std::fs::read(&program).unwrap()[at as usize..][..5].to_vec();
         assert!(code[0] == 0x55 || code == [0xf3, 0x0f, 0x1e, 0xfb, 0x55], "{code:x?}");
     }
     assert!(plain > first);
-    assert_eq!(entry(&program, "label"), Err(NoEntry::NotFunction("label".into())));
-    assert_eq!(entry(&program, "_start"), Err(NoEntry::NotCalled));
-    assert!(matches!(find(&program), Err(Absent::Foreign(_))));
+    assert_eq!(find_entry(&program, "label"), Err(EntryError::NotFunction("label".into())));
+    assert_eq!(find_entry(&program, "_start"), Err(EntryError::NotCalled));
+    assert!(matches!(find(&program), Err(FindError::Foreign(_))));
 }
 
 /// A damaged library must be refused or read without a panic: every header byte is set to extreme values in turn.
@@ -268,7 +274,7 @@ fn damaged_elf_headers_do_not_panic() {
             bytes[at] = value;
             std::fs::write(&path, &bytes).unwrap();
             let _ = find(&path);
-            let _ = super::entry::entry(&path, "main");
+            let _ = super::entry::find_entry(&path, "main");
         }
     }
     // Every segment in turn claims to be longer than the file, or to begin beyond it (program headers: 56 bytes from 64 on,

@@ -3,7 +3,7 @@
 //!
 //! The files are untrusted: sizes are bounded, and damaged parts are treated as missing.
 
-use super::endless::Frames;
+use super::endless::UnwindSections;
 use super::names;
 use super::section::{Bytes, Section};
 use gimli::RegisterRule;
@@ -17,32 +17,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Larger unwind sections are not read; a browser's has 20 MiB.
-const LONGEST_SECTION: u64 = 64 << 20;
+const SECTION_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of functions kept per file.
-const MOST_FUNCTIONS: usize = 2_000_000;
+const FUNCTIONS_MAX: usize = 2_000_000;
 /// Maximum number of bytes read in one piece: a browser's symbol table has 100 MiB. A file may have holes, and claim to be a million
 /// times as large.
-const LONGEST_PIECE: u64 = 256 << 20;
+const PIECE_BYTES_MAX: u64 = 256 << 20;
 /// Maximum size of the names of a file's functions: many symbols may share the end of one long name.
-const LONGEST_NAMES: usize = 256 << 20;
+const NAMES_BYTES_MAX: usize = 256 << 20;
 /// Assumed maximum length of a function of unknown size.
-const LONGEST_UNSIZED: u64 = 64 << 10;
+const UNSIZED_FUNCTION_BYTES_MAX: u64 = 64 << 10;
 /// Number of symbols at and before an address that are tried, for functions inside others.
-const TRIED: usize = 16;
+const SYMBOLS_TRIED_MAX: usize = 16;
 /// Length of the longest call on x86-64 (`call *disp32(base,index)` with a prefix).
-const LONGEST_CALL: usize = 8;
+const CALL_BYTES_MAX: usize = 8;
 
 /// A file from which no piece is read that is too long for memory.
 #[derive(Clone, Copy)]
-struct Bounded<'a>(&'a ReadCache<File>);
+struct BoundedFile<'a>(&'a ReadCache<File>);
 
-impl<'a> ReadRef<'a> for Bounded<'a> {
+impl<'a> ReadRef<'a> for BoundedFile<'a> {
     fn len(self) -> Result<u64, ()> {
         self.0.len()
     }
 
     fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
-        if size > LONGEST_PIECE { Err(()) } else { self.0.read_bytes_at(offset, size) }
+        if size > PIECE_BYTES_MAX { Err(()) } else { self.0.read_bytes_at(offset, size) }
     }
 
     fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
@@ -67,7 +67,7 @@ struct Function {
 }
 
 #[derive(Debug)]
-pub struct Code {
+pub struct CodeFile {
     file: Option<File>,
     segments: Vec<Segment>,
     functions: Vec<Function>,
@@ -80,11 +80,11 @@ pub struct Code {
     pub eh_frame_hdr: Option<Section>,
 }
 
-impl Code {
+impl CodeFile {
     /// Reads a file; `None` if it is not a 64-bit ELF file.
     pub fn read(file: File) -> Option<Self> {
         let mut code = Self::parse(file.try_clone().ok()?)?;
-        if let Some(debug) = debug_file(&code.build_id).and_then(|path| open(&path)).and_then(Self::parse)
+        if let Some(debug) = debug_file(&code.build_id).and_then(|path| open_regular(&path)).and_then(Self::parse)
             && debug.build_id == code.build_id
         {
             code.append(&debug);
@@ -95,7 +95,7 @@ impl Code {
 
     fn parse(file: File) -> Option<Self> {
         let cache = ReadCache::new(file);
-        let cache = Bounded(&cache);
+        let cache = BoundedFile(&cache);
         let elf = ElfFile64::<Endianness, _>::parse(cache).ok()?;
         let endian = elf.endian();
         let headers = elf.elf_header().program_headers(endian, cache).ok()?;
@@ -107,7 +107,7 @@ impl Code {
         };
         let segments = loaded.map(segment).collect();
         let section = |name: &str| {
-            let section = elf.section_by_name(name).filter(|s| s.size() <= LONGEST_SECTION)?;
+            let section = elf.section_by_name(name).filter(|s| s.size() <= SECTION_BYTES_MAX)?;
             let bytes = section.data().ok().filter(|bytes| !bytes.is_empty())?;
             let to = section.address().checked_add(bytes.len() as u64)?;
             Some(Section { addresses: section.address()..to, bytes: Bytes::from(bytes) })
@@ -124,7 +124,7 @@ impl Code {
         };
         // Without the header the unwinder builds a table from them.
         if let (Some(frame), None) = (&code.eh_frame, &code.eh_frame_hdr)
-            && !Frames::new(frame, None).all_end()
+            && !UnwindSections::new(frame, None).all_safe()
         {
             code.eh_frame = None;
         }
@@ -141,7 +141,7 @@ impl Code {
                 code.add(symbol.address(), symbol.size(), name);
             }
             read += whole.len();
-            if read > LONGEST_NAMES {
+            if read > NAMES_BYTES_MAX {
                 break;
             }
         }
@@ -150,7 +150,7 @@ impl Code {
     }
 
     fn add(&mut self, address: u64, size: u64, name: &str) {
-        if name.is_empty() || self.functions.len() >= MOST_FUNCTIONS {
+        if name.is_empty() || self.functions.len() >= FUNCTIONS_MAX {
             return;
         }
         let Ok(from) = u32::try_from(self.text.len()) else { return };
@@ -192,54 +192,56 @@ impl Code {
         let next = self.functions.get(at).map_or(u64::MAX, |f| f.address);
         let holds = |f: &&Function| {
             let within = address - f.address;
-            if f.size > 0 { within < f.size } else { within < LONGEST_UNSIZED && address < next }
+            if f.size > 0 { within < f.size } else { within < UNSIZED_FUNCTION_BYTES_MAX && address < next }
         };
-        let found = self.functions[..at].iter().rev().take(TRIED).find(holds)?;
-        Some((names::demangled(self.name_of(found)), address - found.address))
+        let found = self.functions[..at].iter().rev().take(SYMBOLS_TRIED_MAX).find(holds)?;
+        Some((names::demangle(self.name_of(found)), address - found.address))
     }
 
     /// Whether a call precedes this file offset. Otherwise an address found by unwinding is no return address; without unwind
     /// information the unwinder follows registers, which may hold anything.
     pub fn follows_call(&self, offset: u64) -> bool {
         let Some(file) = &self.file else { return true };
-        let mut bytes = [0; LONGEST_CALL];
-        let Some(from) = offset.checked_sub(LONGEST_CALL as u64) else { return false };
+        let mut bytes = [0; CALL_BYTES_MAX];
+        let Some(from) = offset.checked_sub(CALL_BYTES_MAX as u64) else { return false };
         file.read_exact_at(&mut bytes, from).is_ok() && ends_with_call(&bytes)
     }
 
     /// Returns the target of a direct call before this file offset, relative to the offset.
     pub fn called_before(&self, offset: u64) -> Option<i64> {
-        let mut bytes = [0; LONGEST_CALL];
-        self.file.as_ref()?.read_exact_at(&mut bytes, offset.checked_sub(LONGEST_CALL as u64)?).ok()?;
-        called(&bytes)
+        let mut bytes = [0; CALL_BYTES_MAX];
+        self.file.as_ref()?.read_exact_at(&mut bytes, offset.checked_sub(CALL_BYTES_MAX as u64)?).ok()?;
+        call_target(&bytes)
     }
 
     /// Whether there is unwind information for an address, as linked.
-    pub fn is_described(&self, address: u64) -> bool {
+    pub fn has_unwind_info(&self, address: u64) -> bool {
         let both = self.eh_frame.as_ref().zip(self.eh_frame_hdr.as_ref());
-        both.is_some_and(|(frame, header)| Frames::new(frame, Some(header)).at(header, address, |_, _| ()).is_some())
+        both.is_some_and(|(frame, header)| {
+            UnwindSections::new(frame, Some(header)).with_row(header, address, |_, _| ()).is_some()
+        })
     }
 
     /// Whether the function at an address, as linked, has no caller according to the unwind information; `None` if it does not cover
     /// the address.
     pub fn is_outermost(&self, address: u64) -> Option<bool> {
         let (frame, header) = (self.eh_frame.as_ref()?, self.eh_frame_hdr.as_ref()?);
-        Frames::new(frame, Some(header)).at(header, address, |fde, row| {
+        UnwindSections::new(frame, Some(header)).with_row(header, address, |fde, row| {
             let register = fde.cie().return_address_register();
-            matches!(row.register(register), None | Some(RegisterRule::Undefined)) && explicitly(row, register)
+            matches!(row.register(register), None | Some(RegisterRule::Undefined)) && is_explicit_rule(row, register)
         })
     }
 
     /// Whether the unwind information for an address, as linked, can be evaluated safely.
-    pub fn is_followed(&self, address: u64) -> bool {
+    pub fn is_safe_to_unwind(&self, address: u64) -> bool {
         let both = self.eh_frame.as_ref().zip(self.eh_frame_hdr.as_ref());
-        both.is_none_or(|(frame, header)| Frames::new(frame, Some(header)).end_at(header, address))
+        both.is_none_or(|(frame, header)| UnwindSections::new(frame, Some(header)).is_safe_at(header, address))
     }
 }
 
 /// On x86-64 every description has a rule for the return address; on arm64 it stays in its register until it is saved, and only an
 /// explicit rule means that there is none.
-fn explicitly<T: gimli::ReaderOffset, S: gimli::UnwindContextStorage<T>>(
+fn is_explicit_rule<T: gimli::ReaderOffset, S: gimli::UnwindContextStorage<T>>(
     row: &gimli::UnwindTableRow<T, S>,
     register: gimli::Register,
 ) -> bool {
@@ -248,7 +250,7 @@ fn explicitly<T: gimli::ReaderOffset, S: gimli::UnwindContextStorage<T>>(
 
 /// Whether bytes of code end with a call.
 #[cfg(target_arch = "x86_64")]
-fn ends_with_call(code: &[u8; LONGEST_CALL]) -> bool {
+fn ends_with_call(code: &[u8; CALL_BYTES_MAX]) -> bool {
     let end = code.len();
     // `call rel32`; `call *…`: FF, followed by a byte with 2 in its middle bits.
     code[end - 5] == 0xe8 || (2..=7).any(|n| code[end - n] == 0xff && code[end - n + 1] >> 3 & 7 == 2)
@@ -256,15 +258,15 @@ fn ends_with_call(code: &[u8; LONGEST_CALL]) -> bool {
 
 /// Returns the target of the direct call that ends these bytes, relative to their end, if they cannot be another call.
 #[cfg(target_arch = "x86_64")]
-fn called(code: &[u8; LONGEST_CALL]) -> Option<i64> {
+fn call_target(code: &[u8; CALL_BYTES_MAX]) -> Option<i64> {
     let [.., a, b, c, d] = *code;
-    let other = (2..=7).any(|n| code[LONGEST_CALL - n] == 0xff && code[LONGEST_CALL - n + 1] >> 3 & 7 == 2);
-    (code[LONGEST_CALL - 5] == 0xe8 && !other).then_some(i64::from(i32::from_le_bytes([a, b, c, d])))
+    let other = (2..=7).any(|n| code[CALL_BYTES_MAX - n] == 0xff && code[CALL_BYTES_MAX - n + 1] >> 3 & 7 == 2);
+    (code[CALL_BYTES_MAX - 5] == 0xe8 && !other).then_some(i64::from(i32::from_le_bytes([a, b, c, d])))
 }
 
 /// Returns the target of the direct call that ends these bytes, relative to their end.
 #[cfg(target_arch = "aarch64")]
-fn called(code: &[u8; LONGEST_CALL]) -> Option<i64> {
+fn call_target(code: &[u8; CALL_BYTES_MAX]) -> Option<i64> {
     let [.., a, b, c, d] = *code;
     let word = u32::from_le_bytes([a, b, c, d]);
     // A signed 26-bit number of words, relative to the call itself.
@@ -273,7 +275,7 @@ fn called(code: &[u8; LONGEST_CALL]) -> Option<i64> {
 
 /// Whether bytes of code end with a call: BL, BLR, or a BLR variant that checks a signed address.
 #[cfg(target_arch = "aarch64")]
-fn ends_with_call(code: &[u8; LONGEST_CALL]) -> bool {
+fn ends_with_call(code: &[u8; CALL_BYTES_MAX]) -> bool {
     let [.., a, b, c, d] = *code;
     let word = u32::from_le_bytes([a, b, c, d]);
     word & 0xfc00_0000 == 0x9400_0000 || word & 0xffff_fc1f == 0xd63f_0000 || word & 0xfeff_f800 == 0xd63f_0800
@@ -286,7 +288,7 @@ fn debug_file(build_id: &str) -> Option<PathBuf> {
 }
 
 /// Opens a file named by a process, which may be anything.
-pub fn open(path: &Path) -> Option<File> {
+pub fn open_regular(path: &Path) -> Option<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
     file.metadata().ok()?.is_file().then_some(file)
@@ -294,18 +296,18 @@ pub fn open(path: &Path) -> Option<File> {
 
 /// The code files of all processes.
 #[derive(Debug, Default)]
-pub struct Files(HashMap<(String, u64, String), Option<Arc<Code>>>);
+pub struct CodeFiles(HashMap<(String, u64, String), Option<Arc<CodeFile>>>);
 
 /// Maximum number of files kept.
-const MOST_FILES: usize = 512;
+const FILES_MAX: usize = 512;
 
-impl Files {
+impl CodeFiles {
     /// Returns the file of a mapping of a process in `/proc`: through the mapping itself, as long as the process exists.
-    pub fn of(&mut self, pid: u32, mapping: &super::maps::Mapping) -> Option<Arc<Code>> {
+    pub fn for_mapping(&mut self, pid: u32, mapping: &super::maps::CodeMapping) -> Option<Arc<CodeFile>> {
         if !mapping.is_file() {
             return None;
         }
-        if self.0.len() >= MOST_FILES {
+        if self.0.len() >= FILES_MAX {
             self.0.clear();
         }
         let key = (mapping.file.0.clone(), mapping.file.1, mapping.name.clone());
@@ -314,14 +316,14 @@ impl Files {
         }
         let (from, to) = (mapping.from, mapping.to);
         let same = |file: &File| file.metadata().is_ok_and(|about| about.ino() == mapping.file.1);
-        let itself = open(Path::new(&format!("/proc/{pid}/map_files/{from:x}-{to:x}")));
+        let itself = open_regular(Path::new(&format!("/proc/{pid}/map_files/{from:x}-{to:x}")));
         // For a process that has ended only the path is left, which may name another file by now.
         let named = || {
-            let there = open(Path::new(&format!("/proc/{pid}/root{}", mapping.name))).filter(same);
-            there.or_else(|| open(Path::new(&mapping.name)).filter(same))
+            let there = open_regular(Path::new(&format!("/proc/{pid}/root{}", mapping.name))).filter(same);
+            there.or_else(|| open_regular(Path::new(&mapping.name)).filter(same))
         };
         // If it does not exist any more, another process may still have it.
-        let code = Code::read(itself.or_else(named)?).map(Arc::new);
+        let code = CodeFile::read(itself.or_else(named)?).map(Arc::new);
         self.0.insert(key, code.clone());
         code
     }
@@ -331,8 +333,8 @@ impl Files {
 mod tests {
     use super::*;
 
-    fn this_program() -> Code {
-        Code::read(File::open("/proc/self/exe").unwrap()).expect("an ELF file")
+    fn this_program() -> CodeFile {
+        CodeFile::read(File::open("/proc/self/exe").unwrap()).expect("an ELF file")
     }
 
     #[test]
@@ -356,16 +358,16 @@ mod tests {
             );
         }
         // As if it were only available in the process: its path names nothing.
-        let hidden = crate::stacks::maps::Mapping { name: "/nowhere".into(), ..own.clone() };
-        let (gone, mut files) = (i32::MAX as u32, Files::default());
-        assert!(files.of(gone, &hidden).is_none());
-        assert!(files.of(std::process::id(), &hidden).is_some());
-        assert!(files.of(gone, &hidden).is_some(), "it has been read");
+        let hidden = crate::stacks::maps::CodeMapping { name: "/nowhere".into(), ..own.clone() };
+        let (gone, mut files) = (i32::MAX as u32, CodeFiles::default());
+        assert!(files.for_mapping(gone, &hidden).is_none());
+        assert!(files.for_mapping(std::process::id(), &hidden).is_some());
+        assert!(files.for_mapping(gone, &hidden).is_some(), "it has been read");
     }
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn calls_are_told_from_other_code() {
+    fn calls_are_distinguished_from_other_code() {
         for (call, code) in [
             (true, [0, 0, 0, 0xe8, 1, 2, 3, 4]),
             (true, [0, 0, 0, 0, 0, 0, 0xff, 0xd0]),
@@ -377,10 +379,10 @@ mod tests {
         ] {
             assert_eq!(ends_with_call(&code), call, "{code:x?}");
         }
-        assert_eq!(called(&[0, 0, 0, 0xe8, 1, 2, 0, 0]), Some(0x201));
-        assert_eq!(called(&[0, 0, 0, 0xe8, 0xfb, 0xff, 0xff, 0xff]), Some(-5));
-        assert_eq!(called(&[0, 0, 0xff, 0x15, 1, 2, 3, 4]), None);
-        assert_eq!(called(&[0, 0, 0, 0xe8, 1, 2, 0xff, 0xd0]), None, "call *%rax, or a call far away");
+        assert_eq!(call_target(&[0, 0, 0, 0xe8, 1, 2, 0, 0]), Some(0x201));
+        assert_eq!(call_target(&[0, 0, 0, 0xe8, 0xfb, 0xff, 0xff, 0xff]), Some(-5));
+        assert_eq!(call_target(&[0, 0, 0xff, 0x15, 1, 2, 3, 4]), None);
+        assert_eq!(call_target(&[0, 0, 0, 0xe8, 1, 2, 0xff, 0xd0]), None, "call *%rax, or a call far away");
     }
 
     /// A file with holes takes no room on the disk, whatever size its symbol table claims to need in memory.
@@ -401,10 +403,10 @@ mod tests {
             let file = tempfile::tempfile().unwrap();
             file.write_all_at(&[head, sections.concat()].concat(), 0).unwrap();
             file.set_len(4096 + size).unwrap();
-            Code::read(file)
+            CodeFile::read(file)
         };
         assert!(symbols(240).is_some(), "ten symbols that are nothing");
-        assert!(symbols(LONGEST_PIECE / 24 * 24 + 24).is_none());
+        assert!(symbols(PIECE_BYTES_MAX / 24 * 24 + 24).is_none());
     }
 
     #[test]
@@ -416,9 +418,9 @@ mod tests {
             let mut bytes = own[..cut].to_vec();
             bytes.iter_mut().skip(from.max(20)).step_by(7).for_each(|byte| *byte ^= 0x55);
             std::fs::write(&path, bytes).unwrap();
-            drop(Code::read(open(&path).unwrap()));
+            drop(CodeFile::read(open_regular(&path).unwrap()));
         }
-        assert!(open(dir.path()).is_none());
+        assert!(open_regular(dir.path()).is_none());
         assert_eq!(debug_file("ab"), None);
         assert_eq!(debug_file("abcd").unwrap(), Path::new("/usr/lib/debug/.build-id/ab/cd.debug"));
     }

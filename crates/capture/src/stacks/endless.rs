@@ -12,17 +12,17 @@ use gimli::{
 };
 
 /// Maximum size of an entry that is read. Those of compilers have some hundred bytes.
-const LONGEST_ENTRY: usize = 256 << 10;
+const ENTRY_BYTES_MAX: usize = 256 << 10;
 
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
 /// The sections of a file, as the unwinder reads them.
-pub struct Frames<'a> {
+pub struct UnwindSections<'a> {
     frame: EhFrame<Reader<'a>>,
     bases: BaseAddresses,
 }
 
-impl<'a> Frames<'a> {
+impl<'a> UnwindSections<'a> {
     /// Creates it from these sections.
     pub fn new(frame: &'a Section, header: Option<&'a Section>) -> Self {
         let bases = BaseAddresses::default().set_eh_frame(frame.addresses.start).set_text(0).set_got(0);
@@ -39,7 +39,7 @@ impl<'a> Frames<'a> {
     }
 
     /// Calls `ask` with the rules at an address, as linked; `None` if there are none, or they are not read.
-    pub fn at<T>(
+    pub fn with_row<T>(
         &self,
         header: &'a Section,
         address: u64,
@@ -52,38 +52,40 @@ impl<'a> Frames<'a> {
     }
 
     /// Whether the rules at an address, as linked, can be evaluated safely.
-    pub fn end_at(&self, header: &'a Section, address: u64) -> bool {
+    pub fn is_safe_at(&self, header: &'a Section, address: u64) -> bool {
         let Some(fde) = self.entry(header, address) else { return true };
-        is_short(&fde) && self.at(header, address, |fde, row| self.ends(fde.cie().encoding(), row)).unwrap_or(true)
+        is_short(&fde)
+            && self.with_row(header, address, |fde, row| self.is_safe_row(fde.cie().encoding(), row)).unwrap_or(true)
     }
 
-    fn ends(&self, encoding: Encoding, row: &UnwindTableRow<usize>) -> bool {
+    fn is_safe_row(&self, encoding: Encoding, row: &UnwindTableRow<usize>) -> bool {
         let cfa = match row.cfa() {
-            CfaRule::Expression(expression) => self.goes_on(encoding, expression),
+            CfaRule::Expression(expression) => self.has_no_jumps(encoding, expression),
             CfaRule::RegisterAndOffset { .. } => true,
         };
         cfa && row.registers().all(|(_, rule)| match rule {
             RegisterRule::Expression(expression) | RegisterRule::ValExpression(expression) => {
-                self.goes_on(encoding, expression)
+                self.has_no_jumps(encoding, expression)
             }
             _ => true,
         })
     }
 
     /// Whether all rules can be evaluated safely: for sections without a header.
-    pub fn all_end(&self) -> bool {
+    pub fn all_safe(&self) -> bool {
         let mut entries = self.frame.entries(&self.bases);
         // What cannot be read is not evaluated either.
         while let Ok(Some(entry)) = entries.next() {
             let ended = match entry {
                 CieOrFde::Cie(cie) => {
-                    cie.entry_len() <= LONGEST_ENTRY
-                        && self.instructions_end(cie.encoding(), cie.instructions(&self.frame, &self.bases))
+                    cie.entry_len() <= ENTRY_BYTES_MAX
+                        && self.are_safe_instructions(cie.encoding(), cie.instructions(&self.frame, &self.bases))
                 }
                 CieOrFde::Fde(partial) => match partial.parse(EhFrame::cie_from_offset) {
                     Ok(fde) => {
                         is_short(&fde)
-                            && self.instructions_end(fde.cie().encoding(), fde.instructions(&self.frame, &self.bases))
+                            && self
+                                .are_safe_instructions(fde.cie().encoding(), fde.instructions(&self.frame, &self.bases))
                     }
                     Err(_) => true,
                 },
@@ -95,7 +97,11 @@ impl<'a> Frames<'a> {
         true
     }
 
-    fn instructions_end(&self, encoding: Encoding, mut all: gimli::CallFrameInstructionIter<'_, Reader<'a>>) -> bool {
+    fn are_safe_instructions(
+        &self,
+        encoding: Encoding,
+        mut all: gimli::CallFrameInstructionIter<'_, Reader<'a>>,
+    ) -> bool {
         while let Ok(Some(instruction)) = all.next() {
             use CallFrameInstruction::{DefCfaExpression, Expression, ValExpression};
             let (DefCfaExpression { expression } | Expression { expression, .. } | ValExpression { expression, .. }) =
@@ -103,7 +109,7 @@ impl<'a> Frames<'a> {
             else {
                 continue;
             };
-            if !self.goes_on(encoding, &expression) {
+            if !self.has_no_jumps(encoding, &expression) {
                 return false;
             }
         }
@@ -111,7 +117,7 @@ impl<'a> Frames<'a> {
     }
 
     /// Whether an expression has no jumps. A forward jump could land within an operation, and jump back from there.
-    fn goes_on(&self, encoding: Encoding, expression: &UnwindExpression<usize>) -> bool {
+    fn has_no_jumps(&self, encoding: Encoding, expression: &UnwindExpression<usize>) -> bool {
         let Ok(expression) = expression.get(&self.frame) else { return true };
         let mut operations = expression.operations(encoding);
         loop {
@@ -125,7 +131,7 @@ impl<'a> Frames<'a> {
 }
 
 fn is_short(fde: &FrameDescriptionEntry<Reader<'_>>) -> bool {
-    fde.entry_len() <= LONGEST_ENTRY && fde.cie().entry_len() <= LONGEST_ENTRY
+    fde.entry_len() <= ENTRY_BYTES_MAX && fde.cie().entry_len() <= ENTRY_BYTES_MAX
 }
 
 #[cfg(test)]
@@ -133,9 +139,9 @@ mod tests {
     use super::*;
     use crate::stacks::section::Bytes;
 
-    const FRAME: u64 = 0x1000;
-    const HEADER: u64 = 0x2000;
-    const FUNCTION: u64 = 0x4000;
+    const FRAME_ADDRESS: u64 = 0x1000;
+    const HEADER_ADDRESS: u64 = 0x2000;
+    const FUNCTION_ADDRESS: u64 = 0x4000;
 
     fn section(address: u64, bytes: Vec<u8>) -> Section {
         Section { addresses: address..address + bytes.len() as u64, bytes: Bytes::from(&*bytes) }
@@ -148,7 +154,8 @@ mod tests {
         let mut frame = entry([0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0, 0, 0].to_vec());
         let (at, cie) = (frame.len() as u64, frame.len() as u32 + 4);
         let mut body =
-            [cie.to_le_bytes().to_vec(), FUNCTION.to_le_bytes().to_vec(), 64_u64.to_le_bytes().to_vec()].concat();
+            [cie.to_le_bytes().to_vec(), FUNCTION_ADDRESS.to_le_bytes().to_vec(), 64_u64.to_le_bytes().to_vec()]
+                .concat();
         // DW_CFA_def_cfa_expression.
         body.extend([&[0x0f, expression.len() as u8][..], expression].concat());
         body.extend(vec![0; padding]);
@@ -158,12 +165,12 @@ mod tests {
         let word = |value: i64| (value as i32).to_le_bytes().to_vec();
         let header = [
             vec![1, 0x03, 0x03, 0x3b],
-            word(FRAME as i64),
+            word(FRAME_ADDRESS as i64),
             word(1),
-            word(FUNCTION as i64 - HEADER as i64),
-            word((FRAME + at) as i64 - HEADER as i64),
+            word(FUNCTION_ADDRESS as i64 - HEADER_ADDRESS as i64),
+            word((FRAME_ADDRESS + at) as i64 - HEADER_ADDRESS as i64),
         ];
-        (section(FRAME, frame), section(HEADER, header.concat()))
+        (section(FRAME_ADDRESS, frame), section(HEADER_ADDRESS, header.concat()))
     }
 
     #[test]
@@ -177,12 +184,18 @@ mod tests {
             (false, &[0x2f, 1, 0, 0x0e, 0x2f, 0xfd, 0xff, 0, 0, 0, 0, 0]),
         ] {
             let (frame, header) = sections(expression, 0);
-            let frames = Frames::new(&frame, Some(&header));
-            assert!(frames.at(&header, FUNCTION + 5, |_, _| ()).is_some(), "{expression:x?}: it is found");
-            assert_eq!(frames.end_at(&header, FUNCTION + 5), ends, "{expression:x?}");
-            assert_eq!(Frames::new(&frame, None).all_end(), ends, "{expression:x?}");
+            let frames = UnwindSections::new(&frame, Some(&header));
+            assert!(
+                frames.with_row(&header, FUNCTION_ADDRESS + 5, |_, _| ()).is_some(),
+                "{expression:x?}: it is found"
+            );
+            assert_eq!(frames.is_safe_at(&header, FUNCTION_ADDRESS + 5), ends, "{expression:x?}");
+            assert_eq!(UnwindSections::new(&frame, None).all_safe(), ends, "{expression:x?}");
         }
-        let (frame, header) = sections(&[0x77, 8], LONGEST_ENTRY);
-        assert!(!Frames::new(&frame, Some(&header)).end_at(&header, FUNCTION) && !Frames::new(&frame, None).all_end());
+        let (frame, header) = sections(&[0x77, 8], ENTRY_BYTES_MAX);
+        assert!(
+            !UnwindSections::new(&frame, Some(&header)).is_safe_at(&header, FUNCTION_ADDRESS)
+                && !UnwindSections::new(&frame, None).all_safe()
+        );
     }
 }

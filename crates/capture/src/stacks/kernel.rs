@@ -21,7 +21,7 @@ pub struct KernelNames {
 
 /// A function and the offset in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InKernel<'a> {
+pub struct KernelFunction<'a> {
     pub name: &'a str,
     /// Offset in the function.
     pub offset: u64,
@@ -60,7 +60,7 @@ impl KernelNames {
     }
 
     /// Returns the function that contains a return address.
-    pub fn find(&mut self, address: u64) -> Option<InKernel<'_>> {
+    pub fn find(&mut self, address: u64) -> Option<KernelFunction<'_>> {
         // A call may be a function's last instruction.
         let within = address.wrapping_sub(1);
         let symbols = &self.symbols;
@@ -72,7 +72,7 @@ impl KernelNames {
         let symbol = self.symbols.get(at?)?;
         let part = |(from, len): (u32, u32)| self.text.get(from as usize..(from + len) as usize).unwrap_or_default();
         let module = Some(part(symbol.module)).filter(|module| !module.is_empty()).unwrap_or("kernel");
-        Some(InKernel { name: part(symbol.name), offset: address - symbol.address, module })
+        Some(KernelFunction { name: part(symbol.name), offset: address - symbol.address, module })
     }
 }
 

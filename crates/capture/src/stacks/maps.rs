@@ -4,7 +4,7 @@ use std::fs;
 
 /// A file, or anonymous memory, mapped as code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mapping {
+pub struct CodeMapping {
     /// First address.
     pub from: u64,
     /// End address, exclusive.
@@ -17,7 +17,7 @@ pub struct Mapping {
     pub name: String,
 }
 
-impl Mapping {
+impl CodeMapping {
     /// Whether it maps a file.
     pub fn is_file(&self) -> bool {
         self.file.1 != 0
@@ -26,7 +26,7 @@ impl Mapping {
 
 /// Mappings by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Maps(Vec<Mapping>);
+pub struct Maps(Vec<CodeMapping>);
 
 impl Maps {
     /// Reads those of a process in `/proc`; `None` if it has ended.
@@ -39,24 +39,24 @@ impl Maps {
 
     /// Parses lines of the form `FROM-TO PERMISSIONS OFFSET MAJOR:MINOR INODE  NAME`. Invalid lines are skipped.
     pub fn parse(text: &str) -> Self {
-        let mut all: Vec<Mapping> = text.lines().filter_map(mapping).collect();
+        let mut all: Vec<CodeMapping> = text.lines().filter_map(parse_mapping).collect();
         all.sort_by_key(|m| m.from);
         all.dedup_by(|later, earlier| later.from < earlier.to);
         Self(all)
     }
 
     /// Returns the mapping that contains an address.
-    pub fn find(&self, address: u64) -> Option<&Mapping> {
+    pub fn find(&self, address: u64) -> Option<&CodeMapping> {
         let at = self.0.partition_point(|m| m.to <= address);
         self.0.get(at).filter(|m| m.from <= address)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Mapping> {
+    pub fn iter(&self) -> impl Iterator<Item = &CodeMapping> {
         self.0.iter()
     }
 }
 
-fn mapping(line: &str) -> Option<Mapping> {
+fn parse_mapping(line: &str) -> Option<CodeMapping> {
     let mut rest = line;
     let mut word = || {
         let trimmed = rest.trim_start_matches(' ');
@@ -74,7 +74,7 @@ fn mapping(line: &str) -> Option<Mapping> {
     }
     let name = rest.trim_start_matches(' ');
     let name = name.strip_suffix(" (deleted)").unwrap_or(name).to_string();
-    Some(Mapping { from, to, offset, file: (device.to_string(), inode), name })
+    Some(CodeMapping { from, to, offset, file: (device.to_string(), inode), name })
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use model::event::chain_end;
 use model::table::Coverage;
 use model::{Absence, Event, Layer};
 use program::{Place, Programs};
-use raw::{Asleep, Comes, OfCall, Raw};
+use raw::{CallStack, ProgramPart, RingItem, Sleep};
 use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsRawFd, RawFd};
@@ -43,22 +43,22 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
 /// Number of stacks in a window of 100 ms (`STACK_WINDOW` in `stacks.h`).
-pub const A_WINDOW: u32 = 10;
+pub const STACKS_PER_WINDOW: u32 = 10;
 /// Windows in a second.
-const WINDOWS: u32 = 10;
+const WINDOWS_PER_SECOND: u32 = 10;
 /// Shorter sleeps are never considered: a stack costs its thread a few microseconds.
-pub const FROM_NS: u64 = 100_000;
+pub const SLEEP_NS_MIN: u64 = 100_000;
 /// Size of the ring in bytes: what the budget allows in two seconds.
-pub const RING: u32 = 4 << 20;
+pub const RING_BYTES: u32 = 4 << 20;
 /// Maximum number of sleeps of a thread that is still in its call, and how long they wait for its end.
-const MOST_WAITING: usize = 64;
-const LONGEST_WAIT_NS: u64 = 10_000_000_000;
+const WAITING_SLEEPS_MAX: usize = 64;
+const WAIT_NS_MAX: u64 = 10_000_000_000;
 
 /// How often the ring is checked without a wake-up, in ms.
-const LOOK_EVERY_MS: libc::c_int = 500;
+const POLL_INTERVAL_MS: libc::c_int = 500;
 
 /// Number of words of the kernel side's state; as in `stacks.h`.
-const STATE: usize = 8;
+const STATE_WORDS: usize = 8;
 
 /// How the budget was kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -78,23 +78,26 @@ pub struct Budget {
 }
 
 /// The name of stacks in the coverage.
-const PROBE: &str = "stacks";
+const COVERAGE_NAME: &str = "stacks";
 
 /// Returns the coverage if none are taken.
-pub fn absent(why: &str) -> Coverage {
-    Coverage::absent(Layer::RunQueue, PROBE, Absence::Failed, why)
+pub fn coverage_absent(why: &str) -> Coverage {
+    Coverage::absent(Layer::RunQueue, COVERAGE_NAME, Absence::Failed, why)
 }
 
 /// Returns the coverage if stacks are taken.
-pub fn attached() -> Coverage {
-    let how =
-        format!("of sleeps from {} us, at most {} a second, the longest first", FROM_NS / 1000, A_WINDOW * WINDOWS);
-    Coverage::attached(Layer::RunQueue, PROBE, how)
+pub fn coverage_attached() -> Coverage {
+    let how = format!(
+        "of sleeps from {} us, at most {} a second, the longest first",
+        SLEEP_NS_MIN / 1000,
+        STACKS_PER_WINDOW * WINDOWS_PER_SECOND
+    );
+    Coverage::attached(Layer::RunQueue, COVERAGE_NAME, how)
 }
 
 /// Stacks being processed.
 pub struct Stacks {
-    state: Array<MapData, [u64; STATE]>,
+    state: Array<MapData, [u64; STATE_WORDS]>,
     from: Receiver<Event>,
     /// Closed when no more will come.
     open: Option<PipeWriter>,
@@ -104,23 +107,23 @@ pub struct Stacks {
 impl Stacks {
     /// Starts taking them from the kernel side's ring, in a separate thread: a process that has slept may end a moment later, and the
     /// thread that drains the other rings may be busy.
-    pub fn new(mut ring: RingBuf<MapData>, state: Array<MapData, [u64; STATE]>) -> Self {
+    pub fn new(mut ring: RingBuf<MapData>, state: Array<MapData, [u64; STATE_WORDS]>) -> Self {
         let (outgoing, from) = channel();
         // Without it the thread would not be notified of the end.
         let (end, open) = io::pipe().ok().unzip();
         let work = move || {
-            let (mut naming, mut told) = (Naming::default(), Vec::new());
+            let (mut naming, mut told) = (Resolver::default(), Vec::new());
             let mut last = end.is_none();
             loop {
                 while let Some(item) = ring.next() {
-                    if let Some(raw) = Raw::parse(&item) {
-                        naming.take(raw, &mut told);
+                    if let Some(raw) = RingItem::parse(&item) {
+                        naming.handle(raw, &mut told);
                     }
                 }
                 if last {
-                    naming.give_up(u64::MAX, &mut told);
+                    naming.report_abandoned(u64::MAX, &mut told);
                 }
-                naming.tell_named(last, &mut told);
+                naming.report_named(last, &mut told);
                 told.drain(..).for_each(|event| drop(outgoing.send(event)));
                 if last {
                     return;
@@ -144,8 +147,8 @@ impl Stacks {
             let _ = worker.join();
         }
         let [_, _, taken, skipped, no_room, longest_skipped_ns, ..] = self.state.get(&0, 0).unwrap_or_default();
-        let a_second = u64::from(A_WINDOW * WINDOWS);
-        (self.collect(), Budget { a_second, from_ns: FROM_NS, taken, skipped, longest_skipped_ns, no_room })
+        let a_second = u64::from(STACKS_PER_WINDOW * WINDOWS_PER_SECOND);
+        (self.collect(), Budget { a_second, from_ns: SLEEP_NS_MIN, taken, skipped, longest_skipped_ns, no_room })
     }
 }
 
@@ -156,7 +159,7 @@ fn wait_for(ring: RawFd, end: Option<&PipeReader>) -> bool {
     // Negative descriptors are ignored.
     let mut polls = [poll(ring), poll(end.map_or(-1, AsRawFd::as_raw_fd))];
     // SAFETY: they live until the call returns.
-    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, LOOK_EVERY_MS) };
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, POLL_INTERVAL_MS) };
     polls[1].revents != 0
 }
 
@@ -169,14 +172,14 @@ impl std::fmt::Debug for Stacks {
 /// The kernel's names: reading its 200,000 lines takes a tenth of a second, during which a program that slept may end. So a separate
 /// thread reads them, and stacks that need them wait for it.
 #[derive(Default)]
-enum Kernel {
+enum KernelNamesState {
     #[default]
     Unread,
     Reading(JoinHandle<KernelNames>),
     Read(KernelNames),
 }
 
-impl Kernel {
+impl KernelNamesState {
     /// Returns the names, if they are available by now; `wait`: waits for them.
     fn names(&mut self, wait: bool) -> Option<&mut KernelNames> {
         *self = match std::mem::take(self) {
@@ -193,68 +196,70 @@ impl Kernel {
 }
 
 /// Sleeps of one call, with the program's functions and why they end.
-type Unnamed = (Vec<Asleep>, Vec<Place>, u16);
+type UnnamedSleeps = (Vec<Sleep>, Vec<Place>, u16);
 
 /// Resolves addresses to names.
 #[derive(Default)]
-struct Naming {
-    kernel: Kernel,
+struct Resolver {
+    kernel: KernelNamesState,
     /// Stacks that wait for the kernel's names.
-    unnamed: Vec<Unnamed>,
+    unnamed: Vec<UnnamedSleeps>,
     programs: Programs,
     chains: Chains,
     /// Sleeps of threads that have not left their system call yet.
-    waiting: HashMap<u32, Vec<Asleep>>,
+    waiting: HashMap<u32, Vec<Sleep>>,
     newest_ns: u64,
 }
 
-impl Naming {
-    fn take(&mut self, raw: Raw, tell: &mut Vec<Event>) {
+impl Resolver {
+    fn handle(&mut self, raw: RingItem, tell: &mut Vec<Event>) {
         match raw {
-            Raw::Moved { tgid, parent } => {
+            RingItem::Moved { tgid, parent } => {
                 if let Some(parent) = parent {
-                    self.programs.forked(tgid, parent);
+                    self.programs.note_fork(tgid, parent);
                 } else {
-                    self.programs.look_at(tgid);
+                    self.programs.read_process(tgid);
                 }
             }
-            Raw::Asleep(asleep) => {
-                self.asleep(asleep, tell);
-                self.give_up(self.newest_ns.saturating_sub(LONGEST_WAIT_NS), tell);
+            RingItem::Asleep(asleep) => {
+                self.handle_sleep(asleep, tell);
+                self.report_abandoned(self.newest_ns.saturating_sub(WAIT_NS_MAX), tell);
             }
-            Raw::OfCall(call) => {
+            RingItem::OfCall(call) => {
                 if !self.programs.knows(call.thread.0) {
-                    self.programs.look_at(call.thread.0);
+                    self.programs.read_process(call.thread.0);
                 }
-                self.of_call(&call, tell);
+                self.handle_stack(&call, tell);
             }
         }
     }
 
-    fn asleep(&mut self, asleep: Asleep, tell: &mut Vec<Event>) {
+    fn handle_sleep(&mut self, asleep: Sleep, tell: &mut Vec<Event>) {
         self.newest_ns = self.newest_ns.max(asleep.slept_ns.1);
-        let ended = match asleep.comes {
-            Comes::Later => {
+        let ended = match asleep.program_part {
+            ProgramPart::Later => {
                 let waiting = self.waiting.entry(asleep.thread.1).or_default();
-                if waiting.last().is_some_and(|last| last.thread != asleep.thread) || waiting.len() >= MOST_WAITING {
+                if waiting.last().is_some_and(|last| last.thread != asleep.thread)
+                    || waiting.len() >= WAITING_SLEEPS_MAX
+                {
                     let old = std::mem::take(waiting);
-                    self.tell_all(&old, &[], chain_end::NOT_TAKEN, tell);
+                    self.queue_report(&old, &[], chain_end::NOT_TAKEN, tell);
                 }
                 self.waiting.entry(asleep.thread.1).or_default().push(asleep);
                 return;
             }
-            Comes::PageFault => chain_end::PAGE_FAULT,
-            Comes::Foreign => chain_end::FOREIGN,
+            ProgramPart::PageFault => chain_end::PAGE_FAULT,
+            ProgramPart::Foreign => chain_end::NOT_64_BIT,
         };
         if !self.programs.knows(asleep.thread.0) {
-            self.programs.look_at(asleep.thread.0);
+            self.programs.read_process(asleep.thread.0);
         }
-        let place = self.programs.place(asleep.thread.0, asleep.at.ip).filter(|_| ended == chain_end::PAGE_FAULT);
+        let place = self.programs.function_at(asleep.thread.0, asleep.at.ip).filter(|_| ended == chain_end::PAGE_FAULT);
         let places: Vec<Place> = place.into_iter().collect();
-        self.tell_all(&[asleep], &places, ended, tell);
+        self.queue_report(&[asleep], &places, ended, tell);
     }
 
-    fn of_call(&mut self, call: &OfCall, tell: &mut Vec<Event>) {
+    fn handle_stack(&mut self, call: &CallStack, tell: &mut Vec<Event>) {
         self.newest_ns = self.newest_ns.max(call.time_ns);
         let waiting = self.waiting.remove(&call.thread.1).unwrap_or_default();
         if waiting.is_empty() {
@@ -263,18 +268,18 @@ impl Naming {
         // Files, registers and stacks are untrusted, and the unwinder is third-party code.
         let unwound = catch_unwind(AssertUnwindSafe(|| self.programs.unwind(call)));
         let (places, ended) = unwound.unwrap_or((Vec::new(), chain_end::NO_CALLER));
-        self.tell_all(&waiting, &places, ended, tell);
+        self.queue_report(&waiting, &places, ended, tell);
     }
 
-    fn tell_all(&mut self, asleep: &[Asleep], places: &[Place], ended: u16, tell: &mut Vec<Event>) {
+    fn queue_report(&mut self, asleep: &[Sleep], places: &[Place], ended: u16, tell: &mut Vec<Event>) {
         if !asleep.is_empty() {
             self.unnamed.push((asleep.to_vec(), places.to_vec(), ended));
-            self.tell_named(false, tell);
+            self.report_named(false, tell);
         }
     }
 
     /// Reports what has waited for the kernel's names, if these are available; `wait`: waits for them.
-    fn tell_named(&mut self, wait: bool, tell: &mut Vec<Event>) {
+    fn report_named(&mut self, wait: bool, tell: &mut Vec<Event>) {
         if self.unnamed.is_empty() {
             return;
         }
@@ -286,22 +291,22 @@ impl Naming {
                 let kernel = if in_kernel.is_empty() {
                     0
                 } else {
-                    self.chains.number(&in_kernel, chain_end::WHOLE, time_ns, tell)
+                    self.chains.number_of(&in_kernel, chain_end::WHOLE, time_ns, tell)
                 };
-                let program = self.chains.number(&places, ended, time_ns, tell);
-                tell.push(chains::stack(one, kernel, program));
+                let program = self.chains.number_of(&places, ended, time_ns, tell);
+                tell.push(chains::stack_event(one, kernel, program));
             }
         }
     }
 
     /// Reports sleeps that ended before a time and whose program's part did not arrive.
-    fn give_up(&mut self, before_ns: u64, tell: &mut Vec<Event>) {
-        let old = |asleep: &[Asleep]| asleep.last().is_none_or(|last| last.slept_ns.1 < before_ns);
+    fn report_abandoned(&mut self, before_ns: u64, tell: &mut Vec<Event>) {
+        let old = |asleep: &[Sleep]| asleep.last().is_none_or(|last| last.slept_ns.1 < before_ns);
         let mut tids: Vec<u32> = self.waiting.iter().filter(|(_, all)| old(all)).map(|(tid, _)| *tid).collect();
         tids.sort_unstable();
         for tid in tids {
             let all = self.waiting.remove(&tid).unwrap_or_default();
-            self.tell_all(&all, &[], chain_end::NOT_TAKEN, tell);
+            self.queue_report(&all, &[], chain_end::NOT_TAKEN, tell);
         }
     }
 }
@@ -309,7 +314,7 @@ impl Naming {
 fn place_in_kernel(names: &mut KernelNames, address: u64) -> Place {
     match names.find(address) {
         Some(found) => Place {
-            function: Some((names::clean(found.name), found.offset)),
+            function: Some((names::clean_text(found.name), found.offset)),
             file: format!("[{}]", found.module),
             offset: found.offset,
             build_id: String::new(),
@@ -320,29 +325,29 @@ fn place_in_kernel(names: &mut KernelNames, address: u64) -> Place {
 
 /// The code that parses untrusted bytes, for fuzzing: it treats this process as the one that slept.
 #[derive(Default)]
-pub struct Trial(Naming);
+pub struct FuzzTrial(Resolver);
 
-impl Trial {
+impl FuzzTrial {
     /// Parses these bytes as contents of the ring, as `/proc/PID/maps`, as `/proc/kallsyms` and as a symbol.
     pub fn read(&mut self, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         maps::Maps::parse(&text);
         KernelNames::parse(text.to_string()).find(0xffff_ffff_8100_0123);
-        drop(names::demangled(&text));
+        drop(names::demangle(&text));
         let own = std::process::id();
         if !self.0.programs.knows(own) {
-            self.0.programs.look_at(own);
+            self.0.programs.read_process(own);
         }
-        match Raw::parse(bytes) {
-            Some(Raw::OfCall(call)) => drop(self.0.programs.unwind(&OfCall { thread: (own, 1), ..call })),
-            Some(Raw::Asleep(asleep)) => drop(self.0.programs.place(own, asleep.at.ip)),
-            Some(Raw::Moved { .. }) | None => {}
+        match RingItem::parse(bytes) {
+            Some(RingItem::OfCall(call)) => drop(self.0.programs.unwind(&CallStack { thread: (own, 1), ..call })),
+            Some(RingItem::Asleep(asleep)) => drop(self.0.programs.function_at(own, asleep.at.ip)),
+            Some(RingItem::Moved { .. }) | None => {}
         }
     }
 
     /// Reads a file as code.
     pub fn read_file(file: std::fs::File) {
-        if let Some(code) = code::Code::read(file) {
+        if let Some(code) = code::CodeFile::read(file) {
             for address in [0, 0x1000, 0x1139, 0x40_1000, u64::MAX] {
                 drop((code.function(address), code.is_outermost(address), code.follows_call(address)));
                 code.address_of(address);

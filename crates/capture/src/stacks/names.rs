@@ -3,18 +3,18 @@
 use std::borrow::Cow;
 
 /// Longer symbols are not demangled, and longer names are cut: some C++ names have thousands of letters.
-const LONGEST_SYMBOL: usize = 4096;
-const LONGEST_NAME: usize = 300;
+const SYMBOL_BYTES_MAX: usize = 4096;
+const NAME_CHARS_MAX: usize = 300;
 /// Maximum recursion depth of the demangler; names are untrusted.
-const DEPTH: u32 = 96;
+const RECURSION_DEPTH_MAX: u32 = 96;
 
 /// Returns a function's name from its symbol.
-pub fn demangled(symbol: &str) -> String {
-    let name = if symbol.len() > LONGEST_SYMBOL { Cow::Borrowed(symbol) } else { readable(symbol) };
-    clean(&name)
+pub fn demangle(symbol: &str) -> String {
+    let name = if symbol.len() > SYMBOL_BYTES_MAX { Cow::Borrowed(symbol) } else { try_demangle(symbol) };
+    clean_text(&name)
 }
 
-fn readable(symbol: &str) -> Cow<'_, str> {
+fn try_demangle(symbol: &str) -> Cow<'_, str> {
     // Rust's older symbols look like those of C++, so Rust is tried first.
     if let Ok(name) = rustc_demangle::try_demangle(symbol) {
         return format!("{name:#}").into();
@@ -22,17 +22,18 @@ fn readable(symbol: &str) -> Cow<'_, str> {
     if !symbol.starts_with("_Z") {
         return symbol.into();
     }
-    let parsing = cpp_demangle::ParseOptions::default().recursion_limit(DEPTH);
-    let options = cpp_demangle::DemangleOptions::new().no_params().no_return_type().recursion_limit(DEPTH);
+    let parsing = cpp_demangle::ParseOptions::default().recursion_limit(RECURSION_DEPTH_MAX);
+    let options =
+        cpp_demangle::DemangleOptions::new().no_params().no_return_type().recursion_limit(RECURSION_DEPTH_MAX);
     let name = cpp_demangle::Symbol::new_with_options(symbol, &parsing).ok();
     name.and_then(|name| name.demangle_with_options(&options).ok()).map_or(symbol.into(), Cow::Owned)
 }
 
 /// Returns the text on one line, without control characters for terminals, and not too long.
-pub fn clean(text: &str) -> String {
+pub fn clean_text(text: &str) -> String {
     let shown = text.chars().map(|c| if c.is_control() { '?' } else { c });
-    let mut short: String = shown.take(LONGEST_NAME).collect();
-    if text.chars().nth(LONGEST_NAME).is_some() {
+    let mut short: String = shown.take(NAME_CHARS_MAX).collect();
+    if text.chars().nth(NAME_CHARS_MAX).is_some() {
         short.push('…');
     }
     short
@@ -55,8 +56,8 @@ mod tests {
             ("_Znonsense", "_Znonsense"),
             ("a\tb\u{1b}[31m", "a?b?[31m"),
         ] {
-            assert_eq!(demangled(symbol), name);
+            assert_eq!(demangle(symbol), name);
         }
-        assert_eq!(demangled(&"x".repeat(5000)).chars().count(), LONGEST_NAME + 1);
+        assert_eq!(demangle(&"x".repeat(5000)).chars().count(), NAME_CHARS_MAX + 1);
     }
 }

@@ -5,29 +5,45 @@ use super::*;
 use model::Record;
 use model::event::Stack;
 
-const AT: Registers = Registers { ip: 0, sp: 0x7ffc_0000_0400, fp: 0, lr: 0 };
+const REGISTERS: Registers = Registers { ip: 0, sp: 0x7ffc_0000_0400, fp: 0, lr: 0 };
 
-fn asleep(thread: (u32, u32), from_ns: u64, comes: Comes) -> Asleep {
-    Asleep { thread, slept_ns: (from_ns, from_ns + 50), ctx: 1, comes, at: AT, kernel: vec![0xffff_ffff_8100_0110] }
-}
-
-fn call(thread: (u32, u32), time_ns: u64) -> OfCall {
-    OfCall { thread, time_ns, at: AT, stubs: 0, returns: Vec::new(), from: AT.sp, cut: false, bytes: Vec::new() }
-}
-
-impl Naming {
-    fn take_all(&mut self, all: impl IntoIterator<Item = Raw>, tell: &mut Vec<Event>) {
-        all.into_iter().for_each(|raw| self.take(raw, tell));
+fn asleep(thread: (u32, u32), from_ns: u64, comes: ProgramPart) -> Sleep {
+    Sleep {
+        thread,
+        slept_ns: (from_ns, from_ns + 50),
+        ctx: 1,
+        program_part: comes,
+        at: REGISTERS,
+        kernel: vec![0xffff_ffff_8100_0110],
     }
 }
 
-fn naming() -> Naming {
+fn call(thread: (u32, u32), time_ns: u64) -> CallStack {
+    CallStack {
+        thread,
+        time_ns,
+        at: REGISTERS,
+        stubs: 0,
+        returns: Vec::new(),
+        from: REGISTERS.sp,
+        is_cut: false,
+        bytes: Vec::new(),
+    }
+}
+
+impl Resolver {
+    fn handle_all(&mut self, all: impl IntoIterator<Item = RingItem>, tell: &mut Vec<Event>) {
+        all.into_iter().for_each(|raw| self.handle(raw, tell));
+    }
+}
+
+fn naming() -> Resolver {
     let kallsyms = "ffffffff81000100 t schedule\nffffffff81000200 T other\n";
-    Naming { kernel: Kernel::Read(KernelNames::parse(kallsyms.into())), ..Naming::default() }
+    Resolver { kernel: KernelNamesState::Read(KernelNames::parse(kallsyms.into())), ..Resolver::default() }
 }
 
 /// Returns for each reported sleep: when it began, and why its program's chain ended.
-fn told(events: &[Event]) -> Vec<(u64, u16)> {
+fn reported(events: &[Event]) -> Vec<(u64, u16)> {
     let ends: HashMap<u32, u16> = events
         .iter()
         .filter_map(|event| match &event.record {
@@ -47,11 +63,11 @@ fn sleeps_of_one_call_share_its_stack() {
     let (mut naming, mut events) = (naming(), Vec::new());
     // No process has that number.
     let thread = (u32::MAX - 1, 5);
-    let sleeps = [100, 200].map(|from_ns| Raw::Asleep(asleep(thread, from_ns, Comes::Later)));
-    naming.take_all(sleeps, &mut events);
+    let sleeps = [100, 200].map(|from_ns| RingItem::Asleep(asleep(thread, from_ns, ProgramPart::Later)));
+    naming.handle_all(sleeps, &mut events);
     assert!(events.is_empty(), "the program's part is not there yet");
-    naming.take_all([Raw::OfCall(call(thread, 300)), Raw::OfCall(call(thread, 301))], &mut events);
-    assert_eq!(told(&events), [(100, chain_end::GONE), (200, chain_end::GONE)]);
+    naming.handle_all([RingItem::OfCall(call(thread, 300)), RingItem::OfCall(call(thread, 301))], &mut events);
+    assert_eq!(reported(&events), [(100, chain_end::PROCESS_ENDED), (200, chain_end::PROCESS_ENDED)]);
     let kernel = events.iter().find_map(|event| match &event.record {
         Record::Chain(chain) if chain.ended == chain_end::WHOLE => Some(chain.text.clone()),
         _ => None,
@@ -62,23 +78,23 @@ fn sleeps_of_one_call_share_its_stack() {
 #[test]
 fn sleep_without_program_says_why() {
     let (mut naming, mut events) = (naming(), Vec::new());
-    let sleeps = [(1, Comes::PageFault), (2, Comes::Foreign), (3, Comes::Later)];
-    let batch = sleeps.map(|(tid, comes)| Raw::Asleep(asleep((9, tid), 100, comes)));
-    naming.take_all(batch, &mut events);
+    let sleeps = [(1, ProgramPart::PageFault), (2, ProgramPart::Foreign), (3, ProgramPart::Later)];
+    let batch = sleeps.map(|(tid, comes)| RingItem::Asleep(asleep((9, tid), 100, comes)));
+    naming.handle_all(batch, &mut events);
     // Another process has the thread's number by now.
-    naming.take_all([Raw::Asleep(asleep((10, 3), 200, Comes::Later))], &mut events);
-    naming.give_up(u64::MAX, &mut events);
-    let ends: Vec<u16> = told(&events).into_iter().map(|(_, ended)| ended).collect();
-    use chain_end::{FOREIGN, NOT_TAKEN, PAGE_FAULT};
-    assert_eq!(ends, [PAGE_FAULT, FOREIGN, NOT_TAKEN, NOT_TAKEN]);
+    naming.handle_all([RingItem::Asleep(asleep((10, 3), 200, ProgramPart::Later))], &mut events);
+    naming.report_abandoned(u64::MAX, &mut events);
+    let ends: Vec<u16> = reported(&events).into_iter().map(|(_, ended)| ended).collect();
+    use chain_end::{NOT_64_BIT, NOT_TAKEN, PAGE_FAULT};
+    assert_eq!(ends, [PAGE_FAULT, NOT_64_BIT, NOT_TAKEN, NOT_TAKEN]);
 }
 
 #[test]
 fn old_sleeps_do_not_wait_for_ever() {
     let (mut naming, mut events) = (naming(), Vec::new());
-    naming.take_all([Raw::Asleep(asleep((9, 1), 100, Comes::Later))], &mut events);
-    naming.take_all([Raw::Asleep(asleep((9, 2), 100 + 2 * LONGEST_WAIT_NS, Comes::Later))], &mut events);
-    assert_eq!(told(&events), [(100, chain_end::NOT_TAKEN)]);
+    naming.handle_all([RingItem::Asleep(asleep((9, 1), 100, ProgramPart::Later))], &mut events);
+    naming.handle_all([RingItem::Asleep(asleep((9, 2), 100 + 2 * WAIT_NS_MAX, ProgramPart::Later))], &mut events);
+    assert_eq!(reported(&events), [(100, chain_end::NOT_TAKEN)]);
     assert_eq!(naming.waiting.len(), 1);
 }
 
@@ -86,15 +102,23 @@ fn old_sleeps_do_not_wait_for_ever() {
 #[test]
 fn garbage_on_stack_is_no_function() {
     let (mut naming, own) = (naming(), std::process::id());
-    naming.programs.look_at(own);
+    naming.programs.read_process(own);
     let here = garbage_on_stack_is_no_function as *const () as u64;
     // Each frame's caller is the first byte of a function, which is not a return address.
-    let bytes: Vec<u8> =
-        (0..256_u64).map(|i| if i % 2 == 0 { AT.sp + 8 * (i + 2) } else { here }).flat_map(u64::to_le_bytes).collect();
-    let made_up = |ip, fp| OfCall { at: Registers { ip, fp, ..AT }, bytes: bytes.clone(), ..call((own, 1), 5) };
-    for (ip, fp) in
-        [(here, AT.sp), (here + 7, AT.sp), (0x10, AT.sp), (u64::MAX, u64::MAX), (here, u64::MAX - 8), (here, 0)]
-    {
+    let bytes: Vec<u8> = (0..256_u64)
+        .map(|i| if i % 2 == 0 { REGISTERS.sp + 8 * (i + 2) } else { here })
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    let made_up =
+        |ip, fp| CallStack { at: Registers { ip, fp, ..REGISTERS }, bytes: bytes.clone(), ..call((own, 1), 5) };
+    for (ip, fp) in [
+        (here, REGISTERS.sp),
+        (here + 7, REGISTERS.sp),
+        (0x10, REGISTERS.sp),
+        (u64::MAX, u64::MAX),
+        (here, u64::MAX - 8),
+        (here, 0),
+    ] {
         let (places, ended) = naming.programs.unwind(&made_up(ip, fp));
         assert!(places.len() <= 1 && ended == chain_end::NO_CALLER, "{ip:#x} {fp:#x}: {places:?} {ended}");
     }

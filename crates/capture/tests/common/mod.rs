@@ -4,7 +4,7 @@
 
 #![allow(dead_code, reason = "every test binary compiles this file and uses a part of it")]
 
-use capture::{Finished, Request, Session};
+use capture::{FinishedRecording, Request, Session};
 use lab::loopdisk::{Backing, FileSystem, Options};
 use model::{Event, Record};
 use std::fs;
@@ -40,11 +40,11 @@ pub struct LoopDisk(lab::loopdisk::LoopDisk);
 impl LoopDisk {
     /// Creates and mounts one with ext4.
     pub fn ext4() -> Self {
-        Self::with(FileSystem::Ext4, 256 << 20)
+        Self::with_file_system(FileSystem::Ext4, 256 << 20)
     }
 
     /// Creates one with another file system.
-    pub fn with(kind: FileSystem, size: u64) -> Self {
+    pub fn with_file_system(kind: FileSystem, size: u64) -> Self {
         let disk = lab::loopdisk::LoopDisk::create(size, kind, &Backing::Ram, &Options::default());
         Self(disk.unwrap_or_else(|e| panic!("{e}")))
     }
@@ -99,7 +99,7 @@ impl Recorder {
     }
 
     /// Drains until no request of the disk is in flight and its counts are stable.
-    pub fn until_quiet(&mut self, disk: &LoopDisk) {
+    pub fn drain_until_quiet(&mut self, disk: &LoopDisk) {
         let mut before = disk.stat();
         let deadline = Instant::now() + Duration::from_secs(120);
         let mut quiet_since = Instant::now();
@@ -116,7 +116,7 @@ impl Recorder {
     }
 
     /// Ends it; the events are in time order.
-    pub fn finish(self) -> (Vec<Event>, Finished) {
+    pub fn finish(self) -> (Vec<Event>, FinishedRecording) {
         let Self { session, mut events } = self;
         let finished = session.finish(&mut |bytes| events.push(decode(bytes)));
         events.sort_by_key(|e| e.header.time_ns);
@@ -129,7 +129,7 @@ fn decode(bytes: &[u8]) -> Event {
 }
 
 /// Starts a shell script that waits for a line before it does anything, so that it can be followed from its first call.
-pub fn gated(script: &str) -> Child {
+pub fn spawn_gated(script: &str) -> Child {
     Command::new("sh")
         .args(["-c", &format!("read go; {script}")])
         .stdin(Stdio::piped())

@@ -55,9 +55,9 @@ impl Bio {
 }
 
 /// The bits of [`bio_flags`].
-const BITS: u16 = 0x1ff;
+const FLAG_BITS: u16 = 0x1ff;
 
-static FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+static FLAG_TEXTS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let named: [(u16, &str); 9] = [
         (bio_flags::SYNC, SpanFlag::Sync.name()),
         (bio_flags::META, SpanFlag::Meta.name()),
@@ -73,19 +73,19 @@ static FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
         let words = named.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, word)| *word);
         std::iter::once(op.name()).chain(words).collect::<Vec<_>>().join(" ")
     };
-    DiskOp::ALL.iter().flat_map(|op| (0..=BITS).map(move |bits| text(op, bits))).collect()
+    DiskOp::ALL.iter().flat_map(|op| (0..=FLAG_BITS).map(move |bits| text(op, bits))).collect()
 });
 
 /// Returns a bio's or request's operation and flags in words: `write sync meta`.
 pub(crate) fn flag_words(op: DiskOp, bits: u16) -> Cow<'static, str> {
-    Cow::Borrowed(&FLAGS[op as usize * (usize::from(BITS) + 1) + usize::from(bits & BITS)])
+    Cow::Borrowed(&FLAG_TEXTS[op as usize * (usize::from(FLAG_BITS) + 1) + usize::from(bits & FLAG_BITS)])
 }
 
 pub(crate) fn disk_op(number: u8) -> DiskOp {
     DiskOp::from_number(number).unwrap_or(DiskOp::Other)
 }
 
-pub(super) fn flight(bio: &Bio) -> Flight {
+pub(super) fn new_flight(bio: &Bio) -> Flight {
     Flight {
         queue_ns: bio.queue_ns,
         made_ns: u64::MAX,

@@ -7,21 +7,21 @@
 //! *Uncertainty*: a bio's address is reused within a millisecond. A bio is the one queued last at its address; if the end
 //! of an earlier one was lost, that one simply has no end.
 
-use super::bio::{Bio, disk_op, flag_words, flight};
-use super::charging::{Charging, FILES_FROM};
+use super::bio::{Bio, disk_op, flag_words, new_flight};
+use super::charging::{BioCharger, FILE_INODE_MIN};
 use super::{BlockIo, Env};
 use crate::Config;
 use crate::actor::{Actor, cut_out, split_off_front};
 use crate::context::{Context, span};
 use crate::loss::Window;
-use crate::pages::PAGE;
+use crate::pages::PAGE_BYTES;
 use crate::tasks::Tasks;
 use model::event::{BioDone, BioPages, BioQueue, BioRemap, BioSplit, Header, bio_flags, flags};
 use model::table::Span;
 use model::{BioEnd, Confidence, DiskOp, Layer, Relation};
 
 /// Number of bios of stacked disks that are kept until their clones appear, which happens at once.
-const ABOVE: usize = 256;
+const STACKED_BIOS_MAX: usize = 256;
 
 /// Whether a bio carries a program's memory, by its completion handler: `submit_bio_wait` sends data for short direct I/O to a block
 /// device (`__blkdev_direct_IO_simple`). btrfs has one handler for all its bios; it sends only the call's data while a thread is in a
@@ -31,7 +31,7 @@ fn is_direct(r: &BioQueue, config: &Config) -> bool {
         Some(BioEnd::Direct) => true,
         Some(BioEnd::Wait) => !config.by_place && r.bytes > 0,
         Some(BioEnd::Unknown) => {
-            !config.by_place && r.ctx & flags::DIRECT != 0 && r.ino >= FILES_FROM && r.ino != u64::from(r.dev)
+            !config.by_place && r.ctx & flags::DIRECT != 0 && r.ino >= FILE_INODE_MIN && r.ino != u64::from(r.dev)
         }
         _ => false,
     }
@@ -84,7 +84,7 @@ impl BlockIo {
             op,
             flags: r.flags,
             file,
-            offset: file.map(|_| r.index.saturating_mul(PAGE)),
+            offset: file.map(|_| r.index.saturating_mul(PAGE_BYTES)),
             operation: issuer.operation,
             charges: Vec::new(),
             ring: issuer.ring,
@@ -98,17 +98,17 @@ impl BlockIo {
             written: false,
             carrier: 0,
         };
-        bio.flight = env.objects.activity.add(flight(&bio));
-        Charging { tid: header.tid, issuer, objects: env.objects, cx: env.cx, carried: &mut self.carried }
+        bio.flight = env.objects.activity.add(new_flight(&bio));
+        BioCharger { tid: header.tid, issuer, objects: env.objects, cx: env.cx, carried: &mut self.carried }
             .charge_bio(header, r, &mut bio);
         if bio.is_barrier() {
             self.barriers.push_back(r.bio);
         }
         if env.cx.config.stands_on_disks(r.disk) {
-            if self.above.len() >= ABOVE {
-                self.above.pop_front();
+            if self.on_stacked_disks.len() >= STACKED_BIOS_MAX {
+                self.on_stacked_disks.pop_front();
             }
-            self.above.push_back(r.bio);
+            self.on_stacked_disks.push_back(r.bio);
         }
         self.bios.insert(r.bio, bio);
         self.prune_bios(env);
@@ -120,11 +120,16 @@ impl BlockIo {
         if bio.op == DiskOp::Write && bio.call.0 == header.tid && !bio.written && !bio.direct {
             let issuer = env.tasks.issuer(header, 0, bio.call.1, env.objects, env.cx);
             if let Some(key) = bio.commit.filter(|_| r.ino == u64::from(r.dev)) {
-                env.objects.journal.logged(r.dev, r.index, r.pages, key);
+                env.objects.journal.record_home(r.dev, r.index, r.pages, key);
             } else if bio.pages_of.1 != u64::from(bio.pages_of.0) {
-                let mut billing =
-                    Charging { tid: header.tid, issuer, objects: env.objects, cx: env.cx, carried: &mut self.carried };
-                billing.pages((r.dev, r.ino), r.index, r.pages.into(), &mut bio);
+                let mut billing = BioCharger {
+                    tid: header.tid,
+                    issuer,
+                    objects: env.objects,
+                    cx: env.cx,
+                    carried: &mut self.carried,
+                };
+                billing.charge_pages((r.dev, r.ino), r.index, r.pages.into(), &mut bio);
             }
         }
         self.bios.insert(r.bio, bio);
@@ -183,7 +188,7 @@ impl BlockIo {
         };
         self.put_bio(&mut parent, Some(header.time_ns), None, env.tasks, env.cx);
         // From here on the child is waited for.
-        env.objects.activity.left(parent.flight, header.time_ns);
+        env.objects.activity.superseded(parent.flight, header.time_ns);
         child.charges.iter_mut().for_each(|c| c.confidence = c.confidence.min(sure));
         self.derive(header, of, parent, r.bio, child, (Relation::Remaps, sure), env);
     }
@@ -192,7 +197,7 @@ impl BlockIo {
     /// the thread that maps it (dm maps inside submit_bio).
     fn mapped_from(&self, tid: u32, r: &BioRemap, config: &Config) -> Option<u64> {
         let from = config.disk_of(r.from_disk);
-        let mut holders = self.above.iter().rev().filter(|at| {
+        let mut holders = self.on_stacked_disks.iter().rev().filter(|at| {
             self.bios.get(at).is_some_and(|b| {
                 let end = b.sector.saturating_add(b.bytes.div_ceil(512).max(1));
                 config.disk_of(b.disk) == from && (b.sector..end).contains(&r.from_sector)
@@ -215,7 +220,7 @@ impl BlockIo {
     ) {
         let window = Window { start_ns: parent.queue_ns, end_ns: header.time_ns, cpus: [parent.cpu, header.cpu] };
         env.cx.link(parent.span, child.span, relation, sure, window);
-        child.flight = env.objects.activity.add(flight(&child));
+        child.flight = env.objects.activity.add(new_flight(&child));
         child.carrier = 0;
         if child.is_barrier() {
             self.barriers.push_back(child_at);
@@ -230,7 +235,7 @@ impl BlockIo {
     /// A bio without data completed.
     pub(crate) fn on_bio_done(&mut self, header: &Header, r: &BioDone, env: &mut Env<'_, '_>) {
         let Some(mut bio) = self.bios.remove(&r.bio) else { return };
-        env.objects.activity.left(bio.flight, header.time_ns);
+        env.objects.activity.superseded(bio.flight, header.time_ns);
         self.put_bio(&mut bio, Some(header.time_ns), Some(r.error.into()), env.tasks, env.cx);
     }
 
@@ -282,11 +287,11 @@ impl BlockIo {
         if self.barriers.len() > 4096 {
             self.barriers.pop_front();
         }
-        const MOST: usize = 1 << 16;
-        if self.bios.len() > MOST {
+        const BIOS_MAX: usize = 1 << 16;
+        if self.bios.len() > BIOS_MAX {
             let mut all: Vec<(u64, u64)> = self.bios.iter().map(|(at, b)| (b.queue_ns, *at)).collect();
             all.sort_unstable();
-            all[..MOST / 2].iter().for_each(|(_, at)| self.drop_bio(*at, env));
+            all[..BIOS_MAX / 2].iter().for_each(|(_, at)| self.drop_bio(*at, env));
         }
     }
 }

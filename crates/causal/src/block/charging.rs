@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::journal::Joiner;
 use crate::loss::Window;
 use crate::objects::Objects;
-use crate::pages::{PAGE, Taken};
+use crate::pages::{PAGE_BYTES, WriterShare};
 use crate::stacked;
 use crate::tasks::Issuer;
 use model::event::{BioQueue, Header, bio_flags, flags, header_flags};
@@ -18,22 +18,22 @@ use std::collections::VecDeque;
 
 /// The lowest inode number of a file. Lower ones are internal to a file system: the nodes (1) and the checkpoint area (2) of f2fs, the
 /// trees of btrfs (1). 0 is none.
-pub(super) const FILES_FROM: u64 = 3;
+pub(super) const FILE_INODE_MIN: u64 = 3;
 
 /// Determines the charges of one bio.
-pub(super) struct Charging<'a, 'c> {
+pub(super) struct BioCharger<'a, 'c> {
     /// The thread that queues it.
     pub tid: u32,
     pub issuer: Issuer,
     pub objects: &'a mut Objects,
     pub cx: &'a mut Context<'c>,
-    pub carried: &'a mut Carried,
+    pub carried: &'a mut PagesInTransit,
 }
 
 /// Number of runs of pages that are remembered for their copies.
 const RUNS_MAX: usize = 16;
 /// Maximum time between the first copy of a run and the last.
-const COPIES_WITHIN_NS: u64 = 10_000_000;
+const COPIES_DURATION_NS: u64 = 10_000_000;
 
 /// A run of pages that a thread sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,14 +47,14 @@ struct Run {
 
 /// Pages on their way to a disk.
 #[derive(Debug, Default)]
-pub(super) struct Carried {
+pub(super) struct PagesInTransit {
     /// Those of one run. Kept to reuse its memory.
-    taken: Vec<Taken>,
+    taken: Vec<WriterShare>,
     /// Runs of file systems that may send them to several places, by age, and when they were sent.
-    sent: VecDeque<(Run, u64, Vec<Taken>)>,
+    sent: VecDeque<(Run, u64, Vec<WriterShare>)>,
 }
 
-impl Carried {
+impl PagesInTransit {
     /// btrfs sends its data to each mirror, one after the other: the pages of the second one have the writers of the first one's.
     fn copy(&mut self, run: Run, now_ns: u64) {
         if self.taken.iter().any(|taken| taken.writer.is_some()) {
@@ -63,14 +63,14 @@ impl Carried {
             }
             self.sent.push_back((run, now_ns, self.taken.clone()));
         } else if let Some((.., taken)) =
-            self.sent.iter().rev().find(|sent| sent.0 == run && now_ns.saturating_sub(sent.1) <= COPIES_WITHIN_NS)
+            self.sent.iter().rev().find(|sent| sent.0 == run && now_ns.saturating_sub(sent.1) <= COPIES_DURATION_NS)
         {
             self.taken.clone_from(taken);
         }
     }
 }
 
-impl Charging<'_, '_> {
+impl BioCharger<'_, '_> {
     /// Charges a bio that was just queued.
     pub(super) fn charge_bio(&mut self, header: &Header, r: &BioQueue, bio: &mut Bio) {
         let weight = f64::from(r.bytes.max(1));
@@ -83,15 +83,15 @@ impl Charging<'_, '_> {
             return;
         }
         if BioEnd::from_number(r.end) == Some(BioEnd::Log) {
-            return self.own_log(header, r.dev, bio, (weight, kernel));
+            return self.charge_own_log(header, r.dev, bio, (weight, kernel));
         }
         if bio.op == DiskOp::Write && r.bytes > 0 && !bio.direct {
             let metadata = r.ino == u64::from(r.dev) && r.ino != 0;
             let buffer = BioEnd::from_number(r.end) == Some(BioEnd::BufferHead);
-            if metadata || (buffer && (bio.commit.is_some() || !self.objects.pages.knows(file))) {
-                self.metadata(r, bio, weight);
+            if metadata || (buffer && (bio.commit.is_some() || !self.objects.pages.has_writer(file))) {
+                self.charge_metadata(r, bio, weight);
             } else {
-                self.pages(file, r.index, pages_of(r), bio);
+                self.charge_pages(file, r.index, pages_of(r), bio);
             }
             return;
         }
@@ -108,14 +108,14 @@ impl Charging<'_, '_> {
             let config = self.cx.config;
             let here = |dev| config.disk_of(dev) == config.disk_of(r.disk);
             let uppers = match bio.op {
-                DiskOp::Flush => self.objects.stacked.flushes(here),
+                DiskOp::Flush => self.objects.stacked.commands_for_flush(here),
                 DiskOp::Read if self.stacked_file(file) => {
-                    self.objects.stacked.reads(file, r.index.saturating_mul(PAGE), r.bytes.into())
+                    self.objects.stacked.commands_for_read(file, r.index.saturating_mul(PAGE_BYTES), r.bytes.into())
                 }
-                op => self.objects.stacked.direct(op, r.bytes.into(), here),
+                op => self.objects.stacked.commands_for_direct_io(op, r.bytes.into(), here),
             };
             if !uppers.is_empty() {
-                bio.charges = stacked::charges(&uppers, weight);
+                bio.charges = stacked::divide_charge(&uppers, weight);
                 for ((upper, sure), i) in uppers.iter().zip(0..) {
                     let window = Window { start_ns: upper.issue_ns, end_ns: bio.queue_ns, cpus: [upper.cpu, bio.cpu] };
                     bio.charges[i].confidence = self.cx.link(upper.command, bio.span, Relation::Remaps, *sure, window);
@@ -127,31 +127,31 @@ impl Charging<'_, '_> {
             // Reads are never deferred, so a kernel thread that reads for no disk above reads for itself (ext4lazyinit and
             // its bitmaps): it is charged itself.
             self.issuer.actor = Actor::process(Origin::OtherProcess, header.tgid);
-            return self.thread(bio, weight, "thread", self.issuer.confidence);
+            return self.charge_thread(bio, weight, "thread", self.issuer.confidence);
         }
         if self.issuer.actor == Actor::UNATTRIBUTED && bio.op != DiskOp::Read {
             // A kernel thread's flush or discard.
-            return self.orphan(r.dev, bio, weight);
+            return self.charge_orphan(r.dev, bio, weight);
         }
-        self.thread(bio, weight, "thread", self.issuer.confidence);
+        self.charge_thread(bio, weight, "thread", self.issuer.confidence);
     }
 
     /// Charges pages without a known writer. If they are metadata, the file system itself wrote them: btrfs and f2fs keep
     /// theirs in separate inodes, xfs in none. The thread that writes them within a call is charged, else the waiters.
-    fn orphan(&mut self, dev: u32, bio: &mut Bio, weight: f64) {
-        let own = bio.flags & bio_flags::META != 0 || bio.op != DiskOp::Write || bio.pages_of.1 < FILES_FROM;
+    fn charge_orphan(&mut self, dev: u32, bio: &mut Bio, weight: f64) {
+        let own = bio.flags & bio_flags::META != 0 || bio.op != DiskOp::Write || bio.pages_of.1 < FILE_INODE_MIN;
         let metadata = own || bio.is_block() || self.objects.logs.is_directory(bio.pages_of);
         if metadata && self.issuer.span != 0 && self.issuer.actor != Actor::UNATTRIBUTED {
-            return self.thread(bio, weight, "log", Confidence::Interval);
+            return self.charge_thread(bio, weight, "log", Confidence::Interval);
         }
-        if !metadata || !self.log(dev, bio, weight) {
+        if !metadata || !self.charge_log(dev, bio, weight) {
             bio.charges.push(Charge::unattributed(weight, "unknown"));
         }
     }
 
     /// Charges a block of a log that the thread writes itself: it is in a call that needs it on the medium (`ext4_fc_commit`), or
     /// serves a disk above. The block holds the changes of all since the last one, which the caller waits for too.
-    fn own_log(&mut self, header: &Header, dev: u32, bio: &mut Bio, (weight, kernel): (f64, bool)) {
+    fn charge_own_log(&mut self, header: &Header, dev: u32, bio: &mut Bio, (weight, kernel): (f64, bool)) {
         if let Some(upper) = self.objects.stacked.served_by(header.tid, dev).filter(|_| kernel) {
             let window = Window { start_ns: bio.queue_ns, end_ns: bio.queue_ns, cpus: [bio.cpu; 2] };
             let confidence = self.cx.link(upper, bio.span, Relation::Remaps, Confidence::Structural, window);
@@ -161,7 +161,7 @@ impl Charging<'_, '_> {
         if self.issuer.actor == Actor::UNATTRIBUTED {
             self.issuer.actor = Actor::process(Origin::OtherProcess, header.tgid);
         }
-        self.thread(bio, weight, "log", self.issuer.confidence);
+        self.charge_thread(bio, weight, "log", self.issuer.confidence);
     }
 
     /// Whether metadata that no transaction logged is likely to be the file system's log or superblock, written by the thread itself
@@ -180,11 +180,11 @@ impl Charging<'_, '_> {
     }
 
     fn stacked_file(&self, file: (u32, u64)) -> bool {
-        self.cx.config.stacked.iter().any(|s| s.below == crate::Below::File { dev: file.0, ino: file.1 })
+        self.cx.config.stacked.iter().any(|s| s.backing == crate::Backing::File { dev: file.0, ino: file.1 })
     }
 
     /// Charges the thread that sent it.
-    fn thread(&mut self, bio: &mut Bio, weight: f64, via: &'static str, sure: Confidence) {
+    fn charge_thread(&mut self, bio: &mut Bio, weight: f64, via: &'static str, sure: Confidence) {
         let window = Window { start_ns: self.issuer.start_ns, end_ns: bio.queue_ns, cpus: [self.issuer.cpu, bio.cpu] };
         let confidence = self.cx.link(self.issuer.span, bio.span, Relation::Calls, sure, window);
         let via = if self.issuer.actor == Actor::UNATTRIBUTED { "unknown" } else { via };
@@ -206,11 +206,11 @@ impl Charging<'_, '_> {
     }
 
     /// Charges metadata: the journal's own copy, or a checkpoint of what a transaction logged before.
-    fn metadata(&mut self, r: &BioQueue, bio: &mut Bio, weight: f64) {
+    fn charge_metadata(&mut self, r: &BioQueue, bio: &mut Bio, weight: f64) {
         let known = match bio.commit {
             Some(key) => {
                 // The journal's copy keeps the page of the block's home (jbd2_journal_write_metadata_buffer).
-                self.objects.journal.logged(r.dev, r.index, r.pages, key);
+                self.objects.journal.record_home(r.dev, r.index, r.pages, key);
                 Some((key, "transaction", Confidence::Interval))
             }
             None => {
@@ -221,7 +221,7 @@ impl Charging<'_, '_> {
             let confidence = self.link_commit(key, bio, Relation::Commits, sure);
             bio.charges.push(Charge { source: Source::Joiners(key), weight, confidence, via, span: 0 });
         } else if self.issuer.actor.origin == Origin::Tracer || self.issuer.actor.origin == Origin::OtherProcess {
-            self.thread(bio, weight, "thread", self.issuer.confidence);
+            self.charge_thread(bio, weight, "thread", self.issuer.confidence);
         } else if let Some(key) =
             self.objects.journal.newest(r.dev).filter(|_| self.objects.names.is_journal_thread(bio.tgid))
         {
@@ -237,20 +237,20 @@ impl Charging<'_, '_> {
         } else if self.issuer.actor == Actor::UNATTRIBUTED && !self.objects.journal.is_journal(r.dev) {
             // A block of the disk itself may be anything, including ext4's before its first transaction, unless the disk
             // holds a file system known to have no transactions.
-            self.orphan(r.dev, bio, weight);
+            self.charge_orphan(r.dev, bio, weight);
         } else if let Some(sure) = self.writes_log(r, bio).filter(|_| self.objects.journal.is_journal(r.dev)) {
-            self.thread(bio, weight, "log", sure);
+            self.charge_thread(bio, weight, "log", sure);
         } else if self.objects.journal.is_journal(r.dev) {
             // Logged before the trace began. The thread that writes it home now (a checkpoint may run in any call that
             // needs room in the journal) is not its cause.
             bio.charges.push(Charge::unattributed(weight, "unknown"));
         } else {
-            self.thread(bio, weight, "thread", Confidence::Interval);
+            self.charge_thread(bio, weight, "thread", Confidence::Interval);
         }
     }
 
     /// Charges data to the writers of each page.
-    pub(super) fn pages(&mut self, file: (u32, u64), index: u64, pages: u64, bio: &mut Bio) {
+    pub(super) fn charge_pages(&mut self, file: (u32, u64), index: u64, pages: u64, bio: &mut Bio) {
         self.carried.taken.clear();
         self.objects.pages.take(file, index, pages, bio.queue_ns, bio.call, &mut self.carried.taken);
         // File systems on several disks have no disk's number.
@@ -259,19 +259,19 @@ impl Charging<'_, '_> {
         }
         let taken = std::mem::take(&mut self.carried.taken);
         let mut linked: Option<(u64, Confidence)> = None;
-        for Taken { writer, weight } in &taken {
+        for WriterShare { writer, weight } in &taken {
             let Some(w) = writer else {
                 match self.issuer.actor.origin {
                     Origin::Tracer | Origin::OtherProcess => {
-                        self.thread(bio, *weight, "thread", self.issuer.confidence);
+                        self.charge_thread(bio, *weight, "thread", self.issuer.confidence);
                     }
                     _ if self.issuer.call == Some(Call::Msync) => {
-                        self.thread(bio, *weight, "mapped", Confidence::Guess);
+                        self.charge_thread(bio, *weight, "mapped", Confidence::Guess);
                     }
                     _ if file.1 == 0 && self.issuer.actor != Actor::UNATTRIBUTED => {
-                        self.thread(bio, *weight, "thread", Confidence::Interval);
+                        self.charge_thread(bio, *weight, "thread", Confidence::Interval);
                     }
-                    _ => self.orphan(file.0, bio, *weight),
+                    _ => self.charge_orphan(file.0, bio, *weight),
                 }
                 continue;
             };
@@ -326,7 +326,7 @@ impl Charging<'_, '_> {
 
     /// Charges what a file system writes for itself, which no page or transaction explains. `dev`: the file system, if its
     /// pages name it. Returns whether there was anyone to charge.
-    fn log(&mut self, dev: u32, bio: &mut Bio, weight: f64) -> bool {
+    fn charge_log(&mut self, dev: u32, bio: &mut Bio, weight: f64) -> bool {
         let disk = self.cx.config.disk_of(bio.disk);
         let config = self.cx.config;
         let journal = &self.objects.journal;
@@ -337,13 +337,13 @@ impl Charging<'_, '_> {
             let mine = if block { d >> 20 == 0 } else { true };
             mine && (d == dev || config.disk_of(d) == disk) && !journal.is_journal(d)
         };
-        let mut waiting = journal.waiting(bio.queue_ns, here);
+        let mut waiting = journal.waiting_syncs(bio.queue_ns, here);
         // If it is known who asked the file system for its log, the others wait for their data only.
         if waiting.iter().any(|w| w.asked) {
             waiting.retain(|w| w.asked);
         }
         if waiting.is_empty() {
-            let meant = self.objects.logs.meant(bio.queue_ns, here);
+            let meant = self.objects.logs.changers(bio.queue_ns, here);
             let all: f64 = meant.iter().map(|m| m.1).sum();
             let line = |(source, part): &(Source, f64)| Charge {
                 source: *source,
@@ -369,5 +369,5 @@ impl Charging<'_, '_> {
 }
 
 fn pages_of(r: &BioQueue) -> u64 {
-    if r.pages > 0 { r.pages.into() } else { u64::from(r.bytes).div_ceil(PAGE).max(1) }
+    if r.pages > 0 { r.pages.into() } else { u64::from(r.bytes).div_ceil(PAGE_BYTES).max(1) }
 }

@@ -8,7 +8,7 @@
 //! *Uncertainty*: a command whose end was not seen ended at the latest when its memory was reused, which does not date its
 //! end; so it has none. A command that timed out may still complete, or be aborted, for which there is no tracepoint.
 
-use super::requests::MOST;
+use super::requests::IN_FLIGHT_MAX;
 use super::{BlockIo, mmc, nvme, scsi};
 use crate::context::Context;
 use crate::loss::Window;
@@ -18,7 +18,7 @@ use model::{Confidence, Protocol, Relation};
 
 /// A command in flight, as far as its row is known.
 #[derive(Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SentCommand {
     row: DriverCommand,
     /// It is sent before its request is issued.
     early: bool,
@@ -55,21 +55,21 @@ impl BlockIo {
         if let Some(old) = self.sent.remove(&r.command) {
             cx.sink.driver_command(old.row);
         }
-        if self.sent.len() >= MOST {
+        if self.sent.len() >= IN_FLIGHT_MAX {
             self.put_sent(cx);
         }
         let Some(protocol) = Protocol::from_number(r.protocol) else { return };
         let (name, lba, blocks, bytes) = match protocol {
             Protocol::Scsi => {
-                let block = scsi::Block::of(&r.raw, r.code);
+                let block = scsi::CommandBlock::decode(&r.raw, r.code);
                 (block.name, block.lba, block.blocks, r.bytes.into())
             }
             Protocol::Nvme => {
-                let command = nvme::Command::of(r.code, r.queue, &r.raw, r.bytes.into());
+                let command = nvme::Command::decode(r.code, r.queue, &r.raw, r.bytes.into());
                 (command.name, command.lba, command.blocks, command.bytes)
             }
             Protocol::Mmc => {
-                let command = mmc::Command::of(r.code, &r.raw);
+                let command = mmc::Command::decode(r.code, &r.raw);
                 (command.name, command.lba, command.blocks, r.bytes.into())
             }
         };
@@ -96,7 +96,7 @@ impl BlockIo {
             timed_out: false,
             error: None,
         };
-        self.sent.insert(r.command, Sent { row, early, code: r.code, cpu: header.cpu });
+        self.sent.insert(r.command, SentCommand { row, early, code: r.code, cpu: header.cpu });
     }
 
     /// A request was issued; its command may have been made just before.
@@ -115,7 +115,7 @@ impl BlockIo {
 
     /// Something happened to a driver's command.
     pub(crate) fn on_driver_end(&mut self, header: &Header, r: &DriverEnd, cx: &mut Context<'_>) {
-        let Some(Sent { row, code, .. }) = self.sent.get_mut(&r.command) else { return };
+        let Some(SentCommand { row, code, .. }) = self.sent.get_mut(&r.command) else { return };
         if r.what == driver_what::TIMED_OUT {
             row.timed_out = true;
             return;
@@ -123,9 +123,9 @@ impl BlockIo {
         row.end_ns = Some(header.time_ns.max(row.start_ns));
         row.error = match r.what {
             driver_what::REFUSED => Some("not taken by the driver".into()),
-            _ if r.protocol == Protocol::Nvme as u16 => nvme::error(r.result),
-            _ if r.protocol == Protocol::Mmc as u16 => mmc::error(*code, r),
-            _ => scsi::error(r.result, r.sense),
+            _ if r.protocol == Protocol::Nvme as u16 => nvme::error_text(r.result),
+            _ if r.protocol == Protocol::Mmc as u16 => mmc::error_text(*code, r),
+            _ => scsi::error_text(r.result, r.sense),
         };
         if let Some(sent) = self.sent.remove(&r.command) {
             cx.sink.driver_command(sent.row);

@@ -18,15 +18,15 @@ use model::event::{FlushIssue, Header};
 use model::{Confidence, DiskOp, Relation};
 
 /// The step of a waiter that needs nothing but the flush.
-const BARE: u8 = 7;
+const FLUSH_ONLY_STEP: u8 = 7;
 
 /// A bio that waits for a flush.
 struct Waiter {
-    at: u64,
+    address: u64,
     /// It needs nothing else.
-    bare: bool,
+    flush_only: bool,
     /// The confidence of that.
-    sure: Confidence,
+    confidence: Confidence,
     /// The time of the flush's record.
     time_ns: u64,
 }
@@ -40,17 +40,26 @@ impl BlockIo {
             request.waiters = r.total.max(r.listed).into();
             for (&at, &step) in r.bios.iter().zip(&r.steps).take(listed) {
                 if self.bios.contains_key(&at) {
-                    let waiter = Waiter { at, bare: step == BARE, sure: Confidence::Exact, time_ns: header.time_ns };
-                    self.wait(&mut request, waiter, env);
+                    let waiter = Waiter {
+                        address: at,
+                        flush_only: step == FLUSH_ONLY_STEP,
+                        confidence: Confidence::Exact,
+                        time_ns: header.time_ns,
+                    };
+                    self.add_waiter(&mut request, waiter, env);
                 }
             }
             let named = r.bios[..listed].iter().filter(|at| self.bios.contains_key(at)).count();
             let missing = usize::try_from(request.waiters).unwrap_or(0).saturating_sub(named);
-            let others =
-                if missing > 0 { self.waiting(&request, &r.bios[..listed], env.cx.config) } else { Vec::new() };
+            let others = if missing > 0 {
+                self.waiting_barriers(&request, &r.bios[..listed], env.cx.config)
+            } else {
+                Vec::new()
+            };
             for at in others.into_iter().take(missing) {
-                let waiter = Waiter { at, bare: true, sure: Confidence::Address, time_ns: header.time_ns };
-                self.wait(&mut request, waiter, env);
+                let waiter =
+                    Waiter { address: at, flush_only: true, confidence: Confidence::Address, time_ns: header.time_ns };
+                self.add_waiter(&mut request, waiter, env);
             }
         }
         self.requests.insert(r.rq, request);
@@ -60,20 +69,20 @@ impl BlockIo {
     pub(crate) fn guess_waiters(&mut self, request: &mut Request, env: &mut Env<'_, '_>) {
         let listed: Vec<u64> = request.bios.iter().copied().filter(|at| self.bios.contains_key(at)).collect();
         let (all, sure) = if listed.is_empty() {
-            (self.waiting(request, &[], env.cx.config), Confidence::Address)
+            (self.waiting_barriers(request, &[], env.cx.config), Confidence::Address)
         } else {
             (listed, Confidence::Exact)
         };
         request.charges.clear();
         request.waiters = all.len() as u32;
         for at in all {
-            let waiter = Waiter { at, bare: true, sure, time_ns: request.issue_ns };
-            self.wait(request, waiter, env);
+            let waiter = Waiter { address: at, flush_only: true, confidence: sure, time_ns: request.issue_ns };
+            self.add_waiter(request, waiter, env);
         }
     }
 
     /// Barriers of the request's disk that were queued before it and not carried yet, oldest first.
-    fn waiting(&self, request: &Request, known: &[u64], config: &Config) -> Vec<u64> {
+    fn waiting_barriers(&self, request: &Request, known: &[u64], config: &Config) -> Vec<u64> {
         let disk = config.disk_of(request.disk);
         let mut all: Vec<(u64, u64)> = self
             .barriers
@@ -90,7 +99,12 @@ impl BlockIo {
     }
 
     /// Adds a waiter: an equal part of the flush, charged to whoever the waiter is charged to.
-    fn wait(&mut self, request: &mut Request, Waiter { at, bare, sure, time_ns }: Waiter, env: &mut Env<'_, '_>) {
+    fn add_waiter(
+        &mut self,
+        request: &mut Request,
+        Waiter { address: at, flush_only: bare, confidence: sure, time_ns }: Waiter,
+        env: &mut Env<'_, '_>,
+    ) {
         let Some(mut bio) = self.bios.remove(&at) else { return };
         let window = Window { start_ns: bio.queue_ns, end_ns: time_ns, cpus: [bio.cpu, request.cpu] };
         let sure = env.cx.link(bio.span, request.command, Relation::WaitsForFlush, sure, window);
@@ -124,7 +138,7 @@ impl BlockIo {
         }
         if bare && bio.op == DiskOp::Flush {
             // From here on the flush is waited for.
-            env.objects.activity.left(bio.flight, request.issue_ns);
+            env.objects.activity.superseded(bio.flight, request.issue_ns);
             bio.carrier = request.command;
             self.put_bio(&mut bio, Some(time_ns), None, env.tasks, env.cx);
         }

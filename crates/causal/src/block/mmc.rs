@@ -13,7 +13,7 @@ use model::event::{DriverEnd, mmc_answer, mmc_is, mmc_part};
 use std::borrow::Cow;
 
 /// Names of commands, by index.
-const NAMES: [(u16, &str); 33] = [
+const COMMAND_NAMES: [(u16, &str); 33] = [
     (0, "CMD0 GO_IDLE_STATE"),
     (3, "CMD3 SET_RELATIVE_ADDR"),
     (5, "CMD5 SLEEP_AWAKE"),
@@ -50,7 +50,7 @@ const NAMES: [(u16, &str); 33] = [
 ];
 
 /// Bytes of the EXT_CSD that eMMC's CMD6 writes while a disk is in use.
-const EXT_CSD: [(u32, &str); 8] = [
+const EXT_CSD_NAMES: [(u32, &str); 8] = [
     (31, "BARRIER"),
     (32, "FLUSH_CACHE"),
     (33, "CACHE_CTRL"),
@@ -71,7 +71,7 @@ pub(super) struct Command {
 
 impl Command {
     /// Decodes a command from its index and the fields of the record.
-    pub(super) fn of(code: u16, raw: &[u8; 16]) -> Self {
+    pub(super) fn decode(code: u16, raw: &[u8; 16]) -> Self {
         let word = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
         let [arg, sector, blocks, is] = [0, 4, 8, 12].map(word);
         let has = |bit: u32| is & bit != 0;
@@ -80,26 +80,26 @@ impl Command {
         } else {
             // By sector, or by byte on a card of up to 2 GB; other commands of this kind have no sector.
             let same = arg == sector || arg == sector << 9;
-            (named(code, arg, has(mmc_is::DATA)), matches!(code, 17 | 18 | 24 | 25) && has(mmc_is::DATA) && same)
+            (command_name(code, arg, has(mmc_is::DATA)), matches!(code, 17 | 18 | 24 | 25) && has(mmc_is::DATA) && same)
         };
         Self { name, lba: moves.then(|| sector.into()), blocks: moves.then(|| blocks.into()) }
     }
 }
 
-fn named(code: u16, arg: u32, data: bool) -> Cow<'static, str> {
+fn command_name(code: u16, arg: u32, data: bool) -> Cow<'static, str> {
     match (code, data) {
         (6, true) => "CMD6 SWITCH_FUNC".into(),
         (6, false) if arg >> 24 == 0 => "ACMD6 SET_BUS_WIDTH".into(),
         (6, false) => {
             let byte = arg >> 16 & 0xff;
-            let known = EXT_CSD.iter().find(|(own, _)| *own == byte);
+            let known = EXT_CSD_NAMES.iter().find(|(own, _)| *own == byte);
             known.map_or_else(|| format!("CMD6 SWITCH ({byte})"), |(_, name)| format!("CMD6 SWITCH ({name})")).into()
         }
         (8, true) => "CMD8 SEND_EXT_CSD".into(),
         (8, false) => "CMD8 SEND_IF_COND".into(),
         (13, true) => "ACMD13 SD_STATUS".into(),
         (13, false) => "CMD13 SEND_STATUS".into(),
-        _ => NAMES
+        _ => COMMAND_NAMES
             .iter()
             .find(|(own, _)| *own == code)
             .map_or_else(|| format!("CMD{code}").into(), |(_, name)| Cow::Borrowed(*name)),
@@ -107,7 +107,7 @@ fn named(code: u16, arg: u32, data: bool) -> Cow<'static, str> {
 }
 
 /// Errors of hosts (documented in include/linux/mmc/core.h).
-const ERRORS: [(u32, &str); 5] = [
+const HOST_ERROR_NAMES: [(u32, &str); 5] = [
     (5, "EIO"),
     (22, "EINVAL: cannot be done"),
     (84, "EILSEQ: bad CRC or response"),
@@ -116,7 +116,7 @@ const ERRORS: [(u32, &str); 5] = [
 ];
 
 /// Errors in the card's status (R1), named as in both specifications; only those about the command that it answers.
-const STATUS: [(u32, &str); 11] = [
+const CARD_STATUS_NAMES: [(u32, &str); 11] = [
     (mmc_answer::OUT_OF_RANGE, "OUT_OF_RANGE"),
     (1 << 30, "ADDRESS_ERROR"),
     (1 << 29, "BLOCK_LEN_ERROR"),
@@ -140,18 +140,19 @@ fn answers_with_status(code: u16) -> bool {
 }
 
 /// Returns what went wrong with a command: the host's error with the part that failed, else what the card reports.
-pub(super) fn error(code: u16, end: &DriverEnd) -> Option<String> {
-    of_host(end.result, end.sense).or_else(|| of_card(code, end.answer))
+pub(super) fn error_text(code: u16, end: &DriverEnd) -> Option<String> {
+    host_error(end.result, end.sense).or_else(|| card_error(code, end.answer))
 }
 
-fn of_card(code: u16, answer: u32) -> Option<String> {
+fn card_error(code: u16, answer: u32) -> Option<String> {
     let switch = (matches!(code, 6 | 13)).then_some((SWITCH_ERROR, "SWITCH_ERROR"));
-    let all = STATUS.into_iter().chain(switch).filter(|(bit, _)| answers_with_status(code) && answer & bit != 0);
+    let all =
+        CARD_STATUS_NAMES.into_iter().chain(switch).filter(|(bit, _)| answers_with_status(code) && answer & bit != 0);
     let names: Vec<&str> = all.map(|(_, name)| name).collect();
     (!names.is_empty()).then(|| format!("card status: {}", names.join(", ")))
 }
 
-fn of_host(result: u32, part: [u8; 4]) -> Option<String> {
+fn host_error(result: u32, part: [u8; 4]) -> Option<String> {
     let part = match u32::from_le_bytes(part) {
         mmc_part::COUNT => "block count (CMD23)",
         mmc_part::DATA => "data",
@@ -159,7 +160,7 @@ fn of_host(result: u32, part: [u8; 4]) -> Option<String> {
         _ => "command",
     };
     let number = result.wrapping_neg();
-    let known = ERRORS.iter().find(|(own, _)| *own == number);
+    let known = HOST_ERROR_NAMES.iter().find(|(own, _)| *own == number);
     let what = known.map_or_else(|| format!("error {}", result.cast_signed()), |(_, name)| (*name).into());
     (result != 0).then(|| format!("{part}: {what}"))
 }
@@ -193,13 +194,13 @@ mod tests {
             (61, [0; 4], "CMD61", None),
         ] {
             let (lba, blocks) = range.unzip();
-            assert_eq!(Command::of(code, &raw(words)), Command { name: name.into(), lba, blocks });
+            assert_eq!(Command::decode(code, &raw(words)), Command { name: name.into(), lba, blocks });
         }
     }
 
     #[test]
     fn errors_name_failed_part() {
-        let of = |errno: i32, part: u32| of_host((-errno).cast_unsigned(), part.to_le_bytes());
+        let of = |errno: i32, part: u32| host_error((-errno).cast_unsigned(), part.to_le_bytes());
         assert_eq!(of(0, 0), None);
         assert_eq!(of(110, mmc_part::COMMAND).as_deref(), Some("command: ETIMEDOUT: no answer in time"));
         assert_eq!(of(84, mmc_part::DATA).as_deref(), Some("data: EILSEQ: bad CRC or response"));
@@ -207,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn card_status_is_error_of_its_own_command() {
+    fn the_card_status_is_an_error_of_its_own_command() {
         // Ready, in state `tran`; the card did not know the previous command.
-        const WELL: u32 = 1 << 8 | 4 << 9 | 1 << 22;
-        let of = |code: u16, answer: u32| error(code, &DriverEnd { answer, ..DriverEnd::default() });
-        assert_eq!(of(17, WELL), None);
-        assert_eq!(of(18, WELL | 1 << 21).as_deref(), Some("card status: CARD_ECC_FAILED"));
+        const READY_STATUS: u32 = 1 << 8 | 4 << 9 | 1 << 22;
+        let of = |code: u16, answer: u32| error_text(code, &DriverEnd { answer, ..DriverEnd::default() });
+        assert_eq!(of(17, READY_STATUS), None);
+        assert_eq!(of(18, READY_STATUS | 1 << 21).as_deref(), Some("card status: CARD_ECC_FAILED"));
         assert_eq!(of(13, 1 << 19 | 1 << 7).as_deref(), Some("card status: ERROR, SWITCH_ERROR"));
         assert_eq!(of(25, 1 << 7), None);
         // A register, an address, a voltage.
@@ -220,6 +221,6 @@ mod tests {
             assert_eq!(of(code, u32::MAX), None, "CMD{code}");
         }
         let host = DriverEnd { result: (-110_i32).cast_unsigned(), answer: 1 << 31, ..DriverEnd::default() };
-        assert_eq!(error(17, &host).as_deref(), Some("command: ETIMEDOUT: no answer in time"));
+        assert_eq!(error_text(17, &host).as_deref(), Some("command: ETIMEDOUT: no answer in time"));
     }
 }

@@ -12,14 +12,14 @@ mod nvme;
 mod requests;
 mod scsi;
 
-use crate::attribution::Pending;
+use crate::attribution::PendingCommand;
 use crate::context::Context;
 use crate::hash::FastMap;
 use crate::objects::Objects;
 use crate::tasks::Tasks;
 use bio::Bio;
-use charging::Carried;
-use driver::Sent;
+use charging::PagesInTransit;
+use driver::SentCommand;
 use requests::Request;
 use std::collections::VecDeque;
 
@@ -37,17 +37,17 @@ pub(crate) struct BlockIo {
     /// Bios that need a flush, by age.
     barriers: VecDeque<u64>,
     /// Bios on disks that are backed by other disks, by age.
-    above: VecDeque<u64>,
+    on_stacked_disks: VecDeque<u64>,
     /// When requests entered the I/O scheduler.
     inserts: FastMap<u64, u64>,
     requests: FastMap<u64, Request>,
     /// Requests whose data is done but whose flush sequence is not, with their bios.
     sequences: FastMap<u64, Vec<u64>>,
     /// Commands that drivers sent and that have not ended, by address.
-    sent: FastMap<u64, Sent>,
+    sent: FastMap<u64, SentCommand>,
     /// Commands that ended and have not been handed on yet.
-    completed: Vec<Pending>,
-    carried: Carried,
+    completed: Vec<PendingCommand>,
+    carried: PagesInTransit,
 }
 
 impl BlockIo {
@@ -57,7 +57,7 @@ impl BlockIo {
     }
 
     /// Hands on the commands that ended since the last call.
-    pub(crate) fn completed(&mut self) -> impl Iterator<Item = Pending> {
+    pub(crate) fn take_completed(&mut self) -> impl Iterator<Item = PendingCommand> {
         self.completed.drain(..)
     }
 
@@ -76,7 +76,7 @@ impl BlockIo {
     pub(crate) fn len(&self) -> usize {
         self.bios.len()
             + self.barriers.len()
-            + self.above.len()
+            + self.on_stacked_disks.len()
             + self.inserts.len()
             + self.requests.len()
             + self.sequences.len()

@@ -6,7 +6,7 @@ use model::event::nvme_code;
 use std::borrow::Cow;
 
 /// Names of commands of an I/O queue, by operation code.
-const IO: [(u16, &str); 14] = [
+const IO_COMMAND_NAMES: [(u16, &str); 14] = [
     (0x00, "Flush"),
     (0x01, "Write"),
     (0x02, "Read"),
@@ -24,7 +24,7 @@ const IO: [(u16, &str); 14] = [
 ];
 
 /// Names of commands of the admin queue.
-const ADMIN: [(u16, &str); 15] = [
+const ADMIN_COMMAND_NAMES: [(u16, &str); 15] = [
     (0x00, "Delete I/O Submission Queue"),
     (0x01, "Create I/O Submission Queue"),
     (0x02, "Get Log Page"),
@@ -43,7 +43,7 @@ const ADMIN: [(u16, &str); 15] = [
 ];
 
 /// Size of a range of Dataset Management, in bytes.
-const RANGE: u64 = 16;
+const DSM_RANGE_BYTES: u64 = 16;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Command {
@@ -57,8 +57,8 @@ pub(super) struct Command {
 
 impl Command {
     /// Decodes a command from its operation code, queue and dwords 10 to 13; `bytes` is the size of its request.
-    pub(super) fn of(code: u16, queue: u16, raw: &[u8; 16], bytes: u64) -> Self {
-        let names = if queue == 0 { &ADMIN[..] } else { &IO[..] };
+    pub(super) fn decode(code: u16, queue: u16, raw: &[u8; 16], bytes: u64) -> Self {
+        let names = if queue == 0 { &ADMIN_COMMAND_NAMES[..] } else { &IO_COMMAND_NAMES[..] };
         let known = names.iter().find(|(own, _)| *own == code);
         let name = match known {
             Some((_, name)) => Cow::Borrowed(*name),
@@ -71,7 +71,7 @@ impl Command {
             (0, _) => (None, bytes),
             (_, 0x01 | 0x02 | 0x05 | 0x7d) => (Some(blocks()), bytes),
             (_, 0x04 | 0x08 | 0x0c) => (Some(blocks()), 0),
-            (_, 0x09) => (None, (u64::from(number(0) & 0xff) + 1) * RANGE),
+            (_, 0x09) => (None, (u64::from(number(0) & 0xff) + 1) * DSM_RANGE_BYTES),
             (_, 0x00) => (None, 0),
             _ => (None, bytes),
         };
@@ -81,7 +81,7 @@ impl Command {
 }
 
 /// Statuses that disks return, by status code type << 8 | status code.
-const STATUS: [(u32, &str); 21] = [
+const STATUS_NAMES: [(u32, &str); 21] = [
     (0x001, "Invalid Command Opcode"),
     (0x002, "Invalid Field in Command"),
     (0x004, "Data Transfer Error"),
@@ -106,9 +106,9 @@ const STATUS: [(u32, &str); 21] = [
 ];
 
 /// Returns the text of a status other than success.
-pub(super) fn error(result: u32) -> Option<String> {
+pub(super) fn error_text(result: u32) -> Option<String> {
     let status = result & 0x7ff;
-    let name = STATUS.iter().find(|(own, _)| *own == status).map_or("status", |(_, name)| name);
+    let name = STATUS_NAMES.iter().find(|(own, _)| *own == status).map_or("status", |(_, name)| name);
     (status != 0).then(|| format!("{name} ({:x}/{:02x})", status >> 8, status & 0xff))
 }
 
@@ -136,20 +136,25 @@ mod tests {
             (nvme_code::UNKNOWN, 1, [0; 4], "unknown command", None, 4096),
         ] {
             let (lba, blocks) = range.unzip();
-            assert_eq!(Command::of(code, queue, &raw(dwords), 4096), Command { name: name.into(), lba, blocks, bytes });
+            assert_eq!(
+                Command::decode(code, queue, &raw(dwords), 4096),
+                Command { name: name.into(), lba, blocks, bytes }
+            );
         }
     }
 
     #[test]
-    fn status_is_decoded_to_text() {
+    fn a_status_is_decoded_to_text() {
         // 0x4000: do not retry.
-        assert_eq!(error(0x4281).as_deref(), Some("Unrecovered Read Error (2/81)"));
-        assert_eq!(error(0x1ff).as_deref(), Some("status (1/ff)"));
-        assert_eq!(error(0x4000), None);
+        assert_eq!(error_text(0x4281).as_deref(), Some("Unrecovered Read Error (2/81)"));
+        assert_eq!(error_text(0x1ff).as_deref(), Some("status (1/ff)"));
+        assert_eq!(error_text(0x4000), None);
     }
 
     #[test]
     fn operation_codes_are_in_order() {
-        assert!([&IO[..], &ADMIN[..]].iter().all(|names| names.is_sorted_by(|a, b| a.0 < b.0)));
+        assert!(
+            [&IO_COMMAND_NAMES[..], &ADMIN_COMMAND_NAMES[..]].iter().all(|names| names.is_sorted_by(|a, b| a.0 < b.0))
+        );
     }
 }

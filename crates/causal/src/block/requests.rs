@@ -13,20 +13,20 @@
 use super::bio::{disk_op, flag_words};
 use super::{BlockIo, Env};
 use crate::actor::{Charge, Source};
-use crate::attribution::Pending;
+use crate::attribution::PendingCommand;
 use crate::context::{Context, span};
-use crate::journal::Sync;
+use crate::journal::SyncWait;
 use crate::loss::Window;
 use crate::objects::Objects;
 use crate::pages::Writer;
-use crate::stacked::Upper;
+use crate::stacked::UpperCommand;
 use model::event::{Header, RqBios, RqDone, RqInsert, RqIssue, bio_flags};
 use model::table::Span;
 use model::{Confidence, DiskOp, Layer, Relation};
 use std::borrow::Cow;
 
 /// Maximum number of entries in maps whose ends may be lost.
-pub(super) const MOST: usize = 1 << 16;
+pub(super) const IN_FLIGHT_MAX: usize = 1 << 16;
 
 /// A request in flight.
 #[derive(Debug)]
@@ -66,9 +66,9 @@ impl Request {
     }
 }
 
-impl Pending {
+impl PendingCommand {
     /// The charges of a command that ended at `done_ns`.
-    fn of(request: Request, due_ns: u64, done_ns: u64, above: bool) -> Self {
+    fn from_request(request: Request, due_ns: u64, done_ns: u64, above: bool) -> Self {
         let flush = request.op == DiskOp::Flush;
         Self {
             due_ns,
@@ -76,9 +76,9 @@ impl Pending {
             issue_ns: request.issue_ns,
             done_ns,
             cpu: request.cpu,
-            measure: if flush { request.waiters.max(1).into() } else { request.bytes as f64 },
+            expected_weight: if flush { request.waiters.max(1).into() } else { request.bytes as f64 },
             flush,
-            above,
+            on_file: above,
             charges: request.charges,
         }
     }
@@ -87,7 +87,7 @@ impl Pending {
 impl BlockIo {
     /// A request entered the I/O scheduler.
     pub(crate) fn on_rq_insert(&mut self, header: &Header, r: &RqInsert) {
-        if self.inserts.len() >= MOST {
+        if self.inserts.len() >= IN_FLIGHT_MAX {
             self.inserts.clear();
         }
         self.inserts.insert(r.rq, header.time_ns);
@@ -125,8 +125,8 @@ impl BlockIo {
                 self.requests.insert(r.rq, old);
                 return;
             }
-            self.land(&old, by_ns, false, env.objects);
-            self.miss(old, by_ns, env);
+            self.end_flights(&old, by_ns, false, env.objects);
+            self.charge_missed(old, by_ns, env);
         }
         let made_ns = if r.alloc_ns != 0 { r.alloc_ns } else { inserted.unwrap_or(header.time_ns) };
         let mut request = Request {
@@ -149,7 +149,7 @@ impl BlockIo {
             done_bytes: 0,
         };
         for &at in r.bios.iter().take(r.listed.into()) {
-            self.load(&mut request, at, env);
+            self.add_bio(&mut request, at, env);
         }
         let number = if op == DiskOp::Flush { None } else { Some(r.total.into()) };
         env.cx.sink.span(Span {
@@ -165,15 +165,15 @@ impl BlockIo {
         env.cx.link(request.span, request.command, Relation::Carries, Confidence::Exact, window);
         self.issue_above(&request, env.objects, env.cx);
         self.requests.insert(r.rq, request);
-        if self.requests.len() > MOST {
+        if self.requests.len() > IN_FLIGHT_MAX {
             let mut all: Vec<(u64, u64)> = self.requests.iter().map(|(at, r)| (r.issue_ns, *at)).collect();
             all.sort_unstable();
-            for (_, at) in &all[..MOST / 2] {
+            for (_, at) in &all[..IN_FLIGHT_MAX / 2] {
                 let Some(old) = self.requests.remove(at) else { continue };
                 // Its end is entirely unknown, so it explains nothing after its issue.
                 let issue_ns = old.issue_ns;
-                self.land(&old, issue_ns, false, env.objects);
-                self.miss(old, issue_ns, env);
+                self.end_flights(&old, issue_ns, false, env.objects);
+                self.charge_missed(old, issue_ns, env);
             }
         }
     }
@@ -182,7 +182,7 @@ impl BlockIo {
     fn issue_above(&mut self, request: &Request, objects: &mut Objects, cx: &Context<'_>) {
         let Some(file) = objects.stacked.file_below(request.disk) else { return };
         let pos = request.sector.saturating_mul(512);
-        objects.stacked.issued(Upper {
+        objects.stacked.issued(UpperCommand {
             command: request.command,
             file,
             pos,
@@ -206,10 +206,10 @@ impl BlockIo {
                 };
                 objects.pages.write(file, pos, request.bytes, writer);
             }
-            DiskOp::Flush => objects.journal.sync(
+            DiskOp::Flush => objects.journal.add_sync(
                 file.0,
                 cx.now_ns,
-                Sync {
+                SyncWait {
                     tid: 0,
                     start_ns: request.issue_ns,
                     end_ns: u64::MAX,
@@ -226,7 +226,7 @@ impl BlockIo {
     }
 
     /// Adds a bio to a request that is being issued to the driver.
-    fn load(&mut self, request: &mut Request, at: u64, env: &mut Env<'_, '_>) {
+    fn add_bio(&mut self, request: &mut Request, at: u64, env: &mut Env<'_, '_>) {
         request.bios.push(at);
         let Some(mut bio) = self.bios.remove(&at) else { return };
         bio.carrier = request.command;
@@ -259,7 +259,7 @@ impl BlockIo {
         for &at in r.bios.iter().take(usize::try_from(r.listed).unwrap_or(usize::MAX)) {
             // A retried request lists its bios again.
             if !request.bios.contains(&at) || self.bios.get(&at).is_some_and(|b| b.carrier != request.command) {
-                self.load(&mut request, at, env);
+                self.add_bio(&mut request, at, env);
             }
         }
         self.requests.insert(r.rq, request);
@@ -274,8 +274,8 @@ impl BlockIo {
         // whose completion was missed.
         if r.bytes == 0 && r.error == 0 && request.done_bytes == 0 && request.is_data() {
             let by_ns = header.time_ns.max(request.issue_ns);
-            self.land(&request, by_ns, false, env.objects);
-            return self.miss(request, by_ns, env);
+            self.end_flights(&request, by_ns, false, env.objects);
+            return self.charge_missed(request, by_ns, env);
         }
         request.done_bytes += u64::from(r.bytes);
         if r.last == 0 {
@@ -287,7 +287,7 @@ impl BlockIo {
         if request.op == DiskOp::Flush && request.waiters == 0 {
             self.guess_waiters(&mut request, env);
         }
-        self.land(&request, end_ns, true, env.objects);
+        self.end_flights(&request, end_ns, true, env.objects);
         let result = if r.error != 0 { i64::from(r.error) } else { request.done_bytes as i64 };
         self.put_command(&request, Some(end_ns), Some(result), env.cx);
         let above = env.objects.stacked.file_below(request.disk);
@@ -297,29 +297,29 @@ impl BlockIo {
         }
         let bios = std::mem::take(&mut request.bios);
         if r.flags & bio_flags::FLUSH_SEQUENCE != 0 && request.op != DiskOp::Flush {
-            if self.sequences.len() >= MOST {
+            if self.sequences.len() >= IN_FLIGHT_MAX {
                 self.sequences.clear();
             }
             self.sequences.insert(r.rq, bios);
         } else {
-            bios.iter().for_each(|at| self.leave(*at, request.command, env));
+            bios.iter().for_each(|at| self.drop_carried(*at, request.command, env));
         }
         let due_ns = env.cx.now_ns.max(end_ns).saturating_add(env.cx.config.horizon_ns);
-        self.completed.push(Pending::of(request, due_ns, end_ns, above.is_some()));
+        self.completed.push(PendingCommand::from_request(request, due_ns, end_ns, above.is_some()));
     }
 
     /// Ends the waits for this command. `seen`: the end was recorded; if not, the command is only known to have ended by
     /// then.
-    fn land(&mut self, request: &Request, end_ns: u64, seen: bool, objects: &mut Objects) {
+    fn end_flights(&mut self, request: &Request, end_ns: u64, seen: bool, objects: &mut Objects) {
         for flight in &request.flights {
             objects.activity.completed(*flight, end_ns, seen);
         }
     }
 
     /// Handles a command that ended but whose completion was not recorded.
-    fn miss(&mut self, request: Request, by_ns: u64, env: &mut Env<'_, '_>) {
-        if env.cx.config.completions && env.cx.config.full_since_ns.is_none_or(|since_ns| by_ns < since_ns) {
-            env.cx.losses.unseen(request.issue_ns, by_ns, env.cx.sink);
+    fn charge_missed(&mut self, request: Request, by_ns: u64, env: &mut Env<'_, '_>) {
+        if env.cx.config.completions_recorded && env.cx.config.full_since_ns.is_none_or(|since_ns| by_ns < since_ns) {
+            env.cx.losses.add_unseen(request.issue_ns, by_ns, env.cx.sink);
         }
         self.charge_open(request, by_ns, env);
     }
@@ -331,7 +331,12 @@ impl BlockIo {
         }
         self.put_lost(&request, by_ns, env.objects, env.cx);
         let above = env.objects.stacked.file_below(request.disk).is_some();
-        self.completed.push(Pending::of(request, env.cx.now_ns.saturating_add(env.cx.config.horizon_ns), by_ns, above));
+        self.completed.push(PendingCommand::from_request(
+            request,
+            env.cx.now_ns.saturating_add(env.cx.config.horizon_ns),
+            by_ns,
+            above,
+        ));
     }
 
     /// Writes a command whose end was not seen, and will not be.
@@ -344,7 +349,7 @@ impl BlockIo {
     }
 
     /// Drops a bio whose command ended.
-    fn leave(&mut self, at: u64, command: u64, env: &mut Env<'_, '_>) {
+    fn drop_carried(&mut self, at: u64, command: u64, env: &mut Env<'_, '_>) {
         if self.bios.get(&at).is_some_and(|b| b.carrier == command) {
             self.drop_bio(at, env);
         }
@@ -369,15 +374,15 @@ impl BlockIo {
             flags: flag_words(disk_op(r.op), r.flags | bio_flags::UNTIMED),
             ..span(command, Layer::Driver, "command", header.time_ns, 0, 0)
         });
-        self.completed.push(Pending {
+        self.completed.push(PendingCommand {
             due_ns: env.cx.now_ns.saturating_add(env.cx.config.horizon_ns),
             command,
             issue_ns: header.time_ns,
             done_ns: header.time_ns,
             cpu: header.cpu,
-            measure: 1.0,
+            expected_weight: 1.0,
             flush: false,
-            above: false,
+            on_file: false,
             charges: vec![Charge { confidence: Confidence::Guess, ..Charge::unattributed(1.0, "issue not seen") }],
         });
     }

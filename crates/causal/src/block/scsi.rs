@@ -8,7 +8,7 @@ use model::scsi::HOST_STATUS;
 use std::borrow::Cow;
 
 /// Names of the commands that disks receive, by operation code.
-const NAMES: [(u8, &str); 47] = [
+const COMMAND_NAMES: [(u8, &str); 47] = [
     (0x00, "TEST UNIT READY"),
     (0x03, "REQUEST SENSE"),
     (0x04, "FORMAT UNIT"),
@@ -59,20 +59,20 @@ const NAMES: [(u8, &str); 47] = [
 ];
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct CommandBlock {
     pub name: Cow<'static, str>,
     /// First block, if it names one.
     pub lba: Option<u64>,
     pub blocks: Option<u64>,
 }
 
-impl Block {
+impl CommandBlock {
     /// Decodes the first bytes of a block of `size` bytes.
-    pub(super) fn of(raw: &[u8; 16], size: u16) -> Self {
+    pub(super) fn decode(raw: &[u8; 16], size: u16) -> Self {
         let code = raw[0];
-        let known = NAMES.iter().find(|(own, _)| *own == code);
+        let known = COMMAND_NAMES.iter().find(|(own, _)| *own == code);
         let name = known.map_or_else(|| format!("{code:#04x}").into(), |(_, name)| Cow::Borrowed(*name));
-        let (lba, blocks) = if (1..=16).contains(&size) { range(raw).unzip() } else { (None, None) };
+        let (lba, blocks) = if (1..=16).contains(&size) { block_range(raw).unzip() } else { (None, None) };
         // "All blocks", for commands with an optional range.
         let all = matches!(code, 0x35 | 0x91) && (lba, blocks) == (Some(0), Some(0));
         if all { Self { name, lba: None, blocks: None } } else { Self { name, lba, blocks } }
@@ -80,7 +80,7 @@ impl Block {
 }
 
 /// Returns the blocks that a command names, if any; their place in the block follows from its length.
-fn range(raw: &[u8; 16]) -> Option<(u64, u64)> {
+fn block_range(raw: &[u8; 16]) -> Option<(u64, u64)> {
     let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
     match raw[0] {
         0x08 | 0x0a => {
@@ -115,7 +115,7 @@ const SENSE_KEYS: [&str; 16] = [
 ];
 
 /// Returns the text of a result other than success.
-pub(super) fn error(result: u32, sense: [u8; 4]) -> Option<String> {
+pub(super) fn error_text(result: u32, sense: [u8; 4]) -> Option<String> {
     let (host, status) = (result >> 16 & 0xff, result & 0xff);
     let mut parts = Vec::new();
     if host != 0 {
@@ -149,7 +149,7 @@ mod tests {
     fn block(bytes: &[u8]) -> (String, Option<(u64, u64)>) {
         let mut raw = [0; 16];
         raw[..bytes.len().min(16)].copy_from_slice(&bytes[..bytes.len().min(16)]);
-        let block = Block::of(&raw, bytes.len() as u16);
+        let block = CommandBlock::decode(&raw, bytes.len() as u16);
         (block.name.into_owned(), block.lba.zip(block.blocks))
     }
 
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn operation_codes_are_in_order() {
-        assert!(NAMES.is_sorted_by(|a, b| a.0 < b.0));
+        assert!(COMMAND_NAMES.is_sorted_by(|a, b| a.0 < b.0));
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
             (0x28, [0; 4], Some("TASK SET FULL")),
             (0xff_00ff, [0; 4], Some("host byte 0xff, status 0xff")),
         ] {
-            assert_eq!(error(result, sense).as_deref(), text);
+            assert_eq!(error_text(result, sense).as_deref(), text);
         }
     }
 }

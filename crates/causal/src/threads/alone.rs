@@ -15,10 +15,10 @@
 //! *Uncertainty*: reads and writes that were submitted through a ring are no operations. A long call of unknown kind, known because a
 //! bio names it before its record arrives, is undecided too.
 
-use super::operations::End;
+use super::operations::OperationEnd;
 use super::stack::{Call, Frame, Kind};
-use super::{HISTORY, Threads, exclusive};
-use crate::activity::Sleeper;
+use super::{HISTORY_MAX, Threads, exclusive};
+use crate::activity::SleepContext;
 use crate::actor::Actor;
 use crate::context::Context;
 use crate::names::Names;
@@ -29,7 +29,7 @@ use model::{Call as CallName, Layer, Reason, ShapeKind};
 
 /// What is known about a call when it is decided whether it is an operation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct CallFacts {
     pub start_ns: u64,
     /// `u64::MAX`: has not ended.
     pub end_ns: u64,
@@ -51,14 +51,14 @@ pub(crate) struct RingSync {
 }
 
 /// Whether a call of this kind always waits for the medium (`Some(true)`), or only if it slept (`Some(false)`).
-fn waits(asked: &Asked) -> Option<bool> {
-    let is = |flag| asked.ctx & flag != 0;
-    match asked.call {
+fn waits_for_medium(facts: &CallFacts) -> Option<bool> {
+    let is = |flag| facts.ctx & flag != 0;
+    match facts.call {
         None => Some(false),
         Some(call) if call.syncs() => Some(true),
         Some(call) if call.writes() && is(flags::SYNC_FILE) => Some(true),
         Some(call) if call.writes() && is(flags::DIRECT) => Some(false),
-        Some(call) if call.reads() && (asked.added > 0 || is(flags::DIRECT)) => Some(false),
+        Some(call) if call.reads() && (facts.added > 0 || is(flags::DIRECT)) => Some(false),
         Some(_) => None,
     }
 }
@@ -87,7 +87,7 @@ impl Threads {
     ) {
         let RingSync { operation, span, fs_span, call, file } = *sync;
         let (start_ns, end_ns) = (header.time_ns, end.map(|e| e.0.max(header.time_ns)));
-        let asked = Asked {
+        let facts = CallFacts {
             start_ns,
             end_ns: end_ns.unwrap_or(u64::MAX),
             ctx: 0,
@@ -95,16 +95,16 @@ impl Threads {
             added: 0,
             result: end.map(|e| e.1),
         };
-        let name = name(header.tid, &asked, file, &objects.names);
+        let name = shape_name(header.tid, &facts, file, &objects.names);
         let mut frame = Frame::new(Kind::Call, operation, span, start_ns);
         let (dev, ino) = file;
-        let who = Sleeper { tid: header.tid, call_ns: start_ns, call: Some(call), dev, ino, ctx: 0 };
+        let who = SleepContext { tid: header.tid, call_ns: start_ns, call: Some(call), dev, ino, ctx: 0 };
         let until_ns = end_ns.unwrap_or(cx.now_ns).max(start_ns);
         let place = (Layer::FileSystem, fs_span);
-        exclusive::waited(&mut frame, &who, until_ns, place, &mut objects.activity, cx.sink);
+        exclusive::put_ring_slices(&mut frame, &who, until_ns, place, &mut objects.activity, cx.sink);
         let shape = self.shape(ShapeKind::Call, &name, cx);
         let inside_ns = end_ns.map_or(0, |end_ns| end_ns - start_ns);
-        let end = End { end_ns, inside_ns, rows: 0, steps: None, result: asked.result };
+        let end = OperationEnd { end_ns, inside_ns, rows: 0, steps: None, result: facts.result };
         self.put_operation(header.tgid, header.tid, &frame, shape, &end, cx);
     }
 
@@ -113,20 +113,20 @@ impl Threads {
         &mut self,
         header: &Header,
         call: &Call,
-        asked: &Asked,
+        facts: &CallFacts,
         objects: &mut Objects,
         cx: &mut Context<'_>,
     ) -> Option<u64> {
-        let decided = waits(asked);
+        let decided = waits_for_medium(facts);
         if decided.is_none() && call.actor.operation == 0 {
             return None;
         }
-        if !self.are_operations(header.tgid, asked.ctx, cx) {
+        if !self.are_operations(header.tgid, facts.ctx, cx) {
             return None;
         }
         let thread = self.map.get(&header.tid)?;
         let known = thread.frames.iter().find(|f| f.kind == Kind::Call && f.span == call.span).map(|f| f.id);
-        let name = || name(header.tid, asked, (call.dev, call.ino), &objects.names);
+        let name = || shape_name(header.tid, facts, (call.dev, call.ino), &objects.names);
         match (known, decided) {
             // It was taken for an operation before its record arrived.
             (Some(_), None) => {
@@ -136,7 +136,7 @@ impl Threads {
             (Some(id), Some(decided)) => {
                 let name = name();
                 let frame = self.map.get_mut(&header.tid)?.frames.iter_mut().find(|f| f.id == id)?;
-                (frame.end_ns, frame.result, frame.name) = (asked.end_ns, asked.result, name);
+                (frame.end_ns, frame.result, frame.name) = (facts.end_ns, facts.result, name);
                 if decided {
                     self.decide(id, cx);
                     self.marks.remove(&id);
@@ -148,21 +148,21 @@ impl Threads {
         }
         let decided = decided == Some(true);
         // What its thread did since it began was not kept.
-        let late = asked.start_ns < cx.now_ns && asked.call.is_some();
-        if late || !thread.frames.is_empty() || !self.keeps(header.tid, call.span) {
+        let late = facts.start_ns < cx.now_ns && facts.call.is_some();
+        if late || !thread.frames.is_empty() || !self.keeps_call(header.tid, call.span) {
             return None;
         }
         let (name, id) = (name(), self.new_operation());
         let thread = self.map.get_mut(&header.tid)?;
-        thread.begins(asked.start_ns, asked.start_ns.max(cx.now_ns));
+        thread.begins(facts.start_ns, facts.start_ns.max(cx.now_ns));
         thread.frames.push(Frame {
-            end_ns: asked.end_ns,
+            end_ns: facts.end_ns,
             name,
-            result: asked.result,
+            result: facts.result,
             cpu: header.cpu,
             decided,
             sleeps: cx.config.sleeps,
-            ..Frame::new(Kind::Call, id, call.span, asked.start_ns)
+            ..Frame::new(Kind::Call, id, call.span, facts.start_ns)
         });
         if !decided {
             self.marks.insert(id, header.tid);
@@ -183,9 +183,9 @@ impl Threads {
         if call.seen || call.call.is_some() || call.actor.operation != 0 {
             return call;
         }
-        let asked = Asked { start_ns: call.start_ns, end_ns: u64::MAX, ctx, call: None, added: 0, result: None };
-        let Some(id) = self.begin_alone(header, &call, &asked, objects, cx) else { return call };
-        let call = Call { actor: Actor::of(header, ctx, Some((id, false)), cx), ..call };
+        let facts = CallFacts { start_ns: call.start_ns, end_ns: u64::MAX, ctx, call: None, added: 0, result: None };
+        let Some(id) = self.begin_alone(header, &call, &facts, objects, cx) else { return call };
+        let call = Call { actor: Actor::from_header(header, ctx, Some((id, false)), cx), ..call };
         self.update(header.tid, call);
         call
     }
@@ -212,7 +212,7 @@ impl Threads {
     fn drop_undecided(&mut self, tid: u32, span: u64, objects: &mut Objects, cx: &mut Context<'_>) {
         let Some(thread) = self.map.get_mut(&tid) else { return };
         let Some(place) = thread.frames.iter().position(|f| f.span == span) else { return };
-        exclusive::account(thread, cx.now_ns, &mut objects.activity, cx.sink);
+        exclusive::make_slices(thread, cx.now_ns, &mut objects.activity, cx.sink);
         let frame = thread.frames.remove(place);
         self.void_call(frame, cx);
     }
@@ -222,7 +222,7 @@ impl Threads {
         frame.held.drain(..).for_each(|s| cx.sink.span(Span { operation: None, ..s }));
         self.void.insert(frame.id, 0);
         self.void_order.push_back(frame.id);
-        while self.void_order.len() > HISTORY {
+        while self.void_order.len() > HISTORY_MAX {
             self.void_order.pop_front().map(|old| self.void.remove(&old));
         }
     }
@@ -240,20 +240,20 @@ impl Threads {
         self.marks.remove(&frame.id);
         frame.held.drain(..).for_each(|s| cx.sink.span(s));
         let until_ns = end_ns.or_else(|| frame.slices.last().map(|s| s.end_ns)).unwrap_or(frame.start_ns);
-        exclusive::finish(&mut frame, until_ns, 0, cx.sink);
+        exclusive::finish_slices(&mut frame, until_ns, 0, cx.sink);
         let shape = self.shape(ShapeKind::Call, &frame.name, cx);
         let inside_ns = end_ns.map_or(0, |end| end.saturating_sub(frame.start_ns));
-        let end = End { end_ns, inside_ns, rows: 0, steps: None, result: frame.result };
+        let end = OperationEnd { end_ns, inside_ns, rows: 0, steps: None, result: frame.result };
         self.operation_row(tgid, tid, &frame, shape, &end, cx);
     }
 }
 
 /// Returns the shape of a call: its name and the kind of file.
-fn name(tid: u32, asked: &Asked, file: (u32, u64), names: &Names) -> String {
-    let call = asked.call.map_or("system call", CallName::name);
-    let path = match asked.call {
-        Some(CallName::Open) => names.path_opened(file, tid, asked.end_ns),
-        Some(CallName::Unlink) => names.path_removed(file, tid, asked.end_ns),
+fn shape_name(tid: u32, facts: &CallFacts, file: (u32, u64), names: &Names) -> String {
+    let call = facts.call.map_or("system call", CallName::name);
+    let path = match facts.call {
+        Some(CallName::Open) => names.path_opened(file, tid, facts.end_ns),
+        Some(CallName::Unlink) => names.path_removed(file, tid, facts.end_ns),
         _ => names.path(file),
     };
     match path {
@@ -264,15 +264,15 @@ fn name(tid: u32, asked: &Asked, file: (u32, u64), names: &Names) -> String {
 }
 
 /// Maximum number of directories prefixed to a name without letters.
-const DIRECTORIES: usize = 3;
+const PREFIX_DIRECTORIES_MAX: usize = 3;
 
 /// Returns a file's name without what distinguishes files of one kind: numbers, including hexadecimal ones, and mkstemp's
 /// suffix. If nothing else is left, its directory's name is prefixed.
 fn normalised(path: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
-    for part in path.trim_end_matches('/').rsplit('/').take(DIRECTORIES) {
-        let part = base(part);
-        let has_letter = part.chars().any(|c| c.is_alphabetic() && c != NUMBER);
+    for part in path.trim_end_matches('/').rsplit('/').take(PREFIX_DIRECTORIES_MAX) {
+        let part = normalised_part(part);
+        let has_letter = part.chars().any(|c| c.is_alphabetic() && c != NUMBER_PLACEHOLDER);
         parts.push(part);
         if has_letter {
             break;
@@ -284,13 +284,13 @@ fn normalised(path: &str) -> String {
 }
 
 /// Placeholder for a number.
-const NUMBER: char = 'N';
+const NUMBER_PLACEHOLDER: char = 'N';
 /// Minimum number of digits: shorter hexadecimal numbers may be words.
-const HEX: usize = 8;
+const HEX_DIGITS_MIN: usize = 8;
 /// Length of what mkstemp substitutes for its `XXXXXX`.
-const RANDOM: usize = 6;
+const MKSTEMP_SUFFIX_CHARS: usize = 6;
 
-fn base(name: &str) -> String {
+fn normalised_part(name: &str) -> String {
     let temporary = name.to_ascii_lowercase().contains("tmp");
     let mut out = String::with_capacity(name.len());
     let mut rest = name;
@@ -303,21 +303,21 @@ fn base(name: &str) -> String {
         }
         let (own, after) = rest.split_at(word);
         let digits = own.chars().any(|c| c.is_ascii_digit());
-        let hex = own.len() >= HEX && digits && own.chars().all(|c| c.is_ascii_hexdigit());
+        let hex = own.len() >= HEX_DIGITS_MIN && digits && own.chars().all(|c| c.is_ascii_hexdigit());
         let last = after.is_empty() && !out.is_empty();
         let capital = own.chars().skip(1).any(char::is_uppercase) && own.chars().any(char::is_lowercase);
         let letters = own.chars().any(char::is_alphabetic);
         let made_up = digits || capital || temporary;
-        let random = last && own.len() == RANDOM && own.is_ascii() && letters && made_up;
+        let random = last && own.len() == MKSTEMP_SUFFIX_CHARS && own.is_ascii() && letters && made_up;
         if hex || random {
-            out.push(NUMBER);
+            out.push(NUMBER_PLACEHOLDER);
         } else {
             let mut number = false;
             for c in own.chars() {
                 if !c.is_ascii_digit() {
                     out.push(c);
                 } else if !number {
-                    out.push(NUMBER);
+                    out.push(NUMBER_PLACEHOLDER);
                 }
                 number = c.is_ascii_digit();
             }

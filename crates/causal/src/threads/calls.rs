@@ -11,11 +11,11 @@
 //! *Uncertainty*: of a call whose record was lost, only what other records contain is known, and no end.
 
 use super::Threads;
-use super::alone::Asked;
+use super::alone::CallFacts;
 use super::stack::{Call, CallSegment, Frame, Kind};
 use crate::actor::{Actor, Source};
 use crate::context::{Context, span};
-use crate::journal::{Joiner, Sync};
+use crate::journal::{Joiner, SyncWait};
 use crate::loss::Window;
 use crate::objects::Objects;
 use crate::pages::{FileKey, Writer};
@@ -25,7 +25,7 @@ use model::{Call as CallName, Confidence, Layer, Relation};
 use std::borrow::Cow;
 
 /// The times of `sync_begin` and of the start in the call's record are taken one after the other.
-const SAME_CALL_NS: u64 = 100_000;
+const SAME_CALL_NS_MAX: u64 = 100_000;
 
 impl Threads {
     /// Returns the call of this thread that began at `start_ns`, adding it if it was not known.
@@ -43,26 +43,26 @@ impl Threads {
             !c.seen
                 && c.call.is_some_and(|call| call.syncs() || call.writes())
                 && (name.is_none() || c.call == name)
-                && c.start_ns.abs_diff(start_ns) < SAME_CALL_NS
+                && c.start_ns.abs_diff(start_ns) < SAME_CALL_NS_MAX
         };
         let found = [thread.call, thread.before].into_iter().flatten().find(|c| c.start_ns == start_ns || announced(c));
         if let Some(mut call) = found {
             // `fs_write` does not contain whether a statement ran; a record that does takes precedence.
             if !call.seen && ctx & flags::BETWEEN_ROWS & !call.ctx != 0 {
-                let around = self.inside(header.tid, start_ns, ctx, &objects.names);
-                call = Call { actor: Actor::of(header, ctx, around.charged(), cx), ctx, ..call };
+                let around = self.surroundings_at(header.tid, start_ns, ctx, &objects.names);
+                call = Call { actor: Actor::from_header(header, ctx, around.charged(), cx), ctx, ..call };
                 self.update(header.tid, call);
             }
             return call;
         }
         self.abandon_call(header.tid, start_ns, objects, cx);
-        let around = self.inside(header.tid, start_ns, ctx, &objects.names);
+        let around = self.surroundings_at(header.tid, start_ns, ctx, &objects.names);
         let call = Call {
             start_ns,
             end_ns: u64::MAX,
             span: cx.new_span(),
             fs_span: 0,
-            actor: Actor::of(header, ctx, around.charged(), cx),
+            actor: Actor::from_header(header, ctx, around.charged(), cx),
             call: name,
             dev: file.0,
             ino: file.1,
@@ -72,7 +72,7 @@ impl Threads {
             wrote: false,
         };
         if ctx & flags::TRACKED != 0 {
-            objects.names.tracked(header.tgid);
+            objects.names.mark_tracked(header.tgid);
         }
         let Some(thread) = self.get_mut(header.tid) else { return call };
         if thread.call.is_some_and(|c| c.start_ns > start_ns) {
@@ -88,7 +88,7 @@ impl Threads {
     }
 
     /// Whether a call is kept: one older than its thread's current call is not, and is not needed again.
-    pub(crate) fn keeps(&self, tid: u32, span: u64) -> bool {
+    pub(crate) fn keeps_call(&self, tid: u32, span: u64) -> bool {
         let thread = self.get(tid);
         thread.is_some_and(|t| [t.call, t.before].into_iter().flatten().any(|c| c.span == span))
     }
@@ -151,9 +151,9 @@ impl Threads {
             transaction: call.transaction(),
         });
         // A call that waits for the medium sleeps; the record of the sleep would have come with its end.
-        let asleep_from = thread.aways.back().map_or(call.start_ns, |a| a.end_ns.max(call.start_ns));
+        let asleep_from = thread.off_cpu.back().map_or(call.start_ns, |a| a.end_ns.max(call.start_ns));
         if awaits_medium(call.call, call.ctx) {
-            thread.on_away(asleep_from, now_ns, now_ns, 2, call.ctx | flags::IN_SYSCALL);
+            thread.on_off_cpu(asleep_from, now_ns, now_ns, 2, call.ctx | flags::IN_SYSCALL);
         }
     }
 
@@ -169,10 +169,10 @@ impl Threads {
         let file = (record.dev, record.ino);
         let name = CallName::from_number(record.call).unwrap_or(CallName::Fsync);
         if record.ctx & flags::REGULAR == 0 && record.ino != 0 {
-            objects.logs.directory(file);
+            objects.logs.add_directory(file);
         }
         let mut call = self.enter(header, header.time_ns, record.ctx, (Some(name), file), objects, cx);
-        if !self.keeps(header.tid, call.span) {
+        if !self.keeps_call(header.tid, call.span) {
             return;
         }
         if call.fs_span == 0 && !call.seen {
@@ -180,7 +180,7 @@ impl Threads {
             self.update(header.tid, call);
         }
         if !call.seen {
-            let asked = Asked {
+            let asked = CallFacts {
                 start_ns: call.start_ns,
                 end_ns: u64::MAX,
                 ctx: record.ctx,
@@ -189,10 +189,10 @@ impl Threads {
                 result: None,
             };
             if let Some(id) = self.begin_alone(header, &call, &asked, objects, cx) {
-                call.actor = Actor::of(header, record.ctx, Some((id, false)), cx);
+                call.actor = Actor::from_header(header, record.ctx, Some((id, false)), cx);
                 self.update(header.tid, call);
             }
-            objects.journal.sync(record.dev, cx.now_ns, wait(header.tid, &call, record.ino, u64::MAX, 0));
+            objects.journal.add_sync(record.dev, cx.now_ns, sync_wait(header.tid, &call, record.ino, u64::MAX, 0));
         }
     }
 
@@ -227,10 +227,10 @@ impl Threads {
         }
         let known = Call { call: name, dev: file.0, ino: file.1, ..call };
         let added = record.cache_added;
-        let asked = Asked { start_ns, end_ns, ctx: record.ctx, call: name, added, result: Some(record.result) };
+        let asked = CallFacts { start_ns, end_ns, ctx: record.ctx, call: name, added, result: Some(record.result) };
         self.begin_alone(header, &known, &asked, objects, cx);
-        let around = self.inside(header.tid, start_ns, record.ctx, &objects.names);
-        call.actor = Actor::of(header, record.ctx, around.charged(), cx);
+        let around = self.surroundings_at(header.tid, start_ns, record.ctx, &objects.names);
+        call.actor = Actor::from_header(header, record.ctx, around.charged(), cx);
         call = Call { start_ns, end_ns, call: name, dev: file.0, ino: file.1, ctx: record.ctx, seen: true, ..call };
         self.update(header.tid, call);
         if let Some(name) = name {
@@ -238,8 +238,8 @@ impl Threads {
         }
 
         let file_id = match name {
-            Some(CallName::Open) => objects.names.opened(file, (header.tid, end_ns), start_ns),
-            Some(CallName::Unlink) => objects.names.removed(file, (header.tid, end_ns), start_ns),
+            Some(CallName::Open) => objects.names.opened_file(file, (header.tid, end_ns), start_ns),
+            Some(CallName::Unlink) => objects.names.removed_file(file, (header.tid, end_ns), start_ns),
             _ => objects.names.file(file, start_ns),
         };
         let offset = u64::try_from(record.pos).ok().filter(|_| is(CallName::writes) || is(CallName::reads));
@@ -251,7 +251,7 @@ impl Threads {
             bytes: record.bytes,
             result: Some(record.result),
             cache_added: is(CallName::reads).then_some(record.cache_added.into()),
-            flags: Cow::Borrowed(opened(record.ctx)),
+            flags: Cow::Borrowed(open_flags(record.ctx)),
             ..span(
                 call.span,
                 Layer::Syscall,
@@ -308,11 +308,11 @@ impl Threads {
                 transaction: call.transaction(),
             });
         }
-        self.consequences(header, record, &call, (fs_start_ns, end_ns), objects, cx);
+        self.apply_effects(header, record, &call, (fs_start_ns, end_ns), objects, cx);
     }
 
     /// Applies the effects of a completed call on pages, transactions and waits.
-    fn consequences(
+    fn apply_effects(
         &mut self,
         header: &Header,
         record: &Syscall,
@@ -326,14 +326,16 @@ impl Threads {
         let writes = call.call.is_some_and(|c| c.writes() || c.copies());
         let cached = record.ctx & flags::DIRECT == 0 && (record.ctx & flags::REGULAR != 0 || record.fs_writes > 0);
         let pos = u64::try_from(record.pos).ok().filter(|_| record.ino != 0);
-        let by = writer(header, call, call.actor, start_ns, end_ns);
+        let by = page_writer(header, call, call.actor, start_ns, end_ns);
         match (pos.filter(|_| writes && done > 0), cached) {
             (Some(pos), true) if !call.wrote => objects.pages.write_by_call(file, pos, done, by),
-            (Some(pos), _) if record.ctx & flags::REGULAR != 0 => objects.pages.grown(file, pos.saturating_add(done)),
+            (Some(pos), _) if record.ctx & flags::REGULAR != 0 => {
+                objects.pages.extend_to(file, pos.saturating_add(done))
+            }
             _ => {}
         }
         if let (true, Ok(pos)) = (call.wrote && record.ctx & flags::BETWEEN_ROWS != 0, u64::try_from(record.pos)) {
-            objects.pages.now_by(file, (pos, done), (header.tid, call.start_ns), Source::Actor(call.actor));
+            objects.pages.set_source(file, (pos, done), (header.tid, call.start_ns), Source::Actor(call.actor));
         }
         let changes = writes || call.call.is_some_and(CallName::changes);
         if changes && record.txn == 0 && record.result >= 0 {
@@ -342,7 +344,7 @@ impl Threads {
         match (call.call, pos.filter(|_| record.result >= 0)) {
             (Some(CallName::Ftruncate), Some(length)) => objects.pages.resize(file, length, by),
             (Some(CallName::Fallocate), Some(pos)) => objects.pages.allocate(file, pos, record.bytes, by),
-            (Some(CallName::Open), _) => objects.pages.opened(file),
+            (Some(CallName::Open), _) => objects.pages.on_opened(file),
             _ => {}
         }
         if record.txn != 0 {
@@ -360,12 +362,16 @@ impl Threads {
             }
         }
         if awaits_medium(call.call, record.ctx) {
-            objects.journal.sync(record.dev, cx.now_ns, wait(header.tid, call, record.ino, end_ns, record.txn));
+            objects.journal.add_sync(
+                record.dev,
+                cx.now_ns,
+                sync_wait(header.tid, call, record.ino, end_ns, record.txn),
+            );
         }
     }
 }
 
-fn writer(header: &Header, call: &Call, actor: Actor, start_ns: u64, end_ns: u64) -> Writer {
+fn page_writer(header: &Header, call: &Call, actor: Actor, start_ns: u64, end_ns: u64) -> Writer {
     Writer {
         source: Source::Actor(actor),
         span: call.deepest(),
@@ -384,8 +390,8 @@ pub(crate) fn awaits_medium(call: Option<CallName>, ctx: u16) -> bool {
     call.is_some_and(|call| call.syncs() || call.writes() && ctx & flags::SYNC_FILE != 0)
 }
 
-fn wait(tid: u32, call: &Call, ino: u64, end_ns: u64, expects: u32) -> Sync {
-    Sync {
+fn sync_wait(tid: u32, call: &Call, ino: u64, end_ns: u64, expects: u32) -> SyncWait {
+    SyncWait {
         tid,
         start_ns: call.start_ns,
         end_ns,
@@ -399,7 +405,7 @@ fn wait(tid: u32, call: &Call, ino: u64, end_ns: u64, expects: u32) -> Sync {
 }
 
 /// Returns how the file was opened, as a span's flags.
-fn opened(ctx: u16) -> &'static str {
+fn open_flags(ctx: u16) -> &'static str {
     match (ctx & flags::DIRECT != 0, ctx & flags::SYNC_FILE != 0) {
         (true, true) => "direct sync",
         (true, false) => "direct",

@@ -18,7 +18,7 @@ use model::Call;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Number of ended commits that are kept: a flush is settled one horizon after its end.
-const OVER: usize = 1 << 12;
+const ENDED_COMMITS_MAX: usize = 1 << 12;
 
 /// A commit: an execution of a function that commits in groups.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,7 @@ pub(crate) struct Commit {
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     open: BTreeMap<u64, Commit>,
-    over: VecDeque<Commit>,
+    ended: VecDeque<Commit>,
 }
 
 impl Groups {
@@ -56,9 +56,9 @@ impl Groups {
     /// Records that a commit ended, or that its end was lost by then.
     pub(crate) fn ended(&mut self, operation: u64, end_ns: u64) {
         let Some(commit) = self.open.remove(&operation) else { return };
-        self.over.push_back(Commit { end_ns, ..commit });
-        if self.over.len() > OVER {
-            self.over.pop_front();
+        self.ended.push_back(Commit { end_ns, ..commit });
+        if self.ended.len() > ENDED_COMMITS_MAX {
+            self.ended.pop_front();
         }
     }
 
@@ -75,8 +75,8 @@ impl Groups {
 
     /// Returns the commits that a flush also served which ended at `done_ns`, if `leader` requested it. Must be called in
     /// the order of the flushes' ends.
-    pub(crate) fn covered(&mut self, leader: u64, done_ns: u64, names: &Names) -> Vec<Commit> {
-        let Self { open, over } = self;
+    pub(crate) fn take_covered(&mut self, leader: u64, done_ns: u64, names: &Names) -> Vec<Commit> {
+        let Self { open, ended: over } = self;
         let found = open.values().chain(&*over).find(|commit| commit.operation == leader && commit.synced).copied();
         let Some(leader) = found else { return Vec::new() };
         let covered = |commit: &&mut Commit| {
@@ -98,6 +98,6 @@ impl Groups {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.open.len() + self.over.len()
+        self.open.len() + self.ended.len()
     }
 }

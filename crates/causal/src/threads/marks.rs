@@ -1,6 +1,6 @@
 //! The application's marks: operations only if no statement or function begins inside them.
 
-use super::operations::End;
+use super::operations::OperationEnd;
 use super::stack::{Frame, Kind};
 use super::{Threads, exclusive};
 use crate::Sleeps;
@@ -24,7 +24,7 @@ impl Threads {
             let over = |(at, f): &(usize, &Frame)| f.end_ns <= time_ns && (*at == last || f.is_guess());
             let ended = thread.frames.iter().enumerate().filter(over).min_by_key(|(_, f)| f.end_ns);
             let Some((place, end_ns)) = ended.map(|(place, f)| (place, f.end_ns)) else { return };
-            exclusive::account(thread, end_ns, &mut objects.activity, cx.sink);
+            exclusive::make_slices(thread, end_ns, &mut objects.activity, cx.sink);
             let tgid = thread.tgid;
             let frame = thread.frames.remove(place);
             match frame.kind {
@@ -53,9 +53,15 @@ impl Threads {
             return;
         }
         frame.held.drain(..).for_each(|s| cx.sink.span(s));
-        exclusive::finish(&mut frame, end_ns, 0, cx.sink);
+        exclusive::finish_slices(&mut frame, end_ns, 0, cx.sink);
         let shape = self.shape(ShapeKind::Mark, &frame.name, cx);
-        let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, steps: None, result: None };
+        let end = OperationEnd {
+            end_ns: Some(end_ns),
+            inside_ns: end_ns - frame.start_ns,
+            rows: 0,
+            steps: None,
+            result: None,
+        };
         self.operation_row(tgid, tid, &frame, shape, &end, cx);
     }
 
@@ -73,7 +79,7 @@ impl Threads {
         if thread.frames.is_empty() {
             thread.begins(start_ns, start_ns);
         } else {
-            exclusive::account(thread, start_ns, &mut objects.activity, cx.sink);
+            exclusive::make_slices(thread, start_ns, &mut objects.activity, cx.sink);
         }
         let around = thread.operation(0).map_or(0, |f| f.id);
         let parent = thread.frames.iter().rfind(|f| !f.is_guess());

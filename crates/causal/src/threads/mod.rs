@@ -28,30 +28,30 @@ pub(crate) use stack::{Call, Thread};
 
 use crate::Config;
 use crate::actor::Actor;
-use crate::blocked::Blocked;
+use crate::blocked::KernelWait;
 use crate::context::Context;
 use crate::hash::FastMap;
-use crate::inferred::Inferred;
+use crate::inferred::InferredTransactions;
 use crate::names::Names;
 use crate::objects::Objects;
 use group::Groups;
 use model::event::{self, Header, OffCpu, flags};
 use model::table::{Shape, Span};
 use model::{Event, Origin, Record, ShapeKind, Wait};
-use stack::{Around, Away, Frame, Kind, Refused};
+use stack::{Frame, Kind, OffCpuPeriod, RefusedLock, Surroundings};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Number of ended operations kept for records that come late (marks, long calls).
-const HISTORY: usize = 1 << 14;
+const HISTORY_MAX: usize = 1 << 14;
 /// The kind of a `lock` record from flock.
-const FLOCK: u16 = 3;
+const LOCK_KIND_FLOCK: u16 = 3;
 /// Maximum number of spans held back until it is known whether a mark is an operation.
-const HELD: usize = 4096;
+const HELD_SPANS_MAX: usize = 4096;
 /// Number of threads beyond which the longest inactive ones are considered dead: the kernel side follows half as many.
-const MANY_THREADS: usize = 1 << 15;
+const LIVE_THREADS_MAX: usize = 1 << 15;
 
-struct Ended {
+struct EndedOperation {
     tid: u32,
     kind: Kind,
     id: u64,
@@ -64,14 +64,14 @@ struct Ended {
 #[derive(Default)]
 pub(crate) struct Threads {
     map: FastMap<u32, Thread>,
-    inferred: Inferred,
+    inferred: InferredTransactions,
     statements: FastMap<(u32, u64), u64>,
     /// The trace contexts of statements.
     contexts: FastMap<(u32, u64), String>,
     statements_order: VecDeque<(u32, u64)>,
     shapes: BTreeMap<(ShapeKind, String), u64>,
     executions: FastMap<u64, u64>,
-    history: VecDeque<Ended>,
+    history: VecDeque<EndedOperation>,
     /// Marks that turned out not to be operations: their number and the operation around them.
     void: FastMap<u64, u64>,
     void_order: VecDeque<u64>,
@@ -108,33 +108,36 @@ impl Threads {
     }
 
     /// Notes what must be known of an event on arrival, before it is handed on in order.
-    pub(crate) fn arrives(&mut self, event: &Event, config: &Config) {
+    pub(crate) fn on_arrival(&mut self, event: &Event, config: &Config) {
         if let Record::Mark(_) = event.record {
             self.marked.insert(event.header.tgid);
         }
-        self.inferred.arrives(config.with_statements.as_ref(), event);
+        self.inferred.on_arrival(config.with_statements.as_ref(), event);
     }
 
     /// A thread was off the CPU.
     pub(crate) fn on_off_cpu(&mut self, header: &Header, record: &OffCpu) {
         let (tgid, tid) = (header.tgid, header.tid);
         let thread = self.map.entry(tid).or_insert_with(|| Thread { tgid, tid, ..Thread::default() });
-        thread.on_away(record.start_ns, record.wake_ns, header.time_ns, record.state, record.ctx);
+        thread.on_off_cpu(record.start_ns, record.wake_ns, header.time_ns, record.state, record.ctx);
         thread.ran(header.time_ns);
     }
 
     /// Records what the thread that was just off the CPU waited for.
     pub(crate) fn on_wait(&mut self, header: &Header, record: &event::Wait, names: &Names) {
         let Some(thread) = self.map.get(&header.tid) else { return };
-        let Some(at) = thread.aways.iter().rposition(|a| a.start_ns == record.start_ns) else { return };
-        let Away { start_ns, wake_ns, between_rows, .. } = thread.aways[at];
+        let Some(at) = thread.off_cpu.iter().rposition(|a| a.start_ns == record.start_ns) else { return };
+        let OffCpuPeriod { start_ns, wake_ns, between_rows, .. } = thread.off_cpu[at];
         let blocked = Wait::from_number(record.what).filter(|_| start_ns < wake_ns).map(|wait| {
-            let since = |r: &Refused| r.at_ns <= start_ns && !between_rows && !thread.called_between(r.at_ns, start_ns);
+            let since =
+                |r: &RefusedLock| r.at_ns <= start_ns && !between_rows && !thread.called_between(r.at_ns, start_ns);
             let refused = thread.refused.filter(since);
             match (wait, refused) {
                 // SQLite's busy handler sleeps and retries.
                 (Wait::Fcntl | Wait::Flock | Wait::Timer, Some(refused)) => refused.blocked,
-                (Wait::Timer, None) => self.busy(thread, &thread.aways[at]).unwrap_or(Blocked::of(wait)),
+                (Wait::Timer, None) => {
+                    self.same_process_lock_wait(thread, &thread.off_cpu[at]).unwrap_or(KernelWait::from_wait(wait))
+                }
                 _ => self.woken_by(header.tid, wait, record, wake_ns, names),
             }
         });
@@ -142,16 +145,16 @@ impl Threads {
         if let Some(blocked) =
             blocked.filter(|b| b.wait == Wait::Fcntl && Wait::from_number(record.what) == Some(Wait::Timer))
         {
-            thread.refused = Some(Refused { at_ns: start_ns, blocked });
+            thread.refused = Some(RefusedLock { at_ns: start_ns, blocked });
         }
-        if let Some(away) = thread.aways.get_mut(at) {
+        if let Some(away) = thread.off_cpu.get_mut(at) {
             (away.blocked, away.throttled_ns) = (blocked, record.throttled_ns);
         }
     }
 
     /// Recognises SQLite's busy handler by a timer's sleep within a statement's own step, while another thread of the process is in a
     /// statement: a lock held by a connection of the same process is refused without asking the kernel.
-    fn busy(&self, thread: &Thread, away: &Away) -> Option<Blocked> {
+    fn same_process_lock_wait(&self, thread: &Thread, away: &OffCpuPeriod) -> Option<KernelWait> {
         let running = thread.operation_at(away.start_ns, 0, None)?.kind == Kind::Statement;
         if !running || away.in_call || away.between_rows {
             return None;
@@ -159,7 +162,7 @@ impl Threads {
         let beside = self.statements_beside(thread, away.start_ns);
         let [one, rest @ ..] = &beside[..] else { return None };
         let operation = if rest.is_empty() { *one } else { 0 };
-        Some(Blocked { wait: Wait::Fcntl, tgid: thread.tgid, operation, file: 0 })
+        Some(KernelWait { wait: Wait::Fcntl, tgid: thread.tgid, operation, file: 0 })
     }
 
     /// Returns the statements that other threads of its process were in at that time; if some made calls on files, only
@@ -185,16 +188,16 @@ impl Threads {
     }
 
     /// Returns who ended a wait that was not for a timer or a device.
-    fn woken_by(&self, tid: u32, wait: Wait, record: &event::Wait, wake_ns: u64, names: &Names) -> Blocked {
+    fn woken_by(&self, tid: u32, wait: Wait, record: &event::Wait, wake_ns: u64, names: &Names) -> KernelWait {
         let by_someone = matches!(
             wait,
             Wait::Fcntl | Wait::Flock | Wait::Futex | Wait::Pipe | Wait::Socket | Wait::Child | Wait::KernelLock
         );
         if !by_someone || record.waker == tid || record.waker_tgid == 0 {
-            return Blocked::of(wait);
+            return KernelWait::from_wait(wait);
         }
-        let operation = self.inside(record.waker, wake_ns, 0, names).operation.unwrap_or(0);
-        Blocked { wait, tgid: record.waker_tgid, operation, file: 0 }
+        let operation = self.surroundings_at(record.waker, wake_ns, 0, names).operation.unwrap_or(0);
+        KernelWait { wait, tgid: record.waker_tgid, operation, file: 0 }
     }
 
     /// Records that a thread did not get a lock on a file at once.
@@ -202,10 +205,10 @@ impl Threads {
         let file = objects.names.file((record.dev, record.ino), header.time_ns).unwrap_or(0);
         let operation = if record.holder == 0 { None } else { self.sole_operation(record.holder) };
         let operation = operation.unwrap_or(0);
-        let wait = if record.kind == FLOCK { Wait::Flock } else { Wait::Fcntl };
-        let blocked = Blocked { wait, tgid: record.holder, operation, file };
+        let wait = if record.kind == LOCK_KIND_FLOCK { Wait::Flock } else { Wait::Fcntl };
+        let blocked = KernelWait { wait, tgid: record.holder, operation, file };
         if let Some(thread) = self.map.get_mut(&header.tid) {
-            thread.refused = Some(Refused { at_ns: header.time_ns, blocked });
+            thread.refused = Some(RefusedLock { at_ns: header.time_ns, blocked });
         }
     }
 
@@ -228,8 +231,8 @@ impl Threads {
     }
 
     /// Returns the commits that a flush made durable in addition to that of the operation that requested it.
-    pub(crate) fn covered(&mut self, leader: u64, done_ns: u64, names: &Names) -> Vec<group::Commit> {
-        self.groups.covered(leader, done_ns, names)
+    pub(crate) fn take_covered(&mut self, leader: u64, done_ns: u64, names: &Names) -> Vec<group::Commit> {
+        self.groups.take_covered(leader, done_ns, names)
     }
 
     /// Returns the final actor: charges to a mark that is not an operation move to what is around it.
@@ -243,7 +246,7 @@ impl Threads {
         actor
     }
 
-    fn undecided(&mut self, operation: u64) -> Option<&mut Frame> {
+    fn undecided_frame(&mut self, operation: u64) -> Option<&mut Frame> {
         let thread = self.map.get_mut(self.marks.get(&operation)?)?;
         thread.frames.iter_mut().find(|f| f.id == operation && f.is_undecided())
     }
@@ -256,34 +259,34 @@ impl Threads {
 
     /// Makes it an operation for good.
     pub(crate) fn decide(&mut self, operation: u64, cx: &mut Context<'_>) {
-        if let Some(frame) = self.undecided(operation) {
+        if let Some(frame) = self.undecided_frame(operation) {
             frame.decided = true;
             frame.held.drain(..).for_each(|s| cx.sink.span(s));
         }
     }
 
     /// Returns the ended operation that `tid` was in at `time_ns`.
-    fn past(&self, tid: u32, time_ns: u64, ctx: u16) -> Option<Around> {
+    fn past_operation(&self, tid: u32, time_ns: u64, ctx: u16) -> Option<Surroundings> {
         let from = self.history.partition_point(|e| e.end_ns < time_ns);
-        let runs = |e: &Ended| e.kind != Kind::Statement || ctx & flags::BETWEEN_ROWS == 0;
+        let runs = |e: &EndedOperation| e.kind != Kind::Statement || ctx & flags::BETWEEN_ROWS == 0;
         // The calls of an inferred transaction are not kept.
-        let counts = |e: &&Ended| e.kind != Kind::Inferred && runs(e);
-        let inside = |e: &&Ended| e.tid == tid && e.start_ns <= time_ns && time_ns <= e.end_ns && counts(e);
+        let counts = |e: &&EndedOperation| e.kind != Kind::Inferred && runs(e);
+        let inside = |e: &&EndedOperation| e.tid == tid && e.start_ns <= time_ns && time_ns <= e.end_ns && counts(e);
         let found = self.history.range(from..).take(1024).find(inside)?;
-        Some(Around { operation: Some(found.id), span: found.span, start_ns: found.start_ns, guess: false })
+        Some(Surroundings { operation: Some(found.id), span: found.span, start_ns: found.start_ns, guess: false })
     }
 
-    fn remember(&mut self, ended: Ended) {
+    fn remember(&mut self, ended: EndedOperation) {
         // Ordered by end, which is also the order of arrival except for late records.
         let at = self.history.partition_point(|e| e.end_ns <= ended.end_ns);
         self.history.insert(at, ended);
-        if self.history.len() > HISTORY {
+        if self.history.len() > HISTORY_MAX {
             self.history.pop_front();
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.map.values().map(|t| 1 + t.frames.len() + t.calls.len() + t.aways.len()).sum::<usize>()
+        self.map.values().map(|t| 1 + t.frames.len() + t.calls.len() + t.off_cpu.len()).sum::<usize>()
             + self.statements.len()
             + self.contexts.len()
             + self.history.len()
@@ -333,18 +336,18 @@ impl Threads {
         open.sort_unstable();
         for tid in open {
             let Some(thread) = self.map.get_mut(&tid) else { continue };
-            if many || thread.calls.len() + thread.aways.len() > 256 {
-                let upto_ns = exclusive::settled(thread, cx.now_ns, cx.config.horizon_ns);
-                exclusive::account(thread, upto_ns, &mut objects.activity, cx.sink);
+            if many || thread.calls.len() + thread.off_cpu.len() > 256 {
+                let upto_ns = exclusive::slices_possible_until(thread, cx.now_ns, cx.config.horizon_ns);
+                exclusive::make_slices(thread, upto_ns, &mut objects.activity, cx.sink);
             }
-            before_ns = before_ns.min(exclusive::explained(thread, cx.now_ns, cx.config.horizon_ns));
+            before_ns = before_ns.min(exclusive::explained_until(thread, cx.now_ns, cx.config.horizon_ns));
         }
         before_ns
     }
 
     /// Drops what is only left because records of its end were lost.
     pub(crate) fn forget_dead(&mut self, objects: &mut Objects, cx: &mut Context<'_>) {
-        if self.map.len() > MANY_THREADS {
+        if self.map.len() > LIVE_THREADS_MAX {
             self.forget_threads(objects, cx);
         }
         self.inferred.prune(cx.now_ns);
@@ -371,17 +374,17 @@ impl Threads {
     }
 
     /// Returns what surrounds something that `tid` began at `time_ns` in the context `ctx`.
-    pub(crate) fn inside(&self, tid: u32, time_ns: u64, ctx: u16, names: &Names) -> Around {
+    pub(crate) fn surroundings_at(&self, tid: u32, time_ns: u64, ctx: u16, names: &Names) -> Surroundings {
         let thread = self.map.get(&tid);
-        let own = self.inferred.at(tid, time_ns, names);
+        let own = self.inferred.transaction_at(tid, time_ns, names);
         let within = |f: &&Frame| f.covers(time_ns) && f.runs(ctx) && f.may_be(own);
         if let Some(top) = thread.and_then(|t| t.frames.iter().rev().find(within)) {
             let operation = thread.and_then(|t| t.operation_at(time_ns, ctx, own));
             let guess = operation.is_some_and(Frame::is_guess);
-            return Around { operation: operation.map(|f| f.id), span: top.span, start_ns: top.start_ns, guess };
+            return Surroundings { operation: operation.map(|f| f.id), span: top.span, start_ns: top.start_ns, guess };
         }
-        let nothing = Around { operation: None, span: 0, start_ns: time_ns, guess: false };
-        self.past(tid, time_ns, ctx).unwrap_or(nothing)
+        let nothing = Surroundings { operation: None, span: 0, start_ns: time_ns, guess: false };
+        self.past_operation(tid, time_ns, ctx).unwrap_or(nothing)
     }
 
     /// Writes a span, or holds it back until it is known whether the mark around it is an operation.
@@ -389,7 +392,7 @@ impl Threads {
         let thread = self.map.get_mut(&tid).filter(|_| row.operation.is_some());
         let frame = thread.and_then(|t| t.frames.iter_mut().find(|f| row.operation == Some(f.id)));
         match frame.filter(|f| f.is_undecided()) {
-            Some(frame) if frame.held.len() < HELD => frame.held.push(row),
+            Some(frame) if frame.held.len() < HELD_SPANS_MAX => frame.held.push(row),
             Some(frame) => {
                 frame.decided = true;
                 frame.held.drain(..).for_each(|s| cx.sink.span(s));

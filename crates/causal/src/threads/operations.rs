@@ -1,7 +1,7 @@
 //! Executions of statements and functions: opens and closes the frames of a thread's stack.
 
 use super::stack::{Frame, Kind};
-use super::{Ended, HISTORY, Threads, exclusive};
+use super::{EndedOperation, HISTORY_MAX, Threads, exclusive};
 use crate::actor::Actor;
 use crate::context::{Context, span};
 use crate::loss::Window;
@@ -11,22 +11,22 @@ use model::table::{Operation, Span, TraceContext};
 use model::{Confidence, Layer, Relation, ShapeKind, SpanKind};
 
 /// Maximum number of statements kept; addresses of finalised ones are reused, so programs have far fewer.
-const STATEMENTS: usize = 1 << 16;
+const STATEMENTS_MAX: usize = 1 << 16;
 /// Number of executions that the kernel side keeps open on a thread (OPS in common.h). More are open here only if ends were
 /// lost.
-const OPEN: usize = 8;
+const OPEN_EXECUTIONS_MAX: usize = 8;
 
 /// In an end record: a function was left other than by returning (OP_LEFT in operations.bpf.c).
-const LEFT: u32 = 2;
+const OP_LEFT: u32 = 2;
 /// In an end record: an execution was displaced by others on the kernel side (OP_GAVE_WAY there). How it continued is not
 /// known.
-const GAVE_WAY: u32 = 3;
+const OP_GAVE_WAY: u32 = 3;
 
 /// The text of a statement that has none.
 const NO_TEXT: &str = "(no text)";
 
 /// How an operation ended.
-pub(super) struct End {
+pub(super) struct OperationEnd {
     pub end_ns: Option<u64>,
     pub inside_ns: u64,
     pub rows: u64,
@@ -42,13 +42,13 @@ impl Threads {
         tid: u32,
         frame: &Frame,
         shape: u64,
-        end: &End,
+        end: &OperationEnd,
         cx: &mut Context<'_>,
     ) {
         self.put_operation(tgid, tid, frame, shape, end, cx);
         if let Some(end_ns) = end.end_ns {
             let (id, span, start_ns, kind) = (frame.id, frame.span, frame.start_ns, frame.kind);
-            self.remember(Ended { tid, kind, id, span, start_ns, end_ns });
+            self.remember(EndedOperation { tid, kind, id, span, start_ns, end_ns });
         }
     }
 
@@ -59,7 +59,7 @@ impl Threads {
         tid: u32,
         frame: &Frame,
         shape: u64,
-        end: &End,
+        end: &OperationEnd,
         cx: &mut Context<'_>,
     ) {
         let count = self.executions.entry(shape).or_default();
@@ -103,7 +103,7 @@ impl Threads {
         };
         if self.statements.insert(key, shape).is_none() {
             self.statements_order.push_back(key);
-            if self.statements_order.len() > STATEMENTS
+            if self.statements_order.len() > STATEMENTS_MAX
                 && let Some(old) = self.statements_order.pop_front()
             {
                 self.statements.remove(&old);
@@ -117,7 +117,7 @@ impl Threads {
         let start_ns = record.start_ns.min(header.time_ns);
         let id = cx.new_span();
         let ctx = if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 };
-        let around = self.inside(header.tid, start_ns, ctx, &objects.names);
+        let around = self.surroundings_at(header.tid, start_ns, ctx, &objects.names);
         let row = Span {
             operation: around.operation,
             end_ns: Some(header.time_ns),
@@ -163,7 +163,7 @@ impl Threads {
         if thread.frames.is_empty() {
             thread.begins(time_ns, time_ns);
         } else {
-            exclusive::account(thread, time_ns, &mut objects.activity, cx.sink);
+            exclusive::make_slices(thread, time_ns, &mut objects.activity, cx.sink);
         }
         // The marks below turn out not to be operations; what they held back belongs to what is around them.
         let open = thread.frames.iter().filter(|f| f.is_probed()).count() as u32;
@@ -188,7 +188,7 @@ impl Threads {
             }
             parent = (frame.span, frame.cpu, frame.start_ns);
         }
-        while self.void_order.len() > HISTORY {
+        while self.void_order.len() > HISTORY_MAX {
             self.void_order.pop_front().map(|old| self.void.remove(&old));
         }
         thread.frames.push(Frame {
@@ -229,9 +229,15 @@ impl Threads {
     /// Writes the rows of an inferred transaction that was popped.
     pub(super) fn close_inferred(&mut self, (tgid, tid): (u32, u32), mut frame: Frame, cx: &mut Context<'_>) {
         let end_ns = frame.end_ns;
-        exclusive::finish(&mut frame, end_ns, 0, cx.sink);
-        let end = End { end_ns: Some(end_ns), inside_ns: end_ns - frame.start_ns, rows: 0, steps: None, result: None };
-        self.close(tgid, tid, &frame, &end, cx);
+        exclusive::finish_slices(&mut frame, end_ns, 0, cx.sink);
+        let end = OperationEnd {
+            end_ns: Some(end_ns),
+            inside_ns: end_ns - frame.start_ns,
+            rows: 0,
+            steps: None,
+            result: None,
+        };
+        self.close_execution(tgid, tid, &frame, &end, cx);
     }
 
     /// Handles the end of an execution.
@@ -242,7 +248,7 @@ impl Threads {
         let same = |f: &Frame| f.is_probed() && f.key == record.key && f.start_ns == record.start_ns;
         // Not always the top: an application may step two statements alternately.
         let found = self.map.get(&header.tid).and_then(|t| t.frames.iter().rposition(same));
-        if matches!(record.kind, LEFT | GAVE_WAY) {
+        if matches!(record.kind, OP_LEFT | OP_GAVE_WAY) {
             // It is known that it was left by now, not when; or that it had not ended yet.
             found.map(|place| self.close_lost(header.tid, place, end_ns, objects, cx));
             return;
@@ -251,7 +257,7 @@ impl Threads {
         let Some(thread) = self.map.get_mut(&header.tid) else { return };
         thread.ran(end_ns);
         let frame = found.map(|place| {
-            exclusive::account(thread, end_ns, &mut objects.activity, cx.sink);
+            exclusive::make_slices(thread, end_ns, &mut objects.activity, cx.sink);
             thread.frames.remove(place)
         });
         let start_ns = record.start_ns.min(end_ns);
@@ -262,23 +268,23 @@ impl Threads {
         });
         let end_ns = end_ns.max(frame.start_ns);
         let between = (end_ns - frame.start_ns).saturating_sub(record.inside_ns);
-        let unseen = exclusive::finish(&mut frame, end_ns, between, cx.sink);
+        let unseen = exclusive::finish_slices(&mut frame, end_ns, between, cx.sink);
         if let (Some(place), Some(thread)) = (found, self.map.get_mut(&header.tid)) {
             let around = thread.frames[..place].iter_mut().filter(|f| f.kind == Kind::Function);
             around.for_each(|f| exclusive::between_rows(f, frame.span, unseen));
         }
-        let end = End {
+        let end = OperationEnd {
             end_ns: Some(end_ns),
             inside_ns: record.inside_ns,
             rows: record.rows,
             steps: Some(record.steps),
             result: Some(record.result.into()),
         };
-        self.close(header.tgid, header.tid, &frame, &end, cx);
+        self.close_execution(header.tgid, header.tid, &frame, &end, cx);
     }
 
     /// Writes the rows of an execution that was popped.
-    fn close(&mut self, tgid: u32, tid: u32, frame: &Frame, end: &End, cx: &mut Context<'_>) {
+    fn close_execution(&mut self, tgid: u32, tid: u32, frame: &Frame, end: &OperationEnd, cx: &mut Context<'_>) {
         self.groups.ended(frame.id, end.end_ns.unwrap_or(0));
         let (layer, span_kind, shape) = match frame.kind {
             Kind::Inferred => (Layer::Database, "transaction", self.shape(ShapeKind::Transaction, &frame.name, cx)),
@@ -324,7 +330,7 @@ impl Threads {
             let open = thread.frames.iter().filter(|f| f.is_probed()).count();
             let lost = find(&|f| f.kind == kind && f.key == key)
                 .or_else(|| find(&|f| f.kind == Kind::Function && depth > 0 && !f.is_around(depth)))
-                .or_else(|| find(&Frame::is_probed).filter(|_| open >= OPEN));
+                .or_else(|| find(&Frame::is_probed).filter(|_| open >= OPEN_EXECUTIONS_MAX));
             let Some(place) = lost else { return };
             self.close_lost(tid, place, time_ns, objects, cx);
         }
@@ -345,7 +351,7 @@ impl Threads {
         let Some(thread) = self.map.get_mut(&tid).filter(|t| place < t.frames.len()) else { return false };
         let frame = &thread.frames[place];
         let known = Some(frame.end_ns).filter(|end_ns| frame.kind != Kind::Mark && *end_ns != u64::MAX).or(ended);
-        exclusive::account(thread, known.unwrap_or(0).max(time_ns), &mut objects.activity, cx.sink);
+        exclusive::make_slices(thread, known.unwrap_or(0).max(time_ns), &mut objects.activity, cx.sink);
         let tgid = thread.tgid;
         let mut frame = thread.frames.remove(place);
         if frame.kind == Kind::Mark {
@@ -354,9 +360,15 @@ impl Threads {
             self.close_call(tid, frame, known, cx);
         } else {
             let end_ns = known.map(|at| at.max(frame.start_ns));
-            exclusive::finish(&mut frame, end_ns.unwrap_or(time_ns), 0, cx.sink);
+            exclusive::finish_slices(&mut frame, end_ns.unwrap_or(time_ns), 0, cx.sink);
             let inside_ns = end_ns.map_or(0, |at| at - frame.start_ns);
-            self.close(tgid, tid, &frame, &End { end_ns, inside_ns, rows: 0, steps: None, result: None }, cx);
+            self.close_execution(
+                tgid,
+                tid,
+                &frame,
+                &OperationEnd { end_ns, inside_ns, rows: 0, steps: None, result: None },
+                cx,
+            );
         }
         true
     }

@@ -3,16 +3,16 @@
 //! Types only, independent of records and rows. `threads` pushes and pops frames, `exclusive` makes the slices.
 
 use crate::Sleeps;
-use crate::activity::Waited;
+use crate::activity::TimeSlice;
 use crate::actor::Actor;
-use crate::blocked::Blocked;
+use crate::blocked::KernelWait;
 use model::Call as CallName;
 use model::event::flags;
 use model::table::Span;
 use std::collections::VecDeque;
 
 /// Maximum number of periods off the CPU kept for a thread that is in no frame: in one call, many waits are short, and long ones few.
-const IDLE_AWAYS_MAX: usize = 64;
+const IDLE_OFF_CPU_MAX: usize = 64;
 
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(crate) struct Frame {
     /// Which of its thread's sleeps were recorded.
     pub sleeps: Sleeps,
     pub held: Vec<Span>,
-    pub slices: Vec<Waited>,
+    pub slices: Vec<TimeSlice>,
     /// The first of its slices have been written.
     pub flushed: bool,
     /// The part of those that was the application's, between rows.
@@ -185,14 +185,14 @@ pub(crate) struct CallSegment {
 
 /// A lock that the thread was denied, or waits for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedLock {
     pub at_ns: u64,
-    pub blocked: Blocked,
+    pub blocked: KernelWait,
 }
 
 /// A period off the CPU.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Away {
+pub(crate) struct OffCpuPeriod {
     pub start_ns: u64,
     pub end_ns: u64,
     /// When it was woken; `start_ns` if it was only preempted.
@@ -200,7 +200,7 @@ pub(crate) struct Away {
     pub in_call: bool,
     /// The application slept, between the rows of a statement.
     pub between_rows: bool,
-    pub blocked: Option<Blocked>,
+    pub blocked: Option<KernelWait>,
     /// Maximum time for which its cgroups had no CPU quota left.
     pub throttled_ns: u64,
 }
@@ -218,9 +218,9 @@ pub(crate) struct Thread {
     /// When it was last seen to run: it may have been asleep since, which is recorded when it runs again.
     pub ran_ns: u64,
     pub calls: VecDeque<CallSegment>,
-    pub aways: VecDeque<Away>,
+    pub off_cpu: VecDeque<OffCpuPeriod>,
     /// The lock that it last requested and did not get.
-    pub refused: Option<Refused>,
+    pub refused: Option<RefusedLock>,
 }
 
 impl Thread {
@@ -241,7 +241,7 @@ impl Thread {
     pub(crate) fn begins(&mut self, start_ns: u64, cursor_ns: u64) {
         self.cursor_ns = cursor_ns;
         self.calls.clear();
-        self.aways.retain(|a| a.end_ns > start_ns);
+        self.off_cpu.retain(|a| a.end_ns > start_ns);
     }
 
     /// Records that it was running.
@@ -259,12 +259,12 @@ impl Thread {
     }
 
     /// Records a period off the CPU.
-    pub(crate) fn on_away(&mut self, start_ns: u64, wake_ns: u64, end_ns: u64, state: u16, ctx: u16) {
+    pub(crate) fn on_off_cpu(&mut self, start_ns: u64, wake_ns: u64, end_ns: u64, state: u16, ctx: u16) {
         if end_ns <= start_ns {
             return;
         }
-        if self.frames.is_empty() && self.aways.len() >= IDLE_AWAYS_MAX {
-            self.aways.pop_front();
+        if self.frames.is_empty() && self.off_cpu.len() >= IDLE_OFF_CPU_MAX {
+            self.off_cpu.pop_front();
         }
         let wake_ns = match (state, wake_ns) {
             (0, _) => start_ns,
@@ -272,10 +272,10 @@ impl Thread {
             (_, 0) => end_ns,
             (_, seen) => seen.clamp(start_ns, end_ns),
         };
-        let at = self.aways.partition_point(|a| a.start_ns <= start_ns);
-        self.aways.insert(
+        let at = self.off_cpu.partition_point(|a| a.start_ns <= start_ns);
+        self.off_cpu.insert(
             at,
-            Away {
+            OffCpuPeriod {
                 start_ns,
                 end_ns,
                 wake_ns,
@@ -300,7 +300,7 @@ impl Thread {
 
 /// What surrounds something: the operation, if any, and the nearest span (which may be a mark's).
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Around {
+pub(crate) struct Surroundings {
     pub operation: Option<u64>,
     pub span: u64,
     pub start_ns: u64,
@@ -308,7 +308,7 @@ pub(crate) struct Around {
     pub guess: bool,
 }
 
-impl Around {
+impl Surroundings {
     /// Returns the operation, and whether it is a guess.
     pub(crate) fn charged(&self) -> Option<(u64, bool)> {
         Some((self.operation?, self.guess))

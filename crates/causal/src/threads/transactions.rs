@@ -8,10 +8,10 @@ use crate::inferred::{Evidence, Transaction, in_statement};
 use crate::objects::Objects;
 use model::Call;
 use model::event::{Header, Syscall, flags};
-use sqlite::{FileClass, JOURNAL_HEADER, WAL_HEADER, database_in, database_of, reads_database_header};
+use sqlite::{FileClass, JOURNAL_HEADER_BYTES, WAL_HEADER_BYTES, database_in, database_of, reads_database_header};
 
 /// Whether a call of this process may belong to such a transaction.
-fn infers(header: &Header, record: &Syscall, config: &Config) -> bool {
+fn may_infer(header: &Header, record: &Syscall, config: &Config) -> bool {
     config.with_statements.as_ref().is_some_and(|tgids| !in_statement(record.ctx) || !tgids.contains(&header.tgid))
         && record.ctx & flags::TRACKED != 0
         && record.ino != 0
@@ -29,7 +29,9 @@ impl Threads {
     ) {
         let (tid, start_ns) = (header.tid, record.start_ns.min(header.time_ns));
         self.infer_ends(tid, objects, cx, |t| t.over_by(start_ns));
-        let Some(call) = Call::from_number(record.call).filter(|_| infers(header, record, cx.config)) else { return };
+        let Some(call) = Call::from_number(record.call).filter(|_| may_infer(header, record, cx.config)) else {
+            return;
+        };
         let file = (record.dev, record.ino);
         let mut path = None;
         let class = match call {
@@ -54,7 +56,7 @@ impl Threads {
         self.infer_ends(tid, objects, cx, |t| {
             t.database == path && (t.over || wal && !t.journal && t.bare != checkpoint)
         });
-        if self.inferred.of(tid, &path).is_none() {
+        if self.inferred.transaction_of(tid, &path).is_none() {
             self.settle_marks(tid, start_ns, objects, cx);
             // Recorded operations, including those that the user requested, need no guess.
             if self.get(tid).is_some_and(|t| t.tgid == header.tgid && t.recorded_operation().is_some()) {
@@ -70,7 +72,7 @@ impl Threads {
             let transaction = Transaction { operation, start_ns, database, last_ns, journal, frames, bare, over };
             self.inferred.begin(tid, transaction);
         }
-        if let (FileClass::RollbackJournal, Some(transaction)) = (class, self.inferred.of(tid, &path)) {
+        if let (FileClass::RollbackJournal, Some(transaction)) = (class, self.inferred.transaction_of(tid, &path)) {
             (transaction.journal, transaction.bare) = (true, false);
         }
     }
@@ -80,7 +82,9 @@ impl Threads {
         if self.inferred.is_idle() {
             return;
         }
-        let Some(call) = Call::from_number(record.call).filter(|_| infers(header, record, cx.config)) else { return };
+        let Some(call) = Call::from_number(record.call).filter(|_| may_infer(header, record, cx.config)) else {
+            return;
+        };
         let (tid, file, end_ns) = (header.tid, (record.dev, record.ino), header.time_ns);
         let evidence = match call {
             _ if call.syncs() => Evidence::Synced,
@@ -95,13 +99,13 @@ impl Threads {
             && match call {
                 Call::Unlink => true,
                 Call::Ftruncate => record.pos == 0,
-                _ => call.writes() && record.pos == 0 && record.bytes == JOURNAL_HEADER,
+                _ => call.writes() && record.pos == 0 && record.bytes == JOURNAL_HEADER_BYTES,
             };
         if journal_ends && let Some(path) = objects.names.path(file).map(|path| database_of(path).to_string()) {
             self.infer_elsewhere(header, &path, objects, cx);
         }
         let Some(path) = self.inferred.database_at(tid, file, &evidence, &objects.names) else { return };
-        let Some(transaction) = self.inferred.of(tid, &path) else { return };
+        let Some(transaction) = self.inferred.transaction_of(tid, &path) else { return };
         // To look for a hot journal is not part of the transaction that removed the last one.
         if transaction.over && evidence == Evidence::Opened {
             return;
@@ -110,7 +114,7 @@ impl Threads {
         if journal_ends {
             (transaction.journal, transaction.over) = (false, true);
         }
-        transaction.frames |= class == FileClass::Wal && call.writes() && record.pos >= WAL_HEADER as i64;
+        transaction.frames |= class == FileClass::Wal && call.writes() && record.pos >= WAL_HEADER_BYTES as i64;
         let synced = evidence == Evidence::Synced
             && (transaction.over
                 || class == FileClass::Wal && transaction.frames
@@ -123,7 +127,7 @@ impl Threads {
     /// Handles a thread that ended the journal of the database, or created a new one: what another thread of the process
     /// had begun is over.
     fn infer_elsewhere(&mut self, header: &Header, path: &str, objects: &mut Objects, cx: &mut Context<'_>) {
-        for tid in self.inferred.others(header.tid, path) {
+        for tid in self.inferred.other_threads(header.tid, path) {
             if self.get(tid).is_none_or(|t| t.tgid != header.tgid) {
                 continue;
             }
@@ -139,7 +143,7 @@ impl Threads {
         cx: &mut Context<'_>,
         over: impl Fn(&Transaction) -> bool,
     ) {
-        for (operation, end_ns) in self.inferred.end(tid, over) {
+        for (operation, end_ns) in self.inferred.end_transactions(tid, over) {
             self.end_inferred(tid, operation, end_ns, objects, cx);
         }
     }

@@ -9,7 +9,7 @@ use model::{BioEnd, Call, Dev, DiskOp, Event, Record};
 
 /// The disk in the stream.
 pub const DISK: Dev = Dev(254 << 20);
-const CTX: u16 = flags::IN_OP | flags::TRACKED | flags::REGULAR;
+const OPERATION_CTX: u16 = flags::IN_OP | flags::TRACKED | flags::REGULAR;
 
 /// Generates INSERTs one after the other, their events in time order.
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl Inserts {
             txn: if call.writes() { self.count as u32 + 1 } else { 0 },
             handles: 1,
             call: call as u16,
-            ctx: CTX,
+            ctx: OPERATION_CTX,
             fd: 3,
             ..Syscall::default()
         }
@@ -133,9 +133,9 @@ impl Inserts {
         }
         let sync_ns = self.time_ns + 100;
         let ino = 12 + n % 3;
-        let sync = SyncBegin { ino, dev: DISK.0, call: Call::Fsync as u16, ctx: CTX };
+        let sync = SyncBegin { ino, dev: DISK.0, call: Call::Fsync as u16, ctx: OPERATION_CTX };
         self.put(out, 100, tid, sync);
-        let ctx = CTX | flags::IN_SYSCALL;
+        let ctx = OPERATION_CTX | flags::IN_SYSCALL;
         let (data, journal, commit) = (0x100 + n % 7, 0x200 + n % 5, 0x300 + n % 3);
         let bio = self.bio(data, ino, page, sync_ns, ctx, bio_flags::SYNC);
         self.put(out, 300, tid, bio);

@@ -2,7 +2,7 @@
 
 use crate::destination::directory_parser;
 use clap::{Args, Subcommand, ValueEnum};
-use device::remote::{DeviceAddress, DeviceNames, NotADevice, OneOrAll};
+use device::remote::{AddressError, DeviceAddress, DeviceNames, OneOrAll};
 use model::quantity::long_time;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -178,29 +178,29 @@ pub struct Devices {
 
 impl Devices {
     /// How long a device is waited for.
-    pub fn patience(&self) -> Duration {
+    pub fn reconnect_timeout(&self) -> Duration {
         self.reconnect.unwrap_or(Duration::from_secs(120))
     }
 }
 
 /// A device. The scenario of a guest is looked at here, before anything begins.
 pub fn device(text: &str) -> Result<DeviceAddress, String> {
-    let place = text.parse().map_err(|error: NotADevice| error.to_string())?;
-    bootable(&place).map(|()| place)
+    let place = text.parse().map_err(|error: AddressError| error.to_string())?;
+    check_bootable(&place).map(|()| place)
 }
 
 fn devices(text: &str) -> Result<DeviceNames, String> {
-    let names: DeviceNames = text.parse().map_err(|error: NotADevice| error.to_string())?;
+    let names: DeviceNames = text.parse().map_err(|error: AddressError| error.to_string())?;
     for name in &names.0 {
         if let OneOrAll::One(place) = name {
-            bootable(place)?;
+            check_bootable(place)?;
         }
     }
     Ok(names)
 }
 
 /// Whether there is such a scenario. Lines of the manual are parsed where its files are not.
-fn bootable(place: &DeviceAddress) -> Result<(), String> {
+fn check_bootable(place: &DeviceAddress) -> Result<(), String> {
     match place {
         DeviceAddress::Lab(word) if std::env::var_os("FATHOM_PARSE_ONLY").is_none() => {
             ::lab::scenario::find(word, &[]).map(drop).map_err(|error| error.to_string())

@@ -13,7 +13,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// They are no command, or one that is forwarded is not UTF-8.
-pub fn forwarded(given: impl IntoIterator<Item = OsString>, omitted: &[&str]) -> Result<Vec<String>, Usage> {
+pub fn forwarded_words(given: impl IntoIterator<Item = OsString>, omitted: &[&str]) -> Result<Vec<String>, Usage> {
     let mut all = Cli::command();
     all.build();
     let words = std::iter::once("fathom".into()).chain(given);
@@ -31,7 +31,7 @@ pub fn forwarded(given: impl IntoIterator<Item = OsString>, omitted: &[&str]) ->
         if omitted.contains(&id) || matches.value_source(id) != Some(ValueSource::CommandLine) {
             continue;
         }
-        let values = matches.get_raw(id).into_iter().flatten().map(text);
+        let values = matches.get_raw(id).into_iter().flatten().map(to_utf8);
         match arg.get_long() {
             Some(long) if arg.get_action().takes_values() => {
                 for value in values {
@@ -52,7 +52,7 @@ pub fn forwarded(given: impl IntoIterator<Item = OsString>, omitted: &[&str]) ->
     Ok([verbs, options, positional].concat())
 }
 
-fn text(word: &OsStr) -> Result<String, Usage> {
+fn to_utf8(word: &OsStr) -> Result<String, Usage> {
     let wrong = || Usage(format!("{}: words for a device must be UTF-8", Path::new(word).shown()));
     word.to_str().map(str::to_owned).ok_or_else(wrong)
 }
@@ -63,7 +63,7 @@ mod tests {
     use std::os::unix::ffi::OsStringExt as _;
 
     fn there(given: &[&str], omitted: &[&str]) -> String {
-        forwarded(given.iter().map(OsString::from), omitted)
+        forwarded_words(given.iter().map(OsString::from), omitted)
             .map(|words| words.join(" "))
             .unwrap_or_else(|e| e.to_string())
     }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_words_request_same_command() {
+    fn forwarded_words_request_the_same_command() {
         let given =
             "record --all -o mine.fathom --op libc.so:fsync --op ./a:f --max-size 64K --stacks off -- sh -c x -o y";
         let given: Vec<&str> = given.split(' ').collect();
@@ -96,10 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_no_text_are_refused() {
+    fn words_that_are_not_utf8_are_refused() {
         let odd = OsString::from_vec(vec![b's', 0xff]);
         let words = ["pool", "node", "--listen=0.0.0.0:0", "--store"].map(OsString::from);
-        let node = |omitted: &[&str]| forwarded([&words[..], std::slice::from_ref(&odd)].concat(), omitted);
+        let node = |omitted: &[&str]| forwarded_words([&words[..], std::slice::from_ref(&odd)].concat(), omitted);
         assert!(node(&[]).is_err_and(|why| why.to_string().ends_with("must be UTF-8")));
         // What stays here may have any name.
         assert_eq!(node(&["store"]).ok(), Some(["pool", "node", "--listen=0.0.0.0:0"].map(String::from).to_vec()));

@@ -45,5 +45,5 @@ pub struct Import {
 }
 
 fn machine(name: &str) -> Result<Machine, String> {
-    Machine::of(name).ok_or_else(|| "not one of x86_64, aarch64, riscv64, loongarch64".into())
+    Machine::from_uname(name).ok_or_else(|| "not one of x86_64, aarch64, riscv64, loongarch64".into())
 }

@@ -6,11 +6,11 @@ mod sweep;
 
 use crate::destination::directory_parser;
 pub use cc::NetCc;
-pub use link::{InOneWord, NetLink};
+pub use link::{LinkArgument, NetLink};
 pub use sweep::{NetSweep, NetTrial};
 
 use super::one_of;
-use ::net::quantity::{Directions, PACKET, Rate, bits, buffer};
+use ::net::quantity::{Directions, Rate, UDP_PACKET_BYTES, parse_bps, parse_buffer_bytes};
 use clap::{Args, Subcommand, ValueEnum};
 use device::remote::DeviceAddress;
 use model::quantity::seconds;
@@ -21,7 +21,7 @@ use wire::address;
 
 /// What is compared to measure the cost of readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Cost {
+pub enum ReadingsCost {
     /// Tenths of a second with sampling against tenths without
     Turns,
     /// A/A control: sampling in all of them, so that the true difference is zero
@@ -155,7 +155,7 @@ pub struct NetRun {
     #[arg(long, value_enum, requires = "udp", conflicts_with = "rate")]
     pub preset: Option<Preset>,
     /// UDP payload per packet, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = PACKET, requires = "udp", conflicts_with = "preset")]
+    #[arg(long, value_name = "BYTES", default_value_t = UDP_PACKET_BYTES, requires = "udp", conflicts_with = "preset")]
     pub packet: u32,
     /// Size of a request
     #[arg(long, value_name = "BYTES", default_value_t = 1, requires = "transactions")]
@@ -164,10 +164,10 @@ pub struct NetRun {
     #[arg(long, value_name = "BYTES", default_value_t = 1, requires = "transactions")]
     pub response: u32,
     /// SO_SNDBUF of both ends (suffixes K, M: powers of 1024); the kernel doubles it
-    #[arg(long, value_name = "BYTES", value_parser = buffer)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_buffer_bytes)]
     pub sndbuf: Option<u32>,
     /// SO_RCVBUF of both ends
-    #[arg(long, value_name = "BYTES", value_parser = buffer)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_buffer_bytes)]
     pub rcvbuf: Option<u32>,
     /// Maximum segment size (TCP_MAXSEG)
     #[arg(long, value_name = "BYTES")]
@@ -179,7 +179,7 @@ pub struct NetRun {
     #[arg(long)]
     pub nodelay: bool,
     /// Maximum pacing rate of a socket (SO_MAX_PACING_RATE), bit/s
-    #[arg(long, value_name = "R", value_parser = bits)]
+    #[arg(long, value_name = "R", value_parser = parse_bps)]
     pub pacing: Option<u64>,
     /// Copy received data to user space, as an application does; by default the kernel discards it (MSG_TRUNC)
     #[arg(long)]
@@ -196,7 +196,7 @@ pub struct NetRun {
         long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "turns",
         conflicts_with_all = ["udp", "transactions", "rate", "tcp_probe", "readings", "no_readings"]
     )]
-    pub readings_cost: Option<Cost>,
+    pub readings_cost: Option<ReadingsCost>,
     /// Print JSON (format: docs/guide/net.md)
     #[arg(long)]
     pub json: bool,
@@ -221,7 +221,7 @@ pub struct NetRun {
     /// Route the traffic between both devices through an emulated link on this machine: the options of `fathom net link`, separated by
     /// commas, such as delay=16ms,rate=20mbit,loss=1%
     #[arg(long, value_name = "LINK")]
-    pub link: Option<InOneWord>,
+    pub link: Option<LinkArgument>,
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE")]
     pub binary: Vec<PathBuf>,

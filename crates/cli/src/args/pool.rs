@@ -5,7 +5,7 @@ use super::one_of;
 use super::paper::{PaperBench, PaperNode};
 use clap::{ArgAction, Args, Subcommand};
 use model::quantity::{bytes, seconds};
-use pool::attach::Way;
+use pool::attach::AttachMethod;
 use pool::bench::Load;
 use pool::config::Layout;
 use pool::listener::Endpoint;
@@ -143,11 +143,11 @@ pub struct Disk {
     #[arg(long, value_name = "NAME")]
     pub pool: Option<String>,
     /// Layout of the disk [default: concat]; fixed when the pool is created
-    #[arg(long, value_parser = one_of(&Layout::CHOICES))]
+    #[arg(long, value_parser = one_of(&Layout::FLAG_VALUES))]
     pub layout: Option<Layout>,
     /// Connections to each node, which serves them with up to a thread per CPU [default: 1]; window and batch apply to all of a node's
     /// connections together
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(pool::protocol::MOST_CONNECTIONS)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(pool::protocol::CONNECTIONS_MAX)))]
     pub connections: Option<u16>,
     /// Time of silence after which requests to a node fail with EIO, at once until it is back [default: 30s]. From 1s to 24h. A node
     /// reports each second, so it is not silent while its medium is busy, however long a flush takes
@@ -262,8 +262,8 @@ pub struct PoolAttach {
     #[arg(long, value_name = "DEV")]
     pub device: Option<PathBuf>,
     /// Program that attaches [default: the first available]
-    #[arg(long, value_name = "PROGRAM", value_parser = one_of(&Way::CHOICES))]
-    pub with: Option<Way>,
+    #[arg(long, value_name = "PROGRAM", value_parser = one_of(&AttachMethod::FLAG_VALUES))]
+    pub with: Option<AttachMethod>,
     /// Print the commands that attach and detach without running them
     #[arg(long)]
     pub dry_run: bool,

@@ -1,6 +1,6 @@
 //! Command line of `fathom whatif`.
 
-use analysis::whatif::removal::{NAMED, Removal};
+use analysis::whatif::removal::{NAMED_REMOVALS, Removal};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ pub struct Whatif {
 }
 
 fn after_help() -> String {
-    let names: String = NAMED.iter().map(|(name, _, what)| format!("  {name:<16} {what}\n")).collect();
+    let names: String = NAMED_REMOVALS.iter().map(|(name, _, what)| format!("  {name:<16} {what}\n")).collect();
     format!(
         "\
 Examples:

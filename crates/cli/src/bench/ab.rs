@@ -1,7 +1,7 @@
 //! `fathom bench ab`: compares commands.
 
 use super::eta;
-use crate::output::{self, INTERRUPTED};
+use crate::output::{self, INTERRUPTED_STATUS};
 use crate::{Usage, args, notices, progress};
 use analysis::text::shown;
 use anyhow::{Context as _, Result};
@@ -14,18 +14,19 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
-    let parameters = runner::ab::parameters(&args.param)?;
+    let parameters = runner::ab::parse_parameters(&args.param)?;
     let lines = args.commands.iter().map(|line| Command { line: line.clone(), ..Command::default() });
-    let mut commands = ab::combined(&lines.collect::<Vec<_>>(), &parameters).map_err(|why| Usage(why.to_string()))?;
+    let mut commands =
+        ab::combine_parameters(&lines.collect::<Vec<_>>(), &parameters).map_err(|why| Usage(why.to_string()))?;
     if args.git.is_none() && commands.len() < 2 {
         return Err(
             Usage("at least two commands are needed, each as one word in quotes: -- 'CMD A' 'CMD B'".into()).into()
         );
     }
     if args.git.is_none() && args.prepare.is_none() {
-        commands.iter().try_for_each(runner::ab::found)?;
+        commands.iter().try_for_each(runner::ab::check_program)?;
     }
-    let worktrees = args.git.as_ref().map(|range| checked_out(args, range)).transpose()?;
+    let worktrees = args.git.as_ref().map(|range| check_out(args, range)).transpose()?;
     if let Some(worktrees) = &worktrees {
         commands = runner::ab::in_worktrees(worktrees, &commands);
     }
@@ -38,28 +39,28 @@ pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
         precision: args.precision,
         seed: args.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000),
     })?;
-    let (results, outcome, tables) = measured(&design, &args.output, args.quiet)?;
+    let (results, outcome, tables) = measure_design(&design, &args.output, args.quiet)?;
     let mut value = serde_json::to_value(&outcome)?;
     value["archive"] = serde_json::json!(args.output);
-    output::result(args.json, &value, || ab::text::text(&outcome))?;
+    output::print_result(args.json, &value, || ab::text::text(&outcome))?;
     tables?;
-    ended(args, &outcome, results.complete())
+    report_end(args, &outcome, results.complete())
 }
 
 /// Runs such a design into an archive; returns the results, their evaluation, and whether its tables could be made.
-pub fn measured(design: &Design, to: &Path, quiet: bool) -> Result<(Results, Outcome, Result<()>)> {
+pub fn measure_design(design: &Design, to: &Path, quiet: bool) -> Result<(Results, Outcome, Result<()>)> {
     notices::keep_old(to, quiet)?;
-    let (context, _) = eta::context(quiet, Eta::new(vec![Part::of(design)]));
+    let (context, _) = eta::context(quiet, Eta::new(vec![Part::from_design(design)]));
     progress::end_on_signal(&context);
-    let (results, machine) = runner::ab::measure(design, to, &context, &notices::remark)?;
-    let tables = experiment::tables::make(to).map(|made| drop(notices::warned(made)));
+    let (results, machine) = runner::ab::measure(design, to, &context, &notices::print_runner_notice)?;
+    let tables = experiment::tables::make(to).map(|made| drop(notices::print_warnings(made)));
     recorder::output::give_to_caller(to)?;
     let outcome = Outcome::new(&results, &machine);
     Ok((results, outcome, tables.map_err(Into::into)))
 }
 
 /// The exit status, and the messages with it.
-fn ended(args: &args::BenchAb, outcome: &Outcome, complete: bool) -> Result<ExitCode> {
+fn report_end(args: &args::BenchAb, outcome: &Outcome, complete: bool) -> Result<ExitCode> {
     if !complete {
         let what = if args.git.is_none() {
             format!("continue with: fathom bench run --resume {}", output::word(&args.output))
@@ -67,7 +68,7 @@ fn ended(args: &args::BenchAb, outcome: &Outcome, complete: bool) -> Result<Exit
             format!("what was measured is kept: fathom bench show {}", output::word(&args.output))
         };
         eprintln!("fathom: interrupted; {what}");
-        return Ok(ExitCode::from(INTERRUPTED));
+        return Ok(ExitCode::from(INTERRUPTED_STATUS));
     }
     let (lines, passed) = ab::verdict(outcome, args.fail_on);
     lines.iter().for_each(|line| eprintln!("fathom: {line}"));
@@ -75,7 +76,7 @@ fn ended(args: &args::BenchAb, outcome: &Outcome, complete: bool) -> Result<Exit
 }
 
 /// The commits in worktrees, built.
-fn checked_out(args: &args::BenchAb, range: &str) -> Result<Worktrees> {
+fn check_out(args: &args::BenchAb, range: &str) -> Result<Worktrees> {
     let here = std::env::current_dir().context("cannot determine the current directory")?;
     let context = model::Context::silent();
     progress::end_on_signal(&context);

@@ -2,7 +2,7 @@
 
 use crate::progress;
 use experiment::eta::Eta;
-use experiment::eta_text::{Lines, time_left};
+use experiment::eta_text::{LineTimer, time_left};
 use model::Context;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,14 +14,14 @@ pub fn context(quiet: bool, eta: Eta) -> (Context, Arc<Mutex<Eta>>) {
     let inner = progress::context(quiet);
     let eta = Arc::new(Mutex::new(eta));
     let (shared, begun) = (eta.clone(), Instant::now());
-    let lines = (!quiet && !std::io::stderr().is_terminal()).then(|| Mutex::new(Lines::default()));
+    let lines = (!quiet && !std::io::stderr().is_terminal()).then(|| Mutex::new(LineTimer::default()));
     let context = Context::new(Arc::new(move |what: &str, done, total| {
         if what.is_empty() || total == 0 {
             return inner.progress(what, done, total);
         }
         let now = begun.elapsed();
         // A poisoned lock only means that some thread panicked; the estimate is as good as before.
-        let left = shared.lock().unwrap_or_else(PoisonError::into_inner).left(now, done, total);
+        let left = shared.lock().unwrap_or_else(PoisonError::into_inner).remaining(now, done, total);
         let status_line = format!("{what} ({}/{total}){}", done + 1, left.map_or(String::new(), time_left));
         if let Some(lines) = &lines
             && lines.lock().unwrap_or_else(PoisonError::into_inner).due(now, done)

@@ -3,10 +3,10 @@
 use super::results;
 use crate::args::ResultFiles;
 use crate::{args, destination, link, notices, output, progress};
-use analysis::bench::comparable::Rules;
-use analysis::bench::regressions::regressions;
+use analysis::bench::comparability::Rules;
+use analysis::bench::regressions::check_regressions;
 use analysis::bench::results::Bench;
-use analysis::bench::{self, Benchmark, Penalty, compared, history};
+use analysis::bench::{self, Benchmark, Penalty, compare_text, history};
 use anyhow::Result;
 use archive::Archive;
 use model::text::ShownPath as _;
@@ -19,28 +19,28 @@ pub fn load(path: &Path) -> Result<Bench> {
 }
 
 /// The same, with its processes classified as the user wants.
-fn classified(path: &Path, penalty: Penalty) -> Result<Bench> {
+fn load_classified(path: &Path, penalty: Penalty) -> Result<Bench> {
     Ok(Bench { penalty, ..load(path)? })
 }
 
 /// The same for a comparison, in which disturbed processes may count like others.
-fn compared_one(path: &Path, args: &args::BenchCompare) -> Result<Bench> {
-    let mut bench = classified(path, args.penalty)?;
+fn load_for_comparison(path: &Path, args: &args::BenchCompare) -> Result<Bench> {
+    let mut bench = load_classified(path, args.penalty)?;
     if args.even_disturbed {
-        bench::disturbed::overlook(&mut bench.tables.replicates);
+        bench::disturbance::ignore_disturbances(&mut bench.tables.replicates);
     }
     Ok(bench)
 }
 
 /// Its results; recorded processes are explained.
-fn benchmark(path: &Path, penalty: Penalty) -> Result<Benchmark> {
+fn evaluate_archive(path: &Path, penalty: Penalty) -> Result<Benchmark> {
     let context = progress::context(true);
-    let bench = classified(path, penalty)?;
+    let bench = load_classified(path, penalty)?;
     Ok(bench::benchmark(&bench.tables, bench.penalty, &|name| results::explain(path, name, &context)))
 }
 
 pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
-    let benchmark = benchmark(&args.archive, args.penalty)?;
+    let benchmark = evaluate_archive(&args.archive, args.penalty)?;
     // The ratios of a comparison follow from its design, which only the log holds. Tables of version 1 came without one.
     let comparisons = match Archive::open(&args.archive)?.meta().table_version {
         ..2 => {
@@ -51,10 +51,10 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
             );
             Vec::new()
         }
-        _ => experiment::store::comparisons(&notices::warned(experiment::store::read(&args.archive)?))?,
+        _ => experiment::store::comparisons(&notices::print_warnings(experiment::store::read(&args.archive)?))?,
     };
     let files = &args.files;
-    files.print(&results::printed(&benchmark, &comparisons, &args.archive, args.json)?);
+    files.print(&results::format_results(&benchmark, &comparisons, &args.archive, args.json)?);
     files.write(&benchmark, &comparisons, None)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -64,19 +64,19 @@ pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
     let value = serde_json::json!({
         "version": 1, "archive": args.archive, "precision": args.precision, "difference": args.difference, "results": all,
     });
-    output::result(args.json, &value, || bench::plan::text(&all, args.precision, args.difference))?;
+    output::print_result(args.json, &value, || bench::plan::text(&all, args.precision, args.difference))?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
-    let a = compared_one(&args.a, args)?;
+    let a = load_for_comparison(&args.a, args)?;
     let rules = Rules { better: args.better, other_commands: args.other_commands };
-    let b = args.b.as_deref().map(|b| compared_one(b, args)).transpose()?;
-    let done = runner::archives::compared(&a, b.as_ref(), args.by.as_deref(), &rules)?;
+    let b = args.b.as_deref().map(|b| load_for_comparison(b, args)).transpose()?;
+    let done = runner::archives::compare_benchmarks(&a, b.as_ref(), args.by.as_deref(), &rules)?;
     if let Some(path) = &args.markdown {
-        destination::text(path, &compared::markdown(&done))?;
+        destination::write_text(path, &compare_text::markdown(&done))?;
     }
-    let text = if args.json { serde_json::to_string_pretty(&done)? + "\n" } else { compared::text(&done) };
+    let text = if args.json { serde_json::to_string_pretty(&done)? + "\n" } else { compare_text::text(&done) };
     ResultFiles { markdown: args.markdown.clone(), ..ResultFiles::default() }.print(&text);
     let shown = analysis::text::shown;
     // A build without a comparison, or without one of the cell that became slower, must not pass for one that is no
@@ -91,7 +91,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
         return Ok(ExitCode::from(1));
     }
     let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };
-    let verdict = regressions(&done, percent);
+    let verdict = check_regressions(&done, percent);
     for line in verdict.lines {
         eprintln!("fathom: {line}");
     }
@@ -100,14 +100,14 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
 
 pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
     let mut benches = Vec::new();
-    for path in runner::archives::meant(&args.paths)? {
+    for path in runner::archives::expand_directories(&args.paths)? {
         let mut bench = load(&path)?;
         if args.even_disturbed {
-            bench::disturbed::overlook(&mut bench.tables.replicates);
+            bench::disturbance::ignore_disturbances(&mut bench.tables.replicates);
         }
         benches.push(bench);
     }
     let done = history::history(benches);
-    output::result(args.json, &done, || history::text(&done))?;
+    output::print_result(args.json, &done, || history::text(&done))?;
     Ok(ExitCode::SUCCESS)
 }

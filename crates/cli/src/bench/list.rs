@@ -29,6 +29,6 @@ pub fn run(args: &args::BenchList) -> Result<ExitCode> {
     } else {
         workloads.iter().map(text).collect()
     };
-    output::text(&text);
+    output::print_text(&text);
     Ok(ExitCode::SUCCESS)
 }

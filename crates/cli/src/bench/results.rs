@@ -7,11 +7,11 @@ use anyhow::Result;
 use archive::Runs;
 use experiment::Results;
 use model::Context;
-use runner::results::{self, markdown, workloads};
+use runner::results::{self, markdown, without_comparisons};
 use std::path::{Path, PathBuf};
 
-pub fn of(runs: &Runs, dir: &Path) -> Benchmark {
-    results::of(runs, dir, &|path| Ok(link::open(path, &Context::silent())?))
+pub fn evaluate(runs: &Runs, dir: &Path) -> Benchmark {
+    results::evaluate(runs, dir, &|path| Ok(link::open(path, &Context::silent())?))
 }
 
 /// Where the time of a recorded process went.
@@ -20,12 +20,12 @@ pub fn explain(dir: &Path, name: &str, context: &Context) -> Why {
 }
 
 /// The results as they are printed.
-pub fn printed(benchmark: &Benchmark, all: &[Results], dir: &Path, json: bool) -> Result<String> {
+pub fn format_results(benchmark: &Benchmark, all: &[Results], dir: &Path, json: bool) -> Result<String> {
     Ok(if json { results::json(benchmark, all, dir)? } else { results::text(benchmark, all) })
 }
 
 /// Prints where the results are, and what can be done with them.
-pub fn kept(archive: &Path) {
+pub fn print_next_steps(archive: &Path) {
     let archive = output::word(archive);
     eprintln!("fathom: results are in {archive}");
     eprintln!("next: fathom bench show {archive}, or fathom report {archive}");
@@ -47,21 +47,21 @@ impl ResultFiles {
     pub fn print(&self, text: &str) {
         let elsewhere = [&self.csv, &self.markdown].into_iter().flatten().any(|path| destination::is_stdout(path));
         if !elsewhere && !self.silent {
-            output::text(text);
+            output::print_text(text);
         }
     }
 
     /// Writes them. `run` is the command that was run, for the manual's page of comparisons.
     pub fn write(&self, benchmark: &Benchmark, all: &[Results], run: Option<&[String]>) -> Result<()> {
         if let Some(path) = &self.csv {
-            destination::text(path, &bench::show::csv(benchmark))?;
+            destination::write_text(path, &bench::show::csv(benchmark))?;
         }
         if let Some(path) = &self.markdown {
-            let only_comparisons = workloads(benchmark, all).designs.is_empty();
+            let only_comparisons = without_comparisons(benchmark, all).designs.is_empty();
             let text = markdown(benchmark, all);
             let before = std::fs::read_to_string(path).unwrap_or_default();
-            let page = |what| experiment::page::page(what, experiment::page::by_hand(&before), &text);
-            destination::text(path, &run.filter(|_| only_comparisons).map_or(text.clone(), page))?;
+            let page = |what| experiment::page::page(what, experiment::page::hand_written_part(&before), &text);
+            destination::write_text(path, &run.filter(|_| only_comparisons).map_or(text.clone(), page))?;
         }
         Ok(())
     }

@@ -1,46 +1,46 @@
 //! `fathom bench run`.
 
 use super::{eta, results};
-use crate::output::{self, INTERRUPTED};
+use crate::output::{self, INTERRUPTED_STATUS};
 use crate::{Usage, args, notices, progress};
 use anyhow::{Context as _, Result};
 use archive::Meta;
-use device::knobs::Kept;
+use device::knobs::SavedSettings;
 use device::remote::detached;
 use experiment::Design;
 use experiment::catalog::{self, Runnable};
 use experiment::selection::Selection;
 use model::text::ShownPath as _;
-use runner::run::{Bench, Measured, find};
+use runner::run::{Bench, MeasuredDesigns, find};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Reports any error in the request as wrong usage.
-fn usage(error: impl Into<anyhow::Error>) -> Usage {
-    Usage(crate::sentence(&error.into()))
+fn as_usage(error: impl Into<anyhow::Error>) -> Usage {
+    Usage(crate::error_sentence(&error.into()))
 }
 
 /// Sets Android's fixed-performance mode until the result is dropped.
-fn steady() -> Result<Kept, device::performance::Error> {
-    let directory = std::env::var_os(detached::DIRECTORY).map_or_else(std::env::temp_dir, PathBuf::from);
-    device::performance::fixed(&detached::undo_notes(&directory))
+fn set_fixed_performance() -> Result<SavedSettings, device::performance::Error> {
+    let directory = std::env::var_os(detached::DIRECTORY_VARIABLE).map_or_else(std::env::temp_dir, PathBuf::from);
+    device::performance::enable_fixed(&detached::undo_notes(&directory))
 }
 
 pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let fathom = std::env::current_exe().context("cannot find Fathom's own binary")?;
-    let steady = args.fixed_performance.then(steady).transpose()?;
+    let steady = args.fixed_performance.then(set_fixed_performance).transpose()?;
     let mut bench = match &args.resume {
-        Some(dir) => Bench::resume(dir, &notices::remark)?,
+        Some(dir) => Bench::resume(dir, &notices::print_runner_notice)?,
         None => {
             // What cannot be run as requested is reported before anything is made.
-            let directories = runner::run::directories(&args.dir).map_err(usage)?;
-            let chosen = chosen(args, &directories).map_err(usage)?;
+            let directories = runner::run::parse_directories(&args.dir).map_err(as_usage)?;
+            let chosen = choose_designs(args, &directories).map_err(as_usage)?;
             notices::keep_old(&args.output, args.quiet)?;
-            Bench::create(&args.output, chosen, &directories, &notices::remark)?
+            Bench::create(&args.output, chosen, &directories, &notices::print_runner_notice)?
         }
     };
     if args.resume.is_some() && bench.is_finished() {
-        eprintln!("fathom: {}", bench.finished());
+        eprintln!("fathom: {}", bench.finished_message());
     }
     if args.why {
         bench.record_why()?;
@@ -50,23 +50,23 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     }
     let (context, eta) = eta::context(args.quiet, bench.eta());
     progress::end_on_signal(&context);
-    let Measured { results: all, failed } =
-        bench.measure(&fathom, !args.sweep.no_wait, (&context, &eta), &notices::remark);
+    let MeasuredDesigns { results: all, error: failed } =
+        bench.measure(&fathom, !args.sweep.no_wait, (&context, &eta), &notices::print_runner_notice);
     let (dir, failed) = (bench.dir.clone(), failed.map(anyhow::Error::from));
-    if let Some(Err(failed)) = steady.map(Kept::put_back) {
+    if let Some(Err(failed)) = steady.map(SavedSettings::restore) {
         failed.iter().for_each(|why| eprintln!("fathom: {}", analysis::text::shown(&why.to_string())));
     }
     // The log has everything; without space for the tables the scores are printed all the same.
     let (runs, without_tables) = match experiment::tables::make(&dir) {
-        Ok(made) => (notices::warned(made), None),
+        Ok(made) => (notices::print_warnings(made), None),
         Err(error) => (bench.runs().clone(), Some(error.into())),
     };
     recorder::output::give_to_caller(&dir)?;
-    let benchmark = results::of(&runs, &dir);
+    let benchmark = results::evaluate(&runs, &dir);
     let files = &args.files;
-    files.print(&results::printed(&benchmark, &all, &dir, args.sweep.json)?);
+    files.print(&results::format_results(&benchmark, &all, &dir, args.sweep.json)?);
     if let Some(error) = without_tables {
-        return Err(cut_off(error, failed, &dir));
+        return Err(without_space_for_tables(error, failed, &dir));
     }
     // A page of the results until an interruption would replace a complete one.
     let nothing = benchmark.results.iter().all(|r| r.estimate.processes == 0);
@@ -89,10 +89,10 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     if !complete {
         let rest: String = unwritten.iter().map(|file| format!(" {file}")).collect();
         eprintln!("fathom: interrupted; continue with: fathom {} --resume {}{rest}", args.verb, output::word(&dir));
-        return Ok(ExitCode::from(INTERRUPTED));
+        return Ok(ExitCode::from(INTERRUPTED_STATUS));
     }
     if !args.quiet {
-        results::kept(&dir);
+        results::print_next_steps(&dir);
     }
     let failures = runner::results::failures(&benchmark, &all);
     failures.iter().for_each(|why| eprintln!("fathom: {why}"));
@@ -102,13 +102,13 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
 
 /// The designs to run; for a resumed run, those of its archive.
 fn design_names(args: &args::BenchRun, dir: &Path) -> Vec<String> {
-    let words = || args::asked_run(Meta::read(dir).ok()?.command.get(1..)?).ok();
+    let words = || args::parse_bench_run(Meta::read(dir).ok()?.command.get(1..)?).ok();
     if args.resume.is_some() { words().unwrap_or_default().what } else { args.what.clone() }
 }
 
 /// The error if there was no space for the tables: what is kept, and what to do. `before` is the error that had ended the
 /// run, if any.
-fn cut_off(error: anyhow::Error, before: Option<anyhow::Error>, dir: &Path) -> anyhow::Error {
+fn without_space_for_tables(error: anyhow::Error, before: Option<anyhow::Error>, dir: &Path) -> anyhow::Error {
     let log = archive::runs::path(dir);
     let what = format!(
         "the scores were computed from {0}, which is kept; the tables could not be written. With more free space, \
@@ -120,7 +120,7 @@ fn cut_off(error: anyhow::Error, before: Option<anyhow::Error>, dir: &Path) -> a
 }
 
 /// The designs that the command line names, and which values were replaced by others since they cannot run here.
-fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Design>, Vec<String>)> {
+fn choose_designs(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Design>, Vec<String>)> {
     let runnable: Vec<Runnable> = if args.what.is_empty() {
         catalog::all()?.into_iter().map(Runnable::Workload).collect()
     } else {
@@ -137,5 +137,5 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Desi
         precision: args.precision,
         seed: args.sweep.seed,
     };
-    Ok(runner::run::chosen(&selection)?)
+    Ok(runner::run::choose_designs(&selection)?)
 }

@@ -1,7 +1,7 @@
 //! `fathom bench selftest`: the same command under two names, compared again and again.
 
 use super::eta;
-use crate::output::{self, INTERRUPTED};
+use crate::output::{self, INTERRUPTED_STATUS};
 use crate::{Usage, args, notices, progress};
 use anyhow::{Context as _, Result};
 use experiment::catalog::{self, Runnable};
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// The bar's initial estimate: the actual time is unknown.
-const ABOUT: Duration = Duration::from_secs(3600);
+const DURATION_ESTIMATE: Duration = Duration::from_secs(3600);
 
 pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
     let workload = match args.what.as_deref().map(|word| find(word, false)).transpose()? {
@@ -31,9 +31,9 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
         wait: !args.no_wait,
         margin: args.margin,
     };
-    let (context, _) = eta::context(false, Eta::new(vec![Part { budget: ABOUT, limit: Limit::None }]));
+    let (context, _) = eta::context(false, Eta::new(vec![Part { budget: DURATION_ESTIMATE, limit: Limit::None }]));
     progress::end_on_signal(&context);
-    let done = selftest::run(&request, &context, &notices::remark)?;
-    output::result(args.json, &done.json(&request)?, || done.text(&request))?;
-    Ok(if done.complete { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+    let done = selftest::run(&request, &context, &notices::print_runner_notice)?;
+    output::print_result(args.json, &done.json(&request)?, || done.text(&request))?;
+    Ok(if done.complete { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED_STATUS) })
 }

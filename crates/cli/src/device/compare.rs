@@ -1,36 +1,36 @@
 //! `fathom bench compare host adb:X`: measures both with the same cells, at the same time, and breaks the ratio down by their
 //! settings.
 
-use super::each::archive;
+use super::each::archive_path;
 use super::{bench, info, inserts};
 use crate::args::{self, BenchCompare, MeasureBoth};
 use crate::bench::inspect::load;
-use crate::output::{self, INTERRUPTED};
+use crate::output::{self, INTERRUPTED_STATUS};
 use crate::{Usage, destination, link, progress};
-use analysis::bench::apart::{self, Setting};
-use analysis::bench::comparable::Rules;
-use analysis::bench::{compare, compared};
+use analysis::bench::comparability::Rules;
+use analysis::bench::decomposition::{self, Setting};
+use analysis::bench::{compare, compare_text};
 use analysis::diff;
 use anyhow::Result;
 use device::remote::DeviceAddress;
 use model::Environment;
 use runner::both;
-use runner::traced::Traced;
+use runner::traced::TracedPair;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// INSERTs and full scans that --trace records, and with --quick.
-const LOAD: (u64, u64) = (1000, 10);
-const QUICK: (u64, u64) = (100, 1);
+const ROWS_AND_SCANS: (u64, u64) = (1000, 10);
+const ROWS_AND_SCANS_QUICK: (u64, u64) = (100, 1);
 /// The directory of the archives.
-const DIRECTORY: &str = "compare";
+const DIRECTORY_DEFAULT: &str = "compare";
 
 /// Runs the comparison, if A and B are devices.
 pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
-    let (a, b) = match (both::device(&args.a), args.b.as_deref().and_then(both::device)) {
+    let (a, b) = match (both::parse_device(&args.a), args.b.as_deref().and_then(both::parse_device)) {
         (Some(a), Some(b)) => (a, b),
         // An archive that does not exist, or is no device: opening it fails with the reason.
-        (None, None) if unused(&args.measure) => return Ok(None),
+        (None, None) if is_unused(&args.measure) => return Ok(None),
         (None, None) => {
             return Err(
                 Usage("--run, -p, --a-settings and related options need two devices, not archives".into()).into()
@@ -51,19 +51,19 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
         return Err(Usage("--by compares archives".into()).into());
     }
     let settings = settings(args, [&a, &b])?;
-    let directory = args.measure.output.clone().unwrap_or_else(|| PathBuf::from(DIRECTORY));
-    let code = measured(&args.measure, &settings, [&a, &b], &directory)?;
+    let directory = args.measure.output.clone().unwrap_or_else(|| PathBuf::from(DIRECTORY_DEFAULT));
+    let code = measure_both(&args.measure, &settings, [&a, &b], &directory)?;
     if code != ExitCode::SUCCESS {
         return Ok(Some(code));
     }
-    let [of_a, of_b] = [&a, &b].map(|device| load(&archive(&directory, device)));
+    let [of_a, of_b] = [&a, &b].map(|device| load(&archive_path(&directory, device)));
     let (of_a, of_b) = (of_a?, of_b?);
-    let parts = apart::apart(&of_a, &of_b, &settings);
-    let done = compare::archives(&of_a, &of_b, &Rules { better: None, other_commands: args.other_commands });
+    let parts = decomposition::decompose(&of_a, &of_b, &settings);
+    let done = compare::compare_archives(&of_a, &of_b, &Rules { better: None, other_commands: args.other_commands });
     let traced = if args.measure.trace {
-        match traced(&args.measure, [(&a, &settings[0].a), (&b, &settings[0].b)], &directory)? {
+        match trace_both(&args.measure, [(&a, &settings[0].a), (&b, &settings[0].b)], &directory)? {
             Some(traced) => Some(traced),
-            None => return Ok(Some(ExitCode::from(INTERRUPTED))),
+            None => return Ok(Some(ExitCode::from(INTERRUPTED_STATUS))),
         }
     } else {
         None
@@ -75,32 +75,36 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
         value["traced"] = traced.json();
     }
     if !args.markdown.as_deref().is_some_and(destination::is_stdout) {
-        output::result(args.json, &value, || {
-            let parts = apart::text(&parts, &settings);
-            let traced = traced.as_ref().map_or_else(String::new, Traced::text);
-            format!("{parts}\nBoth with the same settings\n{}{traced}", compared::text(&done))
+        output::print_result(args.json, &value, || {
+            let parts = decomposition::text(&parts, &settings);
+            let traced = traced.as_ref().map_or_else(String::new, TracedPair::text);
+            format!("{parts}\nBoth with the same settings\n{}{traced}", compare_text::text(&done))
         })?;
     }
     if let Some(path) = &args.markdown {
-        destination::text(path, &compared::markdown(&done))?;
+        destination::write_text(path, &compare_text::markdown(&done))?;
     }
     Ok(Some(if done.results.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
 }
 
 /// Records the papers' INSERTs on both, each with its own journal mode; returns `None` if interrupted.
-fn traced(measure: &MeasureBoth, sides: [(&DeviceAddress, &str); 2], directory: &Path) -> Result<Option<Traced>> {
-    let load = if measure.quick { QUICK } else { LOAD };
+fn trace_both(
+    measure: &MeasureBoth,
+    sides: [(&DeviceAddress, &str); 2],
+    directory: &Path,
+) -> Result<Option<TracedPair>> {
+    let load = if measure.quick { ROWS_AND_SCANS_QUICK } else { ROWS_AND_SCANS };
     let Some(figures) = inserts::record_both(sides, load, directory, &measure.binary)? else { return Ok(None) };
     let names = sides.map(|(place, _)| place.to_string());
-    let open = |place| link::open(&inserts::path(directory, place), &progress::context(true));
+    let open = |place| link::open(&inserts::recording_path(directory, place), &progress::context(true));
     let diff = match &figures {
         [Ok(_), Ok(_)] => Some(diff::diff_archives(&open(sides[0].0)?, &open(sides[1].0)?)?),
         _ => None,
     };
-    Ok(Some(Traced { names, figures, diff }))
+    Ok(Some(TracedPair { names, figures, diff }))
 }
 
-fn unused(measure: &MeasureBoth) -> bool {
+fn is_unused(measure: &MeasureBoth) -> bool {
     measure.workloads.is_empty()
         && measure.parameters.is_empty()
         && measure.a_settings.is_empty()
@@ -113,19 +117,19 @@ fn unused(measure: &MeasureBoth) -> bool {
 
 /// SQLite's settings on both; an Android device is queried for its own.
 fn settings(args: &BenchCompare, places: [&DeviceAddress; 2]) -> Result<Vec<Setting>> {
-    let asked = [&args.measure.a_settings[..], &args.measure.b_settings[..]];
+    let requested = [&args.measure.a_settings[..], &args.measure.b_settings[..]];
     let mut facts = [Environment::new(), Environment::new()];
     for (side, place) in places.into_iter().enumerate() {
-        both::known(asked[side])?;
-        if matches!(place, DeviceAddress::Adb(_)) && asked[side].len() < both::FACTORS.len() {
+        both::check_factors(requested[side])?;
+        if matches!(place, DeviceAddress::Adb(_)) && requested[side].len() < both::SQLITE_FACTORS.len() {
             facts[side] = info::ask(place, &args.measure.binary)?.facts;
         }
     }
-    Ok(both::settings(asked, [&facts[0], &facts[1]]))
+    Ok(both::settings(requested, [&facts[0], &facts[1]]))
 }
 
 /// `fathom bench run` for both.
-fn measured(
+fn measure_both(
     measure: &MeasureBoth,
     settings: &[Setting],
     devices: [&DeviceAddress; 2],
@@ -144,8 +148,8 @@ fn measured(
         dex_jar: None,
         modes: Vec::new(),
         parameters: &measure.parameters,
-        cells: if is_sqlite { both::cells(settings) } else { Vec::new() },
+        cells: if is_sqlite { both::cell_arguments(settings) } else { Vec::new() },
         workloads,
     };
-    bench::run(&args::asked_run(&run.words())?)
+    bench::run(&args::parse_bench_run(&run.words())?)
 }

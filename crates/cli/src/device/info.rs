@@ -1,12 +1,12 @@
 //! `fathom device info` and `check`, of one device or of several, which are queried at the same time.
 
-use super::each::named_once;
+use super::each::choose_devices;
 use crate::args::{DeviceCheck, DeviceInfo, Which};
 use crate::{output, progress};
 use anyhow::{Result, anyhow};
 use device::check::abilities;
 use device::remote::ask::{self, Document};
-use device::remote::{DeviceAddress, Turns};
+use device::remote::{Concurrency, DeviceAddress};
 use device::show;
 use model::Context;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 pub fn info(args: &DeviceInfo) -> Result<ExitCode> {
     let mut unknown = 0;
-    let code = each(&args.which, args.json, |document, alone| {
+    let code = query_each(&args.which, args.json, |document, alone| {
         if args.json {
             return Ok(serde_json::to_string(document)? + "\n");
         }
@@ -29,7 +29,7 @@ pub fn info(args: &DeviceInfo) -> Result<ExitCode> {
 }
 
 pub fn check(args: &DeviceCheck) -> Result<ExitCode> {
-    each(&args.which, args.json, |Document { device, facts, .. }, _| {
+    query_each(&args.which, args.json, |Document { device, facts, .. }, _| {
         let table = abilities(facts);
         Ok(if args.json {
             format!("{}\n", show::abilities_json(device, &table))
@@ -41,22 +41,22 @@ pub fn check(args: &DeviceCheck) -> Result<ExitCode> {
 
 /// Prints `text` of each device, with an empty line between two unless they are `lines` of JSON; `text` gets whether the device is the
 /// only one. An unreachable device is reported, and the others are shown.
-fn each(which: &Which, lines: bool, mut text: impl FnMut(&Document, bool) -> Result<String>) -> Result<ExitCode> {
-    let chosen = named_once(&which.device)?;
+fn query_each(which: &Which, lines: bool, mut text: impl FnMut(&Document, bool) -> Result<String>) -> Result<ExitCode> {
+    let chosen = choose_devices(&which.device)?;
     let context = progress::context(false);
     progress::end_on_signal(&context);
-    let all = Turns::ByMachine.each(&chosen.places, |place| ask_under(place, &which.binary, &context));
+    let all = Concurrency::ByMachine.run_each(&chosen.places, |place| ask_with_context(place, &which.binary, &context));
     let alone = chosen.alone().is_some();
     let (mut code, mut between) = (ExitCode::SUCCESS, "");
     for (_, document) in all {
         match document.unwrap_or_else(|| Err(anyhow!("the thread of a device failed"))) {
             Ok(document) => {
-                output::text(&format!("{between}{}", text(&document, alone)?));
+                output::print_text(&format!("{between}{}", text(&document, alone)?));
                 between = if lines { "" } else { "\n" };
             }
             Err(error) if alone || error.is::<crate::Interrupted>() => return Err(error),
             Err(error) => {
-                eprintln!("fathom: {}", crate::sentence(&error));
+                eprintln!("fathom: {}", crate::error_sentence(&error));
                 code = ExitCode::FAILURE;
             }
         }
@@ -68,15 +68,15 @@ fn each(which: &Which, lines: bool, mut text: impl FnMut(&Document, bool) -> Res
 pub fn ask(place: &DeviceAddress, binaries: &[PathBuf]) -> Result<Document> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
-    ask_under(place, binaries, &context)
+    ask_with_context(place, binaries, &context)
 }
 
-fn ask_under(place: &DeviceAddress, binaries: &[PathBuf], context: &Context) -> Result<Document> {
-    ask::facts(place, binaries, context, &mut |line| eprintln!("fathom: {line}")).map_err(failed)
+fn ask_with_context(place: &DeviceAddress, binaries: &[PathBuf], context: &Context) -> Result<Document> {
+    ask::facts(place, binaries, context, &mut |line| eprintln!("fathom: {line}")).map_err(convert_error)
 }
 
 /// Converts the error to that with which the program ends.
-pub fn failed(error: ask::Error) -> anyhow::Error {
+pub fn convert_error(error: ask::Error) -> anyhow::Error {
     match error {
         ask::Error::Interrupted => crate::Interrupted.into(),
         other => other.into(),

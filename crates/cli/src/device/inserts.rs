@@ -2,11 +2,11 @@
 //! program that it needs is this one, which is there already.
 
 use super::record;
-use crate::output::INTERRUPTED;
+use crate::output::INTERRUPTED_STATUS;
 use crate::{Interrupted, args, link, notices, own_load, progress};
 use analysis::papers::Figure;
 use anyhow::{Result, bail};
-use device::remote::{DeviceAddress, PROGRAM};
+use device::remote::{DeviceAddress, PROGRAM_PLACEHOLDER};
 use runner::once::Load;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 pub type Figures = Result<Vec<Figure>, String>;
 
 /// The path of a device's recording in the common directory.
-pub fn path(directory: &Path, place: &DeviceAddress) -> PathBuf {
+pub fn recording_path(directory: &Path, place: &DeviceAddress) -> PathBuf {
     directory.join(format!("{}-inserts.fathom", place.file_name()))
 }
 
@@ -29,24 +29,24 @@ pub fn record_both(
 ) -> Result<Option<[Figures; 2]>> {
     let mut both = Vec::new();
     for (place, journal_mode) in sides {
-        let (path, load) = (path(directory, place), Load { rows, scans, journal_mode, directory: "." });
+        let (path, load) = (recording_path(directory, place), Load { rows, scans, journal_mode, directory: "." });
         let recorded = match place {
-            DeviceAddress::Local => here(&load, &path),
-            _ => there(place, &load, &path, binaries),
+            DeviceAddress::Local => record_here(&load, &path),
+            _ => record_there(place, &load, &path, binaries),
         };
         both.push(match recorded {
             Err(error) if error.is::<Interrupted>() => return Ok(None),
-            Err(why) => Err(crate::sentence(&why)),
-            Ok(()) => figures(&path).map_err(|why| crate::sentence(&why)),
+            Err(why) => Err(crate::error_sentence(&why)),
+            Ok(()) => read_figures(&path).map_err(|why| crate::error_sentence(&why)),
         });
     }
     Ok(both.try_into().ok())
 }
 
-fn here(load: &Load<'_>, path: &Path) -> Result<()> {
+fn record_here(load: &Load<'_>, path: &Path) -> Result<()> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
-    let done = recorder::record(&own_load::recording(load, path)?, &context, &notices::warn);
+    let done = recorder::record(&own_load::recording_request(load, path)?, &context, &notices::print_warning);
     progress::clear(&context);
     match done {
         _ if context.cancelled() => Err(Interrupted.into()),
@@ -55,23 +55,23 @@ fn here(load: &Load<'_>, path: &Path) -> Result<()> {
     }
 }
 
-fn there(place: &DeviceAddress, load: &Load<'_>, path: &Path, binaries: &[PathBuf]) -> Result<()> {
+fn record_there(place: &DeviceAddress, load: &Load<'_>, path: &Path, binaries: &[PathBuf]) -> Result<()> {
     let mut words: Vec<String> = ["record", "--quiet"].map(String::from).to_vec();
     words.push(format!("--device={place}"));
     words.push(format!("--output={}", path.to_string_lossy()));
     words.extend(binaries.iter().map(|binary| format!("--binary={}", binary.to_string_lossy())));
-    words.extend(["--", PROGRAM, "workload"].map(String::from));
+    words.extend(["--", PROGRAM_PLACEHOLDER, "workload"].map(String::from));
     words.extend(load.words("none"));
-    let args::Verb::Record(request) = args::asked(&words)? else { bail!("it cannot be recorded") };
-    match record::alone(&request, &words, place)? {
+    let args::Verb::Record(request) = args::parse_words(&words)? else { bail!("it cannot be recorded") };
+    match record::record_alone(&request, &words, place)? {
         done if done.code == ExitCode::SUCCESS => Ok(()),
-        done if done.code == ExitCode::from(INTERRUPTED) => Err(Interrupted.into()),
-        record::Recorded { lost: Some(why), .. } => bail!(why),
+        done if done.code == ExitCode::from(INTERRUPTED_STATUS) => Err(Interrupted.into()),
+        record::DeviceRecording { lost: Some(why), .. } => bail!(why),
         _ => bail!("it cannot be recorded there: `fathom device check {place}` shows why"),
     }
 }
 
-fn figures(path: &Path) -> Result<Vec<Figure>> {
+fn read_figures(path: &Path) -> Result<Vec<Figure>> {
     let archive = link::open(path, &progress::context(true))?;
-    Ok(analysis::papers::compare(&analysis::summarise_archive(&archive)?))
+    Ok(analysis::papers::measured_figures(&analysis::summarise_archive(&archive)?))
 }

@@ -3,51 +3,51 @@
 //! default journal mode of its own system, as in the papers.
 
 use super::bench;
-use super::each::archive;
+use super::each::archive_path;
 use super::{info, inserts};
 use crate::args::{self, Papers};
 use crate::bench::inspect::load;
 use crate::bench::run::run as measure;
-use crate::output::{self, INTERRUPTED};
+use crate::output::{self, INTERRUPTED_STATUS};
 use crate::{Usage, destination};
 use analysis::bench::results::Bench;
-use analysis::papers::list::{List, Listed};
+use analysis::papers::list::{List, ListedFigure};
 use anyhow::{Context as _, Result};
 use device::remote::DeviceAddress;
 use model::Environment;
 use model::text::ShownPath as _;
 use runner::both::{self, Directory, MeasureBoth};
-use runner::papers_beside::{self as beside, Needs, Page, machine};
+use runner::papers_beside::{self as beside, Needs, Page, unmeasured_machine};
 use runner::papers_network::{Ends, Networks, is_network};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed]) -> Result<ExitCode> {
+pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&ListedFigure]) -> Result<ExitCode> {
     if matches!(place, DeviceAddress::Local) {
         return Err(Usage("--device local is this machine; `fathom papers` makes its figures".into()).into());
     }
-    destination::not_both(args.beside.json, args.output.as_deref())?;
+    destination::check_one_on_stdout(args.beside.json, args.output.as_deref())?;
     let directories = both::directories(&args.beside.dir, &args.beside.dir_here)?;
     // Queried first: a missing device is reported before anything is measured.
     let facts = info::ask(place, &args.beside.binary)?.facts;
     let directory =
         args.beside.directory.clone().unwrap_or_else(|| PathBuf::from(format!("papers-{}", place.file_name())));
     std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.shown()))?;
-    let needs = Needs::of(wanted);
+    let needs = Needs::from_figures(wanted);
     let called = args.beside.called.clone().unwrap_or_else(|| place.to_string());
-    let mut host = machine("host".into(), Environment::new());
-    let mut device = machine(called, facts);
+    let mut host = unmeasured_machine("host".into(), Environment::new());
+    let mut device = unmeasured_machine(called, facts);
     if !needs.workloads.is_empty() {
         // Its results are used whatever its status is, unless it was interrupted.
-        if measured(args, place, &directory, &needs, &directories)? == ExitCode::from(INTERRUPTED) {
-            return Ok(without_page(args, &directory));
+        if measure_both(args, place, &directory, &needs, &directories)? == ExitCode::from(INTERRUPTED_STATUS) {
+            return Ok(report_no_page(args, &directory));
         }
-        host.bench = result(&directory, &DeviceAddress::Local);
-        device.bench = result(&directory, place);
+        host.bench = load_result(&directory, &DeviceAddress::Local);
+        device.bench = load_result(&directory, place);
     }
     if !needs.networks.is_empty() {
-        let Some([a, b]) = networks(args, place, &directory, &needs)? else {
-            return Ok(without_page(args, &directory));
+        let Some([a, b]) = measure_networks(args, place, &directory, &needs)? else {
+            return Ok(report_no_page(args, &directory));
         };
         (host.network, device.network) = (a, b);
     }
@@ -55,8 +55,8 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     if let Some(modes) = &modes {
         let [(here, _), (there, _)] = modes;
         let sides = [(&DeviceAddress::Local, here.as_str()), (place, there.as_str())];
-        let both = inserts::record_both(sides, beside::load(args.quick), &directory, &args.beside.binary)?;
-        let Some([a, b]) = both else { return Ok(without_page(args, &directory)) };
+        let both = inserts::record_both(sides, beside::rows_and_scans(args.quick), &directory, &args.beside.binary)?;
+        let Some([a, b]) = both else { return Ok(report_no_page(args, &directory)) };
         (host.recorded, device.recorded) = (a, b);
     }
     for (machine, name) in [(&mut host, DeviceAddress::Local), (&mut device, place.clone())] {
@@ -69,19 +69,19 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     let page = Page { all, wanted, place, host, device, quick: args.quick, modes, directories };
     let text = page.markdown(&model::text::date(archive::unix_now_ns()));
     match &args.output {
-        Some(path) => destination::text(path, &text)?,
-        None if !args.beside.json => output::text(&text),
+        Some(path) => destination::write_text(path, &text)?,
+        None if !args.beside.json => output::print_text(&text),
         None => {}
     }
     if args.beside.json {
-        output::text(&(serde_json::to_string_pretty(&page.json())? + "\n"));
+        output::print_text(&(serde_json::to_string_pretty(&page.json())? + "\n"));
     }
     eprintln!("fathom: the archives are in {0}. Draw: fathom report {0}/*.fathom", directory.shown());
     Ok(ExitCode::SUCCESS)
 }
 
 /// `fathom bench run` for both.
-fn measured(
+fn measure_both(
     args: &Papers,
     place: &DeviceAddress,
     directory: &Path,
@@ -91,7 +91,7 @@ fn measured(
     let options = &args.beside;
     let mut both = options.parameters.clone();
     both.retain(|(name, _)| !name.split_once('.').is_some_and(|(design, _)| is_network(design)));
-    let run = needs.measured(MeasureBoth {
+    let run = needs.add_to(MeasureBoth {
         devices: [&DeviceAddress::Local, place],
         directory,
         binaries: &options.binary,
@@ -105,11 +105,11 @@ fn measured(
         cells: Vec::new(),
         workloads: Vec::new(),
     });
-    bench::run(&args::asked_run(&run.words())?)
+    bench::run(&args::parse_bench_run(&run.words())?)
 }
 
 /// Measures the networks emulated here, then with the device; returns nothing if somebody interrupted.
-fn networks(
+fn measure_networks(
     args: &Papers,
     place: &DeviceAddress,
     directory: &Path,
@@ -126,7 +126,7 @@ fn networks(
         parameters: &options.parameters,
     };
     let server = options.server.as_ref().map(|server| (server, options.server_interface.as_str()));
-    let ends = Ends { place, interface: &options.interface, here, server };
+    let ends = Ends { place, interface: &options.interface, host_interface: here, server };
     let file = |name: &str| directory.join(format!("{name}-network.fathom"));
     let (alone, with) = (file("local"), file(&place.file_name()));
     let mut both = Vec::new();
@@ -136,31 +136,31 @@ fn networks(
             both.push(Err(why.into()));
             continue;
         };
-        let mut run = args::asked_run(&words)?;
+        let mut run = args::parse_bench_run(&words)?;
         // The page has the results.
         run.files.silent = true;
-        if measure(&run)? == ExitCode::from(INTERRUPTED) {
+        if measure(&run)? == ExitCode::from(INTERRUPTED_STATUS) {
             return Ok(None);
         }
-        both.push(of_file(path));
+        both.push(load_existing(path));
     }
     Ok(both.try_into().ok())
 }
 
-fn result(directory: &Path, place: &DeviceAddress) -> Result<Bench, String> {
-    of_file(&archive(directory, place))
+fn load_result(directory: &Path, place: &DeviceAddress) -> Result<Bench, String> {
+    load_existing(&archive_path(directory, place))
 }
 
-fn of_file(path: &Path) -> Result<Bench, String> {
+fn load_existing(path: &Path) -> Result<Bench, String> {
     if !path.exists() {
         return Err("the run produced no result".into());
     }
-    load(path).map_err(|error| crate::sentence(&error))
+    load(path).map_err(|error| crate::error_sentence(&error))
 }
 
-fn without_page(args: &Papers, directory: &Path) -> ExitCode {
+fn report_no_page(args: &Papers, directory: &Path) -> ExitCode {
     let page = args.output.as_ref().filter(|page| !destination::is_stdout(page));
     let page = page.map_or_else(|| "the page".into(), |page| page.shown().to_string());
     eprintln!("fathom: interrupted; {page} was not written; what was measured is in {}", directory.shown());
-    ExitCode::from(INTERRUPTED)
+    ExitCode::from(INTERRUPTED_STATUS)
 }

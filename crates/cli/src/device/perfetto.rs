@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The default duration of a trace.
-const DURATION: Duration = Duration::from_secs(10);
+const TRACE_DURATION_DEFAULT: Duration = Duration::from_secs(10);
 
 /// Checks that these devices can record this way at all.
-pub fn possible(args: &Record, places: &[DeviceAddress]) -> Result<(), crate::Usage> {
+pub fn check_possible(args: &Record, places: &[DeviceAddress]) -> Result<(), crate::Usage> {
     if let Some(place) = places.iter().find(|place| !matches!(place, DeviceAddress::Adb(_))) {
         return Err(crate::Usage(format!("--via perfetto needs an Android device (adb:SERIAL), not {place}")));
     }
@@ -33,7 +33,7 @@ pub fn possible(args: &Record, places: &[DeviceAddress]) -> Result<(), crate::Us
 
 /// Records on one device and imports the recording as `archive`, with the trace next to it; returns how the device's clock
 /// relates to this machine's.
-pub fn one(
+pub fn record_trace(
     args: &Record,
     place: &DeviceAddress,
     archive: &Path,
@@ -41,8 +41,8 @@ pub fn one(
     context: &Context,
 ) -> Result<Option<HostClock>> {
     // Reported before anything is recorded.
-    Archive::has_room(archive, true)?;
-    let duration = args.duration.unwrap_or(DURATION);
+    Archive::check_create(archive, true)?;
+    let duration = args.duration.unwrap_or(TRACE_DURATION_DEFAULT);
     let config = Config { name: new_name("trace"), duration, max_bytes: args.max_size };
     let mut name = archive.as_os_str().to_owned();
     name.push(".pftrace");
@@ -59,7 +59,8 @@ pub fn one(
     }
     let [first, last] = took.clocks;
     let clock = result::host_clock(first, last);
-    let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
+    let notify =
+        |notice| if args.quiet { notices::print_warning(notice) } else { notices::print_recorder_notice(notice) };
     let request = Import {
         files: vec![file.clone()],
         output: archive.to_path_buf(),

@@ -4,7 +4,7 @@ use crate::args::DeviceStop;
 use crate::{output, progress};
 use anyhow::Result;
 use device::remote::DeviceAddress;
-use device::remote::detached::Wanted;
+use device::remote::detached::StopRequest;
 use device::remote::stop::{Error, stop};
 use device::show;
 use std::process::ExitCode;
@@ -15,17 +15,17 @@ pub fn run(args: &DeviceStop) -> Result<ExitCode> {
     if !matches!(args.device, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         progress::end_on_signal(&context);
     }
-    let wanted = Wanted { names: &args.names, list: args.list, discard: args.discard };
+    let wanted = StopRequest { names: &args.names, list: args.list, discard: args.discard };
     let mut tell = |line| eprintln!("fathom: {line}");
     let done = stop(&args.device, &args.binary, &wanted, args.remove_program, &context, &mut tell);
     let document = done.map_err(|error| match error {
-        Error::Ask(error) => super::info::failed(error),
+        Error::Ask(error) => super::info::convert_error(error),
         other => other.into(),
     })?;
     if args.json {
-        output::text(&(serde_json::to_string(&document)? + "\n"));
+        output::print_text(&(serde_json::to_string(&document)? + "\n"));
     } else {
-        output::text(&show::left(&document));
+        output::print_text(&show::left_commands(&document));
         if document.program_removed == Some(false) {
             let device = analysis::text::shown(&document.device);
             eprintln!("fathom: the program stays on {device}, since something there still needs it");

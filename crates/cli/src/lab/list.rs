@@ -10,7 +10,7 @@ pub fn run(args: &args::LabList) -> Result<ExitCode> {
     let find = |word: &str| scenario::find(word, &[]).map_err(|e| anyhow::Error::new(Usage(e.to_string())));
     if let Some(word) = &args.scenario {
         let (name, scenario) = find(word)?;
-        output::result(args.json, &contract(&name, &scenario), || scenario.to_toml())?;
+        output::print_result(args.json, &contract(&name, &scenario), || scenario.to_toml())?;
         return Ok(ExitCode::SUCCESS);
     }
     let all = scenario::shipped().iter().map(|entry| find(entry.name)).collect::<Result<Vec<_>>>()?;
@@ -19,7 +19,7 @@ pub fn run(args: &args::LabList) -> Result<ExitCode> {
     let runs = |s: &Series| s.runs.iter().map(|(name, run)| json!({"name": name, "scenario": run})).collect::<Vec<_>>();
     let listed: Vec<_> =
         series.iter().map(|s| json!({"name": s.name, "about": s.about, "figure": s.figure, "runs": runs(s)})).collect();
-    output::result(args.json, &json!({"version": 1, "scenarios": contracts, "series": listed}), || {
+    output::print_result(args.json, &json!({"version": 1, "scenarios": contracts, "series": listed}), || {
         let scenarios = all.iter().map(|(name, scenario)| (name.as_str(), scenario.about.as_str()));
         let mut lines: Vec<(&str, &str)> = scenarios.chain(series.iter().map(|s| (s.name, s.about))).collect();
         lines.sort_unstable();

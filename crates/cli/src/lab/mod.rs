@@ -23,22 +23,22 @@ pub fn run(args: &Lab) -> Result<ExitCode> {
 }
 
 /// Reports an invalid scenario as a wrong argument.
-fn usage(error: scenario::Error) -> anyhow::Error {
+fn as_usage(error: scenario::Error) -> anyhow::Error {
     Usage(error.to_string()).into()
 }
 
 /// Explains what this machine lacks, and the remedy.
-fn explained(error: lab::Error) -> anyhow::Error {
-    const REMEDY: &str = "fathom lab needs QEMU, a static busybox and apt (on Debian: apt-get install qemu-system-x86 busybox-static, for \
+fn explain_missing(error: lab::Error) -> anyhow::Error {
+    const MISSING_TOOLS_REMEDY: &str = "fathom lab needs QEMU, a static busybox and apt (on Debian: apt-get install qemu-system-x86 busybox-static, for \
                           arm64 guests qemu-system-arm), and the network once, for the kernel";
     match error {
-        lab::Error::Missing(_) => anyhow::anyhow!("{error}\n{REMEDY}"),
+        lab::Error::Missing(_) => anyhow::anyhow!("{error}\n{MISSING_TOOLS_REMEDY}"),
         other => other.into(),
     }
 }
 
 /// Returns the directory of the kernels, and the program that runs in a guest.
-fn host(args: &HostArgs) -> Result<(PathBuf, PathBuf)> {
+fn host_paths(args: &HostArgs) -> Result<(PathBuf, PathBuf)> {
     let program = args.program.clone().map_or_else(std::env::current_exe, std::path::absolute);
     Ok((directory::cache(args.cache.as_deref())?, program.context("cannot find the program for the guest")?))
 }

@@ -1,7 +1,7 @@
 //! What `lab exec` and `lab shell` do before a guest boots and after it has ended: both hand the guest over to the
 //! user.
 
-use super::{explained, host, usage};
+use super::{as_usage, explain_missing, host_paths};
 use crate::{args, progress};
 use anyhow::{Context as _, Result};
 use lab::run::{NotStarted, Options};
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// The directories and the program of a guest.
-pub struct Prepared {
+pub struct PreparedGuest {
     cache: PathBuf,
     program: PathBuf,
     share: PathBuf,
@@ -20,11 +20,11 @@ pub struct Prepared {
     _temporary: tempfile::TempDir,
 }
 
-impl Prepared {
+impl PreparedGuest {
     /// Checks the requirements and creates the directories.
     pub fn new(args: &args::GuestArgs, scenario: &Scenario) -> Result<Self> {
-        let (cache, program) = host(&args.host)?;
-        lab::guest::available(scenario.machine.arch).map_err(explained)?;
+        let (cache, program) = host_paths(&args.host)?;
+        lab::guest::check_available(scenario.machine.arch).map_err(explain_missing)?;
         let temporary = tempfile::tempdir().context("cannot create a directory")?;
         let share = args.output.clone().unwrap_or_else(|| temporary.path().into());
         std::fs::create_dir_all(&share).with_context(|| format!("cannot create {}", share.shown()))?;
@@ -40,9 +40,9 @@ impl Prepared {
         progress::clear(&context);
         match ended {
             Ok(code) => Ok(code),
-            Err(_) if context.cancelled() => Ok(ExitCode::from(crate::output::INTERRUPTED)),
-            Err(NotStarted::Wrong(error)) => Err(usage(error)),
-            Err(NotStarted::Lab(error)) => Err(explained(error)),
+            Err(_) if context.cancelled() => Ok(ExitCode::from(crate::output::INTERRUPTED_STATUS)),
+            Err(NotStarted::Wrong(error)) => Err(as_usage(error)),
+            Err(NotStarted::Lab(error)) => Err(explain_missing(error)),
         }
     }
 }

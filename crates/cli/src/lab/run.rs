@@ -1,19 +1,19 @@
 //! `fathom lab run`: runs a scenario in a guest, and reports the result in one line; or the scenarios of a series, with their figure.
 
-use super::{explained, host, usage};
+use super::{as_usage, explain_missing, host_paths};
 use crate::{args, destination, link, output, papers, progress};
 use anyhow::{Context as _, Result};
 use lab::directory;
 use lab::run::{Ending, NotStarted, Options};
 use lab::scenario::{self, Scenario, Series};
-use lab::show::{contract, is_well, sentence};
+use lab::show::{is_success, sentence, to_json};
 use model::Context;
 use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The page of a series, in its directory.
-const PAGE: &str = "papers.md";
+const PAGE_FILE_NAME: &str = "papers.md";
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ enum End {
 }
 
 /// The end of a run, and whether its recording can be read.
-struct Done {
+struct ScenarioOutcome {
     end: End,
     recorded: bool,
 }
@@ -36,21 +36,21 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
     if let Some((series, settings)) = scenario::find_series(&args.scenario) {
         return run_series(args, series, settings);
     }
-    let (name, scenario) = scenario::find(&args.scenario, &args.set).map_err(usage)?;
+    let (name, scenario) = scenario::find(&args.scenario, &args.set).map_err(as_usage)?;
     let directory = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.lab")));
-    let done = one(args, &name, &scenario, &directory)?;
+    let done = run_scenario(args, &name, &scenario, &directory)?;
     if done.recorded && !args.json {
-        let archive = output::word(&directory.join(lab::run::ARCHIVE));
+        let archive = output::word(&directory.join(lab::run::ARCHIVE_NAME));
         eprintln!("next: fathom show {archive}, or fathom report {archive}");
     }
-    Ok(status(done.end))
+    Ok(exit_status(done.end))
 }
 
-fn status(end: End) -> ExitCode {
+fn exit_status(end: End) -> ExitCode {
     match end {
         End::Well => ExitCode::SUCCESS,
         End::Badly => ExitCode::FAILURE,
-        End::Interrupted => ExitCode::from(output::INTERRUPTED),
+        End::Interrupted => ExitCode::from(output::INTERRUPTED_STATUS),
     }
 }
 
@@ -58,20 +58,20 @@ fn status(end: End) -> ExitCode {
 fn run_series(args: &args::LabRun, series: &Series, mut settings: Vec<String>) -> Result<ExitCode> {
     settings.extend_from_slice(&args.set);
     // A wrong setting is reported before anything boots.
-    let find = |word: &str| scenario::find(word, &settings).map_err(usage);
+    let find = |word: &str| scenario::find(word, &settings).map_err(as_usage);
     let all = series.runs.iter().map(|(name, word)| Ok((*name, find(word)?.1))).collect::<Result<Vec<_>>>()?;
     let directory = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.lab", series.name)));
     for (_, scenario) in &all {
-        lab::guest::available(scenario.machine.arch).map_err(explained)?;
+        lab::guest::check_available(scenario.machine.arch).map_err(explain_missing)?;
     }
-    own(&directory, series)?;
+    claim_directory(&directory, series)?;
     let mut end = End::Well;
     let mut archives = Vec::new();
     for (name, scenario) in &all {
         let own = directory.join(format!("{name}.lab"));
-        let done = one(args, name, scenario, &own)?;
+        let done = run_scenario(args, name, scenario, &own)?;
         if done.recorded {
-            archives.push(own.join(lab::run::ARCHIVE));
+            archives.push(own.join(lab::run::ARCHIVE_NAME));
         }
         match done.end {
             End::Well => {}
@@ -83,24 +83,25 @@ fn run_series(args: &args::LabRun, series: &Series, mut settings: Vec<String>) -
         }
     }
     if archives.is_empty() {
-        return Ok(status(end));
+        return Ok(exit_status(end));
     }
     let command = format!("fathom lab run {}", output::word(Path::new(&args.scenario)));
-    let figure = papers::beside(series.figure, &archives, &command, "made in virtual machines; not run on Android")?;
-    let page = directory.join(PAGE);
-    destination::text(&page, &figure)?;
+    let figure =
+        papers::figure_page(series.figure, &archives, &command, "made in virtual machines; not run on Android")?;
+    let page = directory.join(PAGE_FILE_NAME);
+    destination::write_text(&page, &figure)?;
     if !args.json {
-        output::text(&format!("\n{figure}"));
+        output::print_text(&format!("\n{figure}"));
     }
     eprintln!("fathom: the figure is in {}", page.shown());
-    Ok(status(end))
+    Ok(exit_status(end))
 }
 
 /// Creates the directory of a series, unless it is that of an earlier run, whose results are then kept.
-fn own(directory: &Path, series: &Series) -> Result<()> {
+fn claim_directory(directory: &Path, series: &Series) -> Result<()> {
     let known = |name: &str| {
         let run = name.strip_suffix(".old").unwrap_or(name).strip_suffix(".lab").unwrap_or_default();
-        name == PAGE || series.runs.iter().any(|(own, _)| *own == run)
+        name == PAGE_FILE_NAME || series.runs.iter().any(|(own, _)| *own == run)
     };
     std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.shown()))?;
     for entry in std::fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.shown()))? {
@@ -112,12 +113,12 @@ fn own(directory: &Path, series: &Series) -> Result<()> {
 }
 
 /// Runs one scenario, and prints the result.
-fn one(args: &args::LabRun, name: &str, scenario: &Scenario, directory: &Path) -> Result<Done> {
-    let (cache, program) = host(&args.host)?;
+fn run_scenario(args: &args::LabRun, name: &str, scenario: &Scenario, directory: &Path) -> Result<ScenarioOutcome> {
+    let (cache, program) = host_paths(&args.host)?;
     // Before an earlier result is moved.
-    lab::guest::available(scenario.machine.arch).map_err(explained)?;
+    lab::guest::check_available(scenario.machine.arch).map_err(explain_missing)?;
     // No other run may write into it until this one ends.
-    let _own = directory::result(directory)?;
+    let _own = directory::create_result(directory)?;
     let context = progress::context(args.json);
     progress::end_on_signal(&context);
     let options = Options { cache: &cache, program: &program, directory, keep: args.keep };
@@ -129,19 +130,19 @@ fn one(args: &args::LabRun, name: &str, scenario: &Scenario, directory: &Path) -
     }
     let outcome = match outcome {
         Ok(outcome) => outcome,
-        Err(NotStarted::Wrong(error)) => return Err(usage(error)),
+        Err(NotStarted::Wrong(error)) => return Err(as_usage(error)),
         Err(NotStarted::Lab(_)) if context.cancelled() => {
             eprintln!("fathom: interrupted before the guest had booted");
-            return Ok(Done { end: End::Interrupted, recorded: false });
+            return Ok(ScenarioOutcome { end: End::Interrupted, recorded: false });
         }
-        Err(NotStarted::Lab(error)) => return Err(explained(error)),
+        Err(NotStarted::Lab(error)) => return Err(explain_missing(error)),
     };
     // A user who interrupted the run gets the partial result, and can interrupt this step as well.
-    let recording = runner::guest::recording(directory, &|path| Ok(link::open(path, &Context::silent())?));
-    let well = is_well(scenario, &outcome.ending, recording.as_ref());
+    let recording = runner::guest::read_recording(directory, &|path| Ok(link::open(path, &Context::silent())?));
+    let well = is_success(scenario, &outcome.ending, recording.as_ref());
     if args.json {
-        let line = contract(name, directory, &outcome, recording.as_ref(), well);
-        output::text(&(serde_json::to_string(&line)? + "\n"));
+        let line = to_json(name, directory, &outcome, recording.as_ref(), well);
+        output::print_text(&(serde_json::to_string(&line)? + "\n"));
     } else {
         println!("{}", sentence(name, directory, &outcome, recording.as_ref(), well));
     }
@@ -150,5 +151,5 @@ fn one(args: &args::LabRun, name: &str, scenario: &Scenario, directory: &Path) -
         (false, Ending::Interrupted) => End::Interrupted,
         (false, _) => End::Badly,
     };
-    Ok(Done { end, recorded: recording.as_ref().is_some_and(|r| r.problem.is_none()) })
+    Ok(ScenarioOutcome { end, recorded: recording.as_ref().is_some_and(|r| r.problem.is_none()) })
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// How long a signal that comes just before the wait may go unnoticed; a later one ends the wait.
-const BETWEEN_SIGNALS: Duration = Duration::from_millis(50);
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub fn run(args: &args::NetCc) -> Result<ExitCode> {
     if let Some(name) = &args.unload {
@@ -18,7 +18,7 @@ pub fn run(args: &args::NetCc) -> Result<ExitCode> {
     if args.command.is_empty() {
         return list(args.json);
     }
-    match with(args) {
+    match run_registered(args) {
         Ok(code) => Ok(code),
         // A shell's own statuses for a command that does not exist or cannot be run.
         Err(error) if let Some(code) = error.downcast_ref::<LaunchError>().map(LaunchError::exit_code) => {
@@ -31,7 +31,7 @@ pub fn run(args: &args::NetCc) -> Result<ExitCode> {
 
 fn list(as_json: bool) -> Result<ExitCode> {
     let known = cc::list()?;
-    output::result(as_json, &show::json(&known), || show::text(&known))?;
+    output::print_result(as_json, &show::json(&known), || show::text(&known))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -43,12 +43,12 @@ fn unload(name: &str) -> Result<ExitCode> {
 }
 
 /// Runs the command while the congestion controls are registered.
-fn with(args: &args::NetCc) -> Result<ExitCode> {
+fn run_registered(args: &args::NetCc) -> Result<ExitCode> {
     let context = progress::context(true);
     progress::end_on_signal(&context);
-    let _registered = args.load.iter().map(|name| cc::ensure(name)).collect::<Result<Vec<_>, _>>()?;
+    let _registered = args.load.iter().map(|name| cc::ensure_available(name)).collect::<Result<Vec<_>, _>>()?;
     let mut command = Command::new(&args.command)?;
-    if let Some(user) = User::caller()?.filter(|_| !args.as_root) {
+    if let Some(user) = User::sudo_caller()?.filter(|_| !args.as_root) {
         command = command.as_user(user);
     }
     let mut command = command.spawn()?;
@@ -62,7 +62,7 @@ fn with(args: &args::NetCc) -> Result<ExitCode> {
             reported = true;
             command.signal(libc::SIGTERM)?;
         }
-        child::wait_pid(command.pid(), BETWEEN_SIGNALS)?;
+        child::wait_pid(command.pid(), SIGNAL_POLL_INTERVAL)?;
     };
     Ok(ExitCode::from(u8::try_from(exit.status()).unwrap_or(1)))
 }

@@ -29,12 +29,12 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
             }
             let name = program.to_string_lossy();
             let mut command = command.spawn().with_context(|| format!("cannot run {name}"))?;
-            Some(child::wait_or_terminate(&mut command, || context.cancelled(), GRACE)?)
+            Some(child::wait_or_terminate(&mut command, || context.cancelled(), EXIT_TIMEOUT)?)
         }
         None => {
             eprint!("The link is up until Ctrl-C. {}", testbed.usage());
             while !context.cancelled() {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
             None
         }
@@ -50,6 +50,6 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
 }
 
 /// How long the command may take to exit after Ctrl-C.
-const GRACE: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often to check for a requested end. A poll: the signal handler may do no more than set a flag.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -6,28 +6,28 @@ use crate::output;
 use anyhow::{Context as _, Result};
 use model::text::ShownPath as _;
 use net::clock::Moment;
-use net::here;
-use net::measure::{ClientMachine, Handover, Measured, RunRequest};
+use net::local_run;
+use net::measure::{ClientMachine, Handover, Measurement, RunRequest};
 use std::process::ExitCode;
 
 pub fn run(args: &NetMeasure) -> Result<ExitCode> {
     let text = std::fs::read(&args.asked).with_context(|| format!("reading {}", args.asked.shown()))?;
-    let asked: RunRequest = serde_json::from_slice(&text)
+    let request: RunRequest = serde_json::from_slice(&text)
         .with_context(|| format!("{} is not a valid measurement request", args.asked.shown()))?;
-    let Some(measured) = measure(&asked)? else {
+    let Some(measured) = measure(&request)? else {
         eprintln!("fathom: interrupted; nothing was stored");
         return Ok(ExitCode::from(130));
     };
-    output::text(&Handover { measured, place: place() }.into_json()?);
+    output::print_text(&Handover { measured, place: describe_machine() }.into_json()?);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Describes this machine, after a run.
-pub fn place() -> ClientMachine {
+pub fn describe_machine() -> ClientMachine {
     ClientMachine { facts: runner::facts(&[]), boot: device::boot_id(&device::Local), moment: Moment::now() }
 }
 
 /// Measures, with progress.
-pub fn measure(asked: &RunRequest) -> Result<Option<Measured>> {
-    Ok(here::measure(asked, |line| eprintln!("{line}"))?)
+pub fn measure(request: &RunRequest) -> Result<Option<Measurement>> {
+    Ok(local_run::measure(request, |line| eprintln!("{line}"))?)
 }

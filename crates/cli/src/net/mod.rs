@@ -24,6 +24,6 @@ pub fn run(args: &Net) -> Result<ExitCode> {
     }
 }
 
-fn key(path: Option<&Path>) -> Result<Option<wire::Key>> {
+fn read_key(path: Option<&Path>) -> Result<Option<wire::Key>> {
     Ok(path.map(wire::Key::read).transpose()?)
 }

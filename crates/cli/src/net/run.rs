@@ -1,29 +1,29 @@
 //! `fathom net run`: the request, where it is measured, and how the result is shown and stored.
 
 use super::measure;
-use crate::args::{Cost, NetRun};
+use crate::args::{NetRun, ReadingsCost};
 use crate::{Usage, notices, output, progress};
 use analysis::bench::run_score::{LIMITED_BY, RUN};
 use anyhow::{Context as _, Result};
-use archive::Staged;
+use archive::StagedArchive;
 use device::remote::DeviceAddress;
 use model::Lines;
 use model::text::ShownPath as _;
-use net::asked::{self, Ends, Kind, Unasked};
-use net::keep::{Kept, Names, possible};
 use net::link::LinkReport;
 use net::measure::{Handover, RunRequest};
 use net::quantity::Rate;
-use net::remote::{self, Conducted, Job, Note, Server};
+use net::remote::{self, Job, Note, RemoteOutcome, Server};
+use net::request::{self, RequestError, RequestedEnds, TrafficKind};
+use net::run_archive::{RowNames, RunArchive, check_output};
 use net::show::{self, RunView};
 use net::spec::{Readings, SocketOptions, Spec};
 use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(args: &NetRun) -> Result<ExitCode> {
-    let usage = |why: Unasked| Usage(why.to_string());
-    let spec = spec(args).map_err(usage)?;
-    let ends = Ends {
+    let usage = |why: RequestError| Usage(why.to_string());
+    let spec = spec_from_args(args).map_err(usage)?;
+    let ends = RequestedEnds {
         from: &args.from,
         to: args.to.as_ref(),
         address: args.address,
@@ -32,11 +32,11 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
     };
     let server = ends.server().map_err(usage)?;
     if let Some(output) = &args.output {
-        possible(output, &spec)?;
+        check_output(output, &spec)?;
     }
     match server {
         Server::Stands(address) if args.from == DeviceAddress::Local => {
-            let asked = RunRequest {
+            let request = RunRequest {
                 address,
                 key: args.key.clone(),
                 interface: args.interface.clone(),
@@ -44,16 +44,16 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
                 progress: !args.json && !args.lines,
                 spec,
             };
-            match measure::measure(&asked)? {
-                Some(measured) => finish(args, &Handover { measured, place: measure::place() }, None),
-                None => Ok(interrupted()),
+            match measure::measure(&request)? {
+                Some(measured) => finish(args, &Handover { measured, place: measure::describe_machine() }, None),
+                None => Ok(report_interrupted()),
             }
         }
         server => conduct(args, &spec, server),
     }
 }
 
-fn interrupted() -> ExitCode {
+fn report_interrupted() -> ExitCode {
     eprintln!("fathom: interrupted; nothing was stored");
     ExitCode::from(130)
 }
@@ -65,7 +65,7 @@ fn conduct(args: &NetRun, spec: &Spec, server: Server<'_>) -> Result<ExitCode> {
     let job = Job {
         client: &args.from,
         server,
-        key: super::key(args.key.as_deref())?,
+        key: super::read_key(args.key.as_deref())?,
         binaries: &args.binary,
         link: args.link.as_ref().map(|link| &link.spec),
         spec,
@@ -75,7 +75,7 @@ fn conduct(args: &NetRun, spec: &Spec, server: Server<'_>) -> Result<ExitCode> {
     };
     let mut aside = Lines::new(|text| output::aside(format_args!("{text}")));
     let conducted = remote::run(&job, &context, &mut |note| match note {
-        Note::Said(line) => eprintln!("fathom: {line}"),
+        Note::Message(line) => eprintln!("fathom: {line}"),
         Note::Client(bytes) => aside.take(bytes),
     });
     drop(aside);
@@ -84,33 +84,37 @@ fn conduct(args: &NetRun, spec: &Spec, server: Server<'_>) -> Result<ExitCode> {
             Ok(handed) => finish(args, handed, Some(&conducted)),
             Err(status) => Ok(ExitCode::from(*status)),
         },
-        Err(remote::Error::Interrupted) => Ok(interrupted()),
+        Err(remote::Error::Interrupted) => Ok(report_interrupted()),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Stores and shows a run; one that cannot be stored is shown too, with the error.
-fn finish(args: &NetRun, handed: &Handover, conducted: Option<&Conducted>) -> Result<ExitCode> {
+fn finish(args: &NetRun, handed: &Handover, conducted: Option<&RemoteOutcome>) -> Result<ExitCode> {
     let link = args.link.as_ref().zip(conducted.and_then(|c| c.link.as_ref()));
     let ends = conducted.map(|c| (c.client.name.as_str(), c.server.as_ref().map(|s| s.name.as_str())));
     let link = link.map(|(word, outcome)| (word.text.as_str(), LinkReport { spec: &word.spec, outcome }));
     let shown = RunView { measured: &handed.measured, ends, link: link.map(|(_, link)| link) };
     let kept = args.output.as_deref().map(|output| {
-        keep(&Kept { handed, conducted, link, names: NAMES }, output, args.json || args.lines)
-            .with_context(|| format!("the run is printed but not stored in {}", output.shown()))
+        store_run(
+            &RunArchive { handover: handed, conducted, link, names: ANALYSIS_NAMES },
+            output,
+            args.json || args.lines,
+        )
+        .with_context(|| format!("the run is printed but not stored in {}", output.shown()))
     });
     if args.json {
         let samples = args.output.as_deref().filter(|_| kept.as_ref().is_some_and(Result::is_ok));
-        let value = show::json::of(&shown, samples).context("nothing was measured")?;
-        output::text(&format!("{value:#}\n"));
+        let value = show::json::from_run(&shown, samples).context("nothing was measured")?;
+        output::print_text(&format!("{value:#}\n"));
     } else if args.lines {
-        output::text(&(show::lines::of(&shown, args.readings).lines.join("\n") + "\n"));
+        output::print_text(&(show::lines::from_run(&shown, args.readings).lines.join("\n") + "\n"));
     } else {
-        output::text(&show::text::of(&shown));
+        output::print_text(&show::text::from_run(&shown));
     }
     kept.unwrap_or(Ok(()))?;
     let outcome = &handed.measured.outcome;
-    let objection = shown.link.and_then(|link| link.objection(net::result::summary(outcome).within));
+    let objection = shown.link.and_then(|link| link.objection(net::result::summary(outcome).relative_half_width));
     if let Some(objection) = &objection {
         eprintln!("fathom: {objection}");
     }
@@ -126,27 +130,27 @@ fn finish(args: &NetRun, handed: &Handover, conducted: Option<&Conducted>) -> Re
 }
 
 /// The names as `analysis` reads them.
-const NAMES: Names = Names { run: RUN, limited_by: LIMITED_BY };
+const ANALYSIS_NAMES: RowNames = RowNames { run: RUN, limited_by: LIMITED_BY };
 
 /// Writes the run next to its destination and moves it there when complete: on failure the destination stays as it was.
-fn keep(kept: &Kept<'_>, output: &Path, quiet: bool) -> Result<()> {
-    let staged = Staged::begin(output)?;
+fn store_run(kept: &RunArchive<'_>, output: &Path, quiet: bool) -> Result<()> {
+    let staged = StagedArchive::begin(output)?;
     kept.write(staged.directory())?;
     notices::keep_old(staged.place(), quiet)?;
     Ok(recorder::output::give_to_caller(&staged.finish()?)?)
 }
 
 /// Converts the arguments to a specification.
-fn spec(args: &NetRun) -> Result<Spec, Unasked> {
+fn spec_from_args(args: &NetRun) -> Result<Spec, RequestError> {
     let kind = match (args.udp, args.transactions) {
-        (true, _) if args.preset.is_some() => Kind::Iperf2,
-        (true, _) => Kind::Udp { packet_bytes: args.packet },
-        (_, true) => Kind::Transactions { request_bytes: args.request, response_bytes: args.response },
-        _ => Kind::Tcp,
+        (true, _) if args.preset.is_some() => TrafficKind::Iperf2,
+        (true, _) => TrafficKind::Udp { packet_bytes: args.packet },
+        (_, true) => TrafficKind::Transactions { request_bytes: args.request, response_bytes: args.response },
+        _ => TrafficKind::Tcp,
     };
     let directions = args.direction.0.to_vec();
     let spec = Spec {
-        traffic: asked::traffic(kind, args.rate, &directions)?,
+        traffic: request::requested_traffic(kind, args.rate, &directions)?,
         directions,
         streams: args.streams,
         duration_ms: u64::try_from(args.duration.as_millis()).unwrap_or(u64::MAX),
@@ -162,7 +166,7 @@ fn spec(args: &NetRun) -> Result<Spec, Unasked> {
         probe: args.tcp_probe,
         readings: match (args.no_readings, args.readings_cost) {
             (true, _) => Readings::None,
-            (_, Some(cost)) => Readings::ByTurns { seed: net::clock::now_ns(), control: cost == Cost::Control },
+            (_, Some(cost)) => Readings::ByTurns { seed: net::clock::now_ns(), control: cost == ReadingsCost::Control },
             _ => Readings::All,
         },
     };

@@ -11,7 +11,7 @@ pub fn run(args: &NetServe) -> Result<ExitCode> {
     if args.at.device.is_some() {
         return crate::device::service("serve", &args.at, args.key.as_deref());
     }
-    let key = super::key(args.key.as_deref())?;
+    let key = super::read_key(args.key.as_deref())?;
     let listen = match (&args.listen, &args.interface) {
         (Some(address), _) => *address,
         (None, interface) => SocketAddr::new(net::interface::address(interface.as_deref().unwrap_or("lo"))?, 0),
@@ -24,7 +24,7 @@ pub fn run(args: &NetServe) -> Result<ExitCode> {
         );
         return Ok(ExitCode::from(2));
     }
-    net::here::local(1, async {
+    net::local_run::run_local(1, async {
         let server = Server::listen(listen, key, Rc::new(|line| eprintln!("fathom: {line}"))).await?;
         // Alone on stdout, for scripts that asked for port 0.
         println!("{}", server.address());

@@ -2,17 +2,17 @@
 
 use crate::args::NetTrial;
 use crate::progress;
-use ::net::asked::{self, Kind, Unasked};
 use ::net::link::{LinkReport, TestBed, trial};
 use ::net::measure::RunRequest;
-use ::net::quantity::{Buffer, PACKET, Rate, UdpRate};
+use ::net::quantity::{BufferSize, Rate, UDP_PACKET_BYTES, UdpRate};
+use ::net::request::{self, RequestError, TrafficKind};
 use ::net::show::{RunView, lines};
 use ::net::spec::{Direction, Readings, SocketOptions, Spec};
 use anyhow::Result;
 use std::process::ExitCode;
 
 pub fn run(args: &NetTrial) -> Result<ExitCode> {
-    let request = args.link.spec().map_err(Unasked::from).and_then(|link| Ok((link, request(args)?)));
+    let request = args.link.spec().map_err(RequestError::from).and_then(|link| Ok((link, request_from_args(args)?)));
     let (spec, request) = match request {
         Ok(request) => request,
         Err(sentence) => {
@@ -22,13 +22,13 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
     };
     progress::end_on_signal(&progress::context(true));
     // The congestion control stays available for as long as this is held.
-    let _cc = args.cc.as_deref().map(::net::cc::ensure).transpose()?;
+    let _cc = args.cc.as_deref().map(::net::cc::ensure_available).transpose()?;
     let testbed = TestBed::create(&spec)?;
     let handed = trial::run(&testbed, request);
     let outcome = testbed.finish()?;
     let link = Some(LinkReport { spec: &spec, outcome: &outcome });
-    let printed = lines::of(&RunView { measured: &handed?.measured, ends: None, link }, true);
-    crate::output::text(&(printed.lines.join("\n") + "\n"));
+    let printed = lines::from_run(&RunView { measured: &handed?.measured, ends: None, link }, true);
+    crate::output::print_text(&(printed.lines.join("\n") + "\n"));
     if printed.verified {
         return Ok(ExitCode::SUCCESS);
     }
@@ -38,22 +38,22 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
 }
 
 /// Returns the request to the client, or why the arguments make no sense.
-fn request(args: &NetTrial) -> Result<RunRequest, Unasked> {
+fn request_from_args(args: &NetTrial) -> Result<RunRequest, RequestError> {
     let (kind, rate) = match args.udp {
-        Some(UdpRate::Iperf2) => (Kind::Iperf2, None),
-        Some(UdpRate::Of(rate)) => (Kind::Udp { packet_bytes: PACKET }, Some(rate)),
-        None if args.transactions => (Kind::Transactions { request_bytes: 1, response_bytes: 1 }, None),
-        None => (Kind::Tcp, None),
+        Some(UdpRate::Iperf2) => (TrafficKind::Iperf2, None),
+        Some(UdpRate::Requested(rate)) => (TrafficKind::Udp { packet_bytes: UDP_PACKET_BYTES }, Some(rate)),
+        None if args.transactions => (TrafficKind::Transactions { request_bytes: 1, response_bytes: 1 }, None),
+        None => (TrafficKind::Tcp, None),
     };
     let directions = if args.transactions { vec![Direction::Up] } else { args.direction.0.to_vec() };
     let spec = Spec {
-        traffic: asked::traffic(kind, rate, &directions)?,
+        traffic: request::requested_traffic(kind, rate, &directions)?,
         directions,
         streams: if args.udp.is_some() { 1 } else { args.streams },
         duration_ms: u64::try_from(args.duration.as_millis()).unwrap_or(u64::MAX),
         socket: SocketOptions {
-            send_buffer: args.sndbuf.and_then(Buffer::bytes),
-            receive_buffer: args.rcvbuf.and_then(Buffer::bytes),
+            send_buffer: args.sndbuf.and_then(BufferSize::bytes),
+            receive_buffer: args.rcvbuf.and_then(BufferSize::bytes),
             congestion: args.cc.clone(),
             nodelay: args.transactions,
             ..SocketOptions::default()
@@ -64,5 +64,5 @@ fn request(args: &NetTrial) -> Result<RunRequest, Unasked> {
     };
     spec.check()?;
     let highest = rate == Some(Rate::Auto);
-    Ok(RunRequest { address: trial::server(), key: None, interface: None, spec, highest, progress: false })
+    Ok(RunRequest { address: trial::server_address(), key: None, interface: None, spec, highest, progress: false })
 }

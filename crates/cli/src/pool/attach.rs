@@ -4,27 +4,27 @@
 use crate::args::PoolAttach;
 use crate::{Usage, output};
 use anyhow::{Context as _, Result};
-use pool::attach::{Found, Way, choose, commands, place, usual_device};
-use pool::kernel::{Attached, State, index};
+use pool::attach::{AttachMethod, AvailableTools, attach_commands, choose_method, default_device, endpoint_uri};
+use pool::kernel::{AttachedDisk, State, device_index};
 use pool::listener::Endpoint;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 pub fn run(args: &PoolAttach) -> Result<ExitCode> {
-    let way = match (choose(Found::look(), args.with), args.dry_run) {
+    let way = match (choose_method(AvailableTools::detect(), args.with), args.dry_run) {
         (Ok(way), _) => way,
         // A dry run works anywhere.
-        (Err(_), true) => args.with.unwrap_or(Way::Kernel),
+        (Err(_), true) => args.with.unwrap_or(AttachMethod::Kernel),
         (Err(why), false) => {
             let advice = "nbdcopy, fio, qemu and nbdfuse can use a pool that is not attached";
             return Err(Usage(format!("cannot attach a pool on this machine: {why}; {advice}")).into());
         }
     };
-    let device = args.device.as_deref().map_or(usual_device(way).into(), Path::to_string_lossy);
-    let (attach, detach) = commands(way, &args.nbd, &device);
-    if way == Way::Kernel && !args.dry_run {
-        return stay(&args.nbd, &device);
+    let device = args.device.as_deref().map_or(default_device(way).into(), Path::to_string_lossy);
+    let (attach, detach) = attach_commands(way, &args.nbd, &device);
+    if way == AttachMethod::Kernel && !args.dry_run {
+        return attach_kernel(&args.nbd, &device);
     }
     // Quoted for a shell.
     let line = |words: &[String]| words.iter().map(|word| output::word(Path::new(word))).collect::<Vec<_>>().join(" ");
@@ -45,11 +45,12 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
 
 /// Attaches the disk, maintains the connection until it is ended or the disk is detached by another process, and
 /// detaches the disk.
-fn stay(endpoint: &Endpoint, device: &str) -> Result<ExitCode> {
-    let index = index(device).ok_or_else(|| Usage(format!("{device} is not an NBD device such as /dev/nbd0")))?;
+fn attach_kernel(endpoint: &Endpoint, device: &str) -> Result<ExitCode> {
+    let index =
+        device_index(device).ok_or_else(|| Usage(format!("{device} is not an NBD device such as /dev/nbd0")))?;
     super::local(1, async {
-        let ended = super::ended()?;
-        let attached = Attached::new(&place(endpoint), index)?;
+        let ended = super::end_signal()?;
+        let attached = AttachedDisk::new(&endpoint_uri(endpoint), index)?;
         println!("{device}");
         std::io::stdout().flush()?;
         eprintln!("fathom: attached the pool as {device}; Ctrl-C detaches it (umount first)");
@@ -58,7 +59,7 @@ fn stay(endpoint: &Endpoint, device: &str) -> Result<ExitCode> {
             State::Away => eprintln!("fathom: lost the coordinator; requests to {device} wait for it"),
             State::Detached => eprintln!("fathom: {device} was detached"),
         };
-        attached.stay(ended, changed).await?;
+        attached.maintain(ended, changed).await?;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -7,17 +7,17 @@ use pool::auth::{self, Error};
 use std::net::SocketAddr;
 use wire::Key;
 
-/// [`pool::auth::key`].
+/// [`pool::auth::read_key`].
 pub fn key(trust: &Trust, addresses: impl IntoIterator<Item = SocketAddr>) -> Result<Option<Key>> {
-    usage(auth::key(trust.key.as_deref(), trust.insecure, addresses))
+    as_usage(auth::read_key(trust.key.as_deref(), trust.insecure, addresses))
 }
 
-/// [`pool::auth::allow`].
+/// [`pool::auth::check_insecure`].
 pub fn allow(insecure: u8, way: &str, addresses: impl IntoIterator<Item = SocketAddr>) -> Result<()> {
-    usage(auth::allow(insecure, way, addresses))
+    as_usage(auth::check_insecure(insecure, way, addresses))
 }
 
-fn usage<T>(settled: Result<T, Error>) -> Result<T> {
+fn as_usage<T>(settled: Result<T, Error>) -> Result<T> {
     settled.map_err(|error| match error {
         Error::Insecure(why) => Usage(why).into(),
         Error::Key(error) => error.into(),

@@ -5,7 +5,7 @@ use crate::args::{Paper, PoolBench};
 use anyhow::{Result, anyhow};
 use pool::bench::Load;
 use pool::link::Options;
-use pool::show::bench::{Document, PAPER_UNITS, UNITS, heading, line, lines};
+use pool::show::bench::{COLUMN_NOTES, Document, PAPER_COLUMN_NOTES, heading, line, lines};
 use std::process::ExitCode;
 
 pub fn run(args: &PoolBench) -> Result<ExitCode> {
@@ -35,8 +35,14 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
             if !args.take_over {
                 super::is_free(&args.node, &args.disk, key.clone()).await?;
             }
-            let volume =
-                super::join(&args.node, &args.disk, key, &super::control(&args.control), Options::default()).await?;
+            let volume = super::join_volume(
+                &args.node,
+                &args.disk,
+                key,
+                &super::control_from_args(&args.control),
+                Options::default(),
+            )
+            .await?;
             let load = args.load.load(args.load.requesters());
             let load = Load { write: args.write, checked: !args.no_checksum, ..load };
             // The error is not Send, like everything that stays on a node's thread.
@@ -51,7 +57,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     } else if args.load.json {
         println!("{}", serde_json::to_string(&Document::new(&figures))?);
     } else {
-        let units = if paper.paper == Some(Paper::Cluster) { PAPER_UNITS } else { UNITS };
+        let units = if paper.paper == Some(Paper::Cluster) { PAPER_COLUMN_NOTES } else { COLUMN_NOTES };
         println!("{}\n{}\n\n{units}", heading(), line("", &figures));
     }
     Ok(if figures.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

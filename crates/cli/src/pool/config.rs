@@ -10,28 +10,28 @@ use pool::quantity::{memory, node_timeout, node_wait};
 pub fn serve(args: &PoolServe) -> Result<PoolServe> {
     let mut args = args.clone();
     let Some(path) = &args.config else { return Ok(args) };
-    let section = config::serve(path)?;
-    let serve = &section.says;
-    let nodes = serve.nodes.iter().map(|node| section.value("nodes", node, wire::address));
+    let section = config::read_serve(path)?;
+    let serve = &section.content;
+    let nodes = serve.nodes.iter().map(|node| section.parse_value("nodes", node, wire::address));
     args.node = nodes.collect::<Result<_, _>>()?;
     args.disk.pool = args.disk.pool.or(serve.pool.clone());
     args.disk.layout = args.disk.layout.or(Some(serve.layout));
     args.disk.connections = args.disk.connections.or(serve.connections);
     if let (None, Some(text)) = (args.disk.node_timeout, &serve.node_timeout) {
-        args.disk.node_timeout = Some(section.value("node_timeout", text, node_timeout)?);
+        args.disk.node_timeout = Some(section.parse_value("node_timeout", text, node_timeout)?);
     }
     if let (None, Some(text)) = (args.wait, &serve.wait) {
-        args.wait = Some(section.value("wait", text, node_wait)?);
+        args.wait = Some(section.parse_value("wait", text, node_wait)?);
     }
     args.disk.trust.key = args.disk.trust.key.or(section.key.clone());
     if args.nbd.is_none() {
-        args.nbd = Some(section.value("nbd", &serve.nbd, str::parse::<Endpoint>)?);
+        args.nbd = Some(section.parse_value("nbd", &serve.nbd, str::parse::<Endpoint>)?);
     }
     args.verify_clients |= serve.verify_clients;
     args.tls = args.tls.or(serve.tls.clone());
     args.status = args.status.or(serve.status.clone());
     if let (None, Some(text)) = (args.metrics, &serve.metrics) {
-        args.metrics = Some(section.value("metrics", text, wire::address)?);
+        args.metrics = Some(section.parse_value("metrics", text, wire::address)?);
     }
     Ok(args)
 }
@@ -40,18 +40,18 @@ pub fn serve(args: &PoolServe) -> Result<PoolServe> {
 pub fn node(args: &PoolNode) -> Result<PoolNode> {
     let mut args = args.clone();
     let Some(path) = &args.config else { return Ok(args) };
-    let section = config::node(path)?;
-    let node = &section.says;
+    let section = config::read_node(path)?;
+    let node = &section.content;
     args.store = node.store.clone();
     if let Some(text) = &node.backend {
-        args.backend = Some(section.value("backend", text, memory)?);
+        args.backend = Some(section.parse_value("backend", text, memory)?);
     }
     args.trust.key = args.trust.key.or(section.key.clone());
     if args.listen.is_none() {
-        args.listen = Some(section.value("listen", &node.listen, wire::address)?);
+        args.listen = Some(section.parse_value("listen", &node.listen, wire::address)?);
     }
     if let (None, Some(text)) = (args.metrics, &node.metrics) {
-        args.metrics = Some(section.value("metrics", text, wire::address)?);
+        args.metrics = Some(section.parse_value("metrics", text, wire::address)?);
     }
     Ok(args)
 }

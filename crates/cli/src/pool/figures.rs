@@ -13,7 +13,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     words.extend(paper.quick.then(|| "--quick".into()));
     words.extend(args.load.json.then(|| "--json".into()));
     words.extend(paper.budget.map(|budget| format!("--budget={}s", budget.as_secs_f64()).into()));
-    let code = bench::run::run(&args::asked_run(&words)?)?;
+    let code = bench::run::run(&args::parse_bench_run(&words)?)?;
     if !args.load.json {
         let output = crate::output::word(&paper.output);
         eprintln!(

@@ -19,9 +19,9 @@ mod trial;
 
 use crate::args::{Control, Disk, Pool, PoolVerb};
 use anyhow::Result;
-use pool::connect::tcp_with;
+use pool::connect::tcp_with_key;
 use pool::link::Options;
-use pool::runtime::{self, ended};
+use pool::runtime::{self, end_signal};
 use pool::setting::Setting;
 use pool::volume::Volume;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ use std::rc::Rc;
 use wire::Key;
 
 /// The name of a pool that was given none.
-const DEFAULT_POOL: &str = "default";
+const POOL_NAME_DEFAULT: &str = "default";
 
 pub fn run(args: &Pool) -> Result<ExitCode> {
     match &args.verb {
@@ -46,23 +46,23 @@ pub fn run(args: &Pool) -> Result<ExitCode> {
     }
 }
 
-/// [`runtime::local`].
+/// [`runtime::run_local`].
 fn local<T>(workers: usize, work: impl Future<Output = Result<T>>) -> Result<T> {
-    runtime::local(workers, work)
+    runtime::run_local(workers, work)
 }
 
 /// Reports a problem that does not end the program: a line on stderr.
-fn report() -> Rc<dyn Fn(String)> {
+fn reporter() -> Rc<dyn Fn(String)> {
     Rc::new(|line| eprintln!("fathom: {line}"))
 }
 
 /// Checks that no other coordinator serves the nodes now.
 async fn is_free(nodes: &[SocketAddr], disk: &Disk, key: Option<Key>) -> Result<()> {
-    let name = disk.pool.as_deref().unwrap_or(DEFAULT_POOL);
-    Ok(pool::volume::is_free(&tcp_with(key), nodes, name).await?)
+    let name = disk.pool.as_deref().unwrap_or(POOL_NAME_DEFAULT);
+    Ok(pool::volume::check_free(&tcp_with_key(key), nodes, name).await?)
 }
 
-async fn join(
+async fn join_volume(
     nodes: &[SocketAddr],
     disk: &Disk,
     key: Option<Key>,
@@ -70,16 +70,16 @@ async fn join(
     given: Options,
 ) -> Result<Rc<Volume>> {
     let arrangement = disk.layout.unwrap_or_default().arrangement();
-    let (name, usual) = (disk.pool.as_deref().unwrap_or(DEFAULT_POOL), Options::default());
+    let (name, usual) = (disk.pool.as_deref().unwrap_or(POOL_NAME_DEFAULT), Options::default());
     let options = Options {
         connections: disk.connections.unwrap_or(usual.connections),
         node_timeout: disk.node_timeout.unwrap_or(usual.node_timeout),
         ..given
     };
-    Ok(Rc::new(Volume::join(&tcp_with(key), nodes, name, arrangement, &options, control, report()).await?))
+    Ok(Rc::new(Volume::join(&tcp_with_key(key), nodes, name, arrangement, &options, control, reporter()).await?))
 }
 
-fn control(args: &Control) -> pool::link::Control {
+fn control_from_args(args: &Control) -> pool::link::Control {
     match args.window {
         Some(window) => pool::link::Control::Fixed(Setting::new(window, args.batch)),
         None => pool::link::Control::Tuned,

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use model::text::ShownPath as _;
 use pool::flash::Flash;
 use pool::listener::{Endpoint, Listener};
-use pool::node::{Node, WORKERS, threads};
+use pool::node::{Node, WORKERS_PER_CLASS, thread_count};
 use pool::store::Store;
 use pool::unique_name::new_name;
 use pool::{http, memory};
@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Opens a store, and prints how it recovered from an unclean end.
-fn opened(path: &Path) -> Result<Store> {
+fn open_store(path: &Path) -> Result<Store> {
     let store = Store::open(path)?;
     if let Some(recovery) = store.recovery() {
         eprintln!("fathom: {}", recovery.sentence(path));
@@ -25,7 +25,7 @@ fn opened(path: &Path) -> Result<Store> {
 }
 
 /// What follows from a store that cannot be closed in order.
-fn unclean(store: &Store) -> String {
+fn unclean_message(store: &Store) -> String {
     let loss = store.header().loss();
     let ranges: Vec<String> =
         loss.ranges.iter().map(|(begin, bytes)| format!("{bytes} bytes from offset {begin}")).collect();
@@ -61,7 +61,7 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
                 store.size_bytes(),
                 store.header().node
             );
-            if let Some(free) = store.short_of_room() {
+            if let Some(free) = store.insufficient_free_bytes() {
                 eprintln!(
                     "fathom: its file system has {free} bytes free, fewer than the store needs: writes fail with \
                      ENOSPC when it is full"
@@ -69,10 +69,10 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
             }
             store
         }
-        (Some(path), _) => opened(path)?,
+        (Some(path), _) => open_store(path)?,
         (None, size) => {
             let size = size.unwrap_or_default();
-            memory::fits(size)?;
+            memory::check_fits(size)?;
             Store::memory(size, new_name())?
         }
     };
@@ -80,13 +80,13 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
     let flash = args.paper.flash.map(Flash::new).transpose().context("the emulated flash")?;
     // The emulated flash blocks its reader, as a file does.
     let inline = args.backend.is_some() && flash.is_none();
-    let workers = args.paper.flash.map_or(WORKERS, |speed| speed.servers.max(WORKERS));
-    pool::flash::wake_in_time();
-    let store = Arc::new(store.slow(flash));
-    super::local(threads(workers), async {
+    let workers = args.paper.flash.map_or(WORKERS_PER_CLASS, |speed| speed.servers.max(WORKERS_PER_CLASS));
+    pool::flash::reduce_timer_slack();
+    let store = Arc::new(store.with_flash(flash));
+    super::local(thread_count(workers), async {
         let listener =
             tokio::net::TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
-        let ended = super::ended()?;
+        let ended = super::end_signal()?;
         // Alone on stdout, for scripts that asked for port 0.
         println!("{}", listener.local_addr()?);
         if !args.hosted {
@@ -98,10 +98,10 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
             if let Some(address) = listener.endpoint()?.address() {
                 eprintln!("fathom: metrics at http://{address}/metrics");
             }
-            tokio::task::spawn_local(http::serve(listener, Rc::new(node.clone()), super::report()));
+            tokio::task::spawn_local(http::serve(listener, Rc::new(node.clone()), super::reporter()));
         }
-        node.listen(listener, super::report(), ended).await;
-        store.close().with_context(|| unclean(&store))
+        node.listen(listener, super::reporter(), ended).await;
+        store.close().with_context(|| unclean_message(&store))
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use pool::coordinator::last_flush;
 use pool::link::Options;
 use pool::listener::{Endpoint, Listener};
 use pool::nbd_server::Server;
-use pool::status::{Watch, socket};
+use pool::status::{Watch, default_socket};
 use pool::{http, memory};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// How long nodes are waited for: a phone starts in less.
-const WAIT: Duration = Duration::from_secs(120);
+const NODES_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub fn run(args: &PoolServe) -> Result<ExitCode> {
     let args = super::config::serve(args)?;
@@ -38,21 +38,21 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
     }
     super::local(1, async {
         if let Some(size) = args.backend {
-            memory::fits(size)?;
+            memory::check_fits(size)?;
         }
-        let mut ended = pin!(super::ended()?);
+        let mut ended = pin!(super::end_signal()?);
         // Joining ends the previous coordinator, which must not be for nothing: so everything that this machine may refuse comes
         // first. Clients that connect meanwhile wait.
-        let server = Server::new(Listener::bind(front).await?, tls, super::report());
+        let server = Server::new(Listener::bind(front).await?, tls, super::reporter());
         match args.backend {
             Some(size) => {
                 let disk = Rc::new(Memory::new(size));
                 let alone = std::future::pending();
-                serve(ended, &server, disk.clone(), (None, alone), async move || disk.flush().await, || None).await
+                serve_disk(ended, &server, disk.clone(), (None, alone), async move || disk.flush().await, || None).await
             }
             None => {
                 let status = args.status.clone().or(match front {
-                    Endpoint::Unix(path) => Some(socket(path)),
+                    Endpoint::Unix(path) => Some(default_socket(path)),
                     Endpoint::Tcp(_) => None,
                 });
                 let (mut listeners, mut metrics) = (Vec::new(), None);
@@ -61,12 +61,12 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
                     metrics = listener.endpoint()?.address();
                     listeners.push(listener);
                 }
-                let wait = args.wait.unwrap_or(if args.degraded { Duration::ZERO } else { WAIT });
+                let wait = args.wait.unwrap_or(if args.degraded { Duration::ZERO } else { NODES_TIMEOUT });
                 let (accept_loss, shared_memory) = (args.accept_loss, !args.no_shared_memory);
                 let with = Options { accept_loss, wait, degraded: args.degraded, shared_memory, ..Options::default() };
                 let control = pool::link::Control::Tuned;
                 let volume = tokio::select! {
-                    joined = super::join(&args.node, &args.disk, key, &control, with) => joined?,
+                    joined = super::join_volume(&args.node, &args.disk, key, &control, with) => joined?,
                     () = &mut ended => bail!("stopped before all nodes were joined"),
                 };
                 for missing in volume.missing() {
@@ -74,13 +74,13 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
                 }
                 let watch = Rc::new(Watch::new(volume.clone()));
                 for listener in listeners {
-                    tokio::task::spawn_local(http::serve(listener, watch.clone(), super::report()));
+                    tokio::task::spawn_local(http::serve(listener, watch.clone(), super::reporter()));
                 }
                 tokio::task::spawn_local(async move { watch.run().await });
-                let (own, fenced) = (volume.clone(), volume.fenced());
+                let (own, fenced) = (volume.clone(), volume.wait_until_fenced());
                 let flush =
                     async move || own.flush_rest().await.map_err(|failure| nbd::Error::Because(failure.to_string()));
-                serve(ended, &server, volume.clone(), (metrics, fenced), flush, || volume.unusable()).await
+                serve_disk(ended, &server, volume.clone(), (metrics, fenced), flush, || volume.unusable_reason()).await
             }
         }
     })?;
@@ -89,7 +89,7 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
 
 /// `metrics`: the address that serves them. `fenced` completes, with the reason, when another coordinator has taken over. `flush` is the
 /// last one. `lost`: why the disk is not completely usable.
-async fn serve<E: Export + 'static>(
+async fn serve_disk<E: Export + 'static>(
     ended: Pin<&mut impl Future<Output = ()>>,
     server: &Server,
     disk: Rc<E>,
@@ -108,7 +108,7 @@ async fn serve<E: Export + 'static>(
         why = fenced => bail!(why),
         () = ended => {
             let slow = || eprintln!("fathom: the nodes are flushing; Ctrl-C again to stop without waiting");
-            Ok(last_flush(flush(), lost, slow, super::ended()?).await?)
+            Ok(last_flush(flush(), lost, slow, super::end_signal()?).await?)
         }
     }
 }

@@ -6,12 +6,12 @@ use anyhow::{Context as _, Result, bail};
 use lab::medium::Rate;
 use pool::show::bench::{slowdown, slowdown_json};
 use pool::started::cluster::PaperNodes;
-use pool::started::{Cluster, Wanted, compute};
+use pool::started::{Cluster, ClusterSpec, compute};
 use std::process::ExitCode;
 
-fn start(paper: &PaperBench, count: u32) -> Result<Cluster> {
+fn start_cluster(paper: &PaperBench, count: u32) -> Result<Cluster> {
     let rate = Rate { packets_per_s: paper.packets_per_s, queue_packets: paper.queue_packets };
-    let wanted = Wanted {
+    let wanted = ClusterSpec {
         program: std::env::current_exe().context("cannot find Fathom's own binary")?,
         count,
         bytes: paper.size,
@@ -29,9 +29,9 @@ fn start(paper: &PaperBench, count: u32) -> Result<Cluster> {
 }
 
 pub fn run(args: &PoolBench, count: u32) -> Result<ExitCode> {
-    let cluster = start(&args.paper, count)?;
+    let cluster = start_cluster(&args.paper, count)?;
     let mut command = cluster.bench();
-    command.args(forwarded(args, count));
+    command.args(coordinator_words(args, count));
     let status = command.status().context("cannot start the coordinator")?;
     Ok(match status.code() {
         Some(code) => ExitCode::from(code as u8),
@@ -40,8 +40,8 @@ pub fn run(args: &PoolBench, count: u32) -> Result<ExitCode> {
 }
 
 pub fn compute(args: &PoolBench, count: u32) -> Result<ExitCode> {
-    let cluster = start(&args.paper, count)?;
-    let mut words = forwarded(args, count);
+    let cluster = start_cluster(&args.paper, count)?;
+    let mut words = coordinator_words(args, count);
     words.extend((!args.load.json).then(|| "--json".into()));
     let measured = compute::measure(&cluster, &words, args.load.duration)?;
     if args.load.json {
@@ -53,7 +53,7 @@ pub fn compute(args: &PoolBench, count: u32) -> Result<ExitCode> {
 }
 
 /// The arguments passed on to the coordinator.
-fn forwarded(args: &PoolBench, count: u32) -> Vec<String> {
+fn coordinator_words(args: &PoolBench, count: u32) -> Vec<String> {
     let (paper, load, control) = (&args.paper, &args.load, &args.control);
     let mut words = vec![format!("--duration={}", load.duration.as_secs_f64()), format!("--seed={}", load.seed)];
     match paper.paper {

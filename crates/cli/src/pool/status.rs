@@ -4,21 +4,21 @@ use crate::args::PoolStatus;
 use anyhow::{Context as _, Result};
 use pool::http;
 use pool::show::status::table;
-use pool::status::{Status, socket};
+use pool::status::{Status, default_socket};
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// The place of a coordinator's status: next to its NBD socket, or as given.
-pub fn place(given: &str) -> String {
+pub fn status_address(given: &str) -> String {
     let given = given.strip_prefix("unix:").unwrap_or(given);
-    let beside = socket(Path::new(given));
+    let beside = default_socket(Path::new(given));
     if beside.exists() { beside.to_string_lossy().into_owned() } else { given.into() }
 }
 
 /// The status of the coordinator at `address`, and its text.
-pub fn fetch(address: &str) -> Result<(Status, String)> {
+pub fn fetch_status(address: &str) -> Result<(Status, String)> {
     let text = http::get(address, "/status")?;
     let status = serde_json::from_str(&text).with_context(|| {
         format!("the coordinator at {address} is of another release, with a different status format")
@@ -27,18 +27,18 @@ pub fn fetch(address: &str) -> Result<(Status, String)> {
 }
 
 pub fn run(args: &PoolStatus) -> Result<ExitCode> {
-    let address = place(&args.address);
+    let address = status_address(&args.address);
     let mut answered = false;
     loop {
         let mut healthy = false;
-        match fetch(&address) {
-            Ok((status, text)) => healthy = show(args, &status, &text),
+        match fetch_status(&address) {
+            Ok((status, text)) => healthy = print_status(args, &status, &text),
             // The coordinator may be restarted.
-            Err(error) if args.watch && answered => eprintln!("fathom: {}; retrying", crate::sentence(&error)),
+            Err(error) if args.watch && answered => eprintln!("fathom: {}; retrying", crate::error_sentence(&error)),
             Err(error) => return Err(error),
         }
         answered = true;
-        if !args.watch || crate::output::nobody_reads() {
+        if !args.watch || crate::output::stdout_is_closed() {
             return Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         std::thread::sleep(Duration::from_secs(1));
@@ -46,7 +46,7 @@ pub fn run(args: &PoolStatus) -> Result<ExitCode> {
 }
 
 /// Whether all is well.
-fn show(args: &PoolStatus, status: &Status, text: &str) -> bool {
+fn print_status(args: &PoolStatus, status: &Status, text: &str) -> bool {
     if args.json {
         println!("{text}");
         return status.is_healthy();

@@ -5,11 +5,11 @@ use crate::args::PoolTry;
 use anyhow::{Result, anyhow};
 use nbd::Tls;
 use pool::bench::Figures;
-use pool::connect::tcp_with;
-use pool::coordinator::{LOADS, measure_trial};
+use pool::connect::tcp_with_key;
+use pool::coordinator::{LOAD_COUNT, measure_trial};
 use pool::listener::{Endpoint, Listener};
 use pool::nbd_server::Server;
-use pool::show::bench::{UNITS, heading, line, trial_json};
+use pool::show::bench::{COLUMN_NOTES, heading, line, trial_json};
 use pool::started::NodeProcess;
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode};
 use wire::Key;
 
 /// A node whose store is in memory.
-fn start(size: u64, key: Option<&Path>) -> Result<NodeProcess> {
+fn start_node(size: u64, key: Option<&Path>) -> Result<NodeProcess> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["pool", "node", "--listen", "127.0.0.1:0", "--backend", &format!("memory:{size}")]);
     match key {
@@ -32,30 +32,36 @@ fn start(size: u64, key: Option<&Path>) -> Result<NodeProcess> {
 pub fn run(args: &PoolTry) -> Result<ExitCode> {
     auth::allow(1, "use a Unix socket", args.nbd.iter().filter_map(Endpoint::address))?;
     let key = args.key.as_deref().map(Key::read).transpose()?;
-    let nodes = (0..args.nodes).map(|_| start(args.size, args.key.as_deref())).collect::<Result<Vec<NodeProcess>>>()?;
+    let nodes =
+        (0..args.nodes).map(|_| start_node(args.size, args.key.as_deref())).collect::<Result<Vec<NodeProcess>>>()?;
     let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.address).collect();
     let measured = Cell::new(0);
     super::local(1, async {
-        let ended = super::ended()?;
+        let ended = super::end_signal()?;
         tokio::select! {
-            done = show(args, &addresses, key, &measured) => done.map(|()| ExitCode::SUCCESS),
-            () = ended => Ok(interrupted(args, measured.get())),
+            done = measure_and_print(args, &addresses, key, &measured) => done.map(|()| ExitCode::SUCCESS),
+            () = ended => Ok(report_interrupted(args, measured.get())),
         }
     })
 }
 
 /// What Ctrl-C means: once all is measured, it only ends the served disk.
-fn interrupted(args: &PoolTry, measured: usize) -> ExitCode {
-    if measured == LOADS && args.nbd.is_some() {
+fn report_interrupted(args: &PoolTry, measured: usize) -> ExitCode {
+    if measured == LOAD_COUNT && args.nbd.is_some() {
         return ExitCode::SUCCESS;
     }
     let kept = if args.load.json { "nothing was stored" } else { "the results so far" };
-    eprintln!("fathom: interrupted after {measured} of {LOADS} measurements; {kept}");
+    eprintln!("fathom: interrupted after {measured} of {LOAD_COUNT} measurements; {kept}");
     ExitCode::from(130)
 }
 
 /// `measured` counts the loads that are done.
-async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measured: &Cell<usize>) -> Result<()> {
+async fn measure_and_print(
+    args: &PoolTry,
+    addresses: &[SocketAddr],
+    key: Option<Key>,
+    measured: &Cell<usize>,
+) -> Result<()> {
     let mut rows = Vec::new();
     let load = args.load.load(args.load.requesters());
     if !args.load.json {
@@ -66,24 +72,24 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measur
             heading()
         );
     }
-    let mut told = |what: &'static str, figures: Figures| {
+    let mut record_figures = |what: &'static str, figures: Figures| {
         if !args.load.json {
             println!("{}", line(what, &figures));
         }
         rows.push((what, figures));
         measured.set(rows.len());
     };
-    let connect = tcp_with(key);
-    let volume = measure_trial(&connect, addresses, load, super::report(), &mut told).await;
+    let connect = tcp_with_key(key);
+    let volume = measure_trial(&connect, addresses, load, super::reporter(), &mut record_figures).await;
     // The error is not Send, like everything that stays on a node's thread.
-    let volume = volume.map_err(|error| anyhow!("{}", model::text::error(&error)))?;
+    let volume = volume.map_err(|error| anyhow!("{}", model::text::error_chain(&error)))?;
     if args.load.json {
         println!("{}", trial_json(args.nodes, &load, &rows));
     } else {
-        println!("\n{UNITS}");
+        println!("\n{COLUMN_NOTES}");
     }
     if let Some(front) = &args.nbd {
-        let server = Server::new(Listener::bind(front).await?, Tls::Off, super::report());
+        let server = Server::new(Listener::bind(front).await?, Tls::Off, super::reporter());
         eprintln!("fathom: the disk is at {}; Ctrl-C to stop", server.uri()?);
         server.serve(volume).await;
     }

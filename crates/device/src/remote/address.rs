@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 /// A text that is not a device address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is not a device: {FORMS}")]
-pub struct NotADevice(pub String);
+#[error("{0} is not a device: {SYNTAX_HELP}")]
+pub struct AddressError(pub String);
 
 /// A place where something can run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,7 +27,7 @@ pub enum DeviceAddress {
 
 impl DeviceAddress {
     /// Splits a list at commas. A comma within a guest's name separates its settings, unless a device follows.
-    pub fn names(list: &str) -> Vec<&str> {
+    pub fn split_list(list: &str) -> Vec<&str> {
         let (mut names, mut from) = (Vec::new(), 0);
         for (at, _) in list.match_indices(',') {
             if !list[from..].starts_with("lab:") || begins_device(&list[at + 1..]) {
@@ -47,13 +47,13 @@ fn begins_device(text: &str) -> bool {
     ["local", "adb", "all"].contains(&word) || kind.is_some_and(|k| ["ssh", "adb", "lab", "netns"].contains(&k))
 }
 
-const FORMS: &str = "expected local, ssh:[USER@]HOST[:PORT], adb:SERIAL (or adb, if there is only one), \
+const SYNTAX_HELP: &str = "expected local, ssh:[USER@]HOST[:PORT], adb:SERIAL (or adb, if there is only one), \
     lab:SCENARIO[,KEY=VALUE…] (see `fathom lab list`), or netns:NAME";
 
 impl FromStr for DeviceAddress {
-    type Err = NotADevice;
+    type Err = AddressError;
 
-    fn from_str(text: &str) -> Result<Self, NotADevice> {
+    fn from_str(text: &str) -> Result<Self, AddressError> {
         let (kind, rest) = text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
         // A word with a leading dash would be parsed as an option of the program that receives it.
         let named = rest.filter(|r| !r.is_empty() && !r.starts_with('-') && r.chars().all(|c| c.is_ascii_graphic()));
@@ -66,8 +66,8 @@ impl FromStr for DeviceAddress {
             ("netns", _, Some(name)) if !name.contains('/') && name != "." && name != ".." => {
                 Ok(Self::Netns(name.into()))
             }
-            ("ssh", _, Some(rest)) => ssh(rest).ok_or_else(|| NotADevice(text.into())),
-            _ => Err(NotADevice(text.into())),
+            ("ssh", _, Some(rest)) => parse_ssh(rest).ok_or_else(|| AddressError(text.into())),
+            _ => Err(AddressError(text.into())),
         }
     }
 }
@@ -80,7 +80,7 @@ impl DeviceAddress {
     }
 }
 
-fn ssh(rest: &str) -> Option<DeviceAddress> {
+fn parse_ssh(rest: &str) -> Option<DeviceAddress> {
     let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
     let (host, port) = match rest.strip_prefix('[').and_then(|r| r.split_once(']')) {
         Some((host, "")) => (host, None),
@@ -151,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn comma_in_guest_name_separates_settings() {
-        let names = DeviceAddress::names;
+    fn comma_in_a_guests_name_separates_settings() {
+        let names = DeviceAddress::split_list;
         assert_eq!(names("adb:R58,ssh:phone"), ["adb:R58", "ssh:phone"]);
         assert_eq!(
             names("lab:x,fs=f2fs,mount='a,b=1',lab:y,cpus=1,adb"),

@@ -1,9 +1,9 @@
 //! The device side: started on a device by [`super::AgentLink`], it executes the frames on its input, and exits, together with
 //! all its child processes and its directory, when the input ends.
 
-use super::detached::{self, Place, Shelf, State, undo_notes};
+use super::detached::{self, CommandDirectory, DetachedCommands, State, undo_notes};
 use super::follow::Follower;
-use super::frame::{BEAT, Frame, GREETING, MOST, below};
+use super::frame::{AGENT_GREETING, BEAT_INTERVAL, FRAME_BYTES_MAX, Frame, path_below};
 use crate::{Local, Reader};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
@@ -16,24 +16,24 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The number of beats that may be missed. Counted, not timed: a suspended machine wakes to an old clock and has missed nothing.
-const MISSED: u32 = 6;
+const MISSED_BEATS_MAX: u32 = 6;
 /// How long a command may take to exit after SIGTERM.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How often a followed directory is polled.
-const LOOK: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// How long a keeper may take to report that it has started its command.
-const START: Duration = Duration::from_secs(10);
+const KEEPER_START_TIMEOUT: Duration = Duration::from_secs(10);
 /// In [`Frame::Exit`]: a detached command ended without storing its status.
-pub(super) const VANISHED: i32 = i32::MIN;
+pub(super) const VANISHED_STATUS: i32 = i32::MIN;
 
 /// The events that the agent waits for.
-enum Heard {
+enum AgentEvent {
     Frame(Frame),
     /// The end of the frames.
-    Silence,
+    InputEnd,
     /// The end of the command's output.
-    Quiet,
+    OutputEnd,
 }
 
 /// Runs the agent until its input ends; its own directory is created in `directory`.
@@ -42,56 +42,56 @@ enum Heard {
 /// Its directory cannot be created.
 pub fn run(from: impl Read + Send + 'static, to: impl Write + Send + 'static, directory: &Path) -> io::Result<()> {
     // Settings left changed by killed processes.
-    let _ = crate::knobs::put_back_left_over(&undo_notes(directory));
+    let _ = crate::knobs::restore_left_over(&undo_notes(directory));
     let within = directory.to_path_buf();
-    let directory = Directory::make(directory)?;
-    let to: Voice = Arc::new(Mutex::new(Box::new(to)));
+    let directory = AgentDirectory::create(directory)?;
+    let to: SharedOutput = Arc::new(Mutex::new(Box::new(to)));
     if let Ok(mut to) = to.lock() {
-        to.write_all(GREETING.as_bytes())?;
+        to.write_all(AGENT_GREETING.as_bytes())?;
         to.flush()?;
     }
     let (hear, heard) = channel();
     std::thread::spawn({
         let hear = hear.clone();
-        move || listen(from, &hear)
+        move || read_frames(from, &hear)
     });
     Agent { within, directory, to, hear, command: None, streams: 0, follower: None, attached: None }.serve(&heard);
     Ok(())
 }
 
-type Voice = Arc<Mutex<Box<dyn Write + Send>>>;
+type SharedOutput = Arc<Mutex<Box<dyn Write + Send>>>;
 
-fn listen(mut from: impl Read, hear: &Sender<Heard>) {
+fn read_frames(mut from: impl Read, hear: &Sender<AgentEvent>) {
     while let Ok(Some(frame)) = Frame::read(&mut from) {
-        if hear.send(Heard::Frame(frame)).is_err() {
+        if hear.send(AgentEvent::Frame(frame)).is_err() {
             return;
         }
     }
-    let _ = hear.send(Heard::Silence);
+    let _ = hear.send(AgentEvent::InputEnd);
 }
 
-fn say(to: &Voice, frame: &Frame) -> bool {
+fn send(to: &SharedOutput, frame: &Frame) -> bool {
     to.lock().is_ok_and(|mut to| frame.write(&mut *to).is_ok())
 }
 
 struct Agent {
     /// The parent of its directory.
     within: PathBuf,
-    directory: Directory,
-    to: Voice,
-    hear: Sender<Heard>,
+    directory: AgentDirectory,
+    to: SharedOutput,
+    hear: Sender<AgentEvent>,
     command: Option<Child>,
     /// The number of open output streams of the command.
     streams: u32,
     /// The followed directory; a thread reads it until it is taken.
-    follower: Option<Following>,
+    follower: Option<SharedFollower>,
     /// The detached command of this connection, if any.
-    attached: Option<Attached>,
+    attached: Option<AttachedCommand>,
 }
 
 /// A detached command, and the parts of its output that the host has.
-struct Attached {
-    place: Place,
+struct AttachedCommand {
+    place: CommandDirectory,
     lease_s: u64,
     /// Bytes of its output and error output.
     heard: [u64; 2],
@@ -102,25 +102,25 @@ struct Attached {
 }
 
 /// A followed directory, shared with the thread that follows it.
-type Following = Arc<Mutex<Option<Follower>>>;
+type SharedFollower = Arc<Mutex<Option<Follower>>>;
 
 impl Agent {
-    fn serve(&mut self, heard: &Receiver<Heard>) {
+    fn serve(&mut self, heard: &Receiver<AgentEvent>) {
         let mut missed = 0;
         loop {
-            let goes_on = match heard.recv_timeout(BEAT) {
-                Ok(Heard::Frame(frame)) => {
+            let goes_on = match heard.recv_timeout(BEAT_INTERVAL) {
+                Ok(AgentEvent::Frame(frame)) => {
                     missed = 0;
                     self.answer(frame)
                 }
-                Ok(Heard::Quiet) => {
+                Ok(AgentEvent::OutputEnd) => {
                     self.streams = self.streams.saturating_sub(1);
                     self.streams > 0 || self.ended()
                 }
-                Ok(Heard::Silence) | Err(RecvTimeoutError::Disconnected) => false,
+                Ok(AgentEvent::InputEnd) | Err(RecvTimeoutError::Disconnected) => false,
                 Err(RecvTimeoutError::Timeout) => {
                     missed += 1;
-                    missed <= MISSED
+                    missed <= MISSED_BEATS_MAX
                 }
             };
             if !goes_on {
@@ -132,16 +132,16 @@ impl Agent {
     /// Handles a frame; returns whether to continue.
     fn answer(&mut self, frame: Frame) -> bool {
         match frame {
-            Frame::Part(name, bytes) => match self.keep(&name, &bytes) {
+            Frame::Part(name, bytes) => match self.append_part(&name, &bytes) {
                 Ok(()) => true,
-                Err(error) => say(&self.to, &Frame::Done(Err(format!("cannot write {name} on the device: {error}")))),
+                Err(error) => send(&self.to, &Frame::Done(Err(format!("cannot write {name} on the device: {error}")))),
             },
             Frame::Start(argv) => match self.start(&argv) {
                 Ok(()) => true,
                 Err(error) => {
                     let program = argv.first().map_or("", String::as_str);
-                    say(&self.to, &Frame::Err(format!("cannot start {program}: {error}\n").into_bytes()))
-                        && say(&self.to, &Frame::Exit(127))
+                    send(&self.to, &Frame::Err(format!("cannot start {program}: {error}\n").into_bytes()))
+                        && send(&self.to, &Frame::Exit(127))
                 }
             },
             Frame::Signal(number) => {
@@ -156,14 +156,14 @@ impl Agent {
                 if let Some((keeper, _)) = self.attached.as_ref().and_then(|a| a.processes) {
                     let _ = detached::signal(keeper, libc::SIGUSR1);
                 }
-                say(&self.to, &Frame::Pong(number, now_ns()))
+                send(&self.to, &Frame::Pong(number, now_ns()))
             }
             Frame::Ask(question) => {
-                let mut answer = self.about_detached(&question).unwrap_or_else(|| reply(&question));
-                if answer.as_ref().is_ok_and(|text| text.len() >= MOST) {
+                let mut answer = self.about_detached(&question).unwrap_or_else(|| answer_question(&question));
+                if answer.as_ref().is_ok_and(|text| text.len() >= FRAME_BYTES_MAX) {
                     answer = Err("the file is too long".into());
                 }
-                say(&self.to, &Frame::Answer(answer))
+                send(&self.to, &Frame::Answer(answer))
             }
             // Only the agent sends these.
             Frame::Out(_)
@@ -176,26 +176,27 @@ impl Agent {
         }
     }
 
-    fn keep(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let path = below(&self.base(), name).ok_or(io::ErrorKind::InvalidInput)?;
+    fn append_part(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let path = path_below(&self.command_directory(), name).ok_or(io::ErrorKind::InvalidInput)?;
         OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(bytes)
     }
 
     /// The current directory of the command.
-    fn base(&self) -> PathBuf {
+    fn command_directory(&self) -> PathBuf {
         self.attached.as_ref().map_or_else(|| self.directory.0.clone(), |attached| attached.place.work())
     }
 
     /// Answers requests about a detached command; `None` for any other request.
     fn about_detached(&mut self, question: &[String]) -> Option<Result<String, String>> {
         let words: Vec<&str> = question.iter().map(String::as_str).collect();
-        let shelf = Shelf::within(&self.within);
+        let shelf = DetachedCommands::in_directory(&self.within);
         let text = |error: detached::Error| error.to_string();
         let missing = || Err::<String, _>("no detached command was named".to_owned());
         Some(match words[..] {
-            ["attach", name, lease_s] => shelf.make(name).map_err(text).map(|place| {
+            ["attach", name, lease_s] => shelf.create(name).map_err(text).map(|place| {
                 let lease_s = lease_s.parse().unwrap_or(0);
-                self.attached = Some(Attached { place, lease_s, heard: [0; 2], has: Vec::new(), processes: None });
+                self.attached =
+                    Some(AttachedCommand { place, lease_s, heard: [0; 2], has: Vec::new(), processes: None });
                 State::Prepared.name().to_owned()
             }),
             ["reattach", name, lease_s, out, err] => self.reattach(name, lease_s, [out, err]),
@@ -221,7 +222,7 @@ impl Agent {
     }
 
     fn reattach(&mut self, name: &str, lease_s: &str, heard: [&str; 2]) -> Result<String, String> {
-        let place = Shelf::within(&self.within).place(name).map_err(|e| e.to_string())?;
+        let place = DetachedCommands::in_directory(&self.within).place(name).map_err(|e| e.to_string())?;
         if !place.path().is_dir() {
             return Err(detached::Error::Missing(name.into()).to_string());
         }
@@ -235,7 +236,7 @@ impl Agent {
         let heard = heard.map(|n| n.parse().unwrap_or(0));
         let processes = processes.filter(|_| running);
         let lease_s = lease_s.parse().unwrap_or(0);
-        self.attached = Some(Attached { place, lease_s, heard, has: Vec::new(), processes });
+        self.attached = Some(AttachedCommand { place, lease_s, heard, has: Vec::new(), processes });
         Ok(state.name().into())
     }
 
@@ -248,7 +249,7 @@ impl Agent {
             .arg(attached.place.path())
             .args(["--keep", &attached.lease_s.to_string(), "--"])
             .args(argv);
-        command.env(detached::DIRECTORY, &self.within).current_dir("/");
+        command.env(detached::DIRECTORY_VARIABLE, &self.within).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // SAFETY: between fork and exec there is only a system call without pointers.
         unsafe {
@@ -259,7 +260,7 @@ impl Agent {
         }
         let mut keeper = command.spawn()?;
         let begun = Instant::now();
-        while begun.elapsed() < START {
+        while begun.elapsed() < KEEPER_START_TIMEOUT {
             if let Ok(Some(about)) = attached.place.about() {
                 attached.processes = Some((about.keeper, about.command));
                 // Waited for, so that its number is free as soon as it has exited.
@@ -283,27 +284,27 @@ impl Agent {
         let (to, place, mut heard) = (self.to.clone(), attached.place.clone(), attached.heard);
         let mut follower = self.follower.take().and_then(|following| following.lock().ok()?.take());
         if let Some(follower) = &mut follower {
-            follower.has(&attached.has);
+            follower.skip_known(&attached.has);
         }
         std::thread::spawn(move || {
             loop {
                 // The state is read before the data: so once it has ended, all data is seen.
                 let state = place.state();
-                let sent = follower.as_mut().is_none_or(|follower| follower.look(&mut |frame| say(&to, frame)))
-                    && tail(&place, "out", &mut heard[0], Frame::Out, &to)
-                    && tail(&place, "err", &mut heard[1], Frame::Err, &to);
+                let sent = follower.as_mut().is_none_or(|follower| follower.send_new(&mut |frame| send(&to, frame)))
+                    && send_tail(&place, "out", &mut heard[0], Frame::Out, &to)
+                    && send_tail(&place, "err", &mut heard[1], Frame::Err, &to);
                 let exit = match state {
                     State::Ended(status) => Some(status.exit),
-                    State::Vanished => Some(VANISHED),
+                    State::Vanished => Some(VANISHED_STATUS),
                     State::Running | State::Prepared => None,
                 };
                 if let Some(exit) = exit.filter(|_| sent) {
-                    say(&to, &Frame::Exit(exit));
+                    send(&to, &Frame::Exit(exit));
                 }
                 if exit.is_some() || !sent {
                     return;
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         });
     }
@@ -319,7 +320,7 @@ impl Agent {
         let mut command = Command::new(program);
         // Android has no /tmp; and the command's temporary files are removed with the directory.
         command.args(words).current_dir(&self.directory.0).env("TMPDIR", &self.directory.0).process_group(0);
-        command.env(detached::DIRECTORY, &self.within);
+        command.env(detached::DIRECTORY_VARIABLE, &self.within);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // SAFETY: between fork and exec there is only a system call without pointers.
         unsafe {
@@ -332,15 +333,15 @@ impl Agent {
         let (out, err) = (child.stdout.take(), child.stderr.take());
         self.streams = 2;
         let (to, hear) = (self.to.clone(), self.hear.clone());
-        std::thread::spawn(move || hand_on(out, Frame::Out, &to, &hear));
+        std::thread::spawn(move || forward_output(out, Frame::Out, &to, &hear));
         let (to, hear) = (self.to.clone(), self.hear.clone());
-        std::thread::spawn(move || hand_on(err, Frame::Err, &to, &hear));
+        std::thread::spawn(move || forward_output(err, Frame::Err, &to, &hear));
         self.command = Some(child);
         Ok(())
     }
 
     fn follow(&mut self, words: &[String]) {
-        let following: Following = Arc::new(Mutex::new(Follower::new(&self.base(), words)));
+        let following: SharedFollower = Arc::new(Mutex::new(Follower::new(&self.command_directory(), words)));
         self.follower = Some(following.clone());
         if let Some(attached) = &self.attached {
             // A command that has not started yet is followed later.
@@ -351,12 +352,12 @@ impl Agent {
         }
         let to = self.to.clone();
         std::thread::spawn(move || {
-            let sent = |following: &Following| {
+            let sent = |following: &SharedFollower| {
                 let mut following = following.lock().ok()?;
-                following.as_mut()?.look(&mut |frame| say(&to, frame)).then_some(())
+                following.as_mut()?.send_new(&mut |frame| send(&to, frame)).then_some(())
             };
             while sent(&following).is_some() {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         });
     }
@@ -367,11 +368,11 @@ impl Agent {
         let status = child.wait();
         let last = self.follower.take().and_then(|following| following.lock().ok()?.take());
         if let Some(mut last) = last {
-            last.look(&mut |frame| say(&self.to, frame));
+            last.send_new(&mut |frame| send(&self.to, frame));
         }
         // Its remaining processes have no connection any more.
         signal_group(&child, libc::SIGKILL);
-        say(&self.to, &Frame::Exit(status.map_or(127, |s| status_of(&s))))
+        send(&self.to, &Frame::Exit(status.map_or(127, |s| status_of(&s))))
     }
 
     fn signal(&self, number: i32) {
@@ -391,21 +392,27 @@ impl Agent {
         let Some(mut child) = self.command.take() else { return };
         signal_group(&child, libc::SIGTERM);
         // The result is checked below.
-        let _ = child::wait_timeout(&mut child, LAST_WORDS);
+        let _ = child::wait_timeout(&mut child, EXIT_TIMEOUT);
         signal_group(&child, libc::SIGKILL);
         let _ = child.wait();
     }
 }
 
 /// Sends the part of a file that was not sent yet; false if the connection is closed.
-fn tail(place: &Place, name: &str, heard: &mut u64, frame: fn(Vec<u8>) -> Frame, to: &Voice) -> bool {
+fn send_tail(
+    place: &CommandDirectory,
+    name: &str,
+    heard: &mut u64,
+    frame: fn(Vec<u8>) -> Frame,
+    to: &SharedOutput,
+) -> bool {
     let Ok(mut file) = fs::File::open(place.file(name)) else { return true };
     if file.seek(SeekFrom::Start(*heard)).is_err() {
         return true;
     }
-    let mut room = vec![0; 1 << 16];
-    while let Some(n) = file.read(&mut room).ok().filter(|n| *n > 0) {
-        if !say(to, &frame(room[..n].to_vec())) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Some(n) = file.read(&mut buffer).ok().filter(|n| *n > 0) {
+        if !send(to, &frame(buffer[..n].to_vec())) {
             return false;
         }
         *heard += n as u64;
@@ -413,15 +420,15 @@ fn tail(place: &Place, name: &str, heard: &mut u64, frame: fn(Vec<u8>) -> Frame,
     true
 }
 
-fn hand_on(from: Option<impl Read>, frame: fn(Vec<u8>) -> Frame, to: &Voice, hear: &Sender<Heard>) {
-    let mut room = vec![0; 1 << 16];
+fn forward_output(from: Option<impl Read>, frame: fn(Vec<u8>) -> Frame, to: &SharedOutput, hear: &Sender<AgentEvent>) {
+    let mut buffer = vec![0; 1 << 16];
     let mut from = from;
-    while let Some(n) = from.as_mut().and_then(|f| f.read(&mut room).ok()).filter(|n| *n > 0) {
-        if !say(to, &frame(room[..n].to_vec())) {
+    while let Some(n) = from.as_mut().and_then(|f| f.read(&mut buffer).ok()).filter(|n| *n > 0) {
+        if !send(to, &frame(buffer[..n].to_vec())) {
             break;
         }
     }
-    let _ = hear.send(Heard::Quiet);
+    let _ = hear.send(AgentEvent::OutputEnd);
 }
 
 fn status_of(status: &ExitStatus) -> i32 {
@@ -443,7 +450,7 @@ pub(super) fn now_ns() -> u64 {
 }
 
 /// Answers a request about this machine.
-fn reply(question: &[String]) -> Result<String, String> {
+fn answer_question(question: &[String]) -> Result<String, String> {
     let words: Vec<&str> = question.iter().map(String::as_str).collect();
     match words[..] {
         ["read", path] => Local.read(path),
@@ -459,12 +466,12 @@ fn reply(question: &[String]) -> Result<String, String> {
 
 /// The agent's own directory, accessible only to its user, and removed with it. It is locked (flock) like the directories of
 /// benchmarks: a run in the parent directory removes the leftovers of killed runs, which are unlocked directories with such names.
-struct Directory(PathBuf, #[expect(dead_code, reason = "held until the end")] Option<fs::File>);
+struct AgentDirectory(PathBuf, #[expect(dead_code, reason = "held until the end")] Option<fs::File>);
 
-impl Directory {
-    fn make(within: &Path) -> io::Result<Self> {
+impl AgentDirectory {
+    fn create(within: &Path) -> io::Result<Self> {
         for entry in fs::read_dir(within).into_iter().flatten().flatten() {
-            sweep(&entry.path());
+            remove_if_dead(&entry.path());
         }
         let path = within.join(format!("fathom-run-{}", std::process::id()));
         // A directory of that name belongs to a process that no longer exists.
@@ -476,14 +483,14 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for AgentDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 /// Removes the directory of an agent that was killed.
-fn sweep(path: &Path) {
+fn remove_if_dead(path: &Path) {
     let name = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix("fathom-run-"));
     let Some(id) = name.and_then(|id| id.parse::<u32>().ok()) else { return };
     if !Path::new(&format!("/proc/{id}")).exists() {
@@ -501,7 +508,7 @@ mod tests {
         let within = tempfile::tempdir().unwrap();
         let dead = within.path().join("fathom-run-4194305");
         fs::create_dir(&dead).unwrap();
-        let directory = Directory::make(within.path()).unwrap();
+        let directory = AgentDirectory::create(within.path()).unwrap();
         let path = directory.0.clone();
         assert!(fs::File::open(&path).unwrap().try_lock().is_err() && !dead.exists());
         drop(directory);

@@ -1,16 +1,16 @@
 //! Facts about a device: read directly on this machine, and by this program on another one, with a single command; over a
 //! slow transport a hundred requests would take a hundred times as long.
 
-use super::{DeviceAddress, Ended, Job, Note, Unreachable, run};
-use crate::{Local, about, nvme, own_sqlite};
+use super::{CommandEnd, DeviceAddress, Job, JobEvent, Unreachable, run};
+use crate::{Local, all_facts, nvme, own_sqlite};
 use model::{Context, Environment};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// The maximum size of the facts, bytes.
-const MOST: usize = 4 << 20;
+const OUTPUT_BYTES_MAX: usize = 4 << 20;
 /// The maximum error output that is kept, bytes.
-const COMPLAINT: usize = 1000;
+const ERROR_BYTES_MAX: usize = 1000;
 
 /// The output of `fathom device info --json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,13 +55,13 @@ pub fn facts(
     tell: &mut dyn FnMut(String),
 ) -> Result<Document, Error> {
     if *place == DeviceAddress::Local {
-        let mut facts = about(&Local);
+        let mut facts = all_facts(&Local);
         facts.extend(own_sqlite::facts());
         facts.extend(nvme::facts());
         return Ok(Document { version: 1, device: place.to_string(), facts });
     }
     let words = ["device", "info", "local", "--json"].map(String::from);
-    let (place, said) = printed(place, binaries, &words, context, tell)?;
+    let (place, said) = run_program(place, binaries, &words, context, tell)?;
     let document: Document =
         serde_json::from_slice(&said).map_err(|source| Error::Unreadable { place: place.clone(), source })?;
     // The host uses the device's full name; on the device it is `local`.
@@ -72,7 +72,7 @@ pub fn facts(
 ///
 /// # Errors
 /// The device was unreachable, or the program there failed.
-pub fn printed(
+pub fn run_program(
     place: &DeviceAddress,
     binaries: &[PathBuf],
     words: &[String],
@@ -80,12 +80,12 @@ pub fn printed(
     tell: &mut dyn FnMut(String),
 ) -> Result<(DeviceAddress, Vec<u8>), Error> {
     context.progress(&format!("reading facts of {place}"), 0, 0);
-    let job = Job { place, binaries, files: &[], words, brings: None, into: Path::new("."), detached: None };
+    let job = Job { place, binaries, files: &[], words, result_directory: None, into: Path::new("."), detached: None };
     let (mut said, mut complaints, mut notes) = (Vec::new(), String::new(), Vec::new());
     let done = run(&job, context, &mut |note| match note {
-        Note::Out(bytes) if said.len() <= MOST => said.extend_from_slice(bytes),
-        Note::Err(bytes) if complaints.len() <= COMPLAINT => complaints += &String::from_utf8_lossy(bytes),
-        Note::Said(remark) => notes.push(remark.to_string()),
+        JobEvent::Out(bytes) if said.len() <= OUTPUT_BYTES_MAX => said.extend_from_slice(bytes),
+        JobEvent::Err(bytes) if complaints.len() <= ERROR_BYTES_MAX => complaints += &String::from_utf8_lossy(bytes),
+        JobEvent::Message(remark) => notes.push(remark.to_string()),
         _ => {}
     });
     context.clear_progress();
@@ -95,10 +95,10 @@ pub fn printed(
         done => done?,
     };
     match done.ended {
-        Ended::Exit(0) if said.len() <= MOST => Ok((done.place, said)),
-        Ended::Lost(why) => Err(why.into()),
-        Ended::Exit(_) if context.cancelled() => Err(Error::Interrupted),
-        Ended::Exit(status) => {
+        CommandEnd::Exit(0) if said.len() <= OUTPUT_BYTES_MAX => Ok((done.place, said)),
+        CommandEnd::Lost(why) => Err(why.into()),
+        CommandEnd::Exit(_) if context.cancelled() => Err(Error::Interrupted),
+        CommandEnd::Exit(status) => {
             // The program's name is already added to messages here.
             let why = complaints.trim().trim_start_matches("fathom: ").into();
             Err(Error::Failed { place: done.place, status, why })

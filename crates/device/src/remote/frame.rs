@@ -7,11 +7,11 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 /// The maximum content of a frame, bytes.
-pub const MOST: usize = 1 << 20;
+pub const FRAME_BYTES_MAX: usize = 1 << 20;
 /// The first line of an agent. Anything before it comes from a login shell.
-pub const GREETING: &str = "FATHOM-AGENT 3\n";
+pub const AGENT_GREETING: &str = "FATHOM-AGENT 3\n";
 /// The host sends a frame at least this often.
-pub(super) const BEAT: Duration = Duration::from_secs(5);
+pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The message of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum Frame {
     Answer(Result<String, String>),
 }
 
-fn words(all: &[String]) -> Vec<u8> {
+fn encode_words(all: &[String]) -> Vec<u8> {
     all.iter().flat_map(|word| word.bytes().filter(|b| *b != 0).chain([0])).collect()
 }
 
@@ -54,7 +54,7 @@ fn parse_words(bytes: &[u8]) -> Option<Vec<String>> {
     Some(text.strip_suffix('\0')?.split('\0').map(ToString::to_string).collect())
 }
 
-fn result(value: &Result<String, String>) -> Vec<u8> {
+fn encode_result(value: &Result<String, String>) -> Vec<u8> {
     match value {
         Ok(text) => [b"+", text.as_bytes()].concat(),
         Err(why) => [b"-", why.as_bytes()].concat(),
@@ -74,18 +74,18 @@ impl Frame {
     fn parts(&self) -> (u8, Vec<u8>) {
         match self {
             Self::Part(name, bytes) => (b'p', [name.as_bytes(), b"\0", bytes].concat()),
-            Self::Start(argv) => (b's', words(argv)),
+            Self::Start(argv) => (b's', encode_words(argv)),
             Self::Signal(number) => (b'k', vec![*number]),
-            Self::Follow(names) => (b'w', words(names)),
+            Self::Follow(names) => (b'w', encode_words(names)),
             Self::Piece(name, at, bytes) => (b'g', [name.as_bytes(), b"\0", &at.to_le_bytes(), bytes].concat()),
             Self::Ping(number) => (b'?', number.to_le_bytes().to_vec()),
-            Self::Ask(question) => (b'a', words(question)),
+            Self::Ask(question) => (b'a', encode_words(question)),
             Self::Out(bytes) => (b'o', bytes.clone()),
             Self::Err(bytes) => (b'e', bytes.clone()),
             Self::Exit(status) => (b'x', status.to_le_bytes().to_vec()),
-            Self::Done(done) => (b'd', result(&done.clone().map(|()| String::new()))),
+            Self::Done(done) => (b'd', encode_result(&done.clone().map(|()| String::new()))),
             Self::Pong(number, ns) => (b'!', [number.to_le_bytes(), ns.to_le_bytes()].concat()),
-            Self::Answer(answer) => (b'r', result(answer)),
+            Self::Answer(answer) => (b'r', encode_result(answer)),
         }
     }
 
@@ -122,7 +122,7 @@ impl Frame {
     /// The pipe broke, or the frame is too long.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let (kind, bytes) = self.parts();
-        if bytes.len() > MOST {
+        if bytes.len() > FRAME_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "too long for a frame"));
         }
         let mut all = Vec::with_capacity(5 + bytes.len());
@@ -145,7 +145,7 @@ impl Frame {
             _ => from.read_exact(&mut head[1..])?,
         }
         let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        if length > MOST {
+        if length > FRAME_BYTES_MAX {
             return Err(invalid("a frame is too long"));
         }
         let mut bytes = Vec::new();
@@ -158,7 +158,7 @@ impl Frame {
 }
 
 /// The path of a file with this name below `directory`; `None` if it would be outside.
-pub fn below(directory: &Path, name: &str) -> Option<PathBuf> {
+pub fn path_below(directory: &Path, name: &str) -> Option<PathBuf> {
     let path = Path::new(name);
     let plain = path.components().all(|c| matches!(c, Component::Normal(_)));
     (plain && !name.is_empty() && !name.contains('\0')).then(|| directory.join(path))
@@ -198,15 +198,15 @@ mod tests {
         assert_eq!(Frame::read(&mut from).unwrap(), None);
         // Truncated anywhere inside a frame, it is an error, not EOF.
         assert!(Frame::read(&mut &bytes[..3]).is_err() && Frame::read(&mut &bytes[..7]).is_err());
-        assert!(Frame::Out(vec![0; MOST + 1]).write(&mut Vec::new()).is_err());
+        assert!(Frame::Out(vec![0; FRAME_BYTES_MAX + 1]).write(&mut Vec::new()).is_err());
     }
 
     #[test]
-    fn names_outside_directory_are_refused() {
+    fn names_outside_the_directory_are_refused() {
         let directory = Path::new("/directory");
-        assert_eq!(below(directory, "run.fathom/meta.json"), Some("/directory/run.fathom/meta.json".into()));
+        assert_eq!(path_below(directory, "run.fathom/meta.json"), Some("/directory/run.fathom/meta.json".into()));
         for bad in ["", "/etc/passwd", "..", "a/../../b", "./a", "a\0b"] {
-            assert_eq!(below(directory, bad), None, "{bad:?}");
+            assert_eq!(path_below(directory, bad), None, "{bad:?}");
         }
     }
 

@@ -8,16 +8,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// How often to check for an interrupt.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The timeout for being ready.
-const READY: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum length of a line, or of the error output, that is kept, bytes.
-const MOST: usize = 1 << 16;
+const OUTPUT_BYTES_MAX: usize = 1 << 16;
 
 /// Why the command is not running.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotHeld {
+pub enum HoldError {
     /// The device, or the connection to it, failed.
     #[error(transparent)]
     Device(#[from] Unreachable),
@@ -42,13 +42,13 @@ pub enum NotHeld {
 
 /// A command running there. Dropping it ends it.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldCommand {
     link: AgentLink,
     events: Receiver<Event>,
     ready: String,
 }
 
-impl Held {
+impl HeldCommand {
     /// Starts `fathom WORDS…` there, and waits for its first line; `tell` receives messages of the host.
     pub fn start(
         place: &DeviceAddress,
@@ -56,15 +56,15 @@ impl Held {
         words: &[String],
         context: &Context,
         tell: &dyn Fn(Remark),
-    ) -> Result<Self, NotHeld> {
-        let failed = |source| NotHeld::Io { place: place.clone(), source };
+    ) -> Result<Self, HoldError> {
+        let failed = |source| HoldError::Io { place: place.clone(), source };
         let ours = std::env::current_exe().map_err(failed)?;
-        let deployment = program::put(place, &ours, binaries, context, tell)?;
+        let deployment = program::deploy(place, &ours, binaries, context, tell)?;
         let (sender, events) = channel();
         let link = AgentLink::open(&deployment, context, move |event| drop(sender.send(event)))?;
         let argv: Vec<String> = std::iter::once(&deployment.program).chain(words).cloned().collect();
         link.start(&argv).map_err(failed)?;
-        let ready = first_line(&deployment.place, &events, context)?;
+        let ready = wait_for_line(&deployment.place, &events, context)?;
         Ok(Self { link, events, ready })
     }
 
@@ -88,30 +88,30 @@ impl Held {
     }
 }
 
-fn first_line(place: &DeviceAddress, events: &Receiver<Event>, context: &Context) -> Result<String, NotHeld> {
+fn wait_for_line(place: &DeviceAddress, events: &Receiver<Event>, context: &Context) -> Result<String, HoldError> {
     let (begun, mut said, mut complaints) = (Instant::now(), Vec::new(), Vec::new());
     loop {
         if context.cancelled() {
-            return Err(NotHeld::Interrupted);
+            return Err(HoldError::Interrupted);
         }
-        if begun.elapsed() > READY || said.len() > MOST {
-            return Err(NotHeld::Silent(place.clone()));
+        if begun.elapsed() > READY_TIMEOUT || said.len() > OUTPUT_BYTES_MAX {
+            return Err(HoldError::Silent(place.clone()));
         }
-        match events.recv_timeout(LOOK) {
+        match events.recv_timeout(POLL_INTERVAL) {
             Ok(Event::Out(bytes)) => {
                 said.extend(bytes);
                 if let Some(end) = said.iter().position(|b| *b == b'\n') {
                     return Ok(String::from_utf8_lossy(&said[..end]).trim().to_owned());
                 }
             }
-            Ok(Event::Err(bytes)) if complaints.len() < MOST => complaints.extend(bytes),
+            Ok(Event::Err(bytes)) if complaints.len() < OUTPUT_BYTES_MAX => complaints.extend(bytes),
             Ok(Event::Exit(status)) => {
                 let said = String::from_utf8_lossy(&complaints).trim().trim_start_matches("fathom: ").to_owned();
-                return Err(NotHeld::Ended { place: place.clone(), status, said });
+                return Err(HoldError::Ended { place: place.clone(), status, said });
             }
             Ok(Event::Gone(why)) => return Err(why.into()),
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(NotHeld::Silent(place.clone())),
+            Err(RecvTimeoutError::Disconnected) => return Err(HoldError::Silent(place.clone())),
         }
     }
 }
@@ -120,25 +120,28 @@ fn first_line(place: &DeviceAddress, events: &Receiver<Event>, context: &Context
 mod tests {
     use super::*;
 
-    fn line(all: Vec<Event>) -> Result<String, NotHeld> {
+    fn line_of_events(all: Vec<Event>) -> Result<String, HoldError> {
         let (sender, events) = channel();
         all.into_iter().for_each(|event| sender.send(event).unwrap());
         drop(sender);
-        first_line(&DeviceAddress::Local, &events, &Context::silent())
+        wait_for_line(&DeviceAddress::Local, &events, &Context::silent())
     }
 
     #[test]
-    fn first_line_is_put_together_of_pieces() {
+    fn first_line_is_assembled_from_pieces() {
         let out = |text: &str| Event::Out(text.as_bytes().to_vec());
-        assert_eq!(line(vec![out("127.0."), out("0.1:7\nmore")]).unwrap(), "127.0.0.1:7");
+        assert_eq!(line_of_events(vec![out("127.0."), out("0.1:7\nmore")]).unwrap(), "127.0.0.1:7");
     }
 
     #[test]
-    fn early_end_says_what_it_complained_of() {
+    fn early_end_is_reported_with_the_error_output() {
         let said = Event::Err(b"fathom: no interface wlan9\n".to_vec());
-        let error = line(vec![said, Event::Exit(1)]).unwrap_err().to_string();
+        let error = line_of_events(vec![said, Event::Exit(1)]).unwrap_err().to_string();
         assert_eq!(error, "local: it ended with status 1: no interface wlan9");
-        assert!(matches!(line(vec![]), Err(NotHeld::Silent(_))));
-        assert!(matches!(line(vec![Event::Out(vec![b'x'; MOST + 1])]), Err(NotHeld::Silent(_))), "no line ever");
+        assert!(matches!(line_of_events(vec![]), Err(HoldError::Silent(_))));
+        assert!(
+            matches!(line_of_events(vec![Event::Out(vec![b'x'; OUTPUT_BYTES_MAX + 1])]), Err(HoldError::Silent(_))),
+            "no line ever"
+        );
     }
 }

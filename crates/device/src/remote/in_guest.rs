@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// How often to check whether the guest has exited.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why the guest did not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NoGuest {
+pub enum GuestError {
     /// Its shared directory cannot be created.
     #[error("cannot create a directory: {0}")]
     Directory(io::Error),
@@ -33,22 +33,22 @@ pub enum NoGuest {
 ///
 /// # Errors
 /// It cannot be started.
-pub fn serve(name: &str, files: &[(String, Vec<u8>)], words: &[String], context: &Context) -> Result<u8, NoGuest> {
+pub fn serve(name: &str, files: &[(String, Vec<u8>)], words: &[String], context: &Context) -> Result<u8, GuestError> {
     // The guest's /share; accessible only to this user.
-    let share = tempfile::tempdir().map_err(NoGuest::Directory)?;
+    let share = tempfile::tempdir().map_err(GuestError::Directory)?;
     for (name, bytes) in files {
         let file = share.path().join(name);
-        std::fs::write(&file, bytes).map_err(|e| NoGuest::File(file, e))?;
+        std::fs::write(&file, bytes).map_err(|e| GuestError::File(file, e))?;
     }
-    let mut guest = Command::new(std::env::current_exe().map_err(NoGuest::Start)?);
+    let mut guest = Command::new(std::env::current_exe().map_err(GuestError::Start)?);
     guest.args(["lab", "exec", name, "-o"]).arg(share.path());
     guest.args(["--", "sh", "-c", "cd /share && exec fathom \"$@\"", "fathom"]).args(words);
     // Signals are forwarded by this process: the directory is removed when the guest has exited.
     guest.process_group(0).stdin(Stdio::null());
-    let mut guest = child::end_with_us(&mut guest).spawn().map_err(NoGuest::Start)?;
+    let mut guest = child::kill_with_parent(&mut guest).spawn().map_err(GuestError::Start)?;
     let mut stopping = false;
     let status = loop {
-        if let Some(status) = child::wait_timeout(&mut guest, LOOK).map_err(NoGuest::Wait)? {
+        if let Some(status) = child::wait_timeout(&mut guest, POLL_INTERVAL).map_err(GuestError::Wait)? {
             break status;
         }
         if context.cancelled() && !stopping {

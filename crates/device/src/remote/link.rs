@@ -1,9 +1,9 @@
 //! The host side: an agent on a device, and the pipe to it.
 
 use super::agent::now_ns;
-use super::frame::{BEAT, Frame, GREETING, MOST};
-use super::patience::{Moved, SILENCE_MAX, received};
-use super::pipe::{Broke, Ending, Life, Pipe};
+use super::frame::{AGENT_GREETING, BEAT_INTERVAL, FRAME_BYTES_MAX, Frame};
+use super::patience::{SILENCE_TIMEOUT, TransferCount, receive};
+use super::pipe::{Ending, Life, LossCause, Pipe};
 use super::program::Deployment;
 use super::{Unreachable, transport};
 use crate::Reader;
@@ -15,15 +15,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long it may take to clean up and exit: a little longer than it gives its command.
-const FAREWELL: Duration = Duration::from_secs(6);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(6);
 /// How long to wait for the last error output after the end of the pipe; a surviving process keeps it open.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const ERROR_OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Beats without a response after which a device is regarded as lost.
-const MISSED: u32 = 6;
+const MISSED_BEATS_MAX: u32 = 6;
 /// The maximum number of lines before the greeting, printed by a login.
-const PREAMBLE: usize = 1000;
+const PREAMBLE_LINES_MAX: usize = 1000;
 /// The number of clock exchanges.
-const EXCHANGES: u64 = 12;
+const CLOCK_EXCHANGES: u64 = 12;
 
 /// A message from a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum Event {
 /// Why a request to a device has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unanswered {
+pub enum RequestError {
     /// No response: the device, or the connection to it, may be lost.
     #[error("{0} does not answer")]
     Silent(super::DeviceAddress),
@@ -67,8 +67,8 @@ pub struct Skew {
 /// An agent on a device. Dropping it ends all processes that it started.
 pub struct AgentLink {
     deployment: Deployment,
-    life: Alive,
-    to: Input,
+    life: SharedLife,
+    to: SharedInput,
     /// Responses to requests of the host.
     answers: Mutex<Receiver<Frame>>,
     closing: Arc<AtomicBool>,
@@ -80,8 +80,8 @@ pub struct AgentLink {
 }
 
 /// The sending end of the pipe; `None` when closed.
-type Input = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
-type Alive = Arc<Mutex<Box<dyn Life>>>;
+type SharedInput = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
+type SharedLife = Arc<Mutex<Box<dyn Life>>>;
 
 impl std::fmt::Debug for AgentLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -114,13 +114,13 @@ impl AgentLink {
             let said = said.clone();
             move || {
                 let _closes = overhearing;
-                overhear(complaints, &said);
+                keep_error_output(complaints, &said);
             }
         });
         let (greet, greeted) = channel();
         let (answer, answers) = channel();
-        let to: Input = Arc::new(Mutex::new(Some(to)));
-        let life: Alive = Arc::new(Mutex::new(life));
+        let to: SharedInput = Arc::new(Mutex::new(Some(to)));
+        let life: SharedLife = Arc::new(Mutex::new(life));
         let closing = Arc::new(AtomicBool::new(false));
         let unanswered = Arc::new(AtomicU32::new(0));
         let reader = FrameReader {
@@ -144,11 +144,11 @@ impl AgentLink {
             context: context.clone(),
         };
         let what = format!("{place} to start Fathom");
-        match received(&greeted, transport::silence_max(place), &Moved::default(), context, &what) {
+        match receive(&greeted, transport::silence_timeout(place), &TransferCount::default(), context, &what) {
             Ok(Ok(())) => {
                 // Not earlier: a booting machine does not respond.
                 let (to, life) = (link.to.clone(), link.life.clone());
-                std::thread::spawn(move || beat(&to, &stop, &unanswered, &life));
+                std::thread::spawn(move || send_beats(&to, &stop, &unanswered, &life));
                 Ok(link)
             }
             Ok(Err(why)) => Err(why),
@@ -157,7 +157,7 @@ impl AgentLink {
                 if let Ok(mut life) = link.life.lock() {
                     life.kill();
                 }
-                Err(why.of(place, &what))
+                Err(why.into_unreachable(place, &what))
             }
         }
     }
@@ -167,7 +167,7 @@ impl AgentLink {
         &self.deployment
     }
 
-    fn say(&self, frame: &Frame) -> io::Result<()> {
+    fn send(&self, frame: &Frame) -> io::Result<()> {
         let mut to = self.to.lock().map_err(|_| io::ErrorKind::BrokenPipe)?;
         frame.write(to.as_mut().ok_or(io::ErrorKind::BrokenPipe)?)
     }
@@ -177,9 +177,9 @@ impl AgentLink {
     /// # Errors
     /// The pipe broke.
     pub fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let mut parts = bytes.chunks(MOST / 2);
-        self.say(&Frame::Part(name.into(), parts.next().unwrap_or_default().to_vec()))?;
-        parts.try_for_each(|part| self.say(&Frame::Part(name.into(), part.to_vec())))
+        let mut parts = bytes.chunks(FRAME_BYTES_MAX / 2);
+        self.send(&Frame::Part(name.into(), parts.next().unwrap_or_default().to_vec()))?;
+        parts.try_for_each(|part| self.send(&Frame::Part(name.into(), part.to_vec())))
     }
 
     /// Starts a command in the agent's directory; one at a time.
@@ -187,7 +187,7 @@ impl AgentLink {
     /// # Errors
     /// The pipe broke.
     pub fn start(&self, argv: &[String]) -> io::Result<()> {
-        self.say(&Frame::Start(argv.to_vec()))
+        self.send(&Frame::Start(argv.to_vec()))
     }
 
     /// Sends a signal to the command and all its child processes.
@@ -195,7 +195,7 @@ impl AgentLink {
     /// # Errors
     /// The pipe broke.
     pub fn signal(&self, number: u8) -> io::Result<()> {
-        self.say(&Frame::Signal(number))
+        self.send(&Frame::Signal(number))
     }
 
     /// Requests the current and future contents of a directory of the agent, as [`Event::Piece`]s; all of them arrive before
@@ -204,18 +204,18 @@ impl AgentLink {
     /// # Errors
     /// The pipe broke.
     pub fn follow(&self, directory: &str, leave: &[&str]) -> io::Result<()> {
-        self.say(&Frame::Follow([&[directory], leave].concat().into_iter().map(Into::into).collect()))
+        self.send(&Frame::Follow([&[directory], leave].concat().into_iter().map(Into::into).collect()))
     }
 
-    fn wait(&self, ask: &Frame) -> Option<Frame> {
+    fn exchange(&self, ask: &Frame) -> Option<Frame> {
         // One request at a time.
         let answers = self.answers.lock().ok()?;
         while answers.try_recv().is_ok() {}
-        self.say(ask).ok()?;
-        received(
+        self.send(ask).ok()?;
+        receive(
             &answers,
-            SILENCE_MAX,
-            &Moved::default(),
+            SILENCE_TIMEOUT,
+            &TransferCount::default(),
             &self.context,
             &format!("{} to answer", self.deployment.place),
         )
@@ -226,26 +226,26 @@ impl AgentLink {
     pub fn skew(&self) -> Option<Skew> {
         let one = |number: u64| {
             let asked = now_ns();
-            match self.wait(&Frame::Ping(number + 1))? {
+            match self.exchange(&Frame::Ping(number + 1))? {
                 Frame::Pong(n, theirs) if n == number + 1 => Some(skew(asked, theirs, now_ns())),
                 _ => None,
             }
         };
         // A device that leaves one unanswered is not asked again.
-        (0..EXCHANGES).map_while(one).min_by_key(|s| s.error_ns)
+        (0..CLOCK_EXCHANGES).map_while(one).min_by_key(|s| s.error_ns)
     }
 
     /// Whether it has answered nothing for some seconds, not even a beat.
     pub(super) fn is_silent(&self) -> bool {
-        self.unanswered.load(Ordering::Relaxed) > MISSED
+        self.unanswered.load(Ordering::Relaxed) > MISSED_BEATS_MAX
     }
 
     /// Ends all processes started there and waits until the agent has cleaned up; returns whether it has.
     pub fn close(mut self) -> bool {
-        self.part()
+        self.shut_down()
     }
 
-    fn part(&mut self) -> bool {
+    fn shut_down(&mut self) -> bool {
         self.closing.store(true, Ordering::Relaxed);
         drop(self.beating.take());
         // A blocked writer may hold the lock; the process is then killed below.
@@ -253,7 +253,7 @@ impl AgentLink {
             drop(to.take());
         }
         let Ok(mut life) = self.life.lock() else { return false };
-        match life.wait(FAREWELL) {
+        match life.wait(CLOSE_TIMEOUT) {
             Some(ending) => matches!(ending, Ending::Exit(_)),
             None => {
                 life.kill();
@@ -265,7 +265,7 @@ impl AgentLink {
 
 impl Drop for AgentLink {
     fn drop(&mut self) {
-        self.part();
+        self.shut_down();
     }
 }
 
@@ -280,12 +280,12 @@ pub(super) fn skew(asked: u64, theirs: u64, back: u64) -> Skew {
 }
 
 /// Keeps the last error output of ssh or adb.
-fn overhear(from: impl Read, said: &Mutex<String>) {
-    let mut room = [0; 4096];
+fn keep_error_output(from: impl Read, said: &Mutex<String>) {
+    let mut buffer = [0; 4096];
     let mut from = from;
-    while let Some(n) = from.read(&mut room).ok().filter(|n| *n > 0) {
+    while let Some(n) = from.read(&mut buffer).ok().filter(|n| *n > 0) {
         let Ok(mut said) = said.lock() else { return };
-        said.push_str(&String::from_utf8_lossy(&room[..n]));
+        said.push_str(&String::from_utf8_lossy(&buffer[..n]));
         if said.len() > 16_384 {
             let from = (said.len() - 8192..said.len()).find(|at| said.is_char_boundary(*at)).unwrap_or(0);
             said.drain(..from);
@@ -294,10 +294,10 @@ fn overhear(from: impl Read, said: &Mutex<String>) {
 }
 
 /// Sends beats to the agent, and gives up on one that does not respond.
-fn beat(to: &Input, stop: &Receiver<()>, unanswered: &AtomicU32, life: &Alive) {
-    while stop.recv_timeout(BEAT / 2) == Err(RecvTimeoutError::Timeout) {
+fn send_beats(to: &SharedInput, stop: &Receiver<()>, unanswered: &AtomicU32, life: &SharedLife) {
+    while stop.recv_timeout(BEAT_INTERVAL / 2) == Err(RecvTimeoutError::Timeout) {
         let missed = unanswered.fetch_add(1, Ordering::Relaxed);
-        if missed > 2 * MISSED {
+        if missed > 2 * MISSED_BEATS_MAX {
             // Its reader then finds the end of the pipe.
             if let Ok(mut life) = life.lock() {
                 life.kill();
@@ -331,25 +331,26 @@ impl FrameReader {
         on_event: &dyn Fn(Event),
     ) {
         let mut from = BufReader::new(from);
-        let greeted = greeting(&mut from);
+        let greeted = skip_to_greeting(&mut from);
         if greeted {
             let _ = greet.send(Ok(()));
-            let broke = self.hear(&mut from, on_event);
+            let broke = self.read_frames(&mut from, on_event);
             if self.closing.load(Ordering::Relaxed) {
                 return;
             }
             on_event(Event::Gone(self.gone(overheard, &broke)));
         } else {
-            let _ = greet.send(Err(self.gone(overheard, &Broke::Other("Fathom did not start on the device".into()))));
+            let _ =
+                greet.send(Err(self.gone(overheard, &LossCause::Other("Fathom did not start on the device".into()))));
         }
     }
 
-    fn hear(&self, from: &mut impl Read, on_event: &dyn Fn(Event)) -> Broke {
+    fn read_frames(&self, from: &mut impl Read, on_event: &dyn Fn(Event)) -> LossCause {
         loop {
             let frame = match Frame::read(from) {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return Broke::Connection(None),
-                Err(error) => return Broke::Connection(Some(error.to_string())),
+                Ok(None) => return LossCause::Connection(None),
+                Err(error) => return LossCause::Connection(Some(error.to_string())),
             };
             self.unanswered.store(0, Ordering::Relaxed);
             match frame {
@@ -367,26 +368,26 @@ impl FrameReader {
                 | Frame::Follow(_)
                 | Frame::Ping(_)
                 | Frame::Ask(_) => {
-                    return Broke::Other("the device sent a message that only this side may send".into());
+                    return LossCause::Other("the device sent a message that only this side may send".into());
                 }
             }
         }
     }
 
-    fn gone(&self, overheard: &Receiver<()>, otherwise: &Broke) -> Unreachable {
+    fn gone(&self, overheard: &Receiver<()>, otherwise: &LossCause) -> Unreachable {
         // The last error output arrives with the end of the pipe.
-        let _ = overheard.recv_timeout(LAST_WORDS);
+        let _ = overheard.recv_timeout(ERROR_OUTPUT_TIMEOUT);
         let said = self.said.lock().map(|s| s.clone()).unwrap_or_default();
-        Unreachable::new(&self.place, transport::explained(&said, otherwise))
+        Unreachable::new(&self.place, transport::explain(&said, otherwise))
     }
 }
 
 /// Reads up to the agent's first line.
-fn greeting(from: &mut impl io::BufRead) -> bool {
-    (0..PREAMBLE).any(|_| {
+fn skip_to_greeting(from: &mut impl io::BufRead) -> bool {
+    (0..PREAMBLE_LINES_MAX).any(|_| {
         let mut line = Vec::new();
         match from.take(4096).read_until(b'\n', &mut line) {
-            Ok(n) if n > 0 => line.ends_with(GREETING.as_bytes()),
+            Ok(n) if n > 0 => line.ends_with(AGENT_GREETING.as_bytes()),
             _ => false,
         }
     })
@@ -394,10 +395,10 @@ fn greeting(from: &mut impl io::BufRead) -> bool {
 
 impl AgentLink {
     /// Sends a request to the agent; returns its result, or why there is none.
-    pub(super) fn ask(&self, words: &[&str]) -> Result<String, Unanswered> {
-        match self.wait(&Frame::Ask(words.iter().map(ToString::to_string).collect())) {
-            Some(Frame::Answer(answer)) => answer.map_err(Unanswered::Refused),
-            _ => Err(Unanswered::Silent(self.deployment.place.clone())),
+    pub(super) fn ask(&self, words: &[&str]) -> Result<String, RequestError> {
+        match self.exchange(&Frame::Ask(words.iter().map(ToString::to_string).collect())) {
+            Some(Frame::Answer(answer)) => answer.map_err(RequestError::Refused),
+            _ => Err(RequestError::Silent(self.deployment.place.clone())),
         }
     }
 

@@ -33,14 +33,17 @@ pub mod stop;
 mod transport;
 mod turns;
 
-pub use address::{DeviceAddress, NotADevice};
-pub use choice::{Chosen, DeviceNames, OneOrAll};
-pub use held::{Held, NotHeld};
-pub use job::{Begin, Detached, Done, Ended, Job, Note, PROGRAM, Service, Started, run, serve};
-pub use link::{AgentLink, Event, Skew, Unanswered};
+pub use address::{AddressError, DeviceAddress};
+pub use choice::{DeviceNames, OneOrAll, Selection};
+pub use held::{HeldCommand, HoldError};
+pub use job::{
+    CommandEnd, DetachedOptions, DetachedStart, Job, JobEvent, JobOutcome, PROGRAM_PLACEHOLDER, Service,
+    StartedService, run, serve,
+};
+pub use link::{AgentLink, Event, RequestError, Skew};
 pub use remark::Remark;
-pub use transport::{Unusable, usable};
-pub use turns::Turns;
+pub use transport::{UnusableState, check_usable};
+pub use turns::Concurrency;
 
 /// Why a device could not be used, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,8 +1,8 @@
 //! The output of a shell command on a device, as a stream: for fetching existing data, where no program of ours has to run.
 //! It only needs sh, and the commands it calls.
 
-use super::patience::{Moved, NoAnswer, received};
-use super::pipe::{Broke, Ending, Life, Pipe};
+use super::patience::{NoAnswer, TransferCount, receive};
+use super::pipe::{Ending, Life, LossCause, Pipe};
 use super::{DeviceAddress, Unreachable, transport};
 use model::Context;
 use std::io::{self, Read};
@@ -11,15 +11,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long to wait for a command to exit after its output is closed.
-const END: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum error output that is kept, bytes.
-const COMPLAINTS: u64 = 1 << 16;
+const ERROR_BYTES_MAX: u64 = 1 << 16;
 
 /// The maximum number of pieces that are read ahead, and their size, bytes.
 const PIECES_MAX: usize = 4;
 const PIECE_BYTES: usize = 1 << 16;
 /// How long the command may be silent while its output is waited for: it may have to read much before it prints anything.
-const SILENCE_MAX: Duration = Duration::from_secs(300);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A shell command running on a device.
 pub struct Output {
@@ -34,8 +34,8 @@ pub struct Output {
 ///
 /// # Errors
 /// It is not available, or may not be used.
-pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
-    transport::there(place, &Context::silent())
+pub fn look_up(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
+    transport::look_up(place, &Context::silent())
 }
 
 /// Starts a shell command there, without input.
@@ -47,7 +47,7 @@ pub fn stream(place: &DeviceAddress, line: &str) -> Result<Output, Unreachable> 
     drop(to);
     let reader = std::thread::spawn(move || {
         let mut messages = Vec::new();
-        let _ = complaints.by_ref().take(COMPLAINTS).read_to_end(&mut messages);
+        let _ = complaints.by_ref().take(ERROR_BYTES_MAX).read_to_end(&mut messages);
         // Read to the end: a full pipe would keep the process from exiting.
         let _ = io::copy(&mut complaints, &mut io::sink());
         messages
@@ -86,11 +86,11 @@ impl Read for Output {
         let got = self.piece.read(bytes)?;
         let Some(pieces) = self.pieces.as_ref().filter(|_| got == 0 && !bytes.is_empty()) else { return Ok(got) };
         let what = format!("{} to send its output", self.place);
-        match received(pieces, SILENCE_MAX, &Moved::default(), &Context::silent(), &what) {
+        match receive(pieces, SILENCE_TIMEOUT, &TransferCount::default(), &Context::silent(), &what) {
             Ok(piece) => self.piece = io::Cursor::new(piece?),
             // The reading thread ended with the output.
             Err(NoAnswer::Gone) => return Ok(0),
-            Err(why) => return Err(io::Error::new(io::ErrorKind::TimedOut, why.of(&self.place, &what))),
+            Err(why) => return Err(io::Error::new(io::ErrorKind::TimedOut, why.into_unreachable(&self.place, &what))),
         }
         self.piece.read(bytes)
     }
@@ -104,17 +104,17 @@ impl Output {
     pub fn finish(mut self) -> Result<(), Unreachable> {
         // A process that still writes finds the pipe closed.
         self.pieces = None;
-        let ending = self.life.wait(END).unwrap_or_else(|| {
+        let ending = self.life.wait(EXIT_TIMEOUT).unwrap_or_else(|| {
             self.life.kill();
-            Ending::Lost(Broke::Other("it does not end".into()))
+            Ending::Lost(LossCause::Other("it does not end".into()))
         });
         let messages = self.complaints.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
         let why = match ending {
             Ending::Exit(0) => return Ok(()),
-            Ending::Exit(status) => Broke::Status(status),
+            Ending::Exit(status) => LossCause::Status(status),
             Ending::Lost(why) => why,
         };
-        Err(Unreachable::new(&self.place, transport::explained(&String::from_utf8_lossy(&messages), &why)))
+        Err(Unreachable::new(&self.place, transport::explain(&String::from_utf8_lossy(&messages), &why)))
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_is_read_to_its_end_and_failure_says_why() {
+    fn output_is_read_to_its_end_and_failure_says_why() {
         let mut output = stream(&DeviceAddress::Local, "printf 'a\\nb\\n'; echo told >&2").unwrap();
         let mut text = String::new();
         output.read_to_string(&mut text).unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn word_with_quotes_reaches_shell_as_it_is() {
+    fn word_with_quotes_reaches_the_shell_as_it_is() {
         let word = "a'b \"$(x)\" \\ ;";
         let mut text = String::new();
         let mut output = stream(&DeviceAddress::Local, &format!("printf %s {}", quoted(word))).unwrap();

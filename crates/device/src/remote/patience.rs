@@ -13,9 +13,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// How long a device may be silent before it is regarded as lost.
-pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
+pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The same after data was sent to it: what the sockets between have buffered may take this long over a slow link.
-pub(super) const DRAIN_MAX: Duration = Duration::from_secs(300);
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(300);
 /// How often to check for an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long an interrupted wait still takes an answer that is on its way.
@@ -35,7 +35,7 @@ pub(super) enum NoAnswer {
 
 impl NoAnswer {
     /// Names the device and what was waited for.
-    pub fn of(self, place: &DeviceAddress, what: &str) -> Unreachable {
+    pub fn into_unreachable(self, place: &DeviceAddress, what: &str) -> Unreachable {
         match self {
             Self::Interrupted => Unreachable::new(place, format!("interrupted while waiting for {what}")),
             Self::Silent(limit) => {
@@ -49,10 +49,10 @@ impl NoAnswer {
 }
 
 /// Waits for a message, at most `silence` after the last transfer that `moved` counts.
-pub(super) fn received<T>(
+pub(super) fn receive<T>(
     from: &Receiver<T>,
     silence: Duration,
-    moved: &Moved,
+    moved: &TransferCount,
     context: &Context,
     what: &str,
 ) -> Result<T, NoAnswer> {
@@ -86,7 +86,7 @@ pub(super) fn received<T>(
 }
 
 /// Runs in another thread what may block, such as a connection; gives up when `context` is cancelled, or after `limit`.
-pub(super) fn answered<T: Send + 'static>(
+pub(super) fn run_in_thread<T: Send + 'static>(
     place: &DeviceAddress,
     limit: Duration,
     context: &Context,
@@ -95,32 +95,32 @@ pub(super) fn answered<T: Send + 'static>(
 ) -> Result<T, Unreachable> {
     let (sender, answer) = channel();
     std::thread::spawn(move || drop(sender.send(work())));
-    received(&answer, limit, &Moved::default(), context, what).map_err(|why| why.of(place, what))
+    receive(&answer, limit, &TransferCount::default(), context, what).map_err(|why| why.into_unreachable(place, what))
 }
 
 /// Counts what is transferred.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Moved(Arc<AtomicU64>);
+pub(super) struct TransferCount(Arc<AtomicU64>);
 
-impl Moved {
+impl TransferCount {
     fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
     /// Counts what is read from this.
-    pub fn counting<R: Read>(&self, from: R) -> Counted<R> {
-        Counted { from, moved: self.clone() }
+    pub fn counting<R: Read>(&self, from: R) -> CountingReader<R> {
+        CountingReader { from, moved: self.clone() }
     }
 }
 
 /// A stream whose bytes are counted.
 #[derive(Debug)]
-pub(super) struct Counted<R> {
+pub(super) struct CountingReader<R> {
     from: R,
-    moved: Moved,
+    moved: TransferCount,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let got = self.from.read(bytes)?;
         self.moved.0.fetch_add(got as u64, Ordering::Relaxed);
@@ -132,26 +132,26 @@ impl<R: Read> Read for Counted<R> {
 mod tests {
     use super::*;
 
-    const SHORT: Duration = Duration::from_millis(300);
+    const SHORT_SILENCE: Duration = Duration::from_millis(300);
 
     #[test]
     fn silence_ends_and_progress_does_not() {
         let (sender, from) = channel::<u8>();
-        let silent = received(&from, SHORT, &Moved::default(), &Context::silent(), "it");
-        assert_eq!(silent, Err(NoAnswer::Silent(SHORT)));
-        let moved = Moved::default();
+        let silent = receive(&from, SHORT_SILENCE, &TransferCount::default(), &Context::silent(), "it");
+        assert_eq!(silent, Err(NoAnswer::Silent(SHORT_SILENCE)));
+        let moved = TransferCount::default();
         std::thread::spawn({
             let moved = moved.clone();
             move || {
                 // A fixed wait: a slow device, which takes several times the limit but is never silent.
                 for _ in 0..20 {
-                    std::thread::sleep(SHORT / 6);
+                    std::thread::sleep(SHORT_SILENCE / 6);
                     let _ = moved.counting(&b"x"[..]).read(&mut [0]);
                 }
                 sender.send(7)
             }
         });
-        assert_eq!(received(&from, SHORT, &moved, &Context::silent(), "it"), Ok(7));
+        assert_eq!(receive(&from, SHORT_SILENCE, &moved, &Context::silent(), "it"), Ok(7));
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         let place = DeviceAddress::Local;
         context.cancel_flag().store(true, Ordering::Relaxed);
         let (_never, blocked) = channel::<()>();
-        let error = answered(&place, SILENCE_MAX, &context, "its list", move || blocked.recv()).unwrap_err();
+        let error = run_in_thread(&place, SILENCE_TIMEOUT, &context, "its list", move || blocked.recv()).unwrap_err();
         assert_eq!(error.to_string(), "local: interrupted while waiting for its list");
     }
 }

@@ -8,8 +8,8 @@
 use super::adb::{AdbServer, AdbSync};
 use super::agent::now_ns;
 use super::link::{Skew, skew};
-use super::patience::{SILENCE_MAX, answered};
-use super::pipe::{Broke, Ending, Pipe};
+use super::patience::{SILENCE_TIMEOUT, run_in_thread};
+use super::pipe::{Ending, LossCause, Pipe};
 use super::transport;
 use super::{DeviceAddress, Unreachable};
 use model::Context;
@@ -22,22 +22,22 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A directory that the service may write and a shell may read.
-const DIRECTORY: &str = "/data/misc/perfetto-traces";
+const TRACE_DIRECTORY: &str = "/data/misc/perfetto-traces";
 /// The maximum size of a trace, bytes.
-const MOST: u64 = 4 << 30;
+const TRACE_BYTES_MAX: u64 = 4 << 30;
 /// Checks whether it can record at all, before waiting for it. Without the service the property is unknown except to init:
 /// then it is tried.
-const ASK: &str = "command -v perfetto >/dev/null || { echo 'no perfetto on this device: Android 9 or newer has it' >&2; exit 1; }; \
+const CHECK_SCRIPT: &str = "command -v perfetto >/dev/null || { echo 'no perfetto on this device: Android 9 or newer has it' >&2; exit 1; }; \
     case $(getprop init.svc.traced 2>/dev/null) in stopped|stopping) \
     echo 'the tracing service of its Perfetto is stopped: adb shell setprop persist.traced.enable 1' >&2; exit 1;; esac";
 /// How long the service may take in addition to the recording: it starts atrace, and flushes at the end.
-const BEYOND: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(100);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The number of clock exchanges.
-const EXCHANGES: usize = 4;
+const CLOCK_EXCHANGES: usize = 4;
 const HUNDREDTH_NS: u64 = 10_000_000;
 /// The maximum output that is kept, bytes.
-const SAID: usize = 8192;
+const OUTPUT_BYTES_KEPT: usize = 8192;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -49,7 +49,7 @@ pub struct Config {
 }
 
 /// Events of the layers supported by the importer. The service expands groups with `*`.
-const EVENTS: &[&str] = &[
+const FTRACE_EVENTS: &[&str] = &[
     "block/*",
     "ext4/*",
     "f2fs/*",
@@ -74,9 +74,9 @@ impl Config {
              buffers {{ size_kb: 65536 fill_policy: RING_BUFFER }}\nbuffers {{ size_kb: 4096 fill_policy: RING_BUFFER }}\n\
              data_sources {{ config {{ name: \"linux.ftrace\" target_buffer: 0 ftrace_config {{\n",
             self.duration.as_millis().max(1),
-            self.max_bytes.unwrap_or(MOST).min(MOST),
+            self.max_bytes.unwrap_or(TRACE_BYTES_MAX).min(TRACE_BYTES_MAX),
         );
-        for event in EVENTS {
+        for event in FTRACE_EVENTS {
             let _ = writeln!(text, "  ftrace_events: \"{event}\"");
         }
         text.push_str(
@@ -106,21 +106,21 @@ pub fn record(
     context: &Context,
     told: &mut dyn FnMut(String),
 ) -> Result<Trace, Unreachable> {
-    let place = &transport::there(place, context)?;
+    let place = &transport::look_up(place, context)?;
     let fail = |why: String| Unreachable::new(place, why);
     let DeviceAddress::Adb(Some(serial)) = place else { return Err(fail("it is not an Android device".into())) };
-    transport::run(place, ASK, None, context, "tell whether its perfetto can record")?;
-    let there = format!("{DIRECTORY}/fathom-{}.pftrace", config.name);
+    transport::run(place, CHECK_SCRIPT, None, context, "tell whether its perfetto can record")?;
+    let there = format!("{TRACE_DIRECTORY}/fathom-{}.pftrace", config.name);
     // Reported before anything is recorded.
     let part = file.with_extension("pftrace.part");
     let out = File::create(&part).map_err(|e| fail(format!("cannot write {}: {e}", file.shown())))?;
-    let first = clock(place, context);
+    let first = measure_skew(place, context);
     told(format!("{place}: recording by its perfetto for {} s", config.duration.as_secs_f64()));
-    let recorded = trace(place, config, &there, context).map_err(|why| (why, false));
+    let recorded = run_trace(place, config, &there, context).map_err(|why| (why, false));
     if recorded.is_err() {
         let _ = std::fs::remove_file(&part);
     }
-    let last = clock(place, context);
+    let last = measure_skew(place, context);
     let pulled = recorded.and_then(|()| pull(place, serial, &there, out, [&part, file]).map_err(|why| (why, true)));
     match pulled {
         // A recorded trace is not discarded if it cannot be stored here.
@@ -145,7 +145,7 @@ pub fn record(
 }
 
 /// Its clock offset, from its /proc/uptime, which is CLOCK_BOOTTIME: no program of ours is there to respond with a higher precision.
-fn clock(place: &DeviceAddress, context: &Context) -> Option<Skew> {
+fn measure_skew(place: &DeviceAddress, context: &Context) -> Option<Skew> {
     let one = |_| {
         let asked = now_ns();
         let said = transport::run(place, "cat /proc/uptime", None, context, "tell its time").ok()?;
@@ -153,7 +153,7 @@ fn clock(place: &DeviceAddress, context: &Context) -> Option<Skew> {
         Some(Skew { error_ns: exchange.error_ns + HUNDREDTH_NS / 2, ..exchange })
     };
     // A device that leaves one unanswered is not asked again.
-    (0..EXCHANGES).map_while(one).min_by_key(|exchange| exchange.error_ns)
+    (0..CLOCK_EXCHANGES).map_while(one).min_by_key(|exchange| exchange.error_ns)
 }
 
 /// The middle of the hundredth of a second shown by /proc/uptime, ns.
@@ -172,8 +172,10 @@ fn pull(
     [part, file]: [&Path; 2],
 ) -> Result<u64, Unreachable> {
     let cannot = |e: std::io::Error| Unreachable::new(place, format!("cannot write {}: {e}", file.shown()));
-    let sync = AdbSync::open(&AdbServer::of_environment(), serial);
-    let pulled = sync.and_then(|mut sync| sync.pull(there, &mut out, MOST)).map_err(|e| transport::failed(place, &e));
+    let sync = AdbSync::open(&AdbServer::from_environment(), serial);
+    let pulled = sync
+        .and_then(|mut sync| sync.pull(there, &mut out, TRACE_BYTES_MAX))
+        .map_err(|e| transport::adb_error(place, &e));
     let kept = pulled.and_then(|bytes| std::fs::rename(part, file).map(|()| bytes).map_err(cannot));
     if kept.is_err() {
         let _ = std::fs::remove_file(part);
@@ -181,21 +183,21 @@ fn pull(
     kept
 }
 
-fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context) -> Result<(), Unreachable> {
-    let Pipe { to, from, complaints, mut life } = transport::open(place, &line(config, there), context)?;
-    let broken = |e: std::io::Error| Unreachable::new(place, Broke::by(&e).to_string());
+fn run_trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context) -> Result<(), Unreachable> {
+    let Pipe { to, from, complaints, mut life } = transport::open(place, &command_line(config, there), context)?;
+    let broken = |e: std::io::Error| Unreachable::new(place, LossCause::from_error(&e).to_string());
     let first = move || {
         let (mut from, mut number) = (BufReader::new(from), String::new());
         (&mut from).take(100).read_line(&mut number).map(|_| (from, number))
     };
-    let started = answered(place, SILENCE_MAX, context, &format!("{place} to start its perfetto"), first);
+    let started = run_in_thread(place, SILENCE_TIMEOUT, context, &format!("{place} to start its perfetto"), first);
     let (from, number) = started.inspect_err(|_| life.kill())?.map_err(broken)?;
     let number: Option<u32> = number.trim().parse().ok();
     // Both are read concurrently: neither fills the memory, nor can a full pipe block it.
-    let (out, err) = (heard(from), heard(complaints));
+    let (out, err) = (keep_tail(from), keep_tail(complaints));
     let (begun, mut asked) = (Instant::now(), None::<Instant>);
     let ending = loop {
-        if let Some(ending) = life.wait(LOOK) {
+        if let Some(ending) = life.wait(POLL_INTERVAL) {
             break ending;
         }
         let past = begun.elapsed().as_secs();
@@ -207,9 +209,10 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
                 transport::run(place, &format!("kill -TERM {number}"), None, &Context::silent(), "stop its perfetto")?;
             }
         }
-        if asked.is_some_and(|since| since.elapsed() > BEYOND) || begun.elapsed() > config.duration + BEYOND {
+        if asked.is_some_and(|since| since.elapsed() > STOP_TIMEOUT) || begun.elapsed() > config.duration + STOP_TIMEOUT
+        {
             life.kill();
-            break Ending::Lost(Broke::Other("its perfetto did not stop".into()));
+            break Ending::Lost(LossCause::Other("its perfetto did not stop".into()));
         }
     };
     context.clear_progress();
@@ -221,9 +224,9 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
         Ending::Exit(_) if asked.is_some() => Ok(()),
         Ending::Exit(status) => Err(Unreachable::new(
             place,
-            transport::explained(&said, &Broke::Other(format!("its perfetto ended with status {status}"))),
+            transport::explain(&said, &LossCause::Other(format!("its perfetto ended with status {status}"))),
         )),
-        Ending::Lost(why) => Err(Unreachable::new(place, transport::explained(&said, &why))),
+        Ending::Lost(why) => Err(Unreachable::new(place, transport::explain(&said, &why))),
     }
 }
 
@@ -232,8 +235,8 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
 /// will not be fetched, so perfetto is stopped (it treats SIGTERM like Ctrl-C; in the background a shell makes it ignore
 /// SIGINT), and its output file is removed. The configuration is not a here-document, which needs a directory for temporary
 /// files on Android.
-fn line(config: &Config, there: &str) -> String {
-    let (config, there, most) = (transport::quoted(&config.text()), transport::quoted(there), BEYOND.as_secs());
+fn command_line(config: &Config, there: &str) -> String {
+    let (config, there, most) = (transport::quoted(&config.text()), transport::quoted(there), STOP_TIMEOUT.as_secs());
     format!(
         "exec 3<&0; echo {config} | perfetto --txt -c - -o {there} 3<&- & p=$!; echo $p; \
          {{ read -r x <&3; trap '' TERM HUP; kill -TERM $p; n=0; \
@@ -243,13 +246,13 @@ fn line(config: &Config, there: &str) -> String {
 }
 
 /// Reads all output, and keeps the last part, which contains the reason.
-fn heard(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+fn keep_tail(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
-        let (mut said, mut room) = (Vec::new(), [0; 4096]);
-        while let Some(got) = from.read(&mut room).ok().filter(|got| *got > 0) {
-            said.extend_from_slice(&room[..got]);
-            if said.len() > 2 * SAID {
-                said.drain(..said.len() - SAID);
+        let (mut said, mut buffer) = (Vec::new(), [0; 4096]);
+        while let Some(got) = from.read(&mut buffer).ok().filter(|got| *got > 0) {
+            said.extend_from_slice(&buffer[..got]);
+            if said.len() > 2 * OUTPUT_BYTES_KEPT {
+                said.drain(..said.len() - OUTPUT_BYTES_KEPT);
             }
         }
         said

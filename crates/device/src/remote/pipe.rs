@@ -20,12 +20,12 @@ pub(super) enum Ending {
     /// It exited, or was killed by a signal (128 plus its number).
     Exit(i32),
     /// The transport broke, and why.
-    Lost(Broke),
+    Lost(LossCause),
 }
 
 /// Why a command, or the connection to it, has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Broke {
+pub(super) enum LossCause {
     /// The connection to the device ended, or failed with this error.
     #[error("the connection to the device broke{}", .0.as_ref().map_or_else(String::new, |why| format!(": {why}")))]
     Connection(Option<String>),
@@ -36,9 +36,9 @@ pub(super) enum Broke {
     Other(String),
 }
 
-impl Broke {
+impl LossCause {
     /// Converts an error of the connection.
-    pub fn by(error: &std::io::Error) -> Self {
+    pub fn from_error(error: &std::io::Error) -> Self {
         Self::Connection(Some(error.to_string()))
     }
 }
@@ -56,7 +56,7 @@ impl Life for Child {
         let status = match child::wait_timeout(self, limit) {
             Ok(None) => return None,
             Ok(Some(status)) => status,
-            Err(error) => return Some(Ending::Lost(Broke::Other(error.to_string()))),
+            Err(error) => return Some(Ending::Lost(LossCause::Other(error.to_string()))),
         };
         Some(Ending::Exit(child::shell_status(status)))
     }

@@ -3,11 +3,11 @@
 //! removed. A phone hashes it for a second, so the hash of a file that did not change since is taken from the last time.
 
 use super::adb::{AdbServer, AdbSync};
-use super::patience::answered;
+use super::patience::run_in_thread;
 use super::transport::{self, quoted};
 use super::{DeviceAddress, Remark, Unreachable};
 use model::Context;
-use model::program::{Build, build};
+use model::program::{Build, find_build};
 use model::text::ShownPath as _;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
@@ -38,15 +38,15 @@ struct Binary {
 }
 
 /// ELF machine numbers, and the corresponding output of `uname -m`. A 64-bit kernel may have a 32-bit user space.
-const MACHINES: &[(u16, &str)] =
+const MACHINE_NAMES: &[(u16, &str)] =
     &[(62, "x86_64"), (183, "aarch64"), (243, "riscv64"), (40, "armv7l"), (3, "i686"), (22, "s390x"), (21, "ppc64le")];
 
 /// A shell's commands that print the hashes of the programs in the directory `$d`.
-const HASHES: &str = include_str!("hashes.sh");
+const HASH_SCRIPT: &str = include_str!("hashes.sh");
 
 /// Why there is no program for a device.
 #[derive(Debug, thiserror::Error)]
-enum NoBinary {
+enum BinaryError {
     #[error("{}: {}", .0.shown(), .1)]
     Unreadable(PathBuf, io::Error),
     #[error("{} is not a Linux program for a supported architecture", .0.shown())]
@@ -69,16 +69,16 @@ enum NoBinary {
 }
 
 impl Binary {
-    fn read(path: &Path) -> Result<Self, NoBinary> {
-        let bytes = std::fs::read(path).map_err(|e| NoBinary::Unreadable(path.into(), e))?;
+    fn read(path: &Path) -> Result<Self, BinaryError> {
+        let bytes = std::fs::read(path).map_err(|e| BinaryError::Unreadable(path.into(), e))?;
         let number = |at: usize, length: usize| {
             let part = bytes.get(at..at.checked_add(length)?)?;
             Some(part.iter().rev().fold(0_u64, |sum, b| sum << 8 | u64::from(*b)))
         };
         let elf = bytes.starts_with(b"\x7fELF") && bytes.get(5) == Some(&1);
-        let machine = number(18, 2).and_then(|m| MACHINES.iter().find(|(n, _)| u64::from(*n) == m));
+        let machine = number(18, 2).and_then(|m| MACHINE_NAMES.iter().find(|(n, _)| u64::from(*n) == m));
         let Some((_, machine)) = machine.filter(|_| elf) else {
-            return Err(NoBinary::Foreign(path.into()));
+            return Err(BinaryError::Foreign(path.into()));
         };
         // Program headers of 64-bit files: offset, size, count; type 3 is the dynamic linker.
         let headers = || Some((number(32, 8)? as usize, number(54, 2)? as usize, number(56, 2)? as usize));
@@ -101,13 +101,13 @@ impl Binary {
 }
 
 /// This program for another architecture, if none was given: next to this one as `fathom-MACHINE`, or built in the source tree.
-fn beside(ours: &Path, machine: &str) -> Result<Option<Binary>, NoBinary> {
+fn find_beside(ours: &Path, machine: &str) -> Result<Option<Binary>, BinaryError> {
     // The device's machine name becomes a part of paths, so it is validated.
-    let Some((_, machine)) = MACHINES.iter().find(|(_, name)| *name == machine) else { return Ok(None) };
+    let Some((_, machine)) = MACHINE_NAMES.iter().find(|(_, name)| *name == machine) else { return Ok(None) };
     let runs = |path: &Path| Binary::read(path).is_ok_and(|binary| binary.runs_on(machine));
-    match build(ours, machine, runs, |path| std::fs::read(path).ok()) {
+    match find_build(ours, machine, runs, |path| std::fs::read(path).ok()) {
         Some(Build::Same(path)) => Binary::read(&path).map(Some),
-        Some(Build::Other(path)) => Err(NoBinary::OtherSources(path, (*machine).into())),
+        Some(Build::Other(path)) => Err(BinaryError::OtherSources(path, (*machine).into())),
         None => Ok(None),
     }
 }
@@ -117,14 +117,14 @@ fn beside(ours: &Path, machine: &str) -> Result<Option<Binary>, NoBinary> {
 ///
 /// # Errors
 /// A sentence that suggests a remedy.
-pub fn put(
+pub fn deploy(
     place: &DeviceAddress,
     ours: &Path,
     others: &[PathBuf],
     context: &Context,
     notify: &dyn Fn(Remark),
 ) -> Result<Deployment, Unreachable> {
-    let place = &transport::there(place, context)?;
+    let place = &transport::look_up(place, context)?;
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         let program = ours.to_string_lossy().into_owned();
         // The measurement uses this directory's storage, as without a device: /tmp is in memory on many systems.
@@ -142,7 +142,7 @@ pub fn put(
     let mut all = all.map_err(|e| fail(e.to_string()))?;
     let home = directory(place);
     // A failing tool's message replaces its line.
-    let look = format!("echo fathom-look; s=$(uname -sm 2>&1); echo $s; d={home}; echo \"$d\"\n{HASHES}");
+    let look = format!("echo fathom-look; s=$(uname -sm 2>&1); echo $s; d={home}; echo \"$d\"\n{HASH_SCRIPT}");
     let seen = transport::run(place, &look, None, context, "tell its system and its directory")?;
     let seen = String::from_utf8_lossy(&seen).replace('\r', "");
     // A login shell may have printed a greeting first.
@@ -158,14 +158,14 @@ pub fn put(
         }
     };
     if !all.iter().any(|binary| binary.runs_on(machine)) {
-        all.extend(beside(ours, machine).map_err(|e| fail(e.to_string()))?);
+        all.extend(find_beside(ours, machine).map_err(|e| fail(e.to_string()))?);
     }
     let binary = choose(&all, machine).map_err(|e| fail(e.to_string()))?;
     let name = format!("{directory}/fathom-{}", binary.hash.get(..16).unwrap_or(&binary.hash));
     let there = lines.any(|l| l.split_once(' ').is_some_and(|(hash, file)| hash == binary.hash && file.trim() == name));
     if !there {
         notify(Remark::Copying { place: place.clone(), bytes: binary.bytes });
-        send(place, binary, directory, &name, context)?;
+        copy_program(place, binary, directory, &name, context)?;
     }
     Ok(Deployment { place: place.clone(), program: name, directory: directory.into() })
 }
@@ -181,7 +181,7 @@ fn writable(directory: &Path) -> bool {
 /// # Errors
 /// The device is unreachable.
 pub fn remove(place: &DeviceAddress, context: &Context) -> Result<bool, Unreachable> {
-    let place = &transport::there(place, context)?;
+    let place = &transport::look_up(place, context)?;
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         return Ok(true);
     }
@@ -205,19 +205,19 @@ fn directory(place: &DeviceAddress) -> &'static str {
     }
 }
 
-fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, NoBinary> {
+fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, BinaryError> {
     let have: Vec<&str> = all.iter().map(|b| b.machine).collect();
     let Some(binary) = all.iter().find(|binary| binary.runs_on(machine)) else {
-        return Err(NoBinary::OtherMachine { machine: machine.into(), have: have.join(" and ") });
+        return Err(BinaryError::OtherMachine { machine: machine.into(), have: have.join(" and ") });
     };
     if binary.linked {
-        return Err(NoBinary::Linked(binary.path.clone()));
+        return Err(BinaryError::Linked(binary.path.clone()));
     }
     Ok(binary)
 }
 
 /// Copies it under a temporary name, and renames it when it is complete.
-fn send(
+fn copy_program(
     place: &DeviceAddress,
     binary: &Binary,
     directory: &str,
@@ -232,16 +232,16 @@ fn send(
     let make = format!("umask 077; mkdir -p {}", quoted(directory));
     let open = || {
         let file = File::open(&binary.path).map_err(|e| fail(format!("{}: {e}", binary.path.shown())))?;
-        Ok(Progress { file, sent: 0, of: binary.bytes, place: place.to_string(), context: context.clone() })
+        Ok(ProgressReader { file, sent: 0, total: binary.bytes, place: place.to_string(), context: context.clone() })
     };
     let sent = match place {
         DeviceAddress::Adb(serial) => run(&make).and_then(|_| {
             let (serial, part) = (serial.clone().unwrap_or_default(), part.clone());
             let mut file = open()?;
-            let push = move || AdbSync::open(&AdbServer::of_environment(), &serial)?.push(&mut file, &part, 0o700);
+            let push = move || AdbSync::open(&AdbServer::from_environment(), &serial)?.push(&mut file, &part, 0o700);
             // Its own connection has a limit of silence.
             let what = format!("{place} to take the program");
-            answered(place, Duration::MAX, context, &what, push)?.map_err(|e| transport::failed(place, &e))
+            run_in_thread(place, Duration::MAX, context, &what, push)?.map_err(|e| transport::adb_error(place, &e))
         }),
         _ => transport::run(
             place,
@@ -272,22 +272,22 @@ fn send(
 }
 
 /// The program's file while it is copied: reports progress, and stops when cancelled.
-struct Progress {
+struct ProgressReader {
     file: File,
     sent: u64,
-    of: u64,
+    total: u64,
     place: String,
     context: Context,
 }
 
-impl Read for Progress {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+impl Read for ProgressReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.context.cancelled() {
             return Err(io::Error::other("interrupted"));
         }
-        let got = self.file.read(room)?;
+        let got = self.file.read(buffer)?;
         self.sent += got as u64;
-        self.context.progress(&format!("copying Fathom to {}", self.place), self.sent, self.of);
+        self.context.progress(&format!("copying Fathom to {}", self.place), self.sent, self.total);
         Ok(got)
     }
 }
@@ -295,19 +295,19 @@ impl Read for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::program::SOURCES;
+    use model::program::SOURCES_PREFIX;
 
     fn binary(machine: &'static str, linked: bool) -> Binary {
         Binary { path: "f".into(), bytes: 1, hash: "h".into(), machine, linked }
     }
 
     #[test]
-    fn binary_for_device_architecture_is_chosen() {
+    fn binary_for_the_devices_architecture_is_chosen() {
         let all = [binary("aarch64", false), binary("x86_64", false)];
         assert_eq!(choose(&all, "x86_64").map(|b| b.machine).ok(), Some("x86_64"));
         let why = choose(&all[1..], "aarch64").unwrap_err().to_string();
         assert!(why.contains("its architecture is aarch64") && why.contains("--binary FILE"), "{why}");
-        assert!(matches!(choose(&[binary("x86_64", true)], "x86_64"), Err(NoBinary::Linked(_))));
+        assert!(matches!(choose(&[binary("x86_64", true)], "x86_64"), Err(BinaryError::Linked(_))));
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
             path
         };
         let ours = elf("target/release/fathom", 62);
-        let beside = |machine: &str| beside(&ours, machine).map(|found| found.map(|binary| binary.path));
+        let beside = |machine: &str| find_beside(&ours, machine).map(|found| found.map(|binary| binary.path));
         assert_eq!(beside("aarch64").unwrap(), None);
         let built = elf("target/aarch64-unknown-linux-musl/release/fathom", 183);
         assert_eq!(beside("aarch64").unwrap(), Some(built.clone()));
@@ -333,13 +333,13 @@ mod tests {
         assert_eq!(beside("../../aarch64").unwrap(), None);
         // A program built of other sources would measure something else.
         let own = std::fs::read(&ours).unwrap();
-        std::fs::write(&ours, [&own[..], SOURCES.as_bytes(), &[b'a'; 64]].concat()).unwrap();
+        std::fs::write(&ours, [&own[..], SOURCES_PREFIX.as_bytes(), &[b'a'; 64]].concat()).unwrap();
         let why = beside("aarch64").unwrap_err().to_string();
         assert!(why.contains(&named.display().to_string()) && why.contains("other sources"), "{why}");
     }
 
     #[test]
-    fn elf_header_identifies_program() {
+    fn elf_header_identifies_the_program() {
         let own = Binary::read(&std::env::current_exe().unwrap()).unwrap();
         assert_eq!(own.machine, std::env::consts::ARCH);
         assert_eq!(own.hash.len(), 64);
@@ -347,7 +347,7 @@ mod tests {
         let file = directory.path().join("f");
         for bytes in [&b""[..], b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02\x01"] {
             std::fs::write(&file, bytes).unwrap();
-            assert!(matches!(Binary::read(&file), Err(NoBinary::Foreign(path)) if path == file));
+            assert!(matches!(Binary::read(&file), Err(BinaryError::Foreign(path)) if path == file));
         }
         assert!(Binary::read(Path::new("/no/such")).unwrap_err().to_string().contains("/no/such"));
     }

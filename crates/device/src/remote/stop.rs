@@ -1,6 +1,6 @@
 //! Lists and stops commands left on a device: directly on this machine, otherwise with this program on the device.
 
-use super::detached::{self, Action, Left, Shelf, Wanted};
+use super::detached::{self, Action, DetachedCommands, LeftCommand, StopRequest};
 use super::{DeviceAddress, Unreachable, ask, program};
 use model::Context;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub struct Document {
     /// The device's full name.
     pub device: String,
     /// The commands found, and the actions taken.
-    pub left: Vec<Left>,
+    pub left: Vec<LeftCommand>,
     /// Whether the program itself was removed; `None` if that was not requested.
     pub program_removed: Option<bool>,
 }
@@ -41,7 +41,7 @@ pub enum Error {
 pub fn stop(
     place: &DeviceAddress,
     binaries: &[PathBuf],
-    wanted: &Wanted<'_>,
+    wanted: &StopRequest<'_>,
     remove_program: bool,
     context: &Context,
     tell: &mut dyn FnMut(String),
@@ -50,11 +50,11 @@ pub fn stop(
         DeviceAddress::Local | DeviceAddress::Netns(_) => Document {
             version: 1,
             device: place.to_string(),
-            left: Shelf::of_environment().stop_all(wanted)?,
+            left: DetachedCommands::from_environment().stop_all(wanted)?,
             program_removed: None,
         },
         place => {
-            let (place, said) = ask::printed(place, binaries, &words(wanted), context, tell)?;
+            let (place, said) = ask::run_program(place, binaries, &words(wanted), context, tell)?;
             let answer: Document =
                 serde_json::from_slice(&said).map_err(|source| Error::Unreadable { place: place.clone(), source })?;
             Document { device: place.to_string(), ..answer }
@@ -68,7 +68,7 @@ pub fn stop(
 }
 
 /// The arguments for the same request to the program there.
-fn words(wanted: &Wanted<'_>) -> Vec<String> {
+fn words(wanted: &StopRequest<'_>) -> Vec<String> {
     let mut words: Vec<String> = ["device", "stop", "local", "--json"].map(String::from).to_vec();
     words.extend(wanted.list.then(|| "--list".into()));
     words.extend(wanted.discard.then(|| "--discard".into()));
@@ -91,13 +91,13 @@ mod tests {
     #[test]
     fn names_with_dashes_stay_names() {
         let names = ["--all".to_owned()];
-        let wanted = Wanted { names: &names, list: true, discard: false };
+        let wanted = StopRequest { names: &names, list: true, discard: false };
         assert_eq!(words(&wanted).join(" "), "device stop local --json --list -- --all");
     }
 
     #[test]
-    fn problem_or_kept_program_is_failure() {
-        let left = |problem: Option<&str>| Left {
+    fn problem_or_kept_program_is_a_failure() {
+        let left = |problem: Option<&str>| LeftCommand {
             name: "node-1".into(),
             kind: "service".into(),
             command: String::new(),

@@ -2,10 +2,10 @@
 //! messages. ssh is the system's own, with the user's settings; Android devices are reached through the local adb server
 //! ([`super::adb`]).
 
-use super::adb::wire::Listed;
+use super::adb::wire::ListedDevice;
 use super::adb::{AdbServer, Failure, shell};
-use super::patience::{DRAIN_MAX, Moved, SILENCE_MAX, answered, received};
-use super::pipe::{Broke, Ending, Pipe};
+use super::patience::{DRAIN_TIMEOUT, SILENCE_TIMEOUT, TransferCount, receive, run_in_thread};
+use super::pipe::{Ending, LossCause, Pipe};
 use super::{DeviceAddress, Unreachable};
 use model::Context;
 use std::io::{self, Read};
@@ -16,18 +16,18 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// The maximum output of a command, bytes; a device must not exhaust the memory.
-const MOST: u64 = 1 << 20;
+const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 /// How long to wait for a command to exit after its outputs are closed.
-const END: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the adb server may take for a request: its own limit of silence, and starting it.
-const SERVER_MAX: Duration = Duration::from_secs(60);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a machine of the lab may be silent: it boots first, and may have to download its kernel.
-const BOOT_MAX: Duration = Duration::from_secs(900);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// How long this device may be silent.
-pub(super) fn silence_max(place: &DeviceAddress) -> Duration {
-    if matches!(place, DeviceAddress::Lab(_)) { BOOT_MAX } else { SILENCE_MAX }
+pub(super) fn silence_timeout(place: &DeviceAddress) -> Duration {
+    if matches!(place, DeviceAddress::Lab(_)) { BOOT_TIMEOUT } else { SILENCE_TIMEOUT }
 }
 
 /// Starts a shell command there.
@@ -36,9 +36,10 @@ pub(super) fn open(place: &DeviceAddress, line: &str, context: &Context) -> Resu
         DeviceAddress::Adb(serial) => {
             let serial = serial.as_deref().unwrap_or_default();
             let (serial, line) = (serial.to_owned(), line.to_owned());
-            let opened = move || shell::open(&AdbServer::of_environment(), &serial, &line);
-            let opened = answered(place, SERVER_MAX, context, &format!("the adb server to reach {place}"), opened)?;
-            return opened.map_err(|e| failed(place, &e));
+            let opened = move || shell::open(&AdbServer::from_environment(), &serial, &line);
+            let opened =
+                run_in_thread(place, SERVER_TIMEOUT, context, &format!("the adb server to reach {place}"), opened)?;
+            return opened.map_err(|e| adb_error(place, &e));
         }
         DeviceAddress::Local => {
             let mut command = Command::new("sh");
@@ -93,27 +94,27 @@ pub fn quoted(word: &str) -> String {
 
 /// Looks up the device: the namespace exists, or adb has one that may be used and is recent enough; an adb device is
 /// returned with its serial number.
-pub fn there(place: &DeviceAddress, context: &Context) -> Result<DeviceAddress, Unreachable> {
+pub fn look_up(place: &DeviceAddress, context: &Context) -> Result<DeviceAddress, Unreachable> {
     let found = place.clone();
     let what = format!("the adb server to look up {place}");
-    answered(place, 2 * SERVER_MAX, context, &what, move || looked_up(&found))?
+    run_in_thread(place, 2 * SERVER_TIMEOUT, context, &what, move || look_up_now(&found))?
 }
 
-fn looked_up(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
+fn look_up_now(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
     match place {
         DeviceAddress::Netns(name) if !Path::new("/run/netns").join(name).exists() => Err(Unreachable::new(
             place,
             "no such network namespace; `ip netns list` lists them, `ip netns add` makes one",
         )),
         DeviceAddress::Adb(wanted) => {
-            let server = AdbServer::of_environment();
-            let list = server.devices().map_err(|e| failed(place, &e))?;
+            let server = AdbServer::from_environment();
+            let list = server.devices().map_err(|e| adb_error(place, &e))?;
             // adb's own variable, used if no serial number is given.
             let usual = std::env::var("ANDROID_SERIAL").ok().filter(|serial| !serial.is_empty());
             let serial = choose(&list, wanted.as_deref().or(usual.as_deref()))
                 .map_err(|why| Unreachable::new(place, why.to_string()))?;
             let found = DeviceAddress::Adb(Some(serial.clone()));
-            let features = server.features(&serial).map_err(|e| failed(&found, &e))?;
+            let features = server.features(&serial).map_err(|e| adb_error(&found, &e))?;
             if !features.iter().any(|f| f == "shell_v2") {
                 return Err(Unreachable::new(
                     &found,
@@ -128,7 +129,7 @@ fn looked_up(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
 
 /// Why no device of adb was selected, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum NotChosen {
+enum ChoiceError {
     #[error("several devices are connected: choose one of {0}")]
     Several(String),
     #[error(
@@ -141,46 +142,46 @@ enum NotChosen {
     #[error("adb lists several devices with that serial number: choose one by its place, {0}")]
     Shared(String),
     #[error(transparent)]
-    Unusable(#[from] Unusable),
+    Unusable(#[from] UnusableState),
 }
 
 /// Selects a serial number from the list of the adb server; or the USB port, where several devices share the number.
-fn choose(devices: &[Listed], wanted: Option<&str>) -> Result<String, NotChosen> {
+fn choose(devices: &[ListedDevice], wanted: Option<&str>) -> Result<String, ChoiceError> {
     let names = || devices.iter().map(|d| format!("adb:{}", printable(&d.serial))).collect::<Vec<_>>().join(", ");
     // `adb -s` also accepts a port, such as usb:1-2.
-    let port = |d: &Listed| d.get("usb").map(|port| format!("usb:{port}"));
+    let port = |d: &ListedDevice| d.get("usb").map(|port| format!("usb:{port}"));
     let found = match (wanted, devices) {
         (Some(wanted), all) => {
-            let same: Vec<&Listed> = all.iter().filter(|d| d.serial == wanted).collect();
+            let same: Vec<&ListedDevice> = all.iter().filter(|d| d.serial == wanted).collect();
             if same.len() > 1 {
                 let ports: Vec<String> = same
                     .iter()
                     .map(|d| port(d).map_or("one without".into(), |p| format!("adb:{}", printable(&p))))
                     .collect();
-                return Err(NotChosen::Shared(ports.join(" or ")));
+                return Err(ChoiceError::Shared(ports.join(" or ")));
             }
             let by_port = all.iter().find(|d| port(d).as_deref() == Some(wanted));
             if let (true, Some(device)) = (same.is_empty(), by_port) {
-                usable(&device.state)?;
+                check_usable(&device.state)?;
                 return Ok(wanted.to_owned());
             }
             same.into_iter().next()
         }
         (None, [one]) => Some(one),
         (None, []) => None,
-        (None, _) => return Err(NotChosen::Several(names())),
+        (None, _) => return Err(ChoiceError::Several(names())),
     };
     let Some(found) = found else {
-        return Err(if devices.is_empty() { NotChosen::NoDevice } else { NotChosen::Unknown(names()) });
+        return Err(if devices.is_empty() { ChoiceError::NoDevice } else { ChoiceError::Unknown(names()) });
     };
-    usable(&found.state)?;
+    check_usable(&found.state)?;
     Ok(found.serial.clone())
 }
 
 /// Why a device listed by adb cannot be used, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unusable {
+pub enum UnusableState {
     /// Its user has not authorized this computer.
     #[error(
         "it has not authorized this computer: unlock it and allow USB debugging when prompted (`adb reconnect` prompts again)"
@@ -203,13 +204,13 @@ pub enum Unusable {
 ///
 /// # Errors
 /// Why it cannot, and how to fix it.
-pub fn usable(state: &str) -> Result<(), Unusable> {
+pub fn check_usable(state: &str) -> Result<(), UnusableState> {
     match state {
         "device" => Ok(()),
-        "unauthorized" => Err(Unusable::Unauthorized),
-        "offline" => Err(Unusable::Offline),
-        state if state.starts_with("no permissions") => Err(Unusable::NoPermission(printable(state))),
-        state => Err(Unusable::OtherState(printable(state))),
+        "unauthorized" => Err(UnusableState::Unauthorized),
+        "offline" => Err(UnusableState::Offline),
+        state if state.starts_with("no permissions") => Err(UnusableState::NoPermission(printable(state))),
+        state => Err(UnusableState::OtherState(printable(state))),
     }
 }
 
@@ -224,7 +225,7 @@ pub fn run(
     context: &Context,
     what: &str,
 ) -> Result<Vec<u8>, Unreachable> {
-    let silence = if input.is_some() { DRAIN_MAX } else { silence_max(place) };
+    let silence = if input.is_some() { DRAIN_TIMEOUT } else { silence_timeout(place) };
     run_within(silence, place, line, input, context, what)
 }
 
@@ -237,47 +238,47 @@ fn run_within(
     what: &str,
 ) -> Result<Vec<u8>, Unreachable> {
     let Pipe { mut to, from, complaints, mut life } = open(place, line, context)?;
-    let moved = Moved::default();
+    let moved = TransferCount::default();
     let mut input = input.map(|input| moved.counting(input));
     let writing = std::thread::spawn(move || input.as_mut().is_none_or(|from| io::copy(from, &mut to).is_ok()));
     let (sender, outputs) = channel();
     let (from, complaints) = (moved.counting(from), moved.counting(complaints));
     std::thread::spawn(move || {
-        let hearing = std::thread::spawn(move || bounded(complaints));
-        let out = bounded(from);
+        let hearing = std::thread::spawn(move || read_bounded(complaints));
+        let out = read_bounded(from);
         // What is longer is not waited for.
         let err = if out.1 { hearing.join().unwrap_or_default() } else { Default::default() };
         sender.send((out, err))
     });
     let waited = format!("{place} to {what}");
-    let ((out, whole), (err, _)) = received(&outputs, silence, &moved, context, &waited).map_err(|why| {
+    let ((out, whole), (err, _)) = receive(&outputs, silence, &moved, context, &waited).map_err(|why| {
         life.kill();
-        why.of(place, &waited)
+        why.into_unreachable(place, &waited)
     })?;
     if !whole {
         life.kill();
-        return Err(Unreachable::new(place, format!("its answer is longer than {MOST} bytes")));
+        return Err(Unreachable::new(place, format!("its answer is longer than {OUTPUT_BYTES_MAX} bytes")));
     }
-    let ending = life.wait(END).unwrap_or_else(|| {
+    let ending = life.wait(EXIT_TIMEOUT).unwrap_or_else(|| {
         life.kill();
-        Ending::Lost(Broke::Other("it does not end".into()))
+        Ending::Lost(LossCause::Other("it does not end".into()))
     });
     // The command's status tells whether it has read all of its input.
     let _ = writing.join();
     let status = match ending {
         Ending::Exit(0) => return Ok(out),
-        Ending::Exit(status) => Broke::Status(status),
+        Ending::Exit(status) => LossCause::Status(status),
         Ending::Lost(why) => why,
     };
     // Some tools of Android print errors to their output, too.
-    Err(Unreachable::new(place, explained(&String::from_utf8_lossy(&[out, err].concat()), &status)))
+    Err(Unreachable::new(place, explain(&String::from_utf8_lossy(&[out, err].concat()), &status)))
 }
 
 /// Reads at most [`OUTPUT_BYTES_MAX`] bytes, and returns whether that is everything.
-fn bounded(from: impl Read) -> (Vec<u8>, bool) {
+fn read_bounded(from: impl Read) -> (Vec<u8>, bool) {
     let mut all = Vec::new();
-    let _ = from.take(MOST + 1).read_to_end(&mut all);
-    let is_complete = all.len() as u64 <= MOST;
+    let _ = from.take(OUTPUT_BYTES_MAX + 1).read_to_end(&mut all);
+    let is_complete = all.len() as u64 <= OUTPUT_BYTES_MAX;
     (all, is_complete)
 }
 
@@ -287,10 +288,10 @@ pub fn printable(text: &str) -> String {
 }
 
 /// Why adb refused, and how to fix it.
-pub fn failed(place: &DeviceAddress, error: &Failure) -> Unreachable {
+pub fn adb_error(place: &DeviceAddress, error: &Failure) -> Unreachable {
     match error {
-        Failure::Refused(why) => Unreachable::new(place, explained(why, &Broke::Other("adb refused".into()))),
-        Failure::Broke(error) => Unreachable::new(place, explained("", &Broke::by(error))),
+        Failure::Refused(why) => Unreachable::new(place, explain(why, &LossCause::Other("adb refused".into()))),
+        Failure::DeviceLost(error) => Unreachable::new(place, explain("", &LossCause::from_error(error))),
         other => Unreachable::new(place, printable(&other.to_string())),
     }
 }
@@ -315,7 +316,7 @@ pub fn cannot_start(place: &DeviceAddress, command: &Command, error: &io::Error)
 }
 
 /// Error messages of ssh, adb or a shell, and their remedies. The first match is used.
-const ADVICE: &[(&str, &str)] = &[
+const ERROR_ADVICE: &[(&str, &str)] = &[
     ("Could not resolve hostname", "check the name; `ssh -G NAME` shows what ssh makes of it"),
     ("Host key verification failed", "connect once with ssh, verify the host key and accept it"),
     (
@@ -342,10 +343,10 @@ const ADVICE: &[(&str, &str)] = &[
 ];
 
 /// The advice if the connection is lost without a message.
-const GONE: &str = "it was unplugged, restarted or left the network; `fathom device list` shows what is there";
+const LOST_ADVICE: &str = "it was unplugged, restarted or left the network; `fathom device list` shows what is there";
 
 /// The last messages, with advice.
-pub(super) fn explained(said: &str, why: &Broke) -> String {
+pub(super) fn explain(said: &str, why: &LossCause) -> String {
     // The transport to a guest is this program itself, whose name is already added to messages here.
     let lines = said.lines().map(|line| line.trim().trim_start_matches("fathom: "));
     let lines: Vec<&str> = lines.filter(|l| !l.is_empty()).collect();
@@ -353,11 +354,12 @@ pub(super) fn explained(said: &str, why: &Broke) -> String {
     let message = printable(&last.join("; "));
     let message = if message.is_empty() { why.to_string() } else { message };
     // A system call's error on the connection is searched too.
-    let others = [said, if let Broke::Connection(Some(error)) = why { error } else { "" }];
-    let advice = ADVICE.iter().find(|(words, _)| others.iter().any(|other| other.contains(words))).map(|(_, a)| *a);
+    let others = [said, if let LossCause::Connection(Some(error)) = why { error } else { "" }];
+    let advice =
+        ERROR_ADVICE.iter().find(|(words, _)| others.iter().any(|other| other.contains(words))).map(|(_, a)| *a);
     match (advice, why) {
         (Some(advice), _) => format!("{message}: {advice}"),
-        (None, Broke::Connection(_)) => format!("{message}: {GONE}"),
+        (None, LossCause::Connection(_)) => format!("{message}: {LOST_ADVICE}"),
         (None, _) => message,
     }
 }
@@ -365,22 +367,22 @@ pub(super) fn explained(said: &str, why: &Broke) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote::adb::wire::devices;
+    use crate::remote::adb::wire::parse_devices;
 
-    const TWO: &str = "R58\tdevice\n192.0.2.3:5555\tunauthorized\n";
+    const TWO_DEVICES: &str = "R58\tdevice\n192.0.2.3:5555\tunauthorized\n";
 
     #[test]
-    fn adb_device_is_chosen_or_reason_given() {
-        let choose = |list: &str, wanted| choose(&devices(list), wanted);
-        assert_eq!(choose(TWO, Some("R58")), Ok("R58".into()));
+    fn adb_device_is_chosen_or_a_reason_given() {
+        let choose = |list: &str, wanted| choose(&parse_devices(list), wanted);
+        assert_eq!(choose(TWO_DEVICES, Some("R58")), Ok("R58".into()));
         assert_eq!(choose("R58\tdevice\n", None), Ok("R58".into()));
         let refused = |list: &str, wanted, words: &str| {
             let why = choose(list, wanted);
             assert!(why.as_ref().is_err_and(|w| w.to_string().contains(words)), "{why:?}");
         };
-        refused(TWO, None, "adb:R58, adb:192.0.2.3:5555");
-        refused(TWO, Some("192.0.2.3:5555"), "allow USB debugging");
-        refused(TWO, Some("X"), "no device of that name");
+        refused(TWO_DEVICES, None, "adb:R58, adb:192.0.2.3:5555");
+        refused(TWO_DEVICES, Some("192.0.2.3:5555"), "allow USB debugging");
+        refused(TWO_DEVICES, Some("X"), "no device of that name");
         refused("", None, "enable USB debugging");
         refused("R58\toffline\n", None, "plug it in again");
         refused(
@@ -429,7 +431,7 @@ mod tests {
         assert!(why.contains("does not answer") && why.contains("local to sleep"), "{why}");
         let interrupted = Context::silent();
         interrupted.cancel_flag().store(true, std::sync::atomic::Ordering::Relaxed);
-        assert!(quiet(&interrupted, SILENCE_MAX).contains("interrupted while waiting for local to sleep"));
+        assert!(quiet(&interrupted, SILENCE_TIMEOUT).contains("interrupted while waiting for local to sleep"));
     }
 
     #[test]
@@ -442,8 +444,8 @@ mod tests {
 
     #[test]
     fn failures_get_advice_without_control_sequences() {
-        let explained = |said: &str, why: Broke| explained(said, &why);
-        let status = |n| Broke::Status(n);
+        let explained = |said: &str, why: LossCause| explain(said, &why);
+        let status = |n| LossCause::Status(n);
         assert_eq!(
             explained("fathom: qemu is not installed\nneeds QEMU\n", status(1)),
             "qemu is not installed; needs QEMU"
@@ -455,9 +457,9 @@ mod tests {
         assert!(explained("sh: /data/local/tmp/x: can't execute: Permission denied", status(126)).contains("SELinux"));
         assert_eq!(explained("\x1b[2Jgone", status(1)), "[2Jgone");
         assert_eq!(explained("", status(255)), "exit status 255");
-        let gone = explained("", Broke::Connection(Some("Broken pipe (os error 32)".into())));
+        let gone = explained("", LossCause::Connection(Some("Broken pipe (os error 32)".into())));
         assert!(gone.starts_with("the connection to the device broke: Broken pipe") && gone.contains("unplugged"));
-        assert!(explained("", Broke::Connection(Some("timed out".into()))).contains("firewall"));
+        assert!(explained("", LossCause::Connection(Some("timed out".into()))).contains("firewall"));
         assert_eq!(explained("the connection to the device broke", status(1)), "the connection to the device broke");
     }
 }

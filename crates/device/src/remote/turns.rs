@@ -5,7 +5,7 @@ use super::DeviceAddress;
 
 /// Which devices wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turns {
+pub enum Concurrency {
     /// None.
     Together,
     /// Those that share this machine's CPUs: itself and its guests.
@@ -14,9 +14,9 @@ pub enum Turns {
     Single,
 }
 
-impl Turns {
+impl Concurrency {
     /// Runs `one` for each device; returns the results in the order of `places`, and `None` if its thread panicked.
-    pub fn each<'a, T: Send>(
+    pub fn run_each<'a, T: Send>(
         self,
         places: &'a [DeviceAddress],
         one: impl Fn(&DeviceAddress) -> T + Sync,
@@ -65,15 +65,15 @@ mod tests {
     #[test]
     fn devices_of_one_machine_take_turns() {
         let places = places();
-        let names = |turns: Turns| {
+        let names = |turns: Concurrency| {
             let name = |chain: &Vec<(usize, &DeviceAddress)>| {
                 chain.iter().map(|(at, place)| format!("{at}={place}")).collect::<Vec<_>>().join(" ")
             };
             turns.chains(&places).iter().map(name).collect::<Vec<_>>().join("; ")
         };
-        assert_eq!(names(Turns::Together), "0=adb:A; 1=local; 2=lab:scsi-ext4; 3=ssh:host");
-        assert_eq!(names(Turns::ByMachine), "0=adb:A; 3=ssh:host; 1=local 2=lab:scsi-ext4");
-        assert_eq!(names(Turns::Single), "0=adb:A 1=local 2=lab:scsi-ext4 3=ssh:host");
+        assert_eq!(names(Concurrency::Together), "0=adb:A; 1=local; 2=lab:scsi-ext4; 3=ssh:host");
+        assert_eq!(names(Concurrency::ByMachine), "0=adb:A; 3=ssh:host; 1=local 2=lab:scsi-ext4");
+        assert_eq!(names(Concurrency::Single), "0=adb:A 1=local 2=lab:scsi-ext4 3=ssh:host");
     }
 
     #[test]
@@ -85,7 +85,7 @@ mod tests {
             assert_ne!(*place, DeviceAddress::Local, "the test's own panic");
             place.to_string()
         };
-        let done: Vec<_> = Turns::Together.each(&places, one).map(|(_, done)| done).collect();
+        let done: Vec<_> = Concurrency::Together.run_each(&places, one).map(|(_, done)| done).collect();
         let of = |name: &str| Some(name.to_owned());
         assert_eq!(done, [of("adb:A"), None, of("lab:scsi-ext4"), of("ssh:host")]);
         assert_eq!(ran.load(Ordering::Relaxed), places.len());

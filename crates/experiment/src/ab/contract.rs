@@ -1,7 +1,7 @@
 //! The result of a comparison of commands, as printed by `--json`. A change of a field's meaning or type changes [`FORMAT_VERSION`].
 
-use super::{METRIC, line};
-use crate::{Cell, Comparison, Results, Stopped};
+use super::{WALL_METRIC, command_line};
+use crate::{Cell, Comparison, Results, StopReason};
 use model::Environment;
 use model::words::{EMULATED_TIMES, is_emulated};
 use serde::Serialize;
@@ -10,16 +10,16 @@ use stats::{Estimate, quantile};
 use std::collections::BTreeMap;
 
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 1;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// [`FORMAT_VERSION`].
     pub version: u32,
     /// The commands in their order; the first is the baseline, the last the control.
-    pub commands: Vec<Measured>,
+    pub commands: Vec<MeasuredCommand>,
     /// Each command except the first, compared with the first, without the control.
-    pub comparisons: Vec<Compared>,
+    pub comparisons: Vec<ComparedCommand>,
     /// The first compared with itself; `null` if there are too few pairs.
     pub control: Option<Control>,
     /// The smallest difference that counts as one: 2 %, or the control's difference from itself.
@@ -31,7 +31,7 @@ pub struct Outcome {
     /// Seed of the order.
     pub seed: u64,
     /// Why no further block was run: `blocks`, `precision`, `budget`; `null` if it was interrupted.
-    pub stopped: Option<Stopped>,
+    pub stopped: Option<StopReason>,
     /// Why there is no verdict, whatever the times; `null` if there is no such reason.
     pub withheld: Option<String>,
     /// Sources of the numbers.
@@ -39,7 +39,7 @@ pub struct Outcome {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Measured {
+pub struct MeasuredCommand {
     pub name: String,
     pub command: String,
     /// Whether it is a repetition of the first.
@@ -66,7 +66,7 @@ pub struct Metric {
 
 /// A command compared with the first.
 #[derive(Debug, Clone, Serialize)]
-pub struct Compared {
+pub struct ComparedCommand {
     pub name: String,
     /// The name of the first command.
     pub baseline: String,
@@ -107,10 +107,10 @@ impl Outcome {
         });
         let margin = verdict::margin(control.as_ref().map(|c| c.noise));
         let cells = || results.design.cells.iter().zip(&all).enumerate();
-        let compared = |c: &Comparison| Compared {
+        let compared = |c: &Comparison| ComparedCommand {
             name: c.cell.clone(),
             baseline: baseline.clone(),
-            ratio: c.ratio.map(|r| r.value).or(c.middle),
+            ratio: c.ratio.map(|r| r.value).or(c.median_ratio),
             ci95: c.ratio.map(|r: Estimate| [r.low, r.high]),
             pairs: c.pairs as u64,
             verdict: match c.ratio.filter(|_| withheld.is_none()) {
@@ -120,8 +120,8 @@ impl Outcome {
         };
         let counted = results.replicates.iter().filter(|r| !r.warmup).map(|r| r.block);
         Self {
-            version: VERSION,
-            commands: cells().map(|(at, (cell, c))| measured(results, at, cell, c)).collect(),
+            version: FORMAT_VERSION,
+            commands: cells().map(|(at, (cell, c))| summarise_command(results, at, cell, c)).collect(),
             comparisons: cells()
                 .filter(|(_, (cell, c))| cell.same_as.is_none() && c.cell != baseline)
                 .map(|(_, (_, c))| compared(c))
@@ -138,14 +138,15 @@ impl Outcome {
     }
 
     /// Returns the commands that are slower than the first by more than this percentage.
-    pub fn slower(&self, percent: f64) -> Vec<&Compared> {
-        let beyond =
-            |c: &&Compared| c.verdict == Verdict::Slower && c.ratio.is_some_and(|ratio| ratio > 1.0 + percent / 100.0);
+    pub fn slower(&self, percent: f64) -> Vec<&ComparedCommand> {
+        let beyond = |c: &&ComparedCommand| {
+            c.verdict == Verdict::Slower && c.ratio.is_some_and(|ratio| ratio > 1.0 + percent / 100.0)
+        };
         self.comparisons.iter().filter(beyond).collect()
     }
 
     /// Whether every command has been compared: a command without an interval or a verdict must not pass as not slower.
-    pub fn compared(&self) -> bool {
+    pub fn all_compared(&self) -> bool {
         self.withheld.is_none() && self.comparisons.iter().all(|c| c.ci95.is_some())
     }
 }
@@ -160,7 +161,7 @@ fn sources(results: &Results) -> BTreeMap<String, String> {
         ),
     ]);
     let io = "read_calls, write_calls, bytes_read, bytes_written, disk_bytes_read, disk_bytes_written";
-    let from = match (has("read_calls"), has(METRIC)) {
+    let from = match (has("read_calls"), has(WALL_METRIC)) {
         (true, _) => "/proc/PID/io of the ended process: with children that it waited for",
         (false, true) => "not counted: the kernel has no /proc/PID/io, or lets root alone read that of these commands",
         (false, false) => "not counted: no command succeeded",
@@ -169,7 +170,7 @@ fn sources(results: &Results) -> BTreeMap<String, String> {
     all
 }
 
-fn measured(results: &Results, at: usize, cell: &Cell, c: &Comparison) -> Measured {
+fn summarise_command(results: &Results, at: usize, cell: &Cell, c: &Comparison) -> MeasuredCommand {
     let own: Vec<_> = results.replicates.iter().filter(|r| r.cell == at as u64 && !r.warmup).collect();
     let good: Vec<u64> = own.iter().filter(|r| r.failure.is_none()).map(|r| r.id).collect();
     let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -179,21 +180,21 @@ fn measured(results: &Results, at: usize, cell: &Cell, c: &Comparison) -> Measur
         }
     }
     let failure = results.replicates.iter().rev().filter(|r| r.cell == at as u64).find_map(|r| r.failure.clone());
-    Measured {
+    MeasuredCommand {
         name: cell.name.clone(),
-        command: line(cell).into(),
+        command: command_line(cell).into(),
         control: cell.same_as.is_some(),
         runs: good.len() as u64,
         failed: (own.len() - good.len()) as u64,
         failure: failure.or_else(|| c.absent.clone()),
-        wall_s: values.get(METRIC).cloned().unwrap_or_default(),
-        metrics: values.iter().filter_map(|(name, all)| Some((name.to_string(), metric(all)?))).collect(),
+        wall_s: values.get(WALL_METRIC).cloned().unwrap_or_default(),
+        metrics: values.iter().filter_map(|(name, all)| Some((name.to_string(), summarise_metric(all)?))).collect(),
     }
 }
 
-fn metric(values: &[f64]) -> Option<Metric> {
+fn summarise_metric(values: &[f64]) -> Option<Metric> {
     Some(Metric {
-        median: quantile::of(values, 0.5)?,
+        median: quantile::of_unsorted(values, 0.5)?,
         mean: values.iter().sum::<f64>() / values.len() as f64,
         min: values.iter().copied().reduce(f64::min)?,
         max: values.iter().copied().reduce(f64::max)?,

@@ -3,7 +3,7 @@
 //! The worktrees are in a directory of the run's own ([`Scratch`]), so that those of a killed run are removed by the next run; git
 //! forgets them with its next `git worktree prune`, which follows.
 
-use crate::scratch::{NoDirectory, Scratch};
+use crate::scratch::{Scratch, ScratchError};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -27,11 +27,11 @@ pub enum Error {
     Cancelled,
     /// No directory for the worktrees.
     #[error(transparent)]
-    Directory(#[from] NoDirectory),
+    Directory(#[from] ScratchError),
 }
 
 /// Number of lines kept from the output of a failed build.
-const LAST_LINES: usize = 15;
+const OUTPUT_LINES_MAX: usize = 15;
 
 /// Worktrees of commits, each in a directory; removed on drop.
 #[derive(Debug)]
@@ -50,22 +50,26 @@ impl Worktrees {
             .filter(|(base, head)| !base.is_empty() && !head.starts_with('.'))
             .ok_or_else(|| Error::Range(range.into()))?;
         let head = if head.is_empty() { "HEAD" } else { head };
-        let repository = PathBuf::from(git(here, &["rev-parse", "--show-toplevel"])?);
+        let repository = PathBuf::from(run_git(here, &["rev-parse", "--show-toplevel"])?);
         let temporary = std::env::temp_dir();
-        crate::clean(&temporary);
-        git(&repository, &["worktree", "prune"])?;
+        crate::remove_leftovers(&temporary);
+        run_git(&repository, &["worktree", "prune"])?;
         let scratch = Scratch::new(&temporary)?;
-        let mut made = Self { repository, all: Vec::new(), _scratch: scratch };
+        let mut worktrees = Self { repository, all: Vec::new(), _scratch: scratch };
         for (place, name) in [base, head].into_iter().enumerate() {
-            let commit = git(&made.repository, &["rev-parse", "--verify", "--quiet", &format!("{name}^{{commit}}")])
-                .map_err(|_| Error::Git { what: format!("rev-parse {name}"), why: "no such commit".into() })?;
-            let short = git(&made.repository, &["rev-parse", "--short", &commit])?;
-            let directory = made._scratch.path.join(["base", "head"][place]);
-            git(&made.repository, &["worktree", "add", "--quiet", "--detach", &directory.to_string_lossy(), &commit])?;
+            let commit =
+                run_git(&worktrees.repository, &["rev-parse", "--verify", "--quiet", &format!("{name}^{{commit}}")])
+                    .map_err(|_| Error::Git { what: format!("rev-parse {name}"), why: "no such commit".into() })?;
+            let short = run_git(&worktrees.repository, &["rev-parse", "--short", &commit])?;
+            let directory = worktrees._scratch.path.join(["base", "head"][place]);
+            run_git(
+                &worktrees.repository,
+                &["worktree", "add", "--quiet", "--detach", &directory.to_string_lossy(), &commit],
+            )?;
             let name = if commit.starts_with(name) { short } else { format!("{name} ({short})") };
-            made.all.push((name, directory));
+            worktrees.all.push((name, directory));
         }
-        Ok(made)
+        Ok(worktrees)
     }
 
     /// Runs a build in one of them, until `cancelled`.
@@ -81,10 +85,10 @@ impl Worktrees {
         if done.status.success() {
             return Ok(());
         }
-        let said = [done.stdout, done.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        let lines: Vec<&str> = said.trim_end().lines().collect();
-        let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+        let output = [done.stdout, done.stderr].concat();
+        let output = String::from_utf8_lossy(&output);
+        let lines: Vec<&str> = output.trim_end().lines().collect();
+        let last = lines[lines.len().saturating_sub(OUTPUT_LINES_MAX)..].join("\n");
         Err(failed(format!("{build}: {}\n{last}", done.status)))
     }
 }
@@ -93,13 +97,13 @@ impl Drop for Worktrees {
     fn drop(&mut self) {
         for (_, directory) in &self.all {
             // Files that git leaves are removed with the directory; the next run prunes the name.
-            let _ = git(&self.repository, &["worktree", "remove", "--force", &directory.to_string_lossy()]);
+            let _ = run_git(&self.repository, &["worktree", "remove", "--force", &directory.to_string_lossy()]);
         }
     }
 }
 
 /// Runs git and returns its output.
-fn git(here: &Path, words: &[&str]) -> Result<String, Error> {
+fn run_git(here: &Path, words: &[&str]) -> Result<String, Error> {
     let failed = |why: String| Error::Git { what: words.join(" "), why };
     let done = Command::new("git")
         .arg("-C")
@@ -125,7 +129,7 @@ mod tests {
         let here = directory.path();
         let run = |words: &[&str]| {
             let identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
-            git(here, &[&identity, words].concat())
+            run_git(here, &[&identity, words].concat())
         };
         if let Err(error) = run(&["init", "--quiet"]) {
             println!("SKIP commits_are_checked_out_built_and_removed: {error}");
@@ -139,9 +143,10 @@ mod tests {
         // The state that a killed run leaves: the directory's lock is not held.
         let left = std::env::temp_dir().join(format!("fathom-run-1-{}", std::process::id()));
         std::fs::create_dir(&left).unwrap();
-        git(here, &["worktree", "add", "--quiet", "--detach", &left.join("base").to_string_lossy(), "HEAD"]).unwrap();
+        run_git(here, &["worktree", "add", "--quiet", "--detach", &left.join("base").to_string_lossy(), "HEAD"])
+            .unwrap();
         let both = Worktrees::new(here, "HEAD~1..").unwrap();
-        assert_eq!(git(here, &["worktree", "list"]).unwrap().lines().count(), 3, "those of this run only");
+        assert_eq!(run_git(here, &["worktree", "list"]).unwrap().lines().count(), 3, "those of this run only");
         let text = |at: usize| std::fs::read_to_string(both.all[at].1.join("built")).unwrap();
         both.build(0, "cp f built", &|| false).unwrap();
         both.build(1, "cp f built", &|| false).unwrap();
@@ -152,7 +157,7 @@ mod tests {
         let gone: Vec<PathBuf> = both.all.iter().map(|(_, directory)| directory.clone()).collect();
         drop(both);
         assert!(gone.iter().all(|directory| !directory.exists()));
-        assert_eq!(git(here, &["worktree", "list"]).unwrap().lines().count(), 1);
+        assert_eq!(run_git(here, &["worktree", "list"]).unwrap().lines().count(), 1);
         assert!(Worktrees::new(here, "HEAD").unwrap_err().to_string().contains("BASE..HEAD"));
         assert!(Worktrees::new(here, "nope..HEAD").unwrap_err().to_string().contains("no such commit"));
     }

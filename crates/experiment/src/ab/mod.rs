@@ -12,21 +12,21 @@ mod verdict;
 pub use verdict::verdict;
 
 use crate::design::{Fill, Plan};
-use crate::suite::{Better, Of, Score};
+use crate::suite::{Better, Score, ScoreKind};
 use crate::{Cell, Design, Error, Results};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// The compared metric: the wall time.
-pub const METRIC: &str = "wall";
+pub const WALL_METRIC: &str = "wall";
 /// The name of such a design.
-pub const NAME: &str = "ab";
+pub const DESIGN_NAME: &str = "ab";
 /// The least number of blocks: an interval of fewer is worth little.
-pub const LEAST_BLOCKS: u64 = 10;
+pub const BLOCKS_MIN: u64 = 10;
 /// A command that runs longer than a day is killed.
 const TIMEOUT_S: u64 = 86_400;
-const FOR_EVER: Duration = Duration::from_secs(1 << 40);
+const BUDGET_UNLIMITED: Duration = Duration::from_secs(1 << 40);
 
 /// A command to be compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,9 +63,9 @@ pub struct AbRequest {
 ///
 /// # Errors
 /// [`Error::Design`]: there are fewer than two.
-pub fn design(asked: &AbRequest) -> Result<Design, Error> {
-    let wrong = |what: &str| Error::Design { name: NAME.into(), what: what.into() };
-    let [first, _, ..] = asked.commands.as_slice() else {
+pub fn design(request: &AbRequest) -> Result<Design, Error> {
+    let wrong = |what: &str| Error::Design { name: DESIGN_NAME.into(), what: what.into() };
+    let [first, _, ..] = request.commands.as_slice() else {
         return Err(wrong("at least two commands are needed, each as one word in quotes: -- 'CMD A' 'CMD B'"));
     };
     let mut names = BTreeSet::new();
@@ -82,8 +82,8 @@ pub fn design(asked: &AbRequest) -> Result<Design, Error> {
             command.directory.as_ref().map_or(String::new(), |directory| directory.to_string_lossy().into_owned());
         let variables = [
             ("ab_directory", path),
-            ("ab_prepare", filled(asked.prepare.as_deref().unwrap_or_default(), &command.values)),
-            ("ab_command", filled(&command.line, &command.values)),
+            ("ab_prepare", substitute_values(request.prepare.as_deref().unwrap_or_default(), &command.values)),
+            ("ab_command", substitute_values(&command.line, &command.values)),
         ];
         Cell {
             name,
@@ -108,35 +108,35 @@ pub fn design(asked: &AbRequest) -> Result<Design, Error> {
             ..Cell::default()
         }
     };
-    let mut cells: Vec<Cell> = asked.commands.iter().map(|command| cell(name(command, ""), command)).collect();
+    let mut cells: Vec<Cell> = request.commands.iter().map(|command| cell(name(command, ""), command)).collect();
     let baseline = cells[0].name.clone();
     cells.push(Cell { same_as: Some(baseline.clone()), ..cell(name(first, " again"), first) });
     Ok(Design {
-        name: NAME.into(),
+        name: DESIGN_NAME.into(),
         question: format!("How long does each command run, compared with {baseline}?"),
-        metric: METRIC.into(),
+        metric: WALL_METRIC.into(),
         better: Some(Better::Lower),
         baseline: Some(baseline),
-        blocks: asked.blocks.unwrap_or(LEAST_BLOCKS),
-        warmup: asked.warmup,
-        seed: asked.seed,
+        blocks: request.blocks.unwrap_or(BLOCKS_MIN),
+        warmup: request.warmup,
+        seed: request.seed,
         timeout_s: TIMEOUT_S,
         words: BTreeMap::new(),
         disk: None,
         cells,
         plan: Some(Plan {
             score: Score {
-                of: Of::Value,
-                metric: METRIC.into(),
+                of: ScoreKind::Value,
+                metric: WALL_METRIC.into(),
                 unit: Some("s".into()),
                 scale: 1.0,
                 better: Some(Better::Lower),
                 set_by: None,
             },
             also: Vec::new(),
-            precision: asked.precision,
-            budget: if asked.blocks.is_some() { FOR_EVER } else { asked.budget },
-            exactly: asked.blocks.is_some(),
+            precision: request.precision,
+            budget: if request.blocks.is_some() { BUDGET_UNLIMITED } else { request.budget },
+            exactly: request.blocks.is_some(),
             quick: false,
             sizing: None,
             figures: Vec::new(),
@@ -146,12 +146,12 @@ pub fn design(asked: &AbRequest) -> Result<Design, Error> {
 }
 
 /// Substitutes the values of parameters in a line.
-pub fn filled(line: &str, values: &BTreeMap<String, String>) -> String {
+pub fn substitute_values(line: &str, values: &BTreeMap<String, String>) -> String {
     values.iter().fold(line.to_string(), |line, (name, value)| line.replace(&format!("{{{name}}}"), value))
 }
 
 /// The command line of a cell.
-pub fn line(cell: &Cell) -> &str {
+pub fn command_line(cell: &Cell) -> &str {
     cell.fill.variables.get("ab_command").map_or("", String::as_str)
 }
 
@@ -174,7 +174,7 @@ pub enum ParameterError {
     #[error("{0:?}: the first value is above the last")]
     Reversed(String),
     /// More values than anyone would wait for.
-    #[error("{0:?}: more than {MOST_VALUES} values")]
+    #[error("{0:?}: more than {VALUES_MAX} values")]
     TooMany(String),
     /// No command uses it.
     #[error("--param {0}: no command has {{{0}}} in it")]
@@ -185,7 +185,7 @@ pub enum ParameterError {
 ///
 /// # Errors
 /// It is not a list, or an unlimited one.
-pub fn values(text: &str) -> Result<Vec<String>, ParameterError> {
+pub fn parse_values(text: &str) -> Result<Vec<String>, ParameterError> {
     let wrong = || ParameterError::Malformed(text.into());
     let ends: Vec<&str> = text.split("..").collect();
     if let [_] = ends.as_slice() {
@@ -199,19 +199,22 @@ pub fn values(text: &str) -> Result<Vec<String>, ParameterError> {
         _ => return Err(wrong()),
     };
     let step = usize::try_from(step).map_err(|_| wrong())?;
-    let all: Vec<String> = (from..=to).step_by(step).take(MOST_VALUES + 1).map(|n| n.to_string()).collect();
+    let all: Vec<String> = (from..=to).step_by(step).take(VALUES_MAX + 1).map(|n| n.to_string()).collect();
     match all.len() {
         0 => Err(ParameterError::Reversed(text.into())),
-        n if n > MOST_VALUES => Err(ParameterError::TooMany(text.into())),
+        n if n > VALUES_MAX => Err(ParameterError::TooMany(text.into())),
         _ => Ok(all),
     }
 }
 
 /// Maximum number of values that anyone would wait for.
-const MOST_VALUES: usize = 1000;
+const VALUES_MAX: usize = 1000;
 
 /// Returns the commands with every combination of values of the parameters that they use. A command that uses none is unchanged.
-pub fn combined(commands: &[Command], parameters: &[(String, Vec<String>)]) -> Result<Vec<Command>, ParameterError> {
+pub fn combine_parameters(
+    commands: &[Command],
+    parameters: &[(String, Vec<String>)],
+) -> Result<Vec<Command>, ParameterError> {
     for (name, _) in parameters {
         if !commands.iter().any(|c| c.line.contains(&format!("{{{name}}}"))) {
             return Err(ParameterError::Unused(name.clone()));
@@ -234,7 +237,7 @@ pub fn combined(commands: &[Command], parameters: &[(String, Vec<String>)]) -> R
         for command in &mut made {
             if !command.values.is_empty() {
                 let name = if command.name.is_empty() { &command.line } else { &command.name };
-                command.name = filled(name, &command.values);
+                command.name = substitute_values(name, &command.values);
             }
         }
         all.extend(made);
@@ -250,7 +253,7 @@ mod tests {
         Command { line: line.into(), ..Command::default() }
     }
 
-    fn asked(lines: &[&str]) -> AbRequest {
+    fn request(lines: &[&str]) -> AbRequest {
         AbRequest {
             commands: lines.iter().map(|line| command(line)).collect(),
             prepare: Some("sync {N}".into()),
@@ -264,26 +267,26 @@ mod tests {
 
     #[test]
     fn first_command_is_baseline_and_control() {
-        let design = design(&asked(&["a", "b", "a"])).unwrap();
+        let design = design(&request(&["a", "b", "a"])).unwrap();
         let names: Vec<&str> = design.cells.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names, ["a", "b", "a (2)", "a again"]);
         assert_eq!((design.baseline.as_deref(), design.cells[3].same_as.as_deref()), (Some("a"), Some("a")));
-        assert_eq!(line(&design.cells[3]), "a");
-        assert!(super::design(&asked(&["a"])).unwrap_err().to_string().contains("two commands"));
+        assert_eq!(command_line(&design.cells[3]), "a");
+        assert!(super::design(&request(&["a"])).unwrap_err().to_string().contains("two commands"));
     }
 
     #[test]
     fn parameters_are_combined() {
-        assert_eq!(values("1..3").unwrap(), ["1", "2", "3"]);
-        assert_eq!(values("1..9..4").unwrap(), ["1", "5", "9"]);
-        assert_eq!(values("-O1,-O2").unwrap(), ["-O1", "-O2"]);
+        assert_eq!(parse_values("1..3").unwrap(), ["1", "2", "3"]);
+        assert_eq!(parse_values("1..9..4").unwrap(), ["1", "5", "9"]);
+        assert_eq!(parse_values("-O1,-O2").unwrap(), ["-O1", "-O2"]);
         for wrong in ["3..1", "a..b", "1..2..0", "1..2..3..4", "a,,b", "", "0..1000000000"] {
-            assert!(values(wrong).is_err(), "{wrong}");
+            assert!(parse_values(wrong).is_err(), "{wrong}");
         }
         let two = |name: &str| (name.to_string(), vec!["1".to_string(), "2".into()]);
-        let all = combined(&[command("x {N} {M}"), command("y")], &[two("N"), two("M")]).unwrap();
+        let all = combine_parameters(&[command("x {N} {M}"), command("y")], &[two("N"), two("M")]).unwrap();
         let names: Vec<&str> = all.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names, ["x 1 1", "x 1 2", "x 2 1", "x 2 2", ""]);
-        assert!(combined(&[command("x")], &[two("N")]).unwrap_err().to_string().contains("{N}"));
+        assert!(combine_parameters(&[command("x")], &[two("N")]).unwrap_err().to_string().contains("{N}"));
     }
 }

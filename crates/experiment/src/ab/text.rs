@@ -1,15 +1,15 @@
 //! A comparison of commands as text for people. Contains nothing that is not in the JSON.
 
-use super::contract::{Control, Measured, Metric, Outcome};
-use crate::Stopped;
+use super::contract::{Control, MeasuredCommand, Metric, Outcome};
+use crate::StopReason;
 use model::counted;
 use model::text::{bytes, count, digits, duration};
 use std::fmt::Write as _;
 
 pub fn text(outcome: &Outcome) -> String {
     let mut out = String::new();
-    let letters: Vec<String> = (0..outcome.commands.len()).map(letter).collect();
-    let label = |at: usize, command: &Measured| {
+    let letters: Vec<String> = (0..outcome.commands.len()).map(command_letter).collect();
+    let label = |at: usize, command: &MeasuredCommand| {
         if command.control { format!("{} again", letters[0]) } else { letters[at].clone() }
     };
     for (at, command) in outcome.commands.iter().enumerate().filter(|(_, c)| !c.control) {
@@ -24,7 +24,7 @@ pub fn text(outcome: &Outcome) -> String {
         "", "median", "mean", "min", "max", "user", "system", "reads", "writes", "written", "runs"
     );
     for (at, command) in outcome.commands.iter().enumerate() {
-        row(&mut out, &label(at, command), command);
+        write_row(&mut out, &label(at, command), command);
     }
     out.push('\n');
     for compared in &outcome.comparisons {
@@ -40,7 +40,7 @@ pub fn text(outcome: &Outcome) -> String {
         let _ = writeln!(out, "{} / {} = {}{range}: {}", letters[at], letters[0], digits(ratio), compared.verdict);
     }
     match &outcome.control {
-        Some(control) => control_line(&mut out, &letters[0], control),
+        Some(control) => write_control(&mut out, &letters[0], control),
         None => {
             let _ = writeln!(out, "{0} again / {0}: too few pairs for a control", letters[0]);
         }
@@ -48,17 +48,17 @@ pub fn text(outcome: &Outcome) -> String {
     if let Some(why) = &outcome.withheld {
         let _ = writeln!(out, "No verdict: {why}");
     }
-    notes(&mut out, outcome);
+    write_notes(&mut out, outcome);
     out
 }
 
 /// A, B … Z, AA, AB …
-fn letter(at: usize) -> String {
+fn command_letter(at: usize) -> String {
     let last = char::from(b'A' + (at % 26) as u8);
-    if at < 26 { last.to_string() } else { letter(at / 26 - 1) + &last.to_string() }
+    if at < 26 { last.to_string() } else { command_letter(at / 26 - 1) + &last.to_string() }
 }
 
-fn row(out: &mut String, label: &str, command: &Measured) {
+fn write_row(out: &mut String, label: &str, command: &MeasuredCommand) {
     let of = |name: &str, value: fn(&Metric) -> f64| command.metrics.get(name).map(value);
     let time = |name: &str, value: fn(&Metric) -> f64| of(name, value).map_or("-".into(), |s| duration(s * 1e9));
     let median = |m: &Metric| m.median;
@@ -79,7 +79,7 @@ fn row(out: &mut String, label: &str, command: &Measured) {
     );
 }
 
-fn control_line(out: &mut String, first: &str, control: &Control) {
+fn write_control(out: &mut String, first: &str, control: &Control) {
     let [low, high] = control.ci95.map(digits);
     let percent = digits(control.noise * 100.0);
     let passed = if control.passed { "passed" } else { "FAILED" };
@@ -91,7 +91,7 @@ fn control_line(out: &mut String, first: &str, control: &Control) {
 }
 
 /// Shortens a failure to the command's own error, without that of the process that ran it.
-pub fn reason(why: &str) -> String {
+pub fn shorten_failure(why: &str) -> String {
     let why = match why.strip_prefix("exit status: ").and_then(|rest| rest.split_once(": ")) {
         Some((status, rest)) if status.bytes().all(|b| b.is_ascii_digit()) => rest,
         _ => why,
@@ -104,13 +104,13 @@ pub fn reason(why: &str) -> String {
     }
 }
 
-fn notes(out: &mut String, outcome: &Outcome) {
+fn write_notes(out: &mut String, outcome: &Outcome) {
     let ended = match outcome.stopped {
         None => "interrupted",
-        Some(Stopped::Precision) => "stopped when every ratio was precise",
-        Some(Stopped::Nothing) => "stopped since no command was left to compare",
-        Some(Stopped::Budget) => "stopped when the time budget was spent",
-        Some(Stopped::Blocks) => "the requested number of blocks",
+        Some(StopReason::Precision) => "stopped when every ratio was precise",
+        Some(StopReason::Nothing) => "stopped since no command was left to compare",
+        Some(StopReason::Budget) => "stopped when the time budget was spent",
+        Some(StopReason::Blocks) => "the requested number of blocks",
     };
     let margin = digits(outcome.margin * 100.0);
     let io = if outcome.commands.iter().any(|c| c.metrics.contains_key("read_calls")) {
@@ -137,8 +137,8 @@ mod tests {
 
     /// Commands that all failed say nothing about the kernel.
     #[test]
-    fn counts_that_no_command_left_are_not_blamed_on_kernel() {
-        let command = |runs: u64| Measured {
+    fn missing_counts_are_not_blamed_on_the_kernel() {
+        let command = |runs: u64| MeasuredCommand {
             name: "a".into(),
             command: "a".into(),
             control: false,
@@ -159,7 +159,7 @@ mod tests {
                 warmup: 0,
                 seed: 1,
                 withheld: None,
-                stopped: Some(Stopped::Blocks),
+                stopped: Some(StopReason::Blocks),
                 sources: Default::default(),
             })
         };
@@ -168,10 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn failure_is_reported_without_wrapper() {
-        assert_eq!(reason("exit status: 1: ls: no x\nfathom: ls x: exit status 2"), "ls x: exit status 2 (ls: no x)");
-        assert_eq!(reason("exit status: 1: fathom: cannot start x: no"), "cannot start x: no");
-        assert_eq!(reason("timed out after 5 s"), "timed out after 5 s");
-        assert_eq!([0, 25, 26, 27].map(letter), ["A", "Z", "AA", "AB"]);
+    fn failure_is_reported_without_the_wrapper() {
+        assert_eq!(
+            shorten_failure("exit status: 1: ls: no x\nfathom: ls x: exit status 2"),
+            "ls x: exit status 2 (ls: no x)"
+        );
+        assert_eq!(shorten_failure("exit status: 1: fathom: cannot start x: no"), "cannot start x: no");
+        assert_eq!(shorten_failure("timed out after 5 s"), "timed out after 5 s");
+        assert_eq!([0, 25, 26, 27].map(command_letter), ["A", "Z", "AA", "AB"]);
     }
 }

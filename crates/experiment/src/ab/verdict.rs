@@ -1,7 +1,7 @@
 //! The consequences of a comparison for its caller: failures, and whether a command is slower than `--fail-on` allows.
 
 use super::contract::Outcome;
-use super::text::reason;
+use super::text::shorten_failure;
 use model::text::shown;
 
 /// Returns the messages, one per line, and whether the comparison passed.
@@ -12,7 +12,7 @@ pub fn verdict(outcome: &Outcome, fail_on: Option<f64>) -> (Vec<String>, bool) {
         if command.control && !passed {
             continue;
         }
-        let why = command.failure.as_deref().map(reason).unwrap_or_default();
+        let why = command.failure.as_deref().map(shorten_failure).unwrap_or_default();
         lines.push(format!("{} failed: {}", shown(&command.name), shown(&why)));
         passed = false;
     }
@@ -20,11 +20,11 @@ pub fn verdict(outcome: &Outcome, fail_on: Option<f64>) -> (Vec<String>, bool) {
     let slower = outcome.slower(percent);
     lines.extend(slower.iter().map(|one| format!("slower: {}", shown(&one.name))));
     // A build that compares nothing must not pass as not slower.
-    if !outcome.compared() {
+    if !outcome.all_compared() {
         lines.push(format!("--fail-on: no verdict: {}", outcome.withheld.as_deref().unwrap_or("too few runs")));
     } else if slower.is_empty() {
         lines.push("--fail-on: no command is slower than the first".into());
     }
-    let passed = passed && outcome.compared() && slower.is_empty();
+    let passed = passed && outcome.all_compared() && slower.is_empty();
     (lines, passed)
 }

@@ -1,27 +1,27 @@
 //! The output of `fathom fix --json`. A change of a field's meaning or type changes [`FORMAT_VERSION`].
 
-use super::AS_IT_IS;
+use super::BASELINE_NAME;
 use super::remedies::{Durability, Remedy};
-use crate::Stopped;
+use crate::StopReason;
 use crate::ab::contract::{self as ab, Control};
-use crate::ab::text::reason;
+use crate::ab::text::shorten_failure;
 use serde::Serialize;
 use stats::verdict::{self, Verdict};
 
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 1;
 
 /// The remedies tried, and the results.
 #[derive(Debug, Clone, Serialize)]
-pub struct Fixed {
+pub struct FixOutcome {
     /// [`FORMAT_VERSION`].
     pub version: u32,
     /// Codes of the findings that have remedies; empty if the user named the remedies.
     pub findings: Vec<String>,
     /// Every remedy that was tried, the largest saving first.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<TriedRemedy>,
     /// Remedies that could not be tried, and why.
-    pub not_tried: Vec<NotTried>,
+    pub not_tried: Vec<UntriedRemedy>,
     /// The best remedy with an allowed durability; null if none is faster.
     pub best: Option<String>,
     /// The classes of durability from which the best was chosen, up to this one.
@@ -37,12 +37,12 @@ pub struct Fixed {
     /// Why there is no verdict, whatever the times; null if there is no such reason.
     pub withheld: Option<String>,
     /// Why no further block was run; null if it was interrupted.
-    pub stopped: Option<Stopped>,
+    pub stopped: Option<StopReason>,
 }
 
 /// A remedy that was tried.
 #[derive(Debug, Clone, Serialize)]
-pub struct Tried {
+pub struct TriedRemedy {
     pub remedy: Remedy,
     /// Its time divided by that of the unchanged command.
     pub ratio: Option<f64>,
@@ -58,30 +58,30 @@ pub struct Tried {
 
 /// A remedy that was not tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct NotTried {
+pub struct UntriedRemedy {
     pub name: String,
     pub why: String,
 }
 
-impl Fixed {
+impl FixOutcome {
     /// Evaluates a run's outcome. Only a *faster* variant can be the best: a remedy without a measurable effect is none.
     pub fn new(
         outcome: &ab::Outcome,
         remedies: Vec<Remedy>,
-        not_tried: Vec<NotTried>,
+        not_tried: Vec<UntriedRemedy>,
         findings: Vec<String>,
         allowed: Durability,
     ) -> Self {
-        let mut tried: Vec<Tried> = remedies
+        let mut tried: Vec<TriedRemedy> = remedies
             .into_iter()
             .map(|remedy| {
                 let compared = outcome.comparisons.iter().find(|c| c.name == remedy.name);
                 let measured = outcome.commands.iter().find(|c| c.name == remedy.name);
-                Tried {
+                TriedRemedy {
                     ratio: compared.and_then(|c| c.ratio),
                     ci95: compared.and_then(|c| c.ci95),
                     verdict: compared.map_or(Verdict::Inconclusive, |c| c.verdict),
-                    failure: measured.and_then(|m| m.failure.as_deref()).map(reason),
+                    failure: measured.and_then(|m| m.failure.as_deref()).map(shorten_failure),
                     allowed: remedy.durability <= allowed,
                     remedy,
                 }
@@ -89,9 +89,9 @@ impl Fixed {
             .collect();
         tried.sort_by(|p, q| p.ratio.unwrap_or(f64::INFINITY).total_cmp(&q.ratio.unwrap_or(f64::INFINITY)));
         let best = tried.iter().find(|t| t.allowed && t.verdict == Verdict::Faster && t.failure.is_none());
-        let as_it_is = outcome.commands.iter().find(|c| c.name == AS_IT_IS);
+        let as_it_is = outcome.commands.iter().find(|c| c.name == BASELINE_NAME);
         Self {
-            version: VERSION,
+            version: FORMAT_VERSION,
             findings,
             best: best.map(|t| t.remedy.name.clone()),
             tried,
@@ -108,14 +108,14 @@ impl Fixed {
 
     /// Returns why the unchanged command failed in every run: there is nothing to compare with then.
     pub fn baseline_failure(outcome: &ab::Outcome) -> Option<String> {
-        let as_it_is = outcome.commands.iter().find(|c| c.name == AS_IT_IS && c.runs == 0)?;
-        as_it_is.failure.as_deref().map(reason)
+        let as_it_is = outcome.commands.iter().find(|c| c.name == BASELINE_NAME && c.runs == 0)?;
+        as_it_is.failure.as_deref().map(shorten_failure)
     }
 
     /// The result for a command for which no remedy could be tried.
-    pub fn untried(not_tried: Vec<NotTried>, findings: Vec<String>, allowed: Durability) -> Self {
+    pub fn untried(not_tried: Vec<UntriedRemedy>, findings: Vec<String>, allowed: Durability) -> Self {
         Self {
-            version: VERSION,
+            version: FORMAT_VERSION,
             findings,
             tried: Vec::new(),
             not_tried,
@@ -126,7 +126,7 @@ impl Fixed {
             margin: verdict::margin(None),
             blocks: 0,
             withheld: None,
-            stopped: Some(Stopped::Nothing),
+            stopped: Some(StopReason::Nothing),
         }
     }
 
@@ -139,12 +139,12 @@ impl Fixed {
 mod tests {
     use super::super::remedies::{Machine, all};
     use super::*;
-    use crate::ab::contract::{Compared, Outcome};
+    use crate::ab::contract::{ComparedCommand, Outcome};
 
-    fn fixed(verdicts: &[(&str, f64, Verdict)], allowed: Durability) -> Fixed {
-        let compared = |&(name, ratio, verdict): &(&str, f64, Verdict)| Compared {
+    fn outcome_of_verdicts(verdicts: &[(&str, f64, Verdict)], allowed: Durability) -> FixOutcome {
+        let compared = |&(name, ratio, verdict): &(&str, f64, Verdict)| ComparedCommand {
             name: name.into(),
-            baseline: AS_IT_IS.into(),
+            baseline: BASELINE_NAME.into(),
             ratio: Some(ratio),
             ci95: Some([ratio, ratio]),
             pairs: 10,
@@ -160,27 +160,28 @@ mod tests {
             warmup: 1,
             seed: 1,
             withheld: None,
-            stopped: Some(Stopped::Blocks),
+            stopped: Some(StopReason::Blocks),
             sources: Default::default(),
         };
         let remedies = all(&Machine::default());
         let tried = remedies.into_iter().filter(|r| verdicts.iter().any(|(name, ..)| *name == r.name)).collect();
-        Fixed::new(&outcome, tried, Vec::new(), vec!["F01".into()], allowed)
+        FixOutcome::new(&outcome, tried, Vec::new(), vec!["F01".into()], allowed)
     }
 
     #[test]
-    fn durability_given_up_is_best_only_if_allowed() {
+    fn lost_durability_is_best_only_if_allowed() {
         let verdicts = [
             ("off", 0.1, Verdict::Faster),
             ("wal-normal", 0.2, Verdict::Faster),
             ("wal", 0.6, Verdict::Faster),
             ("persist", 0.5, Verdict::Inconclusive),
         ];
-        let best = |allowed| fixed(&verdicts, allowed).best;
+        let best = |allowed| outcome_of_verdicts(&verdicts, allowed).best;
         assert_eq!(best(Durability::Same).as_deref(), Some("wal"));
         assert_eq!(best(Durability::LastCommits).as_deref(), Some("wal-normal"));
         assert_eq!(best(Durability::Corruption).as_deref(), Some("off"));
-        let none = fixed(&[("off", 0.1, Verdict::Faster), ("wal", 0.9, Verdict::Equivalent)], Durability::Same);
+        let none =
+            outcome_of_verdicts(&[("off", 0.1, Verdict::Faster), ("wal", 0.9, Verdict::Equivalent)], Durability::Same);
         assert_eq!(none.best, None, "what is no faster is no remedy");
         let order: Vec<&str> = none.tried.iter().map(|t| t.remedy.name.as_str()).collect();
         assert_eq!(order, ["off", "wal"], "what saves most first");
@@ -188,8 +189,8 @@ mod tests {
 
     /// A run that was interrupted before its first blocks ended.
     #[test]
-    fn what_was_not_measured_is_not_called_no_faster() {
-        let mut fixed = fixed(&[("wal", 1.0, Verdict::Inconclusive)], Durability::Same);
+    fn unmeasured_remedy_is_not_called_no_faster() {
+        let mut fixed = outcome_of_verdicts(&[("wal", 1.0, Verdict::Inconclusive)], Durability::Same);
         assert!(super::super::text::text(&fixed).contains("is allowed is faster"));
         fixed.tried.iter_mut().for_each(|t| (t.ratio, t.ci95) = (None, None));
         let text = super::super::text::text(&fixed);
@@ -198,15 +199,15 @@ mod tests {
 
     #[test]
     fn nothing_is_best_where_verdicts_are_withheld() {
-        let mut fixed = fixed(&[("wal", 0.6, Verdict::Inconclusive)], Durability::Same);
+        let mut fixed = outcome_of_verdicts(&[("wal", 0.6, Verdict::Inconclusive)], Durability::Same);
         fixed.withheld = Some("the processor is emulated".into());
         let text = super::super::text::text(&fixed);
         assert!(text.ends_with("No verdict: the processor is emulated\n") && fixed.best.is_none(), "{text}");
     }
 
     #[test]
-    fn text_lists_what_is_given_up_apart() {
-        let text = super::super::text::text(&fixed(
+    fn text_lists_remedies_that_give_up_durability_apart() {
+        let text = super::super::text::text(&outcome_of_verdicts(
             &[("off", 0.1, Verdict::Faster), ("wal", 0.6, Verdict::Faster)],
             Durability::Same,
         ));

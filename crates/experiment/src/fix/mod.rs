@@ -33,7 +33,7 @@ pub struct Variants<'a> {
 }
 
 /// Quotes a word for a shell.
-pub fn quoted(word: &str) -> String {
+pub fn shell_quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
@@ -43,12 +43,12 @@ pub fn quoted(word: &str) -> String {
 }
 
 /// Replaces a placeholder in a shell's line by one word, whatever characters it has and whether the placeholder is quoted.
-fn within(line: &str, placeholder: &str, word: &str) -> String {
+fn substitute_word(line: &str, placeholder: &str, word: &str) -> String {
     let (mut out, mut rest, mut quote) = (String::new(), line, None);
     while let Some(c) = rest.chars().next() {
         if let Some(after) = rest.strip_prefix(placeholder) {
             match quote {
-                None => out += &quoted(word),
+                None => out += &shell_quote(word),
                 Some('\'') => out += &word.replace('\'', r"'\''"),
                 Some(_) => word.chars().for_each(|c| {
                     if "$`\"\\".contains(c) {
@@ -81,14 +81,14 @@ impl Variants<'_> {
     }
 
     /// Returns the line that runs a variant: always through `env`, so that all variants include its start-up time.
-    fn line(&self, remedy: Option<&Remedy>) -> String {
+    fn command_line(&self, remedy: Option<&Remedy>) -> String {
         let mut words = vec!["env".to_owned()];
         if let Some(pragmas) = remedy.and_then(|remedy| remedy.connection.as_ref()) {
             words.push(format!("LD_PRELOAD={}", self.object.to_string_lossy()));
             words.push(format!("FATHOM_PRAGMAS={pragmas}"));
         }
         words.extend(self.words());
-        words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+        words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" ")
     }
 
     /// Returns the line that prepares a variant.
@@ -113,11 +113,11 @@ impl Variants<'_> {
         if let Some((directory, option)) = own {
             words.extend(["--remount".into(), format!("{}={option}", directory.to_string_lossy())]);
         }
-        let mut line = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        let mut line = words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" ");
         if let Some(prepare) = self.prepare {
             line += " && ";
             line += &match &self.database {
-                Some((_, copy)) => within(prepare, "{db}", &copy.to_string_lossy()),
+                Some((_, copy)) => substitute_word(prepare, "{db}", &copy.to_string_lossy()),
                 None => prepare.to_owned(),
             };
         }
@@ -128,25 +128,25 @@ impl Variants<'_> {
     pub fn commands(&self, remedies: &[Remedy]) -> Vec<Command> {
         let command = |name: &str, remedy: Option<&Remedy>| Command {
             name: name.into(),
-            line: self.line(remedy),
+            line: self.command_line(remedy),
             directory: None,
-            values: BTreeMap::from([(VARIANT.to_owned(), self.prepare(remedy))]),
+            values: BTreeMap::from([(PREPARE_VARIABLE.to_owned(), self.prepare(remedy))]),
         };
-        let mut all = vec![command(AS_IT_IS, None)];
+        let mut all = vec![command(BASELINE_NAME, None)];
         all.extend(remedies.iter().map(|remedy| command(&remedy.name, Some(remedy))));
         all
     }
 }
 
 /// The name of such a design, as shown in the progress.
-pub const NAME: &str = "fix";
+pub const DESIGN_NAME: &str = "fix";
 /// The variable that prepares a variant.
-pub const VARIANT: &str = "fathom_variant";
+pub const PREPARE_VARIABLE: &str = "fathom_variant";
 /// The baseline's name.
-pub const AS_IT_IS: &str = "as it is";
+pub const BASELINE_NAME: &str = "as it is";
 
 /// Returns the directory and the path of a database's copy: next to it, on the same file system.
-pub fn copy_in(database: &Path, pid: u32) -> Option<(PathBuf, PathBuf)> {
+pub fn copy_paths(database: &Path, pid: u32) -> Option<(PathBuf, PathBuf)> {
     let directory = database.parent()?.join(format!(".fathom-fix-{pid}"));
     let copy = directory.join(database.file_name()?);
     Some((directory, copy))
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn arms_differ_in_remedy_only() {
+    fn arms_differ_only_in_the_remedy() {
         let command = ["app".to_owned(), "{db}".into(), "x y".into()];
         let variants = variants(&command);
         let remedies = all(&Machine::default());
@@ -179,13 +179,16 @@ mod tests {
             commands[1].line,
             "env LD_PRELOAD=/o.so 'FATHOM_PRAGMAS=PRAGMA synchronous=NORMAL' app '/d/.fathom-fix-1/a b.db' 'x y'"
         );
-        assert_eq!(commands[0].values[VARIANT], "/f workload variant --database '/d/a b.db' '/d/.fathom-fix-1/a b.db'");
-        assert!(commands[1].values[VARIANT].ends_with("--pragma 'PRAGMA journal_mode=WAL'"), "{commands:?}");
+        assert_eq!(
+            commands[0].values[PREPARE_VARIABLE],
+            "/f workload variant --database '/d/a b.db' '/d/.fathom-fix-1/a b.db'"
+        );
+        assert!(commands[1].values[PREPARE_VARIABLE].ends_with("--pragma 'PRAGMA journal_mode=WAL'"), "{commands:?}");
         assert_eq!(wal.durability, Durability::LastCommits);
     }
 
     #[test]
-    fn each_arm_sets_machine_anew() {
+    fn each_arm_sets_the_machine_anew() {
         let command = ["app".to_owned()];
         let scheduler = || PathBuf::from("/sys/block/vda/queue/scheduler");
         let machine = [(scheduler(), "mq-deadline".to_owned())];
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn path_in_shell_line_is_one_word_in_any_quotes() {
+    fn path_in_a_shell_line_is_one_word_in_any_quotes() {
         for path in ["/a/b.db", "/it's/a b.db", "/$x/`y`.db", r#"/a"b\c;.db"#, "/ä *.db"] {
             for line in [
                 "printf %s {db}",
@@ -205,7 +208,7 @@ mod tests {
                 r#"printf %s \"{db}"#,
                 "printf %s 'a\"'{db}",
             ] {
-                let line = within(line, "{db}", path);
+                let line = substitute_word(line, "{db}", path);
                 let out = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
                 let printed = String::from_utf8_lossy(&out.stdout).into_owned();
                 assert!(out.status.success() && printed.ends_with(path), "{line}: {printed}");
@@ -214,10 +217,12 @@ mod tests {
     }
 
     #[test]
-    fn words_survive_shell() {
+    fn quoted_words_survive_the_shell() {
         for word in ["a", "", "a b", "it's", "$x;`y`", "ä"] {
-            let out =
-                std::process::Command::new("sh").args(["-c", &format!("printf %s {}", quoted(word))]).output().unwrap();
+            let out = std::process::Command::new("sh")
+                .args(["-c", &format!("printf %s {}", shell_quote(word))])
+                .output()
+                .unwrap();
             assert_eq!(String::from_utf8_lossy(&out.stdout), word);
         }
     }

@@ -72,15 +72,17 @@ pub struct Machine {
     pub scratch: Option<PathBuf>,
 }
 
-const SAME: &str = "nothing: each commit is as durable as before";
-const SAME_WAL: &str =
+const SAME_DURABILITY: &str = "nothing: each commit is as durable as before";
+const SAME_DURABILITY_WAL: &str =
     "nothing: each commit is as durable as before (over several attached databases, it is atomic in each only)";
-const ACROSS: &str = "after a power failure, a transaction may be in some of its attached databases and not in others";
-const LAST: &str = "the last commits may be lost when the power fails; the database stays intact";
-const OLDER: &str = "a power failure at the wrong moment may damage the database, on older file systems";
-const DAMAGE: &str = "a power failure or a crash of the system may damage the database";
+const ATOMICITY_LOST: &str =
+    "after a power failure, a transaction may be in some of its attached databases and not in others";
+const LAST_COMMITS_LOST: &str = "the last commits may be lost when the power fails; the database stays intact";
+const DAMAGE_ON_OLD_FILE_SYSTEMS: &str =
+    "a power failure at the wrong moment may damage the database, on older file systems";
+const DATABASE_DAMAGE: &str = "a power failure or a crash of the system may damage the database";
 
-fn sql(
+fn sql_remedy(
     name: &str,
     codes: &'static [&'static str],
     (persistent, connection): (Option<&str>, Option<&str>),
@@ -103,41 +105,61 @@ pub fn all(machine: &Machine) -> Vec<Remedy> {
     use Durability::{Corruption, LastCommits, Same};
     let wal = Some("PRAGMA journal_mode=WAL");
     let mut all = vec![
-        sql("wal", &["J01", "J02", "J03", "F01", "F03", "S01", "R01"], (wal, None), (Same, SAME_WAL)),
-        sql("truncate", &["J01", "J02", "J03"], (None, Some("PRAGMA journal_mode=TRUNCATE")), (Same, SAME)),
-        sql("persist", &["J01", "J02", "J03"], (None, Some("PRAGMA journal_mode=PERSIST")), (Same, SAME)),
-        sql(
+        sql_remedy("wal", &["J01", "J02", "J03", "F01", "F03", "S01", "R01"], (wal, None), (Same, SAME_DURABILITY_WAL)),
+        sql_remedy(
+            "truncate",
+            &["J01", "J02", "J03"],
+            (None, Some("PRAGMA journal_mode=TRUNCATE")),
+            (Same, SAME_DURABILITY),
+        ),
+        sql_remedy(
+            "persist",
+            &["J01", "J02", "J03"],
+            (None, Some("PRAGMA journal_mode=PERSIST")),
+            (Same, SAME_DURABILITY),
+        ),
+        sql_remedy(
             "checkpoint-10000",
             &["S02"],
             (None, Some("PRAGMA wal_autocheckpoint=10000")),
             (Same, "nothing: the WAL grows to 10,000 pages, and takes longer to recover"),
         ),
-        sql(
+        sql_remedy(
             "cache-64M",
             &["S04", "D01", "R01"],
             (None, Some("PRAGMA cache_size=-65536")),
             (Same, "nothing: up to 64 MB of memory a connection"),
         ),
-        sql(
+        sql_remedy(
             "page-8192",
             &["R01", "S04"],
             (Some("PRAGMA journal_mode=DELETE; PRAGMA page_size=8192; VACUUM"), None),
-            (Same, SAME),
+            (Same, SAME_DURABILITY),
         ),
-        sql(
+        sql_remedy(
             "wal-normal",
             &["J01", "J02", "J03", "F01", "F02", "F03", "S01", "D01", "W01"],
             (wal, Some("PRAGMA synchronous=NORMAL")),
-            (LastCommits, LAST),
+            (LastCommits, LAST_COMMITS_LOST),
         ),
-        sql("normal", &["F01"], (None, Some("PRAGMA synchronous=NORMAL")), (Corruption, OLDER)),
-        sql("off", &["F01", "F02", "F03", "S01", "J03"], (None, Some("PRAGMA synchronous=OFF")), (Corruption, DAMAGE)),
+        sql_remedy(
+            "normal",
+            &["F01"],
+            (None, Some("PRAGMA synchronous=NORMAL")),
+            (Corruption, DAMAGE_ON_OLD_FILE_SYSTEMS),
+        ),
+        sql_remedy(
+            "off",
+            &["F01", "F02", "F03", "S01", "J03"],
+            (None, Some("PRAGMA synchronous=OFF")),
+            (Corruption, DATABASE_DAMAGE),
+        ),
     ];
     let of_machine = |name: String, codes: &'static [&'static str], file: PathBuf, value: &str| Remedy {
         name,
         codes,
         machine: Some((file, value.into())),
-        ..sql("", codes, (None, None), (Same, "nothing: it holds for the whole machine, until it restarts"))
+        ..sql_remedy("", codes, (None, None), (Same, "nothing: it holds for the whole machine, until it restarts"))
     };
     if let Some(queue) = &machine.queue {
         for scheduler in &machine.schedulers {
@@ -157,7 +179,7 @@ pub fn all(machine: &Machine) -> Vec<Remedy> {
     if let Some(directory) = &machine.scratch {
         let mount = |name: &str, option: &str, durability, gives_up| Remedy {
             mount: Some((directory.clone(), option.into())),
-            ..sql(name, &["F01", "F02", "F03", "J01", "J03"], (None, None), (durability, gives_up))
+            ..sql_remedy(name, &["F01", "F02", "F03", "J01", "J03"], (None, None), (durability, gives_up))
         };
         all.push(mount(
             "mount-lazytime",
@@ -181,26 +203,26 @@ pub struct Database {
     /// It has a WAL.
     pub wal: bool,
     /// Transactions write several databases at once.
-    pub spans: bool,
+    pub spans_databases: bool,
 }
 
 /// Adapts the remedies to this database: it leaves its journal mode only for a remedy that changes it, and the drawback of a WAL
 /// for transactions over several databases is reported as given up.
-pub fn suited(mut all: Vec<Remedy>, database: Database) -> Vec<Remedy> {
+pub fn adapt_to_database(mut all: Vec<Remedy>, database: Database) -> Vec<Remedy> {
     for remedy in &mut all {
         let Some(sql) = &mut remedy.persistent else { continue };
         if database.wal && sql.contains("journal_mode=DELETE") {
             sql.push_str("; PRAGMA journal_mode=WAL");
         }
-        if database.spans && !database.wal && sql.contains("journal_mode=WAL") {
-            (remedy.durability, remedy.gives_up) = (Durability::Corruption, ACROSS);
+        if database.spans_databases && !database.wal && sql.contains("journal_mode=WAL") {
+            (remedy.durability, remedy.gives_up) = (Durability::Corruption, ATOMICITY_LOST);
         }
     }
     all
 }
 
 /// Returns the option that undoes a remount.
-pub fn undo(option: &str) -> Option<&'static str> {
+pub fn undo_option(option: &str) -> Option<&'static str> {
     match option {
         "lazytime" => Some("nolazytime"),
         "nobarrier" => Some("barrier"),
@@ -209,7 +231,7 @@ pub fn undo(option: &str) -> Option<&'static str> {
 }
 
 /// Returns the remedies of the given findings, in the order of the list.
-pub fn named(all: Vec<Remedy>, codes: &[String]) -> Vec<Remedy> {
+pub fn for_findings(all: Vec<Remedy>, codes: &[String]) -> Vec<Remedy> {
     all.into_iter().filter(|remedy| codes.iter().any(|code| remedy.codes.contains(&code.as_str()))).collect()
 }
 
@@ -218,7 +240,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn everything() -> Vec<Remedy> {
+    fn all_possible_remedies() -> Vec<Remedy> {
         all(&Machine {
             schedulers: vec!["none".into(), "kyber".into()],
             queue: Some("/sys/block/vda/queue".into()),
@@ -229,7 +251,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_each_remedy_does_something() {
-        let all = everything();
+        let all = all_possible_remedies();
         let names: BTreeSet<&str> = all.iter().map(|r| r.name.as_str()).collect();
         assert_eq!(names.len(), all.len());
         for r in &all {
@@ -238,14 +260,14 @@ mod tests {
                 "{}",
                 r.name
             );
-            assert!(r.mount.as_ref().is_none_or(|(_, option)| undo(option).is_some()), "{}", r.name);
+            assert!(r.mount.as_ref().is_none_or(|(_, option)| undo_option(option).is_some()), "{}", r.name);
             assert_eq!(r.durability == Durability::Same, r.gives_up.starts_with("nothing"), "{}", r.name);
         }
     }
 
     #[test]
-    fn whatever_weakens_sync_is_not_same() {
-        for r in everything() {
+    fn weaker_sync_is_not_the_same_durability() {
+        for r in all_possible_remedies() {
             let sql = [&r.persistent, &r.connection].into_iter().flatten().any(|sql| sql.contains("synchronous="));
             let barrier = r.mount.as_ref().is_some_and(|(_, option)| option == "nobarrier");
             assert_eq!(sql || barrier, r.durability != Durability::Same, "{}", r.name);
@@ -254,9 +276,9 @@ mod tests {
 
     /// Whatever the database is, a remedy leaves it in its previous mode, or in the mode that is the remedy.
     #[test]
-    fn database_keeps_its_journal_mode() {
+    fn database_keeps_its_journal_mode_unless_it_is_the_remedy() {
         for (wal, last) in [(false, "DELETE"), (true, "WAL")] {
-            for r in suited(everything(), Database { wal, spans: false }) {
+            for r in adapt_to_database(all_possible_remedies(), Database { wal, spans_databases: false }) {
                 let modes: Vec<&str> = r
                     .persistent
                     .iter()
@@ -270,12 +292,12 @@ mod tests {
     }
 
     #[test]
-    fn wal_of_transactions_over_databases_is_not_same() {
+    fn wal_over_several_databases_is_not_the_same_durability() {
         let class = |spans, wal| -> Vec<Durability> {
-            let all = suited(everything(), Database { wal, spans });
+            let all = adapt_to_database(all_possible_remedies(), Database { wal, spans_databases: spans });
             let of_wal = all.into_iter().filter(|r| r.name.starts_with("wal"));
             of_wal
-                .inspect(|r| assert_eq!(r.gives_up == ACROSS, spans && !wal, "{}", r.name))
+                .inspect(|r| assert_eq!(r.gives_up == ATOMICITY_LOST, spans && !wal, "{}", r.name))
                 .map(|r| r.durability)
                 .collect()
         };
@@ -288,7 +310,7 @@ mod tests {
     fn findings_choose_their_remedies() {
         let names = |codes: &[&str]| -> Vec<String> {
             let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
-            named(everything(), &codes).into_iter().map(|r| r.name).collect()
+            for_findings(all_possible_remedies(), &codes).into_iter().map(|r| r.name).collect()
         };
         assert_eq!(names(&["S02"]), ["checkpoint-10000"]);
         assert_eq!(names(&["G01"]), ["governor-performance"]);

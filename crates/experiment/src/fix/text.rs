@@ -1,11 +1,11 @@
 //! The results of the remedies, as text for people.
 
-use super::contract::{Fixed, Tried};
+use super::contract::{FixOutcome, TriedRemedy};
 use super::remedies::{Durability, Remedy};
 use model::text::ShownPath as _;
 use model::text::shown;
 
-pub fn text(fixed: &Fixed) -> String {
+pub fn text(fixed: &FixOutcome) -> String {
     let mut out = String::new();
     let mut line = |text: &str| {
         out.push_str(text.trim_end());
@@ -17,14 +17,14 @@ pub fn text(fixed: &Fixed) -> String {
     if let Some(wall) = fixed.as_it_is_s {
         line(&format!("As it is: {} in the median, {} blocks", model::text::duration(wall * 1e9), fixed.blocks));
     }
-    let row = |t: &Tried| {
+    let row = |t: &TriedRemedy| {
         let ratio = t.ratio.map_or("-".into(), |r| format!("x {r:.3}"));
         let interval = t.ci95.map_or(String::new(), |[low, high]| format!("{low:.3} to {high:.3}"));
         let verdict = t.failure.as_ref().map_or_else(|| t.verdict.to_string(), |why| format!("failed: {}", shown(why)));
         format!("  {:<22} {ratio:>8}  {interval:<16} {verdict:<13}", t.remedy.name)
     };
     for (head, same) in [("Durability stays the same:", true), ("Durability is given up:", false)] {
-        let of: Vec<&Tried> =
+        let of: Vec<&TriedRemedy> =
             fixed.tried.iter().filter(|t| (t.remedy.durability == Durability::Same) == same).collect();
         if of.is_empty() {
             continue;
@@ -56,7 +56,7 @@ pub fn text(fixed: &Fixed) -> String {
     match fixed.best() {
         Some(best) => {
             line(&format!("\nBest, with durability {}: {}", fixed.allowed.name(), best.name));
-            settings(best).iter().for_each(|setting| line(&format!("  {setting}")));
+            describe_settings(best).iter().for_each(|setting| line(&format!("  {setting}")));
         }
         None if fixed.tried.iter().all(|tried| tried.ratio.is_none()) => {
             line("\nNo remedy was measured: none is known to be faster, or not to be.");
@@ -70,7 +70,7 @@ pub fn text(fixed: &Fixed) -> String {
 }
 
 /// Explains that nothing could be tried, and why.
-pub fn untried(fixed: &Fixed) -> String {
+pub fn untried(fixed: &FixOutcome) -> String {
     let head = match &fixed.findings[..] {
         [] => "No finding names a remedy.\n".to_owned(),
         codes => format!("Findings: {}; none of their remedies can be tried here.\n", codes.join(", ")),
@@ -81,14 +81,14 @@ pub fn untried(fixed: &Fixed) -> String {
 /// Lists remedies, with what each sets and gives up.
 pub fn list(remedies: &[Remedy]) -> String {
     let one = |remedy: &Remedy| {
-        let settings: String = settings(remedy).iter().map(|setting| format!("  {setting}\n")).collect();
+        let settings: String = describe_settings(remedy).iter().map(|setting| format!("  {setting}\n")).collect();
         format!("{}\n{settings}  gives up: {}\n", remedy.name, remedy.gives_up)
     };
     remedies.iter().map(one).collect()
 }
 
 /// Lists what to set, and where.
-pub fn settings(remedy: &Remedy) -> Vec<String> {
+pub fn describe_settings(remedy: &Remedy) -> Vec<String> {
     let mut all = Vec::new();
     all.extend(remedy.persistent.iter().map(|sql| format!("once, in the database: {sql}")));
     all.extend(remedy.connection.iter().map(|sql| format!("in the program, after each open: {sql}")));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A process that can be started; its directories are removed on drop.
-pub(super) struct Ready {
+pub(super) struct ReadyProcess {
     pub argv: Vec<String>,
     pub background: Vec<String>,
     _directories: (Scratch, Option<Scratch>),
@@ -17,8 +17,8 @@ pub(super) struct Ready {
 
 impl Runner<'_, '_> {
     /// Returns the cell's command with lists expanded and factors filled in, for the record.
-    pub(super) fn unfolded(&self, cell: &Cell) -> Vec<String> {
-        let lists = self.lists(&cell.fill, false);
+    pub(super) fn expanded_argv(&self, cell: &Cell) -> Vec<String> {
+        let lists = self.word_lists(&cell.fill, false);
         let list = |word: &String| match word.strip_prefix('@').and_then(|name| lists.get(name)) {
             Some(list) => list.clone(),
             None => vec![word.clone()],
@@ -28,20 +28,20 @@ impl Runner<'_, '_> {
     }
 
     /// Makes the directories and the command of a process; the inner error is a reason why this process cannot run.
-    pub(super) fn argv(
+    pub(super) fn prepare_process(
         &self,
         at: usize,
         cell: &Cell,
         fill: &Fill,
         block: u64,
         purpose: Purpose,
-    ) -> Result<Result<Ready, String>, Error> {
+    ) -> Result<Result<ReadyProcess, String>, Error> {
         let scratch = Scratch::new(&self.setting.scratch)?;
         // Storage under test may vanish, or become read-only: then this replicate fails, and the next may work.
         let there = cell
             .dir
             .as_deref()
-            .map(|dir| self.is_still_there(dir).and_then(|()| Scratch::new(dir).map_err(|e| e.to_string())));
+            .map(|dir| self.check_storage(dir).and_then(|()| Scratch::new(dir).map_err(|e| e.to_string())));
         let dir = match there.transpose() {
             Ok(dir) => dir,
             Err(why) => return Ok(Err(why)),
@@ -64,17 +64,17 @@ impl Runner<'_, '_> {
         variables.extend(kept.map(|k| ("kept".to_string(), path(&k.path))));
         variables.extend(inner.map(|inner| ("inner".to_string(), inner)));
         variables.insert("block_number".to_string(), block.to_string());
-        let lists = self.lists(fill, purpose == Purpose::Warmup);
+        let lists = self.word_lists(fill, purpose == Purpose::Warmup);
         let expand = |words| template::expand(words, &lists, &variables);
         Ok(match (expand(&cell.argv), expand(&cell.background)) {
-            (Ok(argv), Ok(background)) => Ok(Ready { argv, background, _directories: (scratch, dir) }),
+            (Ok(argv), Ok(background)) => Ok(ReadyProcess { argv, background, _directories: (scratch, dir) }),
             (Err(why), _) | (_, Err(why)) => Err(why),
         })
     }
 
     /// Whether a directory is still on its original file system. When a card or stick is unmounted, an empty directory of another disk
     /// is left, on which everything could be run, and measured.
-    fn is_still_there(&self, dir: &Path) -> Result<(), String> {
+    fn check_storage(&self, dir: &Path) -> Result<(), String> {
         match self.storage.get(dir) {
             Some(before) if *before != file_system(dir)? => Err(format!(
                 "the storage under test is no longer at {}: the directory is on another file system now. Mount the \
@@ -86,15 +86,15 @@ impl Runner<'_, '_> {
     }
 
     /// Wraps the process in the recorder.
-    pub(super) fn recording(&self, ready: Ready, archive: &Path) -> Ready {
+    pub(super) fn wrap_in_recorder(&self, ready: ReadyProcess, archive: &Path) -> ReadyProcess {
         let fathom = self.setting.variables.get("fathom").cloned().unwrap_or_default();
         let record = ["record", "--quiet", "--as-root", "--output"].map(String::from);
         let record = std::iter::once(fathom).chain(record).chain([archive.to_string_lossy().into_owned(), "--".into()]);
-        Ready { argv: record.chain(ready.argv).collect(), ..ready }
+        ReadyProcess { argv: record.chain(ready.argv).collect(), ..ready }
     }
 
     /// Returns the lists of words that a command may include.
-    pub(super) fn lists(&self, fill: &Fill, calibrate: bool) -> BTreeMap<String, Vec<String>> {
+    pub(super) fn word_lists(&self, fill: &Fill, calibrate: bool) -> BTreeMap<String, Vec<String>> {
         let mut lists = self.design.words.clone();
         lists.extend(fill.words.clone());
         if let Some(sizing) = self.design.plan.as_ref().and_then(|p| p.sizing.as_ref()) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// Results from before an interruption, numbered as in [`Results`].
 #[derive(Debug, Clone, Default)]
-pub struct Completed {
+pub struct PastResults {
     /// The replicates in order.
     pub replicates: Vec<Replicate>,
     pub samples: Vec<Sample>,
@@ -18,7 +18,7 @@ pub struct Completed {
 pub(super) type ReplayedRun = (Replicate, Vec<Sample>, Vec<MarkRow>);
 
 /// Changes the number of a replicate: what was lost from a damaged log is measured again in between.
-pub(super) fn renumbered((row, samples, marks): ReplayedRun, id: u64) -> ReplayedRun {
+pub(super) fn with_id((row, samples, marks): ReplayedRun, id: u64) -> ReplayedRun {
     let samples = samples.into_iter().map(|s| Sample { replicate: Some(id), ..s }).collect();
     let marks = marks.into_iter().map(|m| MarkRow { replicate: Some(id), ..m }).collect();
     (Replicate { id, ..row }, samples, marks)
@@ -36,7 +36,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn new(past: Completed) -> Self {
+    pub(super) fn new(past: PastResults) -> Self {
         let mut by_id: BTreeMap<u64, ReplayedRun> =
             past.replicates.into_iter().map(|r| (r.id, (r, Vec::new(), Vec::new()))).collect();
         let took_ns = by_id.values().map(|(r, ..)| r.end_ns.saturating_sub(r.start_ns)).sum();
@@ -58,7 +58,7 @@ impl Replay {
     }
 
     /// Whether there are results of a later block.
-    pub(super) fn goes_beyond(&self, block: u64) -> bool {
+    pub(super) fn has_later_block(&self, block: u64) -> bool {
         self.runs.keys().next_back().is_some_and(|(last, _)| *last > block)
     }
 }

@@ -8,16 +8,16 @@
 //! has bios only (a device mapper's); on the others a write without data is a bare flush's, and everything else a request's. A record's
 //! process is the thread ID. Gaps in the numbers of records (`sequence`) are lost records.
 
+use crate::ftrace::content::{ReadError, TraceContent};
 use crate::ftrace::decoder::{DecodedEvent, Kind};
-use crate::ftrace::gathered::{Gathered, Refused};
-use crate::ftrace::merge::Next;
+use crate::ftrace::merge::TraceItem;
 use model::Dev;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// `BLK_IO_TRACE_MAGIC`, and the version of all current ones.
 const MAGIC: u32 = 0x6561_7400;
 const VERSION: u32 = 7;
-const HEADER: usize = 48;
+const HEADER_BYTES: usize = 48;
 
 mod action {
     pub const QUEUE: u16 = 1;
@@ -49,10 +49,10 @@ mod category {
 
 /// Why each command would be counted twice: a copy of a trace next to it, or `blkparse -d`'s file next to those it was made
 /// from.
-const TWICE: &str = "the files hold the same records twice; name each trace once, and none of its copies";
+const DUPLICATES_REASON: &str = "the files hold the same records twice; name each trace once, and none of its copies";
 
 /// `BLK_TN_PROCESS`.
-const PROCESS: u16 = 0;
+const NOTIFY_PROCESS: u16 = 0;
 
 /// One record.
 #[derive(Debug, Clone, Copy)]
@@ -89,11 +89,11 @@ fn byte_order(bytes: &[u8]) -> Option<bool> {
 ///
 /// # Errors
 /// One is of another version, they hold too much, or the same records twice.
-pub fn read(files: &[&[u8]]) -> Result<Gathered, Refused> {
-    let mut out = Gathered { format: "blktrace".into(), ..Gathered::default() };
+pub fn read(files: &[&[u8]]) -> Result<TraceContent, ReadError> {
+    let mut out = TraceContent { format: "blktrace".into(), ..TraceContent::default() };
     let mut all: Vec<Record<'_>> = Vec::new();
     for bytes in files.iter().filter(|bytes| !bytes.is_empty()) {
-        records(bytes, &mut all, &mut out)?;
+        read_records(bytes, &mut all, &mut out)?;
     }
     all.sort_by_key(|r| r.time);
     let disks = disks_of_partitions(&all)?;
@@ -115,20 +115,20 @@ pub fn read(files: &[&[u8]]) -> Result<Gathered, Refused> {
             let before = sequences.insert((record.device, record.cpu), (record.sequence, record.time));
             if let Some((number, since)) = before {
                 if (number, since) == (record.sequence, record.time) {
-                    return Err(Refused::Unsupported(TWICE.into()));
+                    return Err(ReadError::Unsupported(DUPLICATES_REASON.into()));
                 }
                 let gap = u64::from(record.sequence.wrapping_sub(number.wrapping_add(1)));
                 // A restarted trace counts from one again.
                 if gap > 0 && gap < 1 << 31 {
-                    out.miss(cpu, since, record.time, Some(gap))?;
+                    out.add_gap(cpu, since, record.time, Some(gap))?;
                 }
             }
         }
         let device = disk(record.device);
-        take(record, cpu, (device, requests.contains(&device)), &mut out)?;
+        translate_record(record, cpu, (device, requests.contains(&device)), &mut out)?;
     }
     if all.is_empty() {
-        return Err(Refused::Empty("a blktrace file without a record"));
+        return Err(ReadError::Empty("a blktrace file without a record"));
     }
     out.described = vec![
         Kind::BioQueue,
@@ -145,7 +145,7 @@ pub fn read(files: &[&[u8]]) -> Result<Gathered, Refused> {
 
 /// Traced partitions, and their disks if those were traced as well. A partition's sectors are those of its disk, so that it differs
 /// from the disk only in its number: each of its commands was also the disk's.
-fn disks_of_partitions(all: &[Record<'_>]) -> Result<BTreeMap<u32, u32>, Refused> {
+fn disks_of_partitions(all: &[Record<'_>]) -> Result<BTreeMap<u32, u32>, ReadError> {
     let mut traced: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for record in all.iter().filter(|r| !r.kind().0) {
         let times = traced.entry(record.device).or_insert((record.time, record.time));
@@ -154,7 +154,7 @@ fn disks_of_partitions(all: &[Record<'_>]) -> Result<BTreeMap<u32, u32>, Refused
     // A partition's trace also records a bio that goes from the partition to its disk; a bio that goes to another device is only in that
     // one's.
     let sent = |record: &Record<'_>| {
-        let (from, to) = (record.told(0, 4)? as u32, record.told(4, 4)? as u32);
+        let (from, to) = (record.number_after(0, 4)? as u32, record.number_after(4, 4)? as u32);
         let own = record.kind() == (false, action::REMAP) && from == record.device && to != from;
         (own && traced.contains_key(&to)).then_some((from, to))
     };
@@ -163,7 +163,7 @@ fn disks_of_partitions(all: &[Record<'_>]) -> Result<BTreeMap<u32, u32>, Refused
         let (own, whole) = (traced[partition], traced[disk]);
         // The kernel traces a disk for one process at a time.
         if own.0 <= whole.1 && whole.0 <= own.1 {
-            return Err(Refused::Unsupported(format!(
+            return Err(ReadError::Unsupported(format!(
                 "{} is a partition of {}, whose trace is of the same time (or of another boot): commands would be counted on both; import \
                  each by itself",
                 Dev(*partition),
@@ -174,9 +174,9 @@ fn disks_of_partitions(all: &[Record<'_>]) -> Result<BTreeMap<u32, u32>, Refused
     Ok(disks)
 }
 
-fn records<'a>(bytes: &'a [u8], all: &mut Vec<Record<'a>>, out: &mut Gathered) -> Result<(), Refused> {
+fn read_records<'a>(bytes: &'a [u8], all: &mut Vec<Record<'a>>, out: &mut TraceContent) -> Result<(), ReadError> {
     let Some(big_endian) = byte_order(bytes) else {
-        return Err(Refused::Unsupported("one of the files next to it is not a blktrace file".into()));
+        return Err(ReadError::Unsupported("one of the files next to it is not a blktrace file".into()));
     };
     let number = |bytes: &[u8], at: usize, size: usize| {
         let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
@@ -186,8 +186,8 @@ fn records<'a>(bytes: &'a [u8], all: &mut Vec<Record<'a>>, out: &mut Gathered) -
     let word = |bytes: &[u8], at: usize| number(bytes, at, 4) as u32;
     let mut rest = bytes;
     while !rest.is_empty() {
-        let sound = rest.len() >= HEADER && word(rest, 0) & !0xff == MAGIC;
-        let length = if sound { HEADER + number(rest, 46, 2) as usize } else { 0 };
+        let sound = rest.len() >= HEADER_BYTES && word(rest, 0) & !0xff == MAGIC;
+        let length = if sound { HEADER_BYTES + number(rest, 46, 2) as usize } else { 0 };
         if !sound || rest.len() < length {
             // The complete part of a truncated trace is kept.
             out.damaged += 1;
@@ -195,12 +195,12 @@ fn records<'a>(bytes: &'a [u8], all: &mut Vec<Record<'a>>, out: &mut Gathered) -
         }
         if word(rest, 0) & 0xff != VERSION {
             let version = word(rest, 0) & 0xff;
-            return Err(Refused::Unsupported(format!(
+            return Err(ReadError::Unsupported(format!(
                 "blktrace version {version} is not supported, only version {VERSION}"
             )));
         }
-        if all.len() >= crate::ftrace::gathered::MOST {
-            return Err(Refused::TooLarge);
+        if all.len() >= crate::ftrace::content::EVENTS_MAX {
+            return Err(ReadError::TooLarge);
         }
         all.push(Record {
             sequence: word(rest, 4),
@@ -212,7 +212,7 @@ fn records<'a>(bytes: &'a [u8], all: &mut Vec<Record<'a>>, out: &mut Gathered) -
             device: word(rest, 36),
             cpu: word(rest, 40),
             error: number(rest, 44, 2) as u16,
-            rest: &rest[HEADER..length],
+            rest: &rest[HEADER_BYTES..length],
         });
         rest = &rest[length..];
     }
@@ -230,7 +230,7 @@ impl Record<'_> {
     }
 
     /// A big-endian number in the data after the record.
-    fn told(&self, at: usize, size: usize) -> Option<u64> {
+    fn number_after(&self, at: usize, size: usize) -> Option<u64> {
         let bytes = self.rest.get(at..at + size)?;
         Some(bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte)))
     }
@@ -264,10 +264,15 @@ impl Record<'_> {
 }
 
 /// Its disk, and whether that ever got a request.
-fn take(record: &Record<'_>, cpu: u16, (disk, requests): (u32, bool), out: &mut Gathered) -> Result<(), Refused> {
+fn translate_record(
+    record: &Record<'_>,
+    cpu: u16,
+    (disk, requests): (u32, bool),
+    out: &mut TraceContent,
+) -> Result<(), ReadError> {
     let (notify, number) = record.kind();
     if notify {
-        if number == PROCESS {
+        if number == NOTIFY_PROCESS {
             let name = record.rest.split(|b| *b == 0).next().unwrap_or_default();
             out.name(record.pid, &String::from_utf8_lossy(name));
         } else {
@@ -305,8 +310,8 @@ fn take(record: &Record<'_>, cpu: u16, (disk, requests): (u32, bool), out: &mut 
     // A kernel error number, truncated to 16 bits.
     seen.set("error", i64::from(-i32::from(record.error.cast_signed().unsigned_abs())).cast_unsigned());
     let whole = match kind {
-        Kind::BioSplit => record.told(0, 8).map(|sector| seen.set("new_sector", sector)),
-        Kind::BioRemap => record.told(0, 4).zip(record.told(8, 8)).map(|(dev, sector)| {
+        Kind::BioSplit => record.number_after(0, 8).map(|sector| seen.set("new_sector", sector)),
+        Kind::BioRemap => record.number_after(0, 4).zip(record.number_after(8, 8)).map(|(dev, sector)| {
             seen.set("old_dev", dev);
             seen.set("old_sector", sector);
         }),
@@ -321,7 +326,7 @@ fn take(record: &Record<'_>, cpu: u16, (disk, requests): (u32, bool), out: &mut 
         seen.set("sector", u64::MAX);
     }
     seen.text = rwbs;
-    out.put(Next::DecodedEvent(seen))
+    out.add(TraceItem::DecodedEvent(seen))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::page::Layout;
 use std::collections::BTreeMap;
 
 /// Most numbers that an event has.
-pub const NUMBERS: usize = 10;
+pub const NUMBERS_MAX: usize = 10;
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $Kind:ident = $name:literal [$($number:literal),*] $([$text:literal])?;)*) => {
         /// The kind of an event.
@@ -152,7 +152,7 @@ kinds! {
 
 impl Kind {
     /// Returns the kind of that name.
-    pub fn of(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
@@ -176,7 +176,7 @@ pub struct DecodedEvent {
     pub tid: u32,
     pub kind: Kind,
     /// Its numbers, in the order of [`Kind::numbers`]. For the entry of a system call, its further arguments follow.
-    numbers: [u64; NUMBERS],
+    numbers: [u64; NUMBERS_MAX],
     /// Bit set of the numbers that it has. No value says so: a flush's sector is 2^64-1, an error may be -1.
     present: u16,
     /// By how much it was moved to a later time to follow the event before it, in ns: the clocks of two CPUs differ.
@@ -191,12 +191,12 @@ impl DecodedEvent {
     /// An event without numbers or text.
     pub fn new(kind: Kind, time_ns: u64, cpu: u16, tid: u32) -> Self {
         let (text, disk) = (String::new(), None);
-        Self { time_ns, cpu, tid, kind, numbers: [0; NUMBERS], present: 0, moved_ns: 0, text, disk }
+        Self { time_ns, cpu, tid, kind, numbers: [0; NUMBERS_MAX], present: 0, moved_ns: 0, text, disk }
     }
 
     /// A number, if this kernel has it.
     pub fn number(&self, place: usize) -> Option<u64> {
-        let has = place < NUMBERS && self.present & 1 << place != 0;
+        let has = place < NUMBERS_MAX && self.present & 1 << place != 0;
         has.then(|| self.numbers[place])
     }
 
@@ -245,7 +245,7 @@ impl Decoder {
     pub fn new(layout: Layout, formats: &[Format]) -> Self {
         let (mut places, mut others) = (BTreeMap::new(), BTreeMap::new());
         for format in formats {
-            let Some(kind) = Kind::of(&format.name) else {
+            let Some(kind) = Kind::from_name(&format.name) else {
                 others.insert(format.id, format!("{}:{}", format.system, format.name));
                 continue;
             };
@@ -341,7 +341,7 @@ impl Decoder {
 mod tests {
     use super::*;
 
-    const LAYOUT: Layout = Layout { page_size: 4096, commit: (8, 8), data: 16, big_endian: false };
+    const PAGE_LAYOUT: Layout = Layout { page_size: 4096, commit: (8, 8), data: 16, big_endian: false };
 
     fn format(name: &str, fields: &str) -> Format {
         let common = "field:unsigned short common_type;offset:0;size:2;signed:0;\n\
@@ -356,7 +356,7 @@ mod tests {
             "field:sector_t sector;offset:8;size:8;signed:0;\nfield:int error;offset:16;size:4;signed:1;\n\
              field:char rwbs[4];offset:20;size:4;signed:0;\n",
         );
-        let decoder = Decoder::new(LAYOUT, &[format]);
+        let decoder = Decoder::new(PAGE_LAYOUT, &[format]);
         let mut data = vec![7, 0, 0, 0, 42, 0, 0, 0];
         data.extend(99u64.to_le_bytes());
         data.extend((-5i32).to_le_bytes());
@@ -376,7 +376,7 @@ mod tests {
     fn no_value_means_that_number_is_missing() {
         let text = "field:u64 sector;offset:8;size:8;signed:0;\nfield:int error;offset:16;size:4;signed:1;\n";
         let data = [&[7, 0, 0, 0, 1, 0, 0, 0][..], &[0xff; 12]].concat();
-        let seen = Decoder::new(LAYOUT, &[format("block_rq_complete", text)]).decode(0, 0, &data).unwrap();
+        let seen = Decoder::new(PAGE_LAYOUT, &[format("block_rq_complete", text)]).decode(0, 0, &data).unwrap();
         assert_eq!([0, 1, 2, 3].map(|place| seen.number(place)), [None, Some(u64::MAX), None, Some(u64::MAX)]);
         assert_eq!(seen.number(64), None);
     }
@@ -385,7 +385,7 @@ mod tests {
     fn text_is_read_at_its_location() {
         for (of, offset) in [("__data_loc", 16u32), ("__rel_loc", 4)] {
             let text = format!("field:{of} char[] filename;offset:8;size:4;signed:0;\n");
-            let decoder = Decoder::new(LAYOUT, &[format("sched_process_exec", &text)]);
+            let decoder = Decoder::new(PAGE_LAYOUT, &[format("sched_process_exec", &text)]);
             let mut data = vec![7, 0, 0, 0, 1, 0, 0, 0];
             data.extend((5 << 16 | offset).to_le_bytes());
             data.extend([0; 4]);
@@ -400,13 +400,13 @@ mod tests {
     fn bytes_are_read_as_digits() {
         let of = format("nvme_setup_cmd", "field:u8 cdw10[24];offset:8;size:24;signed:0;\n");
         let data = [&[7, 0, 0, 0, 1, 0, 0, 0][..], &[0, 8, 0xff, 0]].concat();
-        assert_eq!(Decoder::new(LAYOUT, &[of]).decode(0, 0, &data).unwrap().text, "0008ff00");
+        assert_eq!(Decoder::new(PAGE_LAYOUT, &[of]).decode(0, 0, &data).unwrap().text, "0008ff00");
     }
 
     #[test]
     fn syscall_arguments_are_read_as_numbers() {
         let text = "field:long id;offset:8;size:8;signed:1;\nfield:unsigned long args[6];offset:16;size:48;signed:0;\n";
-        let decoder = Decoder::new(LAYOUT, &[format("sys_enter", text)]);
+        let decoder = Decoder::new(PAGE_LAYOUT, &[format("sys_enter", text)]);
         let mut data = vec![7, 0, 0, 0, 1, 0, 0, 0];
         (0..7u64).for_each(|n| data.extend((n + 10).to_le_bytes()));
         let seen = decoder.decode(0, 0, &data).unwrap();
@@ -416,8 +416,8 @@ mod tests {
     #[test]
     fn kind_names_round_trip() {
         for kind in Kind::ALL {
-            assert_eq!(Kind::of(kind.name()), Some(*kind));
-            assert!(kind.numbers().len() <= NUMBERS);
+            assert_eq!(Kind::from_name(kind.name()), Some(*kind));
+            assert!(kind.numbers().len() <= NUMBERS_MAX);
         }
     }
 }

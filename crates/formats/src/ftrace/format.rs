@@ -59,7 +59,7 @@ impl Format {
             system: system.into(),
             name: line("name:").filter(|n| !n.is_empty())?.into(),
             id: line("ID:")?.parse().ok()?,
-            fields: fields(text),
+            fields: parse_fields(text),
         })
     }
 
@@ -70,12 +70,12 @@ impl Format {
 }
 
 /// The fields that a text declares, one per line.
-pub fn fields(text: &str) -> Vec<Field> {
-    text.lines().filter_map(|line| field(line.trim())).collect()
+pub fn parse_fields(text: &str) -> Vec<Field> {
+    text.lines().filter_map(|line| parse_field(line.trim())).collect()
 }
 
 /// `field:unsigned short common_type; offset:0; size:2; signed:0;`
-fn field(line: &str) -> Option<Field> {
+fn parse_field(line: &str) -> Option<Field> {
     let mut parts = line.split(';').map(str::trim);
     let declared = parts.next()?.strip_prefix("field:").or_else(|| line.strip_prefix("field special:"))?.trim();
     let (mut offset, mut size, mut signed) = (None, None, false);
@@ -97,7 +97,7 @@ fn field(line: &str) -> Option<Field> {
 mod tests {
     use super::*;
 
-    const QUEUE: &str = "name: block_bio_queue\nID: 2097\nformat:\n\
+    const BIO_QUEUE_FORMAT: &str = "name: block_bio_queue\nID: 2097\nformat:\n\
         \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
         \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
         \tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;\n\
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn event_format_fields_are_parsed() {
-        let format = Format::parse("block", QUEUE).unwrap();
+        let format = Format::parse("block", BIO_QUEUE_FORMAT).unwrap();
         assert_eq!((format.name.as_str(), format.id), ("block_bio_queue", 2097));
         let names: Vec<&str> = format.fields.iter().map(|f| f.name.as_str()).collect();
         assert_eq!(names, ["common_type", "common_pid", "dev", "rwbs", "cmd", "filename"]);
@@ -124,6 +124,6 @@ mod tests {
         for text in ["", "name: x\n", "ID: 5\n", "name:\nID: 5\n", "name: x\nID: 70000\n"] {
             assert_eq!(Format::parse("", text), None, "{text}");
         }
-        assert_eq!(fields("\tfield:int x;\n\tfield:;offset:0;size:1;\n"), []);
+        assert_eq!(parse_fields("\tfield:int x;\n\tfield:;offset:0;size:1;\n"), []);
     }
 }

@@ -1,7 +1,7 @@
 //! Merges the CPUs' streams in time order; each stream is already in order.
 
 use super::decoder::{DecodedEvent, Decoder};
-use super::page::{Item, Missed, Pages};
+use super::page::{Item, MissedEvents, Pages};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One CPU's part of a trace.
@@ -37,26 +37,26 @@ impl Clock {
 
 /// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub enum TraceItem {
     DecodedEvent(DecodedEvent),
     /// Events of a CPU that are missing, in ns.
-    Missed(u16, Missed),
+    Missed(u16, MissedEvents),
 }
 
 /// All streams together.
 #[derive(Debug)]
-pub struct Merged<'a> {
+pub struct MergedStreams<'a> {
     streams: Vec<(Stream<'a>, u64)>,
     /// The next item of each stream, by time; for the same time the lower stream first.
     waiting: BTreeSet<(u64, usize)>,
-    heads: Vec<Option<Next>>,
+    heads: Vec<Option<TraceItem>>,
     /// Events that are not interpreted, by name.
     pub left_out: BTreeMap<String, u64>,
     /// Events taken, by kind.
     pub taken: BTreeMap<super::decoder::Kind, u64>,
 }
 
-impl<'a> Merged<'a> {
+impl<'a> MergedStreams<'a> {
     /// Merges these streams.
     pub fn new(streams: Vec<Stream<'a>>) -> Self {
         let heads = streams.iter().map(|_| None).collect();
@@ -85,12 +85,12 @@ impl<'a> Merged<'a> {
                         *self.left_out.entry(name.to_owned()).or_default() += 1;
                         continue;
                     };
-                    (time, Next::DecodedEvent(seen))
+                    (time, TraceItem::DecodedEvent(seen))
                 }
                 Item::Missed(m) => {
                     let (since, until) = (stream.clock.ns(m.since), stream.clock.ns(m.until));
                     let since = if m.since == 0 { until } else { since };
-                    (until, Next::Missed(stream.cpu, Missed { since, until, ..m }))
+                    (until, TraceItem::Missed(stream.cpu, MissedEvents { since, until, ..m }))
                 }
             };
             // Within a CPU the order of the buffer counts, even where its clock steps back.
@@ -102,14 +102,14 @@ impl<'a> Merged<'a> {
     }
 }
 
-impl Iterator for Merged<'_> {
-    type Item = Next;
+impl Iterator for MergedStreams<'_> {
+    type Item = TraceItem;
 
-    fn next(&mut self) -> Option<Next> {
+    fn next(&mut self) -> Option<TraceItem> {
         let (_, i) = self.waiting.pop_first()?;
         let next = self.heads[i].take();
         self.advance(i);
-        if let Some(Next::DecodedEvent(seen)) = &next {
+        if let Some(TraceItem::DecodedEvent(seen)) = &next {
             *self.taken.entry(seen.kind).or_default() += 1;
         }
         next
@@ -122,7 +122,7 @@ mod tests {
     use crate::ftrace::format::Format;
     use crate::ftrace::page::Layout;
 
-    const LAYOUT: Layout = Layout { page_size: 64, commit: (8, 8), data: 16, big_endian: false };
+    const PAGE_LAYOUT: Layout = Layout { page_size: 64, commit: (8, 8), data: 16, big_endian: false };
 
     /// Pages with one event each, of type 7.
     fn stream(times: &[u64]) -> Vec<u8> {
@@ -139,14 +139,14 @@ mod tests {
     #[test]
     fn per_cpu_streams_are_merged_by_time() {
         let text = "name: jbd2_end_commit\nID: 7\nfield:int common_pid;offset:4;size:4;signed:1;\n";
-        let decoder = Decoder::new(LAYOUT, &[Format::parse("jbd2", text).unwrap()]);
+        let decoder = Decoder::new(PAGE_LAYOUT, &[Format::parse("jbd2", text).unwrap()]);
         let (a, b) = (stream(&[10, 30, 50]), stream(&[20, 30, 70]));
         let clock = Clock { mult: 2, shift: 1, offset: 5 };
-        let make = |cpu, bytes| Stream { cpu, pages: Pages::new(LAYOUT, bytes), decoder: &decoder, clock };
-        let all: Vec<(u64, u16)> = Merged::new(vec![make(0, &a), make(1, &b)])
+        let make = |cpu, bytes| Stream { cpu, pages: Pages::new(PAGE_LAYOUT, bytes), decoder: &decoder, clock };
+        let all: Vec<(u64, u16)> = MergedStreams::new(vec![make(0, &a), make(1, &b)])
             .map(|next| match next {
-                Next::DecodedEvent(seen) => (seen.time_ns, seen.cpu),
-                Next::Missed(..) => panic!("nothing is missing"),
+                TraceItem::DecodedEvent(seen) => (seen.time_ns, seen.cpu),
+                TraceItem::Missed(..) => panic!("nothing is missing"),
             })
             .collect();
         assert_eq!(all, [(15, 0), (25, 1), (35, 0), (35, 1), (55, 0), (75, 1)]);

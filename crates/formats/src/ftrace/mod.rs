@@ -10,9 +10,9 @@
 //! - [`translate`]: the same as events of the eBPF backend.
 
 pub mod calls;
+pub mod content;
 pub mod decoder;
 pub mod format;
-pub mod gathered;
 pub mod merge;
 pub mod page;
 pub mod run;

@@ -11,17 +11,17 @@
 use super::format;
 
 /// `RB_MISSED_EVENTS`: events were lost before this page.
-const MISSED: u64 = 1 << 31;
+const MISSED_EVENTS_BIT: u64 = 1 << 31;
 /// `RB_MISSED_STORED`: their number follows the page's data.
-const STORED: u64 = 1 << 30;
+const MISSED_STORED_BIT: u64 = 1 << 30;
 /// The rest of the field is the length of the data.
-const LENGTH: u64 = (1 << 27) - 1;
+const LENGTH_MASK: u64 = (1 << 27) - 1;
 /// The bits of a time that do not fit in an absolute time stamp (`TS_MSB`).
-const HIGH: u64 = 0xf8 << 56;
+const TIME_STAMP_HIGH_BITS: u64 = 0xf8 << 56;
 
-const PADDING: u32 = 29;
-const TIME_EXTEND: u32 = 30;
-const TIME_STAMP: u32 = 31;
+const PADDING_TYPE: u32 = 29;
+const TIME_EXTEND_TYPE: u32 = 30;
+const TIME_STAMP_TYPE: u32 = 31;
 
 /// The layout of a trace's pages: from `header_page`, and the byte order of the machine that wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Layout {
 impl Layout {
     /// Parses the text of `header_page`; `None` if it does not give the position of the data.
     pub fn parse(header_page: &str, page_size: usize, big_endian: bool) -> Option<Self> {
-        let fields = format::fields(header_page);
+        let fields = format::parse_fields(header_page);
         let find = |name: &str| fields.iter().find(|f| f.name == name);
         let (commit, data) = (find("commit")?, find("data")?);
         let sound = matches!(commit.size, 4 | 8) && commit.offset >= 8 && data.offset >= commit.offset + commit.size;
@@ -59,7 +59,7 @@ impl Layout {
 
     /// Bytes of data according to a page's header.
     pub fn data_bytes(&self, page: &[u8]) -> usize {
-        (self.number(page, self.commit.0, self.commit.1) & LENGTH) as usize
+        (self.number(page, self.commit.0, self.commit.1) & LENGTH_MASK) as usize
     }
 
     fn word(&self, bytes: &[u8], offset: usize) -> Option<u32> {
@@ -79,7 +79,7 @@ pub struct Record<'a> {
 
 /// Events that were lost just before the next item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Missed {
+pub struct MissedEvents {
     /// The last time before the gap, on this CPU; 0: there was none.
     pub since: u64,
     /// The first time after the gap.
@@ -93,7 +93,7 @@ pub struct Missed {
 pub enum Item<'a> {
     Record(Record<'a>),
     /// A gap.
-    Missed(Missed),
+    Missed(MissedEvents),
 }
 
 /// The pages of one CPU, in order.
@@ -105,7 +105,7 @@ pub struct Pages<'a> {
     page: &'a [u8],
     time: u64,
     /// A gap to be reported before the page's first event.
-    missed: Option<Missed>,
+    missed: Option<MissedEvents>,
     damaged: u64,
     /// Whether the current page is already counted as damaged.
     counted: bool,
@@ -122,12 +122,12 @@ impl<'a> Pages<'a> {
         self.damaged
     }
 
-    fn hurt(&mut self) {
+    fn mark_damaged(&mut self) {
         self.damaged += u64::from(!std::mem::replace(&mut self.counted, true));
     }
 
     /// Moves to the next page, if there is one.
-    fn turn(&mut self) -> bool {
+    fn next_page(&mut self) -> bool {
         if self.rest.is_empty() {
             return false;
         }
@@ -136,27 +136,27 @@ impl<'a> Pages<'a> {
         (self.rest, self.page, self.counted) = (rest, &[], false);
         let (at, width) = self.layout.commit;
         if page.len() <= self.layout.data {
-            self.hurt();
+            self.mark_damaged();
             return true;
         }
         let commit = self.layout.number(page, at, width);
         let before = self.time;
         self.time = self.layout.number(page, 0, 8);
-        let end = self.layout.data.saturating_add((commit & LENGTH) as usize);
+        let end = self.layout.data.saturating_add((commit & LENGTH_MASK) as usize);
         if end > page.len() {
-            self.hurt();
+            self.mark_damaged();
         }
         self.page = &page[self.layout.data..end.min(page.len())];
-        if commit & MISSED != 0 {
-            let stored = commit & STORED != 0 && end.checked_add(width).is_some_and(|e| e <= page.len());
+        if commit & MISSED_EVENTS_BIT != 0 {
+            let stored = commit & MISSED_STORED_BIT != 0 && end.checked_add(width).is_some_and(|e| e <= page.len());
             let events = stored.then(|| self.layout.number(page, end, width)).filter(|n| *n > 0);
-            self.missed = Some(Missed { since: before, until: self.time, events });
+            self.missed = Some(MissedEvents { since: before, until: self.time, events });
         }
         true
     }
 
     /// The next event of the current page; `None` at its end.
-    fn record(&mut self) -> Option<Record<'a>> {
+    fn next_record(&mut self) -> Option<Record<'a>> {
         loop {
             let header = self.layout.word(self.page, 0)?;
             let (kind, delta) =
@@ -164,25 +164,25 @@ impl<'a> Pages<'a> {
             let delta = u64::from(delta);
             let long = |pages: &Self| pages.layout.word(pages.page, 4);
             match kind {
-                PADDING if delta == 0 => {
+                PADDING_TYPE if delta == 0 => {
                     self.page = &[];
                     return None;
                 }
-                PADDING => {
+                PADDING_TYPE => {
                     // A discarded event.
                     let length = long(self)? as usize;
                     self.time = self.time.wrapping_add(delta);
                     self.skip(length.saturating_add(4))?;
                 }
-                TIME_EXTEND => {
+                TIME_EXTEND_TYPE => {
                     self.time = self.time.wrapping_add(u64::from(long(self)?) << 27).wrapping_add(delta);
                     self.skip(8)?;
                 }
-                TIME_STAMP => {
+                TIME_STAMP_TYPE => {
                     let mut time = u64::from(long(self)?) << 27 | delta;
                     // `rb_fix_abs_ts`: its 59 bits may have wrapped.
-                    if self.time & HIGH != 0 {
-                        time |= self.time & HIGH;
+                    if self.time & TIME_STAMP_HIGH_BITS != 0 {
+                        time |= self.time & TIME_STAMP_HIGH_BITS;
                         if time < self.time {
                             time = time.wrapping_add(1 << 59);
                         }
@@ -221,15 +221,15 @@ impl<'a> Iterator for Pages<'a> {
                 return Some(Item::Missed(missed));
             }
             if !self.page.is_empty() {
-                if let Some(record) = self.record() {
+                if let Some(record) = self.next_record() {
                     return Some(Item::Record(record));
                 }
                 if !self.page.is_empty() {
-                    self.hurt();
+                    self.mark_damaged();
                 }
                 self.page = &[];
             }
-            if !self.turn() {
+            if !self.next_page() {
                 return None;
             }
         }

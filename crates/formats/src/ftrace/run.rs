@@ -1,8 +1,8 @@
 //! Converts a whole trace, from pages to events.
 
+use super::content::TraceContent;
 use super::decoder::{Decoder, Kind};
-use super::gathered::Gathered;
-use super::merge::{Clock, Merged, Next, Stream};
+use super::merge::{Clock, MergedStreams, Stream, TraceItem};
 use super::page::{Layout, Pages};
 use super::translate::{TraceContext, Translator};
 use crate::tracedat::{Stats, TraceDat};
@@ -13,7 +13,7 @@ use std::fmt;
 
 /// One buffer of a trace.
 #[derive(Debug)]
-pub struct Part<'a> {
+pub struct TraceBuffer<'a> {
     pub decoder: Decoder,
     /// The layout of its pages.
     pub layout: Layout,
@@ -76,7 +76,7 @@ impl fmt::Display for NoClock {
 impl std::error::Error for NoClock {}
 
 /// Returns the conversion of a clock's times to ns.
-pub fn clock(name: &str, tsc: Option<Clock>) -> Result<Clock, NoClock> {
+pub fn clock_by_name(name: &str, tsc: Option<Clock>) -> Result<Clock, NoClock> {
     match name {
         "local" | "global" | "perf" | "mono" | "mono_raw" | "boot" | "tai" | "" => Ok(Clock::NS),
         "x86-tsc" | "tsc2nsec" => tsc.ok_or(NoClock::Cycles),
@@ -88,27 +88,32 @@ pub fn clock(name: &str, tsc: Option<Clock>) -> Result<Clock, NoClock> {
 ///
 /// # Errors
 /// The clock of one of them does not measure time.
-pub fn parts<'a>(trace: &TraceDat<'a>) -> Result<Vec<Part<'a>>, NoClock> {
+pub fn trace_buffers<'a>(trace: &TraceDat<'a>) -> Result<Vec<TraceBuffer<'a>>, NoClock> {
     let used: Vec<_> = trace.buffers.iter().filter(|b| b.cpus.iter().any(|(_, pages)| !pages.is_empty())).collect();
     // For an instance, trace-cmd 3.1 writes `boot` whatever its clock is; the file's own option then has the right one.
     let of_file = match used.len() {
-        1 => clock(trace.clock.as_deref().unwrap_or(""), trace.tsc)?,
+        1 => clock_by_name(trace.clock.as_deref().unwrap_or(""), trace.tsc)?,
         _ => Clock::NS,
     };
     used.into_iter()
         .map(|b| {
-            let of_buffer = clock(b.clock.as_deref().unwrap_or(""), trace.tsc)?;
+            let of_buffer = clock_by_name(b.clock.as_deref().unwrap_or(""), trace.tsc)?;
             let clock = if of_file == Clock::NS { of_buffer } else { of_file };
             let decoder = Decoder::new(b.layout, &trace.formats);
-            Ok(Part { decoder, layout: b.layout, clock, cpus: b.cpus.clone(), cut: b.cut })
+            Ok(TraceBuffer { decoder, layout: b.layout, clock, cpus: b.cpus.clone(), cut: b.cut })
         })
         .collect()
 }
 
 /// Reads the trace twice and passes on its events, in time order.
-pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], sink: &mut dyn FnMut(&Event)) -> Summary {
+pub fn translate_buffers(
+    parts: &[TraceBuffer<'_>],
+    trace_context: &TraceContext,
+    stats: &[Stats],
+    sink: &mut dyn FnMut(&Event),
+) -> Summary {
     let streams = || {
-        let of = |part: &'_ Part<'_>| (part.layout, part.clock);
+        let of = |part: &'_ TraceBuffer<'_>| (part.layout, part.clock);
         let all = parts.iter().flat_map(|part| {
             let (layout, clock) = of(part);
             part.cpus.iter().map(move |(cpu, pages)| Stream {
@@ -118,7 +123,7 @@ pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], si
                 clock,
             })
         });
-        Merged::new(all.collect())
+        MergedStreams::new(all.collect())
     };
     let mut counted: BTreeMap<u16, u64> = BTreeMap::new();
     for stats in stats {
@@ -127,7 +132,7 @@ pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], si
     }
     let mut merged = streams();
     let (first, again) = (streams().map(Cow::Owned), merged.by_ref().map(Cow::Owned));
-    let (mut summary, mut translator) = twice(first, again, trace_context, &counted, sink);
+    let (mut summary, mut translator) = translate_twice(first, again, trace_context, &counted, sink);
     summary.damaged = merged.damaged() + parts.iter().map(|part| part.cut).sum::<u64>();
     lose_damaged(summary.damaged, &mut translator, sink);
     summary.described = parts.iter().flat_map(|part| part.decoder.described()).collect();
@@ -135,12 +140,12 @@ pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], si
     summary.described.dedup();
     summary.taken = merged.taken;
     summary.left_out = merged.left_out;
-    settle(&mut summary, &mut translator, BTreeMap::new(), sink);
+    account_unused(&mut summary, &mut translator, BTreeMap::new(), sink);
     summary
 }
 
 /// Accounts for the events that were decoded and are of no use.
-fn settle(
+fn account_unused(
     summary: &mut Summary,
     translator: &mut Translator,
     unread: BTreeMap<Kind, u64>,
@@ -165,36 +170,36 @@ fn settle(
 }
 
 /// The same for a trace in memory.
-pub fn run_gathered(trace: &Gathered, trace_context: &TraceContext, sink: &mut dyn FnMut(&Event)) -> Summary {
+pub fn translate_content(trace: &TraceContent, trace_context: &TraceContext, sink: &mut dyn FnMut(&Event)) -> Summary {
     let all = || trace.events.iter().map(Cow::Borrowed);
-    let (mut summary, mut translator) = twice(all(), all(), trace_context, &trace.lost, sink);
+    let (mut summary, mut translator) = translate_twice(all(), all(), trace_context, &trace.lost, sink);
     lose_damaged(trace.damaged, &mut translator, sink);
     for next in &trace.events {
-        if let Next::DecodedEvent(seen) = next {
+        if let TraceItem::DecodedEvent(seen) = next {
             *summary.taken.entry(seen.kind).or_default() += 1;
         }
     }
     summary.at_least |= trace.at_least;
     (summary.described, summary.left_out, summary.damaged) =
         (trace.described.clone(), trace.left_out.clone(), trace.damaged);
-    settle(&mut summary, &mut translator, trace.unread.clone(), sink);
+    account_unused(&mut summary, &mut translator, trace.unread.clone(), sink);
     summary
 }
 
 /// `counted`: the total lost per CPU, from another source.
-fn twice<'n>(
-    first: impl Iterator<Item = Cow<'n, Next>>,
-    again: impl Iterator<Item = Cow<'n, Next>>,
+fn translate_twice<'n>(
+    first: impl Iterator<Item = Cow<'n, TraceItem>>,
+    again: impl Iterator<Item = Cow<'n, TraceItem>>,
     trace_context: &TraceContext,
     counted: &BTreeMap<u16, u64>,
     sink: &mut dyn FnMut(&Event),
 ) -> (Summary, Translator) {
-    let mut learns = Translator::learn(trace_context);
+    let mut learns = Translator::first_pass(trace_context);
     first.for_each(|next| learns.take(&next));
-    let mut second = learns.again(trace_context);
+    let mut second = learns.second_pass(trace_context);
     let mut summary = Summary::default();
     for next in again {
-        if let Next::Missed(cpu, missed) = &*next {
+        if let TraceItem::Missed(cpu, missed) = &*next {
             let lost = summary.lost.entry(*cpu).or_default();
             *lost = lost.saturating_add(missed.events.unwrap_or(1));
             summary.at_least |= missed.events.is_none();

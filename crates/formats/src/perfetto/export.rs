@@ -19,10 +19,10 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Most arrows at one slice. More do not help the viewer, and Perfetto lays them out one by one.
-const ARROWS: u32 = 32;
+const ARROWS_MAX: u32 = 32;
 
 /// Characters of a statement in the name of its slice; the full text is in its annotation.
-const NAME: usize = 100;
+const NAME_CHARS_MAX: usize = 100;
 
 /// The rows to show. Tables that are left empty are not shown.
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,7 +67,7 @@ pub struct Summary {
 /// Those of `out`.
 pub fn export(rows: &Tables<'_>, out: &mut dyn Write) -> io::Result<Summary> {
     let mut exporter = Exporter {
-        known: Lookup::of(rows),
+        known: Lookup::from_tables(rows),
         writer: Writer::new(out)?,
         processes: HashMap::new(),
         threads: HashMap::new(),
@@ -75,11 +75,11 @@ pub fn export(rows: &Tables<'_>, out: &mut dyn Write) -> io::Result<Summary> {
         done: Summary::default(),
     };
     if let Some(clocks) = rows.clocks {
-        exporter.writer.clocks(clocks)?;
+        exporter.writer.write_clocks(clocks)?;
     }
-    exporter.losses(rows.losses)?;
-    exporter.spans(rows)?;
-    exporter.slices(rows)?;
+    exporter.write_losses(rows.losses)?;
+    exporter.write_spans(rows)?;
+    exporter.write_slices(rows)?;
     exporter.own_commands(rows)?;
     exporter.in_flight(rows)?;
     exporter.writer.finish()?;
@@ -101,7 +101,7 @@ struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    fn of(rows: &Tables<'a>) -> Self {
+    fn from_tables(rows: &Tables<'a>) -> Self {
         let mut causes: HashMap<u64, Vec<&Cause>> = HashMap::new();
         for cause in rows.causes {
             causes.entry(cause.command).or_default().push(cause);
@@ -142,7 +142,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// An end that is not before its start, whatever the rows contain.
-    fn end(&self, span: &Span) -> u64 {
+    fn end_ns(&self, span: &Span) -> u64 {
         span.end_ns.unwrap_or(self.end_ns).max(span.start_ns)
     }
 }
@@ -164,7 +164,7 @@ enum TrackOwner {
 }
 
 impl Row {
-    fn of(span: &Span) -> Self {
+    fn for_span(span: &Span) -> Self {
         let of_disk = matches!(span.layer, Layer::Block | Layer::IoScheduler | Layer::Driver);
         let place = match (span.disk, span.tid) {
             (Some(disk), _) if of_disk => TrackOwner::Disk(disk),
@@ -216,7 +216,7 @@ struct Exporter<'a, W> {
 }
 
 impl<'a, W: Write> Exporter<'a, W> {
-    fn losses(&mut self, losses: &[LossRow]) -> io::Result<()> {
+    fn write_losses(&mut self, losses: &[LossRow]) -> io::Result<()> {
         if losses.is_empty() {
             return Ok(());
         }
@@ -235,12 +235,12 @@ impl<'a, W: Write> Exporter<'a, W> {
         Ok(())
     }
 
-    fn spans(&mut self, rows: &Tables<'a>) -> io::Result<()> {
-        let arrows = self.arrows(rows);
+    fn write_spans(&mut self, rows: &Tables<'a>) -> io::Result<()> {
+        let arrows = self.collect_arrows(rows);
         let mut bars: BTreeMap<Row, Vec<Bar<'a>>> = BTreeMap::new();
         for (at, span) in rows.spans.iter().enumerate() {
-            let bar = Bar { start_ns: span.start_ns, end_ns: self.known.end(span), what: Content::Span(at, span) };
-            bars.entry(Row::of(span)).or_default().push(bar);
+            let bar = Bar { start_ns: span.start_ns, end_ns: self.known.end_ns(span), what: Content::Span(at, span) };
+            bars.entry(Row::for_span(span)).or_default().push(bar);
         }
         for (row, bars) in bars {
             self.row(row.place, row.layer.name(), row.layer as u32, row.share(), bars, Some(&arrows))?;
@@ -249,7 +249,7 @@ impl<'a, W: Write> Exporter<'a, W> {
     }
 
     /// Where the time of each operation went, under its thread and below its layers.
-    fn slices(&mut self, rows: &Tables<'a>) -> io::Result<()> {
+    fn write_slices(&mut self, rows: &Tables<'a>) -> io::Result<()> {
         let mut bars: BTreeMap<TrackOwner, Vec<Bar<'a>>> = BTreeMap::new();
         for piece in rows.slices {
             let Some(operation) = self.known.operations.get(&piece.operation) else { continue };
@@ -287,7 +287,7 @@ impl<'a, W: Write> Exporter<'a, W> {
         for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
             if let Some(disk) = span.disk {
                 *steps.entry((disk, span.start_ns)).or_default() += 1;
-                *steps.entry((disk, self.known.end(span))).or_default() -= 1;
+                *steps.entry((disk, self.known.end_ns(span))).or_default() -= 1;
             }
         }
         let mut current: Option<(u32, Track, i64)> = None;
@@ -295,7 +295,7 @@ impl<'a, W: Write> Exporter<'a, W> {
             let (track, before) = match current {
                 Some((same, track, value)) if same == disk => (track, value),
                 _ => {
-                    let parent = self.disk(disk)?;
+                    let parent = self.disk_track(disk)?;
                     (self.writer.counter(Some(parent), "commands in flight", Layer::ALL.len() as u32)?, 0)
                 }
             };
@@ -307,7 +307,7 @@ impl<'a, W: Write> Exporter<'a, W> {
         Ok(())
     }
 
-    fn arrows(&mut self, rows: &Tables<'a>) -> Arrows {
+    fn collect_arrows(&mut self, rows: &Tables<'a>) -> Arrows {
         let at: HashMap<u64, usize> = rows.spans.iter().enumerate().map(|(i, s)| (s.id, i)).collect();
         let n = rows.spans.len();
         let mut out = Arrows { flows: vec![Vec::new(); n], hidden: vec![0; n], confidence: vec![None; n] };
@@ -318,7 +318,7 @@ impl<'a, W: Write> Exporter<'a, W> {
             };
             let sure = &mut out.confidence[child];
             *sure = Some(sure.map_or(link.confidence, |s| s.min(link.confidence)));
-            let full = |i: usize| out.flows[i].len() >= ARROWS as usize;
+            let full = |i: usize| out.flows[i].len() >= ARROWS_MAX as usize;
             if parent == child || full(parent) || full(child) {
                 out.hidden[parent] += 1;
                 out.hidden[child] += u32::from(parent != child);
@@ -352,8 +352,8 @@ impl<'a, W: Write> Exporter<'a, W> {
         arrows: Option<&Arrows>,
     ) -> io::Result<()> {
         let parent = match place {
-            TrackOwner::Thread(tgid, tid) => Some(self.thread(tgid, tid)?),
-            TrackOwner::Disk(disk) => Some(self.disk(disk)?),
+            TrackOwner::Thread(tgid, tid) => Some(self.thread_track(tgid, tid)?),
+            TrackOwner::Disk(disk) => Some(self.disk_track(disk)?),
             TrackOwner::Nowhere => None,
         };
         bars.sort_by_key(|b| (b.start_ns, Reverse(b.end_ns)));
@@ -426,7 +426,7 @@ impl<'a, W: Write> Exporter<'a, W> {
         }
         let own = operation.filter(|o| o.span == span.id).and(statement);
         let slice = Slice {
-            name: own.map_or_else(|| label.as_deref().unwrap_or(&span.kind), |text| first(text, NAME)),
+            name: own.map_or_else(|| label.as_deref().unwrap_or(&span.kind), |text| first_chars(text, NAME_CHARS_MAX)),
             category: span.layer.name(),
             correlation: operation.map(|o| o.id),
             flows: arrows.map_or(&[], |a| &a.flows[at]),
@@ -460,7 +460,7 @@ impl<'a, W: Write> Exporter<'a, W> {
         self.writer.begin(track, piece.start_ns, &slice)
     }
 
-    fn thread(&mut self, tgid: u32, tid: u32) -> io::Result<Track> {
+    fn thread_track(&mut self, tgid: u32, tid: u32) -> io::Result<Track> {
         if let Some(&track) = self.threads.get(&(tgid, tid)) {
             return Ok(track);
         }
@@ -475,7 +475,7 @@ impl<'a, W: Write> Exporter<'a, W> {
         Ok(track)
     }
 
-    fn disk(&mut self, disk: u32) -> io::Result<Track> {
+    fn disk_track(&mut self, disk: u32) -> io::Result<Track> {
         if let Some(&track) = self.disks.get(&disk) {
             return Ok(track);
         }
@@ -488,9 +488,9 @@ impl<'a, W: Write> Exporter<'a, W> {
 
 /// Who is charged for a command: the first few.
 fn charged_to(causes: &[&Cause]) -> String {
-    const SHOWN: usize = 8;
+    const CAUSES_MAX: usize = 8;
     let mut out = String::new();
-    for (i, cause) in causes.iter().take(SHOWN).enumerate() {
+    for (i, cause) in causes.iter().take(CAUSES_MAX).enumerate() {
         let who = match (cause.origin, cause.operation, cause.tgid) {
             (Origin::Operation, Some(id), _) => format!("operation {id}"),
             (origin, _, Some(tgid)) => format!("{origin} {tgid}"),
@@ -500,13 +500,13 @@ fn charged_to(causes: &[&Cause]) -> String {
         // Writing to a String cannot fail.
         let _ = write!(out, "{comma}{who} {:.1} % by {} ({})", cause.share * 100.0, cause.via, cause.confidence);
     }
-    if causes.len() > SHOWN {
-        let _ = write!(out, "; {} more", causes.len() - SHOWN);
+    if causes.len() > CAUSES_MAX {
+        let _ = write!(out, "; {} more", causes.len() - CAUSES_MAX);
     }
     out
 }
 
 /// The first characters of a text.
-fn first(text: &str, chars: usize) -> &str {
+fn first_chars(text: &str, chars: usize) -> &str {
     text.char_indices().nth(chars).map_or(text, |(end, _)| &text[..end])
 }

@@ -75,18 +75,18 @@ pub enum Annotation {
 
 /// A trace that could not be read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Broken {
+pub struct BrokenTrace {
     /// The offset of the first byte that cannot be parsed.
     pub at: usize,
 }
 
-impl std::fmt::Display for Broken {
+impl std::fmt::Display for BrokenTrace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "no Perfetto packet at byte {}: the trace is truncated or damaged", self.at)
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for BrokenTrace {}
 
 /// Iterates over the packets of a trace. A packet with broken content is one error, after which iteration continues;
 /// where no further packet can be found, iteration ends with an error.
@@ -105,19 +105,19 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Iterator for Reader<'a> {
-    type Item = Result<Packet<'a>, Broken>;
+    type Item = Result<Packet<'a>, BrokenTrace>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let at = self.len - self.fields.rest().len();
             match self.fields.next() {
                 Some((trace::PACKET, Value::Bytes(bytes))) => {
-                    return Some(packet(bytes).ok_or(Broken { at }));
+                    return Some(read_packet(bytes).ok_or(BrokenTrace { at }));
                 }
                 Some(_) => {}
                 None if self.fields.failed() && !self.failed => {
                     self.failed = true;
-                    return Some(Err(Broken { at }));
+                    return Some(Err(BrokenTrace { at }));
                 }
                 None => return None,
             }
@@ -126,7 +126,7 @@ impl<'a> Iterator for Reader<'a> {
 }
 
 /// Calls `each` for every field of a message; `None` if it is broken.
-fn fields<'a>(bytes: &'a [u8], mut each: impl FnMut(u32, Value<'a>)) -> Option<()> {
+fn for_each_field<'a>(bytes: &'a [u8], mut each: impl FnMut(u32, Value<'a>)) -> Option<()> {
     let mut all = Fields::new(bytes);
     for (field, value) in all.by_ref() {
         each(field, value);
@@ -134,23 +134,23 @@ fn fields<'a>(bytes: &'a [u8], mut each: impl FnMut(u32, Value<'a>)) -> Option<(
     (!all.failed()).then_some(())
 }
 
-fn packet(bytes: &[u8]) -> Option<Packet<'_>> {
+fn read_packet(bytes: &[u8]) -> Option<Packet<'_>> {
     let mut out = Packet::default();
     let mut whole = Some(());
-    fields(bytes, |field, value| match field {
+    for_each_field(bytes, |field, value| match field {
         packet::TIMESTAMP => out.timestamp_ns = Some(value.number()),
         packet::TRUSTED_PACKET_SEQUENCE_ID => out.sequence = value.number(),
         packet::SEQUENCE_FLAGS => out.sequence_flags = value.number(),
-        packet::INTERNED_DATA => whole = whole.and(interned(value.bytes(), &mut out.interned)),
-        packet::TRACK_DESCRIPTOR => match track(value.bytes()) {
+        packet::INTERNED_DATA => whole = whole.and(read_interned(value.bytes(), &mut out.interned)),
+        packet::TRACK_DESCRIPTOR => match read_track(value.bytes()) {
             Some(track) => out.body = Body::Track(track),
             None => whole = None,
         },
-        packet::TRACK_EVENT => match event(value.bytes()) {
+        packet::TRACK_EVENT => match read_event(value.bytes()) {
             Some(event) => out.body = Body::Event(event),
             None => whole = None,
         },
-        packet::CLOCK_SNAPSHOT => match clocks(value.bytes()) {
+        packet::CLOCK_SNAPSHOT => match read_clocks(value.bytes()) {
             Some(clocks) => out.body = Body::Clocks(clocks),
             None => whole = None,
         },
@@ -163,11 +163,11 @@ fn packet(bytes: &[u8]) -> Option<Packet<'_>> {
     whole.map(|()| out)
 }
 
-fn interned(bytes: &[u8], out: &mut Vec<(u32, u64, String)>) -> Option<()> {
+fn read_interned(bytes: &[u8], out: &mut Vec<(u32, u64, String)>) -> Option<()> {
     let mut whole = Some(());
-    fields(bytes, |kind, value| {
+    for_each_field(bytes, |kind, value| {
         let (mut iid, mut text) = (0, String::new());
-        whole = whole.and(fields(value.bytes(), |field, value| match field {
+        whole = whole.and(for_each_field(value.bytes(), |field, value| match field {
             interned_data::IID => iid = value.number(),
             interned_data::TEXT => text = value.text(),
             _ => {}
@@ -177,13 +177,13 @@ fn interned(bytes: &[u8], out: &mut Vec<(u32, u64, String)>) -> Option<()> {
     whole
 }
 
-fn clocks(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
+fn read_clocks(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
     let mut out = Vec::new();
     let mut whole = Some(());
-    fields(bytes, |field, value| {
+    for_each_field(bytes, |field, value| {
         if field == clock_snapshot::CLOCKS {
             let mut clock = (0, 0);
-            whole = whole.and(fields(value.bytes(), |field, value| match field {
+            whole = whole.and(for_each_field(value.bytes(), |field, value| match field {
                 clock_snapshot::CLOCK_ID => clock.0 = value.number(),
                 clock_snapshot::TIMESTAMP => clock.1 = value.number(),
                 _ => {}
@@ -194,24 +194,24 @@ fn clocks(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
     whole.map(|()| out)
 }
 
-fn track(bytes: &[u8]) -> Option<TrackDescriptor> {
+fn read_track(bytes: &[u8]) -> Option<TrackDescriptor> {
     let mut out = TrackDescriptor::default();
     let mut whole = Some(());
-    fields(bytes, |field, value| match field {
+    for_each_field(bytes, |field, value| match field {
         track_descriptor::UUID => out.uuid = value.number(),
         track_descriptor::PARENT_UUID => out.parent_uuid = value.number(),
         track_descriptor::NAME => out.name = value.text(),
         track_descriptor::COUNTER => out.counter = true,
         track_descriptor::SIBLING_ORDER_RANK => out.rank = value.number(),
         track_descriptor::PROCESS => {
-            whole = whole.and(fields(value.bytes(), |field, value| match field {
+            whole = whole.and(for_each_field(value.bytes(), |field, value| match field {
                 track_descriptor::PROCESS_PID => out.pid = Some(value.number()),
                 track_descriptor::PROCESS_NAME => out.name = value.text(),
                 _ => {}
             }));
         }
         track_descriptor::THREAD => {
-            whole = whole.and(fields(value.bytes(), |field, value| match field {
+            whole = whole.and(for_each_field(value.bytes(), |field, value| match field {
                 track_descriptor::THREAD_PID => out.pid = Some(value.number()),
                 track_descriptor::THREAD_TID => out.tid = Some(value.number()),
                 track_descriptor::THREAD_NAME => out.name = value.text(),
@@ -223,10 +223,10 @@ fn track(bytes: &[u8]) -> Option<TrackDescriptor> {
     whole.map(|()| out)
 }
 
-fn event(bytes: &[u8]) -> Option<TrackEvent> {
+fn read_event(bytes: &[u8]) -> Option<TrackEvent> {
     let mut out = TrackEvent::default();
     let mut whole = Some(());
-    fields(bytes, |field, value| match field {
+    for_each_field(bytes, |field, value| match field {
         track_event::TYPE => out.kind = value.number(),
         track_event::TRACK_UUID => out.track_uuid = value.number(),
         track_event::NAME_IID => out.name_iid = value.number(),
@@ -237,7 +237,7 @@ fn event(bytes: &[u8]) -> Option<TrackEvent> {
         track_event::COUNTER_VALUE => out.counter_value = Some(value.number()),
         track_event::DEBUG_ANNOTATIONS => {
             let (mut name, mut note) = (0, Annotation::Number(0));
-            whole = whole.and(fields(value.bytes(), |field, value| match field {
+            whole = whole.and(for_each_field(value.bytes(), |field, value| match field {
                 debug_annotation::NAME_IID => name = value.number(),
                 debug_annotation::STRING_VALUE => note = Annotation::Text(value.text()),
                 debug_annotation::STRING_VALUE_IID => note = Annotation::Interned(value.number()),

@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// The sequence of the events; any number but 0.
-const EVENTS: u64 = 1;
+const EVENTS_SEQUENCE: u64 = 1;
 
 /// The sequence of the tracks.
-const TRACKS: u64 = 2;
+const TRACKS_SEQUENCE: u64 = 2;
 
 /// A row of the display, or a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,7 +72,7 @@ struct Texts(HashMap<String, u64>);
 
 impl Texts {
     /// The number of a text; if it is new, it is added to `news` under `field`.
-    fn iid(&mut self, text: &str, field: u32, news: &mut Vec<u8>) -> u64 {
+    fn intern(&mut self, text: &str, field: u32, news: &mut Vec<u8>) -> u64 {
         if let Some(&iid) = self.0.get(text) {
             return iid;
         }
@@ -113,7 +113,7 @@ impl<W: Write> Writer<W> {
             note_texts: Texts::default(),
             buffer: Vec::new(),
         };
-        writer.packet(EVENTS, |p| {
+        writer.write_packet(EVENTS_SEQUENCE, |p| {
             p.varint(packet::SEQUENCE_FLAGS, packet::INCREMENTAL_STATE_CLEARED);
             p.varint(packet::FIRST_PACKET_ON_SEQUENCE, 1);
             p.message(packet::TRACE_PACKET_DEFAULTS, |d| {
@@ -123,7 +123,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    fn packet(&mut self, sequence: u64, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+    fn write_packet(&mut self, sequence: u64, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         self.buffer.clear();
         self.buffer.message(trace::PACKET, |p| {
             p.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, sequence);
@@ -133,8 +133,8 @@ impl<W: Write> Writer<W> {
     }
 
     /// Records three clocks at one moment.
-    pub fn clocks(&mut self, at: Clocks) -> io::Result<()> {
-        self.packet(EVENTS, |p| {
+    pub fn write_clocks(&mut self, at: Clocks) -> io::Result<()> {
+        self.write_packet(EVENTS_SEQUENCE, |p| {
             p.message(packet::CLOCK_SNAPSHOT, |m| {
                 let clocks = [
                     (clock_snapshot::BOOTTIME, at.boottime_ns),
@@ -196,7 +196,7 @@ impl<W: Write> Writer<W> {
     ) -> io::Result<Track> {
         self.tracks += 1;
         let track = Track(self.tracks);
-        self.packet(TRACKS, |p| {
+        self.write_packet(TRACKS_SEQUENCE, |p| {
             p.message(packet::TRACK_DESCRIPTOR, |d| {
                 d.varint(track_descriptor::UUID, track.0);
                 if let Some(parent) = parent {
@@ -216,12 +216,12 @@ impl<W: Write> Writer<W> {
 
     /// A slice begins.
     pub fn begin(&mut self, track: Track, time_ns: u64, slice: &Slice<'_>) -> io::Result<()> {
-        self.event(track, time_ns, track_event::SLICE_BEGIN, slice)
+        self.write_event(track, time_ns, track_event::SLICE_BEGIN, slice)
     }
 
     /// The innermost open slice of a track ends.
     pub fn end(&mut self, track: Track, time_ns: u64) -> io::Result<()> {
-        self.packet(EVENTS, |p| {
+        self.write_packet(EVENTS_SEQUENCE, |p| {
             p.varint(packet::TIMESTAMP, time_ns);
             p.varint(packet::SEQUENCE_FLAGS, packet::NEEDS_INCREMENTAL_STATE);
             p.message(packet::TRACK_EVENT, |e| {
@@ -233,12 +233,12 @@ impl<W: Write> Writer<W> {
 
     /// An event without duration happens.
     pub fn instant(&mut self, track: Track, time_ns: u64, slice: &Slice<'_>) -> io::Result<()> {
-        self.event(track, time_ns, track_event::INSTANT, slice)
+        self.write_event(track, time_ns, track_event::INSTANT, slice)
     }
 
     /// A counter has this value from now on.
     pub fn count(&mut self, track: Track, time_ns: u64, value: u64) -> io::Result<()> {
-        self.packet(EVENTS, |p| {
+        self.write_packet(EVENTS_SEQUENCE, |p| {
             p.varint(packet::TIMESTAMP, time_ns);
             p.varint(packet::SEQUENCE_FLAGS, packet::NEEDS_INCREMENTAL_STATE);
             p.message(packet::TRACK_EVENT, |e| {
@@ -249,10 +249,10 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    fn event(&mut self, track: Track, time_ns: u64, kind: u64, slice: &Slice<'_>) -> io::Result<()> {
+    fn write_event(&mut self, track: Track, time_ns: u64, kind: u64, slice: &Slice<'_>) -> io::Result<()> {
         let mut news = Vec::new();
-        let name = self.names.iid(slice.name, interned_data::EVENT_NAMES, &mut news);
-        let category = self.categories.iid(slice.category, interned_data::EVENT_CATEGORIES, &mut news);
+        let name = self.names.intern(slice.name, interned_data::EVENT_NAMES, &mut news);
+        let category = self.categories.intern(slice.category, interned_data::EVENT_CATEGORIES, &mut news);
         let mut event = Vec::new();
         event.varint(track_event::TYPE, kind);
         event.varint(track_event::TRACK_UUID, track.0);
@@ -268,7 +268,7 @@ impl<W: Write> Writer<W> {
             }
         }
         for (name, note) in slice.notes {
-            let name = self.note_names.iid(name, interned_data::DEBUG_ANNOTATION_NAMES, &mut news);
+            let name = self.note_names.intern(name, interned_data::DEBUG_ANNOTATION_NAMES, &mut news);
             let texts = &mut self.note_texts;
             event.message(track_event::DEBUG_ANNOTATIONS, |a| {
                 a.varint(debug_annotation::NAME_IID, name);
@@ -280,13 +280,13 @@ impl<W: Write> Writer<W> {
                     Note::Bool(x) => a.varint(debug_annotation::BOOL_VALUE, x.into()),
                     Note::Text(x) => a.bytes(debug_annotation::STRING_VALUE, x.as_bytes()),
                     Note::Repeated(x) => {
-                        let iid = texts.iid(x, interned_data::DEBUG_ANNOTATION_STRING_VALUES, &mut news);
+                        let iid = texts.intern(x, interned_data::DEBUG_ANNOTATION_STRING_VALUES, &mut news);
                         a.varint(debug_annotation::STRING_VALUE_IID, iid);
                     }
                 }
             });
         }
-        self.packet(EVENTS, |p| {
+        self.write_packet(EVENTS_SEQUENCE, |p| {
             p.varint(packet::TIMESTAMP, time_ns);
             p.varint(packet::SEQUENCE_FLAGS, packet::NEEDS_INCREMENTAL_STATE);
             if !news.is_empty() {

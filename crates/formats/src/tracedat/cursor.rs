@@ -17,7 +17,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Bytes that are left.
-    pub fn left(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         self.rest.len()
     }
 

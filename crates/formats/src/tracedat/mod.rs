@@ -24,7 +24,7 @@ use std::borrow::Cow;
 const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
 /// Most bytes of a decompressed file: otherwise a small one could exhaust memory.
-const MOST: u64 = 8 << 30;
+const FILE_BYTES_MAX: u64 = 8 << 30;
 
 /// Why a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,14 +139,14 @@ impl<'a> TraceDat<'a> {
     }
 
     fn version_6(bytes: &'a [u8], mut at: Cursor<'a>, frame: Frame) -> Result<Self> {
-        let header_page = header(&mut at)?;
-        let formats = ftrace_formats(&mut at)?.into_iter().chain(event_formats(&mut at)?).collect();
+        let header_page = read_headers(&mut at)?;
+        let formats = read_ftrace_formats(&mut at)?.into_iter().chain(read_event_formats(&mut at)?).collect();
         for what in ["the symbols", "the trace_printk formats"] {
             let size = at.u32(what)?;
             at.take(size as usize, what)?;
         }
         let size = at.u64("the task names")?;
-        let names = names(at.take(size as usize, "the task names")?);
+        let names = parse_names(at.take(size as usize, "the task names")?);
         let cpus = at.u32("the CPU count")?;
         let mut options = Options::default();
         let mut kind = at.take(10, "the data type")?;
@@ -164,9 +164,9 @@ impl<'a> TraceDat<'a> {
             tsc: options.tsc,
             buffers: Vec::new(),
         };
-        let layout = layout(&header_page, frame, frame.page_size)?;
+        let layout = read_layout(&header_page, frame, frame.page_size)?;
         if kind == b"flyrecord\0" {
-            trace.buffers.push(buffer_6(bytes, &mut at, String::new(), layout, cpus, &options)?);
+            trace.buffers.push(read_buffer_6(bytes, &mut at, String::new(), layout, cpus, &options)?);
         } else if kind != b"latency  \0" {
             return Err(Error::Damaged("its data type is unknown"));
         }
@@ -174,16 +174,16 @@ impl<'a> TraceDat<'a> {
             let from = usize::try_from(*offset).ok().and_then(|o| bytes.get(o..));
             let mut at = Cursor::new(from.ok_or(Error::Damaged("a buffer is beyond its end"))?, frame.big_endian);
             if at.take(10, "a buffer's kind")? == b"flyrecord\0" {
-                trace.buffers.push(buffer_6(bytes, &mut at, name.clone(), layout, cpus, &options)?);
+                trace.buffers.push(read_buffer_6(bytes, &mut at, name.clone(), layout, cpus, &options)?);
             }
         }
         Ok(trace)
     }
 
     fn version_7(bytes: &'a [u8], mut at: Cursor<'a>, frame: Frame) -> Result<Self> {
-        let compression = sections::Compression::of(&at.text("the compression")?)?;
+        let compression = sections::Compression::from_name(&at.text("the compression")?)?;
         at.text("the compression version")?;
-        let mut budget = MOST;
+        let mut budget = FILE_BYTES_MAX;
         let reader = sections::Reader { bytes, big_endian: frame.big_endian, compression };
         let mut options = Options::default();
         let mut next = at.u64("the offset of its options")?;
@@ -194,34 +194,34 @@ impl<'a> TraceDat<'a> {
             if blocks > 4096 {
                 return Err(Error::Damaged("its options never end"));
             }
-            let section = reader.section(next, &mut budget)?;
+            let section = reader.read_section(next, &mut budget)?;
             next = options.version_7(&mut Cursor::new(&section, frame.big_endian))?;
         }
         let mut whole = |place: Option<u64>| match place {
-            Some(offset) => reader.section(offset, &mut budget),
+            Some(offset) => reader.read_section(offset, &mut budget),
             None => Ok(Cow::Borrowed(&[][..])),
         };
         let headers = whole(options.headers)?;
-        let header_page = header(&mut Cursor::new(&headers, frame.big_endian))?;
+        let header_page = read_headers(&mut Cursor::new(&headers, frame.big_endian))?;
         let (own, events) = (whole(options.ftrace_events)?, whole(options.event_formats)?);
         let mut formats =
-            if own.is_empty() { Vec::new() } else { ftrace_formats(&mut Cursor::new(&own, frame.big_endian))? };
+            if own.is_empty() { Vec::new() } else { read_ftrace_formats(&mut Cursor::new(&own, frame.big_endian))? };
         if !events.is_empty() {
-            formats.extend(event_formats(&mut Cursor::new(&events, frame.big_endian))?);
+            formats.extend(read_event_formats(&mut Cursor::new(&events, frame.big_endian))?);
         }
         let tasks = whole(options.command_lines)?;
         let mut at = Cursor::new(&tasks, frame.big_endian);
         let names = match at.u64("the task names") {
-            Ok(size) => names(at.take((size as usize).min(at.left()), "the task names")?),
+            Ok(size) => parse_names(at.take((size as usize).min(at.remaining()), "the task names")?),
             Err(_) => Vec::new(),
         };
         let mut buffers = Vec::new();
         for buffer in &options.buffers_7 {
-            let layout = layout(&header_page, frame, buffer.page_size as usize)?;
+            let layout = read_layout(&header_page, frame, buffer.page_size as usize)?;
             let compressed = reader.is_compressed(buffer.offset)?;
             let mut cpus = Vec::new();
             for &(cpu, offset, size) in &buffer.cpus {
-                cpus.push((cpu, reader.pages(offset, size, compressed, &mut budget)?));
+                cpus.push((cpu, reader.read_pages(offset, size, compressed, &mut budget)?));
             }
             buffers.push(Buffer { name: buffer.name.clone(), clock: Some(buffer.clock.clone()), layout, cpus, cut: 0 });
         }
@@ -239,7 +239,7 @@ impl<'a> TraceDat<'a> {
 }
 
 /// Reads `header_page` and `header_event`; returns the text of the first.
-fn header(at: &mut Cursor<'_>) -> Result<String> {
+fn read_headers(at: &mut Cursor<'_>) -> Result<String> {
     let mut page = String::new();
     for what in ["header_page", "header_event"] {
         if at.text("a header's name")? != what {
@@ -254,7 +254,7 @@ fn header(at: &mut Cursor<'_>) -> Result<String> {
     Ok(page)
 }
 
-fn layout(header_page: &str, frame: Frame, page_size: usize) -> Result<Layout> {
+fn read_layout(header_page: &str, frame: Frame, page_size: usize) -> Result<Layout> {
     if !matches!(frame.long, 4 | 8) || !(64..=1 << 24).contains(&page_size) {
         return Err(Error::Damaged("the size of words or pages is invalid"));
     }
@@ -262,23 +262,23 @@ fn layout(header_page: &str, frame: Frame, page_size: usize) -> Result<Layout> {
         .ok_or(Error::Damaged("the format of page headers is invalid"))
 }
 
-fn ftrace_formats(at: &mut Cursor<'_>) -> Result<Vec<Format>> {
+fn read_ftrace_formats(at: &mut Cursor<'_>) -> Result<Vec<Format>> {
     let count = at.u32("the event count")?;
-    formats(at, "ftrace", count)
+    read_formats(at, "ftrace", count)
 }
 
-fn event_formats(at: &mut Cursor<'_>) -> Result<Vec<Format>> {
+fn read_event_formats(at: &mut Cursor<'_>) -> Result<Vec<Format>> {
     let mut all = Vec::new();
     for _ in 0..at.u32("the system count")? {
         let system = at.text("a system's name")?;
         let count = at.u32("the event count")?;
-        all.extend(formats(at, &system, count)?);
+        all.extend(read_formats(at, &system, count)?);
     }
     Ok(all)
 }
 
 /// A format that cannot be parsed is treated as missing.
-fn formats(at: &mut Cursor<'_>, system: &str, count: u32) -> Result<Vec<Format>> {
+fn read_formats(at: &mut Cursor<'_>, system: &str, count: u32) -> Result<Vec<Format>> {
     let mut all = Vec::new();
     for _ in 0..count {
         let size = at.u64("an event's format")?;
@@ -289,7 +289,7 @@ fn formats(at: &mut Cursor<'_>, system: &str, count: u32) -> Result<Vec<Format>>
 }
 
 /// `PID NAME`, one per line.
-fn names(bytes: &[u8]) -> Vec<(u32, String)> {
+fn parse_names(bytes: &[u8]) -> Vec<(u32, String)> {
     let text = String::from_utf8_lossy(bytes);
     let line = |line: &str| {
         let (pid, name) = line.trim_start().split_once(' ')?;
@@ -300,7 +300,7 @@ fn names(bytes: &[u8]) -> Vec<(u32, String)> {
 }
 
 /// A buffer's table of CPUs, followed by its clock if the options announce one.
-fn buffer_6<'a>(
+fn read_buffer_6<'a>(
     bytes: &'a [u8],
     at: &mut Cursor<'a>,
     name: String,
@@ -324,7 +324,7 @@ fn buffer_6<'a>(
     } else {
         None
     };
-    let clock = buffer.map(|text| options::selected(&String::from_utf8_lossy(text)));
+    let clock = buffer.map(|text| options::selected_clock(&String::from_utf8_lossy(text)));
     Ok(Buffer { name, clock: clock.or_else(|| options.clock.clone()), layout, cpus: all, cut })
 }
 

@@ -54,14 +54,14 @@ impl Options {
             let mut data = Cursor::new(at.take(size as usize, "an option")?, at.big_endian);
             match id {
                 BUFFER => self.buffers_6.push((data.u64("a buffer")?, data.text("a buffer's name")?)),
-                _ => self.common(id, &mut data)?,
+                _ => self.parse_common(id, &mut data)?,
             }
         }
     }
 
     /// Parses a block of options of version 7; returns the offset of the next, 0 for the last.
     pub fn version_7(&mut self, at: &mut Cursor<'_>) -> Result<u64> {
-        while at.left() > 0 {
+        while at.remaining() > 0 {
             let id = at.u16("an option")?;
             let size = at.u32("an option")?;
             let mut data = Cursor::new(at.take(size as usize, "an option")?, at.big_endian);
@@ -82,20 +82,20 @@ impl Options {
                 FTRACE_EVENTS => self.ftrace_events = Some(data.u64("a section")?),
                 EVENT_FORMATS => self.event_formats = Some(data.u64("a section")?),
                 COMMAND_LINES => self.command_lines = Some(data.u64("a section")?),
-                _ => self.common(id, &mut data)?,
+                _ => self.parse_common(id, &mut data)?,
             }
         }
         Err(Error::Damaged("its options have no end"))
     }
 
-    fn common(&mut self, id: u16, data: &mut Cursor<'_>) -> Result<()> {
+    fn parse_common(&mut self, id: u16, data: &mut Cursor<'_>) -> Result<()> {
         let mut text = || {
-            let left = data.left();
+            let left = data.remaining();
             data.take(left, "an option").map(|t| String::from_utf8_lossy(t).trim_end_matches('\0').to_owned())
         };
         match id {
             UNAME => self.uname = text()?,
-            TRACECLOCK => self.clock = Some(selected(&text()?)),
+            TRACECLOCK => self.clock = Some(selected_clock(&text()?)),
             CPUSTAT => self.counted.push(text()?),
             TSC2NSEC => {
                 let (mult, shift) = (data.u32("the clock's rate")?, data.u32("the clock's rate")?);
@@ -127,7 +127,7 @@ impl Options {
 }
 
 /// The clock in brackets in `local global [boot]`.
-pub fn selected(text: &str) -> String {
+pub fn selected_clock(text: &str) -> String {
     let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(name, _)| name);
     inside.unwrap_or(text).trim().to_owned()
 }

@@ -9,7 +9,7 @@ use super::{Error, Result};
 use std::borrow::Cow;
 
 /// Uncompressed bytes of one chunk; trace-cmd makes chunks of ten pages.
-const CHUNK: u32 = 256 << 20;
+const CHUNK_BYTES_MAX: u32 = 256 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
@@ -20,7 +20,7 @@ pub enum Compression {
 
 impl Compression {
     /// Returns the algorithm of that name.
-    pub fn of(name: &str) -> Result<Self> {
+    pub fn from_name(name: &str) -> Result<Self> {
         match name {
             "none" | "" => Ok(Self::None),
             "zstd" => Ok(Self::Zstd),
@@ -31,14 +31,16 @@ impl Compression {
         }
     }
 
-    fn open(self, data: &[u8], size: usize) -> Result<Vec<u8>> {
-        const WRONG: Error = Error::Damaged("a compressed chunk cannot be decompressed");
+    fn decompress(self, data: &[u8], size: usize) -> Result<Vec<u8>> {
+        const BROKEN_CHUNK: Error = Error::Damaged("a compressed chunk cannot be decompressed");
         let open = match self {
-            Self::None => return Err(WRONG),
-            Self::Zstd => zstd::bulk::decompress(data, size).map_err(|_| WRONG)?,
-            Self::Zlib => miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(data, size).map_err(|_| WRONG)?,
+            Self::None => return Err(BROKEN_CHUNK),
+            Self::Zstd => zstd::bulk::decompress(data, size).map_err(|_| BROKEN_CHUNK)?,
+            Self::Zlib => {
+                miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(data, size).map_err(|_| BROKEN_CHUNK)?
+            }
         };
-        if open.len() == size { Ok(open) } else { Err(WRONG) }
+        if open.len() == size { Ok(open) } else { Err(BROKEN_CHUNK) }
     }
 }
 
@@ -51,57 +53,57 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn at(&self, offset: u64) -> Result<Cursor<'a>> {
+    fn cursor_at(&self, offset: u64) -> Result<Cursor<'a>> {
         let from = usize::try_from(offset).ok().and_then(|o| self.bytes.get(o..));
         Ok(Cursor::new(from.ok_or(Error::Damaged("a section is beyond its end"))?, self.big_endian))
     }
 
-    fn header(&self, offset: u64) -> Result<(bool, u64, Cursor<'a>)> {
-        let mut at = self.at(offset)?;
+    fn read_header(&self, offset: u64) -> Result<(bool, u64, Cursor<'a>)> {
+        let mut at = self.cursor_at(offset)?;
         let (_, flags, _) = (at.u16("a section")?, at.u16("a section")?, at.u32("a section")?);
         Ok((flags & 1 != 0, at.u64("a section")?, at))
     }
 
     /// Whether the section at `offset` is compressed.
     pub fn is_compressed(&self, offset: u64) -> Result<bool> {
-        Ok(self.header(offset)?.0)
+        Ok(self.read_header(offset)?.0)
     }
 
     /// The data of the section at `offset`.
-    pub fn section(&self, offset: u64, budget: &mut u64) -> Result<Cow<'a, [u8]>> {
-        let (compressed, size, mut at) = self.header(offset)?;
+    pub fn read_section(&self, offset: u64, budget: &mut u64) -> Result<Cow<'a, [u8]>> {
+        let (compressed, size, mut at) = self.read_header(offset)?;
         if compressed {
-            return self.chunk(&mut at, budget).map(Cow::Owned);
+            return self.read_chunk(&mut at, budget).map(Cow::Owned);
         }
         Ok(Cow::Borrowed(at.take(usize::try_from(size).unwrap_or(usize::MAX), "a section")?))
     }
 
-    fn chunk(&self, at: &mut Cursor<'_>, budget: &mut u64) -> Result<Vec<u8>> {
+    fn read_chunk(&self, at: &mut Cursor<'_>, budget: &mut u64) -> Result<Vec<u8>> {
         let (compressed, size) = (at.u32("a compressed chunk")?, at.u32("a compressed chunk")?);
         let data = at.take(compressed as usize, "a compressed chunk")?;
         // Only a malicious file compresses data to less than a ten-thousandth of its size.
-        let sound = size <= CHUNK && u64::from(size) <= u64::from(compressed).saturating_mul(100_000);
+        let sound = size <= CHUNK_BYTES_MAX && u64::from(size) <= u64::from(compressed).saturating_mul(100_000);
         *budget = budget
             .checked_sub(size.into())
             .filter(|_| sound)
             .ok_or(Error::Damaged("a compressed chunk is larger than trace-cmd makes"))?;
-        self.compression.open(data, size as usize)
+        self.compression.decompress(data, size as usize)
     }
 
     /// The pages of a CPU.
-    pub fn pages(&self, offset: u64, size: u64, compressed: bool, budget: &mut u64) -> Result<Cow<'a, [u8]>> {
+    pub fn read_pages(&self, offset: u64, size: u64, compressed: bool, budget: &mut u64) -> Result<Cow<'a, [u8]>> {
         if size == 0 {
             return Ok(Cow::Borrowed(&[]));
         }
-        let mut at = self.at(offset)?;
+        let mut at = self.cursor_at(offset)?;
         if !compressed {
             // Of a truncated recording, what is there is kept.
-            let size = usize::try_from(size).unwrap_or(usize::MAX).min(at.left());
+            let size = usize::try_from(size).unwrap_or(usize::MAX).min(at.remaining());
             return Ok(Cow::Borrowed(at.take(size, "a CPU's pages")?));
         }
         let mut all = Vec::new();
         for _ in 0..at.u32("a CPU's pages")? {
-            all.extend(self.chunk(&mut at, budget)?);
+            all.extend(self.read_chunk(&mut at, budget)?);
         }
         Ok(Cow::Owned(all))
     }

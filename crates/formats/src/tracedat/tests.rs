@@ -1,6 +1,6 @@
 use super::*;
 use crate::ftrace::decoder::{Decoder, Kind};
-use crate::ftrace::merge::{Merged, Next, Stream};
+use crate::ftrace::merge::{MergedStreams, Stream, TraceItem};
 use crate::ftrace::page::Pages;
 use crate::ftrace::run::{self, NoClock};
 use crate::ftrace::translate::TraceContext;
@@ -8,7 +8,7 @@ use model::{LossSource, Record};
 
 const HEADER_PAGE: &str = "field: u64 timestamp;offset:0;size:8;signed:0;\nfield: local_t commit;offset:8;size:8;\
     signed:1;\nfield: char data;offset:16;size:4080;signed:0;\n";
-const END: &str = "name: jbd2_end_commit\nID: 7\nfield:unsigned short common_type;offset:0;size:2;signed:0;\n\
+const END_COMMIT_FORMAT: &str = "name: jbd2_end_commit\nID: 7\nfield:unsigned short common_type;offset:0;size:2;signed:0;\n\
     field:int common_pid;offset:4;size:4;signed:1;\nfield:dev_t dev;offset:4;size:4;signed:0;\nfield:tid_t transaction;offset:8;size:4;signed:0;\n";
 
 /// A page with one event.
@@ -21,16 +21,16 @@ fn page(time: u64, transaction: u32) -> Vec<u8> {
     page
 }
 
-fn sized(text: &str) -> Vec<u8> {
+fn with_length(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
 fn headers() -> Vec<u8> {
-    [b"header_page\0".to_vec(), sized(HEADER_PAGE), b"header_event\0".to_vec(), sized("x")].concat()
+    [b"header_page\0".to_vec(), with_length(HEADER_PAGE), b"header_event\0".to_vec(), with_length("x")].concat()
 }
 
 fn systems() -> Vec<u8> {
-    [&1u32.to_le_bytes()[..], b"jbd2\0", &1u32.to_le_bytes(), &sized(END)].concat()
+    [&1u32.to_le_bytes()[..], b"jbd2\0", &1u32.to_le_bytes(), &with_length(END_COMMIT_FORMAT)].concat()
 }
 
 fn option(id: u16, data: &[u8]) -> Vec<u8> {
@@ -44,7 +44,7 @@ pub(super) fn version_6() -> Vec<u8> {
     file.extend(0u32.to_le_bytes());
     file.extend(systems());
     file.extend([0; 8]);
-    file.extend(sized("9 jbd2/sda-8\n12 my prog\n"));
+    file.extend(with_length("9 jbd2/sda-8\n12 my prog\n"));
     file.extend(2u32.to_le_bytes());
     file.extend(b"options  \0");
     file.extend(option(4, b"local [boot]"));
@@ -56,7 +56,7 @@ pub(super) fn version_6() -> Vec<u8> {
     for n in [data, 4096, data + 4096, 4096] {
         file.extend((n as u64).to_le_bytes());
     }
-    file.extend(sized("[boot]"));
+    file.extend(with_length("[boot]"));
     file.resize(data, 0);
     file.extend(page(200, 2));
     file.extend(page(100, 1));
@@ -88,7 +88,7 @@ pub(super) fn version_7(compression: &str) -> Vec<u8> {
     let places = [
         (16, section(16, 1, &chunk(&headers()))),
         (18, section(18, 1, &chunk(&systems()))),
-        (21, section(21, 0, &sized("9 jbd2/sda-8\n12 my prog\n"))),
+        (21, section(21, 0, &with_length("9 jbd2/sda-8\n12 my prog\n"))),
     ];
     let cpus = [page(200, 2), page(100, 1)].map(|page| [&1u32.to_le_bytes()[..], &chunk(&page)].concat());
     let pages = section(3, 1, &cpus.concat());
@@ -124,9 +124,9 @@ fn transactions(trace: &TraceDat<'_>) -> Vec<(u64, u16, u32, u64)> {
         decoder: &decoder,
         clock: Clock::NS,
     });
-    Merged::new(streams.collect())
+    MergedStreams::new(streams.collect())
         .map(|next| match next {
-            Next::DecodedEvent(s) if s.kind == Kind::CommitEnd => (s.time_ns, s.cpu, s.tid, s.number(1).unwrap()),
+            TraceItem::DecodedEvent(s) if s.kind == Kind::CommitEnd => (s.time_ns, s.cpu, s.tid, s.number(1).unwrap()),
             other => panic!("{other:?}"),
         })
         .collect()
@@ -145,22 +145,22 @@ fn versions_6_and_7_give_same_content() {
 }
 
 #[test]
-fn clock_of_file_counts_where_instance_says_boot() {
+fn the_clock_of_the_file_counts_if_an_instance_says_boot() {
     let file = version_7("zstd");
     let with = |clock: &str| TraceDat { clock: Some(clock.into()), ..TraceDat::parse(&file).unwrap() };
-    assert_eq!(run::parts(&with("counter")).map(|_| ()), Err(NoClock::NoTime("counter".into())));
-    assert_eq!(run::parts(&with("x86-tsc")).map(|_| ()), Err(NoClock::Cycles));
-    assert_eq!(run::parts(&with("boot")).map(|parts| parts[0].clock), Ok(Clock::NS));
+    assert_eq!(run::trace_buffers(&with("counter")).map(|_| ()), Err(NoClock::NoTime("counter".into())));
+    assert_eq!(run::trace_buffers(&with("x86-tsc")).map(|_| ()), Err(NoClock::Cycles));
+    assert_eq!(run::trace_buffers(&with("boot")).map(|parts| parts[0].clock), Ok(Clock::NS));
 }
 
 #[test]
-fn events_behind_cut_are_told_as_lost() {
+fn events_after_a_cut_are_reported_as_lost() {
     let whole = version_6();
     let lost = |bytes: &[u8]| {
         let trace = TraceDat::parse(bytes).unwrap();
-        let (parts, mut told) = (run::parts(&trace).unwrap(), Vec::new());
-        let context = TraceContext::of(crate::ftrace::calls::Machine::X86_64);
-        let summary = run::run(&parts, &context, &[], &mut |event| {
+        let (parts, mut told) = (run::trace_buffers(&trace).unwrap(), Vec::new());
+        let context = TraceContext::for_machine(crate::ftrace::calls::Machine::X86_64);
+        let summary = run::translate_buffers(&parts, &context, &[], &mut |event| {
             if let Record::Loss(loss) = &event.record {
                 told.push((loss.source, loss.events, loss.bound));
             }
@@ -190,7 +190,7 @@ fn truncated_and_corrupted_files_do_not_panic() {
 }
 
 #[test]
-fn unsupported_files_are_named() {
+fn unsupported_files_are_reported() {
     assert_eq!(TraceDat::parse(b"PERFILE2").unwrap_err(), Error::Foreign);
     let mut file = version_6();
     file[10] = b'5';

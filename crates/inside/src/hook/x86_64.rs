@@ -4,71 +4,72 @@
 //! A moved call is made so that it returns to the function's own code, since an unwinder would otherwise find a return address in code
 //! without unwind information.
 
-use super::{Fixup, LOOKED_AT, NoHook, Recipe};
+use super::{Fixup, HookError, Recipe, SEARCHED_BYTES};
 use crate::layout::{PLAN_CODE, PLAN_FIXUPS, PLAN_ORIGINAL};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// Size of a jump in bytes.
-const JUMP: usize = 5;
+const NEAR_JUMP_BYTES: usize = 5;
 
 /// The argument registers, in order.
-const ARGUMENTS: [Register; 6] =
+const ARGUMENT_REGISTERS: [Register; 6] =
     [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
 
 /// Returns how to hook a function with this code (which may extend into others). `read`: the indices of the arguments that the hook
 /// reads.
-pub fn recipe(code: &[u8], read: &[u32]) -> Result<Recipe, NoHook> {
+pub fn recipe(code: &[u8], read: &[u32]) -> Result<Recipe, HookError> {
     // Far from 0, so that what precedes the function has an address too.
-    const BASE: u64 = 1 << 40;
-    let mut decoder = Decoder::with_ip(64, code, BASE, DecoderOptions::NONE);
+    const CODE_ADDRESS: u64 = 1 << 40;
+    let mut decoder = Decoder::with_ip(64, code, CODE_ADDRESS, DecoderOptions::NONE);
     let first = decoder.decode();
-    let undo = undo(&first, read).ok_or(NoHook::FirstInstruction)?;
+    let undo = undo_bytes(&first, read).ok_or(HookError::FirstInstruction)?;
     let first_size = first.len();
     let (mut trampoline, mut fixups) = (Vec::new(), Vec::new());
-    relocate(&decoder, &first, &code[..first_size], BASE, &mut trampoline, &mut fixups)?;
+    append_relocated(&decoder, &first, &code[..first_size], CODE_ADDRESS, &mut trampoline, &mut fixups)?;
     let mut moved = first_size;
-    while moved < first_size + JUMP {
+    while moved < first_size + NEAR_JUMP_BYTES {
         if !decoder.can_decode() {
-            return Err(NoHook::Truncated);
+            return Err(HookError::Truncated);
         }
         let instruction = decoder.decode();
         let bytes = &code[moved..moved + instruction.len()];
         moved += instruction.len();
-        let last = relocate(&decoder, &instruction, bytes, BASE, &mut trampoline, &mut fixups)?;
-        if last && moved < first_size + JUMP {
+        let last = append_relocated(&decoder, &instruction, bytes, CODE_ADDRESS, &mut trampoline, &mut fixups)?;
+        if last && moved < first_size + NEAR_JUMP_BYTES {
             let called = instruction.flow_control() == FlowControl::Call;
-            return Err(if called { NoHook::Call } else { NoHook::TooShort });
+            return Err(if called { HookError::Call } else { HookError::TooShort });
         }
     }
     let fits = moved <= PLAN_ORIGINAL && trampoline.len() <= PLAN_CODE && fixups.len() <= PLAN_FIXUPS;
     if !fits {
-        return Err(NoHook::TooLong);
+        return Err(HookError::TooLong);
     }
-    let taken = BASE + 1..BASE + moved as u64;
-    if fixups.iter().any(|fixup| taken.contains(&BASE.wrapping_add_signed(fixup.target.into()))) {
-        return Err(NoHook::InnerJump);
+    let taken = CODE_ADDRESS + 1..CODE_ADDRESS + moved as u64;
+    if fixups.iter().any(|fixup| taken.contains(&CODE_ADDRESS.wrapping_add_signed(fixup.target.into()))) {
+        return Err(HookError::InnerJump);
     }
-    for instruction in Decoder::with_ip(64, &code[..code.len().min(LOOKED_AT)], BASE, DecoderOptions::NONE) {
-        if branches(&instruction) && taken.contains(&instruction.near_branch_target()) {
-            return Err(NoHook::JumpBack);
+    for instruction in Decoder::with_ip(64, &code[..code.len().min(SEARCHED_BYTES)], CODE_ADDRESS, DecoderOptions::NONE)
+    {
+        if is_near_branch(&instruction) && taken.contains(&instruction.near_branch_target()) {
+            return Err(HookError::JumpBack);
         }
     }
     Ok(Recipe { first: first_size as u8, undo, original: code[..moved].to_vec(), code: trampoline, fixups })
 }
 
-fn branches(instruction: &Instruction) -> bool {
+fn is_near_branch(instruction: &Instruction) -> bool {
     matches!(instruction.op0_kind(), OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16)
 }
 
 /// Returns the number of bytes by which the stack pointer is raised to undo a first instruction; `None` if the instruction
 /// is not known here.
-fn undo(instruction: &Instruction, read: &[u32]) -> Option<u8> {
+fn undo_bytes(instruction: &Instruction, read: &[u32]) -> Option<u8> {
     let register = |n| instruction.op_kind(n) == OpKind::Register;
     let immediate = |n| instruction.op_kind(n) != OpKind::Register && instruction.op_kind(n) != OpKind::Memory;
     let to = if instruction.op_count() > 0 && register(0) { instruction.op0_register() } else { Register::None };
     let full = to.full_register();
     // The hook must find its arguments, and the stack, unchanged.
-    let spoils = full == Register::RSP || read.iter().any(|n| ARGUMENTS.get(*n as usize) == Some(&full));
+    let spoils = full == Register::RSP || read.iter().any(|n| ARGUMENT_REGISTERS.get(*n as usize) == Some(&full));
     match instruction.mnemonic() {
         Mnemonic::Endbr64 => Some(0),
         Mnemonic::Push if register(0) && to.is_gpr64() && to != Register::RSP => Some(8),
@@ -96,25 +97,25 @@ fn undo(instruction: &Instruction, read: &[u32]) -> Option<u8> {
 }
 
 /// Appends an instruction to the trampoline. Returns whether the code after it is unreachable from it.
-fn relocate(
+fn append_relocated(
     decoder: &Decoder<'_>,
     instruction: &Instruction,
     bytes: &[u8],
     base: u64,
     code: &mut Vec<u8>,
     fixups: &mut Vec<Fixup>,
-) -> Result<bool, NoHook> {
+) -> Result<bool, HookError> {
     let from_begin =
-        |target: u64| i32::try_from(target.wrapping_sub(base).cast_signed()).map_err(|_| NoHook::FarBranch);
+        |target: u64| i32::try_from(target.wrapping_sub(base).cast_signed()).map_err(|_| HookError::FarBranch);
     let start = code.len();
-    let place = |code: &Vec<u8>| u8::try_from(code.len()).map_err(|_| NoHook::TooLong);
+    let place = |code: &Vec<u8>| u8::try_from(code.len()).map_err(|_| HookError::TooLong);
     let ends = match instruction.flow_control() {
         FlowControl::Next => false,
         FlowControl::ConditionalBranch if instruction.is_jcc_short_or_near() => {
             // Condition codes are the same in both encodings.
             let condition = if bytes.len() == 2 { bytes[0] & 0xf } else { bytes[1] & 0xf };
             if bytes.len() != 2 && (bytes.len() != 6 || bytes[0] != 0x0f) {
-                return Err(NoHook::Branch);
+                return Err(HookError::Branch);
             }
             code.extend([0x0f, 0x80 | condition, 0, 0, 0, 0]);
             fixups.push(Fixup {
@@ -149,16 +150,16 @@ fn relocate(
             fixups.push(Fixup { at: jump, end: place(code)?, target, absolute: true });
             return Ok(true);
         }
-        FlowControl::Call | FlowControl::IndirectCall => return Err(NoHook::Call),
-        _ => return Err(NoHook::Immovable(format!("{:?}", instruction.mnemonic()))),
+        FlowControl::Call | FlowControl::IndirectCall => return Err(HookError::Call),
+        _ => return Err(HookError::Immovable(format!("{:?}", instruction.mnemonic()))),
     };
     code.extend(bytes);
     if instruction.is_ip_rel_memory_operand() {
         let offsets = decoder.get_constant_offsets(instruction);
         if offsets.displacement_size() != 4 {
-            return Err(NoHook::MemoryOperand);
+            return Err(HookError::MemoryOperand);
         }
-        let at = u8::try_from(start + offsets.displacement_offset()).map_err(|_| NoHook::TooLong)?;
+        let at = u8::try_from(start + offsets.displacement_offset()).map_err(|_| HookError::TooLong)?;
         fixups.push(Fixup {
             at,
             end: place(code)?,
@@ -245,7 +246,7 @@ mod tests {
         #[test]
         fn arbitrary_code_gives_bounded_recipe_or_error(code in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(recipe) = recipe(&code, &[0]) {
-                let jump_end = usize::from(recipe.first) + JUMP;
+                let jump_end = usize::from(recipe.first) + NEAR_JUMP_BYTES;
                 prop_assert!(recipe.original.len() >= jump_end && recipe.original.len() <= PLAN_ORIGINAL);
                 prop_assert!(recipe.code.len() <= PLAN_CODE && recipe.fixups.len() <= PLAN_FIXUPS);
                 prop_assert_eq!(&recipe.original[..], &code[..recipe.original.len()]);

@@ -17,7 +17,7 @@ macro_rules! shipped {
     };
 }
 
-const SHIPPED: &[Entry] = shipped![
+const SHIPPED_SCENARIOS: &[Entry] = shipped![
     "arm64",
     "arm64-mmc",
     "dm-delay-ext4",
@@ -50,7 +50,7 @@ pub struct Series {
     pub runs: &'static [(&'static str, &'static str)],
 }
 
-const SERIES: &[Series] = &[Series {
+const SCENARIO_SERIES: &[Series] = &[Series {
     name: "paper-004",
     about: "Paper 004's three systems side by side: Linux, Android x86 and a phone, in six runs",
     figure: "004/2-4",
@@ -66,18 +66,18 @@ const SERIES: &[Series] = &[Series {
 
 /// All series, by name.
 pub fn series() -> &'static [Series] {
-    SERIES
+    SCENARIO_SERIES
 }
 
 /// Returns the series that `word` names, and the settings after its name.
 pub fn find_series(word: &str) -> Option<(&'static Series, Vec<String>)> {
-    let (word, settings) = super::value::apart(word);
-    SERIES.iter().find(|series| series.name == word).map(|series| (series, settings))
+    let (word, settings) = super::value::split_settings(word);
+    SCENARIO_SERIES.iter().find(|series| series.name == word).map(|series| (series, settings))
 }
 
 /// All scenarios, by name.
 pub fn shipped() -> &'static [Entry] {
-    SHIPPED
+    SHIPPED_SCENARIOS
 }
 
 /// Returns the scenario that `word` names, one that is shipped or a file, with the settings after its name (`scsi-ext4,fs=f2fs`), then
@@ -86,23 +86,23 @@ pub fn shipped() -> &'static [Entry] {
 /// # Errors
 /// There is none, the file cannot be read, or its content is wrong.
 pub fn find(word: &str, settings: &[String]) -> Result<(String, Scenario), Error> {
-    let (word, mut own) = super::value::apart(word);
+    let (word, mut own) = super::value::split_settings(word);
     own.extend_from_slice(settings);
     let settings = &own;
-    if let Some(entry) = SHIPPED.iter().find(|entry| entry.name == word) {
+    if let Some(entry) = SHIPPED_SCENARIOS.iter().find(|entry| entry.name == word) {
         return Ok((word.to_string(), Scenario::parse(word, entry.text, settings)?));
     }
     let wrong = |what: String| Error { place: word.to_string(), what };
     let path = Path::new(word);
     if !word.contains('/') && path.extension().is_none_or(|e| e != "toml") {
-        if let Some(series) = SERIES.iter().find(|series| series.name == word) {
+        if let Some(series) = SCENARIO_SERIES.iter().find(|series| series.name == word) {
             let runs: Vec<&str> = series.runs.iter().map(|(_, scenario)| *scenario).collect();
             return Err(wrong(format!(
                 "a series, which only `fathom lab run` runs; expected one of {}",
                 runs.join(", ")
             )));
         }
-        let names: Vec<&str> = SHIPPED.iter().map(|entry| entry.name).collect();
+        let names: Vec<&str> = SHIPPED_SCENARIOS.iter().map(|entry| entry.name).collect();
         return Err(wrong(format!("no such scenario; expected one of {}, or a file: FILE.toml", names.join(", "))));
     }
     let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot read it: {e}")))?;

@@ -3,17 +3,17 @@
 use super::{Error, Scenario};
 
 /// The default size of a disk.
-const SIZE: &str = "256M";
+const DISK_SIZE_DEFAULT: &str = "256M";
 
 impl Scenario {
     /// Creates a scenario of disks, each `BUS` or `BUS:SIZE`.
     ///
     /// # Errors
     /// Describes what is wrong, and where.
-    pub fn of_disks(disks: &[String], settings: &[String]) -> Result<Self, Error> {
+    pub fn from_disks(disks: &[String], settings: &[String]) -> Result<Self, Error> {
         let mut text = "about = \"a shell\"\n".to_string();
         for (i, disk) in disks.iter().enumerate() {
-            let (bus, size) = disk.split_once(':').unwrap_or((disk, SIZE));
+            let (bus, size) = disk.split_once(':').unwrap_or((disk, DISK_SIZE_DEFAULT));
             text += &format!("[disk.disk{i}]\nbus = {bus:?}\nsize = {size:?}\n");
         }
         text += "[filesystem]\ntype = \"ext4\"\ndisk = \"disk0\"\n[workload]\ncommands = [\"true\"]\n";
@@ -27,11 +27,11 @@ mod tests {
     use crate::scenario::{Bus, Bytes};
 
     #[test]
-    fn disks_form_scenario() {
-        let scenario = Scenario::of_disks(&["nvme:1G".into(), "sd".into()], &[]).unwrap();
+    fn list_of_disks_becomes_a_scenario() {
+        let scenario = Scenario::from_disks(&["nvme:1G".into(), "sd".into()], &[]).unwrap();
         assert_eq!(scenario.disk["disk0"].size, Bytes(1 << 30));
         assert_eq!(scenario.disk["disk1"].bus, Bus::Sd);
-        let wrong = Scenario::of_disks(&["usb\"\nx".into()], &[]).unwrap_err().to_string();
+        let wrong = Scenario::from_disks(&["usb\"\nx".into()], &[]).unwrap_err().to_string();
         assert!(wrong.contains("unknown variant"), "{wrong}");
     }
 }

@@ -1,6 +1,6 @@
 //! A port of this machine forwarded to a guest.
 
-use super::value::NotAValue;
+use super::value::ValueError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -41,9 +41,9 @@ pub(super) fn one_or_several<'de, D: serde::Deserializer<'de>>(from: D) -> Resul
 }
 
 impl FromStr for Forward {
-    type Err = NotAValue;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, NotAValue> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let parts: Vec<&str> = text.split(':').collect();
         let (address, ports) = match parts.split_first() {
             Some((first, rest)) if first.contains('.') => (first.parse().ok(), rest),
@@ -57,7 +57,7 @@ impl FromStr for Forward {
         };
         match (address, ports) {
             (Some(address), Some((host, guest))) => Ok(Self { address, host, guest }),
-            _ => Err(NotAValue {
+            _ => Err(ValueError {
                 text: text.into(),
                 kind: "forwarding",
                 expected: "[ADDR:]PORT[:GUEST_PORT], such as 7100 or 8080:80",
@@ -67,9 +67,9 @@ impl FromStr for Forward {
 }
 
 impl TryFrom<Written> for Forward {
-    type Error = NotAValue;
+    type Error = ValueError;
 
-    fn try_from(written: Written) -> Result<Self, NotAValue> {
+    fn try_from(written: Written) -> Result<Self, ValueError> {
         match written {
             Written::Text(text) => text.parse(),
             Written::Number(number) => number.to_string().parse(),

@@ -1,28 +1,29 @@
 //! The scripts for the guest's shell (busybox ash): prepare the disks, run the workload, unmount. Only texts, so that tests can
 //! check them.
 
-use super::{Backend, Bus, DIRECTORY, Disk, Scenario};
+use super::{Backend, Bus, Disk, MOUNT_POINT, Scenario};
 
 /// The paths of the scripts in the guest.
-pub(crate) const PREPARE: &str = "/lab/prepare";
+pub(crate) const PREPARE_PATH: &str = "/lab/prepare";
 /// The script of the workload.
-pub(crate) const WORKLOAD: &str = "/lab/workload";
+pub(crate) const WORKLOAD_PATH: &str = "/lab/workload";
 /// Contains the workload's exit status, once it has exited.
-pub(crate) const STATUS: &str = "/run/workload.status";
+pub(crate) const STATUS_PATH: &str = "/run/workload.status";
 /// The recording's name in the shared directory.
-pub(crate) const ARCHIVE: &str = "trace.fathom";
+pub(crate) const ARCHIVE_NAME: &str = "trace.fathom";
 /// Output of recording and workload.
 pub(crate) const WORKLOAD_LOG: &str = "workload.log";
 
 /// A shell on the terminal, which becomes its controlling terminal: so job control and Ctrl-C work in it.
-pub(crate) const SHELL: &str =
+pub(crate) const SHELL_COMMAND: &str =
     "cd /mnt; export PS1='lab:$PWD# '; setsid sh -c 'exec sh -i </dev/terminal >/dev/terminal 2>&1'";
 
 /// Makes and mounts the file system; `programs` are names and paths. A file system that was made before the guest booted is only mounted.
 pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)], is_made: bool) -> String {
     let fs = &scenario.filesystem;
     let disk = format!("/dev/disk/{}", fs.disk);
-    let mkfs = fs.kind.words().iter().map(ToString::to_string).chain(fs.mkfs.iter().cloned()).map(|w| quoted(&w));
+    let mkfs =
+        fs.kind.mkfs_options().iter().map(ToString::to_string).chain(fs.mkfs.iter().cloned()).map(|w| quoted(&w));
     let options = if fs.mount.is_empty() { String::new() } else { format!("-o {} ", quoted(&fs.mount)) };
     let mut script = "set -e\n".to_string();
     if scenario.record.backend == Backend::Ftrace {
@@ -32,14 +33,14 @@ pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)], is_mad
         script += &format!("ln -sf {} {}\n", quoted(path), quoted(&format!("/bin/{name}")));
     }
     for (i, (name, disk)) in scenario.disk.iter().enumerate() {
-        script += &made(i, name, disk);
+        script += &set_up_disk(i, name, disk);
     }
     if !is_made {
         let (program, words) = (fs.kind.mkfs().0, mkfs.collect::<Vec<_>>().join(" "));
         script += &format!("{program} {words} {disk} >/run/mkfs.log 2>&1 || {{\n");
         script += "    status=$?\n    cat /run/mkfs.log >&2\n    exit $status\n}\n";
     }
-    script += &format!("mount -t {} {options}{disk} {DIRECTORY}\nsync\n", fs.kind.name());
+    script += &format!("mount -t {} {options}{disk} {MOUNT_POINT}\nsync\n", fs.kind.name());
     for (name, map) in scenario.disk.iter().filter_map(|(name, disk)| Some((name, disk.map.as_ref()?))) {
         let table = map.table(&format!("/dev/disk/{name}-below"));
         script += &format!("size=$(blockdev --getsz /dev/disk/{name})\ndmsetup suspend --noudevsync {name}\n");
@@ -50,7 +51,7 @@ pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)], is_mad
 
 /// Sets up the `i`th disk: creates it if necessary, gives it its name and its scheduler, and puts the device mapper on
 /// it.
-fn made(i: usize, name: &str, disk: &Disk) -> String {
+fn set_up_disk(i: usize, name: &str, disk: &Disk) -> String {
     let node = format!("/dev/disk/{name}");
     let mut script = match disk.bus {
         Bus::Loop => format!(
@@ -83,9 +84,9 @@ fn made(i: usize, name: &str, disk: &Disk) -> String {
 /// Runs the workload; its status is stored separately, since the recording has one too.
 pub(crate) fn workload(scenario: &Scenario) -> Result<String, String> {
     // From its first line the recorder finds the programs that it names.
-    let mut script = format!("#!/bin/sh\ntrap 'echo $? >{STATUS}' EXIT\nset -e\ncd {DIRECTORY}\n");
+    let mut script = format!("#!/bin/sh\ntrap 'echo $? >{STATUS_PATH}' EXIT\nset -e\ncd {MOUNT_POINT}\n");
     for command in &scenario.workload.commands {
-        script += scenario.filled(command)?.trim_end();
+        script += scenario.fill_placeholders(command)?.trim_end();
         script.push('\n');
     }
     Ok(script)
@@ -95,7 +96,7 @@ pub(crate) fn workload(scenario: &Scenario) -> Result<String, String> {
 pub(crate) fn record(scenario: &Scenario) -> String {
     let words = scenario.record.arguments.iter().map(|w| format!("{} ", quoted(w))).collect::<String>();
     format!(
-        "exec fathom record --backend {} --duration {} -o /share/{ARCHIVE} {words}-- sh {WORKLOAD} >/share/{WORKLOAD_LOG} 2>&1",
+        "exec fathom record --backend {} --duration {} -o /share/{ARCHIVE_NAME} {words}-- sh {WORKLOAD_PATH} >/share/{WORKLOAD_LOG} 2>&1",
         scenario.record.backend.name(),
         scenario.workload.limit.0,
     )
@@ -103,7 +104,7 @@ pub(crate) fn record(scenario: &Scenario) -> String {
 
 /// Unmounts the file system and keeps the kernel log; prints the workload's status.
 pub(crate) fn put_away() -> String {
-    format!("cat {STATUS} 2>/dev/null\ndmesg >/share/kernel.log\numount {DIRECTORY}\nsync\n")
+    format!("cat {STATUS_PATH} 2>/dev/null\ndmesg >/share/kernel.log\numount {MOUNT_POINT}\nsync\n")
 }
 
 /// A word quoted for a shell.
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_get_scheduler_and_device_mapper() {
+    fn disks_get_their_scheduler_and_device_mapper() {
         let flakey = "disk.data.map={target='flakey', up_s=0, down_s=60, features=['error_writes']}";
         let script = prepare(&scenario(&["disk.data.scheduler=bfq", flakey]), &[], false);
         let order = ["echo bfq >/sys/block/", "linear /dev/disk/data-below 0", "mkfs.ext4", "mount -t ext4", "resume"];

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const SMALL: &str = r#"
+const SMALL_SCENARIO: &str = r#"
 about = "one"
 [disk.data]
 bus = "scsi"
@@ -13,16 +13,16 @@ disk = "data"
 commands = ["fathom workload sqlite --dir {dir} --journal-mode {journal_mode} --page-size {page_size}"]
 "#;
 
-fn with(settings: &[&str]) -> Result<Scenario, Error> {
-    Scenario::parse("small.toml", SMALL, &settings.iter().map(ToString::to_string).collect::<Vec<_>>())
+fn parse_with(settings: &[&str]) -> Result<Scenario, Error> {
+    Scenario::parse("small.toml", SMALL_SCENARIO, &settings.iter().map(ToString::to_string).collect::<Vec<_>>())
 }
 
-fn refused(text: &str) -> String {
+fn parse_error(text: &str) -> String {
     Scenario::parse("small.toml", text, &[]).expect_err("it is wrong").to_string()
 }
 
 #[test]
-fn shipped_scenarios_are_valid_and_have_one_line_summary() {
+fn shipped_scenarios_are_valid_and_have_short_summaries() {
     for entry in shipped() {
         let (name, scenario) = find(entry.name, &[]).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(name, entry.name);
@@ -40,7 +40,7 @@ fn series_runs_shipped_scenarios_with_settings() {
         for (name, word) in found.runs {
             let (_, scenario) = find(word, &settings).unwrap_or_else(|e| panic!("{e}"));
             assert_eq!((scenario.filesystem.kind, scenario.workload.rows), (Kind::F2fs, 7), "{name}");
-            let command = scenario.filled(&scenario.workload.commands[0]).unwrap();
+            let command = scenario.fill_placeholders(&scenario.workload.commands[0]).unwrap();
             assert!(command.contains("--rows 7 "), "{command}");
         }
         let error = find(series.name, &[]).expect_err("it is no scenario").to_string();
@@ -50,18 +50,18 @@ fn series_runs_shipped_scenarios_with_settings() {
 }
 
 #[test]
-fn rows_replace_their_placeholder_in_each_shipped_scenario() {
+fn rows_fill_their_placeholder_in_each_shipped_scenario() {
     for entry in shipped() {
         let (name, scenario) = find(entry.name, &["rows=12345".into()]).unwrap_or_else(|e| panic!("{e}"));
-        let all: String = scenario.workload.commands.iter().map(|c| scenario.filled(c).unwrap()).collect();
+        let all: String = scenario.workload.commands.iter().map(|c| scenario.fill_placeholders(c).unwrap()).collect();
         assert!(all.contains("--rows 12345 "), "{name}: {all}");
     }
-    assert!(with(&["rows=0"]).unwrap_err().to_string().contains("workload.rows"));
+    assert!(parse_with(&["rows=0"]).unwrap_err().to_string().contains("workload.rows"));
 }
 
 #[test]
 fn omitted_keys_have_defaults() {
-    let scenario = with(&[]).unwrap();
+    let scenario = parse_with(&[]).unwrap();
     assert_eq!(
         scenario.disk["data"],
         Disk { bus: Bus::Scsi, size: Bytes(256 << 20), scheduler: None, parameters: vec![], map: None }
@@ -74,7 +74,7 @@ fn omitted_keys_have_defaults() {
 fn scenario_round_trips_through_toml() {
     let delay = "disk.log.map={target='delay', write_ms=5}";
     let debug = "disk.log={bus='scsi_debug', size='2M', parameters=['delay=5']}";
-    let scenario = with(&[debug, delay, "machine.silence=90s"]).unwrap();
+    let scenario = parse_with(&[debug, delay, "machine.silence=90s"]).unwrap();
     let text = scenario.to_toml();
     assert_eq!(Scenario::parse("again", &text, &[]).unwrap(), scenario, "{text}");
     assert!(text.contains("\"2M\"") && text.contains("\"90s\""), "{text}");
@@ -82,12 +82,12 @@ fn scenario_round_trips_through_toml() {
 
 #[test]
 fn settings_override_scenario_file() {
-    let scenario = with(&["sqlite.journal_mode=wal", "sqlite.page_size=1024", "disk.data.bus=\"nvme\""]).unwrap();
+    let scenario = parse_with(&["sqlite.journal_mode=wal", "sqlite.page_size=1024", "disk.data.bus=\"nvme\""]).unwrap();
     assert_eq!(scenario.sqlite.journal_mode, JournalMode::Wal);
     assert_eq!(scenario.disk["data"].bus, Bus::Nvme);
-    let command = scenario.filled(&scenario.workload.commands[0]).unwrap();
+    let command = scenario.fill_placeholders(&scenario.workload.commands[0]).unwrap();
     assert_eq!(command, "fathom workload sqlite --dir /mnt --journal-mode wal --page-size 1024");
-    let backend = with(&["record.backend=ftrace", "record.arguments=['--keep-sql']"]).unwrap().record;
+    let backend = parse_with(&["record.backend=ftrace", "record.arguments=['--keep-sql']"]).unwrap().record;
     assert_eq!(
         (backend.backend, backend.arguments.as_slice()),
         (Backend::Ftrace, ["--keep-sql".to_string()].as_slice())
@@ -95,12 +95,12 @@ fn settings_override_scenario_file() {
 }
 
 #[test]
-fn unknown_key_error_names_line() {
-    let text = SMALL.replace("bus = \"scsi\"", "bus = \"scsi\"\nspeed = 1");
-    let error = refused(&text);
+fn error_of_an_unknown_key_names_its_line() {
+    let text = SMALL_SCENARIO.replace("bus = \"scsi\"", "bus = \"scsi\"\nspeed = 1");
+    let error = parse_error(&text);
     assert!(error.starts_with("small.toml: ") && error.contains("line 5"), "{error}");
     assert!(error.contains("unknown field `speed`") && error.contains("`bus`"), "{error}");
-    let error = refused(&SMALL.replace("scsi", "floppy"));
+    let error = parse_error(&SMALL_SCENARIO.replace("scsi", "floppy"));
     assert!(
         error.contains("line 4") && error.contains("unknown variant `floppy`") && error.contains("`virtio`"),
         "{error}"
@@ -108,8 +108,8 @@ fn unknown_key_error_names_line() {
 }
 
 #[test]
-fn unknown_setting_error_lists_valid_ones() {
-    let error = |setting: &str| with(&[setting]).expect_err(setting).to_string();
+fn errors_of_settings_say_what_is_expected() {
+    let error = |setting: &str| parse_with(&[setting]).expect_err(setting).to_string();
     let unknown = error("disk.data.speed=1");
     assert!(unknown.starts_with("--set disk.data.speed=1: ") && unknown.contains("unknown field `speed`"), "{unknown}");
     assert!(error("sqlite").contains("expected KEY=VALUE"));
@@ -118,8 +118,8 @@ fn unknown_setting_error_lists_valid_ones() {
     assert!(error("sqlite.page_size=1000").contains("power of two"));
     assert!(error("filesystem.disk=log").contains("no disk \"log\"; there is data"));
     assert!(error("filesystem.type=xfs").contains("xfs needs at least 300M, and disk.data.size is 256M"));
-    assert!(with(&["filesystem.type=xfs", "disk.data.size=300M"]).is_ok());
-    assert_eq!(with(&["disk.data.size=536870912"]).unwrap().disk["data"].size, Bytes(512 << 20));
+    assert!(parse_with(&["filesystem.type=xfs", "disk.data.size=300M"]).is_ok());
+    assert_eq!(parse_with(&["disk.data.size=536870912"]).unwrap().disk["data"].size, Bytes(512 << 20));
     assert!(error("disk.data.size=1T").contains("is not a size"));
     assert!(error("disk.data.size=-1").contains("\"-1\" is not a size"));
     assert!(error("disk.data.size=true").contains("expected a size such as"));
@@ -138,7 +138,7 @@ fn unknown_setting_error_lists_valid_ones() {
 }
 
 #[test]
-fn settings_stand_behind_name_with_short_keys() {
+fn settings_follow_the_name_with_short_keys() {
     let (name, scenario) =
         find("scsi-ext4,fs=f2fs,bus=nvme,size=1G,journal_mode=wal,memory=2G,backend=ftrace", &[]).unwrap();
     assert_eq!(name, "scsi-ext4");
@@ -163,7 +163,7 @@ fn settings_stand_behind_name_with_short_keys() {
 
 #[test]
 fn ports_are_forwarded_as_written() {
-    let forward = |setting: &str| with(&[setting]).map(|scenario| scenario.machine.forward);
+    let forward = |setting: &str| parse_with(&[setting]).map(|scenario| scenario.machine.forward);
     let of = |texts: &[&str]| -> Vec<Forward> { texts.iter().map(|t| t.parse().unwrap()).collect() };
     assert_eq!(forward("forward=7100").unwrap(), of(&["127.0.0.1:7100:7100"]));
     assert_eq!(forward("forward=192.0.2.1:8080:80").unwrap(), of(&["192.0.2.1:8080:80"]));
@@ -174,9 +174,9 @@ fn ports_are_forwarded_as_written() {
 }
 
 #[test]
-fn only_name_in_braces_is_variable() {
-    let scenario = with(&[]).unwrap();
-    let filled = |command: &str| scenario.filled(command);
+fn only_a_name_in_braces_is_a_placeholder() {
+    let scenario = parse_with(&[]).unwrap();
+    let filled = |command: &str| scenario.fill_placeholders(command);
     let shell = "f() { echo ${HOME} {a,b} {}; }; awk '{print}x {'";
     assert_eq!(filled(&shell.replace("{print}", "{ print }")).unwrap(), shell.replace("{print}", "{ print }"));
     assert_eq!(filled("{dir}{dir}").unwrap(), "/mnt/mnt");
@@ -184,7 +184,7 @@ fn only_name_in_braces_is_variable() {
 }
 
 #[test]
-fn unknown_scenario_error_lists_scenarios() {
+fn error_of_an_unknown_scenario_lists_scenarios() {
     let error = find("floppy", &[]).expect_err("there is none").to_string();
     assert!(error.contains("scsi-ext4") && error.contains("FILE.toml"), "{error}");
     let error = find("/no/such.toml", &[]).expect_err("there is none").to_string();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A text that is not a value of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a {kind}; expected {expected}")]
-pub struct NotAValue {
+pub struct ValueError {
     pub(super) text: String,
     pub(super) kind: &'static str,
     pub(super) expected: &'static str,
@@ -25,9 +25,9 @@ enum Written {
 }
 
 impl TryFrom<Written> for Bytes {
-    type Error = NotAValue;
+    type Error = ValueError;
 
-    fn try_from(written: Written) -> Result<Self, NotAValue> {
+    fn try_from(written: Written) -> Result<Self, ValueError> {
         let text = match written {
             Written::Text(text) => text,
             Written::Number(number) => number.to_string(),
@@ -39,7 +39,7 @@ impl TryFrom<Written> for Bytes {
             Some('G') => number(&text[..text.len() - 1], 30),
             _ => number(&text, 0),
         };
-        bytes.map(Self).ok_or(NotAValue { text, kind: "size", expected: "e.g. \"512K\", \"256M\" or \"2G\"" })
+        bytes.map(Self).ok_or(ValueError { text, kind: "size", expected: "e.g. \"512K\", \"256M\" or \"2G\"" })
     }
 }
 
@@ -67,9 +67,9 @@ impl Span {
 }
 
 impl TryFrom<String> for Span {
-    type Error = NotAValue;
+    type Error = ValueError;
 
-    fn try_from(text: String) -> Result<Self, NotAValue> {
+    fn try_from(text: String) -> Result<Self, ValueError> {
         let number = |digits: &str, unit: u64| digits.parse::<u64>().ok()?.checked_mul(unit);
         let seconds = match text.chars().last() {
             Some('s') => number(&text[..text.len() - 1], 1),
@@ -77,7 +77,7 @@ impl TryFrom<String> for Span {
             Some('h') => number(&text[..text.len() - 1], 3600),
             _ => None,
         };
-        seconds.map(Self).ok_or(NotAValue { text, kind: "duration", expected: "e.g. \"90s\", \"5m\" or \"1h\"" })
+        seconds.map(Self).ok_or(ValueError { text, kind: "duration", expected: "e.g. \"90s\", \"5m\" or \"1h\"" })
     }
 }
 
@@ -92,7 +92,7 @@ impl From<Span> for String {
 }
 
 /// Keys that may omit their table. A disk's keys refer to the disk that the file system is on.
-const SHORT: &[(&str, &[&str])] = &[
+const SHORT_KEYS: &[(&str, &[&str])] = &[
     ("disk", &["bus", "size", "scheduler", "parameters", "map"]),
     ("filesystem", &["type", "mkfs", "mount"]),
     ("sqlite", &["journal_mode", "page_size", "synchronous"]),
@@ -102,20 +102,20 @@ const SHORT: &[(&str, &[&str])] = &[
 ];
 
 /// The full key in the file: `fs` is `filesystem.type`, `bus` is that of the file system's disk.
-fn full(key: &str, table: &toml::Table) -> Result<String, String> {
+fn full_key(key: &str, table: &toml::Table) -> Result<String, String> {
     if key.contains('.') || table.contains_key(key) {
         return Ok(key.to_string());
     }
     let name = if key == "fs" { "type" } else { key };
-    match SHORT.iter().find(|(_, names)| names.contains(&name)) {
+    match SHORT_KEYS.iter().find(|(_, names)| names.contains(&name)) {
         Some(("disk", _)) => {
             let disk = table.get("filesystem").and_then(|fs| fs.get("disk")).and_then(toml::Value::as_str);
             Ok(format!("disk.{}.{name}", disk.ok_or("the scenario has no filesystem.disk")?))
         }
         Some((table, _)) => Ok(format!("{table}.{name}")),
-        None if SHORT.iter().any(|(table, _)| *table == key) || key == "about" => Ok(key.to_string()),
+        None if SHORT_KEYS.iter().any(|(table, _)| *table == key) || key == "about" => Ok(key.to_string()),
         None => {
-            let names: Vec<&str> = SHORT.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+            let names: Vec<&str> = SHORT_KEYS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
             Err(format!(
                 "no setting {key:?}; expected fs, {}, or a key of the file such as disk.data.bus. A value with commas is quoted: \
                  mount='noatime,commit=60'",
@@ -127,7 +127,7 @@ fn full(key: &str, table: &toml::Table) -> Result<String, String> {
 
 /// Splits a scenario's name or file from the settings after it: `scsi-ext4,fs=f2fs,size=1G`. A comma within quotes or brackets belongs
 /// to its value, one not followed by `KEY=` to the part before it.
-pub(super) fn apart(word: &str) -> (&str, Vec<String>) {
+pub(super) fn split_settings(word: &str) -> (&str, Vec<String>) {
     let (mut cuts, mut depth, mut quote) = (Vec::new(), 0_usize, None);
     let mut valued = false;
     for (at, byte) in word.bytes().enumerate() {
@@ -158,9 +158,9 @@ fn is_setting(text: &str) -> bool {
 
 /// Puts `KEY=VALUE` into the table. A value that is not TOML is a string, so that a shell's quotes are enough; a string that TOML
 /// would parse as a number (`"1"`) needs quotes of its own.
-pub(super) fn set(table: &mut toml::Table, setting: &str) -> Result<(), String> {
+pub(super) fn set_value(table: &mut toml::Table, setting: &str) -> Result<(), String> {
     let (key, value) = setting.split_once('=').ok_or("expected KEY=VALUE, such as sqlite.journal_mode=wal")?;
-    let key = full(key.trim(), table)?;
+    let key = full_key(key.trim(), table)?;
     let parts: Vec<&str> = key.split('.').map(str::trim).collect();
     if parts.iter().any(|part| part.is_empty()) {
         return Err("expected a key such as disk.data.bus".into());

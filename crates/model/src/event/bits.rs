@@ -84,7 +84,7 @@ pub mod task_what {
     /// Ended.
     pub const ENDED: u16 = 2;
     /// Existed when the trace began.
-    pub const THERE_BEFORE: u16 = 3;
+    pub const EXISTED_BEFORE: u16 = 3;
 }
 
 /// `phase` of a `uring` record: what happened to the request.
@@ -162,17 +162,17 @@ pub mod chain_end {
     /// It is the outermost.
     pub const WHOLE: u16 = 0;
     /// Longer chains are cut.
-    pub const LONGEST: u16 = 1;
+    pub const TOO_LONG: u16 = 1;
     /// The rest of the stack lies beyond the part that was read.
-    pub const BEYOND: u16 = 2;
+    pub const BEYOND_COPY: u16 = 2;
     /// The caller of the last one cannot be determined.
     pub const NO_CALLER: u16 = 3;
     /// The process ended before the location of its code was read.
-    pub const GONE: u16 = 4;
+    pub const PROCESS_ENDED: u16 = 4;
     /// The thread touched memory that was not present: its stack is not taken then.
     pub const PAGE_FAULT: u16 = 5;
     /// A 32-bit program's stack is not read.
-    pub const FOREIGN: u16 = 6;
+    pub const NOT_64_BIT: u16 = 6;
     /// The thread did not return from its system call, or there was no room for its stack.
     pub const NOT_TAKEN: u16 = 7;
 
@@ -180,12 +180,12 @@ pub mod chain_end {
     pub fn text(ended: u16) -> Option<&'static str> {
         Some(match ended {
             WHOLE => return None,
-            LONGEST => "longer chains are cut",
-            BEYOND => "the stack goes on beyond what was copied",
+            TOO_LONG => "longer chains are cut",
+            BEYOND_COPY => "the stack goes on beyond what was copied",
             NO_CALLER => "nothing tells who called it: no unwind information, no frame pointer",
-            GONE => "the process ended before it was known where its code lies",
+            PROCESS_ENDED => "the process ended before it was known where its code lies",
             PAGE_FAULT => "a page fault: only the function is known",
-            FOREIGN => "a 32-bit program",
+            NOT_64_BIT => "a 32-bit program",
             NOT_TAKEN => "the stack was not taken: the thread did not leave its system call",
             _ => "unknown",
         })

@@ -11,15 +11,15 @@
 use super::{Algorithm, Error};
 use aya_obj::Object;
 use aya_obj::btf::{Btf, BtfType, Int, IntEncoding};
-use bpf::btf::{Structs, Structure, VMLINUX};
-use bpf::program::{self, Kind, Program};
+use bpf::btf::{Structs, Structure, VMLINUX_PATH};
+use bpf::program::{self, Program, ProgramKind};
 use bpf::struct_ops;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 /// The kernel's struct, and the map value that contains it.
-const OPS: &str = "tcp_congestion_ops";
-const VALUE: &str = "bpf_struct_ops_tcp_congestion_ops";
+const OPS_STRUCT_NAME: &str = "tcp_congestion_ops";
+const MAP_VALUE_STRUCT_NAME: &str = "bpf_struct_ops_tcp_congestion_ops";
 /// Bytes of a name with its NUL (TCP_CA_NAME_MAX).
 pub const NAME_BYTES: usize = 16;
 /// Any user may select it (TCP_CONG_NON_RESTRICTED): root has requested its registration.
@@ -27,7 +27,7 @@ const NON_RESTRICTED: u32 = 1;
 
 /// A registered congestion control. Dropping it removes the name; connections that use it keep it until they end.
 #[derive(Debug)]
-pub struct Registered {
+pub struct Registration {
     /// What a socket calls it.
     pub name: String,
     map: OwnedFd,
@@ -35,11 +35,11 @@ pub struct Registered {
     link: Option<OwnedFd>,
 }
 
-impl Drop for Registered {
+impl Drop for Registration {
     fn drop(&mut self) {
         if self.link.is_none() {
             // An error cannot be reported here, and the kernel rejects only what is already gone.
-            let _ = struct_ops::clear(&self.map);
+            let _ = struct_ops::clear_value(&self.map);
         }
     }
 }
@@ -48,12 +48,12 @@ impl Drop for Registered {
 ///
 /// # Errors
 /// What the kernel lacks or rejects, and how to fix it.
-pub fn register(algorithm: Algorithm, name: &str) -> Result<Registered, Error> {
-    let (ops, value) = structs()?;
+pub fn register(algorithm: Algorithm, name: &str) -> Result<Registration, Error> {
+    let (ops, value) = kernel_structs()?;
     let data = value.member("data").ok_or(Error::NoStructOps)?.1.offset;
     super::raise_locked_memory();
 
-    let object = relocated(algorithm)?;
+    let object = relocated_object(algorithm)?;
     let mut bytes = vec![0u8; value.size];
     let mut put = |member: &str, content: &[u8]| -> Result<(), Error> {
         let (_, found) = ops.member(member).ok_or_else(|| Error::NoMember(member.to_string()))?;
@@ -66,7 +66,7 @@ pub fn register(algorithm: Algorithm, name: &str) -> Result<Registered, Error> {
         let (index, _) = ops.member(&function.name).ok_or_else(|| Error::NoMember(function.name.clone()))?;
         let program = program::load(&Program {
             name: &function.name,
-            kind: Kind::StructOps { ops: ops.id, member: index },
+            kind: ProgramKind::StructOps { ops: ops.id, member: index },
             code: &function.instructions,
             license: &object.license,
             functions: None,
@@ -84,8 +84,8 @@ pub fn register(algorithm: Algorithm, name: &str) -> Result<Registered, Error> {
     put("name", &padded)?;
     put("flags", &NON_RESTRICTED.to_ne_bytes())?;
 
-    let types = program::load_types(&any_types()).map_err(Error::kernel)?;
-    let make = |link| struct_ops::map(name, value.id, value.size, &types, link);
+    let types = program::load_types(&minimal_types()).map_err(Error::kernel)?;
+    let make = |link| struct_ops::create_map(name, value.id, value.size, &types, link);
     let (map, by_link) = match make(true) {
         Ok(map) => (map, true),
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (make(false).map_err(Error::kernel)?, false),
@@ -95,20 +95,23 @@ pub fn register(algorithm: Algorithm, name: &str) -> Result<Registered, Error> {
         Some(libc::EEXIST) => Error::Exists(name.to_string()),
         _ => Error::kernel(e),
     };
-    struct_ops::set(&map, &bytes).map_err(exists)?;
+    struct_ops::set_value(&map, &bytes).map_err(exists)?;
     let link = if by_link { Some(struct_ops::link(&map).map_err(exists)?) } else { None };
-    Ok(Registered { name: name.to_string(), map, link })
+    Ok(Registration { name: name.to_string(), map, link })
 }
 
 /// The kernel's struct, and the map value that contains it.
-fn structs() -> Result<(Structure, Structure), Error> {
-    let blob = std::fs::read(VMLINUX).map_err(|_| Error::NoBtf)?;
-    let structs = Structs::of(&blob, None).ok_or(Error::NoBtf)?;
-    Ok((structs.get(OPS).ok_or(Error::NoBtf)?, structs.get(VALUE).ok_or(Error::NoStructOps)?))
+fn kernel_structs() -> Result<(Structure, Structure), Error> {
+    let blob = std::fs::read(VMLINUX_PATH).map_err(|_| Error::NoBtf)?;
+    let structs = Structs::from_sections(&blob, None).ok_or(Error::NoBtf)?;
+    Ok((
+        structs.get(OPS_STRUCT_NAME).ok_or(Error::NoBtf)?,
+        structs.get(MAP_VALUE_STRUCT_NAME).ok_or(Error::NoStructOps)?,
+    ))
 }
 
 /// The object of an algorithm, relocated to this kernel's structs.
-fn relocated(algorithm: Algorithm) -> Result<Object, Error> {
+fn relocated_object(algorithm: Algorithm) -> Result<Object, Error> {
     let broken = |e: &dyn std::fmt::Display| Error::Object { algorithm: algorithm.name(), why: e.to_string() };
     let mut object = Object::parse(algorithm.object()).map_err(|e| broken(&e))?;
     let kernel = Btf::from_sys_fs().map_err(|e| broken(&e))?;
@@ -117,7 +120,7 @@ fn relocated(algorithm: Algorithm) -> Result<Object, Error> {
 }
 
 /// The smallest type section: an `int`.
-fn any_types() -> Vec<u8> {
+fn minimal_types() -> Vec<u8> {
     let mut types = Btf::new();
     let name = types.add_string("int");
     types.add_type(BtfType::Int(Int::new(name, 4, IntEncoding::Signed, 0)));
@@ -125,19 +128,19 @@ fn any_types() -> Vec<u8> {
 }
 
 /// Whether this kernel supports loading an algorithm, checked without loading one.
-pub fn possible() -> Result<(), Error> {
-    if !Path::new(VMLINUX).exists() {
+pub fn check_support() -> Result<(), Error> {
+    if !Path::new(VMLINUX_PATH).exists() {
         return Err(Error::NoBtf);
     }
-    structs().map(drop)
+    kernel_structs().map(drop)
 }
 
 /// The congestion controls that are registered through BPF on this machine, by anyone.
 ///
 /// # Errors
 /// `NotPermitted` without CAP_SYS_ADMIN.
-pub fn by_bpf() -> Result<Vec<String>, Error> {
-    Ok(maps()?.into_iter().map(|(name, _)| name).collect())
+pub fn registered_by_bpf() -> Result<Vec<String>, Error> {
+    Ok(registered_maps()?.into_iter().map(|(name, _)| name).collect())
 }
 
 /// Removes a congestion control that was registered through BPF without a link and left behind. `false`: there is none.
@@ -145,16 +148,16 @@ pub fn by_bpf() -> Result<Vec<String>, Error> {
 /// # Errors
 /// `NotPermitted`, or the kernel's error.
 pub fn unregister(name: &str) -> Result<bool, Error> {
-    let Some((_, map)) = maps()?.into_iter().find(|(found, _)| found == name) else { return Ok(false) };
-    struct_ops::clear(&map).map_err(Error::kernel)?;
+    let Some((_, map)) = registered_maps()?.into_iter().find(|(found, _)| found == name) else { return Ok(false) };
+    struct_ops::clear_value(&map).map_err(Error::kernel)?;
     Ok(true)
 }
 
-fn maps() -> Result<Vec<(String, OwnedFd)>, Error> {
-    let (ops, value) = structs()?;
+fn registered_maps() -> Result<Vec<(String, OwnedFd)>, Error> {
+    let (ops, value) = kernel_structs()?;
     let offset = |in_struct: &Structure, member: &str| in_struct.member(member).map(|(_, m)| m.offset);
     let at = offset(&value, "data").zip(offset(&ops, "name")).map(|(a, b)| a + b).ok_or(Error::NoStructOps)?;
-    let values = struct_ops::values(value.id).map_err(Error::kernel)?;
+    let values = struct_ops::list_values(value.id).map_err(Error::kernel)?;
     let named = values.into_iter().filter_map(|(map, bytes)| {
         let name = bytes.get(at..at + NAME_BYTES)?.split(|b| *b == 0).next()?;
         Some((String::from_utf8_lossy(name).into_owned(), map)).filter(|(name, _)| !name.is_empty())

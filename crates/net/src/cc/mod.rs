@@ -7,7 +7,7 @@
 
 mod load;
 
-pub use load::{Registered, by_bpf, register, unregister};
+pub use load::{Registration, register, registered_by_bpf, unregister};
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +17,7 @@ use std::os::fd::AsRawFd;
 /// The congestion controls that the kernel can use now.
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 /// Prefix of a name that selects Fathom's implementation even where the kernel has its own.
-pub const PREFIX: &str = "fathom_";
+pub const NAME_PREFIX: &str = "fathom_";
 
 /// A congestion control that Fathom provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,11 +32,12 @@ pub enum Algorithm {
 
 /// An object's bytes, aligned for the parser.
 #[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
+struct AlignedBytes<T: ?Sized>(T);
 
-static BIC: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/bic.bpf.o")));
-static HTCP: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/htcp.bpf.o")));
-static WESTWOOD: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/westwood.bpf.o")));
+static BIC_OBJECT: &AlignedBytes<[u8]> = &AlignedBytes(*include_bytes!(concat!(env!("OUT_DIR"), "/bic.bpf.o")));
+static HTCP_OBJECT: &AlignedBytes<[u8]> = &AlignedBytes(*include_bytes!(concat!(env!("OUT_DIR"), "/htcp.bpf.o")));
+static WESTWOOD_OBJECT: &AlignedBytes<[u8]> =
+    &AlignedBytes(*include_bytes!(concat!(env!("OUT_DIR"), "/westwood.bpf.o")));
 
 impl Algorithm {
     pub const ALL: [Self; 3] = [Self::Bic, Self::Htcp, Self::Westwood];
@@ -51,16 +52,16 @@ impl Algorithm {
     }
 
     /// The algorithm that `name` means, with or without [`NAME_PREFIX`].
-    pub fn of(name: &str) -> Option<Self> {
-        let plain = name.strip_prefix(PREFIX).unwrap_or(name);
+    pub fn from_name(name: &str) -> Option<Self> {
+        let plain = name.strip_prefix(NAME_PREFIX).unwrap_or(name);
         Self::ALL.into_iter().find(|a| a.name() == plain)
     }
 
     fn object(self) -> &'static [u8] {
         match self {
-            Self::Bic => &BIC.0,
-            Self::Htcp => &HTCP.0,
-            Self::Westwood => &WESTWOOD.0,
+            Self::Bic => &BIC_OBJECT.0,
+            Self::Htcp => &HTCP_OBJECT.0,
+            Self::Westwood => &WESTWOOD_OBJECT.0,
         }
     }
 }
@@ -171,7 +172,7 @@ pub struct CongestionControl {
 ///
 /// # Errors
 /// `NoList` where /proc is not mounted.
-pub fn available() -> Result<Vec<String>, Error> {
+pub fn available_names() -> Result<Vec<String>, Error> {
     let text = std::fs::read_to_string(AVAILABLE).map_err(Error::NoList)?;
     Ok(text.split_whitespace().map(str::to_string).collect())
 }
@@ -181,10 +182,10 @@ pub fn available() -> Result<Vec<String>, Error> {
 /// # Errors
 /// `NoList` where /proc is not mounted.
 pub fn list() -> Result<Vec<CongestionControl>, Error> {
-    let available: BTreeSet<String> = available()?.into_iter().collect();
-    let by_bpf = by_bpf();
-    let modules = modules();
-    let can_supply = if may_supply() { load::possible() } else { Err(Error::NotPermitted) };
+    let available: BTreeSet<String> = available_names()?.into_iter().collect();
+    let by_bpf = registered_by_bpf();
+    let modules = module_names();
+    let can_supply = if has_capabilities() { load::check_support() } else { Err(Error::NotPermitted) };
     let ours = Algorithm::ALL.iter().map(|a| a.name().to_string());
     let names: BTreeSet<String> = available.iter().cloned().chain(modules.iter().cloned()).chain(ours).collect();
     let origin = |name: &String| match (available.contains(name), &by_bpf) {
@@ -202,12 +203,12 @@ pub fn list() -> Result<Vec<CongestionControl>, Error> {
 
 /// Makes sure that a socket can select `name`: it is available, or the kernel has a module, or Fathom registers its own for
 /// as long as the result is kept. `None`: the kernel has it. With [`NAME_PREFIX`] it is always Fathom's own.
-pub fn ensure(name: &str) -> Result<Option<Registered>, Error> {
-    if available()?.iter().any(|a| a == name) || kernel_loads(name) {
+pub fn ensure_available(name: &str) -> Result<Option<Registration>, Error> {
+    if available_names()?.iter().any(|a| a == name) || kernel_provides(name) {
         return Ok(None);
     }
-    let algorithm = Algorithm::of(name)
-        .ok_or_else(|| Error::Unknown { name: name.to_string(), available: available().unwrap_or_default() })?;
+    let algorithm = Algorithm::from_name(name)
+        .ok_or_else(|| Error::Unknown { name: name.to_string(), available: available_names().unwrap_or_default() })?;
     match register(algorithm, name) {
         // Another process registered it first.
         Err(Error::Exists(_)) => Ok(None),
@@ -216,16 +217,16 @@ pub fn ensure(name: &str) -> Result<Option<Registered>, Error> {
 }
 
 /// Selects `name` on a socket, which loads the kernel module if there is one and this process is allowed to.
-fn kernel_loads(name: &str) -> bool {
+fn kernel_provides(name: &str) -> bool {
     let Ok(socket) = TcpListener::bind("127.0.0.1:0").or_else(|_| TcpListener::bind("[::1]:0")) else { return false };
-    choose(&socket, name).is_ok()
+    select(&socket, name).is_ok()
 }
 
 /// Sets the congestion control of a socket, and of those accepted from it.
 ///
 /// # Errors
 /// The kernel's: ENOENT if there is no such congestion control, EPERM if it is reserved for root.
-pub fn choose(socket: &impl AsRawFd, name: &str) -> io::Result<()> {
+pub fn select(socket: &impl AsRawFd, name: &str) -> io::Result<()> {
     // SAFETY: the name is `name.len()` bytes long, and the kernel copies it.
     let result = unsafe {
         libc::setsockopt(
@@ -240,7 +241,7 @@ pub fn choose(socket: &impl AsRawFd, name: &str) -> io::Result<()> {
 }
 
 /// Congestion controls available on disk as modules of the running kernel.
-fn modules() -> BTreeSet<String> {
+fn module_names() -> BTreeSet<String> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let directory = format!("/lib/modules/{}/kernel/net/ipv4", release.trim());
     let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -255,12 +256,12 @@ fn module_name(file: &str) -> Option<String> {
 }
 
 /// Whether this process has the capabilities, according to /proc; the kernel makes the final decision.
-fn may_supply() -> bool {
+fn has_capabilities() -> bool {
     /// CAP_SYS_ADMIN, or CAP_BPF with CAP_NET_ADMIN.
-    const SETS: [u64; 2] = [1 << 21, 1 << 39 | 1 << 12];
+    const SUFFICIENT_CAPABILITIES: [u64; 2] = [1 << 21, 1 << 39 | 1 << 12];
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let held = status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("CapEff:")?.trim(), 16).ok());
-    held.is_some_and(|held| SETS.iter().any(|set| held & set == *set))
+    held.is_some_and(|held| SUFFICIENT_CAPABILITIES.iter().any(|set| held & set == *set))
 }
 
 /// Kernels before 5.11 count BPF memory as locked. If the limit cannot be raised, loading fails later where it is too low.
@@ -276,10 +277,10 @@ mod tests {
 
     #[test]
     fn names_map_to_algorithms() {
-        assert_eq!(Algorithm::of("bic"), Some(Algorithm::Bic));
-        assert_eq!(Algorithm::of("fathom_westwood"), Some(Algorithm::Westwood));
-        assert_eq!(Algorithm::of("cubic"), None);
-        assert!(Algorithm::ALL.iter().all(|a| PREFIX.len() + a.name().len() < load::NAME_BYTES));
+        assert_eq!(Algorithm::from_name("bic"), Some(Algorithm::Bic));
+        assert_eq!(Algorithm::from_name("fathom_westwood"), Some(Algorithm::Westwood));
+        assert_eq!(Algorithm::from_name("cubic"), None);
+        assert!(Algorithm::ALL.iter().all(|a| NAME_PREFIX.len() + a.name().len() < load::NAME_BYTES));
     }
 
     #[test]
@@ -292,7 +293,7 @@ mod tests {
 
     #[test]
     fn unknown_congestion_controls_are_reported() {
-        let error = ensure("nobodys").expect_err("there is no such thing");
+        let error = ensure_available("nobodys").expect_err("there is no such thing");
         assert!(error.to_string().contains("nobodys"), "{error}");
         assert!(error.to_string().contains("htcp"), "{error}");
     }

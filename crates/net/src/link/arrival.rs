@@ -16,21 +16,21 @@
 //! longer than a sleep, which is at most a millisecond while packets pass.
 
 /// Upper bound between a packet's arrival and its reader being runnable: an interrupt of another CPU, ns.
-const WAKING_NS: u64 = 20_000;
+const WAKE_DELAY_NS_MAX: u64 = 20_000;
 /// A sleep that exceeds its requested end by this means that the thread was stopped, ns.
-const OVERSLEPT_NS: u64 = 100_000;
+const OVERSLEEP_NS_MAX: u64 = 100_000;
 /// The minimum time of busy-waiting, ns.
-pub const LEAST_NS: u64 = 40_000;
+pub const BUSY_WAIT_NS_MIN: u64 = 40_000;
 /// The maximum time of busy-waiting, ns.
-pub const MOST_NS: u64 = 400_000;
+pub const BUSY_WAIT_NS_MAX: u64 = 400_000;
 /// The share of a CPU that busy-waiting may use, beyond the minimum.
-const SHARE: f64 = 0.15;
+const BUSY_WAIT_CPU_SHARE: f64 = 0.15;
 /// The most of this budget that can be saved up, ns.
-const SAVED_NS: f64 = 20e6;
+const BUSY_WAIT_BUDGET_NS: f64 = 20e6;
 /// One wake-up in this many may be later than the lead covers.
-const RARE: f64 = 50.0;
+const LATE_WAKEUP_PERIOD: f64 = 50.0;
 /// How much a late wake-up increases the lead, ns.
-const STEP_NS: f64 = 10_000.0;
+const LEAD_STEP_NS: f64 = 10_000.0;
 
 /// A completed sleep.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,7 @@ pub struct Sleep {
     /// When it began, and ended ([`super::engine::now_ns`]).
     pub from: u64,
     /// Its requested maximum duration.
-    pub asked_ns: u64,
+    pub requested_ns: u64,
     pub woke: u64,
     /// How long the thread was runnable and waited for a CPU meanwhile; `None` if the kernel does not report it.
     pub waited_ns: Option<u64>,
@@ -46,12 +46,12 @@ pub struct Sleep {
 
 impl Sleep {
     /// The earliest and the latest arrival of the first packet that ended the sleep.
-    fn first(&self) -> (u64, u64) {
-        let overslept = self.woke.saturating_sub(self.from) > self.asked_ns.saturating_add(OVERSLEPT_NS);
+    fn first_arrival(&self) -> (u64, u64) {
+        let overslept = self.woke.saturating_sub(self.from) > self.requested_ns.saturating_add(OVERSLEEP_NS_MAX);
         match self.waited_ns {
             Some(waited) if !overslept => {
                 let latest = self.woke.saturating_sub(waited).max(self.from);
-                (latest.saturating_sub(WAKING_NS).max(self.from), latest)
+                (latest.saturating_sub(WAKE_DELAY_NS_MAX).max(self.from), latest)
             }
             _ => (self.from, self.woke),
         }
@@ -74,19 +74,19 @@ impl ArrivalBounds {
     }
 
     /// A poll that began at `at` found the device empty.
-    pub fn empty(&mut self, at: u64) {
+    pub fn record_empty_poll(&mut self, at: u64) {
         *self = Self::since(at.max(self.not_before));
     }
 
     /// This device ended a sleep; `alone` if only this device did.
-    pub fn woken(&mut self, slept: &Sleep, alone: bool) {
-        let (earliest, latest) = slept.first();
+    pub fn record_wake(&mut self, slept: &Sleep, alone: bool) {
+        let (earliest, latest) = slept.first_arrival();
         self.not_before = self.not_before.max(earliest);
         self.first_by = alone.then_some(latest);
     }
 
     /// A packet was read at `now`: returns from when its delay counts, and how much earlier than that it may have arrived.
-    pub fn came(&mut self, now: u64) -> (u64, u64) {
+    pub fn date_packet(&mut self, now: u64) -> (u64, u64) {
         let from = self.first_by.take().unwrap_or(now).clamp(self.not_before.min(now), now);
         (from, from.saturating_sub(self.not_before))
     }
@@ -95,35 +95,35 @@ impl ArrivalBounds {
 /// How long before a deadline to wake.
 #[derive(Debug, Clone, Copy)]
 pub struct WakeLead {
-    ahead_ns: f64,
+    lead_ns: f64,
     /// The time left for busy-waiting, ns.
-    saved_ns: f64,
+    budget_ns: f64,
     last: u64,
 }
 
 impl WakeLead {
     pub fn new(now: u64) -> Self {
-        Self { ahead_ns: LEAST_NS as f64, saved_ns: SAVED_NS, last: now }
+        Self { lead_ns: BUSY_WAIT_NS_MIN as f64, budget_ns: BUSY_WAIT_BUDGET_NS, last: now }
     }
 
     /// The lead before a deadline for a sleep that begins `now`, ns.
-    pub fn ns(&mut self, now: u64) -> u64 {
+    pub fn next_lead_ns(&mut self, now: u64) -> u64 {
         let passed = now.saturating_sub(self.last) as f64;
         self.last = now;
-        self.saved_ns = (self.saved_ns + SHARE * passed).min(SAVED_NS);
-        let more = (self.ahead_ns - LEAST_NS as f64).min(self.saved_ns.max(0.0));
-        LEAST_NS + more as u64
+        self.budget_ns = (self.budget_ns + BUSY_WAIT_CPU_SHARE * passed).min(BUSY_WAIT_BUDGET_NS);
+        let more = (self.lead_ns - BUSY_WAIT_NS_MIN as f64).min(self.budget_ns.max(0.0));
+        BUSY_WAIT_NS_MIN + more as u64
     }
 
     /// Records a wake-up at `woke` that was requested for `at`, `lead_ns` before a deadline.
-    pub fn woke(&mut self, at: u64, ahead_ns: u64, woke: u64) {
+    pub fn record_wakeup(&mut self, at: u64, lead_ns: u64, woke: u64) {
         let late = woke.saturating_sub(at);
         // Busy-waiting starts now.
-        self.saved_ns -= ahead_ns.saturating_sub(late).saturating_sub(LEAST_NS) as f64;
+        self.budget_ns -= lead_ns.saturating_sub(late).saturating_sub(BUSY_WAIT_NS_MIN) as f64;
         // Converges to the quantile at which one step up balances LATE_WAKEUP_PERIOD - 1 small ones down (Robbins and
         // Monro).
-        let step = if late as f64 > self.ahead_ns { STEP_NS } else { -STEP_NS / (RARE - 1.0) };
-        self.ahead_ns = (self.ahead_ns + step).clamp(LEAST_NS as f64, MOST_NS as f64);
+        let step = if late as f64 > self.lead_ns { LEAD_STEP_NS } else { -LEAD_STEP_NS / (LATE_WAKEUP_PERIOD - 1.0) };
+        self.lead_ns = (self.lead_ns + step).clamp(BUSY_WAIT_NS_MIN as f64, BUSY_WAIT_NS_MAX as f64);
     }
 }
 
@@ -133,31 +133,31 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn waking_packet_is_dated_by_run_queue_wait() {
-        let slept = Sleep { from: 1_000_000, asked_ns: 1_000_000, woke: 1_700_000, waited_ns: Some(600_000) };
+    fn packet_that_wakes_is_dated_by_the_run_queue_wait() {
+        let slept = Sleep { from: 1_000_000, requested_ns: 1_000_000, woke: 1_700_000, waited_ns: Some(600_000) };
         let mut looks = ArrivalBounds::since(1_000_000);
-        looks.woken(&slept, true);
-        assert_eq!(looks.came(1_705_000), (1_100_000, WAKING_NS));
+        looks.record_wake(&slept, true);
+        assert_eq!(looks.date_packet(1_705_000), (1_100_000, WAKE_DELAY_NS_MAX));
         // Later packets came between that time and their read.
-        assert_eq!(looks.came(1_710_000), (1_710_000, 610_000 + WAKING_NS));
-        looks.empty(1_712_000);
-        assert_eq!(looks.came(1_720_000), (1_720_000, 8_000));
+        assert_eq!(looks.date_packet(1_710_000), (1_710_000, 610_000 + WAKE_DELAY_NS_MAX));
+        looks.record_empty_poll(1_712_000);
+        assert_eq!(looks.date_packet(1_720_000), (1_720_000, 8_000));
     }
 
     #[test]
-    fn packets_during_stop_have_unknown_lateness() {
+    fn packets_during_a_stop_have_unknown_lateness() {
         // Stopped: the wait for a CPU is not counted then.
-        let slept = Sleep { from: 0, asked_ns: 1_000_000, woke: 30_000_000, waited_ns: Some(5_000) };
+        let slept = Sleep { from: 0, requested_ns: 1_000_000, woke: 30_000_000, waited_ns: Some(5_000) };
         let mut looks = ArrivalBounds::since(0);
-        looks.woken(&slept, true);
-        assert_eq!(looks.came(30_001_000), (30_000_000, 30_000_000));
+        looks.record_wake(&slept, true);
+        assert_eq!(looks.date_packet(30_001_000), (30_000_000, 30_000_000));
         // The same applies if the kernel counts no waits, or both devices are readable.
         let mut looks = ArrivalBounds::since(0);
-        looks.woken(&Sleep { waited_ns: None, woke: 900_000, ..slept }, true);
-        assert_eq!(looks.came(901_000), (900_000, 900_000));
+        looks.record_wake(&Sleep { waited_ns: None, woke: 900_000, ..slept }, true);
+        assert_eq!(looks.date_packet(901_000), (900_000, 900_000));
         let mut looks = ArrivalBounds::since(0);
-        looks.woken(&Sleep { waited_ns: Some(700_000), woke: 900_000, ..slept }, false);
-        assert_eq!(looks.came(901_000), (901_000, 701_000 + WAKING_NS));
+        looks.record_wake(&Sleep { waited_ns: Some(700_000), woke: 900_000, ..slept }, false);
+        assert_eq!(looks.date_packet(901_000), (901_000, 701_000 + WAKE_DELAY_NS_MAX));
     }
 
     proptest! {
@@ -171,11 +171,11 @@ mod tests {
                 let before = now;
                 now += long;
                 match what {
-                    0 => looks.empty(before),
-                    1 => looks.woken(&Sleep { from: before, asked_ns: 1_000_000, woke: now, waited_ns }, true),
-                    2 => looks.woken(&Sleep { from: before, asked_ns: 1_000_000, woke: now, waited_ns }, false),
+                    0 => looks.record_empty_poll(before),
+                    1 => looks.record_wake(&Sleep { from: before, requested_ns: 1_000_000, woke: now, waited_ns }, true),
+                    2 => looks.record_wake(&Sleep { from: before, requested_ns: 1_000_000, woke: now, waited_ns }, false),
                     _ => {
-                        let (from, unseen) = looks.came(now);
+                        let (from, unseen) = looks.date_packet(now);
                         prop_assert!(from <= now && unseen <= from);
                     }
                 }
@@ -188,16 +188,16 @@ mod tests {
             let mut random = stats::random::Random::new(seed);
             let (mut ahead, mut now, mut late, mut watched) = (WakeLead::new(0), 0, 0, 0);
             for at in 0..4000 {
-                let by = ahead.ns(now);
+                let by = ahead.next_lead_ns(now);
                 let target = now + 5_000_000;
                 let woke = target - by + random.below(longest);
-                ahead.woke(target - by, by, woke);
+                ahead.record_wakeup(target - by, by, woke);
                 watched += target.saturating_sub(woke);
                 late += u32::from(at > 1000 && woke > target);
                 now = target.max(woke);
             }
             prop_assert!(late < 150, "{late} of 3000 wakings were late");
-            prop_assert!(watched as f64 <= (SHARE + 0.01) * now as f64 + SAVED_NS, "{watched} ns of {now}");
+            prop_assert!(watched as f64 <= (BUSY_WAIT_CPU_SHARE + 0.01) * now as f64 + BUSY_WAIT_BUDGET_NS, "{watched} ns of {now}");
         }
     }
 
@@ -206,12 +206,12 @@ mod tests {
         // A deadline every 50 us, and wake-ups that take 300 us now and then.
         let (mut ahead, mut now, mut extra) = (WakeLead::new(0), 0, 0);
         for at in 0..100_000_u64 {
-            let by = ahead.ns(now);
+            let by = ahead.next_lead_ns(now);
             let late = if at % 10 == 0 { 300_000 } else { 0 };
-            ahead.woke(now, by, now + late);
-            extra += by.saturating_sub(late).saturating_sub(LEAST_NS);
+            ahead.record_wakeup(now, by, now + late);
+            extra += by.saturating_sub(late).saturating_sub(BUSY_WAIT_NS_MIN);
             now += 50_000 + late;
         }
-        assert!(extra as f64 <= SHARE * now as f64 + 2.0 * SAVED_NS, "{extra} of {now}");
+        assert!(extra as f64 <= BUSY_WAIT_CPU_SHARE * now as f64 + 2.0 * BUSY_WAIT_BUDGET_NS, "{extra} of {now}");
     }
 }

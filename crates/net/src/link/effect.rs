@@ -26,22 +26,22 @@ use super::schedule::{DOWN, UP};
 use super::spec::Spec;
 
 /// A rate that may be lower by this share is valid, however narrow its own confidence interval is.
-pub const ALLOWED: f64 = 0.05;
+pub const RATE_SHORTFALL_MAX: f64 = 0.05;
 /// Linux' TCP_RTO_MIN: a retransmission timeout is never shorter than the round trip plus this, ns.
 pub const TIMEOUT_NS: u64 = 200_000_000;
 /// Lateness is not compared to a shorter round trip than this, ns: the ends themselves take some time, and no program wakes
 /// to a microsecond.
-const SHORTEST_NS: f64 = 2e6;
+const ROUND_TRIP_NS_MIN: f64 = 2e6;
 
 /// Why a result over the link is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-pub enum TooLate {
+pub enum LatenessError {
     /// TCP may have treated a packet as lost.
     #[error(
         "a packet was up to {:.0} ms late; from {} ms on, TCP treats it as lost",
         *longest_ns as f64 / 1e6, TIMEOUT_NS / 1_000_000
     )]
-    TakenForLost {
+    PastRetransmissionTimeout {
         /// Upper bound of the lateness of the latest packet, ns.
         longest_ns: u64,
     },
@@ -63,8 +63,8 @@ pub enum TooLate {
 /// The limit that the effect is compared to.
 fn difference(own: Option<f64>) -> String {
     match own {
-        Some(own) if own > ALLOWED => format!("the result's own interval is ± {:.1} %", 100.0 * own),
-        _ => format!("{:.0} % are allowed", 100.0 * ALLOWED),
+        Some(own) if own > RATE_SHORTFALL_MAX => format!("the result's own interval is ± {:.1} %", 100.0 * own),
+        _ => format!("{:.0} % are allowed", 100.0 * RATE_SHORTFALL_MAX),
     }
 }
 
@@ -83,17 +83,17 @@ pub struct Effect {
 
 impl Effect {
     /// The effect for packets up and down, of an emulator that was behind for `stalled_ns` of the `passing_ns` in which packets passed.
-    pub fn of(spec: &Spec, late: &[LatenessBounds; 2], stalled_ns: u64, passing_ns: u64) -> Self {
+    pub fn from_lateness(spec: &Spec, late: &[LatenessBounds; 2], stalled_ns: u64, passing_ns: u64) -> Self {
         let full = f64::from(spec.mtu()) * 8e9;
         let sending = [&spec.up, &spec.down].map(|way| {
             let bits = if way.rate_bps > 0 { full / way.rate_bps as f64 } else { 0.0 };
             bits + way.packet_ns as f64
         });
-        let asked = spec.up.delay_ns as f64 + spec.down.delay_ns as f64 + sending[0].min(sending[1]);
-        let round_trip_ns = asked.max(SHORTEST_NS);
+        let requested_ns = spec.up.delay_ns as f64 + spec.down.delay_ns as f64 + sending[0].min(sending[1]);
+        let round_trip_ns = requested_ns.max(ROUND_TRIP_NS_MIN);
         let sum = |of: fn(&LatenessBounds) -> f64| of(&late[UP]) + of(&late[DOWN]);
-        let added_ns = [sum(|l| l.known.mean()), sum(|l| l.most.mean())];
-        let longest_ns = late[UP].most.max().max(late[DOWN].most.max());
+        let added_ns = [sum(|l| l.known.mean()), sum(|l| l.upper.mean())];
+        let longest_ns = late[UP].upper.max().max(late[DOWN].upper.max());
         let share = |ns: u64| if ns == 0 { 0.0 } else { (ns as f64 / passing_ns.max(1) as f64).min(1.0) };
         let lowered = added_ns[1] / (round_trip_ns + added_ns[1]) + share(stalled_ns);
         let rate = [-lowered.min(1.0), share(late[UP].known.max().max(late[DOWN].known.max()))];
@@ -102,13 +102,13 @@ impl Effect {
 
     /// Whether a result is valid. `own` is the half-width of its own confidence interval, as a share of the result; `None`
     /// if it has none.
-    pub fn verdict(&self, own: Option<f64>) -> Result<(), TooLate> {
+    pub fn verdict(&self, own: Option<f64>) -> Result<(), LatenessError> {
         if self.longest_ns >= TIMEOUT_NS {
-            return Err(TooLate::TakenForLost { longest_ns: self.longest_ns });
+            return Err(LatenessError::PastRetransmissionTimeout { longest_ns: self.longest_ns });
         }
         let own = own.filter(|own| own.is_finite());
-        let allowed = own.map_or(ALLOWED, |own| own.max(ALLOWED));
-        if -self.rate[0] <= allowed { Ok(()) } else { Err(TooLate::RateLowered { effect: *self, own }) }
+        let allowed = own.map_or(RATE_SHORTFALL_MAX, |own| own.max(RATE_SHORTFALL_MAX));
+        if -self.rate[0] <= allowed { Ok(()) } else { Err(LatenessError::RateLowered { effect: *self, own }) }
     }
 
     /// A short summary.
@@ -134,7 +134,7 @@ mod tests {
         for (known, unseen) in packets {
             late.iter_mut().for_each(|l| l.record(0, (*known, *known), *unseen));
         }
-        Effect::of(&Spec::both(way), &late, 0, 10_000_000_000)
+        Effect::from_lateness(&Spec::symmetric(way), &late, 0, 10_000_000_000)
     }
 
     #[test]
@@ -180,9 +180,9 @@ mod tests {
         // 1500 bytes at 1 Mb/s take 12 ms.
         assert!((effect(1, 1_000_000, &[]).round_trip_ns - 14e6).abs() < 1.0);
         let none = effect(0, 0, &[]);
-        assert_eq!((none.round_trip_ns, none.rate, none.verdict(None)), (SHORTEST_NS, [-0.0, 0.0], Ok(())));
+        assert_eq!((none.round_trip_ns, none.rate, none.verdict(None)), (ROUND_TRIP_NS_MIN, [-0.0, 0.0], Ok(())));
         // Behind for a tenth of the time.
-        let stalled = Effect::of(&Spec::default(), &Default::default(), 1_000_000_000, 10_000_000_000);
+        let stalled = Effect::from_lateness(&Spec::default(), &Default::default(), 1_000_000_000, 10_000_000_000);
         assert!((stalled.rate[0] + 0.1).abs() < 1e-9 && stalled.verdict(None).is_err());
         // The lateness allowed without a delay: 50 us each way.
         assert_eq!(effect(0, 0, &[(50_000, 0); 9]).verdict(None), Ok(()));

@@ -13,8 +13,8 @@
 use super::arrival::{ArrivalBounds, Sleep, WakeLead};
 use super::effect::Effect;
 use super::lateness::{Lateness, LatenessBounds};
-use super::packet::{HEADER, LARGEST, measure};
-use super::schedule::{Counts, DOWN, EmulatedLink, Refused, UP};
+use super::packet::{FRAME_BYTES_MAX, VNET_HEADER_BYTES, wire_size};
+use super::schedule::{DOWN, EmulatedLink, PacketCounts, PushError, UP};
 use super::spec::{DirectionSpec, Spec};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
@@ -25,28 +25,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// Packets that a TUN device may hold for the emulator.
-pub const TUN_QUEUE: u32 = 10_000;
+pub const TUN_QUEUE_PACKETS: u32 = 10_000;
 /// Packets read from one side before the clock is read again.
-const BATCH: usize = 32;
+const BATCH_PACKETS_MAX: usize = 32;
 /// The longest sleep, which bounds the response to a stop request.
-const NAP_NS: u64 = 20_000_000;
+const SLEEP_NS_MAX: u64 = 20_000_000;
 /// The longest sleep while packets pass, so that the emulator detects when it was stopped for longer.
-const SHORT_NAP_NS: u64 = 1_000_000;
+const PASSING_SLEEP_NS_MAX: u64 = 1_000_000;
 /// Packets pass if one was read within this.
-const PASSING_NS: u64 = 50_000_000;
+const PASSING_TIMEOUT_NS: u64 = 50_000_000;
 /// Lateness above this counts as time in which the emulator blocked the link.
-const STALLED_NS: u64 = 1_000_000;
+const STALL_NS_MIN: u64 = 1_000_000;
 /// After a sleep shorter than this, the CPU wait is not used to date arrivals.
-const SOON_NS: u64 = 30_000;
+const DATED_SLEEP_NS_MIN: u64 = 30_000;
 /// If the emulator did not poll for this long it was not running: the machine was stopped or suspended, or had no CPU time at all.
-const STILL_NS: u64 = 1_000_000_000;
+const SUSPENSION_NS_MIN: u64 = 1_000_000_000;
 /// Initial capacity of a small buffer.
-const SMALL: usize = 2048;
+const SMALL_BUFFER_BYTES: usize = 2048;
 /// Longer packets stay in the buffer they were read into, of [`FRAME_BYTES_MAX`] bytes: so memory use is at most twice
 /// what is counted.
-const COPIED: usize = LARGEST / 2;
+const COPIED_PACKET_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 /// Free buffers kept for later packets.
-const SPARE: usize = 1024;
+const SPARE_BUFFERS_MAX: usize = 1024;
 
 /// The result of a run of the link.
 #[derive(Debug, Clone, Default)]
@@ -61,7 +61,7 @@ pub struct Outcome {
     /// Of this, for how long the emulator was behind by more than a millisecond, ns.
     pub stalled_ns: u64,
     /// Packet counts by fate, up and down.
-    pub counts: [Counts; 2],
+    pub counts: [PacketCounts; 2],
     /// Frames that were not IP packets.
     pub unreadable: u64,
     /// Packets that the kernel rejected when they were due.
@@ -69,44 +69,44 @@ pub struct Outcome {
     /// Packets that the TUN devices dropped before they were read.
     pub overrun: u64,
     /// For how long the emulator did not run, in stretches of more than a second, ns.
-    pub still_ns: u64,
+    pub suspended_ns: u64,
     /// Whether SCHED_FIFO was granted.
     pub realtime: bool,
     /// Whether large packets passed in one piece.
     pub large_packets: bool,
     /// Why the emulator's thread ended by itself, or was not in the path.
-    pub failed: Option<String>,
+    pub failure: Option<String>,
 }
 
 impl Outcome {
     /// Known lateness of the packets of both directions.
     pub fn lateness(&self) -> Lateness {
-        self.late[UP].known.clone().with(&self.late[DOWN].known)
+        self.late[UP].known.clone().merged(&self.late[DOWN].known)
     }
 
     /// How lateness affected a result.
     pub fn effect(&self, spec: &Spec) -> Effect {
-        Effect::of(spec, &self.late, self.stalled_ns, self.passing_ns)
+        Effect::from_lateness(spec, &self.late, self.stalled_ns, self.passing_ns)
     }
 
     /// Why a result is not that of the requested link; empty if it is. `own`: half-width of the result's own confidence
     /// interval, as a share of the result.
-    pub fn invalid(&self, spec: &Spec, own: Option<f64>) -> Vec<String> {
-        let refused = self.counts.iter().map(|c| c.refused).sum::<u64>();
+    pub fn invalid_reasons(&self, spec: &Spec, own: Option<f64>) -> Vec<String> {
+        let refused = self.counts.iter().map(|c| c.rejected).sum::<u64>();
         let counted = [
             (self.overrun, "packets were dropped before the emulator could read them"),
             (self.unwritten, "packets were rejected by the kernel when they were due"),
             (refused, "packets did not fit in the emulator's memory"),
         ];
         let counted = counted.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
-        let still = (self.still_ns > 0).then(|| {
+        let still = (self.suspended_ns > 0).then(|| {
             format!(
                 "the emulator did not run for {:.1} s: this machine was stopped or suspended",
-                self.still_ns as f64 / 1e9
+                self.suspended_ns as f64 / 1e9
             )
         });
         let late = self.effect(spec).verdict(own).err().map(|late| late.to_string());
-        late.into_iter().chain(still).chain(counted).chain(self.failed.clone()).collect()
+        late.into_iter().chain(still).chain(counted).chain(self.failure.clone()).collect()
     }
 }
 
@@ -130,17 +130,17 @@ pub struct Engine {
     /// The client's device and the server's.
     ends: [File; 2],
     link: EmulatedLink<HeldPacket>,
-    looks: [ArrivalBounds; 2],
-    ahead: WakeLead,
+    arrivals: [ArrivalBounds; 2],
+    wake_lead: WakeLead,
     /// When the last packet was read.
-    passed: u64,
+    last_read: u64,
     /// The kernel's CPU accounting of this thread.
-    account: Option<File>,
+    schedstat: Option<File>,
     spec: Spec,
     /// The buffer for the next packet.
-    room: Vec<u8>,
-    small: Vec<Vec<u8>>,
-    large: Vec<Vec<u8>>,
+    read_buffer: Vec<u8>,
+    small_buffers: Vec<Vec<u8>>,
+    large_buffers: Vec<Vec<u8>>,
     outcome: Outcome,
 }
 
@@ -152,22 +152,22 @@ impl Engine {
     pub fn new(client: OwnedFd, server: OwnedFd, spec: &Spec) -> Result<Self> {
         let ends = [File::from(client), File::from(server)];
         for end in &ends {
-            prepare(end, spec.large_packets())?;
+            prepare_device(end, spec.large_packets())?;
         }
         let outcome = Outcome { large_packets: spec.large_packets(), ..Outcome::default() };
-        let room = vec![0; LARGEST];
+        let room = vec![0; FRAME_BYTES_MAX];
         let now = now_ns();
         Ok(Self {
             ends,
             link: EmulatedLink::new(spec),
-            looks: [ArrivalBounds::since(now); 2],
-            ahead: WakeLead::new(now),
-            passed: now,
-            account: None,
+            arrivals: [ArrivalBounds::since(now); 2],
+            wake_lead: WakeLead::new(now),
+            last_read: now,
+            schedstat: None,
             spec: *spec,
-            room,
-            small: Vec::new(),
-            large: Vec::new(),
+            read_buffer: room,
+            small_buffers: Vec::new(),
+            large_buffers: Vec::new(),
             outcome,
         })
     }
@@ -182,17 +182,17 @@ impl Engine {
 
     /// Carries packets until `stop` is set. Packets in transit then are not delivered.
     fn run(mut self, stop: &AtomicBool) -> Outcome {
-        self.outcome.realtime = hurry();
+        self.outcome.realtime = raise_priority();
         // It refers to the calling thread, so it is opened here.
-        self.account = File::open("/proc/thread-self/schedstat").ok();
+        self.schedstat = File::open("/proc/thread-self/schedstat").ok();
         let mut looked = now_ns();
         while !stop.load(Ordering::Relaxed) {
             let now = now_ns();
             // No iteration takes that long: the longest sleep is a fiftieth of it.
-            self.outcome.still_ns += Some(now - looked).filter(|ns| *ns > STILL_NS).unwrap_or(0);
+            self.outcome.suspended_ns += Some(now - looked).filter(|ns| *ns > SUSPENSION_NS_MIN).unwrap_or(0);
             looked = now;
-            if let Err(error) = self.turn() {
-                self.outcome.failed = Some(format!("the emulator stopped: {error}"));
+            if let Err(error) = self.run_once() {
+                self.outcome.failure = Some(format!("the emulator stopped: {error}"));
                 break;
             }
         }
@@ -201,19 +201,19 @@ impl Engine {
     }
 
     /// Writes packets that are due, reads packets that have arrived, and sleeps if there were neither.
-    fn turn(&mut self) -> Result<()> {
+    fn run_once(&mut self) -> Result<()> {
         let wrote = self.deliver()?;
         let mut read = false;
         for direction in [UP, DOWN] {
-            read |= self.take(direction)?;
+            read |= self.read_packets(direction)?;
         }
         if wrote || read {
             return Ok(());
         }
         let now = now_ns();
-        let nap = if now - self.passed < PASSING_NS { SHORT_NAP_NS } else { NAP_NS };
+        let nap = if now - self.last_read < PASSING_TIMEOUT_NS { PASSING_SLEEP_NS_MAX } else { SLEEP_NS_MAX };
         let Some(due) = self.link.next_event() else { return self.sleep(now, nap, None) };
-        let ahead = self.ahead.ns(now);
+        let ahead = self.wake_lead.next_lead_ns(now);
         match due.saturating_sub(now) {
             wait if wait > nap + ahead => self.sleep(now, nap, None),
             wait if wait > ahead => self.sleep(now, wait - ahead, Some(ahead)),
@@ -237,37 +237,37 @@ impl Engine {
                 Err(e) if e.raw_os_error() == Some(libc::EBADFD) => return Err(e),
                 Err(_) => self.outcome.unwritten += 1,
             }
-            self.keep(held.frame);
+            self.recycle(held.frame);
         }
-        self.outcome.stalled_ns += if behind > STALLED_NS { behind } else { 0 };
+        self.outcome.stalled_ns += if behind > STALL_NS_MIN { behind } else { 0 };
         Ok(some)
     }
 
     /// Reads what the device of one end holds, at most [`BATCH_PACKETS_MAX`] packets.
-    fn take(&mut self, direction: usize) -> Result<bool> {
+    fn read_packets(&mut self, direction: usize) -> Result<bool> {
         // Packets that this read does not find arrive after this moment.
         let mut looked = now_ns();
-        for n in 0..BATCH {
-            let length = match (&self.ends[direction]).read(&mut self.room) {
+        for n in 0..BATCH_PACKETS_MAX {
+            let length = match (&self.ends[direction]).read(&mut self.read_buffer) {
                 Ok(length) => length,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    self.looks[direction].empty(looked);
+                    self.arrivals[direction].record_empty_poll(looked);
                     return Ok(n > 0);
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(e) => return Err(e),
             };
-            let Some(size) = measure(&self.room[..length]) else {
+            let Some(size) = wire_size(&self.read_buffer[..length]) else {
                 self.outcome.unreadable += 1;
                 continue;
             };
-            let (frame, now) = (self.packed(length), now_ns());
-            self.outcome.passing_ns += (now - self.passed).min(PASSING_NS);
-            (looked, self.passed) = (now, now);
-            let (from, unseen_ns) = self.looks[direction].came(now);
+            let (frame, now) = (self.take_packet(length), now_ns());
+            self.outcome.passing_ns += (now - self.last_read).min(PASSING_TIMEOUT_NS);
+            (looked, self.last_read) = (now, now);
+            let (from, unseen_ns) = self.arrivals[direction].date_packet(now);
             // The link counts rejected packets.
-            if self.link.push(direction, HeldPacket { frame, unseen_ns }, size, from) == Err(Refused::Queue) {
-                let takes_ns = self.way(direction).takes_ns(size.bytes, size.packets);
+            if self.link.push(direction, HeldPacket { frame, unseen_ns }, size, from) == Err(PushError::Queue) {
+                let takes_ns = self.direction_spec(direction).medium_time_ns(size.bytes, size.packets);
                 self.outcome.in_doubt[direction] += if unseen_ns > takes_ns { u64::from(size.packets) } else { 0 };
             }
             // A packet that is due does not wait for the rest of the batch.
@@ -278,29 +278,30 @@ impl Engine {
         Ok(true)
     }
 
-    fn way(&self, direction: usize) -> &DirectionSpec {
+    fn direction_spec(&self, direction: usize) -> &DirectionSpec {
         if direction == UP { &self.spec.up } else { &self.spec.down }
     }
 
     /// Moves the packet just read into a buffer of its own.
-    fn packed(&mut self, length: usize) -> Vec<u8> {
-        if length <= COPIED {
-            let mut packet = self.small.pop().unwrap_or_else(|| Vec::with_capacity(SMALL));
+    fn take_packet(&mut self, length: usize) -> Vec<u8> {
+        if length <= COPIED_PACKET_BYTES_MAX {
+            let mut packet = self.small_buffers.pop().unwrap_or_else(|| Vec::with_capacity(SMALL_BUFFER_BYTES));
             packet.clear();
-            packet.extend_from_slice(&self.room[..length]);
+            packet.extend_from_slice(&self.read_buffer[..length]);
             return packet;
         }
-        let mut next = self.large.pop().unwrap_or_default();
-        next.resize(LARGEST, 0);
-        let mut packet = std::mem::replace(&mut self.room, next);
+        let mut next = self.large_buffers.pop().unwrap_or_default();
+        next.resize(FRAME_BYTES_MAX, 0);
+        let mut packet = std::mem::replace(&mut self.read_buffer, next);
         packet.truncate(length);
         packet
     }
 
     /// Keeps a buffer for a later packet.
-    fn keep(&mut self, packet: Vec<u8>) {
-        let spare = if packet.capacity() >= LARGEST { &mut self.large } else { &mut self.small };
-        if spare.len() < SPARE {
+    fn recycle(&mut self, packet: Vec<u8>) {
+        let spare =
+            if packet.capacity() >= FRAME_BYTES_MAX { &mut self.large_buffers } else { &mut self.small_buffers };
+        if spare.len() < SPARE_BUFFERS_MAX {
             spare.push(packet);
         }
     }
@@ -308,7 +309,7 @@ impl Engine {
     /// How long this thread has been runnable and waited for a CPU so far, ns; `None` if the kernel does not report it.
     fn waited_ns(&self) -> Option<u64> {
         let mut text = [0; 96];
-        let length = self.account.as_ref()?.read_at(&mut text, 0).ok()?;
+        let length = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;
         std::str::from_utf8(text.get(..length)?).ok()?.split_whitespace().nth(1)?.parse().ok()
     }
 
@@ -330,16 +331,16 @@ impl Engine {
         if ready == 0 {
             // The kernel checked both devices once more when the time was over, and found nothing: packets read from now on
             // arrived after that.
-            self.looks.iter_mut().for_each(|looks| looks.empty(from + ns));
-            ahead.inspect(|ahead| self.ahead.woke(from + ns, *ahead, woke));
+            self.arrivals.iter_mut().for_each(|looks| looks.record_empty_poll(from + ns));
+            ahead.inspect(|ahead| self.wake_lead.record_wakeup(from + ns, *ahead, woke));
             return Ok(());
         }
         let since = |before: u64| self.waited_ns().map(|now| now.saturating_sub(before));
-        let waited_ns = if woke - from > SOON_NS { before.and_then(since) } else { None };
-        let slept = Sleep { from, asked_ns: ns, woke, waited_ns };
+        let waited_ns = if woke - from > DATED_SLEEP_NS_MIN { before.and_then(since) } else { None };
+        let slept = Sleep { from, requested_ns: ns, woke, waited_ns };
         for (direction, fd) in fds.iter().enumerate().filter(|(_, fd)| fd.revents != 0) {
             debug_assert_eq!(fd.fd, self.ends[direction].as_raw_fd());
-            self.looks[direction].woken(&slept, ready == 1);
+            self.arrivals[direction].record_wake(&slept, ready == 1);
         }
         Ok(())
     }
@@ -354,27 +355,27 @@ pub struct Emulator {
 
 impl Emulator {
     /// Stops the engine and returns its outcome; its devices are closed then.
-    pub fn halt(&mut self) -> Outcome {
+    pub fn stop(&mut self) -> Outcome {
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else { return Outcome::default() };
-        thread.join().unwrap_or_else(|_| Outcome { failed: Some("the emulator failed".into()), ..Outcome::default() })
+        thread.join().unwrap_or_else(|_| Outcome { failure: Some("the emulator failed".into()), ..Outcome::default() })
     }
 }
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        self.halt();
+        self.stop();
     }
 }
 
 /// Makes a device non-blocking, and enables offloads of checksums and, if `large`, segmentation.
-fn prepare(device: &File, large: bool) -> Result<()> {
+fn prepare_device(device: &File, large: bool) -> Result<()> {
     const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
     const TUNSETVNETHDRSZ: libc::Ioctl = 0x4004_54d8;
     // TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6, TUN_F_TSO_ECN of linux/if_tun.h.
     let (checksums, segmentation) = (1, 2 | 4 | 8);
     let offloads: libc::c_ulong = if large { checksums | segmentation } else { checksums };
-    let header: libc::c_int = HEADER as libc::c_int;
+    let header: libc::c_int = VNET_HEADER_BYTES as libc::c_int;
     let fd = device.as_raw_fd();
     // SAFETY: the first two read an integer argument, the third an int of ours.
     unsafe {
@@ -391,7 +392,7 @@ fn prepare(device: &File, large: bool) -> Result<()> {
 }
 
 /// Requests timely wake-ups for this thread. Returns whether it runs ahead of all ordinary threads.
-fn hurry() -> bool {
+fn raise_priority() -> bool {
     // struct sched_param of the kernel. The system call is made directly: musl's function only returns an error.
     let priority: libc::c_int = 10;
     // SAFETY: integer arguments, and an int of ours that is read. A failure of any of these calls is harmless.

@@ -17,11 +17,11 @@ pub struct Lateness {
 }
 
 /// The largest value that is distinguished: anything later than a minute counts as a minute.
-const LONGEST_NS: u64 = 60_000_000_000;
+const LATENESS_NS_MAX: u64 = 60_000_000_000;
 
 impl Default for Lateness {
     fn default() -> Self {
-        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("the bounds are in order");
+        let histogram = Histogram::new_with_bounds(1, LATENESS_NS_MAX, 3).expect("the bounds are in order");
         Self { histogram, sum_ns: 0 }
     }
 }
@@ -29,7 +29,7 @@ impl Default for Lateness {
 impl Lateness {
     /// Records a packet's lateness, ns.
     pub fn record(&mut self, late_ns: u64) {
-        let late_ns = late_ns.clamp(1, LONGEST_NS);
+        let late_ns = late_ns.clamp(1, LATENESS_NS_MAX);
         self.histogram.saturating_record(late_ns);
         self.sum_ns += u128::from(late_ns);
     }
@@ -53,7 +53,7 @@ impl Lateness {
         self.histogram.max()
     }
 
-    pub fn with(mut self, other: &Self) -> Self {
+    pub fn merged(mut self, other: &Self) -> Self {
         // Both have the same bounds.
         let _ = self.histogram.add(&other.histogram);
         self.sum_ns += other.sum_ns;
@@ -67,7 +67,7 @@ pub struct LatenessBounds {
     /// Known lateness of each packet.
     pub known: Lateness,
     /// Upper bound of its lateness.
-    pub most: Lateness,
+    pub upper: Lateness,
 }
 
 impl LatenessBounds {
@@ -75,7 +75,7 @@ impl LatenessBounds {
     /// before its delay was counted.
     pub fn record(&mut self, due: u64, (begun, done): (u64, u64), unseen_ns: u64) {
         self.known.record(begun.saturating_sub(due));
-        self.most.record(done.saturating_sub(due).saturating_add(unseen_ns));
+        self.upper.record(done.saturating_sub(due).saturating_add(unseen_ns));
     }
 }
 
@@ -91,9 +91,9 @@ mod tests {
             late.record(1_000, (at, at + 2_000), 3_000);
         });
         assert!((late.known.mean() - (2.0 * 2e6 + 98.0 * 2e4) / 100.0).abs() < 1e-6);
-        assert!((late.most.mean() - late.known.mean() - 5_000.0).abs() < 1e-6);
+        assert!((late.upper.mean() - late.known.mean() - 5_000.0).abs() < 1e-6);
         assert!(late.known.quantile(0.5) / 100 == 200 && late.known.quantile(0.99) / 1000 == 2000, "{late:?}");
-        let both = late.known.clone().with(&late.known);
+        let both = late.known.clone().merged(&late.known);
         assert_eq!((both.count(), both.mean()), (200, late.known.mean()));
         assert_eq!((Lateness::default().quantile(0.99), Lateness::default().mean()), (0, 0.0));
     }
@@ -104,6 +104,6 @@ mod tests {
         late.record(10, (5, 6), 0);
         late.record(0, (u64::MAX, u64::MAX), u64::MAX);
         assert_eq!(late.known.count(), 2);
-        assert!(late.most.max() >= LONGEST_NS && late.most.mean() <= LONGEST_NS as f64);
+        assert!(late.upper.max() >= LATENESS_NS_MAX && late.upper.mean() <= LATENESS_NS_MAX as f64);
     }
 }

@@ -8,9 +8,9 @@
 //! its own length.
 
 /// Bytes of the header before each packet.
-pub const HEADER: usize = 10;
+pub const VNET_HEADER_BYTES: usize = 10;
 /// An upper bound of a frame: the header, and 64 KiB of IP.
-pub const LARGEST: usize = HEADER + 65_536;
+pub const FRAME_BYTES_MAX: usize = VNET_HEADER_BYTES + 65_536;
 
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
@@ -20,7 +20,7 @@ const GSO_ECN: u8 = 0x80;
 
 /// The size of a frame on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct WireSize {
     /// IP packets.
     pub packets: u32,
     /// Their bytes, including headers.
@@ -28,8 +28,8 @@ pub struct Size {
 }
 
 /// Returns the size on the wire of `frame`, a header and a packet; `None` if it is not an IP packet.
-pub fn measure(frame: &[u8]) -> Option<Size> {
-    let (header, packet) = frame.split_at_checked(HEADER)?;
+pub fn wire_size(frame: &[u8]) -> Option<WireSize> {
+    let (header, packet) = frame.split_at_checked(VNET_HEADER_BYTES)?;
     let least = match packet.first()? >> 4 {
         4 => 20,
         6 => 40,
@@ -38,11 +38,11 @@ pub fn measure(frame: &[u8]) -> Option<Size> {
     if packet.len() < least {
         return None;
     }
-    Some(segments(header, packet).unwrap_or(Size { packets: 1, bytes: packet.len() as u64 }))
+    Some(segmented_size(header, packet).unwrap_or(WireSize { packets: 1, bytes: packet.len() as u64 }))
 }
 
 /// The segments of a large packet, if it is one and its header is valid.
-fn segments(header: &[u8], packet: &[u8]) -> Option<Size> {
+fn segmented_size(header: &[u8], packet: &[u8]) -> Option<WireSize> {
     let word = |at: usize| Some(usize::from(u16::from_ne_bytes([*header.get(at)?, *header.get(at + 1)?])));
     let (payload_each, transport) = (word(4)?, word(6)?);
     let headers = match header.get(1)? & !GSO_ECN {
@@ -56,7 +56,7 @@ fn segments(header: &[u8], packet: &[u8]) -> Option<Size> {
         return None;
     }
     let packets = payload.div_ceil(payload_each);
-    Some(Size { packets: u32::try_from(packets).ok()?, bytes: (packet.len() + (packets - 1) * headers) as u64 })
+    Some(WireSize { packets: u32::try_from(packets).ok()?, bytes: (packet.len() + (packets - 1) * headers) as u64 })
 }
 
 #[cfg(test)]
@@ -83,47 +83,47 @@ mod tests {
 
     #[test]
     fn plain_packet_counts_once() {
-        assert_eq!(measure(&frame(0, 0, 20, &tcp(100))), Some(Size { packets: 1, bytes: 160 }));
+        assert_eq!(wire_size(&frame(0, 0, 20, &tcp(100))), Some(WireSize { packets: 1, bytes: 160 }));
         let mut six = vec![0; 48];
         six[0] = 0x60;
-        assert_eq!(measure(&frame(0, 0, 40, &six)), Some(Size { packets: 1, bytes: 48 }));
+        assert_eq!(wire_size(&frame(0, 0, 40, &six)), Some(WireSize { packets: 1, bytes: 48 }));
     }
 
     #[test]
     fn gso_packet_counts_as_its_segments() {
         // 10 000 bytes in packets of 1448 are seven, each with 60 bytes of headers.
-        let expected = Size { packets: 7, bytes: 10_000 + 7 * 60 };
-        assert_eq!(measure(&frame(GSO_TCPV4, 1448, 20, &tcp(10_000))), Some(expected));
-        assert_eq!(measure(&frame(GSO_TCPV4 | GSO_ECN, 1448, 20, &tcp(10_000))), Some(expected));
-        assert_eq!(measure(&frame(GSO_TCPV4, 1448, 20, &tcp(1448))), Some(Size { packets: 1, bytes: 1508 }));
-        let udp = Size { packets: 3, bytes: 28 * 3 + 2500 };
+        let expected = WireSize { packets: 7, bytes: 10_000 + 7 * 60 };
+        assert_eq!(wire_size(&frame(GSO_TCPV4, 1448, 20, &tcp(10_000))), Some(expected));
+        assert_eq!(wire_size(&frame(GSO_TCPV4 | GSO_ECN, 1448, 20, &tcp(10_000))), Some(expected));
+        assert_eq!(wire_size(&frame(GSO_TCPV4, 1448, 20, &tcp(1448))), Some(WireSize { packets: 1, bytes: 1508 }));
+        let udp = WireSize { packets: 3, bytes: 28 * 3 + 2500 };
         let mut packet = vec![0; 28 + 2500];
         packet[0] = 0x45;
-        assert_eq!(measure(&frame(GSO_UDP_L4, 1000, 20, &packet)), Some(udp));
+        assert_eq!(wire_size(&frame(GSO_UDP_L4, 1000, 20, &packet)), Some(udp));
     }
 
     #[test]
     fn invalid_packets_count_as_one_or_none() {
-        assert_eq!(measure(&[]), None);
-        assert_eq!(measure(&[0; 10]), None);
-        assert_eq!(measure(&frame(0, 0, 0, &[0x45; 19])), None);
-        assert_eq!(measure(&frame(0, 0, 0, &[0x25; 60])), None);
-        let one = Some(Size { packets: 1, bytes: 160 });
-        assert_eq!(measure(&frame(GSO_TCPV4, 0, 20, &tcp(100))), one);
-        assert_eq!(measure(&frame(GSO_TCPV4, 1448, 65_535, &tcp(100))), one);
-        assert_eq!(measure(&frame(77, 1, 20, &tcp(100))), one);
+        assert_eq!(wire_size(&[]), None);
+        assert_eq!(wire_size(&[0; 10]), None);
+        assert_eq!(wire_size(&frame(0, 0, 0, &[0x45; 19])), None);
+        assert_eq!(wire_size(&frame(0, 0, 0, &[0x25; 60])), None);
+        let one = Some(WireSize { packets: 1, bytes: 160 });
+        assert_eq!(wire_size(&frame(GSO_TCPV4, 0, 20, &tcp(100))), one);
+        assert_eq!(wire_size(&frame(GSO_TCPV4, 1448, 65_535, &tcp(100))), one);
+        assert_eq!(wire_size(&frame(77, 1, 20, &tcp(100))), one);
     }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_do_not_panic_or_shrink(bytes in prop::collection::vec(any::<u8>(), 0..300), large: bool, kind in 0..6_u8) {
             let mut bytes = bytes;
-            if let Some(first) = bytes.get_mut(HEADER) {
+            if let Some(first) = bytes.get_mut(VNET_HEADER_BYTES) {
                 *first = if large { 0x45 } else { 0x60 };
                 bytes[1] = kind;
             }
-            if let Some(size) = measure(&bytes) {
-                prop_assert!(size.packets >= 1 && size.bytes >= (bytes.len() - HEADER) as u64);
+            if let Some(size) = wire_size(&bytes) {
+                prop_assert!(size.packets >= 1 && size.bytes >= (bytes.len() - VNET_HEADER_BYTES) as u64);
                 prop_assert!(size.packets as usize <= bytes.len());
             }
         }

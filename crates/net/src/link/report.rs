@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// Version of the JSON.
-const VERSION: u64 = 1;
+const JSON_VERSION: u64 = 1;
 
 /// A link and what it did.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,7 @@ impl LinkReport<'_> {
 
     /// Why a result over the link is not valid, if so.
     pub fn objection(&self, own: Option<f64>) -> Option<String> {
-        let invalid = self.outcome.invalid(self.spec, own);
+        let invalid = self.outcome.invalid_reasons(self.spec, own);
         (!invalid.is_empty()).then(|| format!("the link differed from what was requested: {}", invalid.join("; ")))
     }
 
@@ -51,14 +51,14 @@ impl LinkReport<'_> {
 
     /// Whether a run over the link is valid, and the reason.
     pub fn verdict(&self, run: &Summary) -> (bool, String) {
-        match self.objection(run.within) {
+        match self.objection(run.relative_half_width) {
             Some(objection) => (false, format!("{}; but {objection}", run.by)),
-            None => (run.verified, format!("{}; lateness {}", run.by, self.late())),
+            None => (run.verified, format!("{}; lateness {}", run.by, self.lateness_text())),
         }
     }
 
     /// A short summary of the lateness of packets and its effect.
-    fn late(&self) -> String {
+    fn lateness_text(&self) -> String {
         let lateness = self.outcome.lateness();
         let us = |q| lateness.quantile(q) as f64 / 1e3;
         format!("p50 {:.0} us, p99 {:.0} us: {}", us(0.5), us(0.99), self.outcome.effect(self.spec).text())
@@ -74,7 +74,7 @@ impl LinkReport<'_> {
     /// The metrics as JSON; results measured over a link contain the same object. `status` is that of the command that ran over it.
     pub fn document(&self, own: Option<f64>, status: Option<i32>) -> Value {
         let Self { spec, outcome } = self;
-        let invalid = outcome.invalid(spec, own);
+        let invalid = outcome.invalid_reasons(spec, own);
         let late = |of: &Lateness| {
             let us = |q: f64| of.quantile(q) as f64 / 1e3;
             json!({"packets": of.count(), "mean": of.mean() / 1e3, "p50": us(0.5), "p90": us(0.9), "p99": us(0.99), "p99_9": us(0.999), "max": of.max() as f64 / 1e3})
@@ -85,13 +85,13 @@ impl LinkReport<'_> {
                 "delay_ms": way.delay_ns as f64 / 1e6, "rate_bps": way.rate_bps, "packet_cost_us": way.packet_ns as f64 / 1e3,
                 "jitter_ms": way.jitter_ns as f64 / 1e6, "loss_mean": way.loss.mean(), "queue_packets": way.queue_packets,
                 "queue_bytes": way.queue_bytes, "packets": c.offered, "bytes": c.offered_bytes, "delivered": c.delivered,
-                "delivered_bytes": c.delivered_bytes, "lost": c.lost, "queue_full": c.dropped, "under_way": c.under_way(),
+                "delivered_bytes": c.delivered_bytes, "lost": c.lost, "queue_full": c.dropped, "under_way": c.in_flight(),
                 "queue_max": c.queue_max, "queue_full_in_doubt": outcome.in_doubt[d],
-                "late_us": late(&outcome.late[d].known), "late_at_most_us": late(&outcome.late[d].most),
+                "late_us": late(&outcome.late[d].known), "late_at_most_us": late(&outcome.late[d].upper),
             })
         };
         json!({
-            "version": VERSION,
+            "version": JSON_VERSION,
             "up": way(UP),
             "down": way(DOWN),
             "half_duplex": spec.half_duplex,
@@ -99,7 +99,7 @@ impl LinkReport<'_> {
             "large_packets": outcome.large_packets,
             "seed": spec.seed,
             "lateness_us": late(&outcome.lateness()),
-            "effect": effect(&outcome.effect(spec)),
+            "effect": effect_json(&outcome.effect(spec)),
             "passing_ms": outcome.passing_ns as f64 / 1e6,
             "stalled_ms": outcome.stalled_ns as f64 / 1e6,
             "realtime": outcome.realtime,
@@ -125,7 +125,7 @@ impl LinkReport<'_> {
                 c.delivered,
                 c.lost,
                 c.dropped,
-                c.under_way(),
+                c.in_flight(),
                 c.queue_max,
                 c.offered_bytes
             );
@@ -150,14 +150,14 @@ impl LinkReport<'_> {
         if !outcome.realtime {
             text += "  without real-time priority: SCHED_FIFO needs root\n";
         }
-        for reason in outcome.invalid(spec, own) {
+        for reason in outcome.invalid_reasons(spec, own) {
             let _ = writeln!(text, "  invalid: {reason}");
         }
         text
     }
 }
 
-fn effect(effect: &Effect) -> Value {
+fn effect_json(effect: &Effect) -> Value {
     let ms = effect.added_ns.map(|ns| ns / 1e6);
     json!({"rate": effect.rate, "round_trip_added_ms": ms, "round_trip_ms": effect.round_trip_ns / 1e6, "latest_ms": effect.longest_ns as f64 / 1e6})
 }
@@ -168,7 +168,7 @@ mod tests {
     use crate::link::DirectionSpec;
 
     fn spec() -> Spec {
-        Spec::both(DirectionSpec { delay_ns: 10_000_000, ..DirectionSpec::default() })
+        Spec::symmetric(DirectionSpec { delay_ns: 10_000_000, ..DirectionSpec::default() })
     }
 
     fn outcome(late_ns: u64) -> Outcome {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn run(verified: bool, by: &str, within: Option<f64>) -> Summary {
-        Summary { metrics: Vec::new(), verified, by: by.into(), within, marks: Vec::new() }
+        Summary { metrics: Vec::new(), verified, by: by.into(), relative_half_width: within, marks: Vec::new() }
     }
 
     fn verdict(run: &Summary, late_ns: u64) -> (bool, String) {

@@ -3,11 +3,11 @@
 //! The devices keep their networks, and so does the rest of the machine ([`lab::router`]). The client of the link is the
 //! device that connects, the server is the address. The delay of the real path adds to that of the link.
 
-use super::engine::{Emulator, Engine, Outcome, TUN_QUEUE};
+use super::engine::{Emulator, Engine, Outcome, TUN_QUEUE_PACKETS};
 use super::schedule::{DOWN, UP};
 use super::spec::Spec;
-use super::test_bed::overrun;
-use lab::router::{DEVICES, Router};
+use super::test_bed::parse_drops;
+use lab::router::{DEVICE_NAMES, Router};
 use std::io::{Error, Result};
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 #[derive(Debug)]
 pub struct RoutedLink {
     // The rules are removed before the devices that they refer to.
-    detour: Router,
+    router: Router,
     emulator: Emulator,
     server: SocketAddr,
 }
@@ -27,32 +27,33 @@ impl RoutedLink {
     /// The link is not possible, or this machine does not permit it; the text says what is missing.
     pub fn create(spec: &Spec, server: SocketAddr) -> Result<Self> {
         spec.check().map_err(Error::other)?;
-        let (detour, [to, from]) = Router::create(server, spec.mtu(), TUN_QUEUE)?;
+        let (router, [to, from]) = Router::create(server, spec.mtu(), TUN_QUEUE_PACKETS)?;
         let emulator = Engine::new(to, from, spec)?.start()?;
-        Ok(Self { detour, emulator, server })
+        Ok(Self { router, emulator, server })
     }
 
     /// Restores the route and returns the outcome. If nothing passed the link, or its devices are gone so that the traffic
     /// is unknown, [`Outcome::failure`] says so.
     pub fn finish(mut self) -> Outcome {
         let table = std::fs::read_to_string("/proc/self/net/dev");
-        drop(self.detour);
-        let mut outcome = self.emulator.halt();
-        let counted = table.and_then(|table| DEVICES.iter().map(|device| overrun(&table, device)).sum::<Result<u64>>());
+        drop(self.router);
+        let mut outcome = self.emulator.stop();
+        let counted =
+            table.and_then(|table| DEVICE_NAMES.iter().map(|device| parse_drops(&table, device)).sum::<Result<u64>>());
         let trouble = match counted {
             Ok(lost) => {
                 outcome.overrun += lost;
-                missed(self.server, outcome.counts.map(|c| c.offered))
+                bypass_reason(self.server, outcome.counts.map(|c| c.offered))
             }
             Err(error) => Some(error.to_string()),
         };
-        outcome.failed = outcome.failed.or(trouble);
+        outcome.failure = outcome.failure.or(trouble);
         outcome
     }
 }
 
 /// Why a direction bypassed the link, derived from the packets offered to it.
-fn missed(server: SocketAddr, offered: [u64; 2]) -> Option<String> {
+fn bypass_reason(server: SocketAddr, offered: [u64; 2]) -> Option<String> {
     match (offered[UP], offered[DOWN]) {
         (0, _) => Some(format!(
             "no packet for {server} reached the link: the client's route does not go through this machine, or a \
@@ -73,9 +74,9 @@ mod tests {
     #[test]
     fn bypassed_link_is_reported() {
         let server = "192.0.2.7:7100".parse().unwrap();
-        let remedy = |up, down| missed(server, [up, down]).unwrap_or_default();
+        let remedy = |up, down| bypass_reason(server, [up, down]).unwrap_or_default();
         assert!(remedy(0, 0).contains("the client's route") && remedy(0, 9).contains("the client's route"));
         assert!(remedy(9, 0).contains("return route"));
-        assert_eq!(missed(server, [1, 1]), None);
+        assert_eq!(bypass_reason(server, [1, 1]), None);
     }
 }

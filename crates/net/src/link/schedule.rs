@@ -14,14 +14,14 @@
 //! Times are nanoseconds of any one monotonic clock.
 
 use super::loss::Losses;
-use super::packet::Size;
+use super::packet::WireSize;
 use super::spec::{DirectionSpec, Spec};
 use stats::random::Random;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// The most bytes in flight in one direction, so that memory is bounded: 10 Gb/s over 400 ms.
-pub const IN_FLIGHT_BYTES: u64 = 512 << 20;
+pub const IN_FLIGHT_BYTES_MAX: u64 = 512 << 20;
 
 /// A direction: [`UP`] or [`DOWN`].
 pub type Direction = usize;
@@ -32,7 +32,7 @@ pub const DOWN: Direction = 1;
 
 /// Why a packet was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum PushError {
     /// The queue is full, as in a router with a full queue.
     Queue,
     /// More is in flight than the emulator can hold: the result is not that of the link.
@@ -41,7 +41,7 @@ pub enum Refused {
 
 /// Packet counts of one direction by fate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct PacketCounts {
     pub offered: u64,
     /// Their bytes, as IP packets.
     pub offered_bytes: u64,
@@ -52,15 +52,15 @@ pub struct Counts {
     /// Packets that found the queue full.
     pub dropped: u64,
     /// Packets that did not fit into memory: if there are any, the result is not that of the link.
-    pub refused: u64,
+    pub rejected: u64,
     /// The longest queue, packets.
     pub queue_max: u64,
 }
 
-impl Counts {
+impl PacketCounts {
     /// Packets still in the queue or on the line: all offered packets that are in no other count.
-    pub fn under_way(&self) -> u64 {
-        self.offered.saturating_sub(self.delivered + self.lost + self.dropped + self.refused)
+    pub fn in_flight(&self) -> u64 {
+        self.offered.saturating_sub(self.delivered + self.lost + self.dropped + self.rejected)
     }
 }
 
@@ -73,51 +73,51 @@ pub struct Departure<T> {
     pub item: T,
 }
 
-struct Waiting<T> {
+struct QueuedPacket<T> {
     arrived: u64,
-    size: Size,
+    size: WireSize,
     item: T,
 }
 
-struct Flying<T> {
+struct InFlightPacket<T> {
     due: u64,
     order: u64,
-    size: Size,
+    size: WireSize,
     item: T,
 }
 
 // BinaryHeap is a max-heap, so the earliest packet compares greatest.
-impl<T> Ord for Flying<T> {
+impl<T> Ord for InFlightPacket<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.order).cmp(&(self.due, self.order))
     }
 }
 
-impl<T> PartialOrd for Flying<T> {
+impl<T> PartialOrd for InFlightPacket<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> PartialEq for Flying<T> {
+impl<T> PartialEq for InFlightPacket<T> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl<T> Eq for Flying<T> {}
+impl<T> Eq for InFlightPacket<T> {}
 
 struct HalfLink<T> {
-    way: DirectionSpec,
-    waiting: VecDeque<Waiting<T>>,
-    waiting_packets: u64,
-    waiting_bytes: u64,
-    flying: BinaryHeap<Flying<T>>,
-    flying_bytes: u64,
+    spec: DirectionSpec,
+    queue: VecDeque<QueuedPacket<T>>,
+    queued_packets: u64,
+    queued_bytes: u64,
+    line: BinaryHeap<InFlightPacket<T>>,
+    line_bytes: u64,
     last_due: u64,
     losses: Losses,
     random: Random,
-    counts: Counts,
+    counts: PacketCounts,
 }
 
 /// The transmitter: one packet at a time.
@@ -140,16 +140,16 @@ pub struct EmulatedLink<T> {
 impl<T> EmulatedLink<T> {
     pub fn new(spec: &Spec) -> Self {
         let side = |way: DirectionSpec, number: u64| HalfLink {
-            way,
-            waiting: VecDeque::new(),
-            waiting_packets: 0,
-            waiting_bytes: 0,
-            flying: BinaryHeap::new(),
-            flying_bytes: 0,
+            spec: way,
+            queue: VecDeque::new(),
+            queued_packets: 0,
+            queued_bytes: 0,
+            line: BinaryHeap::new(),
+            line_bytes: 0,
             last_due: 0,
             losses: Losses::new(way.loss, spec.seed.wrapping_mul(4).wrapping_add(number)),
             random: Random::new(spec.seed.wrapping_mul(4).wrapping_add(number + 2)),
-            counts: Counts::default(),
+            counts: PacketCounts::default(),
         };
         // As if the other direction had been served last: up goes first.
         let medium = Medium { last: DOWN, ..Medium::default() };
@@ -166,41 +166,41 @@ impl<T> EmulatedLink<T> {
     ///
     /// # Errors
     /// The packet was rejected, and is counted as such.
-    pub fn push(&mut self, direction: Direction, item: T, size: Size, now: u64) -> Result<(), Refused> {
+    pub fn push(&mut self, direction: Direction, item: T, size: WireSize, now: u64) -> Result<(), PushError> {
         self.advance(now);
         let side = &mut self.sides[direction];
         let packets = u64::from(size.packets);
         side.counts.offered += packets;
         side.counts.offered_bytes += size.bytes;
-        let way = &side.way;
-        let full = side.waiting_packets + packets > way.queue_packets.max(packets)
-            || way.queue_bytes > 0 && side.waiting_bytes + size.bytes > way.queue_bytes.max(size.bytes);
+        let way = &side.spec;
+        let full = side.queued_packets + packets > way.queue_packets.max(packets)
+            || way.queue_bytes > 0 && side.queued_bytes + size.bytes > way.queue_bytes.max(size.bytes);
         // A packet that can be sent at once does not use the queue, so a queue of one holds one packet besides the one
         // being sent. A direction without a rate of its own also waits for a medium that the other direction occupies.
         if full {
             side.counts.dropped += packets;
-            return Err(Refused::Queue);
+            return Err(PushError::Queue);
         }
-        if side.flying_bytes + side.waiting_bytes + size.bytes > IN_FLIGHT_BYTES {
-            side.counts.refused += packets;
-            return Err(Refused::Memory);
+        if side.line_bytes + side.queued_bytes + size.bytes > IN_FLIGHT_BYTES_MAX {
+            side.counts.rejected += packets;
+            return Err(PushError::Memory);
         }
-        side.waiting.push_back(Waiting { arrived: now, size, item });
-        side.waiting_packets += packets;
-        side.waiting_bytes += size.bytes;
+        side.queue.push_back(QueuedPacket { arrived: now, size, item });
+        side.queued_packets += packets;
+        side.queued_bytes += size.bytes;
         self.advance(now);
         let side = &mut self.sides[direction];
-        side.counts.queue_max = side.counts.queue_max.max(side.waiting_packets);
+        side.counts.queue_max = side.counts.queue_max.max(side.queued_packets);
         Ok(())
     }
 
     /// Returns the next packet that is due, if any.
     pub fn pop(&mut self, now: u64) -> Option<Departure<T>> {
         self.advance(now);
-        let direction = self.next_side().filter(|d| self.sides[*d].flying.peek().is_some_and(|f| f.due <= now))?;
+        let direction = self.next_departing().filter(|d| self.sides[*d].line.peek().is_some_and(|f| f.due <= now))?;
         let side = &mut self.sides[direction];
-        let flying = side.flying.pop()?;
-        side.flying_bytes -= flying.size.bytes;
+        let flying = side.line.pop()?;
+        side.line_bytes -= flying.size.bytes;
         side.counts.delivered += u64::from(flying.size.packets);
         side.counts.delivered_bytes += flying.size.bytes;
         Some(Departure { direction, due: flying.due, item: flying.item })
@@ -208,23 +208,23 @@ impl<T> EmulatedLink<T> {
 
     /// When to poll again: when the earliest packet is due, or when the medium starts the next one.
     pub fn next_event(&self) -> Option<u64> {
-        let due = self.next_side().and_then(|d| self.sides[d].flying.peek()).map(|f| f.due);
+        let due = self.next_departing().and_then(|d| self.sides[d].line.peek()).map(|f| f.due);
         self.media.iter().filter_map(|(medium, sides)| Some(self.next_start(medium, sides)?.0)).chain(due).min()
     }
 
     /// Packet counts of a direction.
-    pub fn counts(&self, direction: Direction) -> Counts {
+    pub fn counts(&self, direction: Direction) -> PacketCounts {
         self.sides[direction].counts
     }
 
-    fn next_side(&self) -> Option<Direction> {
-        let first = |d: Direction| self.sides[d].flying.peek().map(|f| (f.due, f.order, d));
+    fn next_departing(&self) -> Option<Direction> {
+        let first = |d: Direction| self.sides[d].line.peek().map(|f| (f.due, f.order, d));
         [first(UP), first(DOWN)].into_iter().flatten().min().map(|(_, _, d)| d)
     }
 
     /// When the medium starts the next packet, and of which direction.
     fn next_start(&self, medium: &Medium, sides: &[Direction]) -> Option<(u64, Direction)> {
-        let head = |d: Direction| self.sides[d].waiting.front().map(|w| (w.arrived.max(medium.free_at), d));
+        let head = |d: Direction| self.sides[d].queue.front().map(|w| (w.arrived.max(medium.free_at), d));
         let start = sides.iter().filter_map(|d| head(*d)).map(|(at, _)| at).min()?;
         let ready = sides.iter().filter_map(|d| head(*d)).filter(|(at, _)| *at == start);
         // The direction that was not served last goes first.
@@ -238,18 +238,18 @@ impl<T> EmulatedLink<T> {
                 let (medium, sides) = &self.media[m];
                 self.next_start(medium, sides).filter(|(start, _)| *start <= now)
             } {
-                self.send(m, direction, start);
+                self.transmit(m, direction, start);
             }
         }
     }
 
-    fn send(&mut self, medium: usize, direction: Direction, start: u64) {
+    fn transmit(&mut self, medium: usize, direction: Direction, start: u64) {
         let medium = &mut self.media[medium].0;
         let side = &mut self.sides[direction];
-        let Some(sent) = side.waiting.pop_front() else { return };
-        side.waiting_packets -= u64::from(sent.size.packets);
-        side.waiting_bytes -= sent.size.bytes;
-        let way = side.way;
+        let Some(sent) = side.queue.pop_front() else { return };
+        side.queued_packets -= u64::from(sent.size.packets);
+        side.queued_bytes -= sent.size.bytes;
+        let way = side.spec;
         if start > medium.free_at || medium.rate != way.rate_bps {
             (medium.carry, medium.rate) = (0, way.rate_bps);
         }
@@ -260,7 +260,7 @@ impl<T> EmulatedLink<T> {
             medium.carry = (time % u128::from(rate.get())) as u64;
         }
         (medium.free_at, medium.last) = (end, direction);
-        if side.losses.takes() {
+        if side.losses.loses_next() {
             side.counts.lost += u64::from(sent.size.packets);
             return;
         }
@@ -272,9 +272,9 @@ impl<T> EmulatedLink<T> {
             }
         }
         side.last_due = due;
-        side.flying_bytes += sent.size.bytes;
+        side.line_bytes += sent.size.bytes;
         self.order += 1;
-        side.flying.push(Flying { due, order: self.order, size: sent.size, item: sent.item });
+        side.line.push(InFlightPacket { due, order: self.order, size: sent.size, item: sent.item });
     }
 }
 

@@ -1,11 +1,11 @@
-use super::super::loss::Loss;
+use super::super::loss::LossModel;
 use super::*;
 use proptest::prelude::*;
 
-const MS: u64 = 1_000_000;
+const NS_PER_MS: u64 = 1_000_000;
 
-fn size(bytes: u64) -> Size {
-    Size { packets: 1, bytes }
+fn single_packet(bytes: u64) -> WireSize {
+    WireSize { packets: 1, bytes }
 }
 
 /// All departures, polled at the link's own events: (direction, due, item).
@@ -20,86 +20,93 @@ fn drain(link: &mut EmulatedLink<u32>) -> Vec<(Direction, u64, u32)> {
     out
 }
 
-fn dues(link: &mut EmulatedLink<u32>) -> Vec<u64> {
+fn due_times(link: &mut EmulatedLink<u32>) -> Vec<u64> {
     drain(link).into_iter().map(|(_, due, _)| due).collect()
 }
 
 #[test]
 fn constant_delay_is_added_exactly() {
-    let mut link = EmulatedLink::new(&Spec::both(DirectionSpec { delay_ns: 8 * MS, ..DirectionSpec::default() }));
-    for (i, at) in [0, 1, 1, 5 * MS].into_iter().enumerate() {
-        link.push(UP, i as u32, size(1500), at).unwrap();
+    let mut link =
+        EmulatedLink::new(&Spec::symmetric(DirectionSpec { delay_ns: 8 * NS_PER_MS, ..DirectionSpec::default() }));
+    for (i, at) in [0, 1, 1, 5 * NS_PER_MS].into_iter().enumerate() {
+        link.push(UP, i as u32, single_packet(1500), at).unwrap();
     }
-    assert_eq!(dues(&mut link), [8 * MS, 8 * MS + 1, 8 * MS + 1, 13 * MS]);
+    assert_eq!(due_times(&mut link), [8 * NS_PER_MS, 8 * NS_PER_MS + 1, 8 * NS_PER_MS + 1, 13 * NS_PER_MS]);
 }
 
 #[test]
 fn rate_delays_packets_by_serialization_time() {
     // 1500 bytes at 12 Mb/s take 1 ms.
-    let mut link = EmulatedLink::new(&Spec::both(DirectionSpec {
+    let mut link = EmulatedLink::new(&Spec::symmetric(DirectionSpec {
         rate_bps: 12_000_000,
-        delay_ns: 10 * MS,
+        delay_ns: 10 * NS_PER_MS,
         ..DirectionSpec::default()
     }));
     for i in 0..3 {
-        link.push(UP, i, size(1500), 0).unwrap();
+        link.push(UP, i, single_packet(1500), 0).unwrap();
     }
     // After the medium was idle the next one starts at its arrival.
-    assert_eq!(link.next_event(), Some(MS));
-    assert!(link.pop(4 * MS).is_none());
-    link.push(UP, 3, size(750), 20 * MS).unwrap();
-    assert_eq!(dues(&mut link), [11 * MS, 12 * MS, 13 * MS, 30 * MS + MS / 2]);
+    assert_eq!(link.next_event(), Some(NS_PER_MS));
+    assert!(link.pop(4 * NS_PER_MS).is_none());
+    link.push(UP, 3, single_packet(750), 20 * NS_PER_MS).unwrap();
+    assert_eq!(due_times(&mut link), [11 * NS_PER_MS, 12 * NS_PER_MS, 13 * NS_PER_MS, 30 * NS_PER_MS + NS_PER_MS / 2]);
 }
 
 #[test]
 fn serialization_time_does_not_accumulate_rounding() {
     // 1000 bytes at 7 Mb/s: 1142857.142857… ns. 7000 of them take 8 s exactly.
     let way = DirectionSpec { rate_bps: 7_000_000, queue_packets: 10_000, ..DirectionSpec::default() };
-    let mut link = EmulatedLink::new(&Spec::both(way));
+    let mut link = EmulatedLink::new(&Spec::symmetric(way));
     for i in 0..7000 {
-        link.push(UP, i, size(1000), 0).unwrap();
+        link.push(UP, i, single_packet(1000), 0).unwrap();
     }
-    assert_eq!(dues(&mut link).last(), Some(&8_000_000_000));
+    assert_eq!(due_times(&mut link).last(), Some(&8_000_000_000));
 }
 
 #[test]
 fn half_duplex_directions_alternate_with_packet_cost() {
     let way = DirectionSpec { packet_ns: 100, ..DirectionSpec::default() };
-    let mut link = EmulatedLink::new(&Spec { half_duplex: true, ..Spec::both(way) });
+    let mut link = EmulatedLink::new(&Spec { half_duplex: true, ..Spec::symmetric(way) });
     for i in 0..3 {
-        link.push(UP, i, size(1), 0).unwrap();
+        link.push(UP, i, single_packet(1), 0).unwrap();
     }
-    link.push(DOWN, 10, size(1), 0).unwrap();
-    link.push(DOWN, 11, size(1), 0).unwrap();
+    link.push(DOWN, 10, single_packet(1), 0).unwrap();
+    link.push(DOWN, 11, single_packet(1), 0).unwrap();
     let expected = [(UP, 100, 0), (DOWN, 200, 10), (UP, 300, 1), (DOWN, 400, 11), (UP, 500, 2)];
     assert_eq!(drain(&mut link), expected);
     // A full-duplex link sends in both directions at once.
-    let mut link = EmulatedLink::new(&Spec::both(way));
-    link.push(UP, 0, size(1), 0).unwrap();
-    link.push(DOWN, 1, size(1), 0).unwrap();
+    let mut link = EmulatedLink::new(&Spec::symmetric(way));
+    link.push(UP, 0, single_packet(1), 0).unwrap();
+    link.push(DOWN, 1, single_packet(1), 0).unwrap();
     assert_eq!(drain(&mut link), [(UP, 100, 0), (DOWN, 100, 1)]);
 }
 
 #[test]
 fn full_queue_drops_tail() {
     let way = DirectionSpec { rate_bps: 12_000_000, queue_packets: 2, ..DirectionSpec::default() };
-    let mut link = EmulatedLink::new(&Spec::both(way));
-    let taken: Vec<bool> = (0..5).map(|i| link.push(UP, i, size(1500), 0).is_ok()).collect();
+    let mut link = EmulatedLink::new(&Spec::symmetric(way));
+    let taken: Vec<bool> = (0..5).map(|i| link.push(UP, i, single_packet(1500), 0).is_ok()).collect();
     // One is being sent, two wait.
     assert_eq!(taken, [true, true, true, false, false]);
     // Those three are still in flight.
-    assert_eq!((link.counts(UP).under_way(), link.counts(UP).dropped), (3, 2));
+    assert_eq!((link.counts(UP).in_flight(), link.counts(UP).dropped), (3, 2));
     // A millisecond later one has been sent, and there is room for one more.
-    assert_eq!((link.push(UP, 5, size(1500), MS).is_ok(), link.push(UP, 6, size(1500), MS).is_ok()), (true, false));
+    assert_eq!(
+        (
+            link.push(UP, 5, single_packet(1500), NS_PER_MS).is_ok(),
+            link.push(UP, 6, single_packet(1500), NS_PER_MS).is_ok()
+        ),
+        (true, false)
+    );
     let left: Vec<u32> = drain(&mut link).into_iter().map(|(_, _, item)| item).collect();
     assert_eq!(left, [0, 1, 2, 5]);
     let counts = link.counts(UP);
     assert_eq!((counts.offered, counts.delivered, counts.dropped, counts.queue_max), (7, 4, 3, 2));
-    assert_eq!(counts.under_way(), 0);
+    assert_eq!(counts.in_flight(), 0);
 
     let way = DirectionSpec { rate_bps: 12_000_000, queue_bytes: 3000, ..DirectionSpec::default() };
-    let mut link = EmulatedLink::new(&Spec::both(way));
-    let taken: Vec<bool> = (0..4).map(|i| link.push(UP, i, size(1500), 0).is_ok()).collect();
+    let mut link = EmulatedLink::new(&Spec::symmetric(way));
+    let taken: Vec<bool> = (0..4).map(|i| link.push(UP, i, single_packet(1500), 0).is_ok()).collect();
     assert_eq!(taken, [true, true, true, false]);
 }
 
@@ -108,66 +115,67 @@ fn unlimited_direction_queues_for_shared_medium() {
     let slow = DirectionSpec { rate_bps: 12_000_000, ..DirectionSpec::default() };
     let free = DirectionSpec { queue_packets: 1, ..DirectionSpec::default() };
     let mut link = EmulatedLink::new(&Spec { up: slow, down: free, half_duplex: true, ..Spec::default() });
-    link.push(UP, 0, size(1500), 0).unwrap();
-    let taken: Vec<bool> = (1..3).map(|i| link.push(DOWN, i, size(1500), 0).is_ok()).collect();
+    link.push(UP, 0, single_packet(1500), 0).unwrap();
+    let taken: Vec<bool> = (1..3).map(|i| link.push(DOWN, i, single_packet(1500), 0).is_ok()).collect();
     assert_eq!(taken, [true, false]);
-    assert_eq!(drain(&mut link), [(UP, MS, 0), (DOWN, MS, 1)]);
+    assert_eq!(drain(&mut link), [(UP, NS_PER_MS, 0), (DOWN, NS_PER_MS, 1)]);
 }
 
 #[test]
 fn late_polling_does_not_change_due_times() {
-    let way = DirectionSpec { rate_bps: 12_000_000, delay_ns: MS, ..DirectionSpec::default() };
-    let mut link = EmulatedLink::new(&Spec::both(way));
+    let way = DirectionSpec { rate_bps: 12_000_000, delay_ns: NS_PER_MS, ..DirectionSpec::default() };
+    let mut link = EmulatedLink::new(&Spec::symmetric(way));
     for i in 0..3 {
-        link.push(UP, i, size(1500), 0).unwrap();
+        link.push(UP, i, single_packet(1500), 0).unwrap();
     }
-    let late: Vec<u64> = std::iter::from_fn(|| link.pop(1000 * MS)).map(|d| d.due).collect();
-    assert_eq!(late, [2 * MS, 3 * MS, 4 * MS]);
+    let late: Vec<u64> = std::iter::from_fn(|| link.pop(1000 * NS_PER_MS)).map(|d| d.due).collect();
+    assert_eq!(late, [2 * NS_PER_MS, 3 * NS_PER_MS, 4 * NS_PER_MS]);
 }
 
 #[test]
 fn lost_packet_occupies_medium() {
-    let way = DirectionSpec { rate_bps: 12_000_000, loss: Loss::Each(1.0), ..DirectionSpec::default() };
+    let way = DirectionSpec { rate_bps: 12_000_000, loss: LossModel::Each(1.0), ..DirectionSpec::default() };
     let mut link = EmulatedLink::new(&Spec { up: way, down: DirectionSpec::default(), ..Spec::default() });
-    link.push(UP, 0, size(1500), 0).unwrap();
-    link.push(UP, 1, size(1500), 0).unwrap();
-    assert_eq!(link.next_event(), Some(MS), "the second starts when the first was sent");
-    assert_eq!(dues(&mut link), [0; 0]);
+    link.push(UP, 0, single_packet(1500), 0).unwrap();
+    link.push(UP, 1, single_packet(1500), 0).unwrap();
+    assert_eq!(link.next_event(), Some(NS_PER_MS), "the second starts when the first was sent");
+    assert_eq!(due_times(&mut link), [0; 0]);
     assert_eq!((link.counts(UP).lost, link.counts(UP).delivered), (2, 0));
 }
 
 #[test]
 fn gso_packet_counts_as_its_packets() {
     let way = DirectionSpec { packet_ns: 10, queue_packets: 5, ..DirectionSpec::default() };
-    let mut link = EmulatedLink::new(&Spec::both(way));
-    let large = Size { packets: 4, bytes: 6000 };
+    let mut link = EmulatedLink::new(&Spec::symmetric(way));
+    let large = WireSize { packets: 4, bytes: 6000 };
     link.push(UP, 0, large, 0).unwrap();
     link.push(UP, 1, large, 0).unwrap();
-    assert_eq!(link.push(UP, 2, large, 0), Err(Refused::Queue));
-    assert_eq!(dues(&mut link), [40, 80]);
+    assert_eq!(link.push(UP, 2, large, 0), Err(PushError::Queue));
+    assert_eq!(due_times(&mut link), [40, 80]);
     assert_eq!(link.counts(UP).delivered, 8);
 }
 
 #[test]
 fn memory_limit_and_full_queue_are_distinguished() {
-    let mut link = EmulatedLink::new(&Spec::both(DirectionSpec { delay_ns: MS, ..DirectionSpec::default() }));
-    let large = Size { packets: 1, bytes: IN_FLIGHT_BYTES / 2 };
+    let mut link =
+        EmulatedLink::new(&Spec::symmetric(DirectionSpec { delay_ns: NS_PER_MS, ..DirectionSpec::default() }));
+    let large = WireSize { packets: 1, bytes: IN_FLIGHT_BYTES_MAX / 2 };
     assert!(link.push(UP, 0, large, 0).is_ok() && link.push(UP, 1, large, 0).is_ok());
-    assert_eq!(link.push(UP, 2, size(1), 0), Err(Refused::Memory));
-    assert_eq!(dues(&mut link).len(), 2);
-    assert!(link.push(UP, 3, size(1), MS).is_ok());
+    assert_eq!(link.push(UP, 2, single_packet(1), 0), Err(PushError::Memory));
+    assert_eq!(due_times(&mut link).len(), 2);
+    assert!(link.push(UP, 3, single_packet(1), NS_PER_MS).is_ok());
 }
 
-fn way() -> impl Strategy<Value = DirectionSpec> {
+fn any_direction() -> impl Strategy<Value = DirectionSpec> {
     let rate = prop_oneof![Just(0), 1_000..10_000_000_000_u64];
-    (0..MS, rate, 0..10_000_u64, any::<bool>(), 0.0..0.5, 1..20_u64, 0..20_000_u64).prop_map(
+    (0..NS_PER_MS, rate, 0..10_000_u64, any::<bool>(), 0.0..0.5, 1..20_u64, 0..20_000_u64).prop_map(
         |(delay_ns, rate_bps, packet_ns, reorder, loss, queue_packets, queue_bytes)| DirectionSpec {
             delay_ns,
             rate_bps,
             packet_ns,
             jitter_ns: delay_ns / 2,
             reorder,
-            loss: Loss::Each(loss),
+            loss: LossModel::Each(loss),
             queue_packets,
             queue_bytes,
         },
@@ -179,8 +187,8 @@ proptest! {
     /// unless reordering is requested; and the result does not depend on how often the link is polled.
     #[test]
     fn every_packet_is_accounted_for_and_in_order(
-        up in way(),
-        down in way(),
+        up in any_direction(),
+        down in any_direction(),
         half_duplex: bool,
         seed: u64,
         packets in prop::collection::vec((0..2_usize, 1..3000_u64, 0..100_000_u64), 0..60),
@@ -193,7 +201,7 @@ proptest! {
             for (i, (direction, bytes, gap)) in packets.iter().enumerate() {
                 now += gap;
                 pushed.push((now, *bytes));
-                let _ = link.push(*direction, i as u32, size(*bytes), now);
+                let _ = link.push(*direction, i as u32, single_packet(*bytes), now);
                 if let Some(look) = looks.next() {
                     now += look / 1000;
                     out.extend(std::iter::from_fn(|| link.pop(now)).map(|d| (d.direction, d.due, d.item)));
@@ -206,7 +214,7 @@ proptest! {
         for direction in [UP, DOWN] {
             let way = if direction == UP { up } else { down };
             let c = counts[direction];
-            prop_assert_eq!(c.offered, c.delivered + c.lost + c.dropped + c.refused);
+            prop_assert_eq!(c.offered, c.delivered + c.lost + c.dropped + c.rejected);
             prop_assert!(c.queue_max <= way.queue_packets);
             let mine: Vec<_> = out.iter().filter(|(d, _, _)| *d == direction).collect();
             prop_assert_eq!(mine.len() as u64, c.delivered);
@@ -232,11 +240,11 @@ proptest! {
     /// A busy medium is never idle: n packets at once end after exactly the sum of their transmission times.
     #[test]
     fn busy_medium_is_never_idle(rate in 1_000..10_000_000_000_u64, sizes in prop::collection::vec(1..9000_u64, 1..50)) {
-        let mut link = EmulatedLink::new(&Spec::both(DirectionSpec { rate_bps: rate, ..DirectionSpec::default() }));
+        let mut link = EmulatedLink::new(&Spec::symmetric(DirectionSpec { rate_bps: rate, ..DirectionSpec::default() }));
         for (i, bytes) in sizes.iter().enumerate() {
-            link.push(UP, i as u32, size(*bytes), 0).unwrap();
+            link.push(UP, i as u32, single_packet(*bytes), 0).unwrap();
         }
         let bits = u128::from(sizes.iter().sum::<u64>()) * 8;
-        prop_assert_eq!(u128::from(*dues(&mut link).last().unwrap()), bits * 1_000_000_000 / u128::from(rate));
+        prop_assert_eq!(u128::from(*due_times(&mut link).last().unwrap()), bits * 1_000_000_000 / u128::from(rate));
     }
 }

@@ -3,7 +3,7 @@
 //! The presets are simple models with round numbers, not recordings: a cost per packet, a rate, a delay, and whether both
 //! directions share the medium. docs/guide/net-link.md explains the numbers.
 
-use super::loss::Loss;
+use super::loss::LossModel;
 pub use super::spec_error::{QuantityError, SpecError};
 use model::quantity::Choices;
 
@@ -21,7 +21,7 @@ pub struct DirectionSpec {
     /// Whether jitter may change the order of packets.
     pub reorder: bool,
     /// Which packets are lost. A lost packet was transmitted: it occupied the medium.
-    pub loss: Loss,
+    pub loss: LossModel,
     /// The maximum number of packets in the queue, besides the one being sent.
     pub queue_packets: u64,
     /// The maximum number of bytes in the queue; 0: no limit.
@@ -36,7 +36,7 @@ impl Default for DirectionSpec {
             packet_ns: 0,
             jitter_ns: 0,
             reorder: false,
-            loss: Loss::None,
+            loss: LossModel::None,
             queue_packets: 1000,
             queue_bytes: 0,
         }
@@ -45,14 +45,14 @@ impl Default for DirectionSpec {
 
 impl DirectionSpec {
     /// How long `packets` packets of `bytes` bytes in total occupy the medium, nanoseconds.
-    pub fn takes_ns(&self, bytes: u64, packets: u32) -> u64 {
+    pub fn medium_time_ns(&self, bytes: u64, packets: u32) -> u64 {
         let bits = u128::from(bytes) * 8_000_000_000;
         let sending = bits.checked_div(u128::from(self.rate_bps)).unwrap_or(0);
         u64::try_from(sending).unwrap_or(u64::MAX).saturating_add(self.packet_ns.saturating_mul(u64::from(packets)))
     }
 
     /// Whether sending takes time.
-    pub fn is_slow(&self) -> bool {
+    pub fn takes_time(&self) -> bool {
         self.rate_bps > 0 || self.packet_ns > 0
     }
 }
@@ -104,14 +104,14 @@ pub const PRESETS: &[(&str, &str)] = &[
 
 impl Spec {
     /// Uses the same parameters in both directions.
-    pub fn both(way: DirectionSpec) -> Self {
+    pub fn symmetric(way: DirectionSpec) -> Self {
         Self { up: way, down: way, ..Self::default() }
     }
 
     /// The preset of this name.
     pub fn preset(name: &str) -> Option<Self> {
         let way = DirectionSpec::default();
-        let shared = |way: DirectionSpec| Self { half_duplex: true, ..Self::both(way) };
+        let shared = |way: DirectionSpec| Self { half_duplex: true, ..Self::symmetric(way) };
         Some(match name {
             "wifi-g" => shared(DirectionSpec { rate_bps: 54_000_000, packet_ns: 165_000, delay_ns: 500_000, ..way }),
             "wifi-n" => shared(DirectionSpec { rate_bps: 65_000_000, packet_ns: 20_000, delay_ns: 500_000, ..way }),
@@ -146,7 +146,7 @@ impl Spec {
 
     /// Whether packets larger than the link's MTU pass in one piece.
     pub fn large_packets(&self) -> bool {
-        let plain = |w: &DirectionSpec| !w.is_slow() && w.loss == Loss::None && w.jitter_ns == 0;
+        let plain = |w: &DirectionSpec| !w.takes_time() && w.loss == LossModel::None && w.jitter_ns == 0;
         match self.gso {
             Gso::On => true,
             Gso::Off => false,
@@ -157,7 +157,7 @@ impl Spec {
     /// Checks whether the link is possible.
     pub fn check(&self) -> Result<(), SpecError> {
         for way in [&self.up, &self.down] {
-            if self.gso == Gso::On && way.loss != Loss::None {
+            if self.gso == Gso::On && way.loss != LossModel::None {
                 return Err(SpecError::LossWithGso);
             }
             if way.jitter_ns > way.delay_ns {
@@ -182,7 +182,7 @@ impl Spec {
 }
 
 /// Parses bits per second: `50mbit`, `1.5gbit`, `64kbit`, `1000` (bits); `0` or `none` is no limit.
-pub fn rate(text: &str) -> Result<u64, QuantityError> {
+pub fn parse_rate(text: &str) -> Result<u64, QuantityError> {
     let lower = text.trim().to_ascii_lowercase();
     if lower == "none" {
         return Ok(0);
@@ -201,7 +201,7 @@ pub fn rate(text: &str) -> Result<u64, QuantityError> {
 
 /// Parses a time: `8ms`, `500us`, `1.5s`, `0`. Any other number without a unit is rejected: elsewhere it would mean
 /// seconds, in `tc` microseconds.
-pub fn time_ns(text: &str) -> Result<u64, QuantityError> {
+pub fn parse_time_ns(text: &str) -> Result<u64, QuantityError> {
     let text = text.trim();
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match &text[number.len()..] {
@@ -219,7 +219,7 @@ pub fn time_ns(text: &str) -> Result<u64, QuantityError> {
 }
 
 /// Parses a number with an optional binary suffix: `100`, `64K`, `1M`.
-pub fn count(text: &str) -> Result<u64, QuantityError> {
+pub fn parse_count(text: &str) -> Result<u64, QuantityError> {
     let text = text.trim();
     let (digits, shift) = match text.char_indices().next_back() {
         Some((at, 'K' | 'k')) => (&text[..at], 10),
@@ -240,7 +240,7 @@ pub struct UnknownPreset;
 pub struct Pair<T>(pub T, pub T);
 
 /// Parses a pair, each value with `one`.
-pub fn pair<T: Copy>(text: &str, one: fn(&str) -> Result<T, QuantityError>) -> Result<Pair<T>, QuantityError> {
+pub fn parse_pair<T: Copy>(text: &str, one: fn(&str) -> Result<T, QuantityError>) -> Result<Pair<T>, QuantityError> {
     match text.split_once('/') {
         // `50mbit/s` is one rate.
         Some((up, down)) if down != "s" => Ok(Pair(one(up)?, one(down)?)),
@@ -254,25 +254,28 @@ mod tests {
 
     #[test]
     fn rates_and_times_are_parsed() {
-        assert_eq!(rate("50mbit"), Ok(50_000_000));
-        assert_eq!(rate("1.5Gbit/s"), Ok(1_500_000_000));
-        assert_eq!(rate("64kbps"), Ok(64_000));
-        assert_eq!((rate("0"), rate("none")), (Ok(0), Ok(0)));
-        assert_eq!(time_ns("8ms"), Ok(8_000_000));
-        assert_eq!((time_ns("0"), time_ns("0.0"), time_ns("0.3s")), (Ok(0), Ok(0), Ok(300_000_000)));
-        assert_eq!(time_ns("500us"), Ok(500_000));
-        assert_eq!((count("100"), count("64K")), (Ok(100), Ok(65_536)));
-        assert_eq!(time_ns("8").unwrap_err().to_string(), "8 has no unit; expected 8ms, 8us or 8s");
+        assert_eq!(parse_rate("50mbit"), Ok(50_000_000));
+        assert_eq!(parse_rate("1.5Gbit/s"), Ok(1_500_000_000));
+        assert_eq!(parse_rate("64kbps"), Ok(64_000));
+        assert_eq!((parse_rate("0"), parse_rate("none")), (Ok(0), Ok(0)));
+        assert_eq!(parse_time_ns("8ms"), Ok(8_000_000));
+        assert_eq!((parse_time_ns("0"), parse_time_ns("0.0"), parse_time_ns("0.3s")), (Ok(0), Ok(0), Ok(300_000_000)));
+        assert_eq!(parse_time_ns("500us"), Ok(500_000));
+        assert_eq!((parse_count("100"), parse_count("64K")), (Ok(100), Ok(65_536)));
+        assert_eq!(parse_time_ns("8").unwrap_err().to_string(), "8 has no unit; expected 8ms, 8us or 8s");
         for wrong in ["", "x", "-1ms", "1h", "nan", "1e99s"] {
-            assert!(time_ns(wrong).is_err() && rate(wrong).is_err() && count(wrong).is_err(), "{wrong}");
+            assert!(
+                parse_time_ns(wrong).is_err() && parse_rate(wrong).is_err() && parse_count(wrong).is_err(),
+                "{wrong}"
+            );
         }
     }
 
     #[test]
-    fn pair_is_of_both_directions() {
-        assert_eq!(pair("8ms/20ms", time_ns), Ok(Pair(8_000_000, 20_000_000)));
-        assert_eq!(pair("50mbit/s", rate), Ok(Pair(50_000_000, 50_000_000)));
-        assert!(pair("8ms/", time_ns).is_err() && pair("1/2/3", count).is_err());
+    fn pair_sets_both_directions() {
+        assert_eq!(parse_pair("8ms/20ms", parse_time_ns), Ok(Pair(8_000_000, 20_000_000)));
+        assert_eq!(parse_pair("50mbit/s", parse_rate), Ok(Pair(50_000_000, 50_000_000)));
+        assert!(parse_pair("8ms/", parse_time_ns).is_err() && parse_pair("1/2/3", parse_count).is_err());
         assert!(UnknownPreset.to_string().contains("satellite"));
     }
 
@@ -288,19 +291,19 @@ mod tests {
 
     #[test]
     fn gso_is_used_only_if_it_changes_nothing() {
-        let delay = Spec::both(DirectionSpec { delay_ns: 1_000_000, ..DirectionSpec::default() });
+        let delay = Spec::symmetric(DirectionSpec { delay_ns: 1_000_000, ..DirectionSpec::default() });
         assert!(delay.large_packets());
         assert!(!Spec { gso: Gso::Off, ..delay }.large_packets());
-        let rate = Spec::both(DirectionSpec { rate_bps: 1_000_000, ..DirectionSpec::default() });
+        let rate = Spec::symmetric(DirectionSpec { rate_bps: 1_000_000, ..DirectionSpec::default() });
         assert!(!rate.large_packets() && Spec { gso: Gso::On, ..rate }.large_packets());
-        let loss = Spec::both(DirectionSpec { loss: Loss::Each(0.1), ..DirectionSpec::default() });
+        let loss = Spec::symmetric(DirectionSpec { loss: LossModel::Each(0.1), ..DirectionSpec::default() });
         assert!(!loss.large_packets());
         assert!(Spec { gso: Gso::On, ..loss }.check().is_err());
     }
 
     #[test]
     fn impossible_links_are_refused_with_reason() {
-        let bad = |way: DirectionSpec| Spec::both(way).check().unwrap_err();
+        let bad = |way: DirectionSpec| Spec::symmetric(way).check().unwrap_err();
         assert_eq!(bad(DirectionSpec { jitter_ns: 2, delay_ns: 1, ..DirectionSpec::default() }), SpecError::Jitter);
         assert_eq!(bad(DirectionSpec { queue_packets: 0, ..DirectionSpec::default() }), SpecError::Queue);
         assert_eq!(bad(DirectionSpec { rate_bps: 1, ..DirectionSpec::default() }), SpecError::Rate);

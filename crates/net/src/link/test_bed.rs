@@ -4,18 +4,18 @@
 //! benchmarks (RFC 2544, RFC 5180), which no real network uses. [`Namespace::command`](lab::netns::Namespace::command) runs
 //! programs inside.
 
-use super::engine::{Emulator, Engine, Outcome, TUN_QUEUE};
+use super::engine::{Emulator, Engine, Outcome, TUN_QUEUE_PACKETS};
 use super::spec::Spec;
 use lab::netns::Namespace;
 use std::io::{Error, Result};
 use std::process::Command;
 
 /// Name of the device in both namespaces.
-pub const DEVICE: &str = "link0";
+pub const DEVICE_NAME: &str = "link0";
 /// Addresses of the client.
-pub const CLIENT: [&str; 2] = ["198.18.0.1", "2001:2::1"];
+pub const CLIENT_ADDRESSES: [&str; 2] = ["198.18.0.1", "2001:2::1"];
 /// Addresses of the server.
-pub const SERVER: [&str; 2] = ["198.18.0.2", "2001:2::2"];
+pub const SERVER_ADDRESSES: [&str; 2] = ["198.18.0.2", "2001:2::2"];
 
 /// A running link; dropping it stops the emulator, the namespaces and the programs inside.
 #[derive(Debug)]
@@ -35,16 +35,18 @@ impl TestBed {
         spec.check().map_err(Error::other)?;
         let client = Namespace::create()?;
         let server = Namespace::beside(&client)?;
-        let ends = [client.tun(DEVICE, true)?, server.tun(DEVICE, true)?];
-        for (namespace, own, other) in [(&client, CLIENT, SERVER), (&server, SERVER, CLIENT)] {
+        let ends = [client.tun(DEVICE_NAME, true)?, server.tun(DEVICE_NAME, true)?];
+        for (namespace, own, other) in
+            [(&client, CLIENT_ADDRESSES, SERVER_ADDRESSES), (&server, SERVER_ADDRESSES, CLIENT_ADDRESSES)]
+        {
             // There is no router on the link, so solicitations are pointless.
-            namespace.sysctl(&format!("net.ipv6.conf.{DEVICE}.router_solicitations"), "0")?;
-            namespace.sysctl(&format!("net.ipv6.conf.{DEVICE}.addr_gen_mode"), "1")?;
-            let (mtu, queue) = (spec.mtu().to_string(), TUN_QUEUE.to_string());
-            namespace.ip(&["link", "set", "dev", DEVICE, "mtu", &mtu, "txqueuelen", &queue, "up"])?;
+            namespace.sysctl(&format!("net.ipv6.conf.{DEVICE_NAME}.router_solicitations"), "0")?;
+            namespace.sysctl(&format!("net.ipv6.conf.{DEVICE_NAME}.addr_gen_mode"), "1")?;
+            let (mtu, queue) = (spec.mtu().to_string(), TUN_QUEUE_PACKETS.to_string());
+            namespace.ip(&["link", "set", "dev", DEVICE_NAME, "mtu", &mtu, "txqueuelen", &queue, "up"])?;
             for (own, other) in own.iter().zip(other) {
                 let nodad: &[&str] = if own.contains(':') { &["nodad"] } else { &[] };
-                namespace.ip(&[&["address", "add", own, "peer", other, "dev", DEVICE], nodad].concat())?;
+                namespace.ip(&[&["address", "add", own, "peer", other, "dev", DEVICE_NAME], nodad].concat())?;
             }
         }
         let [from_client, from_server] = ends;
@@ -67,15 +69,15 @@ impl TestBed {
         let one = |end: &str, addresses: [&str; 2], namespace: &Namespace| {
             format!("In the {end}'s namespace, {}:\n  {} CMD\n", addresses.join(" and "), namespace.nsenter(false))
         };
-        one("client", CLIENT, &self.client) + &one("server", SERVER, &self.server)
+        one("client", CLIENT_ADDRESSES, &self.client) + &one("server", SERVER_ADDRESSES, &self.server)
     }
 
     /// A command in the client's namespace, with the addresses in the variables FATHOM_LINK_CLIENT and FATHOM_LINK_SERVER,
     /// and the prefix that runs a command on the server's side in FATHOM_LINK_ENTER_SERVER.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = self.client.command(program);
-        command.envs([("FATHOM_LINK_CLIENT", CLIENT[0]), ("FATHOM_LINK_SERVER", SERVER[0])]);
-        command.envs([("FATHOM_LINK_CLIENT6", CLIENT[1]), ("FATHOM_LINK_SERVER6", SERVER[1])]);
+        command.envs([("FATHOM_LINK_CLIENT", CLIENT_ADDRESSES[0]), ("FATHOM_LINK_SERVER", SERVER_ADDRESSES[0])]);
+        command.envs([("FATHOM_LINK_CLIENT6", CLIENT_ADDRESSES[1]), ("FATHOM_LINK_SERVER6", SERVER_ADDRESSES[1])]);
         command.env("FATHOM_LINK_ENTER_CLIENT", self.client.nsenter(true));
         command.env("FATHOM_LINK_ENTER_SERVER", self.server.nsenter(true));
         command
@@ -87,21 +89,21 @@ impl TestBed {
     /// The devices' counters cannot be read.
     pub fn finish(mut self) -> Result<Outcome> {
         // Read while the devices still exist.
-        let overrun = dropped(&self.client).and_then(|n| Ok(n + dropped(&self.server)?));
-        let mut outcome = self.emulator.halt();
+        let overrun = device_drops(&self.client).and_then(|n| Ok(n + device_drops(&self.server)?));
+        let mut outcome = self.emulator.stop();
         outcome.overrun = overrun?;
         Ok(outcome)
     }
 }
 
 /// Packets that the namespace's device dropped because its queue was full.
-fn dropped(namespace: &Namespace) -> Result<u64> {
+fn device_drops(namespace: &Namespace) -> Result<u64> {
     // The counters in sysfs would need a mount inside; this file shows the reader's own namespace.
-    overrun(&namespace.run("/bin/cat", &["/proc/self/net/dev"])?, DEVICE)
+    parse_drops(&namespace.run("/bin/cat", &["/proc/self/net/dev"])?, DEVICE_NAME)
 }
 
 /// Packets that a device dropped because its queue was full, from the kernel's table of devices.
-pub(super) fn overrun(table: &str, device: &str) -> Result<u64> {
+pub(super) fn parse_drops(table: &str, device: &str) -> Result<u64> {
     let line = table.lines().find_map(|l| l.trim().strip_prefix(device)?.strip_prefix(':')).unwrap_or_default();
     // Received: bytes, packets, errs, drop, fifo, frame, compressed, multicast; sent: the same first four.
     line.split_whitespace().nth(11).and_then(|n| n.parse().ok()).ok_or_else(|| Error::other("no counters of the link"))
@@ -112,14 +114,16 @@ mod tests {
     use super::super::spec::DirectionSpec;
     use super::*;
 
-    fn bed(test: &str, spec: &Spec) -> Option<TestBed> {
+    fn create_test_bed(test: &str, spec: &Spec) -> Option<TestBed> {
         TestBed::create(spec).map_err(|error| println!("SKIP {test}: {error}")).ok()
     }
 
     #[test]
     fn packets_pass_both_ways_and_are_accounted_for() {
         let way = DirectionSpec { delay_ns: 5_000_000, ..DirectionSpec::default() };
-        let Some(bed) = bed("packets_pass_both_ways_and_are_accounted_for", &Spec::both(way)) else { return };
+        let Some(bed) = create_test_bed("packets_pass_both_ways_and_are_accounted_for", &Spec::symmetric(way)) else {
+            return;
+        };
         let server = "
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -155,6 +159,6 @@ for i in range(50):
             assert_eq!(counts.delivered_bytes, 50 * 128);
         }
         assert_eq!((outcome.overrun, outcome.unwritten, outcome.unreadable), (0, 0, 0), "{outcome:?}");
-        assert_eq!(outcome.late.map(|l| (l.known.count(), l.most.count())), [(50, 50); 2]);
+        assert_eq!(outcome.late.map(|l| (l.known.count(), l.upper.count())), [(50, 50); 2]);
     }
 }

@@ -1,6 +1,6 @@
 //! One run over an emulated link: both ends are processes of this program, each in its namespace. The client returns the measurement.
 
-use super::test_bed::{SERVER, TestBed};
+use super::test_bed::{SERVER_ADDRESSES, TestBed};
 use crate::measure::{Handover, RunRequest};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 /// The server's port, in a namespace that no other program uses.
-const PORT: u16 = 7100;
+const SERVER_PORT: u16 = 7100;
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -33,29 +33,29 @@ pub enum Error {
 ///
 /// # Panics
 /// Never: the address is a valid constant.
-pub fn server() -> SocketAddr {
-    format!("{}:{PORT}", SERVER[0]).parse().expect("the address of a test bed is one")
+pub fn server_address() -> SocketAddr {
+    format!("{}:{SERVER_PORT}", SERVER_ADDRESSES[0]).parse().expect("the address of a test bed is one")
 }
 
 /// Runs `request` over the link. Both ends get a key made for this run.
 ///
 /// # Errors
 /// An end did not start, or has no result.
-pub fn run(testbed: &TestBed, mut asked: RunRequest) -> Result<Handover, Error> {
+pub fn run(testbed: &TestBed, mut request: RunRequest) -> Result<Handover, Error> {
     let program = std::env::current_exe()?;
-    let key = in_memory(wire::Key::generate()?.to_text().as_bytes())?;
+    let key = memory_file(wire::Key::generate()?.to_text().as_bytes())?;
     let key_path = format!("/proc/self/fd/{}", key.as_raw_fd());
     let mut serve = testbed.server().command(&program);
-    serve.args(["net", "serve", "--once", "--key", &key_path, "--listen", &asked.address.to_string()]);
+    serve.args(["net", "serve", "--once", "--key", &key_path, "--listen", &request.address.to_string()]);
     let mut serve = serve.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let mut ready = String::new();
     if let Some(stdout) = serve.stdout.as_mut() {
         BufReader::new(stdout).read_line(&mut ready)?;
     }
-    asked.key = Some(key_path.into());
-    let asked = in_memory(&serde_json::to_vec(&asked).map_err(std::io::Error::from)?)?;
+    request.key = Some(key_path.into());
+    let request_file = memory_file(&serde_json::to_vec(&request).map_err(std::io::Error::from)?)?;
     let mut client = testbed.command(&program);
-    client.args(["net", "measure", &format!("/proc/self/fd/{}", asked.as_raw_fd())]);
+    client.args(["net", "measure", &format!("/proc/self/fd/{}", request_file.as_raw_fd())]);
     let output = client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
     // The server may wait for another client; its result is already known.
     let _ = serve.kill();
@@ -73,7 +73,7 @@ pub fn run(testbed: &TestBed, mut asked: RunRequest) -> Result<Handover, Error> 
 }
 
 /// A file for both ends that has no name and disappears with this process.
-fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
+fn memory_file(bytes: &[u8]) -> std::io::Result<File> {
     // SAFETY: the name is a C string. No MFD_CLOEXEC, so that both ends inherit the descriptor.
     let fd = unsafe { libc::memfd_create(c"fathom-net".as_ptr(), 0) };
     if fd < 0 {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// A keyword for JSON, a phrase for text.
-fn words(origin: &Origin) -> (&'static str, String) {
+fn origin_words(origin: &Origin) -> (&'static str, String) {
     match origin {
         Origin::Kernel => ("kernel", "the kernel's".into()),
         Origin::Bpf => ("bpf", "registered through BPF now".into()),
@@ -20,7 +20,7 @@ fn words(origin: &Origin) -> (&'static str, String) {
 pub fn json(known: &[CongestionControl]) -> Value {
     let one = |known: &CongestionControl| {
         let why = if let Origin::Missing(why) = &known.origin { Some(why) } else { None };
-        json!({"name": known.name, "origin": words(&known.origin).0, "missing_because": why})
+        json!({"name": known.name, "origin": origin_words(&known.origin).0, "missing_because": why})
     };
     json!({"version": 1, "congestion_controls": known.iter().map(one).collect::<Vec<_>>()})
 }
@@ -29,7 +29,7 @@ pub fn json(known: &[CongestionControl]) -> Value {
 pub fn text(known: &[CongestionControl]) -> String {
     let width = known.iter().map(|k| k.name.len()).max().unwrap_or(0);
     known.iter().fold(String::new(), |mut out, known| {
-        let _ = writeln!(out, "{:width$}  {}", known.name, words(&known.origin).1);
+        let _ = writeln!(out, "{:width$}  {}", known.name, origin_words(&known.origin).1);
         out
     })
 }

@@ -7,12 +7,12 @@ pub mod lines;
 pub mod text;
 
 use crate::link::LinkReport;
-use crate::measure::Measured;
+use crate::measure::Measurement;
 
 /// A run to show.
 #[derive(Debug, Clone, Copy)]
 pub struct RunView<'a> {
-    pub measured: &'a Measured,
+    pub measured: &'a Measurement,
     /// The names of the client and, if Fathom started it, of the server, where both were started from here.
     pub ends: Option<(&'a str, Option<&'a str>)>,
     /// The emulated link that it used.

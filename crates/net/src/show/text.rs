@@ -2,14 +2,14 @@
 
 use super::RunView;
 use crate::estimate::Throughput;
-use crate::outcome::Granted;
-use crate::result::{DirectionResult, directions, total, transactions, within};
+use crate::outcome::SocketSettings;
+use crate::result::{DirectionResult, directions, relative_half_width, total, transaction_limits};
 use crate::spec::Readings;
 use crate::why::Limit;
 use model::text::{rate, shown};
 use std::fmt::Write as _;
 
-pub fn of(shown: &RunView<'_>) -> String {
+pub fn from_run(shown: &RunView<'_>) -> String {
     let outcome = &shown.measured.outcome;
     let mut text = String::new();
     if let Some((client, Some(server))) = shown.ends {
@@ -22,24 +22,24 @@ pub fn of(shown: &RunView<'_>) -> String {
     if let Some(t) = &outcome.own.transactions
         && let Some(all) = total(outcome, &directions)
     {
-        let (ci, [p50, p90, p99, p999, max]) = (interval(&all, |v| format!("{v:.0}")), t.latency_us);
+        let (ci, [p50, p90, p99, p999, max]) = (interval_text(&all, |v| format!("{v:.0}")), t.latency_us);
         let _ = writeln!(text, "{:.0} transactions/s{ci}", all.steady);
         let _ =
             writeln!(text, "  latency: median {p50:.1} us, p90 {p90:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}");
-        held_back(&mut text, &transactions(outcome));
+        write_limits(&mut text, &transaction_limits(outcome));
     }
     for t in &directions {
-        one(&mut text, t, outcome.spec.readings);
+        write_direction(&mut text, t, outcome.spec.readings);
     }
     if let Some(link) = &shown.link {
-        text += &link.text(within(outcome, &directions));
+        text += &link.text(relative_half_width(outcome, &directions));
     }
     text
 }
 
-fn one(text: &mut String, t: &DirectionResult<'_>, readings: Readings) {
+fn write_direction(text: &mut String, t: &DirectionResult<'_>, readings: Readings) {
     let rates = &t.throughput;
-    let _ = writeln!(text, "{:5} {}{}", t.direction.name(), rate(rates.steady), interval(rates, rate));
+    let _ = writeln!(text, "{:5} {}{}", t.direction.name(), rate(rates.steady), interval_text(rates, rate));
     if !rates.is_steady {
         let _ = writeln!(text, "      no steady state: mean of the whole run");
     } else if rates.steady_from_s > 0.0 {
@@ -47,7 +47,7 @@ fn one(text: &mut String, t: &DirectionResult<'_>, readings: Readings) {
         let _ = writeln!(text, "      from {from:.1} s on; whole run {}", rate(rates.whole));
     }
     if let (Some(sent), Some(received)) = (t.sent.sockets.first(), t.received.sockets.first()) {
-        let _ = writeln!(text, "      {}", sockets(sent, received));
+        let _ = writeln!(text, "      {}", sockets_text(sent, received));
     }
     if let Some(p) = &t.packets {
         let _ = writeln!(
@@ -101,10 +101,10 @@ fn one(text: &mut String, t: &DirectionResult<'_>, readings: Readings) {
         }
         None => {}
     }
-    held_back(text, &t.limits);
+    write_limits(text, &t.limits);
 }
 
-fn held_back(text: &mut String, limits: &[Limit]) {
+fn write_limits(text: &mut String, limits: &[Limit]) {
     if !limits.is_empty() {
         let _ = writeln!(text, "      limited by");
     }
@@ -122,7 +122,7 @@ fn held_back(text: &mut String, limits: &[Limit]) {
     }
 }
 
-fn sockets(sent: &Granted, received: &Granted) -> String {
+fn sockets_text(sent: &SocketSettings, received: &SocketSettings) -> String {
     let congestion = sent.congestion.as_ref().map_or_else(String::new, |c| format!(", {}, MSS {}", shown(c), sent.mss));
     format!(
         "granted: send buffer {} KiB, receive buffer {} KiB{congestion}",
@@ -131,6 +131,6 @@ fn sockets(sent: &Granted, received: &Granted) -> String {
     )
 }
 
-fn interval(t: &Throughput, show: impl Fn(f64) -> String) -> String {
+fn interval_text(t: &Throughput, show: impl Fn(f64) -> String) -> String {
     t.ci95.map_or_else(String::new, |(low, high)| format!("  ({} to {})", show(low), show(high)))
 }

@@ -10,7 +10,7 @@ mod udp;
 use crate::control::Announcement;
 use crate::outcome::EndReport;
 use crate::probe::{Probe, ProbeError};
-use crate::spec::{Direction, INTERVAL_NS, Spec, Traffic};
+use crate::spec::{Direction, Spec, THROUGHPUT_INTERVAL_NS, Traffic};
 use crate::{clock, socket, usage};
 use socket2::SockRef;
 use std::net::{TcpStream, UdpSocket};
@@ -40,7 +40,7 @@ impl Carrier {
     pub fn tcp(spec: &Spec, side: Role, connections: Vec<Connection>) -> Result<Self, ProbeError> {
         let probe = |direction: &Direction| {
             let own = connections.iter().filter(|c| c.announcement.direction == *direction);
-            let cookies = own.map(|c| socket::granted(&SockRef::from(&c.stream), true).cookie).collect();
+            let cookies = own.map(|c| socket::granted_settings(&SockRef::from(&c.stream), true).cookie).collect();
             Ok((*direction, Probe::start(cookies)?))
         };
         let sent = spec.directions.iter().filter(|d| spec.probe && side.sends(**d));
@@ -58,7 +58,7 @@ pub struct Connection {
     pub stream: TcpStream,
 }
 
-pub use udp::prepare;
+pub use udp::prepare_socket;
 
 /// Which end this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,16 +86,16 @@ pub struct LiveCounters {
 
 impl LiveCounters {
     /// Whether data still flows: an interval that extends past the end of the run yields no rate.
-    pub fn under_way(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.under_way.load(Ordering::Relaxed)
     }
 
     /// The amount in a direction, since the beginning of the current run.
     pub fn amount(&self, direction: Direction) -> u64 {
-        self.of(direction).load(Ordering::Relaxed)
+        self.counter(direction).load(Ordering::Relaxed)
     }
 
-    fn of(&self, direction: Direction) -> &AtomicU64 {
+    fn counter(&self, direction: Direction) -> &AtomicU64 {
         match direction {
             Direction::Up => &self.up,
             Direction::Down => &self.down,
@@ -103,7 +103,7 @@ impl LiveCounters {
     }
 
     fn set(&self, direction: Direction, amount: u64) {
-        self.of(direction).store(amount, Ordering::Relaxed);
+        self.counter(direction).store(amount, Ordering::Relaxed);
     }
 }
 
@@ -113,7 +113,7 @@ pub fn run(spec: &Spec, side: Role, carrier: Carrier, stop: &AtomicBool, live: &
     live.set(Direction::Down, 0);
     live.under_way.store(true, Ordering::Relaxed);
     let before = usage::CpuSnapshot::now();
-    clock::exact_timers();
+    clock::request_exact_timers();
     let mut report = match (spec.traffic, carrier) {
         (Traffic::Transactions { request_bytes, response_bytes }, Carrier::Tcp { connections, .. }) => {
             transactions::run(spec, side, (request_bytes as usize, response_bytes as usize), connections, stop, live)
@@ -127,7 +127,7 @@ pub fn run(spec: &Spec, side: Role, carrier: Carrier, stop: &AtomicBool, live: &
         _ => EndReport { trouble: Some("the carrier does not fit the traffic".into()), ..EndReport::default() },
     };
     report.machine = usage::CpuSnapshot::now().since(&before);
-    report.settings = socket::settings();
+    report.settings = socket::kernel_settings();
     report.clock = clock::name();
     report
 }
@@ -143,23 +143,23 @@ struct RunClock<'a> {
     /// Set when the time is over: a connection that breaks now has ended normally.
     over: AtomicBool,
     /// How long this end neither ran nor waited for a CPU when an interval ended, ns.
-    still_ns: AtomicU64,
+    suspended_ns: AtomicU64,
 }
 
 /// Which end's clock ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum TimingEnd {
     /// This end's.
-    Here,
+    Local,
     /// The other's.
-    There,
+    Remote,
 }
 
 /// A wake-up that is later than this without waiting for a CPU means that the process or machine was suspended.
-const STILL_NS: u64 = 1_000_000_000;
+const SUSPENSION_NS_MIN: u64 = 1_000_000_000;
 
 /// The maximum delay of an interrupt.
-const LONGEST_WAIT_NS: u64 = 50_000_000;
+const INTERRUPT_DELAY_NS_MAX: u64 = 50_000_000;
 
 impl<'a> RunClock<'a> {
     fn new(spec: &Spec, stop: &'a AtomicBool, live: &'a LiveCounters) -> Self {
@@ -171,7 +171,7 @@ impl<'a> RunClock<'a> {
             live,
             broken: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            still_ns: AtomicU64::new(0),
+            suspended_ns: AtomicU64::new(0),
         }
     }
 
@@ -179,28 +179,28 @@ impl<'a> RunClock<'a> {
     /// interrupted. The last interval may be half as long again, so that no partial one follows; an interval that was slept
     /// through is skipped, so that none is shortened by a late predecessor. `wait` waits until a given time at most,
     /// between two intervals.
-    fn follow(&self, mut wait: impl FnMut(u64), mut each: impl FnMut()) {
-        let mut waited = (clock::now_ns(), usage::Thread::now().wait_ns);
+    fn run_intervals(&self, mut wait: impl FnMut(u64), mut each: impl FnMut()) {
+        let mut waited = (clock::now_ns(), usage::ThreadUsage::now().wait_ns);
         loop {
             let elapsed = clock::now_ns() - self.start_ns;
-            let mut at = self.start_ns + (elapsed / INTERVAL_NS + 1) * INTERVAL_NS;
-            if at + INTERVAL_NS / 2 > self.end_ns {
+            let mut at = self.start_ns + (elapsed / THROUGHPUT_INTERVAL_NS + 1) * THROUGHPUT_INTERVAL_NS;
+            if at + THROUGHPUT_INTERVAL_NS / 2 > self.end_ns {
                 at = self.end_ns;
             }
-            while clock::now_ns() < at && !self.cut_short() {
-                wait(at.min(clock::now_ns() + LONGEST_WAIT_NS));
+            while clock::now_ns() < at && !self.is_interrupted() {
+                wait(at.min(clock::now_ns() + INTERRUPT_DELAY_NS_MAX));
             }
             let now = clock::now_ns();
             let late = now.saturating_sub(at);
-            if late > STILL_NS || now - waited.0 > INTERVAL_NS {
-                let before = std::mem::replace(&mut waited, (now, usage::Thread::now().wait_ns));
+            if late > SUSPENSION_NS_MIN || now - waited.0 > THROUGHPUT_INTERVAL_NS {
+                let before = std::mem::replace(&mut waited, (now, usage::ThreadUsage::now().wait_ns));
                 // A thread waiting for a CPU is starved; that is a valid result, and `why` reports it.
-                if late > STILL_NS && waited.1.saturating_sub(before.1) < late / 2 {
-                    self.still_ns.fetch_add(late, Ordering::Relaxed);
+                if late > SUSPENSION_NS_MIN && waited.1.saturating_sub(before.1) < late / 2 {
+                    self.suspended_ns.fetch_add(late, Ordering::Relaxed);
                 }
             }
             each();
-            if at == self.end_ns || self.cut_short() {
+            if at == self.end_ns || self.is_interrupted() {
                 break;
             }
         }
@@ -209,8 +209,8 @@ impl<'a> RunClock<'a> {
     }
 
     /// Why the measurement does not reflect the path, if this end was suspended.
-    fn stood_still(&self) -> Option<String> {
-        let ns = self.still_ns.load(Ordering::Relaxed);
+    fn suspension_text(&self) -> Option<String> {
+        let ns = self.suspended_ns.load(Ordering::Relaxed);
         (ns > 0).then(|| {
             format!(
                 "Fathom was suspended for {:.1} s of the run (stopped, frozen, or the machine slept); measure again",
@@ -219,7 +219,7 @@ impl<'a> RunClock<'a> {
         })
     }
 
-    fn cut_short(&self) -> bool {
+    fn is_interrupted(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.broken.load(Ordering::Relaxed)
     }
 
@@ -229,11 +229,11 @@ impl<'a> RunClock<'a> {
 
     /// A connection ended. That is an error unless the time is over. If the other end's clock ends it, that clock may have
     /// started earlier, so shortly before the end is accepted. If this end's clock ends it, no earlier end is accepted.
-    fn ended(&self, stream: u16, why: &str, by: Ends) -> Option<String> {
+    fn connection_error(&self, stream: u16, why: &str, by: TimingEnd) -> Option<String> {
         let now = clock::now_ns();
         let near = match by {
-            Ends::Here => 0,
-            Ends::There => ((self.end_ns - self.start_ns) / 2).clamp(200_000_000, 3_000_000_000),
+            TimingEnd::Local => 0,
+            TimingEnd::Remote => ((self.end_ns - self.start_ns) / 2).clamp(200_000_000, 3_000_000_000),
         };
         if self.is_over() || self.stop.load(Ordering::Relaxed) || now + near >= self.end_ns {
             return None;
@@ -245,7 +245,7 @@ impl<'a> RunClock<'a> {
 }
 
 /// Bytes to send: random, since some links compress.
-fn noise(bytes: usize) -> Vec<u8> {
+fn random_bytes(bytes: usize) -> Vec<u8> {
     let mut random = stats::random::Random::new(1);
     let mut noise: Vec<u8> = (0..bytes.div_ceil(8)).flat_map(|_| random.bits().to_le_bytes()).collect();
     noise.truncate(bytes);
@@ -258,7 +258,7 @@ mod tests {
     use crate::spec::SocketOptions;
 
     #[test]
-    fn early_end_is_error_at_timing_end() {
+    fn early_end_is_an_error_at_the_timing_end() {
         let spec = Spec {
             traffic: Traffic::Tcp { rate_bps: None },
             directions: vec![Direction::Up],
@@ -270,21 +270,21 @@ mod tests {
             readings: crate::spec::Readings::All,
         };
         let (stop, live) = (AtomicBool::new(false), LiveCounters::default());
-        let at = |gone_ms: u64, by: Ends| {
+        let at = |gone_ms: u64, by: TimingEnd| {
             let mut course = RunClock::new(&spec, &stop, &live);
             (course.start_ns, course.end_ns) =
                 (course.start_ns - gone_ms * 1_000_000, course.end_ns - gone_ms * 1_000_000);
-            course.ended(3, "reset", by)
+            course.connection_error(3, "reset", by)
         };
-        for by in [Ends::Here, Ends::There] {
+        for by in [TimingEnd::Local, TimingEnd::Remote] {
             let said = at(2000, by).unwrap_or_default();
             assert!(said.contains("data connection 3 ended 2.0 s after the start: reset"), "{said}");
             assert_eq!(at(10_001, by), None);
         }
         // A second before the end: a sender's receiver may have started a second earlier, a receiver uses its own clock.
-        assert_eq!(at(9000, Ends::There), None);
-        assert!(at(9000, Ends::Here).is_some());
+        assert_eq!(at(9000, TimingEnd::Remote), None);
+        assert!(at(9000, TimingEnd::Local).is_some());
         stop.store(true, Ordering::Relaxed);
-        assert_eq!(at(2000, Ends::Here), None, "somebody wanted an end");
+        assert_eq!(at(2000, TimingEnd::Local), None, "somebody wanted an end");
     }
 }

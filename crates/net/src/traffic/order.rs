@@ -6,7 +6,7 @@
 //! seconds.
 
 /// The number of packets that are remembered.
-const WINDOW: u64 = 1 << 20;
+const WINDOW_PACKETS: u64 = 1 << 20;
 
 /// The classification of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,20 +16,20 @@ pub enum Arrival {
     /// Overtaken by a higher one.
     Late,
     /// A duplicate.
-    Again,
+    Duplicate,
 }
 
 /// The packets that have arrived so far.
 #[derive(Debug)]
-pub struct Order {
+pub struct ArrivalOrder {
     /// The highest number plus one.
     next: u64,
     seen: Vec<u64>,
 }
 
-impl Order {
+impl ArrivalOrder {
     pub fn new() -> Self {
-        Self { next: 0, seen: vec![0; (WINDOW / 64) as usize] }
+        Self { next: 0, seen: vec![0; (WINDOW_PACKETS / 64) as usize] }
     }
 
     /// The highest number seen, plus one.
@@ -38,15 +38,15 @@ impl Order {
     }
 
     /// Records the arrival of a packet. The number must be below `u64::MAX`.
-    pub fn arrived(&mut self, number: u64) -> Arrival {
+    pub fn record(&mut self, number: u64) -> Arrival {
         if number < self.next {
-            if self.next - number > WINDOW {
+            if self.next - number > WINDOW_PACKETS {
                 return Arrival::Late;
             }
-            return if self.mark(number) { Arrival::Again } else { Arrival::Late };
+            return if self.mark(number) { Arrival::Duplicate } else { Arrival::Late };
         }
         // The bits of skipped numbers were used by numbers one window before.
-        if number - self.next >= WINDOW {
+        if number - self.next >= WINDOW_PACKETS {
             self.seen.fill(0);
         } else {
             (self.next..number).for_each(|n| self.clear(n));
@@ -57,19 +57,19 @@ impl Order {
         Arrival::Next
     }
 
-    fn place(number: u64) -> (usize, u64) {
-        let at = number % WINDOW;
+    fn bit_position(number: u64) -> (usize, u64) {
+        let at = number % WINDOW_PACKETS;
         ((at / 64) as usize, 1 << (at % 64))
     }
 
     fn clear(&mut self, number: u64) {
-        let (word, bit) = Self::place(number);
+        let (word, bit) = Self::bit_position(number);
         self.seen[word] &= !bit;
     }
 
     /// Marks a number; returns whether it was already marked.
     fn mark(&mut self, number: u64) -> bool {
-        let (word, bit) = Self::place(number);
+        let (word, bit) = Self::bit_position(number);
         let was = self.seen[word] & bit != 0;
         self.seen[word] |= bit;
         was
@@ -84,28 +84,28 @@ mod tests {
 
     #[test]
     fn late_and_duplicate_packets_are_distinguished() {
-        let mut order = Order::new();
-        let places: Vec<Arrival> = [0, 2, 1, 1, 2, 3].into_iter().map(|n| order.arrived(n)).collect();
-        use Arrival::{Again, Late, Next};
-        assert_eq!(places, [Next, Next, Late, Again, Again, Next]);
+        let mut order = ArrivalOrder::new();
+        let places: Vec<Arrival> = [0, 2, 1, 1, 2, 3].into_iter().map(|n| order.record(n)).collect();
+        use Arrival::{Duplicate, Late, Next};
+        assert_eq!(places, [Next, Next, Late, Duplicate, Duplicate, Next]);
         assert_eq!(order.expected(), 4);
-        assert_eq!(order.arrived(5 * WINDOW), Next);
-        assert_eq!(order.arrived(5 * WINDOW - 1), Late);
-        assert_eq!(order.arrived(3), Late, "too long ago to know");
+        assert_eq!(order.record(5 * WINDOW_PACKETS), Next);
+        assert_eq!(order.record(5 * WINDOW_PACKETS - 1), Late);
+        assert_eq!(order.record(3), Late, "too long ago to know");
     }
 
     proptest! {
         #[test]
         fn order_tracking_agrees_with_set(numbers in proptest::collection::vec(0_u64..3000, 0..400)) {
-            let (mut order, mut set, mut high) = (Order::new(), HashSet::new(), None);
+            let (mut order, mut set, mut high) = (ArrivalOrder::new(), HashSet::new(), None);
             for n in numbers {
                 let expected = match (set.insert(n), high) {
-                    (false, _) => Arrival::Again,
+                    (false, _) => Arrival::Duplicate,
                     (true, Some(h)) if n < h => Arrival::Late,
                     (true, _) => Arrival::Next,
                 };
                 high = high.max(Some(n));
-                prop_assert_eq!(order.arrived(n), expected);
+                prop_assert_eq!(order.record(n), expected);
             }
         }
     }

@@ -11,18 +11,18 @@
 use crate::control::Token;
 
 /// Bytes of the header.
-pub use crate::spec::PACKET_HEADER as HEADER;
+pub use crate::spec::PACKET_HEADER_BYTES as HEADER;
 const MAGIC: &[u8; 8] = b"FATHOMud";
 
 /// A packet's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packet {
+pub struct PacketHeader {
     pub number: u64,
     /// When it was sent.
     pub sent_ns: u64,
 }
 
-impl Packet {
+impl PacketHeader {
     /// Writes the header over the first [`HEADER`] bytes.
     pub fn write(&self, run: u64, to: &mut [u8]) {
         if let Some(to) = to.get_mut(..HEADER) {
@@ -44,7 +44,7 @@ impl Packet {
 }
 
 /// The identifier of a run in its packets.
-pub fn run_of(token: &Token) -> u64 {
+pub fn run_id(token: &Token) -> u64 {
     u64::from_be_bytes(std::array::from_fn(|i| token[i]))
 }
 
@@ -54,13 +54,13 @@ mod tests {
 
     #[test]
     fn packet_of_other_run_is_ignored() {
-        let packet = Packet { number: 3, sent_ns: u64::MAX };
+        let packet = PacketHeader { number: 3, sent_ns: u64::MAX };
         let mut bytes = vec![9; 40];
         packet.write(77, &mut bytes);
-        assert_eq!(Packet::read(77, &bytes), Some(packet));
-        assert_eq!(Packet::read(78, &bytes), None);
-        assert_eq!(Packet::read(77, &bytes[..31]), None);
+        assert_eq!(PacketHeader::read(77, &bytes), Some(packet));
+        assert_eq!(PacketHeader::read(78, &bytes), None);
+        assert_eq!(PacketHeader::read(77, &bytes[..31]), None);
         bytes[16..24].fill(0xff);
-        assert_eq!(Packet::read(77, &bytes), None);
+        assert_eq!(PacketHeader::read(77, &bytes), None);
     }
 }

@@ -4,12 +4,12 @@
 //! The receiver's clock ends the run: when its time is over it resets its connections. The sender counts until its own time
 //! is over and continues sending until that reset arrives, so that the last interval is as full as the others.
 
-use super::{Connection, Ends, LiveCounters, Role, RunClock};
-use crate::outcome::{EndReport, Granted, InterfaceCount, Received, Sent};
+use super::{Connection, LiveCounters, Role, RunClock, TimingEnd};
+use crate::outcome::{EndReport, InterfaceCount, ReceivedDirection, SentDirection, SocketSettings};
 use crate::probe::Probe;
-use crate::sampler::{InlineSampler, Plan, Read, SamplerControl, Watch, WatchedSocket};
+use crate::sampler::{InlineSampler, SampleStore, SamplerControl, SamplingPlan, SocketSamples, WatchedSocket};
 use crate::spec::{Direction, Spec};
-use crate::usage::{Thread, Threads};
+use crate::usage::{ThreadTotals, ThreadUsage};
 use crate::{clock, interface, socket};
 use socket2::SockRef;
 use std::io::{Error, ErrorKind};
@@ -20,13 +20,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Bytes per write: they fit a CPU core's cache.
-const BLOCK: usize = 256 << 10;
+const WRITE_BYTES: usize = 256 << 10;
 /// Bytes per read.
-const GULP: usize = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 /// How often a rate-limited application writes the bytes that are due.
-const BURST_NS: u64 = 10_000_000;
+const BURST_INTERVAL_NS: u64 = 10_000_000;
 /// How long after its time a sender waits for the receiver's reset.
-const GRACE: Duration = Duration::from_secs(2);
+const RESET_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A counter on its own cache line.
 #[repr(align(128))]
@@ -42,7 +42,7 @@ struct DirectionState {
     ends_ns: Vec<u64>,
     totals: Vec<u64>,
     probe: Option<Probe>,
-    read: Read,
+    read: SocketSamples,
     /// The interface that its connections use.
     interface: Option<String>,
     carried: Vec<InterfaceCount>,
@@ -55,7 +55,7 @@ impl DirectionState {
         *connections = others;
         let sends = side.sends(direction);
         let watched = |(place, c): (usize, Connection)| WatchedSocket {
-            place,
+            index: place,
             stream: Arc::new(c.stream),
             number: c.announcement.stream,
             sends,
@@ -70,25 +70,25 @@ impl DirectionState {
             ends_ns: Vec::new(),
             totals: Vec::new(),
             probe: None,
-            read: Read::default(),
-            interface: local.and_then(|local| interface::named_by(local.ip())),
+            read: SocketSamples::default(),
+            interface: local.and_then(|local| interface::name_by_address(local.ip())),
             carried: Vec::new(),
         }
     }
 
     /// Samples the byte counter of the interface.
-    fn carries(&mut self) {
-        let counted = self.interface.as_deref().and_then(interface::carried);
+    fn sample_interface(&mut self) {
+        let counted = self.interface.as_deref().and_then(interface::byte_counters);
         let bytes = counted.map(|(received, sent)| if self.sends { sent } else { received });
         self.carried.extend(bytes.map(|bytes| InterfaceCount { time_ns: clock::now_ns(), bytes }));
     }
 
     /// Called at the end of an interval.
-    fn look(&mut self) {
-        self.carries();
+    fn end_interval(&mut self) {
+        self.sample_interface();
         if !self.sends {
             self.ends_ns.push(clock::now_ns());
-            self.totals.push(self.counted());
+            self.totals.push(self.received_bytes());
         }
         if let Some(probe) = &mut self.probe {
             probe.drain();
@@ -96,16 +96,16 @@ impl DirectionState {
     }
 
     /// Bytes that the receiver has, as far as this end knows.
-    fn arrived(&self, watch: &Watch) -> u64 {
-        if self.sends { self.sockets.iter().map(|s| watch.acknowledged(s)).sum() } else { self.counted() }
+    fn arrived_bytes(&self, watch: &SampleStore) -> u64 {
+        if self.sends { self.sockets.iter().map(|s| watch.acknowledged(s)).sum() } else { self.received_bytes() }
     }
 
-    fn counted(&self) -> u64 {
+    fn received_bytes(&self) -> u64 {
         self.counters.iter().map(|c| c.0.load(Ordering::Relaxed)).sum()
     }
 
-    fn granted(&self) -> Vec<Granted> {
-        self.sockets.iter().map(|s| socket::granted(&SockRef::from(&*s.stream), true)).collect()
+    fn granted_settings(&self) -> Vec<SocketSettings> {
+        self.sockets.iter().map(|s| socket::granted_settings(&SockRef::from(&*s.stream), true)).collect()
     }
 }
 
@@ -122,17 +122,17 @@ pub fn run(
         let first = ways.iter().map(|way| way.sockets.len()).sum();
         ways.push(DirectionState::new(*direction, side, &mut connections, first));
     }
-    let block = super::noise(BLOCK);
+    let block = super::random_bytes(WRITE_BYTES);
     let mut report = EndReport::default();
     for (direction, probe) in probes {
         if let Some(way) = ways.iter_mut().find(|way| way.direction == direction) {
             way.probe = Some(probe);
         }
     }
-    ways.iter_mut().for_each(DirectionState::carries);
+    ways.iter_mut().for_each(DirectionState::sample_interface);
     let course = RunClock::new(spec, stop, live);
     let sockets: Vec<WatchedSocket> = ways.iter().flat_map(|way| way.sockets.clone()).collect();
-    let watch = Watch::new(Plan::new(spec, sockets.len() as u64), course.start_ns, sockets.len());
+    let watch = SampleStore::new(SamplingPlan::new(spec, sockets.len() as u64), course.start_ns, sockets.len());
     std::thread::scope(|scope| {
         let (course, watch, block) = (&course, &watch, &block[..]);
         let mut threads: Vec<Vec<_>> = Vec::new();
@@ -140,44 +140,47 @@ pub fn run(
             let of_way = way.sockets.iter().enumerate().map(|(at, socket)| {
                 let (socket, counters) = (socket.clone(), way.counters.clone());
                 scope.spawn(move || {
-                    let before = Thread::now();
-                    let mut between = InlineSampler::new(watch, &socket);
+                    let before = ThreadUsage::now();
+                    let mut sampler = InlineSampler::new(watch, &socket);
                     let mut paused_ns = 0;
                     let (ended, by) = if socket.sends {
-                        (send(&socket.stream, block, rate, course, &mut between, &mut paused_ns), Ends::There)
+                        (
+                            send_until_end(&socket.stream, block, rate, course, &mut sampler, &mut paused_ns),
+                            TimingEnd::Remote,
+                        )
                     } else {
-                        (receive(&socket.stream, spec.copy, &counters[at].0, &mut between), Ends::Here)
+                        (receive_until_end(&socket.stream, spec.copy, &counters[at].0, &mut sampler), TimingEnd::Local)
                     };
-                    let trouble = course.ended(socket.number, &ended, by);
-                    (Thread { paused_ns, ..Thread::now().since(before) }, between.cpu_ns, trouble)
+                    let trouble = course.connection_error(socket.number, &ended, by);
+                    (ThreadUsage { paused_ns, ..ThreadUsage::now().since(before) }, sampler.cpu_ns, trouble)
                 })
             });
             threads.push(of_way.collect());
         }
-        let before = Thread::now();
+        let before = ThreadUsage::now();
         let mut sampler_control = SamplerControl::new(watch, sockets);
-        course.follow(
+        course.run_intervals(
             |until| sampler_control.wait(until),
             || {
                 for way in &mut ways {
-                    way.look();
-                    live.set(way.direction, way.arrived(watch));
+                    way.end_interval();
+                    live.set(way.direction, way.arrived_bytes(watch));
                 }
             },
         );
-        let used = Thread::now().since(before);
+        let used = ThreadUsage::now().since(before);
         report.sampler_cpu_ns = used.cpu_ns;
         report.sampler_wait_ns = used.wait_ns;
-        sampler_control.end();
+        sampler_control.take_final_samples();
         drop(sampler_control);
-        let granted: Vec<Vec<Granted>> = ways.iter().map(DirectionState::granted).collect();
-        let mut joined: Vec<Threads> = vec![Threads::default(); ways.len()];
+        let granted: Vec<Vec<SocketSettings>> = ways.iter().map(DirectionState::granted_settings).collect();
+        let mut joined: Vec<ThreadTotals> = vec![ThreadTotals::default(); ways.len()];
         // Receivers first: the other end's senders wait for their resets, just as our senders wait for the other end's.
         for sends in [false, true] {
             for (at, way) in ways.iter_mut().enumerate().filter(|(_, w)| w.sends == sends) {
-                let deadline = clock::now_ns() + GRACE.as_nanos() as u64;
+                let deadline = clock::now_ns() + RESET_TIMEOUT.as_nanos() as u64;
                 let handles = std::mem::take(&mut threads[at]);
-                while sends && !course.cut_short() && clock::now_ns() < deadline {
+                while sends && !course.is_interrupted() && clock::now_ns() < deadline {
                     if handles.iter().all(std::thread::ScopedJoinHandle::is_finished) {
                         break;
                     }
@@ -199,12 +202,12 @@ pub fn run(
                 way.sockets.clear();
             }
         }
-        report.trouble = report.trouble.take().or_else(|| course.stood_still());
+        report.trouble = report.trouble.take().or_else(|| course.suspension_text());
         let end_ns = clock::now_ns().min(course.end_ns);
         for ((way, sockets), threads) in ways.into_iter().zip(granted).zip(joined) {
             if way.sends {
                 let (acks, acks_lost) = way.probe.map_or_else(Default::default, Probe::finish);
-                report.sent.push(Sent {
+                report.sent.push(SentDirection {
                     direction: way.direction,
                     start_ns: course.start_ns,
                     end_ns,
@@ -218,7 +221,7 @@ pub fn run(
                 });
             } else {
                 let before = std::iter::once(0).chain(way.totals.iter().copied());
-                report.received.push(Received {
+                report.received.push(ReceivedDirection {
                     direction: way.direction,
                     start_ns: course.start_ns,
                     ends_ns: way.ends_ns,
@@ -239,34 +242,35 @@ pub fn run(
 /// The bytes that a rate-limited application has to write by `elapsed_ns` since the start: those of every burst that has
 /// begun. Between two bursts nothing becomes due, so that a fast machine does not write byte after byte instead of
 /// sleeping.
-fn due(rate_bps: u64, elapsed_ns: u64) -> u64 {
-    let bursts = u128::from(elapsed_ns / BURST_NS + 1);
-    (bursts * u128::from(BURST_NS) * u128::from(rate_bps) / 8_000_000_000) as u64
+fn due_bytes(rate_bps: u64, elapsed_ns: u64) -> u64 {
+    let bursts = u128::from(elapsed_ns / BURST_INTERVAL_NS + 1);
+    (bursts * u128::from(BURST_INTERVAL_NS) * u128::from(rate_bps) / 8_000_000_000) as u64
 }
 
 /// Sends until the connection ends; returns how it ended, and adds the time it slept with nothing to write to `paused_ns`.
-fn send(
+fn send_until_end(
     stream: &TcpStream,
     block: &[u8],
     rate: Option<u64>,
     course: &RunClock<'_>,
-    between: &mut InlineSampler<'_>,
+    sampler: &mut InlineSampler<'_>,
     paused_ns: &mut u64,
 ) -> String {
     let mut sent = 0_u64;
     loop {
-        between.calls();
+        sampler.sample_if_due();
         let mut wanted = block.len();
         if let Some(rate) = rate {
             let now_ns = clock::now_ns();
             let elapsed = now_ns - course.start_ns;
-            wanted = usize::try_from(due(rate, elapsed).saturating_sub(sent)).unwrap_or(usize::MAX).min(block.len());
+            wanted =
+                usize::try_from(due_bytes(rate, elapsed).saturating_sub(sent)).unwrap_or(usize::MAX).min(block.len());
             if wanted == 0 {
                 // Until the other end resets the connection its time is not over: it began later.
-                if course.cut_short() || course.is_over() && socket::ended(stream.as_raw_fd()) {
+                if course.is_interrupted() || course.is_over() && socket::has_ended(stream.as_raw_fd()) {
                     return "done".into();
                 }
-                let next_ns = course.start_ns + (elapsed / BURST_NS + 1) * BURST_NS;
+                let next_ns = course.start_ns + (elapsed / BURST_INTERVAL_NS + 1) * BURST_INTERVAL_NS;
                 clock::sleep_until(next_ns);
                 // The delay of the wake-up does not count as a pause.
                 *paused_ns += next_ns.min(clock::now_ns()) - now_ns;
@@ -287,13 +291,13 @@ fn send(
 }
 
 /// Receives until the connection ends; returns how it ended.
-fn receive(stream: &TcpStream, copy: bool, counter: &AtomicU64, between: &mut InlineSampler<'_>) -> String {
-    let mut room = vec![0_u8; GULP];
+fn receive_until_end(stream: &TcpStream, copy: bool, counter: &AtomicU64, sampler: &mut InlineSampler<'_>) -> String {
+    let mut buffer = vec![0_u8; READ_BYTES];
     let flags = if copy { 0 } else { libc::MSG_TRUNC };
     loop {
-        between.calls();
+        sampler.sample_if_due();
         // SAFETY: the pointer and the length are those of a buffer of ours; with MSG_TRUNC nothing is written to it.
-        let n = unsafe { libc::recv(stream.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), flags) };
+        let n = unsafe { libc::recv(stream.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
         match n {
             0 => return "closed by the other end".into(),
             1.. => {
@@ -323,11 +327,11 @@ mod tests {
         let rate = 10_000_000;
         // 12,500 bytes every 10 ms, of which the first are due at once.
         assert_eq!(
-            [0, 1, BURST_NS - 1, BURST_NS, 99 * BURST_NS + 5].map(|at| due(rate, at)),
+            [0, 1, BURST_INTERVAL_NS - 1, BURST_INTERVAL_NS, 99 * BURST_INTERVAL_NS + 5].map(|at| due_bytes(rate, at)),
             [12_500, 12_500, 12_500, 25_000, 1_250_000]
         );
-        assert_eq!((due(1000, 0), due(1, 0), due(1, 8_000_000_000)), (1, 0, 1));
-        assert!(due(crate::spec::MAX_RATE, 3_600_000_000_000) < u64::MAX / 2);
+        assert_eq!((due_bytes(1000, 0), due_bytes(1, 0), due_bytes(1, 8_000_000_000)), (1, 0, 1));
+        assert!(due_bytes(crate::spec::RATE_BPS_MAX, 3_600_000_000_000) < u64::MAX / 2);
     }
 
     /// A receiver's clock may start later than its sender's; it must still get a whole run.
@@ -356,9 +360,9 @@ mod tests {
                 let sender =
                     scope.spawn(|| run(&spec, Role::Client, rate_bps, (connections, Vec::new()), &stop, &live));
                 receiver.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
-                let (begun, mut room) = (Instant::now(), vec![0; GULP]);
+                let (begun, mut buffer) = (Instant::now(), vec![0; READ_BYTES]);
                 while begun.elapsed() < Duration::from_millis(400) {
-                    match receiver.read(&mut room) {
+                    match receiver.read(&mut buffer) {
                         Ok(0) => panic!("{rate_bps:?}: closed after {:?}", begun.elapsed()),
                         Ok(_) => {}
                         Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{rate_bps:?}"),

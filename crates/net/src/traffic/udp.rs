@@ -7,12 +7,12 @@
 //! a late receiver does not change any delay. Packets that the kernel dropped because the socket's buffer was full are
 //! counted separately (SO_RXQ_OVFL): they are lost by this machine and not by the network.
 
-use super::order::{Arrival, Order};
-use super::packet::{HEADER, Packet};
-use super::{Ends, LiveCounters, Role, RunClock};
-use crate::outcome::{BLOCKS, EndReport, PacketsReceived, PacketsSent, Received, Sent};
+use super::order::{Arrival, ArrivalOrder};
+use super::packet::{HEADER, PacketHeader};
+use super::{LiveCounters, Role, RunClock, TimingEnd};
+use crate::outcome::{EndReport, LOSS_BLOCK_COUNT, PacketsReceived, PacketsSent, ReceivedDirection, SentDirection};
 use crate::spec::Spec;
-use crate::usage::{Thread, Threads};
+use crate::usage::{ThreadTotals, ThreadUsage};
 use crate::{clock, socket};
 use hdrhistogram::Histogram;
 use socket2::SockRef;
@@ -23,15 +23,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Packets per call.
-const BATCH: usize = 64;
+const BATCH_PACKETS_MAX: usize = 64;
 /// The requested receive buffer, bytes: 20 ms at 100,000 packets/s, each charged some 800 bytes or more.
-const BUFFER: usize = 16 << 20;
+const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
 /// The approximate number of transit times kept per run.
-const TRANSITS: u64 = 20_000;
+const TRANSIT_SAMPLE_COUNT: u64 = 20_000;
 /// After its time, a receiver waits until nothing has arrived for this long.
-const QUIET_NS: u64 = 300_000_000;
+const QUIET_TIMEOUT_NS: u64 = 300_000_000;
 /// After its time, a receiver waits for this long at most.
-const LONGEST_NS: u64 = 5_000_000_000;
+const DRAIN_TIMEOUT_NS: u64 = 5_000_000_000;
 
 pub fn run(
     spec: &Spec,
@@ -54,11 +54,11 @@ pub fn run(
                 let handle = scope.spawn(move || send(socket, run, rate_bps, packet_bytes, course, handed_over));
                 sender = Some((*direction, handle));
             } else {
-                let expected = course.packets(rate_bps, packet_bytes);
+                let expected = course.due_packets(rate_bps, packet_bytes);
                 receiver = Some((*direction, scope.spawn(move || receive(socket, run, expected, counter, course))));
             }
         }
-        course.follow(clock::sleep_until, || {
+        course.run_intervals(clock::sleep_until, || {
             ends_ns.push(clock::now_ns());
             totals.push(counter.load(Ordering::Relaxed));
             for direction in &spec.directions {
@@ -67,11 +67,11 @@ pub fn run(
             }
         });
         let end_ns = clock::now_ns();
-        let sockets = vec![socket::granted(&SockRef::from(socket), false)];
+        let sockets = vec![socket::granted_settings(&SockRef::from(socket), false)];
         if let Some((direction, handle)) = sender {
             let (packets, threads, trouble) = handle.join().unwrap_or_default();
             report.trouble = report.trouble.take().or(trouble);
-            report.sent.push(Sent {
+            report.sent.push(SentDirection {
                 direction,
                 start_ns: course.start_ns,
                 end_ns,
@@ -88,7 +88,7 @@ pub fn run(
             let (packets, threads, trouble) = handle.join().unwrap_or_default();
             report.trouble = report.trouble.take().or(trouble);
             let before = std::iter::once(0).chain(totals.iter().copied());
-            report.received.push(Received {
+            report.received.push(ReceivedDirection {
                 direction,
                 start_ns: course.start_ns,
                 bytes: totals.iter().zip(before).map(|(now, then)| now - then).collect(),
@@ -101,14 +101,14 @@ pub fn run(
                 carried: Vec::new(),
             });
         }
-        report.trouble = report.trouble.take().or_else(|| course.stood_still());
+        report.trouble = report.trouble.take().or_else(|| course.suspension_text());
     });
     report
 }
 
 impl RunClock<'_> {
     /// The total number of packets due.
-    fn packets(&self, rate_bps: u64, packet_bytes: u32) -> u64 {
+    fn due_packets(&self, rate_bps: u64, packet_bytes: u32) -> u64 {
         let bits = u128::from(rate_bps) * u128::from(self.end_ns - self.start_ns) / 1_000_000_000;
         u64::try_from(bits / 8 / u128::from(packet_bytes)).unwrap_or(u64::MAX).max(1)
     }
@@ -121,7 +121,7 @@ fn due_ns(number: u64, rate_bps: u64, packet_bytes: u32) -> u64 {
 }
 
 /// How many packets are due after `elapsed_ns`.
-fn due_by(elapsed_ns: u64, rate_bps: u64, packet_bytes: u32) -> u64 {
+fn due_count(elapsed_ns: u64, rate_bps: u64, packet_bytes: u32) -> u64 {
     let whole = u128::from(elapsed_ns) * u128::from(rate_bps) / (u128::from(packet_bytes) * 8_000_000_000);
     u64::try_from(whole).unwrap_or(u64::MAX).saturating_add(1)
 }
@@ -133,31 +133,31 @@ fn send(
     packet_bytes: u32,
     course: &RunClock<'_>,
     handed_over: &AtomicU64,
-) -> (PacketsSent, Threads, Option<String>) {
-    clock::exact_timers();
-    let before = Thread::now();
+) -> (PacketsSent, ThreadTotals, Option<String>) {
+    clock::request_exact_timers();
+    let before = ThreadUsage::now();
     let size = packet_bytes as usize;
-    let mut room: Vec<u8> = super::noise(size).repeat(BATCH);
-    let total = course.packets(rate_bps, packet_bytes);
+    let mut buffer: Vec<u8> = super::random_bytes(size).repeat(BATCH_PACKETS_MAX);
+    let total = course.due_packets(rate_bps, packet_bytes);
     let (mut sent, mut refused, mut trouble) = (0_u64, 0_u64, None);
     let mut late = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are in order");
-    while sent < total && !course.cut_short() {
+    while sent < total && !course.is_interrupted() {
         let now = clock::now_ns();
         let elapsed = now - course.start_ns;
         // A sender that cannot keep up must stop at some point.
-        if now > course.end_ns + QUIET_NS {
+        if now > course.end_ns + QUIET_TIMEOUT_NS {
             break;
         }
-        let due = due_by(elapsed, rate_bps, packet_bytes).min(total);
-        let batch = due.saturating_sub(sent).min(BATCH as u64) as usize;
+        let due = due_count(elapsed, rate_bps, packet_bytes).min(total);
+        let batch = due.saturating_sub(sent).min(BATCH_PACKETS_MAX as u64) as usize;
         if batch == 0 {
             clock::sleep_until(course.start_ns + due_ns(sent, rate_bps, packet_bytes));
             continue;
         }
-        for (at, packet) in room.chunks_exact_mut(size).take(batch).enumerate() {
-            Packet { number: sent + at as u64, sent_ns: now }.write(run, packet);
+        for (at, packet) in buffer.chunks_exact_mut(size).take(batch).enumerate() {
+            PacketHeader { number: sent + at as u64, sent_ns: now }.write(run, packet);
         }
-        match send_batch(socket, &mut room, size, batch) {
+        match send_batch(socket, &mut buffer, size, batch) {
             Ok(taken) => {
                 for number in sent..sent + taken as u64 {
                     late.saturating_record(elapsed.saturating_sub(due_ns(number, rate_bps, packet_bytes)));
@@ -171,25 +171,25 @@ fn send(
                 std::thread::sleep(Duration::from_micros(100));
             }
             Err(e) => {
-                trouble = course.ended(0, &explained(&e, packet_bytes), Ends::There);
+                trouble = course.connection_error(0, &explain_error(&e, packet_bytes), TimingEnd::Remote);
                 break;
             }
         }
     }
     let us = |q: f64| late.value_at_quantile(q) as f64 / 1e3;
     let late_us = [us(0.5), us(0.99), late.max() as f64 / 1e3];
-    let mut threads = Threads::default();
-    threads.add(Thread::now().since(before));
+    let mut threads = ThreadTotals::default();
+    threads.add(ThreadUsage::now().since(before));
     // In an interrupted run, packets due after the interrupt do not count.
-    let due = if course.cut_short() {
-        due_by(clock::now_ns() - course.start_ns, rate_bps, packet_bytes).clamp(sent, total.max(sent))
+    let due = if course.is_interrupted() {
+        due_count(clock::now_ns() - course.start_ns, rate_bps, packet_bytes).clamp(sent, total.max(sent))
     } else {
         total
     };
     (PacketsSent { due, sent, refused, late_us }, threads, trouble)
 }
 
-fn explained(error: &Error, packet_bytes: u32) -> String {
+fn explain_error(error: &Error, packet_bytes: u32) -> String {
     match error.raw_os_error() {
         Some(libc::EMSGSIZE) => format!("packets of {packet_bytes} bytes are too large for this path: {error}"),
         Some(libc::ECONNREFUSED) => format!("the other end's UDP socket is gone: {error}"),
@@ -198,11 +198,11 @@ fn explained(error: &Error, packet_bytes: u32) -> String {
 }
 
 /// Sends the first `batch` packets of `buffer`; returns how many the kernel accepted.
-fn send_batch(socket: &UdpSocket, room: &mut [u8], size: usize, batch: usize) -> std::io::Result<usize> {
-    let mut vectors: [libc::iovec; BATCH] = std::array::from_fn(|_| EMPTY);
+fn send_batch(socket: &UdpSocket, buffer: &mut [u8], size: usize, batch: usize) -> std::io::Result<usize> {
+    let mut vectors: [libc::iovec; BATCH_PACKETS_MAX] = std::array::from_fn(|_| EMPTY_IOVEC);
     // SAFETY: all-zero bytes are a valid mmsghdr: no name, no control data, no vector.
-    let mut headers: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
-    for ((packet, vector), header) in room.chunks_exact_mut(size).zip(&mut vectors).zip(&mut headers).take(batch) {
+    let mut headers: [libc::mmsghdr; BATCH_PACKETS_MAX] = unsafe { std::mem::zeroed() };
+    for ((packet, vector), header) in buffer.chunks_exact_mut(size).zip(&mut vectors).zip(&mut headers).take(batch) {
         *vector = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() };
         header.msg_hdr.msg_iov = vector;
         header.msg_hdr.msg_iovlen = 1;
@@ -212,10 +212,10 @@ fn send_batch(socket: &UdpSocket, room: &mut [u8], size: usize, batch: usize) ->
     if n < 0 { Err(Error::last_os_error()) } else { Ok(n as usize) }
 }
 
-const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+const EMPTY_IOVEC: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 /// The size of control data: a timestamp and a counter, each with its header.
-const CONTROL: usize = 128;
+const CONTROL_BYTES: usize = 128;
 
 fn receive(
     socket: &UdpSocket,
@@ -223,24 +223,24 @@ fn receive(
     expected: u64,
     counter: &AtomicU64,
     course: &RunClock<'_>,
-) -> (PacketsReceived, Threads, Option<String>) {
-    let before = Thread::now();
+) -> (PacketsReceived, ThreadTotals, Option<String>) {
+    let before = ThreadUsage::now();
     let mut packets = PacketsReceived::default();
-    let mut order = Order::new();
-    let keep = (expected / TRANSITS).max(1);
-    let block = expected.div_ceil(BLOCKS).max(1);
+    let mut order = ArrivalOrder::new();
+    let sample_period = (expected / TRANSIT_SAMPLE_COUNT).max(1);
+    let block = expected.div_ceil(LOSS_BLOCK_COUNT).max(1);
     packets.blocks = vec![0; expected.div_ceil(block) as usize];
     let mut jitter_ns = 0.0;
     let mut last_transit = None;
     let mut last_arrival = clock::now_ns();
     let mut trouble = None;
-    let mut batch = Batch::new();
+    let mut batch = ReceiveBatch::new();
     loop {
         let taken = match batch.receive(socket) {
             Ok(taken) => taken,
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => 0,
             Err(e) => {
-                trouble = course.ended(0, &explained(&e, 0), Ends::There);
+                trouble = course.connection_error(0, &explain_error(&e, 0), TimingEnd::Remote);
                 break;
             }
         };
@@ -250,12 +250,12 @@ fn receive(
         for at in 0..taken {
             let (bytes, stamp, dropped) = batch.packet(at);
             packets.dropped_here = packets.dropped_here.max(dropped.unwrap_or(0));
-            let Some(packet) = Packet::read(run, bytes) else { continue };
+            let Some(packet) = PacketHeader::read(run, bytes) else { continue };
             let length = batch.length(at);
             let arrived = stamp.map_or(now, |unix| (i128::from(unix) + to_boot).max(0) as u64);
             last_arrival = now;
-            match order.arrived(packet.number) {
-                Arrival::Again => {
+            match order.record(packet.number) {
+                Arrival::Duplicate => {
                     packets.duplicates += 1;
                     continue;
                 }
@@ -274,51 +274,54 @@ fn receive(
                 jitter_ns += (d.abs() - jitter_ns) / 16.0;
             }
             last_transit = Some(transit);
-            if packet.number.is_multiple_of(keep) && packets.transit_ns.len() < 2 * TRANSITS as usize {
+            if packet.number.is_multiple_of(sample_period)
+                && packets.transit_ns.len() < 2 * TRANSIT_SAMPLE_COUNT as usize
+            {
                 packets.transit_ns.push((arrived, transit));
             }
         }
         let whole = order.expected() >= expected;
-        let late = now >= course.end_ns && (whole || now - last_arrival > QUIET_NS || now > course.end_ns + LONGEST_NS);
-        if late || course.cut_short() {
+        let late = now >= course.end_ns
+            && (whole || now - last_arrival > QUIET_TIMEOUT_NS || now > course.end_ns + DRAIN_TIMEOUT_NS);
+        if late || course.is_interrupted() {
             break;
         }
     }
     packets.expected = order.expected();
     packets.jitter_us = jitter_ns / 1e3;
-    let mut threads = Threads::default();
-    threads.add(Thread::now().since(before));
+    let mut threads = ThreadTotals::default();
+    threads.add(ThreadUsage::now().since(before));
     (packets, threads, trouble)
 }
 
 /// Buffers for the packets of one call. Only the header of each is copied; MSG_TRUNC still returns its length.
-struct Batch {
-    rooms: Vec<[u8; HEADER]>,
-    controls: Vec<[u64; CONTROL / 8]>,
+struct ReceiveBatch {
+    buffers: Vec<[u8; HEADER]>,
+    controls: Vec<[u64; CONTROL_BYTES / 8]>,
     headers: Vec<libc::mmsghdr>,
     vectors: Vec<libc::iovec>,
 }
 
-impl Batch {
+impl ReceiveBatch {
     fn new() -> Self {
         // SAFETY: all-zero bytes are a valid mmsghdr.
         let header: libc::mmsghdr = unsafe { std::mem::zeroed() };
         Self {
-            rooms: vec![[0; HEADER]; BATCH],
-            controls: vec![[0; CONTROL / 8]; BATCH],
-            headers: vec![header; BATCH],
-            vectors: vec![EMPTY; BATCH],
+            buffers: vec![[0; HEADER]; BATCH_PACKETS_MAX],
+            controls: vec![[0; CONTROL_BYTES / 8]; BATCH_PACKETS_MAX],
+            headers: vec![header; BATCH_PACKETS_MAX],
+            vectors: vec![EMPTY_IOVEC; BATCH_PACKETS_MAX],
         }
     }
 
     fn receive(&mut self, socket: &UdpSocket) -> std::io::Result<usize> {
-        let parts = self.rooms.iter_mut().zip(&mut self.controls).zip(&mut self.vectors).zip(&mut self.headers);
+        let parts = self.buffers.iter_mut().zip(&mut self.controls).zip(&mut self.vectors).zip(&mut self.headers);
         for (((room, control), vector), header) in parts {
             *vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: HEADER };
             header.msg_hdr.msg_iov = vector;
             header.msg_hdr.msg_iovlen = 1;
             header.msg_hdr.msg_control = control.as_mut_ptr().cast();
-            header.msg_hdr.msg_controllen = CONTROL as _;
+            header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
             header.msg_len = 0;
         }
         // SAFETY: every header points to a vector, a buffer and control data of ours that live until the call returns.
@@ -326,7 +329,7 @@ impl Batch {
             libc::recvmmsg(
                 socket.as_raw_fd(),
                 self.headers.as_mut_ptr(),
-                BATCH as libc::c_uint,
+                BATCH_PACKETS_MAX as libc::c_uint,
                 (libc::MSG_WAITFORONE | libc::MSG_TRUNC) as _,
                 std::ptr::null_mut(),
             )
@@ -362,7 +365,7 @@ impl Batch {
             }
         }
         let length = (self.headers[at].msg_len as usize).min(HEADER);
-        (&self.rooms[at][..length], stamp, dropped)
+        (&self.buffers[at][..length], stamp, dropped)
     }
 }
 
@@ -371,20 +374,20 @@ impl Batch {
 ///
 /// # Errors
 /// The error of setsockopt.
-pub fn prepare(socket: &UdpSocket, own_buffer: bool) -> std::io::Result<()> {
+pub fn prepare_socket(socket: &UdpSocket, own_buffer: bool) -> std::io::Result<()> {
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
     for option in [libc::SO_TIMESTAMPNS, libc::SO_RXQ_OVFL] {
-        flag(socket, option, 1)?;
+        set_int_option(socket, option, 1)?;
     }
-    if own_buffer && flag(socket, libc::SO_RCVBUFFORCE, BUFFER as libc::c_int).is_err() {
+    if own_buffer && set_int_option(socket, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES as libc::c_int).is_err() {
         // Without root it is limited to net.core.rmem_max.
-        SockRef::from(socket).set_recv_buffer_size(BUFFER)?;
+        SockRef::from(socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
     }
     Ok(())
 }
 
-fn flag(socket: &UdpSocket, option: libc::c_int, value: libc::c_int) -> std::io::Result<()> {
+fn set_int_option(socket: &UdpSocket, option: libc::c_int, value: libc::c_int) -> std::io::Result<()> {
     let size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the value is an int of ours, and its size is given.
     let failed =
@@ -404,15 +407,15 @@ mod tests {
         ) {
             let at = due_ns(number, rate, bytes);
             // The time is truncated to a whole ns, and so may be up to one early.
-            prop_assert!(due_by(at + 1, rate, bytes) > number);
-            prop_assert!(at == 0 || due_by(at - 1, rate, bytes) <= number);
+            prop_assert!(due_count(at + 1, rate, bytes) > number);
+            prop_assert!(at == 0 || due_count(at - 1, rate, bytes) <= number);
         }
     }
 
     #[test]
     fn packet_count_matches_rate() {
         // 1 Mb/s in packets of 1250 bytes is 100 packets a second.
-        assert_eq!(due_by(999_999_999, 1_000_000, 1250), 100);
+        assert_eq!(due_count(999_999_999, 1_000_000, 1250), 100);
         assert_eq!(due_ns(100, 1_000_000, 1250), 1_000_000_000);
     }
 }

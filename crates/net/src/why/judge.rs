@@ -5,40 +5,40 @@
 //! from that by more than a factor of [`REFUTING_FACTOR`], the reason is refuted; then everything is evaluated again
 //! without it. What remains when every reason was refuted is called unexplained.
 
-use super::path::Path;
-use super::readings::{Window, unread};
-use super::{BothEnds, Facts, LEAST, Reason, cpu_bound, ready};
+use super::path::PathFindings;
+use super::readings::{Window, unread_shares};
+use super::{BothEnds, CAUSE_SHARE_MIN, Facts, Reason, cpu_bound, ready_share};
 use crate::spec::Traffic;
 use crate::{bound, spec};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A rate-limited application is the limit of its run if this share of the requested rate arrived: at the end some data is
 /// still in flight.
-const MET: f64 = 0.95;
+const RATE_MET_SHARE_MIN: f64 = 0.95;
 /// With a smaller share of retransmissions the window was hardly reduced: spurious ones occur on a path without loss too.
-const LOSSY: f64 = 0.001;
+const RETRANSMITTED_SHARE_MIN: f64 = 0.001;
 /// A queue lengthens a round trip by this factor and by [`super::QUEUE_DELAY_US_MIN`].
-const QUEUE: f64 = 1.25;
+const QUEUE_RTT_RATIO_MIN: f64 = 1.25;
 /// A window or buffer of which this share is in flight is nearly full: a congestion control that paces its packets (BBR)
 /// fills it only now and then.
-const NEARLY: f64 = 0.6;
+const NEARLY_FULL_SHARE_MIN: f64 = 0.6;
 /// A window or buffer limited the connection at other times if it did so for this share of the run.
-const AT_TIMES: f64 = 0.05;
+const LIMITED_SHARE_MIN: f64 = 0.05;
 /// A window of which less than this share is in flight, although data waits, is not the limit.
-const UNFILLED: f64 = 0.8;
+const FULL_SHARE_MIN: f64 = 0.8;
 /// A congestion control that paces at the rate of the path has this share of the pacing rate delivered; one that still
 /// probes for more paces at twice as much or more (BBR's startup), and one that does not pace reports a pacing rate that
 /// its window never reaches.
-const CARRIED: f64 = 0.75;
+const DELIVERED_PACING_SHARE_MIN: f64 = 0.75;
 /// Fewer segments in flight than this do not form a queue.
-const FEW: f64 = 4.0;
+const QUEUE_SEGMENTS_MIN: f64 = 4.0;
 /// Unread bytes above this share of the receive buffer mean that the receiver is slow (about half of the buffer can hold payload).
-const UNREAD: f64 = 0.15;
+const UNREAD_SHARE_MIN: f64 = 0.15;
 /// A prediction that is wrong by more than this factor refutes its reason: samples are means of 100 ms, and the models of
 /// loss are those of Reno.
-const FAR: f64 = 3.0;
+const REFUTING_FACTOR: f64 = 3.0;
 /// Other traffic below this share of the interface's bytes has no relevant effect.
-const OTHERS: f64 = 0.1;
+const OTHER_TRAFFIC_SHARE_MIN: f64 = 0.1;
 
 /// A part of the run's time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,13 +57,13 @@ pub struct Basis {
     /// Segments.
     pub cwnd: f64,
     /// Bytes in flight, limited to the window that the receiver offered.
-    pub flying: f64,
+    pub in_flight_bytes: f64,
     /// Rates, bit/s: acknowledged, paced, delivered.
     pub acked_bps: f64,
     pub paced_bps: f64,
     pub delivered_bps: f64,
     /// Segments retransmitted, and sent.
-    pub again: f64,
+    pub retransmitted: f64,
     pub segments: f64,
 }
 
@@ -73,11 +73,11 @@ impl Basis {
         let mean = |old: &mut f64, new: f64| *old += (new - *old) * share;
         mean(&mut self.rtt_us, w.rtt_us);
         mean(&mut self.cwnd, w.cwnd);
-        mean(&mut self.flying, w.flying.min(w.offered));
+        mean(&mut self.in_flight_bytes, w.in_flight_bytes.min(w.offered_bytes));
         mean(&mut self.acked_bps, w.acked_bps);
-        mean(&mut self.paced_bps, w.paced * 8.0);
-        mean(&mut self.delivered_bps, w.delivered * 8.0);
-        self.again += w.again as f64 * ns / w.length_ns;
+        mean(&mut self.paced_bps, w.pacing_rate * 8.0);
+        mean(&mut self.delivered_bps, w.delivery_rate * 8.0);
+        self.retransmitted += w.retransmitted as f64 * ns / w.length_ns;
         self.segments += w.segments as f64 * ns / w.length_ns;
         self.ns += ns;
     }
@@ -101,15 +101,15 @@ impl Verdict {
 }
 
 /// Evaluates the whole run.
-pub fn verdict(seen: &BothEnds<'_>, facts: &Facts, windows: &[Window], path: &Path) -> Verdict {
-    let run = JudgeContext::of(seen, facts, windows, path);
+pub fn judge_run(seen: &BothEnds<'_>, facts: &Facts, windows: &[Window], path: &PathFindings) -> Verdict {
+    let run = JudgeContext::new(seen, facts, windows, path);
     let mut refuted = BTreeSet::new();
     loop {
-        let verdict = run.pass(&refuted);
+        let verdict = run.assign_reasons(&refuted);
         let all: f64 = verdict.basis.values().map(|b| b.ns).sum();
         let contradicted = |(reason, basis): (&Reason, &Basis)| {
             let by = verdict.basis_of(*reason).unwrap_or(basis);
-            (basis.ns >= LEAST * all && contradicted(*reason, by, seen, facts)).then_some(*reason)
+            (basis.ns >= CAUSE_SHARE_MIN * all && is_contradicted(*reason, by, seen, facts)).then_some(*reason)
         };
         let more: Vec<Reason> = verdict.basis.iter().filter_map(contradicted).collect();
         // Each iteration refutes at least one more reason, and there are only a few.
@@ -122,19 +122,19 @@ pub fn verdict(seen: &BothEnds<'_>, facts: &Facts, windows: &[Window], path: &Pa
 
 /// The minimum and maximum rate that the reason allows one connection, bit/s, from the numbers reported with it; `None` if
 /// it predicts no rate.
-pub fn allows(reason: Reason, basis: &Basis, seen: &BothEnds<'_>, facts: &Facts) -> Option<(f64, f64)> {
+pub fn allowed_rates(reason: Reason, basis: &Basis, seen: &BothEnds<'_>, facts: &Facts) -> Option<(f64, f64)> {
     let in_a_round_trip = |bytes: f64| (basis.rtt_us > 0.0).then(|| bytes * 8e6 / basis.rtt_us);
     let one = |bps: f64| (bps, bps);
     match reason {
-        Reason::Asked => match seen.spec.traffic {
+        Reason::RequestedRate => match seen.spec.traffic {
             Traffic::Tcp { rate_bps } => rate_bps.map(|bps| one(bps as f64)),
             _ => None,
         },
-        Reason::Paced => seen.spec.socket.pacing_bps.map(|bps| one(bps as f64)),
-        Reason::Window | Reason::Buffer => in_a_round_trip(basis.flying).map(one),
-        Reason::Growing => in_a_round_trip(basis.cwnd * facts.mss).map(one),
+        Reason::RequestedPacing => seen.spec.socket.pacing_bps.map(|bps| one(bps as f64)),
+        Reason::ReceiveWindow | Reason::SendBuffer => in_a_round_trip(basis.in_flight_bytes).map(one),
+        Reason::GrowingWindow => in_a_round_trip(basis.cwnd * facts.mss).map(one),
         Reason::Loss => {
-            let (loss, rtt_s) = (basis.again / basis.segments.max(1.0), basis.rtt_us / 1e6);
+            let (loss, rtt_s) = (basis.retransmitted / basis.segments.max(1.0), basis.rtt_us / 1e6);
             let mathis = bound::mathis(facts.mss, rtt_s, loss)?;
             let padhye = bound::padhye(facts.mss, rtt_s, facts.rto_us / 1e6, loss)?;
             Some((padhye.min(mathis), mathis.max(bound::cubic(facts.mss, rtt_s, loss)?)))
@@ -144,12 +144,12 @@ pub fn allows(reason: Reason, basis: &Basis, seen: &BothEnds<'_>, facts: &Facts)
 }
 
 /// Whether the rate that the reason allows is far from the rate that arrived in its time.
-pub fn contradicted(reason: Reason, basis: &Basis, seen: &BothEnds<'_>, facts: &Facts) -> bool {
-    let Some((least, most)) = allows(reason, basis, seen, facts) else { return false };
+pub fn is_contradicted(reason: Reason, basis: &Basis, seen: &BothEnds<'_>, facts: &Facts) -> bool {
+    let Some((least, most)) = allowed_rates(reason, basis, seen, facts) else { return false };
     let arrived = basis.acked_bps;
     // A stalled stream is allowed nothing, and nothing arrives.
     let slow = facts.mss * 8.0;
-    arrived > (most * FAR).max(slow) || arrived * FAR < least && least > slow
+    arrived > (most * REFUTING_FACTOR).max(slow) || arrived * REFUTING_FACTOR < least && least > slow
 }
 
 /// The values that are the same for all windows of a run.
@@ -157,7 +157,7 @@ struct JudgeContext<'a> {
     seen: &'a BothEnds<'a>,
     facts: &'a Facts,
     windows: &'a [Window],
-    path: &'a Path,
+    path: &'a PathFindings,
     unread: BTreeMap<(u64, u64), f64>,
     sender_cpu: bool,
     receiver_cpu: bool,
@@ -167,32 +167,34 @@ struct JudgeContext<'a> {
     slow_by_cpu: f64,
     by_rwnd: bool,
     by_sndbuf: bool,
-    asked: Option<u64>,
-    bbr: bool,
+    requested_bps: Option<u64>,
+    uses_bbr: bool,
     /// The first window of each stream with a loss: before it the reason cannot be loss.
     first_loss: BTreeMap<u64, u64>,
 }
 
 impl<'a> JudgeContext<'a> {
-    fn of(seen: &'a BothEnds<'a>, facts: &'a Facts, windows: &'a [Window], path: &'a Path) -> Self {
+    fn new(seen: &'a BothEnds<'a>, facts: &'a Facts, windows: &'a [Window], path: &'a PathFindings) -> Self {
         let wall = seen.sent.end_ns.saturating_sub(seen.sent.start_ns);
-        let (sender_ready, receiver_ready) =
-            (ready(&seen.sent.threads, seen.sender, wall), ready(&seen.received.threads, seen.receiver, wall));
+        let (sender_ready, receiver_ready) = (
+            ready_share(&seen.sent.threads, seen.sender, wall),
+            ready_share(&seen.received.threads, seen.receiver, wall),
+        );
         let sockets = u64::from(seen.spec.streams) * seen.spec.directions.len() as u64;
-        let every_ns = spec::readings_every_ns(sockets, seen.spec.duration_ms.saturating_mul(1_000_000));
-        let unread = unread(&seen.received.unread, seen.received.start_ns, every_ns);
+        let every_ns = spec::sampling_interval_ns(sockets, seen.spec.duration_ms.saturating_mul(1_000_000));
+        let unread = unread_shares(&seen.received.unread, seen.received.start_ns, every_ns);
         let share = |of: &dyn Fn(&Window) -> f64| {
             let (part, all) = windows.iter().fold((0.0, 0.0), |(p, a), w| (p + of(w) * w.length_ns, a + w.length_ns));
             if all > 0.0 { part / all } else { 0.0 }
         };
         let idle = share(&|w| w.idle);
-        let slow = share(&|w| f64::from(u8::from(is_slow(&unread, w))));
+        let slow = share(&|w| f64::from(u8::from(is_receiver_slow(&unread, w))));
         let asked = match seen.spec.traffic {
             Traffic::Tcp { rate_bps } => rate_bps,
             _ => None,
         };
         let mut first_loss = BTreeMap::new();
-        for w in windows.iter().filter(|w| w.again > 0 || w.recovering) {
+        for w in windows.iter().filter(|w| w.retransmitted > 0 || w.recovering) {
             first_loss.entry(w.stream).or_insert(w.number);
         }
         Self {
@@ -204,20 +206,20 @@ impl<'a> JudgeContext<'a> {
             idle_by_cpu: if idle > 0.0 { ((sender_ready + idle - 1.0) / idle).clamp(0.0, 1.0) } else { 0.0 },
             // While unread data waits, the receiver's thread does not wait for data: it runs, waits to run, or sleeps.
             slow_by_cpu: if slow > 0.0 { (receiver_ready / slow).min(1.0) } else { 0.0 },
-            by_rwnd: share(&|w| w.rwnd) > AT_TIMES,
-            by_sndbuf: share(&|w| w.sndbuf) > AT_TIMES,
-            bbr: seen.sent.sockets.iter().any(|s| s.congestion.as_deref().is_some_and(|c| c.contains("bbr"))),
+            by_rwnd: share(&|w| w.rwnd) > LIMITED_SHARE_MIN,
+            by_sndbuf: share(&|w| w.sndbuf) > LIMITED_SHARE_MIN,
+            uses_bbr: seen.sent.sockets.iter().any(|s| s.congestion.as_deref().is_some_and(|c| c.contains("bbr"))),
             seen,
             facts,
             windows,
             path,
             unread,
-            asked,
+            requested_bps: asked,
             first_loss,
         }
     }
 
-    fn pass(&self, refuted: &BTreeSet<Reason>) -> Verdict {
+    fn assign_reasons(&self, refuted: &BTreeSet<Reason>) -> Verdict {
         let mut verdict = Verdict::default();
         let last = self.windows.iter().map(|w| w.number).max().unwrap_or(0);
         let mut add = |window: &Window, reason, share: f64| {
@@ -231,28 +233,29 @@ impl<'a> JudgeContext<'a> {
             }
         };
         // The application reached its requested rate: removing any other limit would change nothing.
-        let met = |rate: u64| self.seen.rate_bps >= MET * rate as f64 * f64::from(self.seen.spec.streams);
-        if self.asked.is_some_and(met) && !refuted.contains(&Reason::Asked) {
-            self.windows.iter().for_each(|w| add(w, Reason::Asked, 1.0));
+        let met =
+            |rate: u64| self.seen.rate_bps >= RATE_MET_SHARE_MIN * rate as f64 * f64::from(self.seen.spec.streams);
+        if self.requested_bps.is_some_and(met) && !refuted.contains(&Reason::RequestedRate) {
+            self.windows.iter().for_each(|w| add(w, Reason::RequestedRate, 1.0));
             return verdict;
         }
         for window in self.windows {
-            let slow = is_slow(&self.unread, window);
-            let queue = self.queue(window);
-            let rest = self.rest(window, slow, refuted);
+            let slow = is_receiver_slow(&self.unread, window);
+            let queue = self.queue_reason(window);
+            let rest = self.remaining_reason(window, slow, refuted);
             add(window, Reason::SenderCpu, window.idle * self.idle_by_cpu);
             add(window, Reason::NothingToSend, window.idle * (1.0 - self.idle_by_cpu));
             let not_refuted = |reason| if refuted.contains(&reason) { rest } else { reason };
             if slow {
                 add(window, Reason::ReceiverCpu, window.rwnd * self.slow_by_cpu);
-                add(window, Reason::NotRead, window.rwnd * (1.0 - self.slow_by_cpu));
+                add(window, Reason::UnreadData, window.rwnd * (1.0 - self.slow_by_cpu));
             } else {
-                add(window, queue.unwrap_or_else(|| not_refuted(Reason::Window)), window.rwnd);
+                add(window, queue.unwrap_or_else(|| not_refuted(Reason::ReceiveWindow)), window.rwnd);
             }
             let by_buffer = match (queue, slow && self.receiver_cpu) {
                 (_, true) => Reason::ReceiverCpu,
                 (Some(queue), _) => queue,
-                (None, false) => not_refuted(Reason::Buffer),
+                (None, false) => not_refuted(Reason::SendBuffer),
             };
             add(window, by_buffer, window.sndbuf);
             add(window, rest, (1.0 - window.idle - window.rwnd - window.sndbuf).max(0.0));
@@ -261,56 +264,62 @@ impl<'a> JudgeContext<'a> {
     }
 
     /// The reason of a queue in the path, if there was one: the link, or competing traffic.
-    fn queue(&self, window: &Window) -> Option<Reason> {
-        let longer = window.rtt_us > self.facts.least_rtt_us * QUEUE + super::QUEUE_US;
-        (longer && window.in_flight >= FEW).then(|| self.shared(window).unwrap_or(Reason::Queue))
+    fn queue_reason(&self, window: &Window) -> Option<Reason> {
+        let longer = window.rtt_us > self.facts.least_rtt_us * QUEUE_RTT_RATIO_MIN + super::QUEUE_DELAY_US_MIN;
+        (longer && window.in_flight_segments >= QUEUE_SEGMENTS_MIN)
+            .then(|| self.competing_traffic(window).unwrap_or(Reason::StandingQueue))
     }
 
     /// Competing traffic on the link, if there is any.
-    fn shared(&self, window: &Window) -> Option<Reason> {
-        (self.path.others(window.number) >= OTHERS).then_some(Reason::Others)
+    fn competing_traffic(&self, window: &Window) -> Option<Reason> {
+        (self.path.other_share(window.number) >= OTHER_TRAFFIC_SHARE_MIN).then_some(Reason::CompetingTraffic)
     }
 
     /// The reason of drops in the path.
-    fn dropped(&self, window: &Window) -> Option<Reason> {
-        self.path
-            .drops
-            .map(|drops| self.shared(window).unwrap_or(if drops.bucket { Reason::Policed } else { Reason::Shallow }))
+    fn drop_reason(&self, window: &Window) -> Option<Reason> {
+        self.path.drops.map(|drops| {
+            self.competing_traffic(window).unwrap_or(if drops.is_policer {
+                Reason::Policer
+            } else {
+                Reason::ShallowQueue
+            })
+        })
     }
 
     /// The reason for the time for which the kernel reports none: data was in flight, and neither the receiver's window nor
     /// the send buffer was full.
-    fn rest(&self, w: &Window, slow: bool, refuted: &BTreeSet<Reason>) -> Reason {
+    fn remaining_reason(&self, w: &Window, slow: bool, refuted: &BTreeSet<Reason>) -> Reason {
         let after = self.first_loss.get(&w.stream).is_some_and(|first| *first <= w.number);
-        let lossy = after && (w.recovering || self.facts.again >= LOSSY * self.facts.segments.max(1.0));
-        let full = w.in_flight >= UNFILLED * w.cwnd;
-        let held = self.asked.is_some();
-        let queue = self.queue(w);
+        let lossy = after
+            && (w.recovering || self.facts.retransmitted >= RETRANSMITTED_SHARE_MIN * self.facts.segments.max(1.0));
+        let full = w.in_flight_segments >= FULL_SHARE_MIN * w.cwnd;
+        let held = self.requested_bps.is_some();
+        let queue = self.queue_reason(w);
         let candidates = [
-            (self.seen.spec.socket.pacing_bps.is_some() && queue.is_none() && w.again == 0).then_some(Reason::Paced),
+            (self.seen.spec.socket.pacing_bps.is_some() && queue.is_none() && w.retransmitted == 0).then_some(Reason::RequestedPacing),
             (slow && (self.by_rwnd && self.slow_by_cpu > 0.5 || self.receiver_cpu)).then_some(Reason::ReceiverCpu),
-            (self.by_rwnd && slow).then_some(Reason::NotRead),
+            (self.by_rwnd && slow).then_some(Reason::UnreadData),
             queue,
-            if lossy { self.dropped(w) } else { None },
+            if lossy { self.drop_reason(w) } else { None },
             (full && lossy).then_some(Reason::Loss),
-            (self.sender_cpu && !(full && w.waiting > self.facts.mss)).then_some(Reason::SenderCpu),
+            (self.sender_cpu && !(full && w.unsent_bytes > self.facts.mss)).then_some(Reason::SenderCpu),
             self.receiver_cpu.then_some(Reason::ReceiverCpu),
-            (self.by_rwnd && w.again == 0 && w.flying >= NEARLY * w.offered).then_some(Reason::Window),
+            (self.by_rwnd && w.retransmitted == 0 && w.in_flight_bytes >= NEARLY_FULL_SHARE_MIN * w.offered_bytes).then_some(Reason::ReceiveWindow),
             (self.by_sndbuf
-                && w.again == 0
+                && w.retransmitted == 0
                 // The buffer is nearly full of data in flight, or at least the congestion window is not full.
-                && (w.in_flight < NEARLY * w.cwnd
-                    || w.flying >= NEARLY * self.facts.in_flight && w.waiting < w.flying))
-                .then_some(Reason::Buffer),
-            (!held && w.again == 0 && !w.recovering && held_back(w)).then(|| self.shared(w).unwrap_or(Reason::Found)),
-            (!self.bbr && after).then_some(Reason::Loss),
+                && (w.in_flight_segments < NEARLY_FULL_SHARE_MIN * w.cwnd
+                    || w.in_flight_bytes >= NEARLY_FULL_SHARE_MIN * self.facts.in_flight_bytes_max && w.unsent_bytes < w.in_flight_bytes))
+                .then_some(Reason::SendBuffer),
+            (!held && w.retransmitted == 0 && !w.recovering && is_held_back(w)).then(|| self.competing_traffic(w).unwrap_or(Reason::EstimatedPathRate)),
+            (!self.uses_bbr && after).then_some(Reason::Loss),
             // The application limits its rate, and its data is awaiting acknowledgement.
             held.then_some(Reason::NothingToSend),
-            (!lossy && (full || w.waiting <= self.facts.mss)).then_some(Reason::Growing),
+            (!lossy && (full || w.unsent_bytes <= self.facts.mss)).then_some(Reason::GrowingWindow),
             // Data waits, and the window has room: the congestion control itself limits the rate.
-            (w.waiting > self.facts.mss && !full).then_some(Reason::HeldBack),
+            (w.unsent_bytes > self.facts.mss && !full).then_some(Reason::PacedBelowWindow),
             // No data waits, and all windows have room: the application does not write enough.
-            (w.waiting <= self.facts.mss && !full).then_some(if self.sender_ready > 0.5 {
+            (w.unsent_bytes <= self.facts.mss && !full).then_some(if self.sender_ready > 0.5 {
                 Reason::SenderCpu
             } else {
                 Reason::NothingToSend
@@ -320,16 +329,16 @@ impl<'a> JudgeContext<'a> {
     }
 }
 
-fn is_slow(unread: &BTreeMap<(u64, u64), f64>, window: &Window) -> bool {
-    unread.get(&(window.stream, window.number)).is_some_and(|share| *share >= UNREAD)
+fn is_receiver_slow(unread: &BTreeMap<(u64, u64), f64>, window: &Window) -> bool {
+    unread.get(&(window.stream, window.number)).is_some_and(|share| *share >= UNREAD_SHARE_MIN)
 }
 
 /// Whether data waited although neither window was full, and the paced rate was delivered: then the congestion control
 /// itself limits the rate, because it has found that the path carries no more.
-fn held_back(w: &Window) -> bool {
-    w.waiting > 0.0
-        && w.in_flight < UNFILLED * w.cwnd
-        && w.flying < UNFILLED * w.offered
-        && w.delivered > 0.0
-        && w.delivered >= CARRIED * w.paced
+fn is_held_back(w: &Window) -> bool {
+    w.unsent_bytes > 0.0
+        && w.in_flight_segments < FULL_SHARE_MIN * w.cwnd
+        && w.in_flight_bytes < FULL_SHARE_MIN * w.offered_bytes
+        && w.delivery_rate > 0.0
+        && w.delivery_rate >= DELIVERED_PACING_SHARE_MIN * w.pacing_rate
 }

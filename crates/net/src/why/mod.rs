@@ -51,31 +51,31 @@ mod text;
 mod udp;
 
 use crate::bound;
-use crate::outcome::{EndReport, Received, Sent};
+use crate::outcome::{EndReport, ReceivedDirection, SentDirection};
 use crate::rate_check::TrialVerdict;
 use crate::spec::{Spec, Traffic};
 use crate::tcp_info::TcpSample;
-use crate::usage::Threads;
+use crate::usage::ThreadTotals;
 use judge::{Basis, Verdict};
 use model::text::duration;
-use path::Path;
+use path::PathFindings;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Length of a window, ns.
 const WINDOW_NS: u64 = 100_000_000;
 /// A thread that was runnable for this share of the time lacked CPU time.
-const READY: f64 = 0.8;
+const CPU_READY_SHARE_MIN: f64 = 0.8;
 /// A quota that throttled threads for this share of the time had an effect.
-const THROTTLED: f64 = 0.1;
+const THROTTLED_SHARE_MIN: f64 = 0.1;
 /// A queue lengthens a round trip by this, us, and by a factor.
-const QUEUE_US: f64 = 1000.0;
+const QUEUE_DELAY_US_MIN: f64 = 1000.0;
 /// See [`readings::unread_shares`].
-const STOPPED: u64 = 10;
+const STOPPED_INTERVALS: u64 = 10;
 /// A sample represents at most this much time before it.
-const LONGEST_STOP_NS: u64 = 5_000_000_000;
+const SAMPLE_SPAN_NS_MAX: u64 = 5_000_000_000;
 /// A cause with a smaller share is not reported.
-const LEAST: f64 = 0.01;
+const CAUSE_SHARE_MIN: f64 = 0.01;
 
 /// What limits a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -141,9 +141,9 @@ pub struct Limit {
 pub struct BothEnds<'a> {
     pub spec: &'a Spec,
     /// The direction at its sender.
-    pub sent: &'a Sent,
+    pub sent: &'a SentDirection,
     /// The direction at its receiver.
-    pub received: &'a Received,
+    pub received: &'a ReceivedDirection,
     pub sender: &'a EndReport,
     pub receiver: &'a EndReport,
     /// Throughput at the receiver, bit/s over the whole run.
@@ -156,21 +156,21 @@ pub struct BothEnds<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reason {
     /// The application has a requested write rate, and that rate arrived.
-    Asked,
+    RequestedRate,
     NothingToSend,
-    Paced,
-    NotRead,
-    Window,
-    Buffer,
+    RequestedPacing,
+    UnreadData,
+    ReceiveWindow,
+    SendBuffer,
     Loss,
-    Growing,
+    GrowingWindow,
     /// The congestion control limits the rate, although its window has room.
-    HeldBack,
-    Queue,
-    Found,
-    Policed,
-    Shallow,
-    Others,
+    PacedBelowWindow,
+    StandingQueue,
+    EstimatedPathRate,
+    Policer,
+    ShallowQueue,
+    CompetingTraffic,
     SenderCpu,
     ReceiverCpu,
     Unexplained,
@@ -179,14 +179,14 @@ enum Reason {
 impl Reason {
     fn cause(self) -> Cause {
         match self {
-            Self::Asked | Self::NothingToSend | Self::Paced | Self::NotRead => Cause::Application,
-            Self::Window => Cause::ReceiveWindow,
-            Self::Buffer => Cause::SendBuffer,
-            Self::Loss | Self::Growing | Self::HeldBack => Cause::Congestion,
-            Self::Queue | Self::Found => Cause::LinkRate,
-            Self::Policed => Cause::Policer,
-            Self::Shallow => Cause::ShallowBuffer,
-            Self::Others => Cause::CompetingTraffic,
+            Self::RequestedRate | Self::NothingToSend | Self::RequestedPacing | Self::UnreadData => Cause::Application,
+            Self::ReceiveWindow => Cause::ReceiveWindow,
+            Self::SendBuffer => Cause::SendBuffer,
+            Self::Loss | Self::GrowingWindow | Self::PacedBelowWindow => Cause::Congestion,
+            Self::StandingQueue | Self::EstimatedPathRate => Cause::LinkRate,
+            Self::Policer => Cause::Policer,
+            Self::ShallowQueue => Cause::ShallowBuffer,
+            Self::CompetingTraffic => Cause::CompetingTraffic,
             Self::SenderCpu | Self::ReceiverCpu => Cause::Cpu,
             Self::Unexplained => Cause::Unexplained,
         }
@@ -202,24 +202,24 @@ struct Facts {
     rto_us: f64,
     mss: f64,
     /// Maximum bytes in flight of a connection.
-    in_flight: f64,
+    in_flight_bytes_max: f64,
     /// Segments sent, and retransmitted.
     segments: f64,
-    again: f64,
+    retransmitted: f64,
 }
 
 /// The basis of a TCP direction's evaluation, and its verdict.
 struct Judgement {
     facts: Facts,
-    path: Path,
+    path: PathFindings,
     verdict: Verdict,
 }
 
-fn judged(seen: &BothEnds<'_>) -> Judgement {
+fn judge_direction(seen: &BothEnds<'_>) -> Judgement {
     let windows = readings::windows(&seen.sent.samples, seen.sent.start_ns);
-    let facts = readings::facts(&seen.sent.samples);
-    let path = Path::of(seen.sent, seen.received, seen.sent.sockets.len());
-    let verdict = judge::verdict(seen, &facts, &windows, &path);
+    let facts = readings::direction_facts(&seen.sent.samples);
+    let path = PathFindings::from_samples(seen.sent, seen.received, seen.sent.sockets.len());
+    let verdict = judge::judge_run(seen, &facts, &windows, &path);
     Judgement { facts, path, verdict }
 }
 
@@ -235,7 +235,7 @@ pub struct TimedCause {
 
 /// What limited the direction over time: the shares for each 100 ms, over all streams. For UDP one cause applies to the
 /// whole run. Empty for transactions.
-pub fn course(seen: &BothEnds<'_>) -> Vec<TimedCause> {
+pub fn causes_over_time(seen: &BothEnds<'_>) -> Vec<TimedCause> {
     match seen.spec.traffic {
         Traffic::Tcp { .. } => (),
         Traffic::Udp { .. } => {
@@ -249,7 +249,7 @@ pub fn course(seen: &BothEnds<'_>) -> Vec<TimedCause> {
         Traffic::Transactions { .. } => return Vec::new(),
     }
     let mut stretches: BTreeMap<u64, BTreeMap<Cause, f64>> = BTreeMap::new();
-    for part in judged(seen).verdict.parts {
+    for part in judge_direction(seen).verdict.parts {
         *stretches.entry(part.number).or_default().entry(part.reason.cause()).or_default() += part.ns;
     }
     let moments = stretches.into_iter().flat_map(|(number, causes)| {
@@ -257,7 +257,7 @@ pub fn course(seen: &BothEnds<'_>) -> Vec<TimedCause> {
         let start_ns = seen.sent.start_ns.saturating_add(number.saturating_mul(WINDOW_NS));
         causes.into_iter().map(move |(cause, ns)| TimedCause { start_ns, cause, share: ns / all })
     });
-    moments.filter(|m| m.share >= LEAST).collect()
+    moments.filter(|m| m.share >= CAUSE_SHARE_MIN).collect()
 }
 
 /// What limited the direction, the largest share first. Empty if there is too little data.
@@ -268,7 +268,7 @@ pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
         // Transactions have no bulk sender: see [`transaction_limits`].
         Traffic::Transactions { .. } => return Vec::new(),
     }
-    let judged = judged(seen);
+    let judged = judge_direction(seen);
     let reasons: BTreeMap<Reason, f64> =
         judged.verdict.basis.iter().map(|(reason, basis)| (*reason, basis.ns)).collect();
     let streams = seen.sent.sockets.len().max(1) as f64;
@@ -285,9 +285,9 @@ pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
             // The largest part provides the evidence of its cause.
             let reason = parts.first()?.0;
             let basis = judged.verdict.basis_of(reason)?;
-            let allows = judge::allows(reason, basis, seen, &judged.facts);
-            let (evidence, remedy) = text::of(reason, seen, &judged, basis);
-            (share >= LEAST).then_some(Limit {
+            let allows = judge::allowed_rates(reason, basis, seen, &judged.facts);
+            let (evidence, remedy) = text::evidence_and_remedy(reason, seen, &judged, basis);
+            (share >= CAUSE_SHARE_MIN).then_some(Limit {
                 cause,
                 share,
                 allows_bps: allows.map(|a| a.1 * streams),
@@ -301,15 +301,15 @@ pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
 }
 
 /// What limited transactions, which each connection makes one after the other. Empty if there were none.
-pub fn transactions(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Limit> {
+pub fn transaction_limits(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Limit> {
     let Some(t) = asks.transactions.as_ref().filter(|t| t.counts.iter().any(|n| *n > 0)) else { return Vec::new() };
     let wall_ns = t.ends_ns.last().map_or(0, |end| end.saturating_sub(t.start_ns));
     let limit =
         |cause, evidence, remedy| vec![Limit { cause, share: 1.0, allows_bps: None, evidence, remedy: Some(remedy) }];
     if cpu_bound(&t.threads, asks, wall_ns) {
-        return limit(Cause::Cpu, text::busy("client", &t.threads, wall_ns, asks), text::cpu_remedy());
+        return limit(Cause::Cpu, text::cpu_evidence_in("client", &t.threads, wall_ns, asks), text::cpu_remedy());
     }
-    if serves.machine.throttled >= THROTTLED {
+    if serves.machine.throttled >= THROTTLED_SHARE_MIN {
         let evidence = format!(
             "a CPU quota throttled the server for {:.0} % of the time",
             100.0 * serves.machine.throttled.min(1.0)
@@ -334,13 +334,13 @@ pub fn transactions(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Li
 }
 
 /// The share of the time in which an end's busiest thread ran, waited to run, or was throttled by a quota.
-fn ready(threads: &Threads, end: &EndReport, wall_ns: u64) -> f64 {
+fn ready_share(threads: &ThreadTotals, end: &EndReport, wall_ns: u64) -> f64 {
     (share_of(threads.busiest_ready_ns, wall_ns) + end.machine.throttled.clamp(0.0, 1.0)).min(1.0)
 }
 
 /// Whether an end's threads were always runnable, or throttled by a quota.
-fn cpu_bound(threads: &Threads, end: &EndReport, wall_ns: u64) -> bool {
-    share_of(threads.busiest_ready_ns, wall_ns) >= READY || end.machine.throttled >= THROTTLED
+fn cpu_bound(threads: &ThreadTotals, end: &EndReport, wall_ns: u64) -> bool {
+    share_of(threads.busiest_ready_ns, wall_ns) >= CPU_READY_SHARE_MIN || end.machine.throttled >= THROTTLED_SHARE_MIN
 }
 
 /// A time as a share of the run's, limited to 1: both are read at slightly different moments, so that the time may seem
@@ -351,19 +351,19 @@ fn share_of(ns: u64, wall_ns: u64) -> f64 {
 
 /// The share of the time in which the supervising thread waited for a CPU. It describes the machine, and is reported with
 /// a cause; it is not a cause itself.
-fn starved(end: &EndReport, wall_ns: u64) -> f64 {
+fn supervisor_wait_share(end: &EndReport, wall_ns: u64) -> f64 {
     share_of(end.sampler_wait_ns, wall_ns)
 }
 
 /// The bounds of Mathis and Padhye for the measured loss and round trip, in bit/s for all streams together; `None` without
 /// retransmissions.
-pub fn bounds(samples: &[TcpSample], streams: usize) -> Option<(f64, f64)> {
-    let f = readings::facts(samples);
-    of_facts(&f, streams)
+pub fn loss_bounds(samples: &[TcpSample], streams: usize) -> Option<(f64, f64)> {
+    let f = readings::direction_facts(samples);
+    loss_bounds_from_facts(&f, streams)
 }
 
-fn of_facts(f: &Facts, streams: usize) -> Option<(f64, f64)> {
-    let (loss, rtt) = (f.again / f.segments.max(1.0), f.rtt_us / 1e6);
+fn loss_bounds_from_facts(f: &Facts, streams: usize) -> Option<(f64, f64)> {
+    let (loss, rtt) = (f.retransmitted / f.segments.max(1.0), f.rtt_us / 1e6);
     let n = streams as f64;
     Some((bound::mathis(f.mss, rtt, loss)? * n, bound::padhye(f.mss, rtt, f.rto_us / 1e6, loss)? * n))
 }

@@ -2,8 +2,8 @@
 //!
 //! **Uncertainty.** The kernel counts in ticks (1 to 10 ms), so the share of one window is coarse, and sums are accurate.
 
-use super::{Facts, LONGEST_STOP_NS, STOPPED, WINDOW_NS};
-use crate::outcome::Unread;
+use super::{Facts, SAMPLE_SPAN_NS_MAX, STOPPED_INTERVALS, WINDOW_NS};
+use crate::outcome::UnreadSample;
 use crate::tcp_info::TcpSample;
 use std::collections::BTreeMap;
 
@@ -19,19 +19,19 @@ pub struct Window {
     pub sndbuf: f64,
     pub rtt_us: f64,
     /// Segments.
-    pub in_flight: f64,
+    pub in_flight_segments: f64,
     pub cwnd: f64,
     /// Bytes: in flight, offered by the receiver, written and not yet sent.
-    pub flying: f64,
-    pub offered: f64,
-    pub waiting: f64,
+    pub in_flight_bytes: f64,
+    pub offered_bytes: f64,
+    pub unsent_bytes: f64,
     /// Segments retransmitted, and sent.
-    pub again: u64,
+    pub retransmitted: u64,
     pub segments: u64,
     pub recovering: bool,
     /// Pacing and delivery rate, byte/s.
-    pub paced: f64,
-    pub delivered: f64,
+    pub pacing_rate: f64,
+    pub delivery_rate: f64,
     /// Rate of acknowledged bytes, bit/s.
     pub acked_bps: f64,
 }
@@ -72,17 +72,17 @@ pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
                 rwnd,
                 sndbuf,
                 rtt_us: mean(|s| s.srtt_us),
-                in_flight: mean(|s| s.unacked),
+                in_flight_segments: mean(|s| s.unacked),
                 cwnd: mean(|s| s.cwnd),
-                flying: mean(TcpSample::in_flight_bytes),
-                offered: if counted { mean(|s| s.snd_wnd) } else { f64::INFINITY },
-                waiting: mean(|s| s.notsent_bytes),
-                again: last.total_retrans.saturating_sub(first.total_retrans),
+                in_flight_bytes: mean(TcpSample::in_flight_bytes),
+                offered_bytes: if counted { mean(|s| s.snd_wnd) } else { f64::INFINITY },
+                unsent_bytes: mean(|s| s.notsent_bytes),
+                retransmitted: last.total_retrans.saturating_sub(first.total_retrans),
                 segments: last.data_segs_out.saturating_sub(first.data_segs_out),
                 // 2: the window is being reduced, 3: recovery, 4: loss (include/uapi/linux/tcp.h).
                 recovering: readings.iter().any(|s| s.ca_state >= 2),
-                paced: mean(|s| s.pacing_rate),
-                delivered: mean(|s| s.delivery_rate),
+                pacing_rate: mean(|s| s.pacing_rate),
+                delivery_rate: mean(|s| s.delivery_rate),
                 acked_bps: last.bytes_acked.saturating_sub(first.bytes_acked) as f64 * 8e9 / length_ns,
             })
         })
@@ -93,17 +93,17 @@ pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
 /// one. A receiver that did not sample for [`STOPPED_INTERVALS`] times the sampling interval did not read either:
 /// everything that had arrived was unread, though its reading thread may have emptied the buffer before the next
 /// sample.
-pub fn unread(looks: &[Unread], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, u64), f64> {
+pub fn unread_shares(looks: &[UnreadSample], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, u64), f64> {
     let mut sums: BTreeMap<(u64, u64), (f64, f64)> = BTreeMap::new();
     let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
     for look in looks {
         let before = seen.insert(look.stream, look.time_ns).unwrap_or(start_ns);
-        let share = if look.time_ns.saturating_sub(before) > STOPPED * every_ns {
+        let share = if look.time_ns.saturating_sub(before) > STOPPED_INTERVALS * every_ns {
             1.0
         } else {
             look.unread_bytes as f64 / look.buffer_bytes.max(1) as f64
         };
-        let mut from = before.max(look.time_ns.saturating_sub(LONGEST_STOP_NS));
+        let mut from = before.max(look.time_ns.saturating_sub(SAMPLE_SPAN_NS_MAX));
         while from < look.time_ns {
             let number = from.saturating_sub(start_ns) / WINDOW_NS;
             let end = start_ns.saturating_add((number + 1).saturating_mul(WINDOW_NS));
@@ -119,7 +119,7 @@ pub fn unread(looks: &[Unread], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, 
 }
 
 /// The values for a whole direction.
-pub fn facts(samples: &[TcpSample]) -> Facts {
+pub fn direction_facts(samples: &[TcpSample]) -> Facts {
     let median = |of: fn(&TcpSample) -> u64| {
         let mut all: Vec<u64> = samples.iter().map(of).collect();
         all.sort_unstable();
@@ -135,8 +135,8 @@ pub fn facts(samples: &[TcpSample]) -> Facts {
         rtt_us: median(|s| s.srtt_us),
         rto_us: median(|s| s.rto_us),
         mss: median(|s| s.snd_mss),
-        in_flight: most(TcpSample::in_flight_bytes),
+        in_flight_bytes_max: most(TcpSample::in_flight_bytes),
         segments: sum(|s| s.data_segs_out),
-        again: sum(|s| s.total_retrans),
+        retransmitted: sum(|s| s.total_retrans),
     }
 }

@@ -5,14 +5,14 @@
 //! Samples are rows of values, in the order of the field names: a field added by a later version is 0, unknown, in an older run.
 
 use super::{BothEnds, Cause};
-use crate::outcome::{EndReport, Received, Sent};
+use crate::outcome::{EndReport, ReceivedDirection, SentDirection};
 use crate::spec::Spec;
 use crate::tcp_info::{FIELDS, TcpSample};
 use serde::{Deserialize, Serialize};
 
 /// A run, where it was measured, and what was injected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Stored {
+pub struct StoredRun {
     /// The machine: CPUs, kernel, idle driver, other load.
     pub machine: String,
     /// What was injected, and how.
@@ -24,12 +24,12 @@ pub struct Stored {
     pub reconstructed: bool,
     pub spec: Spec,
     /// The direction at its sender, without its samples.
-    pub sent: Sent,
+    pub sent: SentDirection,
     /// Names of a sample's values; `time_ns` and `stream` come first.
     pub fields: Vec<String>,
     pub readings: Vec<Vec<u64>>,
     /// The direction at its receiver.
-    pub received: Received,
+    pub received: ReceivedDirection,
     pub sender: EndReport,
     pub receiver: EndReport,
     /// Throughput at the receiver, bit/s over the whole run.
@@ -52,9 +52,9 @@ pub enum StoredError {
     },
 }
 
-impl Stored {
+impl StoredRun {
     /// Stores the input of the evaluation. The ends are stored without their sent and received directions, which are separate fields.
-    pub fn of(seen: &BothEnds<'_>, machine: String, injected: String, expected: Vec<Cause>) -> Self {
+    pub fn from_ends(seen: &BothEnds<'_>, machine: String, injected: String, expected: Vec<Cause>) -> Self {
         let bare = |end: &EndReport| EndReport { sent: Vec::new(), received: Vec::new(), ..end.clone() };
         let names = ["time_ns", "stream"].into_iter().chain(FIELDS.iter().map(|(name, _)| *name));
         Self {
@@ -63,9 +63,9 @@ impl Stored {
             expected,
             reconstructed: false,
             spec: seen.spec.clone(),
-            sent: Sent { samples: Vec::new(), acks: Vec::new(), ..seen.sent.clone() },
+            sent: SentDirection { samples: Vec::new(), acks: Vec::new(), ..seen.sent.clone() },
             fields: names.map(String::from).collect(),
-            readings: seen.sent.samples.iter().map(row).collect(),
+            readings: seen.sent.samples.iter().map(sample_row).collect(),
             received: seen.received.clone(),
             sender: bare(seen.sender),
             receiver: bare(seen.receiver),
@@ -77,12 +77,12 @@ impl Stored {
     pub fn parse(line: &str) -> Result<Self, StoredError> {
         let mut stored: Self = serde_json::from_str(line)?;
         stored.sent.samples =
-            stored.readings.iter().map(|row| sample(&stored.fields, row)).collect::<Result<_, _>>()?;
+            stored.readings.iter().map(|row| parse_sample(&stored.fields, row)).collect::<Result<_, _>>()?;
         Ok(stored)
     }
 
     /// The input of the evaluation.
-    pub fn seen(&self) -> BothEnds<'_> {
+    pub fn ends(&self) -> BothEnds<'_> {
         BothEnds {
             spec: &self.spec,
             sent: &self.sent,
@@ -95,11 +95,11 @@ impl Stored {
     }
 }
 
-fn row(sample: &TcpSample) -> Vec<u64> {
+fn sample_row(sample: &TcpSample) -> Vec<u64> {
     [sample.time_ns, sample.stream].into_iter().chain(sample.values()).collect()
 }
 
-fn sample(fields: &[String], row: &[u64]) -> Result<TcpSample, StoredError> {
+fn parse_sample(fields: &[String], row: &[u64]) -> Result<TcpSample, StoredError> {
     if fields.len() != row.len() {
         return Err(StoredError::Reading { figures: row.len(), names: fields.len() });
     }

@@ -1,16 +1,21 @@
 //! The texts of a limit: its evidence, and the setting that would change it.
 
-use super::{Basis, BothEnds, Judgement, Reason, of_facts};
+use super::{Basis, BothEnds, Judgement, Reason, loss_bounds_from_facts};
 use crate::spec::Traffic;
-use crate::usage::Threads;
+use crate::usage::ThreadTotals;
 use model::text::{bytes, duration, rate, size};
 
-pub fn of(reason: Reason, seen: &BothEnds<'_>, judged: &Judgement, b: &Basis) -> (String, Option<String>) {
+pub fn evidence_and_remedy(
+    reason: Reason,
+    seen: &BothEnds<'_>,
+    judged: &Judgement,
+    b: &Basis,
+) -> (String, Option<String>) {
     let f = &judged.facts;
     let rtt = duration(b.rtt_us * 1e3);
     let cap = |bytes: f64| rate(bytes * 8.0 / (b.rtt_us.max(1.0) / 1e6));
     match reason {
-        Reason::Asked => {
+        Reason::RequestedRate => {
             let asked = match seen.spec.traffic {
                 Traffic::Tcp { rate_bps } => rate_bps.unwrap_or(0),
                 _ => 0,
@@ -32,42 +37,42 @@ pub fn of(reason: Reason, seen: &BothEnds<'_>, judged: &Judgement, b: &Basis) ->
                 Some("write earlier, and more at once".into()),
             ),
         },
-        Reason::Paced => {
+        Reason::RequestedPacing => {
             let asked = seen.spec.socket.pacing_bps.unwrap_or(0);
             let evidence =
                 format!("packets were paced at {} per stream, as requested, without loss", rate(asked as f64));
             (evidence, Some("raise or omit --pacing".into()))
         }
-        Reason::NotRead => (
+        Reason::UnreadData => (
             "data waited unread at the receiver, whose thread was often asleep".into(),
             Some("read earlier, and more at once".into()),
         ),
-        Reason::Window => {
+        Reason::ReceiveWindow => {
             let buffer = seen.received.sockets.iter().map(|s| s.receive_buffer).max().unwrap_or(0);
             let evidence = format!(
                 "the receive window was full: the {} in flight that it allows, of a receive buffer of {}, limit a \
                  stream to {} at {rtt}",
-                bytes(b.flying),
+                bytes(b.in_flight_bytes),
                 size(buffer),
-                cap(b.flying)
+                cap(b.in_flight_bytes)
             );
-            let most = setting(seen.receiver, "net.ipv4.tcp_rmem");
+            let most = largest_setting(seen.receiver, "net.ipv4.tcp_rmem");
             let remedy = match seen.spec.socket.receive_buffer {
                 Some(_) => format!("raise --rcvbuf, or omit it: the kernel then autotunes it up to {most}"),
                 None => format!("receive buffer at most {most}: raise the last number of net.ipv4.tcp_rmem there"),
             };
             (evidence, Some(remedy))
         }
-        Reason::Buffer => {
+        Reason::SendBuffer => {
             let buffer = seen.sent.sockets.iter().map(|s| s.send_buffer).max().unwrap_or(0);
             let evidence = format!(
                 "the whole send buffer was in flight: {} limit a stream to {} at {rtt} (SO_SNDBUF {} at the end of \
                  the run)",
-                bytes(b.flying),
-                cap(b.flying),
+                bytes(b.in_flight_bytes),
+                cap(b.in_flight_bytes),
                 size(buffer)
             );
-            let most = setting(seen.sender, "net.ipv4.tcp_wmem");
+            let most = largest_setting(seen.sender, "net.ipv4.tcp_wmem");
             let remedy = match seen.spec.socket.send_buffer {
                 Some(_) => format!("raise --sndbuf, or omit it: the kernel then autotunes it up to {most}"),
                 None => format!("send buffer at most {most}: raise the last number of net.ipv4.tcp_wmem there"),
@@ -75,17 +80,20 @@ pub fn of(reason: Reason, seen: &BothEnds<'_>, judged: &Judgement, b: &Basis) ->
             (evidence, Some(remedy))
         }
         Reason::Loss => {
-            let share = 100.0 * b.again / b.segments.max(1.0);
-            let f = super::Facts { rtt_us: b.rtt_us, again: b.again, segments: b.segments, ..*f };
-            let bound = of_facts(&f, seen.sent.sockets.len().max(1)).map_or_else(String::new, |(mathis, padhye)| {
-                format!(
-                    "; at this loss, Reno reaches {} by Mathis, {} by Padhye; {} arrived in the second half of \
+            let share = 100.0 * b.retransmitted / b.segments.max(1.0);
+            let f = super::Facts { rtt_us: b.rtt_us, retransmitted: b.retransmitted, segments: b.segments, ..*f };
+            let bound = loss_bounds_from_facts(&f, seen.sent.sockets.len().max(1)).map_or_else(
+                String::new,
+                |(mathis, padhye)| {
+                    format!(
+                        "; at this loss, Reno reaches {} by Mathis, {} by Padhye; {} arrived in the second half of \
                     the run",
-                    rate(mathis),
-                    rate(padhye),
-                    rate(b.acked_bps * seen.sent.sockets.len().max(1) as f64)
-                )
-            });
+                        rate(mathis),
+                        rate(padhye),
+                        rate(b.acked_bps * seen.sent.sockets.len().max(1) as f64)
+                    )
+                },
+            );
             let evidence = format!(
                 "the congestion window was reduced by loss: {share:.2} % of the segments were retransmitted, window \
                  {:.0} segments at {rtt}{bound}",
@@ -98,7 +106,7 @@ pub fn of(reason: Reason, seen: &BothEnds<'_>, judged: &Judgement, b: &Basis) ->
             }
             (evidence, Some(remedy))
         }
-        Reason::Growing => {
+        Reason::GrowingWindow => {
             let evidence = format!(
                 "the congestion window was still growing: {:.0} segments at {rtt} are {} per stream",
                 b.cwnd,
@@ -106,33 +114,33 @@ pub fn of(reason: Reason, seen: &BothEnds<'_>, judged: &Judgement, b: &Basis) ->
             );
             (evidence, Some("measure longer (--duration), or use more streams".into()))
         }
-        Reason::HeldBack => {
+        Reason::PacedBelowWindow => {
             let evidence = format!(
                 "{} paced packets at {} per stream while data waited and its window of {:.0} segments was not full; \
                  {} were delivered",
-                control(seen),
+                congestion_control_name(seen),
                 rate(b.paced_bps),
                 b.cwnd,
                 rate(b.delivered_bps)
             );
             (evidence, Some("measure longer (--duration), or try another congestion control (--cc)".into()))
         }
-        Reason::Policed | Reason::Shallow => {
+        Reason::Policer | Reason::ShallowQueue => {
             let Some(d) = judged.path.drops else { return ("packets were dropped".into(), None) };
-            let again = 100.0 * f.again / f.segments.max(1.0);
+            let again = 100.0 * f.retransmitted / f.segments.max(1.0);
             let shown = format!(
                 "{} arrived at a constant rate (within {:.0} %), and {again:.2} % of the segments were \
                  retransmitted; {:.0} % of what was sent above the mean was dropped",
                 rate(d.rate_bps),
-                100.0 * d.varied,
+                100.0 * d.throughput_variation,
                 100.0 * d.slope.clamp(0.0, 1.0)
             );
             match reason {
-                Reason::Policed => (
+                Reason::Policer => (
                     format!(
                         "a policer drops what exceeds a rate, without queueing: {shown}; bursts of up to {} \
                         passed",
-                        bytes(d.burst)
+                        bytes(d.burst_bytes)
                     ),
                     Some(
                         "ask the network's operator for the policed rate, and stay below it: --pacing, or a shaper \
@@ -141,7 +149,7 @@ pub fn of(reason: Reason, seen: &BothEnds<'_>, judged: &Judgement, b: &Basis) ->
                     ),
                 ),
                 _ => (
-                    format!("a shallow queue in the path overflows: {shown}; it holds about {}", bytes(d.queued)),
+                    format!("a shallow queue in the path overflows: {shown}; it holds about {}", bytes(d.queued_bytes)),
                     Some(
                         "lengthen that queue, or send smaller bursts: --pacing, or a congestion control that paces \
                         (--cc bbr)"
@@ -150,8 +158,8 @@ pub fn of(reason: Reason, seen: &BothEnds<'_>, judged: &Judgement, b: &Basis) ->
                 ),
             }
         }
-        Reason::Others => {
-            let (bps, share) = judged.path.all_others();
+        Reason::CompetingTraffic => {
+            let (bps, share) = judged.path.mean_other_traffic();
             let evidence = format!(
                 "other traffic used {} of the same interface, {:.0} %, while {} arrived here",
                 rate(bps),
@@ -172,14 +180,14 @@ pub fn of(reason: Reason, seen: &BothEnds<'_>, judged: &Judgement, b: &Basis) ->
                 "unknown: {} per stream were acknowledged at {rtt}, with {} in flight, a window of {:.0} segments \
                  and {} paced; {:.2} % of the segments were retransmitted",
                 rate(b.acked_bps),
-                bytes(b.flying),
+                bytes(b.in_flight_bytes),
                 b.cwnd,
                 rate(b.paced_bps),
-                100.0 * f.again / f.segments.max(1.0)
+                100.0 * f.retransmitted / f.segments.max(1.0)
             );
             (evidence, Some("store the run (-o) and inspect its page; measure longer (--duration)".into()))
         }
-        Reason::Queue => (
+        Reason::StandingQueue => (
             format!(
                 "the path had a standing queue: round trips took {rtt}, {} without load, while {} arrived",
                 duration(f.least_rtt_us * 1e3),
@@ -187,24 +195,26 @@ pub fn of(reason: Reason, seen: &BothEnds<'_>, judged: &Judgement, b: &Basis) ->
             ),
             None,
         ),
-        Reason::Found => {
+        Reason::EstimatedPathRate => {
             let evidence = format!(
                 "{} paced packets at {}, its estimate of the path's rate, while data waited and its window of {:.0} \
                  segments was not full; {} were delivered",
-                control(seen),
+                congestion_control_name(seen),
                 rate(b.paced_bps),
                 b.cwnd,
                 rate(b.delivered_bps)
             );
             (evidence, None)
         }
-        Reason::SenderCpu => (cpu("sender", &seen.sent.threads, seen, seen.sender), Some(cpu_remedy())),
-        Reason::ReceiverCpu => (cpu("receiver", &seen.received.threads, seen, seen.receiver), Some(cpu_remedy())),
+        Reason::SenderCpu => (cpu_evidence("sender", &seen.sent.threads, seen, seen.sender), Some(cpu_remedy())),
+        Reason::ReceiverCpu => {
+            (cpu_evidence("receiver", &seen.received.threads, seen, seen.receiver), Some(cpu_remedy()))
+        }
     }
 }
 
 /// The congestion control's name.
-fn control<'a>(seen: &BothEnds<'a>) -> &'a str {
+fn congestion_control_name<'a>(seen: &BothEnds<'a>) -> &'a str {
     seen.sent.sockets.iter().find_map(|s| s.congestion.as_deref()).unwrap_or("the congestion control")
 }
 
@@ -214,18 +224,23 @@ pub fn cpu_remedy() -> String {
 }
 
 /// The CPU usage of an end's threads while data flowed.
-pub fn cpu(end: &str, threads: &Threads, seen: &BothEnds<'_>, report: &crate::outcome::EndReport) -> String {
-    busy(end, threads, seen.sent.end_ns.saturating_sub(seen.sent.start_ns), report)
+pub fn cpu_evidence(
+    end: &str,
+    threads: &ThreadTotals,
+    seen: &BothEnds<'_>,
+    report: &crate::outcome::EndReport,
+) -> String {
+    cpu_evidence_in(end, threads, seen.sent.end_ns.saturating_sub(seen.sent.start_ns), report)
 }
 
 /// The CPU usage of an end's threads in `wall_ns`.
-pub fn busy(end: &str, threads: &Threads, wall_ns: u64, report: &crate::outcome::EndReport) -> String {
+pub fn cpu_evidence_in(end: &str, threads: &ThreadTotals, wall_ns: u64, report: &crate::outcome::EndReport) -> String {
     let ran = 100.0 * super::share_of(threads.busiest_cpu_ns, wall_ns);
     let ready = 100.0 * super::share_of(threads.busiest_ready_ns, wall_ns);
     let throttled = 100.0 * report.machine.throttled.min(1.0);
     let quota =
         if throttled >= 1.0 { format!(", and a CPU quota throttled it for {throttled:.0} %") } else { String::new() };
-    let starved = 100.0 * super::starved(report, wall_ns);
+    let starved = 100.0 * super::supervisor_wait_share(report, wall_ns);
     let starved = if starved >= 10.0 {
         format!("; even the supervising thread waited for a CPU for {starved:.0} %")
     } else {
@@ -239,7 +254,7 @@ pub fn busy(end: &str, threads: &Threads, wall_ns: u64, report: &crate::outcome:
 }
 
 /// The largest of a setting's three values, as a size.
-fn setting(end: &crate::outcome::EndReport, name: &str) -> String {
+fn largest_setting(end: &crate::outcome::EndReport, name: &str) -> String {
     let most = end.settings.get(name).and_then(|text| text.split(' ').next_back()?.parse().ok());
     most.map_or_else(|| format!("{name}'s last number"), size)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// The maximum number of places that are remembered; beyond it, places are reported again.
-const PLACES_MAX: usize = 4096;
+const REPORTED_PLACES_MAX: usize = 4096;
 
 /// The kind of an error that a node answers: a kind of fault, or a request that it does not accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,12 +18,12 @@ pub enum ErrorKind {
 }
 
 /// Numbers of errors, by kind: those of [`FaultKind`] in their order, then all others.
-pub type ErrorCounts = [u64; FaultKind::ALL.len() + 1];
+pub type ErrorCounts = [u64; FaultKind::KINDS.len() + 1];
 
 /// The names of the kinds, in the order of [`ErrorCounts`].
-pub fn error_names() -> [&'static str; FaultKind::ALL.len() + 1] {
-    let mut names = ["other"; FaultKind::ALL.len() + 1];
-    FaultKind::ALL.into_iter().for_each(|kind| names[kind as usize] = kind.name());
+pub fn error_names() -> [&'static str; FaultKind::KINDS.len() + 1] {
+    let mut names = ["other"; FaultKind::KINDS.len() + 1];
+    FaultKind::KINDS.into_iter().for_each(|kind| names[kind as usize] = kind.name());
     names
 }
 
@@ -59,23 +59,23 @@ impl NodeFault {
     pub fn index(&self) -> usize {
         match self.kind() {
             ErrorKind::Fault(kind) => kind as usize,
-            ErrorKind::Other => FaultKind::ALL.len(),
+            ErrorKind::Other => FaultKind::KINDS.len(),
         }
     }
 }
 
 /// Reports each fault once.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct FaultLog {
     places: BTreeSet<(usize, u64)>,
     limit: LineLimit,
 }
 
-impl Told {
+impl FaultLog {
     /// A line about a fault of the store `store`, unless it was reported already or there are too many.
     pub fn line(&mut self, fault: &NodeFault, store: &str, now: Instant) -> Option<String> {
         let offset = fault.at.unwrap_or(fault.offset);
-        if self.places.len() >= PLACES_MAX {
+        if self.places.len() >= REPORTED_PLACES_MAX {
             self.places.clear();
         }
         if !self.places.insert((fault.index(), offset)) {
@@ -102,7 +102,7 @@ impl Told {
 mod tests {
     use super::*;
 
-    const READ: NodeFault = NodeFault {
+    const READ_FAULT: NodeFault = NodeFault {
         operation: Operation::Read,
         status: Status::Damaged,
         offset: 8192,
@@ -111,9 +111,9 @@ mod tests {
     };
 
     #[test]
-    fn every_error_has_kind() {
+    fn every_error_has_a_kind() {
         let names = error_names();
-        let of = |operation, status| names[NodeFault { operation, status, ..READ }.index()];
+        let of = |operation, status| names[NodeFault { operation, status, ..READ_FAULT }.index()];
         use Operation::{Flush, Map, Read, Trim, Write};
         assert_eq!(
             [Read, Write, Flush, Trim, Map].map(|o| of(o, Status::Io)),
@@ -124,18 +124,19 @@ mod tests {
     }
 
     #[test]
-    fn fault_is_told_once_with_its_place() {
-        let (mut told, now) = (Told::default(), Instant::now());
-        let line = told.line(&READ, "/dev/sdx", now).expect("the first");
+    fn fault_is_reported_once_with_its_place() {
+        let (mut told, now) = (FaultLog::default(), Instant::now());
+        let line = told.line(&READ_FAULT, "/dev/sdx", now).expect("the first");
         assert_eq!(
             line,
             "store /dev/sdx: a read of 65536 bytes at offset 8192 failed: a block of the node is damaged, at offset 20480"
         );
-        assert_eq!(told.line(&NodeFault { offset: 0, ..READ }, "/dev/sdx", now), None, "the same block");
+        assert_eq!(told.line(&NodeFault { offset: 0, ..READ_FAULT }, "/dev/sdx", now), None, "the same block");
         let flush = NodeFault { operation: Operation::Flush, status: Status::Io, offset: 0, length: 0, at: None };
         let line = told.line(&flush, "/dev/sdx", now).expect("another");
         assert_eq!(line, "store /dev/sdx: a flush failed: the node's medium failed");
-        let many = (0..1000).filter_map(|at| told.line(&NodeFault { at: Some(at << 20), ..READ }, "x", now)).count();
+        let many =
+            (0..1000).filter_map(|at| told.line(&NodeFault { at: Some(at << 20), ..READ_FAULT }, "x", now)).count();
         assert!(many < 100, "{many} lines at once");
     }
 }

@@ -19,13 +19,15 @@
 //! replied to it: otherwise it could be executed late, and overwrite data acknowledged since.
 
 use super::faults::NodeFault;
-use super::liveness::{Liveness, Path, Tardy, report_ms};
-use super::{At, Counts, Failure, Why};
-use crate::frame::{self, BadBlock, Broken, Class, Frame, Head, Operation, Reply, Report, Request, Status, Stretch};
+use super::liveness::{Liveness, LivenessError, Path, report_ms};
+use super::{Counts, Failure, FaultOffset, LastError};
+use crate::frame::{
+    self, BadBlock, Frame, FrameError, FrameHeader, Operation, Reply, Report, Request, Status, Stretch, WaitClass,
+};
 use crate::hello::Welcome;
 use crate::protocol::{Loss, LossCause};
 use crate::setting::{Hold, Setting};
-use crate::store::{Direct, Witness};
+use crate::store::{DirectReader, Witness};
 use crate::tuner::Tuner;
 use bytes::Bytes;
 use nbd::buffer::{Buffer, LARGE_BYTES};
@@ -42,16 +44,16 @@ use tokio::time::Instant;
 mod job;
 
 /// Data in a frame after which the frame is complete.
-const FRAME_BYTES: usize = 1 << 20;
+const FRAME_DATA_BYTES_MAX: usize = 1 << 20;
 /// The minimum size of data for shared memory: two copies through a socket's buffers cost more than an entry of the frame.
-const WORTH_A_PLACE_BYTES: usize = 2 << 10;
+const SHARED_DATA_BYTES_MIN: usize = 2 << 10;
 /// The maximum of data requested, and the maximum of data sent, that is not answered.
-const UNDER_WAY_BYTES: usize = 16 << 20;
+const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
 /// The same for shared memory: there is no path to fill, and more would no longer be in any cache when it is used next.
-const SHARED_BYTES: usize = 4 << 20;
+const SHARED_IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
 
 /// While data is not in the page cache, this many reads in a row are not tried there: a try that fails costs about a microsecond.
-const MISSES_MAX: u32 = 16;
+const SKIPPED_READS_MAX: u32 = 16;
 
 /// What determines window and batch.
 #[derive(Debug, Clone)]
@@ -61,12 +63,12 @@ pub enum Control {
 }
 
 /// The maximum number of faults kept until they are reported, which happens after each read of a socket.
-const FAULTS_MAX: usize = 64;
+const UNREPORTED_FAULTS_MAX: usize = 64;
 
 /// Shared by all links of a coordinator, which have one tuner.
 #[derive(Debug, Clone)]
 pub struct Pace {
-    by: By,
+    control: PaceControl,
     /// The common reference of times.
     begin: Instant,
     /// Whether a node may have lost acknowledged writes.
@@ -74,7 +76,7 @@ pub struct Pace {
 }
 
 #[derive(Debug, Clone)]
-enum By {
+enum PaceControl {
     Fixed(Setting),
     Tuned(Rc<RefCell<Tuner>>),
 }
@@ -83,10 +85,10 @@ impl Pace {
     /// Creates the pace for this number of nodes.
     pub fn new(control: &Control, nodes: usize) -> Self {
         let by = match control {
-            Control::Fixed(setting) => By::Fixed(*setting),
-            Control::Tuned => By::Tuned(Rc::new(RefCell::new(Tuner::new(nodes)))),
+            Control::Fixed(setting) => PaceControl::Fixed(*setting),
+            Control::Tuned => PaceControl::Tuned(Rc::new(RefCell::new(Tuner::new(nodes)))),
         };
-        Self { by, begin: Instant::now(), doubtful: Rc::default() }
+        Self { control: by, begin: Instant::now(), doubtful: Rc::default() }
     }
 
     /// Whether a node may have lost acknowledged writes: no write and no flush may succeed then.
@@ -95,17 +97,17 @@ impl Pace {
     }
 
     fn setting(&self, window: u32) -> Setting {
-        match &self.by {
-            By::Fixed(setting) => Setting::holding(setting.window().min(window), setting.hold()),
-            By::Tuned(tuner) => Setting::holding(window, tuner.borrow().hold()),
+        match &self.control {
+            PaceControl::Fixed(setting) => Setting::with_hold(setting.window().min(window), setting.hold()),
+            PaceControl::Tuned(tuner) => Setting::with_hold(window, tuner.borrow().hold()),
         }
     }
 
     /// A frame of `node` contained `answers` replies at `now`; `left` requests are outstanding or queued.
-    fn answered(&self, node: u32, now: Instant, answers: u32, left: u32) {
-        if let By::Tuned(tuner) = &self.by {
+    fn record_answers(&self, node: u32, now: Instant, answers: u32, left: u32) {
+        if let PaceControl::Tuned(tuner) = &self.control {
             let now_ns = now.saturating_duration_since(self.begin).as_nanos() as u64;
-            tuner.borrow_mut().answered(node as usize, now_ns, answers, left);
+            tuner.borrow_mut().record_answers(node as usize, now_ns, answers, left);
         }
     }
 }
@@ -120,20 +122,20 @@ struct Job {
     /// The data, in parts.
     data: Parts,
     /// The ranges of shared memory with the data, or for it, in frame format; `None` if the frame carries the data.
-    places: Option<Bytes>,
+    extents: Option<Bytes>,
     /// The buffer for the node's reply.
-    into: Option<Buffer>,
+    reply_buffer: Option<Buffer>,
     /// When and over which connection it was last sent.
-    sent: Instant,
-    over: usize,
+    sent_at: Instant,
+    connection: usize,
     /// For a flush, or what is durable before it is answered: the number of writes answered when it was requested.
-    covers: u64,
+    covered_writes: u64,
     reply: oneshot::Sender<Result<Bytes, Failure>>,
 }
 
 /// Memory that a node may still read or write.
 #[derive(Debug)]
-struct InUse {
+struct MemoryInUse {
     _data: Parts,
     _into: Option<Buffer>,
 }
@@ -160,25 +162,25 @@ impl Orphan {
 #[derive(Debug, Clone, Copy)]
 struct Connection {
     /// Whether the node has welcomed it.
-    open: bool,
+    is_open: bool,
     /// Whether its last frame is written, so that it can take another.
-    free: bool,
-    under_way: usize,
+    can_send: bool,
+    in_flight: usize,
     path: Path,
     sequence: u64,
     /// Whether both ends share memory.
-    memory: bool,
+    shares_memory: bool,
 }
 
 impl Connection {
     fn new(open: bool, now: Instant, memory: bool) -> Self {
-        Self { open, free: true, under_way: 0, path: Path::new(now), sequence: 0, memory }
+        Self { is_open: open, can_send: true, in_flight: 0, path: Path::new(now), sequence: 0, shares_memory: memory }
     }
 }
 
 /// The constant properties of a node.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct NodeProperties {
     pub address: SocketAddr,
     /// Its index among the coordinator's nodes.
     pub place: u32,
@@ -187,9 +189,9 @@ pub(super) struct Known {
     pub timeout: Duration,
 }
 
-/// Outstanding requests and their bytes, by [`Class`].
+/// Outstanding requests and their bytes, by [`WaitClass`].
 #[derive(Debug, Clone, Copy, Default)]
-struct UnderWay {
+struct InFlight {
     requests: usize,
     bytes: usize,
 }
@@ -197,23 +199,23 @@ struct UnderWay {
 #[derive(Debug)]
 pub(super) struct State {
     pace: Pace,
-    node: Known,
+    node: NodeProperties,
     granted: usize,
     pending: VecDeque<Job>,
     orphans: Vec<Orphan>,
-    jobs: u64,
+    last_number: u64,
     /// Outstanding requests, by tag.
     tags: Vec<Option<Job>>,
-    free: Vec<u16>,
-    out: [UnderWay; 3],
+    free_tags: Vec<u16>,
+    in_flight: [InFlight; 3],
     connections: Vec<Connection>,
     size_bytes: u64,
     boot: String,
     /// Writes answered, and those of them covered by a flush.
-    written: u64,
-    flushed: u64,
+    answered_writes: u64,
+    flushed_writes: u64,
     /// Whether writes that the node acknowledged to earlier coordinators may not be flushed.
-    inherits: bool,
+    inherits_unflushed: bool,
     /// The highest sequence number of the store's header that the node has sent, and the last process that sent one.
     sequence: u64,
     instance: String,
@@ -221,7 +223,7 @@ pub(super) struct State {
     flush_failed: bool,
     is_unrecorded: bool,
     /// Whether the connections must be reopened, to learn from the node what is lost.
-    asks_for_loss: bool,
+    must_ask_for_loss: bool,
     /// Where acknowledged writes may be lost.
     pub loss: Loss,
     counts: Counts,
@@ -234,26 +236,26 @@ pub(super) struct State {
     /// The entries of the frame being built: kept to reuse the allocation.
     requests: Vec<Request>,
     /// Memory of broken connections. When the node accepts us again it no longer uses it.
-    in_use: Vec<InUse>,
+    memory_in_use: Vec<MemoryInUse>,
     /// The node's files, while it is connected, if it is on this machine.
-    direct: Option<Direct>,
+    direct: Option<DirectReader>,
     witness: Option<Witness>,
     /// How many of the next reads are not tried there, as the last one failed; and how many it will be if one fails again.
-    misses: (u32, u32),
+    skipped_reads: (u32, u32),
 }
 
 impl Drop for State {
     /// The node may use the memory for any length of time, and no reply will arrive: so the memory is leaked.
     fn drop(&mut self) {
-        let under_way = self.tags.iter_mut().flatten().filter_map(Job::unshare);
-        self.in_use.drain(..).chain(under_way).for_each(std::mem::forget);
+        let under_way = self.tags.iter_mut().flatten().filter_map(Job::take_shared_memory);
+        self.memory_in_use.drain(..).chain(under_way).for_each(std::mem::forget);
     }
 }
 
 impl State {
     /// The state of a node that was claimed and has welcomed us; none of the `connections` is open yet.
-    pub fn new(pace: Pace, node: Known, welcome: &Welcome, connections: usize) -> Self {
-        let granted = usize::from(welcome.granted).clamp(1, frame::MAX_COUNT);
+    pub fn new(pace: Pace, node: NodeProperties, welcome: &Welcome, connections: usize) -> Self {
+        let granted = usize::from(welcome.granted).clamp(1, frame::ENTRIES_MAX);
         let now = Instant::now();
         let connection = Connection::new(false, now, false);
         Self {
@@ -262,21 +264,21 @@ impl State {
             granted,
             pending: VecDeque::new(),
             orphans: Vec::new(),
-            jobs: 0,
+            last_number: 0,
             tags: (0..granted).map(|_| None).collect(),
-            free: (0..granted as u16).rev().collect(),
-            out: [UnderWay::default(); 3],
+            free_tags: (0..granted as u16).rev().collect(),
+            in_flight: [InFlight::default(); 3],
             connections: vec![connection; connections.max(1)],
             size_bytes: welcome.size_bytes,
             boot: welcome.boot.clone(),
-            written: 0,
-            flushed: 0,
-            inherits: welcome.unflushed,
+            answered_writes: 0,
+            flushed_writes: 0,
+            inherits_unflushed: welcome.unflushed,
             sequence: welcome.sequence,
             instance: welcome.instance.clone(),
             flush_failed: false,
             is_unrecorded: false,
-            asks_for_loss: false,
+            must_ask_for_loss: false,
             loss: Loss::default(),
             counts: Counts::default(),
             faults: Vec::new(),
@@ -284,43 +286,43 @@ impl State {
             trouble: None,
             ended: None,
             requests: Vec::new(),
-            in_use: Vec::new(),
+            memory_in_use: Vec::new(),
             direct: None,
             witness: None,
-            misses: (0, 0),
+            skipped_reads: (0, 0),
         }
     }
 
     /// Adds a request to the queue. Its reply is sent to `reply`; returns its number, and the connection to wake.
-    pub fn put(
+    pub fn queue_request(
         &mut self,
         request: Request,
         data: Parts,
         now: Instant,
         reply: oneshot::Sender<Result<Bytes, Failure>>,
     ) -> (u64, Option<usize>) {
-        self.jobs += 1;
-        let number = self.jobs;
-        let away = (self.is_away(now) || self.liveness.is_stalled()).then(|| self.too_late());
-        let lost = (!self.loss.ranges.is_empty() && !request.reads()).then_some(Failure::Lost);
+        self.last_number += 1;
+        let number = self.last_number;
+        let away = (self.is_away(now) || self.liveness.is_stalled()).then(|| self.timeout_failure());
+        let lost = (!self.loss.ranges.is_empty() && !request.is_read_only()).then_some(Failure::Lost);
         if let Some(failure) = self.ended.clone().or(lost).or(away) {
             // The requester may be gone.
             let _ = reply.send(Err(failure));
             return (number, None);
         }
-        let covers = self.written;
+        let covers = self.answered_writes;
         self.pending.push_back(Job {
             number,
             request,
             data,
-            places: None,
-            into: None,
-            sent: now,
-            over: 0,
-            covers,
+            extents: None,
+            reply_buffer: None,
+            sent_at: now,
+            connection: 0,
+            covered_writes: covers,
             reply,
         });
-        (number, self.next())
+        (number, self.next_connection())
     }
 
     /// The requester of this request is gone, before it was answered.
@@ -331,19 +333,19 @@ impl State {
     }
 
     /// A request is answered, or dropped.
-    fn settled(&mut self, number: u64) {
+    fn remove_orphan(&mut self, number: u64) {
         self.orphans.retain(|orphan| orphan.number != number);
     }
 
     /// The counters, with the current settings.
     pub fn counts(&self) -> Counts {
-        let (setting, waiting, under_way) = (self.setting(), self.pending.len() as u32, self.under_way() as u32);
+        let (setting, waiting, under_way) = (self.setting(), self.pending.len() as u32, self.in_flight_count() as u32);
         Counts {
             window: setting.window(),
             batch: setting.batch(waiting + under_way),
             waiting,
             under_way,
-            connections: self.connections.iter().filter(|connection| connection.open).count() as u32,
+            connections: self.connections.iter().filter(|connection| connection.is_open).count() as u32,
             ..self.counts
         }
     }
@@ -352,23 +354,23 @@ impl State {
         self.pace.setting(self.granted as u32)
     }
 
-    fn under_way(&self) -> usize {
-        self.granted - self.free.len()
+    fn in_flight_count(&self) -> usize {
+        self.granted - self.free_tags.len()
     }
 
     /// Outstanding requests that the path and the node's memory are busy with: the others wait for its medium, however
     /// long that takes, and must not hold back the next frame.
-    fn paced(&self) -> usize {
-        let held = if self.counts.report.writes_wait { self.out[Class::Write as usize].requests } else { 0 };
-        self.under_way() - self.out[Class::Sync as usize].requests - held
+    fn paced_count(&self) -> usize {
+        let held = if self.counts.report.writes_wait { self.in_flight[WaitClass::Write as usize].requests } else { 0 };
+        self.in_flight_count() - self.in_flight[WaitClass::Sync as usize].requests - held
     }
 
     /// How many requests to send now.
-    fn room(&self) -> usize {
-        let (waiting, paced) = (self.pending.len() as u32, self.paced() as u32);
+    fn frame_room(&self) -> usize {
+        let (waiting, paced) = (self.pending.len() as u32, self.paced_count() as u32);
         let setting = if self.pending.front().is_some_and(Job::is_large) {
             // It fills packets alone: waiting for others has no benefit, and the path would be idle meanwhile.
-            Setting::holding(self.setting().window(), Hold::NATURAL)
+            Setting::with_hold(self.setting().window(), Hold::NATURAL_BATCH)
         } else {
             self.setting()
         };
@@ -377,41 +379,43 @@ impl State {
 
     /// How many more requests the window permits.
     fn window_left(&self) -> usize {
-        (self.setting().window() as usize).saturating_sub(self.under_way()).min(self.free.len())
+        (self.setting().window() as usize).saturating_sub(self.in_flight_count()).min(self.free_tags.len())
     }
 
     /// The next request to send, if it has room: the first one, or if that is a write without room, the first read.
     fn next_job(&self, most: usize) -> Option<usize> {
         let fits = |job: &Job| {
             let class = job.class();
-            let out = self.out[class as usize];
+            let out = self.in_flight[class as usize];
             // Where writes wait for the medium, some of the window is left to reads.
-            let room = !self.counts.report.writes_wait || class == Class::Read || self.window_left() > self.granted / 4;
+            let room =
+                !self.counts.report.writes_wait || class == WaitClass::Read || self.window_left() > self.granted / 4;
             room && (out.bytes == 0 || out.bytes + job.bytes() <= most)
         };
         let front = self.pending.front()?;
         let nth = match front.class() {
-            Class::Write if !fits(front) => self.pending.iter().position(|job| job.class() == Class::Read)?,
+            WaitClass::Write if !fits(front) => self.pending.iter().position(|job| job.class() == WaitClass::Read)?,
             _ => 0,
         };
         fits(&self.pending[nth]).then_some(nth)
     }
 
     /// The connection to use next: of those that can take a frame, the one with the fewest outstanding requests.
-    fn next(&self) -> Option<usize> {
-        let can = self.connections.iter().enumerate().filter(|(_, connection)| connection.open && connection.free);
-        can.min_by_key(|(nth, connection)| (connection.under_way, *nth)).map(|(nth, _)| nth)
+    fn next_connection(&self) -> Option<usize> {
+        let can =
+            self.connections.iter().enumerate().filter(|(_, connection)| connection.is_open && connection.can_send);
+        can.min_by_key(|(nth, connection)| (connection.in_flight, *nth)).map(|(nth, _)| nth)
     }
 
     /// The node has welcomed a connection; nothing is outstanding on it.
-    pub fn opened(&mut self, nth: usize, now: Instant, memory: bool) {
+    pub fn set_open(&mut self, nth: usize, now: Instant, memory: bool) {
         self.connections[nth] = Connection::new(true, now, memory);
     }
 
     /// The node's files may be read, until the connections break.
-    pub fn offered(&mut self, welcome: &Welcome) {
-        self.direct = welcome.files.as_ref().and_then(Direct::attach);
-        self.misses = (0, 0);
+    pub fn attach_files(&mut self, welcome: &Welcome) {
+        self.direct = welcome.files.as_ref().and_then(DirectReader::attach);
+        self.skipped_reads = (0, 0);
     }
 
     /// The witness of whether the previous process was notified of a lost write. Returned once.
@@ -427,24 +431,24 @@ impl State {
     /// Reads from the node's file, if the page cache has the data; otherwise false.
     pub fn read_direct(&mut self, offset: u64, to: &mut [u8]) -> bool {
         let Some(direct) = &self.direct else { return false };
-        if let Some(left) = self.misses.0.checked_sub(1) {
-            self.misses.0 = left;
+        if let Some(left) = self.skipped_reads.0.checked_sub(1) {
+            self.skipped_reads.0 = left;
             return false;
         }
         if !direct.read(offset, to) {
-            let next = (2 * self.misses.1).clamp(1, MISSES_MAX);
-            self.misses = (next - 1, next);
+            let next = (2 * self.skipped_reads.1).clamp(1, SKIPPED_READS_MAX);
+            self.skipped_reads = (next - 1, next);
             return false;
         }
-        self.misses = (0, 0);
+        self.skipped_reads = (0, 0);
         self.counts.answered += 1;
-        self.counts.placed.1 += to.len() as u64;
+        self.counts.shared_memory_bytes.1 += to.len() as u64;
         true
     }
 
     /// Whether all acknowledged writes are flushed.
     pub fn all_flushed(&self) -> bool {
-        self.flushed >= self.written && !self.inherits && !self.flush_failed
+        self.flushed_writes >= self.answered_writes && !self.inherits_unflushed && !self.flush_failed
     }
 
     /// The highest sequence number of the store's header that the node has sent, and the last process that sent one.
@@ -458,22 +462,22 @@ impl State {
     }
 
     /// Whether the connections must be reopened now, to learn from the node what is lost. True once.
-    pub fn asks_for_loss(&mut self) -> bool {
-        std::mem::take(&mut self.asks_for_loss)
+    pub fn take_loss_query(&mut self) -> bool {
+        std::mem::take(&mut self.must_ask_for_loss)
     }
 
     /// The node may have lost acknowledged writes: writes and flushes fail from now on.
-    pub fn doubt(&mut self, loss: &Loss) {
+    pub fn record_loss(&mut self, loss: &Loss) {
         if loss.ranges.is_empty() {
             return;
         }
         self.loss.clone_from(loss);
         self.pace.doubtful.set(true);
         for job in std::mem::take(&mut self.pending) {
-            if job.request.reads() {
+            if job.request.is_read_only() {
                 self.pending.push_back(job);
             } else if job.reply.send(Err(Failure::Lost)).is_err() {
-                self.settled(job.number);
+                self.remove_orphan(job.number);
             }
         }
     }
@@ -484,72 +488,72 @@ impl State {
         if self.flush_failed {
             return;
         }
-        (self.flush_failed, self.asks_for_loss) = (true, true);
+        (self.flush_failed, self.must_ask_for_loss) = (true, true);
         if self.loss.ranges.is_empty() {
             let (ranges, causes) = (vec![(0, self.size_bytes)], vec![LossCause::FlushFailed]);
-            self.doubt(&Loss { ranges, causes, id: String::new() });
+            self.record_loss(&Loss { ranges, causes, id: String::new() });
         }
     }
 
     /// The node can be used again. It knows what its medium may have lost, unless the medium lost its header too.
-    pub fn reopened(&mut self, welcome: &Welcome, now: Instant) {
+    pub fn record_reopen(&mut self, welcome: &Welcome, now: Instant) {
         let restarted = self.boot != welcome.boot;
-        if restarted && self.flushed < self.written && welcome.loss.ranges.is_empty() {
+        if restarted && self.flushed_writes < self.answered_writes && welcome.loss.ranges.is_empty() {
             let (ranges, causes) = (vec![(0, self.size_bytes)], vec![LossCause::MachineRestarted]);
-            self.doubt(&Loss { ranges, causes, id: String::new() });
+            self.record_loss(&Loss { ranges, causes, id: String::new() });
         }
         self.is_unrecorded &= !welcome.loss.causes.contains(&LossCause::FlushFailed);
-        self.inherits &= welcome.unflushed;
+        self.inherits_unflushed &= welcome.unflushed;
         self.sequence = self.sequence.max(welcome.sequence);
         self.instance.clone_from(&welcome.instance);
         self.boot.clone_from(&welcome.boot);
-        self.doubt(&welcome.loss);
-        self.liveness.reopened(now);
+        self.record_loss(&welcome.loss);
+        self.liveness.record_reopen(now);
         self.trouble = None;
-        self.in_use.clear();
+        self.memory_in_use.clear();
         self.counts.reconnected += 1;
     }
 
     /// The connection's last frame is written; builds its next frame, if it is this connection's turn and time to send.
     /// Returns another connection to wake.
     pub fn fill(&mut self, nth: usize, now: Instant, out: &mut Outbox) -> Option<usize> {
-        self.connections[nth].free = true;
-        if self.next() == Some(nth) {
+        self.connections[nth].can_send = true;
+        if self.next_connection() == Some(nth) {
             let mut before = usize::MAX;
             // On the same machine a write for each ready frame has no benefit; on a path with packets the frames should
             // arrive separately.
             while out.len() != before
-                && (before == usize::MAX || (self.connections[nth].memory && out.len() < FRAME_BYTES))
+                && (before == usize::MAX || (self.connections[nth].shares_memory && out.len() < FRAME_DATA_BYTES_MAX))
             {
                 before = out.len();
-                self.frame(nth, now, out);
+                self.build_frame(nth, now, out);
             }
-            self.connections[nth].free = out.is_empty();
+            self.connections[nth].can_send = out.is_empty();
         }
-        self.next().filter(|next| *next != nth && self.room() > 0)
+        self.next_connection().filter(|next| *next != nth && self.frame_room() > 0)
     }
 
-    fn frame(&mut self, nth: usize, now: Instant, out: &mut Outbox) {
-        let (paced, waiting, room) = (self.paced(), self.pending.len(), self.room());
+    fn build_frame(&mut self, nth: usize, now: Instant, out: &mut Outbox) {
+        let (paced, waiting, room) = (self.paced_count(), self.pending.len(), self.frame_room());
         let (mut frame_bytes, mut large) = (0, false);
-        let most = if self.connections[nth].memory { SHARED_BYTES } else { UNDER_WAY_BYTES };
-        while self.requests.len() < room && frame_bytes < FRAME_BYTES {
+        let most = if self.connections[nth].shares_memory { SHARED_IN_FLIGHT_BYTES_MAX } else { IN_FLIGHT_BYTES_MAX };
+        while self.requests.len() < room && frame_bytes < FRAME_DATA_BYTES_MAX {
             while let Some(job) = self.pending.pop_front_if(|job| job.reply.is_closed()) {
-                self.settled(job.number);
+                self.remove_orphan(job.number);
             }
             let Some(next) = self.next_job(most) else { break };
-            if self.orphans.iter().any(|orphan| orphan.touches(&self.pending[next])) || self.free.is_empty() {
+            if self.orphans.iter().any(|orphan| orphan.touches(&self.pending[next])) || self.free_tags.is_empty() {
                 break;
             }
-            let (Some(mut job), Some(tag)) = (self.pending.remove(next), self.free.pop()) else { break };
-            (job.request.tag, job.sent, job.over) = (tag, now, nth);
-            if self.connections[nth].memory {
-                job.share();
+            let (Some(mut job), Some(tag)) = (self.pending.remove(next), self.free_tags.pop()) else { break };
+            (job.request.tag, job.sent_at, job.connection) = (tag, now, nth);
+            if self.connections[nth].shares_memory {
+                job.move_to_shared_memory();
             }
-            if self.under_way() == 1 {
-                self.liveness.progressed(now);
+            if self.in_flight_count() == 1 {
+                self.liveness.record_progress(now);
             }
-            let out = &mut self.out[job.class() as usize];
+            let out = &mut self.in_flight[job.class() as usize];
             (out.requests, out.bytes) = (out.requests + 1, out.bytes + job.bytes());
             frame_bytes += job.data.iter().map(Bytes::len).sum::<usize>();
             large |= job.is_large();
@@ -562,17 +566,18 @@ impl State {
         let batch = if large { 1 } else { self.setting().batch((waiting + paced) as u32) };
         let granted = u16::try_from(batch).unwrap_or(u16::MAX);
         let connection = &mut self.connections[nth];
-        let head = Head { epoch: self.node.epoch, sequence: connection.sequence, granted, ..Head::default() };
+        let head =
+            FrameHeader { epoch: self.node.epoch, sequence: connection.sequence, granted, ..FrameHeader::default() };
         let before = out.len();
         let of = |tag: u16| match &self.tags[usize::from(tag)] {
-            Some(Job { places: Some(places), .. }) => std::slice::from_ref(places),
+            Some(Job { extents: Some(places), .. }) => std::slice::from_ref(places),
             Some(job) => &job.data[..],
             None => &[],
         };
         frame::put_requests(out, &head, &self.requests, |nth| of(self.requests[nth].tag));
         connection.sequence += 1;
-        connection.under_way += self.requests.len();
-        connection.path.sends(out.len() - before, now);
+        connection.in_flight += self.requests.len();
+        connection.path.record_send(out.len() - before, now);
         self.counts.frames_sent += 1;
         self.counts.bytes_sent += (out.len() - before) as u64;
         self.counts.requests_sent += self.requests.len() as u64;
@@ -580,46 +585,47 @@ impl State {
     }
 
     /// Records bytes received on a connection.
-    pub fn received(&mut self, nth: usize, now: Instant, bytes: usize) {
-        self.connections[nth].path.received(now);
-        self.liveness.heard(now);
+    pub fn record_receive(&mut self, nth: usize, now: Instant, bytes: usize) {
+        self.connections[nth].path.record_receive(now);
+        self.liveness.record_heard(now);
         self.counts.bytes_received += bytes as u64;
     }
 
     /// Processes a frame received on a connection.
-    pub fn answered(&mut self, nth: usize, frame: Frame, now: Instant) -> Result<(), Broken> {
+    pub fn process_frame(&mut self, nth: usize, frame: Frame, now: Instant) -> Result<(), FrameError> {
         let (head, replies) = match frame {
             Frame::Replies(head, replies) => (head, replies),
             Frame::Report(_, report) => {
-                self.reported(nth, report, now);
+                self.record_report(nth, report, now);
                 return Ok(());
             }
-            Frame::Requests(..) => return Err(Broken::Sense("a node sent a request")),
+            Frame::Requests(..) => return Err(FrameError::Invalid("a node sent a request")),
         };
-        self.connections[nth].path.answered(now);
-        self.liveness.progressed(now);
+        self.connections[nth].path.record_answer(now);
+        self.liveness.record_progress(now);
         self.counts.frames_received += 1;
         self.counts.queued = head.queued;
         self.counts.service_us = head.service_us;
         let (mut left, mut answers) = (now, 0);
         for (reply, data) in replies {
-            let slot = self.tags.get_mut(usize::from(reply.tag)).and_then(Option::as_mut).filter(|job| job.over == nth);
-            let job = slot.ok_or(Broken::Sense("an answer without a request"))?;
-            let data = match job.into.take_if(|into| reply.placed && into.len() == reply.length as usize) {
-                Some(into) => into.share(),
+            let slot =
+                self.tags.get_mut(usize::from(reply.tag)).and_then(Option::as_mut).filter(|job| job.connection == nth);
+            let job = slot.ok_or(FrameError::Invalid("an answer without a request"))?;
+            let data = match job.reply_buffer.take_if(|into| reply.placed && into.len() == reply.length as usize) {
+                Some(into) => into.into_bytes(),
                 None => data,
             };
-            let result = judge(&job.request, &reply, data)?;
+            let result = check_reply(&job.request, &reply, data)?;
             let (operation, offset, length) = (job.request.operation, job.request.offset, job.request.length);
             let Some(job) = self.tags[usize::from(reply.tag)].take() else { continue };
-            self.free.push(reply.tag);
-            self.connections[nth].under_way -= 1;
-            left = job.sent;
-            let out = &mut self.out[job.class() as usize];
+            self.free_tags.push(reply.tag);
+            self.connections[nth].in_flight -= 1;
+            left = job.sent_at;
+            let out = &mut self.in_flight[job.class() as usize];
             (out.requests, out.bytes) = (out.requests - 1, out.bytes - job.bytes());
             self.counts.answered += 1;
-            if result.is_ok() && job.places.is_some() {
-                let (to, from) = &mut self.counts.placed;
+            if result.is_ok() && job.extents.is_some() {
+                let (to, from) = &mut self.counts.shared_memory_bytes;
                 *(if reply.placed { from } else { to }) += u64::from(job.request.length);
             }
             if result.is_ok() && job.request.operation == Operation::Flush {
@@ -636,10 +642,10 @@ impl State {
                         if job.request.durable || job.request.operation == Operation::Flush =>
                     {
                         // The node flushes everything that it has acknowledged.
-                        self.flushed = self.flushed.max(job.covers);
-                        self.inherits = false;
+                        self.flushed_writes = self.flushed_writes.max(job.covered_writes);
+                        self.inherits_unflushed = false;
                     }
-                    Operation::Write | Operation::Trim => self.written += 1,
+                    Operation::Write | Operation::Trim => self.answered_writes += 1,
                     _ => {}
                 }
             }
@@ -647,31 +653,34 @@ impl State {
             if let Err((status, at)) = &result {
                 let fault = NodeFault { operation, status: *status, offset, length, at: *at };
                 self.counts.errors[fault.index()] += 1;
-                if self.faults.len() < FAULTS_MAX {
+                if self.faults.len() < UNREPORTED_FAULTS_MAX {
                     self.faults.push(fault);
                 }
             }
-            if job.reply.send(result.map_err(|(status, at)| Failure::Node(self.node.address, status, At(at)))).is_err()
+            if job
+                .reply
+                .send(result.map_err(|(status, at)| Failure::Node(self.node.address, status, FaultOffset(at))))
+                .is_err()
             {
-                self.settled(job.number);
+                self.remove_orphan(job.number);
             }
         }
-        self.pace.answered(self.node.place, now, answers, (self.under_way() + self.pending.len()) as u32);
+        self.pace.record_answers(self.node.place, now, answers, (self.in_flight_count() + self.pending.len()) as u32);
         let took_us = now.saturating_duration_since(left).as_nanos() as f64 / 1000.0;
         let rtt_us = &mut self.counts.rtt_us;
         *rtt_us = if *rtt_us == 0.0 { took_us } else { *rtt_us + (took_us - *rtt_us) / 8.0 };
         Ok(())
     }
 
-    fn reported(&mut self, nth: usize, report: Report, now: Instant) {
-        self.connections[nth].path.arrived(report.received_bytes, now);
-        self.liveness.counts(report.progress, now);
+    fn record_report(&mut self, nth: usize, report: Report, now: Instant) {
+        self.connections[nth].path.record_arrival(report.received_bytes, now);
+        self.liveness.update_progress(report.progress, now);
         self.counts.report = report;
     }
 
     /// The node asks to wait for its welcome.
-    pub fn waits(&mut self, progress: u64, now: Instant) {
-        self.liveness.waits(progress, now);
+    pub fn record_wait(&mut self, progress: u64, now: Instant) {
+        self.liveness.record_wait(progress, now);
         self.expire(now);
     }
 
@@ -687,10 +696,10 @@ impl State {
 
     /// Whether a connection has been silent for too long, or the node has made no progress. Requests in the queue do not
     /// count.
-    pub fn tardy(&self, nth: usize, now: Instant) -> Option<Tardy> {
-        let has_stalled = self.under_way() > 0 && self.liveness.has_stalled(now);
-        let stalled = has_stalled.then(|| Tardy::Stalled(self.liveness.patience()));
-        self.connections[nth].path.tardy(self.node.timeout, now).or(stalled)
+    pub fn liveness_error(&self, nth: usize, now: Instant) -> Option<LivenessError> {
+        let has_stalled = self.in_flight_count() > 0 && self.liveness.has_stalled(now);
+        let stalled = has_stalled.then(|| LivenessError::Stalled(self.liveness.stall_timeout()));
+        self.connections[nth].path.liveness_error(self.node.timeout, now).or(stalled)
     }
 
     /// How often to check that.
@@ -699,22 +708,22 @@ impl State {
     }
 
     /// All connections are closed: requeues outstanding requests, the oldest first.
-    pub fn ask_again(&mut self, now: Instant) {
+    pub fn requeue_all(&mut self, now: Instant) {
         let mut jobs: Vec<Job> = self.tags.iter_mut().filter_map(Option::take).collect();
-        self.witness = self.direct.take().and_then(Direct::into_witness).or(self.witness.take());
-        self.liveness.cut(jobs.is_empty(), now);
+        self.witness = self.direct.take().and_then(DirectReader::into_witness).or(self.witness.take());
+        self.liveness.record_cut(jobs.is_empty(), now);
         jobs.sort_by_key(|job| std::cmp::Reverse(job.number));
         for mut job in jobs {
-            self.in_use.extend(job.unshare());
-            self.free.push(job.request.tag);
+            self.memory_in_use.extend(job.take_shared_memory());
+            self.free_tags.push(job.request.tag);
             self.pending.push_front(job);
         }
         // No request of the old connections can be executed any more.
         self.pending.retain(|job| !job.reply.is_closed());
         self.orphans.clear();
-        self.out = Default::default();
+        self.in_flight = Default::default();
         for connection in &mut self.connections {
-            (connection.open, connection.under_way) = (false, 0);
+            (connection.is_open, connection.in_flight) = (false, 0);
         }
         self.expire(now);
     }
@@ -726,7 +735,7 @@ impl State {
 
     /// When [`State::expire`] next has something to do, if there is no connection: when the node counts as away, after which
     /// requests fail at once.
-    pub fn expires(&self, now: Instant) -> Option<Instant> {
+    pub fn next_expiry(&self, now: Instant) -> Option<Instant> {
         let away = self.liveness.away_at();
         // A time in the past matters only if requests are queued.
         (away > now || !self.pending.is_empty()).then_some(away)
@@ -737,11 +746,11 @@ impl State {
         self.node.timeout
     }
 
-    fn too_late(&self) -> Failure {
+    fn timeout_failure(&self) -> Failure {
         if self.liveness.is_stalled() {
-            return Failure::Stalled(self.node.address, self.liveness.patience());
+            return Failure::Stalled(self.node.address, self.liveness.stall_timeout());
         }
-        let why = Why(self.trouble.as_deref().map(Rc::from));
+        let why = LastError(self.trouble.as_deref().map(Rc::from));
         Failure::Deadline(self.node.address, self.node.timeout, why)
     }
 
@@ -751,8 +760,8 @@ impl State {
             return;
         }
         for job in std::mem::take(&mut self.pending) {
-            if job.reply.send(Err(self.too_late())).is_err() {
-                self.settled(job.number);
+            if job.reply.send(Err(self.timeout_failure())).is_err() {
+                self.remove_orphan(job.number);
             }
         }
     }
@@ -766,28 +775,32 @@ impl State {
         self.orphans.clear();
         self.direct = None;
         self.ended = Some(failure);
-        self.pace.answered(self.node.place, now, 0, 0);
+        self.pace.record_answers(self.node.place, now, 0, 0);
     }
 }
 
 /// The result of a reply; data that does not match its checksum was corrupted in transit. An error may come with the
 /// offset of its cause.
-fn judge(request: &Request, reply: &Reply, data: Bytes) -> Result<Result<Bytes, (Status, Option<u64>)>, Broken> {
+fn check_reply(
+    request: &Request,
+    reply: &Reply,
+    data: Bytes,
+) -> Result<Result<Bytes, (Status, Option<u64>)>, FrameError> {
     if reply.status != Status::Done {
         return Ok(Err((reply.status, data.first_chunk().map(|offset| u64::from_le_bytes(*offset)))));
     }
     let fits = match request.operation {
         Operation::Read => data.len() == request.length as usize,
-        Operation::Map => Stretch::take_all(&data, request.length).is_some(),
-        Operation::Verify => BadBlock::take_all(&data).is_some(),
+        Operation::Map => Stretch::parse_all(&data, request.length).is_some(),
+        Operation::Verify => BadBlock::parse_all(&data).is_some(),
         Operation::Write | Operation::Flush | Operation::Trim => data.is_empty(),
     };
     if !fits {
-        return Err(Broken::Sense("an answer has a different length than requested"));
+        return Err(FrameError::Invalid("an answer has a different length than requested"));
     }
     // Data in shared memory was not transmitted.
     if !data.is_empty() && !request.unchecked && !reply.placed && crc32c::crc32c(&data) != reply.checksum {
-        return Err(Broken::Checksum);
+        return Err(FrameError::Checksum);
     }
     Ok(Ok(data))
 }

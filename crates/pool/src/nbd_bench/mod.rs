@@ -12,33 +12,33 @@ mod processor;
 mod session;
 mod uri;
 
-pub use uri::{To, Uri, UriError, escaped};
+pub use uri::{ServerAddress, Uri, UriError, escape_path};
 
 use crate::bench::Latency;
 use hdrhistogram::Histogram;
 use nbd::wire::command;
-use processor::Spent;
+use processor::CpuTime;
 use serde::{Deserialize, Serialize};
 pub(crate) use session::Session;
 pub(crate) use session::Socket;
 pub use session::Stream;
-use session::request;
+use session::put_request;
 use stats::random::Random;
 use std::io;
 use std::time::{Duration, Instant};
 
 /// A reply without its data.
-const REPLY_BYTES: usize = 16;
+const REPLY_HEADER_BYTES: usize = 16;
 /// Bytes read from the socket at once, unless a reply is longer.
-const READ_BYTES: usize = 512 << 10;
+const SOCKET_READ_BYTES: usize = 512 << 10;
 /// Bytes of each write that fills the disk.
-const FILL_BYTES: u32 = 1 << 20;
+const FILL_WRITE_BYTES: u32 = 1 << 20;
 /// Outstanding writes while the disk is filled.
 const FILL_DEPTH: u32 = 8;
 /// A slot number has 16 bits of a cookie.
-const MAX_DEPTH: u32 = 1 << 16;
+const DEPTH_MAX: u32 = 1 << 16;
 /// The connection is closed after this long without data from the server.
-const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
@@ -100,22 +100,22 @@ pub enum Error {
 struct Slot {
     cookie: u64,
     offset: u64,
-    asked: Instant,
+    sent_at: Instant,
 }
 
 /// Runs the load.
 pub fn run(place: &Uri, load: &Load) -> Result<Figures, Error> {
-    measure(Session::open(place)?, load)
+    measure_session(Session::open(place)?, load)
 }
 
 /// Runs the load over a stream of the caller, with alternating reads and writes.
 pub fn run_over(stream: Box<dyn Stream>, place: &Uri, load: &Load) -> Result<Figures, Error> {
-    measure(Session::over(stream, place)?, load)
+    measure_session(Session::from_stream(stream, place)?, load)
 }
 
-fn measure(mut session: Session, load: &Load) -> Result<Figures, Error> {
-    if load.depth > MAX_DEPTH {
-        return Err(Error::Load(format!("at most {MAX_DEPTH} requests can be in flight")));
+fn measure_session(mut session: Session, load: &Load) -> Result<Figures, Error> {
+    if load.depth > DEPTH_MAX {
+        return Err(Error::Load(format!("at most {DEPTH_MAX} requests can be in flight")));
     }
     let places = session.size_bytes() / u64::from(load.block_bytes.max(1));
     if places == 0 || load.block_bytes == 0 {
@@ -129,63 +129,63 @@ fn measure(mut session: Session, load: &Load) -> Result<Figures, Error> {
         return Err(Error::Load("verified blocks must be a multiple of 8 bytes".into()));
     }
     if load.fill {
-        fill(&mut session, load.seed)?;
+        fill_disk(&mut session, load.seed)?;
     }
-    let spent = load.server.map(Spent::of).transpose().map_err(|why| Error::Load(why.to_string()))?;
-    let figures = Loop::new(&mut session, load, places)?.run(spent.as_ref())?;
-    session.end();
+    let spent = load.server.map(CpuTime::for_process).transpose().map_err(|why| Error::Load(why.to_string()))?;
+    let figures = LoadLoop::new(&mut session, load, places)?.run(spent.as_ref())?;
+    session.disconnect();
     Ok(figures)
 }
 
 /// The eight bytes at each offset of a filled disk: unique, and determined by the offset.
-fn word(place: u64, seed: u64) -> u64 {
+fn pattern_word(place: u64, seed: u64) -> u64 {
     (place / 8) ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-fn pattern(out: &mut Vec<u8>, offset: u64, length: u32, seed: u64) {
-    (0..u64::from(length) / 8).for_each(|at| out.extend(word(offset + 8 * at, seed).to_le_bytes()));
+fn put_pattern(out: &mut Vec<u8>, offset: u64, length: u32, seed: u64) {
+    (0..u64::from(length) / 8).for_each(|at| out.extend(pattern_word(offset + 8 * at, seed).to_le_bytes()));
     // A disk that ends within a word has zeroes there.
     out.resize(out.len() + length as usize % 8, 0);
 }
 
-/// Whether data is that of [`pattern`].
+/// Whether data is that of [`put_pattern`].
 fn is_pattern(data: &[u8], offset: u64, seed: u64) -> bool {
     let (words, rest) = data.as_chunks::<8>();
     let differs = words
         .iter()
         .zip(0_u64..)
-        .fold(0, |differs, (bytes, at)| differs | (u64::from_le_bytes(*bytes) ^ word(offset + 8 * at, seed)));
+        .fold(0, |differs, (bytes, at)| differs | (u64::from_le_bytes(*bytes) ^ pattern_word(offset + 8 * at, seed)));
     differs == 0 && rest.iter().all(|byte| *byte == 0)
 }
 
 /// Writes every block of the disk once.
-fn fill(session: &mut Session, seed: u64) -> Result<(), Error> {
+fn fill_disk(session: &mut Session, seed: u64) -> Result<(), Error> {
     let size = session.size_bytes();
-    let (mut asked, mut answered, count) = (0_u64, 0_u64, size.div_ceil(u64::from(FILL_BYTES)));
+    let (mut asked, mut answered, count) = (0_u64, 0_u64, size.div_ceil(u64::from(FILL_WRITE_BYTES)));
     let mut out = Vec::new();
     while answered < count {
         while asked < count && asked - answered < u64::from(FILL_DEPTH) {
-            let offset = asked * u64::from(FILL_BYTES);
-            let length = (size - offset).min(u64::from(FILL_BYTES)) as u32;
+            let offset = asked * u64::from(FILL_WRITE_BYTES);
+            let length = (size - offset).min(u64::from(FILL_WRITE_BYTES)) as u32;
             out.clear();
-            request(&mut out, command::WRITE, asked, offset, length);
-            pattern(&mut out, offset, length, seed);
+            put_request(&mut out, command::WRITE, asked, offset, length);
+            put_pattern(&mut out, offset, length, seed);
             session.send(&out)?;
             asked += 1;
         }
         let (error, cookie) = session.reply()?;
         if error != 0 || cookie >= asked {
-            return Err(session.wrong(format!("failed a write while filling the disk: error {error}")));
+            return Err(session.protocol_error(format!("failed a write while filling the disk: error {error}")));
         }
         answered += 1;
     }
     Ok(())
 }
 
-struct Loop<'a> {
+struct LoadLoop<'a> {
     session: &'a mut Session,
     load: &'a Load,
-    places: u64,
+    block_count: u64,
     random: Random,
     slots: Vec<Option<Slot>>,
     /// Slots without an outstanding request.
@@ -211,30 +211,30 @@ struct Tally {
     reads: u64,
 }
 
-impl<'a> Loop<'a> {
+impl<'a> LoadLoop<'a> {
     fn new(session: &'a mut Session, load: &'a Load, places: u64) -> Result<Self, Error> {
         let latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|e| Error::Load(e.to_string()))?;
         let depth = load.depth.max(1) as usize;
         let payload = if load.write { vec![0x5a; load.block_bytes as usize] } else { Vec::new() };
-        let longest = if load.write { REPLY_BYTES } else { REPLY_BYTES + load.block_bytes as usize };
+        let longest = if load.write { REPLY_HEADER_BYTES } else { REPLY_HEADER_BYTES + load.block_bytes as usize };
         Ok(Self {
             session,
             load,
-            places,
+            block_count: places,
             random: Random::new(load.seed),
             slots: vec![None; depth],
             free: (0..depth).collect(),
             next: 0,
             out: Vec::new(),
             payload,
-            input: vec![0; READ_BYTES.max(2 * longest)],
+            input: vec![0; SOCKET_READ_BYTES.max(2 * longest)],
             begin: 0,
             end: 0,
             tally: Tally { latency_ns, answered: 0, failed: 0, compared: 0, sent: 0, writes: 0, reads: 0 },
         })
     }
 
-    fn run(mut self, server: Option<&Spent>) -> Result<Figures, Error> {
+    fn run(mut self, server: Option<&CpuTime>) -> Result<Figures, Error> {
         let (start, batch) = (Instant::now(), self.load.batch.min(self.load.depth).max(1) as usize);
         let (begin, end) = (start + self.load.duration / 4, start + self.load.duration);
         let mut first = None;
@@ -242,20 +242,20 @@ impl<'a> Loop<'a> {
         while now < end {
             if first.is_none() && now >= begin {
                 self.tally.latency_ns.reset();
-                first = Some(Snapshot::of(&self.tally, server)?);
+                first = Some(Snapshot::from_counters(&self.tally, server)?);
             }
             if self.free.len() >= batch {
-                self.ask()?;
+                self.send_requests()?;
             }
-            now = self.take()?;
+            now = self.receive_replies()?;
         }
-        let last = Snapshot::of(&self.tally, server)?;
+        let last = Snapshot::from_counters(&self.tally, server)?;
         // Otherwise a server that fell silent here would look like one that answers everything.
         while self.free.len() < self.slots.len() {
-            self.take()?;
+            self.receive_replies()?;
         }
         let Some(first) = first.filter(|first| last.answered > first.answered) else {
-            return Err(self.session.wrong("answered no request in the measured time".into()));
+            return Err(self.session.protocol_error("answered no request in the measured time".into()));
         };
         let since = |of: fn(&Snapshot) -> u64| (of(&last) - of(&first)) as f64;
         let each = |nanoseconds: u64| nanoseconds as f64 / since(|s| s.answered);
@@ -280,18 +280,18 @@ impl<'a> Loop<'a> {
     }
 
     /// Sends all requests that may be sent, in one write.
-    fn ask(&mut self) -> Result<(), Error> {
+    fn send_requests(&mut self) -> Result<(), Error> {
         self.out.clear();
         let command = if self.load.write { command::WRITE } else { command::READ };
         let asked = Instant::now();
         self.tally.sent += self.free.len() as u64;
         for slot in self.free.drain(..) {
-            let offset = self.random.below(self.places) * u64::from(self.load.block_bytes);
+            let offset = self.random.below(self.block_count) * u64::from(self.load.block_bytes);
             // The slot, and a sequence number: the cookie of a duplicate reply does not match.
             let cookie = self.next << 16 | slot as u64;
             self.next += 1;
-            self.slots[slot] = Some(Slot { cookie, offset, asked });
-            request(&mut self.out, command, cookie, offset, self.load.block_bytes);
+            self.slots[slot] = Some(Slot { cookie, offset, sent_at: asked });
+            put_request(&mut self.out, command, cookie, offset, self.load.block_bytes);
             self.out.extend_from_slice(&self.payload);
         }
         self.tally.writes += 1;
@@ -299,33 +299,35 @@ impl<'a> Loop<'a> {
     }
 
     /// Receives replies with one read; returns when that was.
-    fn take(&mut self) -> Result<Instant, Error> {
+    fn receive_replies(&mut self) -> Result<Instant, Error> {
         if self.input.len() - self.end < self.input.len() / 2 {
             self.input.copy_within(self.begin..self.end, 0);
             (self.begin, self.end) = (0, self.end - self.begin);
         }
         let count = self.session.stream().read(&mut self.input[self.end..]);
         self.end += match count {
-            Ok(0) => return Err(self.session.wrong("ended the connection".into())),
+            Ok(0) => return Err(self.session.protocol_error("ended the connection".into())),
             Ok(count) => count,
-            Err(error) => return Err(self.session.broken(error)),
+            Err(error) => return Err(self.session.connection_error(error)),
         };
         self.tally.reads += 1;
         let now = Instant::now();
-        while self.one(now)? {}
+        while self.process_reply(now)? {}
         Ok(now)
     }
 
     /// Processes one reply, if it is complete.
-    fn one(&mut self, now: Instant) -> Result<bool, Error> {
+    fn process_reply(&mut self, now: Instant) -> Result<bool, Error> {
         let input = &self.input[self.begin..self.end];
-        let Some((head, data)) = input.split_first_chunk::<REPLY_BYTES>() else { return Ok(false) };
-        let Some((error, cookie)) = session::parse(head) else {
-            return Err(self.session.wrong("sent an invalid reply".into()));
+        let Some((head, data)) = input.split_first_chunk::<REPLY_HEADER_BYTES>() else { return Ok(false) };
+        let Some((error, cookie)) = session::parse_reply(head) else {
+            return Err(self.session.protocol_error("sent an invalid reply".into()));
         };
         let slot = (cookie & 0xffff) as usize;
         let Some(asked) = self.slots.get(slot).copied().flatten().filter(|asked| asked.cookie == cookie) else {
-            return Err(self.session.wrong(format!("answered the request {cookie:#x}, which is not in flight")));
+            return Err(self
+                .session
+                .protocol_error(format!("answered the request {cookie:#x}, which is not in flight")));
         };
         let length = if self.load.write || error != 0 { 0 } else { self.load.block_bytes as usize };
         let Some(data) = data.get(..length) else { return Ok(false) };
@@ -333,15 +335,15 @@ impl<'a> Loop<'a> {
             self.tally.failed += 1;
         } else if self.load.compare && !self.load.write {
             if !is_pattern(data, asked.offset, self.load.seed) {
-                return Err(self.session.wrong(format!("returned wrong data at {}", asked.offset)));
+                return Err(self.session.protocol_error(format!("returned wrong data at {}", asked.offset)));
             }
             self.tally.compared += 1;
         }
-        self.begin += REPLY_BYTES + length;
+        self.begin += REPLY_HEADER_BYTES + length;
         self.slots[slot] = None;
         self.free.push(slot);
         self.tally.answered += u64::from(error == 0);
-        self.tally.latency_ns.saturating_record((now - asked.asked).as_nanos() as u64);
+        self.tally.latency_ns.saturating_record((now - asked.sent_at).as_nanos() as u64);
         Ok(true)
     }
 }
@@ -358,9 +360,9 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    fn of(tally: &Tally, server: Option<&Spent>) -> Result<Self, Error> {
+    fn from_counters(tally: &Tally, server: Option<&CpuTime>) -> Result<Self, Error> {
         let Tally { answered, sent, writes, reads, .. } = *tally;
-        let server_ns = server.map(Spent::now_ns).transpose().map_err(|why| Error::Load(why.to_string()))?;
+        let server_ns = server.map(CpuTime::now_ns).transpose().map_err(|why| Error::Load(why.to_string()))?;
         Ok(Self { at: Instant::now(), answered, sent, writes, reads, client_ns: processor::own_ns(), server_ns })
     }
 }
@@ -372,7 +374,7 @@ mod tests {
     #[test]
     fn pattern_differs_by_offset_and_seed() {
         let mut data = Vec::new();
-        pattern(&mut data, 4096, 4100, 7);
+        put_pattern(&mut data, 4096, 4100, 7);
         assert_eq!(data.len(), 4100);
         assert!(is_pattern(&data, 4096, 7));
         assert!(!is_pattern(&data, 4104, 7) && !is_pattern(&data, 4096, 8));

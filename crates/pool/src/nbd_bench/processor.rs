@@ -8,26 +8,26 @@ use std::io;
 
 /// Processes whose CPU time is summed.
 #[derive(Debug)]
-pub struct Spent {
+pub struct CpuTime {
     processes: Vec<u32>,
 }
 
 /// There is no such process, or /proc does not contain it.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the CPU time of process {process}: {error}")]
-pub struct Unknown {
+pub struct UnknownProcess {
     process: u32,
     error: io::Error,
 }
 
-impl Spent {
+impl CpuTime {
     /// A process and its current descendants.
-    pub fn of(process: u32) -> Result<Self, Unknown> {
+    pub fn for_process(process: u32) -> Result<Self, UnknownProcess> {
         let mut processes = vec![process];
         let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
-            .map_err(|error| Unknown { process, error })?
+            .map_err(|error| UnknownProcess { process, error })?
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .filter_map(|child| Some((child, parent(child)?)))
+            .filter_map(|child| Some((child, parent_of(child)?)))
             .collect();
         let mut at = 0;
         while let Some(one) = processes.get(at).copied() {
@@ -42,15 +42,15 @@ impl Spent {
     /// The CPU time so far, in nanoseconds.
     ///
     /// # Errors
-    /// [`Unknown`]: one of them exited.
-    pub fn now_ns(&self) -> Result<u64, Unknown> {
-        let of = |process: &u32| ran_ns(*process).map_err(|error| Unknown { process: *process, error });
+    /// [`UnknownProcess`]: one of them exited.
+    pub fn now_ns(&self) -> Result<u64, UnknownProcess> {
+        let of = |process: &u32| process_ns(*process).map_err(|error| UnknownProcess { process: *process, error });
         self.processes.iter().map(of).sum()
     }
 }
 
 /// The CPU time of all threads of a process in nanoseconds, including those that have exited.
-fn ran_ns(process: u32) -> io::Result<u64> {
+fn process_ns(process: u32) -> io::Result<u64> {
     // For 0 or an invalid number it would be our own clock.
     let known = libc::pid_t::try_from(process).ok().filter(|process| *process > 0);
     let process = known.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
@@ -69,7 +69,7 @@ fn ran_ns(process: u32) -> io::Result<u64> {
 }
 
 /// The parent in `/proc/PID/stat`; the name before it may contain anything, so the last parenthesis is used.
-fn parent(process: u32) -> Option<u32> {
+fn parent_of(process: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
@@ -85,12 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn child_cpu_time_counts_for_parent() {
+    fn cpu_time_of_a_child_counts_for_its_parent() {
         let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
-        let spent = Spent::of(std::process::id()).expect("there is /proc");
+        let spent = CpuTime::for_process(std::process::id()).expect("there is /proc");
         assert!(spent.processes.contains(&child.id()));
         let (begin, own) = (spent.now_ns().expect("figures"), own_ns());
-        let alone = Spent { processes: vec![child.id()] };
+        let alone = CpuTime { processes: vec![child.id()] };
         while alone.now_ns().expect("figures") < 50_000_000 {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
@@ -98,12 +98,12 @@ mod tests {
         child.kill().expect("it runs");
         child.wait().expect("it ended");
         assert!(alone.now_ns().is_err());
-        assert!(Spent::of(u32::MAX).is_err() && Spent::of(0).is_err());
+        assert!(CpuTime::for_process(u32::MAX).is_err() && CpuTime::for_process(0).is_err());
     }
 
     #[test]
-    fn ended_thread_keeps_its_cpu_time() {
-        let spent = Spent { processes: vec![std::process::id()] };
+    fn cpu_time_of_an_ended_thread_counts() {
+        let spent = CpuTime { processes: vec![std::process::id()] };
         let begin = spent.now_ns().expect("figures");
         let busy = || {
             let begin = std::time::Instant::now();

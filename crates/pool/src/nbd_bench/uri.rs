@@ -11,12 +11,12 @@ pub struct Uri {
     /// The export's name; the empty one is the default.
     pub export: String,
     /// The server's address.
-    pub to: To,
+    pub server: ServerAddress,
 }
 
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum To {
+pub enum ServerAddress {
     /// A host and a port.
     Tcp(String, u16),
     /// A socket in the file system.
@@ -28,27 +28,27 @@ pub enum To {
 #[non_exhaustive]
 pub enum UriError {
     /// The scheme or form is not supported.
-    #[error("{ADVICE}")]
+    #[error("{URI_SYNTAX}")]
     Form,
     /// The name of an export or host is percent-encoded, which is not supported.
-    #[error("percent-encoding is supported in the socket path only; {ADVICE}")]
+    #[error("percent-encoding is supported in the socket path only; {URI_SYNTAX}")]
     Encoded,
-    #[error("{0:?} is not a port; {ADVICE}")]
+    #[error("{0:?} is not a port; {URI_SYNTAX}")]
     Port(String),
-    #[error("no host; {ADVICE}")]
+    #[error("no host; {URI_SYNTAX}")]
     NoHost,
     /// The path of the socket is not properly encoded.
-    #[error("{0:?} has a % without two digits; {ADVICE}")]
+    #[error("{0:?} has a % without two digits; {URI_SYNTAX}")]
     Socket(String),
     /// It requires encryption.
     #[error("this client does not support TLS")]
     Tls,
 }
 
-const ADVICE: &str = "expected nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH";
+const URI_SYNTAX: &str = "expected nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH";
 
 /// The default port of NBD.
-const PORT: u16 = 10_809;
+const DEFAULT_PORT: u16 = 10_809;
 
 impl FromStr for Uri {
     type Err = UriError;
@@ -62,13 +62,13 @@ impl FromStr for Uri {
                 // The colons of an IPv6 address are in brackets.
                 let (host, port) = match authority.rsplit_once(':') {
                     Some((host, digits)) if !digits.ends_with(']') => (host, port(digits)?),
-                    _ => (authority, PORT),
+                    _ => (authority, DEFAULT_PORT),
                 };
                 let host = host.trim_start_matches('[').trim_end_matches(']');
                 if host.is_empty() {
                     return Err(UriError::NoHost);
                 }
-                Ok(Self { export: export.into(), to: To::Tcp(host.into(), port) })
+                Ok(Self { export: export.into(), server: ServerAddress::Tcp(host.into(), port) })
             }
             Some(("nbd+unix", rest)) => {
                 let (export, socket) = rest.split_once("?socket=").ok_or(UriError::Form)?;
@@ -76,8 +76,8 @@ impl FromStr for Uri {
                 if export.contains('%') {
                     return Err(UriError::Encoded);
                 }
-                let socket = unescaped(socket).ok_or_else(|| UriError::Socket(socket.into()))?;
-                Ok(Self { export: export.into(), to: To::Unix(socket) })
+                let socket = unescape_path(socket).ok_or_else(|| UriError::Socket(socket.into()))?;
+                Ok(Self { export: export.into(), server: ServerAddress::Unix(socket) })
             }
             Some(("nbds" | "nbds+unix", _)) => Err(UriError::Tls),
             _ => Err(UriError::Form),
@@ -87,16 +87,16 @@ impl FromStr for Uri {
 
 impl std::fmt::Display for Uri {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.to {
-            To::Tcp(host, port) if host.contains(':') => write!(f, "nbd://[{host}]:{port}/{}", self.export),
-            To::Tcp(host, port) => write!(f, "nbd://{host}:{port}/{}", self.export),
-            To::Unix(path) => write!(f, "nbd+unix:///{}?socket={}", self.export, escaped(path)),
+        match &self.server {
+            ServerAddress::Tcp(host, port) if host.contains(':') => write!(f, "nbd://[{host}]:{port}/{}", self.export),
+            ServerAddress::Tcp(host, port) => write!(f, "nbd://{host}:{port}/{}", self.export),
+            ServerAddress::Unix(path) => write!(f, "nbd+unix:///{}?socket={}", self.export, escape_path(path)),
         }
     }
 }
 
 /// Encodes a path for a URI: reserved bytes become `%` and two digits.
-pub fn escaped(path: &Path) -> String {
+pub fn escape_path(path: &Path) -> String {
     let mut text = String::new();
     for byte in path.as_os_str().as_bytes() {
         match byte {
@@ -107,7 +107,7 @@ pub fn escaped(path: &Path) -> String {
     text
 }
 
-fn unescaped(text: &str) -> Option<PathBuf> {
+fn unescape_path(text: &str) -> Option<PathBuf> {
     let mut parts = text.split('%');
     let mut path = parts.next()?.as_bytes().to_vec();
     for part in parts {
@@ -127,11 +127,11 @@ mod tests {
         for text in ["nbd://127.0.0.1:10809/pool", "nbd://[::1]:7/", "nbd+unix:///pool?socket=/tmp/a%20b"] {
             assert_eq!(text.parse::<Uri>().map(|place| place.to_string()), Ok(text.into()));
         }
-        let odd = Uri { export: "pool".into(), to: To::Unix("/a b/%?&#é".into()) };
+        let odd = Uri { export: "pool".into(), server: ServerAddress::Unix("/a b/%?&#é".into()) };
         assert_eq!(odd.to_string(), "nbd+unix:///pool?socket=/a%20b/%25%3F%26%23%C3%A9");
         assert_eq!(odd.to_string().parse(), Ok(odd.clone()));
         assert_eq!("nbd+unix:///pool?socket=/a b/%25?&#é".parse(), Ok(odd));
-        let default = Uri { export: String::new(), to: To::Tcp("host".into(), PORT) };
+        let default = Uri { export: String::new(), server: ServerAddress::Tcp("host".into(), DEFAULT_PORT) };
         assert_eq!("nbd://host".parse(), Ok(default.clone()));
         assert_eq!("nbd://host/".parse(), Ok(default));
         for text in [

@@ -1,9 +1,9 @@
 //! One drain of a connection: the received requests, served in the order of the store, and their replies in frames that are
 //! sent in as few writes as the cuts allow.
 
-use super::GRANTED;
-use crate::frame::{self, Broken, Class, Frame, Head, Operation, Reply, Report, Request, Status};
-use crate::shm::{Attached, Extent};
+use super::GRANTED_REQUESTS_MAX;
+use crate::frame::{self, Frame, FrameError, FrameHeader, Operation, Reply, Report, Request, Status, WaitClass};
+use crate::shm::{Extent, MappedMemory};
 use crate::store::{BLOCK_BYTES, Store};
 use bytes::Bytes;
 use nbd::buffer::LARGE_BYTES;
@@ -15,29 +15,29 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 /// Data after which replies are sent.
-pub(super) const CUT_BYTES: usize = 64 << 10;
+pub(super) const REPLY_CUT_BYTES: usize = 64 << 10;
 /// Bytes of small writes of one batch that one thread does.
-const PART_BYTES: usize = 256 << 10;
+const WRITE_PART_BYTES: usize = 256 << 10;
 /// Bytes of writes done in one call by a thread that must not block; a longer write is done alone.
-const GROUP_BYTES: usize = 128 << 10;
+const WRITE_GROUP_BYTES_MAX: usize = 128 << 10;
 /// Data served before replies are sent.
-const TURN_BYTES: usize = 1 << 20;
+const TURN_BYTES_MAX: usize = 1 << 20;
 /// Time after which replies are sent.
-const CUT_TIME: Duration = Duration::from_millis(1);
+const REPLY_CUT_DURATION: Duration = Duration::from_millis(1);
 /// Time after which the rest of a turn is left to other threads. Copying it takes less; so the kernel has blocked this thread,
 /// or run another one.
-const HAND_TIME: Duration = Duration::from_millis(5);
+const INLINE_DURATION_MAX: Duration = Duration::from_millis(5);
 
 /// The requests of all complete frames, sorted by offset, and the number of requests in the largest frame; sets `wanted` to
 /// the number of replies that the coordinator wants in a frame.
-pub(super) fn drain(
+pub(super) fn drain_requests(
     input: &mut Inbox,
     epoch: u64,
     wanted: &mut usize,
-) -> Result<(Vec<(Request, Bytes)>, usize), Broken> {
+) -> Result<(Vec<(Request, Bytes)>, usize), FrameError> {
     let (mut batch, mut most) = (Vec::new(), 0);
     while !input.is_empty() {
-        match frame::take_in(input)? {
+        match frame::take_from_inbox(input)? {
             Some(Frame::Requests(head, requests)) if head.epoch == epoch => {
                 *wanted = usize::from(head.granted).max(1);
                 most = most.max(requests.len());
@@ -47,13 +47,13 @@ pub(super) fn drain(
                     batch.extend(requests);
                 }
             }
-            Some(Frame::Requests(..)) => return Err(Broken::Sense("its epoch differs from the handshake's")),
-            Some(Frame::Replies(..) | Frame::Report(..)) => return Err(Broken::Sense("not a request")),
+            Some(Frame::Requests(..)) => return Err(FrameError::Invalid("its epoch differs from the handshake's")),
+            Some(Frame::Replies(..) | Frame::Report(..)) => return Err(FrameError::Invalid("not a request")),
             None => break,
         }
     }
-    if batch.len() > usize::from(GRANTED) {
-        return Err(Broken::Sense("more requests in flight than granted"));
+    if batch.len() > usize::from(GRANTED_REQUESTS_MAX) {
+        return Err(FrameError::Invalid("more requests in flight than granted"));
     }
     batch.sort_unstable_by_key(|(request, _)| request.offset);
     Ok((batch, most))
@@ -63,13 +63,13 @@ pub(super) fn drain(
 /// usually covers few blocks.
 pub(super) fn moved_bytes(request: &Request) -> usize {
     match request.operation {
-        Operation::Read | Operation::Write => (request.length as usize).min(frame::MAX_DATA_BYTES),
+        Operation::Read | Operation::Write => (request.length as usize).min(frame::DATA_BYTES_MAX),
         Operation::Map | Operation::Flush | Operation::Trim | Operation::Verify => 0,
     }
 }
 
 /// The range that a request writes: offset and length.
-pub(super) fn written(request: &Request) -> Option<(u64, u64)> {
+pub(super) fn write_range(request: &Request) -> Option<(u64, u64)> {
     (request.operation == Operation::Write).then_some((request.offset, u64::from(request.length)))
 }
 
@@ -89,35 +89,35 @@ pub(super) fn take_flushes(batch: &mut Vec<(Request, Bytes)>, unflushed: &mut Ve
     batch.retain(|(request, _)| {
         let is_flush = request.operation == Operation::Flush;
         if is_flush {
-            unflushed.push(done(request));
+            unflushed.push(done_reply(request));
         }
         !is_flush
     });
 }
 
 /// One flush for all these replies, which get its result.
-pub(super) fn flush(store: &Store, mut replies: Vec<Reply>) -> Served {
+pub(super) fn flush_replies(store: &Store, mut replies: Vec<Reply>) -> ServedReplies {
     let begin = Instant::now();
     match store.flush() {
         // Of a flush the coordinator reads it, of a write nobody: see `frame`.
         Ok(()) => replies.iter_mut().for_each(|reply| reply.checksum = store.sequence() as u32),
         Err(status) => replies.iter_mut().for_each(|reply| reply.status = status),
     }
-    Served { replies, time: begin.elapsed(), is_flush: true, ..Served::default() }
+    ServedReplies { replies, time: begin.elapsed(), is_flush: true, ..ServedReplies::default() }
 }
 
 /// The reply to a request that was done and has no data.
-fn done(request: &Request) -> Reply {
+fn done_reply(request: &Request) -> Reply {
     Reply { status: Status::Done, placed: false, tag: request.tag, length: 0, checksum: 0 }
 }
 
 /// Takes the next requests to serve before replies are sent: so the other end is busy meanwhile, and finds the data in a
 /// cache. They are in the order of the store, also across two drains; with an order over all waiting requests one could be
 /// overtaken for ever.
-pub(super) fn turn(batch: &mut Vec<(Request, Bytes)>) -> Vec<(Request, Bytes)> {
+pub(super) fn take_turn(batch: &mut Vec<(Request, Bytes)>) -> Vec<(Request, Bytes)> {
     let mut bytes = 0;
     let count = batch.iter().take_while(|(request, _)| {
-        let fits = bytes < TURN_BYTES;
+        let fits = bytes < TURN_BYTES_MAX;
         bytes += moved_bytes(request);
         fits
     });
@@ -131,10 +131,10 @@ pub(super) fn turn(batch: &mut Vec<(Request, Bytes)>) -> Vec<(Request, Bytes)> {
 /// writes of whole blocks. Those go to the page cache one after the other, whichever thread does them: a file has one lock
 /// for them (ext4's inode lock, and that of most file systems), so more threads would only wait for each other. For a
 /// partial block the rest is read first, which the disk does for several in parallel.
-pub(super) fn parts(batch: Vec<(Request, Bytes)>, threads: usize) -> Vec<(Class, Vec<(Request, Bytes)>)> {
+pub(super) fn divide_batch(batch: Vec<(Request, Bytes)>, threads: usize) -> Vec<(WaitClass, Vec<(Request, Bytes)>)> {
     let (small, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(request, _)| is_small(request));
-    let mut parts: Vec<(Class, Vec<_>)> = Vec::new();
-    let mut of_class = [Class::Read, Class::Write, Class::Sync].map(|class| (class, Vec::new()));
+    let mut parts: Vec<(WaitClass, Vec<_>)> = Vec::new();
+    let mut of_class = [WaitClass::Read, WaitClass::Write, WaitClass::Sync].map(|class| (class, Vec::new()));
     others.into_iter().for_each(|item| of_class[item.0.class() as usize].1.push(item));
     for (class, items) in of_class {
         let each = items.len().div_ceil(threads).max(1);
@@ -147,13 +147,13 @@ pub(super) fn parts(batch: Vec<(Request, Bytes)>, threads: usize) -> Vec<(Class,
     for item in small {
         bytes += item.0.length as usize;
         part.push(item);
-        if bytes >= PART_BYTES {
-            parts.push((Class::Write, std::mem::take(&mut part)));
+        if bytes >= WRITE_PART_BYTES {
+            parts.push((WaitClass::Write, std::mem::take(&mut part)));
             bytes = 0;
         }
     }
     if !part.is_empty() {
-        parts.push((Class::Write, part));
+        parts.push((WaitClass::Write, part));
     }
     parts
 }
@@ -162,14 +162,14 @@ pub(super) fn parts(batch: Vec<(Request, Bytes)>, threads: usize) -> Vec<(Class,
 pub(super) struct Batch<I> {
     pub requests: I,
     /// The maximum number of replies per frame.
-    pub most: usize,
+    pub frame_replies_max: usize,
     /// The coordinator's shared memory.
-    pub memory: Option<Arc<Attached>>,
+    pub memory: Option<Arc<MappedMemory>>,
 }
 
 /// Replies that are sent together.
 #[derive(Default)]
-pub(super) struct Served {
+pub(super) struct ServedReplies {
     pub replies: Vec<Reply>,
     /// The concatenated data of the replies, except for `large`.
     pub data: Vec<u8>,
@@ -177,7 +177,7 @@ pub(super) struct Served {
     pub large: Vec<(usize, Bytes)>,
     /// Replies to writes that are done, and have to be flushed first.
     pub unflushed: Vec<Reply>,
-    /// Whether it is the result of [`flush`].
+    /// Whether it is the result of [`flush_replies`].
     pub is_flush: bool,
     /// Bytes of data put into shared memory.
     pub placed_bytes: usize,
@@ -186,13 +186,13 @@ pub(super) struct Served {
     pub time: Duration,
 }
 
-impl Served {
+impl ServedReplies {
     /// Bytes of data.
     pub fn data_bytes(&self) -> usize {
         self.data.len() + self.placed_bytes + self.large.iter().map(|(_, data)| data.len()).sum::<usize>()
     }
 
-    pub fn join(&mut self, more: Self) {
+    pub fn append(&mut self, more: Self) {
         let before = self.replies.len();
         self.large.extend(more.large.into_iter().map(|(nth, data)| (before + nth, data)));
         self.replies.extend(more.replies);
@@ -206,33 +206,36 @@ impl Served {
 
 impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
     pub fn new(requests: I) -> Self {
-        Self { requests, most: usize::MAX, memory: None }
+        Self { requests, frame_replies_max: usize::MAX, memory: None }
     }
 
     /// Serves the next requests into `served`, up to the cut; false if there are none.
-    pub fn serve(&mut self, store: &Store, served: &mut Served) -> bool {
+    pub fn serve(&mut self, store: &Store, served: &mut ServedReplies) -> bool {
         let begin = Instant::now();
         served.replies.clear();
         served.data.clear();
         served.large.clear();
         (served.placed_bytes, served.moved_bytes, served.time) = (0, 0, Duration::ZERO);
-        while served.replies.len() < self.most && served.data_bytes() < CUT_BYTES && served.time < CUT_TIME {
+        while served.replies.len() < self.frame_replies_max
+            && served.data_bytes() < REPLY_CUT_BYTES
+            && served.time < REPLY_CUT_DURATION
+        {
             let Some((request, data)) = self.requests.next() else { break };
             let begin_bytes = served.data.len();
-            let mut reply = if request.places > 0 {
-                let result = placed(store, &request, self.memory.as_deref(), &data);
+            let mut reply = if request.extent_count > 0 {
+                let result = serve_placed(store, &request, self.memory.as_deref(), &data);
                 let length = if result.is_ok() && request.operation == Operation::Read { request.length } else { 0 };
                 served.placed_bytes += length as usize;
                 let status = result.err().unwrap_or(Status::Done);
                 Reply { status, placed: length > 0, tag: request.tag, length, checksum: 0 }
             } else if request.length as usize >= LARGE_BYTES && is_checked_read(&request) {
-                large(store, &request, served)
+                serve_large_read(store, &request, served)
             } else {
-                answer(store, &request, &data, &mut served.data)
+                serve_request(store, &request, &data, &mut served.data)
             };
             if reply.status != Status::Done {
                 served.data.truncate(begin_bytes);
-                locate(store, &request, &mut reply, &mut served.data);
+                add_fault_offset(store, &request, &mut reply, &mut served.data);
             }
             served.replies.push(reply);
             served.moved_bytes += moved_bytes(&request);
@@ -243,7 +246,7 @@ impl<I: ExactSizeIterator<Item = (Request, Bytes)>> Batch<I> {
 }
 
 /// Adds to a reply with an error where in the store the fault is, if that is known.
-fn locate(store: &Store, request: &Request, reply: &mut Reply, data: &mut Vec<u8>) {
+fn add_fault_offset(store: &Store, request: &Request, reply: &mut Reply, data: &mut Vec<u8>) {
     if let Some(offset) = store.first_fault(request.offset, u64::from(request.length)) {
         data.extend(offset.to_le_bytes());
         reply.length = size_of::<u64>() as u32;
@@ -251,14 +254,14 @@ fn locate(store: &Store, request: &Request, reply: &mut Reply, data: &mut Vec<u8
 }
 
 fn is_checked_read(request: &Request) -> bool {
-    request.operation == Operation::Read && !request.unchecked && request.length as usize <= frame::MAX_DATA_BYTES
+    request.operation == Operation::Read && !request.unchecked && request.length as usize <= frame::DATA_BYTES_MAX
 }
 
 /// Serves a request whose data is in shared memory, or goes there.
-fn placed(store: &Store, request: &Request, memory: Option<&Attached>, places: &[u8]) -> Result<(), Status> {
+fn serve_placed(store: &Store, request: &Request, memory: Option<&MappedMemory>, places: &[u8]) -> Result<(), Status> {
     let memory = memory.ok_or(Status::Range)?;
     let mut offset = request.offset;
-    for place in Extent::all(places) {
+    for place in Extent::decode(places) {
         // SAFETY: the coordinator does not touch them until this request is answered.
         let bytes = unsafe { memory.bytes(place) }.ok_or(Status::Range)?;
         match request.operation {
@@ -278,19 +281,19 @@ fn placed(store: &Store, request: &Request, memory: Option<&Attached>, places: &
 /// Serves those reads of a batch that cannot block, into shared memory or, if they are small, into the reply, for as long
 /// as a reply may wait: waking a thread for each takes longer than copying the data. The others are left to threads that
 /// may block.
-pub(super) fn at_hand(
+pub(super) fn serve_reads_inline(
     store: &Store,
-    memory: Option<&Attached>,
+    memory: Option<&MappedMemory>,
     batch: &mut Vec<(Request, Bytes)>,
-    served: &mut Served,
+    served: &mut ServedReplies,
 ) {
     let begin = Instant::now();
     let read = |(request, places): &(Request, Bytes)| {
         let mut offset = request.offset;
-        for place in Extent::all(places) {
-            // SAFETY: as in `placed`.
+        for place in Extent::decode(places) {
+            // SAFETY: as in `serve_placed`.
             let Some(bytes) = memory.and_then(|memory| unsafe { memory.bytes(place) }) else { return false };
-            if !store.read_at_hand(offset, bytes) {
+            if !store.read_nonblocking(offset, bytes) {
                 return false;
             }
             offset += u64::from(place.length);
@@ -299,15 +302,15 @@ pub(super) fn at_hand(
     };
     let mut at_once = |item: &(Request, Bytes)| {
         let request = &item.0;
-        let placed = request.places > 0;
+        let placed = request.extent_count > 0;
         let is_small = is_checked_read(request) && (request.length as usize) < LARGE_BYTES;
-        if request.operation != Operation::Read || !(placed || is_small) || begin.elapsed() >= HAND_TIME {
+        if request.operation != Operation::Read || !(placed || is_small) || begin.elapsed() >= INLINE_DURATION_MAX {
             return false;
         }
         let checksum = if placed {
             read(item).then_some(0)
         } else {
-            store.append_at_hand(request.offset, request.length, &mut served.data)
+            store.append_nonblocking(request.offset, request.length, &mut served.data)
         };
         let Some(checksum) = checksum else { return false };
         let (tag, length) = (request.tag, request.length);
@@ -323,11 +326,11 @@ pub(super) fn at_hand(
 /// Does those writes of a batch, sorted in the order of the store, that cannot block, for as long as a reply may wait: a
 /// hand-over to a thread and back costs as much as a few small writes, and threads would wait for each other. The others
 /// are left to threads that may block.
-pub(super) fn written_at_hand(
+pub(super) fn serve_writes_inline(
     store: &Store,
-    memory: Option<&Attached>,
+    memory: Option<&MappedMemory>,
     batch: &mut Vec<(Request, Bytes)>,
-    served: &mut Served,
+    served: &mut ServedReplies,
 ) {
     let begin = Instant::now();
     let mut written = Vec::with_capacity(batch.len());
@@ -338,10 +341,12 @@ pub(super) fn written_at_hand(
             let request = &item.0;
             let first = bytes == 0;
             bytes += request.length as usize;
-            is_plain(request) && (first || bytes <= GROUP_BYTES)
+            is_plain(request) && (first || bytes <= WRITE_GROUP_BYTES_MAX)
         };
         let group = &rest[..rest.iter().take_while(fits).count()];
-        let done = !group.is_empty() && begin.elapsed() < HAND_TIME && group_at_hand(store, memory, group, served);
+        let done = !group.is_empty()
+            && begin.elapsed() < INLINE_DURATION_MAX
+            && serve_group_inline(store, memory, group, served);
         written.resize(written.len() + group.len().max(1), done);
     }
     let mut written = written.into_iter();
@@ -353,7 +358,7 @@ pub(super) fn written_at_hand(
 /// returned elsewhere.
 fn put_parts<'b>(
     (request, data): &'b (Request, Bytes),
-    memory: Option<&'b Attached>,
+    memory: Option<&'b MappedMemory>,
     parts: &mut Vec<(u64, &'b [u8])>,
 ) -> Option<()> {
     let mut end = request.offset;
@@ -362,28 +367,33 @@ fn put_parts<'b>(
         end = end.checked_add(bytes.len() as u64)?;
         Some(())
     };
-    match request.places {
+    match request.extent_count {
         0 => part(data)?,
-        // SAFETY: as in `placed`.
-        _ => Extent::all(data).try_for_each(|place| part(unsafe { memory?.bytes(place) }?))?,
+        // SAFETY: as in `serve_placed`.
+        _ => Extent::decode(data).try_for_each(|place| part(unsafe { memory?.bytes(place) }?))?,
     }
     (end - request.offset == u64::from(request.length)).then_some(())
 }
 
 /// Does all of these writes, or none.
-fn group_at_hand(store: &Store, memory: Option<&Attached>, group: &[(Request, Bytes)], served: &mut Served) -> bool {
+fn serve_group_inline(
+    store: &Store,
+    memory: Option<&MappedMemory>,
+    group: &[(Request, Bytes)],
+    served: &mut ServedReplies,
+) -> bool {
     let mut parts = Vec::with_capacity(group.len());
     if group.iter().try_for_each(|item| put_parts(item, memory, &mut parts)).is_none() {
         return false;
     }
-    let Some(results) = store.write_at_hand(&parts) else { return false };
+    let Some(results) = store.write_nonblocking(&parts) else { return false };
     let mut results = results.into_iter();
     for (request, _) in group {
-        let count = usize::from(request.places.max(1));
+        let count = usize::from(request.extent_count.max(1));
         let result: Result<(), Status> = results.by_ref().take(count).fold(Ok(()), Result::and);
-        let mut reply = Reply { status: result.err().unwrap_or(Status::Done), ..done(request) };
+        let mut reply = Reply { status: result.err().unwrap_or(Status::Done), ..done_reply(request) };
         if result.is_err() {
-            locate(store, request, &mut reply, &mut served.data);
+            add_fault_offset(store, request, &mut reply, &mut served.data);
         }
         let is_due = !request.durable || result.is_err();
         if is_due { &mut served.replies } else { &mut served.unflushed }.push(reply);
@@ -393,7 +403,7 @@ fn group_at_hand(store: &Store, memory: Option<&Attached>, group: &[(Request, By
 }
 
 /// Answers a read whose data is sent without copying.
-fn large(store: &Store, request: &Request, served: &mut Served) -> Reply {
+fn serve_large_read(store: &Store, request: &Request, served: &mut ServedReplies) -> Reply {
     match store.read_shared(request.offset, request.length) {
         Ok((data, checksum)) => {
             served.large.push((served.replies.len(), data));
@@ -403,10 +413,10 @@ fn large(store: &Store, request: &Request, served: &mut Served) -> Reply {
     }
 }
 
-fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> Reply {
+fn serve_request(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> Reply {
     let Request { operation, durable, unchecked, tag, length, offset, .. } = *request;
     let result = match operation {
-        Operation::Read if length as usize > frame::MAX_DATA_BYTES => Err(Status::Range),
+        Operation::Read if length as usize > frame::DATA_BYTES_MAX => Err(Status::Range),
         Operation::Read if unchecked => store.read_unchecked(offset, length, out).map(|()| (length, 0)),
         Operation::Read => store.read(offset, length, out).map(|checksum| (length, checksum)),
         Operation::Write => store.write(offset, data, durable).map(|()| (0, 0)),
@@ -430,21 +440,21 @@ fn answer(store: &Store, request: &Request, data: &[u8], out: &mut Vec<u8>) -> R
 }
 
 /// Frames of replies waiting to be sent.
-pub(super) struct Answers {
-    head: Head,
+pub(super) struct ReplyQueue {
+    head: FrameHeader,
     out: Outbox,
     /// The time spent serving the replies in `out`.
     time: Duration,
 }
 
-impl Answers {
+impl ReplyQueue {
     /// Creates it for a coordinator with this epoch.
     pub fn new(epoch: u64) -> Self {
-        let head = Head { epoch, granted: GRANTED, ..Head::default() };
+        let head = FrameHeader { epoch, granted: GRANTED_REQUESTS_MAX, ..FrameHeader::default() };
         Self { head, out: Outbox::default(), time: Duration::ZERO }
     }
 
-    pub fn put(&mut self, waiting: usize, served: &Served) {
+    pub fn put(&mut self, waiting: usize, served: &ServedReplies) {
         let count = served.replies.len() as u128;
         self.head.queued = waiting.min(usize::from(u16::MAX)) as u16;
         self.head.service_us = u32::try_from(served.time.as_micros() / count.max(1)).unwrap_or(u32::MAX);
@@ -459,11 +469,11 @@ impl Answers {
     }
 
     /// Whether there is enough for a write.
-    pub fn cut(&self) -> bool {
-        self.out.len() >= CUT_BYTES || self.time >= CUT_TIME
+    pub fn is_due(&self) -> bool {
+        self.out.len() >= REPLY_CUT_BYTES || self.time >= REPLY_CUT_DURATION
     }
 
-    pub async fn leave(&mut self, writer: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
+    pub async fn send_all(&mut self, writer: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
         self.time = Duration::ZERO;
         while !self.out.is_empty() {
             poll_fn(|cx| self.out.poll_write(writer, cx)).await?;
@@ -478,12 +488,12 @@ mod tests {
     use bytes::BytesMut;
 
     #[test]
-    fn small_writes_stay_in_one_part_and_rest_is_split() {
+    fn small_writes_stay_in_one_part_and_the_rest_is_split() {
         let request = |tag, operation, length, durable| {
-            (Request { operation, durable, unchecked: false, places: 0, tag, length, offset: 0 }, Bytes::new())
+            (Request { operation, durable, unchecked: false, extent_count: 0, tag, length, offset: 0 }, Bytes::new())
         };
         let tags = |batch: Vec<_>, threads| -> Vec<Vec<u16>> {
-            let parts = parts(batch, threads).into_iter();
+            let parts = divide_batch(batch, threads).into_iter();
             parts.map(|(_, part)| part.into_iter().map(|(request, _)| request.tag).collect()).collect()
         };
         let writes = (0..8).map(|tag| request(tag, Operation::Write, 4096, false));
@@ -504,14 +514,21 @@ mod tests {
     }
 
     #[test]
-    fn inline_writes_are_answered_and_rest_keeps_order() {
+    fn inline_writes_are_answered_and_the_rest_keeps_its_order() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = Store::format(&directory.path().join("store"), Some(1 << 20), "n".into(), false).expect("a store");
         // The first regions are marked, and the last is not.
         store.write(0, &[1; 1 << 16], false).expect("it has room");
         let write = |tag, offset, length: u32, durable| {
-            let request =
-                Request { operation: Operation::Write, durable, unchecked: false, places: 0, tag, length, offset };
+            let request = Request {
+                operation: Operation::Write,
+                durable,
+                unchecked: false,
+                extent_count: 0,
+                tag,
+                length,
+                offset,
+            };
             (request, Bytes::from(vec![tag as u8; length as usize]))
         };
         let lies = (write(7, 40_960, 4096, false).0, Bytes::from_static(b"short"));
@@ -526,8 +543,8 @@ mod tests {
             (Request { operation: Operation::Trim, ..write(10, 45_056, 4096, false).0 }, Bytes::new()),
             write(8, 1 << 19, 4096, false),
         ];
-        let mut served = Served::default();
-        written_at_hand(&store, None, &mut batch, &mut served);
+        let mut served = ServedReplies::default();
+        serve_writes_inline(&store, None, &mut batch, &mut served);
         assert_eq!(served.replies.iter().map(|reply| reply.tag).collect::<Vec<_>>(), [2, 3, 6]);
         assert!(served.replies.iter().all(|reply| reply.status == Status::Done) && served.moved_bytes == 20_480);
         // A durable write is answered after a flush, with all others that wait for one.
@@ -535,7 +552,7 @@ mod tests {
         assert_eq!(unflushed.iter().map(|reply| reply.tag).collect::<Vec<_>>(), [4]);
         take_flushes(&mut batch, &mut unflushed);
         assert_eq!(batch.iter().map(|(request, _)| request.tag).collect::<Vec<_>>(), [5, 7, 10, 8]);
-        let flushed = flush(&store, unflushed);
+        let flushed = flush_replies(&store, unflushed);
         assert_eq!(
             flushed.replies.iter().map(|reply| (reply.tag, reply.status)).collect::<Vec<_>>(),
             [(4, Status::Done), (9, Status::Done)]
@@ -547,14 +564,14 @@ mod tests {
     }
 
     #[test]
-    fn small_inline_reads_carry_data_in_order() {
+    fn small_inline_reads_carry_their_data_in_order() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = Store::format(&directory.path().join("store"), Some(1 << 20), "n".into(), false).expect("a store");
         let content: Vec<u8> = (0..1_u32 << 20).map(|at| (at / 500) as u8).collect();
         store.write(0, &content, false).expect("it has room");
         let read = |tag, offset, length, unchecked| {
             let operation = Operation::Read;
-            (Request { operation, durable: false, unchecked, places: 0, tag, length, offset }, Bytes::new())
+            (Request { operation, durable: false, unchecked, extent_count: 0, tag, length, offset }, Bytes::new())
         };
         let mut batch = vec![
             read(1, 0, 4096, false),
@@ -564,10 +581,10 @@ mod tests {
             read(5, 20_480, 4096, true),
             read(6, 1 << 20, 1, false),
         ];
-        let mut served = Served::default();
+        let mut served = ServedReplies::default();
         // On a busy machine some are left, because of the time limit.
         while batch.len() > 3 {
-            at_hand(&store, None, &mut batch, &mut served);
+            serve_reads_inline(&store, None, &mut batch, &mut served);
         }
         assert_eq!(batch.iter().map(|(request, _)| request.tag).collect::<Vec<_>>(), [3, 5, 6]);
         let mut data = &served.data[..];
@@ -584,26 +601,37 @@ mod tests {
     }
 
     #[test]
-    fn large_inline_write_in_parts_is_answered_once() {
+    fn large_inline_write_in_several_parts_is_answered_once() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = Store::format(&directory.path().join("store"), Some(1 << 20), "n".into(), false).expect("a store");
         store.write(0, &[1; 1 << 20], false).expect("it has room");
-        let offer = crate::shm::Offer::to(&crate::shm::boot()).expect("memory can be had");
-        let memory = Attached::find(&offer).expect("it is this process");
+        let offer = crate::shm::MemoryOffer::for_boot(&crate::shm::boot()).expect("memory can be had");
+        let memory = MappedMemory::map_offer(&offer).expect("it is this process");
         let mut data = nbd::buffer::Buffer::new(256 << 10);
         data.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 999) as u8);
         let write = |tag, parts: &[&[u8]]| {
-            let places = Extent::of(parts.iter().copied()).expect("it is taken from there");
+            let places = Extent::encode(parts.iter().copied()).expect("it is taken from there");
             let length = parts.iter().map(|part| part.len()).sum::<usize>() as u32;
             let (operation, offset) = (Operation::Write, 64 << 10);
             let places_count = Extent::count(&places);
-            (Request { operation, durable: false, unchecked: false, places: places_count, tag, length, offset }, places)
+            (
+                Request {
+                    operation,
+                    durable: false,
+                    unchecked: false,
+                    extent_count: places_count,
+                    tag,
+                    length,
+                    offset,
+                },
+                places,
+            )
         };
         let (first, second) = data.split_at(100 << 10);
         // A part that is not of whole blocks is left to a thread that can read the others first.
         let mut batch = vec![write(1, &[first, second]), write(2, &[&data[..1000], &data[1000..8192]])];
-        let mut served = Served::default();
-        written_at_hand(&store, Some(&memory), &mut batch, &mut served);
+        let mut served = ServedReplies::default();
+        serve_writes_inline(&store, Some(&memory), &mut batch, &mut served);
         let replies: Vec<_> = served.replies.iter().map(|reply| (reply.tag, reply.status)).collect();
         let left: Vec<_> = batch.iter().map(|(request, _)| request.tag).collect();
         // On a busy machine both may be left, because of the time limit.
@@ -617,25 +645,25 @@ mod tests {
     }
 
     #[test]
-    fn turn_takes_front_of_batch_and_leaves_rest() {
+    fn turn_takes_the_front_of_a_batch_and_leaves_the_rest() {
         let read = |tag, length| {
             let (operation, offset) = (Operation::Read, u64::from(tag));
-            let request = Request { operation, durable: false, unchecked: false, places: 0, tag, length, offset };
+            let request = Request { operation, durable: false, unchecked: false, extent_count: 0, tag, length, offset };
             (request, Bytes::new())
         };
         let tags = |turn: Vec<(Request, Bytes)>| turn.iter().map(|(request, _)| request.tag).collect::<Vec<_>>();
         let mut batch: Vec<_> = (0..10).map(|tag| read(tag, 256 << 10)).collect();
         batch.push(read(10, 1 << 20));
         batch.push(read(11, 4096));
-        assert_eq!(tags(turn(&mut batch)), [0, 1, 2, 3]);
-        assert_eq!(tags(turn(&mut batch)), [4, 5, 6, 7]);
-        assert_eq!(tags(turn(&mut batch)), [8, 9, 10]);
-        assert_eq!(tags(turn(&mut batch)), [11]);
-        assert_eq!(tags(turn(&mut batch)), [0; 0]);
+        assert_eq!(tags(take_turn(&mut batch)), [0, 1, 2, 3]);
+        assert_eq!(tags(take_turn(&mut batch)), [4, 5, 6, 7]);
+        assert_eq!(tags(take_turn(&mut batch)), [8, 9, 10]);
+        assert_eq!(tags(take_turn(&mut batch)), [11]);
+        assert_eq!(tags(take_turn(&mut batch)), [0; 0]);
     }
 
     #[test]
-    fn reply_frame_has_at_most_largest_request_count() {
+    fn reply_frame_has_no_more_entries_than_a_request_frame() {
         let store = Store::memory(1 << 20, "n".into()).expect("memory");
         let mut sent = BytesMut::new();
         let mut tags = 0..;
@@ -644,19 +672,20 @@ mod tests {
                 operation: Operation::Read,
                 durable: false,
                 unchecked: false,
-                places: 0,
+                extent_count: 0,
                 tag,
                 length: 1,
                 offset: 1000 - u64::from(tag),
             };
             let requests = tags.by_ref().take(count).map(request).collect::<Vec<_>>();
-            let head = Head { epoch: 7, granted: 5, ..Head::default() };
+            let head = FrameHeader { epoch: 7, granted: 5, ..FrameHeader::default() };
             frame::put_requests(&mut sent, &head, &requests, |_| &[]);
         }
         let (mut input, mut wanted) = (Inbox::new(sent.freeze()), 0);
-        let (requests, most) = drain(&mut input, 7, &mut wanted).expect("whole frames");
+        let (requests, most) = drain_requests(&mut input, 7, &mut wanted).expect("whole frames");
         assert_eq!((requests.len(), most, wanted), (6, 3, 5));
-        let (mut batch, mut served) = (Batch { most, ..Batch::new(requests.into_iter()) }, Served::default());
+        let (mut batch, mut served) =
+            (Batch { frame_replies_max: most, ..Batch::new(requests.into_iter()) }, ServedReplies::default());
         let mut tags = Vec::new();
         while batch.serve(&store, &mut served) {
             tags.push(served.replies.iter().map(|reply| reply.tag).collect::<Vec<_>>());

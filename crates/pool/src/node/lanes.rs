@@ -5,8 +5,8 @@
 //! these classes has a limit of threads, beyond which its requests queue; reads have no limit but the runtime's, which has
 //! more threads than both limits together.
 
-use super::WORKERS;
-use crate::frame::Class;
+use super::WORKERS_PER_CLASS;
+use crate::frame::WaitClass;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
@@ -38,11 +38,11 @@ impl std::fmt::Debug for Lane {
 
 impl Lanes {
     /// Runs `job` on a thread of `workers` as soon as its class permits.
-    pub fn run(&self, class: Class, workers: &Handle, job: impl FnOnce() + Send + 'static) {
+    pub fn run(&self, class: WaitClass, workers: &Handle, job: impl FnOnce() + Send + 'static) {
         match class {
-            Class::Read => drop(workers.spawn_blocking(job)),
-            Class::Write => Lane::run(&self.writes, workers, Box::new(job)),
-            Class::Sync => Lane::run(&self.syncs, workers, Box::new(job)),
+            WaitClass::Read => drop(workers.spawn_blocking(job)),
+            WaitClass::Write => Lane::run(&self.writes, workers, Box::new(job)),
+            WaitClass::Sync => Lane::run(&self.syncs, workers, Box::new(job)),
         }
     }
 }
@@ -50,13 +50,13 @@ impl Lanes {
 impl Lane {
     fn run(self: &Arc<Self>, workers: &Handle, job: Job) {
         let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.running == WORKERS {
+        if queue.running == WORKERS_PER_CLASS {
             queue.waiting.push_back(job);
             return;
         }
         queue.running += 1;
         drop(queue);
-        let mut running = Running(Some(self.clone()));
+        let mut running = LaneThread(Some(self.clone()));
         // The runtime drops it unstarted only at its end.
         drop(workers.spawn_blocking(move || {
             job();
@@ -68,9 +68,9 @@ impl Lane {
 }
 
 /// A thread of a lane, until it finds no more jobs, or a job panics.
-struct Running(Option<Arc<Lane>>);
+struct LaneThread(Option<Arc<Lane>>);
 
-impl Running {
+impl LaneThread {
     fn next(&mut self) -> Option<Job> {
         let lane = self.0.take()?;
         let mut queue = lane.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +86,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for LaneThread {
     fn drop(&mut self) {
         if let Some(lane) = &self.0 {
             lane.0.lock().unwrap_or_else(PoisonError::into_inner).running -= 1;
@@ -103,9 +103,9 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn reads_run_while_all_writes_and_flushes_wait() {
         let (lanes, workers) = (Lanes::default(), Handle::current());
-        let (medium, done) = (Arc::new(Barrier::new(2 * WORKERS + 1)), Arc::new(AtomicUsize::new(0)));
-        for class in [Class::Write, Class::Sync] {
-            for _ in 0..3 * WORKERS {
+        let (medium, done) = (Arc::new(Barrier::new(2 * WORKERS_PER_CLASS + 1)), Arc::new(AtomicUsize::new(0)));
+        for class in [WaitClass::Write, WaitClass::Sync] {
+            for _ in 0..3 * WORKERS_PER_CLASS {
                 let (medium, done) = (medium.clone(), done.clone());
                 lanes.run(class, &workers, move || {
                     medium.wait();
@@ -115,13 +115,13 @@ mod tests {
         }
         for round in 0..3 {
             let (sent, read) = tokio::sync::oneshot::channel();
-            lanes.run(Class::Read, &workers, move || sent.send(()).unwrap());
+            lanes.run(WaitClass::Read, &workers, move || sent.send(()).unwrap());
             read.await.unwrap();
-            assert!(done.load(Ordering::SeqCst) <= 2 * WORKERS * round);
+            assert!(done.load(Ordering::SeqCst) <= 2 * WORKERS_PER_CLASS * round);
             let medium = medium.clone();
             tokio::task::spawn_blocking(move || medium.wait()).await.unwrap();
         }
-        while done.load(Ordering::SeqCst) < 6 * WORKERS {
+        while done.load(Ordering::SeqCst) < 6 * WORKERS_PER_CLASS {
             tokio::task::yield_now().await;
         }
         while lanes.writes.0.lock().unwrap().running + lanes.syncs.0.lock().unwrap().running > 0 {
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn lane_survives_job_that_panics() {
+    async fn lane_survives_a_job_that_panics() {
         let (lanes, workers) = (Lanes::default(), Handle::current());
-        (0..2 * WORKERS).for_each(|_| lanes.run(Class::Write, &workers, || panic!("on purpose")));
+        (0..2 * WORKERS_PER_CLASS).for_each(|_| lanes.run(WaitClass::Write, &workers, || panic!("on purpose")));
         while lanes.writes.0.lock().unwrap().running > 0 {
             tokio::task::yield_now().await;
         }
         let (sent, written) = tokio::sync::oneshot::channel();
-        lanes.run(Class::Write, &workers, move || sent.send(()).unwrap());
+        lanes.run(WaitClass::Write, &workers, move || sent.send(()).unwrap());
         written.await.unwrap();
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
 /// A coordinator has few connections, so more threads are useless.
-const MOST: usize = 16;
+const THREADS_MAX: usize = 16;
 
 /// All threads of a node.
 pub(super) struct Threads {
@@ -22,28 +22,28 @@ pub(super) struct Threads {
     /// Errors, for the listening thread.
     log: mpsc::UnboundedSender<String>,
     /// The number of its own connections.
-    here: Arc<AtomicUsize>,
-    others: Vec<Other>,
-    most: usize,
+    own_connections: Arc<AtomicUsize>,
+    others: Vec<OtherThread>,
+    threads_max: usize,
 }
 
-struct Other {
-    has: Arc<AtomicUsize>,
-    give: mpsc::UnboundedSender<std::net::TcpStream>,
+struct OtherThread {
+    connections: Arc<AtomicUsize>,
+    streams: mpsc::UnboundedSender<std::net::TcpStream>,
     thread: JoinHandle<()>,
 }
 
 /// Counts as a connection of a thread, until it is dropped.
-struct Counted(Arc<AtomicUsize>);
+struct ConnectionGuard(Arc<AtomicUsize>);
 
-impl Counted {
+impl ConnectionGuard {
     fn new(has: &Arc<AtomicUsize>) -> Self {
         has.fetch_add(1, Ordering::Relaxed);
         Self(has.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -51,8 +51,8 @@ impl Drop for Counted {
 
 impl Threads {
     pub fn new(node: Arc<Node>, log: mpsc::UnboundedSender<String>) -> Self {
-        let most = available_parallelism().map_or(1, usize::from).min(MOST);
-        Self { node, log, here: Arc::default(), others: Vec::new(), most }
+        let most = available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        Self { node, log, own_connections: Arc::default(), others: Vec::new(), threads_max: most }
     }
 
     /// Assigns the connection to a thread.
@@ -60,17 +60,27 @@ impl Threads {
     /// # Errors
     /// A thread cannot be started, or the connection cannot be handed over.
     pub fn serve(&mut self, stream: TcpStream) -> io::Result<()> {
-        let fewest = self.others.iter().min_by_key(|other| other.has.load(Ordering::Relaxed));
-        let (here, there) = (self.here.load(Ordering::Relaxed), fewest.map(|other| other.has.load(Ordering::Relaxed)));
-        if here == 0 || (there.is_none_or(|there| here <= there) && self.others.len() + 1 >= self.most) {
-            spawn_local(connection(self.node.clone(), stream, Counted::new(&self.here), self.log.clone()));
+        let fewest = self.others.iter().min_by_key(|other| other.connections.load(Ordering::Relaxed));
+        let (here, there) = (
+            self.own_connections.load(Ordering::Relaxed),
+            fewest.map(|other| other.connections.load(Ordering::Relaxed)),
+        );
+        if here == 0 || (there.is_none_or(|there| here <= there) && self.others.len() + 1 >= self.threads_max) {
+            spawn_local(serve_connection(
+                self.node.clone(),
+                stream,
+                ConnectionGuard::new(&self.own_connections),
+                self.log.clone(),
+            ));
             return Ok(());
         }
         match fewest {
-            Some(other) if there == Some(0) || self.others.len() + 1 >= self.most => other.take(stream.into_std()?),
+            Some(other) if there == Some(0) || self.others.len() + 1 >= self.threads_max => {
+                other.hand_over(stream.into_std()?)
+            }
             _ => {
-                let other = Other::start(self.node.clone(), self.log.clone(), self.others.len() + 1)?;
-                other.take(stream.into_std()?);
+                let other = OtherThread::start(self.node.clone(), self.log.clone(), self.others.len() + 1)?;
+                other.hand_over(stream.into_std()?);
                 self.others.push(other);
             }
         }
@@ -79,7 +89,7 @@ impl Threads {
 
     /// Waits for the other threads to end; their tasks end at the next wait.
     pub fn end(self) {
-        for Other { give, thread, .. } in self.others {
+        for OtherThread { streams: give, thread, .. } in self.others {
             drop(give);
             // A panic was reported already.
             let _ = thread.join();
@@ -87,27 +97,27 @@ impl Threads {
     }
 }
 
-impl Other {
+impl OtherThread {
     fn start(node: Arc<Node>, log: mpsc::UnboundedSender<String>, nth: usize) -> io::Result<Self> {
         let (give, taken) = mpsc::unbounded_channel();
         let has = Arc::<AtomicUsize>::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let counted = has.clone();
         let work = move || {
-            crate::scheduling::inherit_nothing();
-            LocalSet::new().block_on(&runtime, work(node, taken, counted, log));
+            crate::scheduling::restore_original_mask();
+            LocalSet::new().block_on(&runtime, serve_streams(node, taken, counted, log));
         };
         let thread = std::thread::Builder::new().name(format!("node-{nth}")).spawn(work)?;
-        Ok(Self { has, give, thread })
+        Ok(Self { connections: has, streams: give, thread })
     }
 
-    fn take(&self, stream: std::net::TcpStream) {
+    fn hand_over(&self, stream: std::net::TcpStream) {
         // The thread receives until it is stopped.
-        let _ = self.give.send(stream);
+        let _ = self.streams.send(stream);
     }
 }
 
-async fn work(
+async fn serve_streams(
     node: Arc<Node>,
     mut taken: mpsc::UnboundedReceiver<std::net::TcpStream>,
     has: Arc<AtomicUsize>,
@@ -115,24 +125,31 @@ async fn work(
 ) {
     while let Some(stream) = taken.recv().await {
         match TcpStream::from_std(stream) {
-            Ok(stream) => drop(spawn_local(connection(node.clone(), stream, Counted::new(&has), log.clone()))),
+            Ok(stream) => {
+                drop(spawn_local(serve_connection(node.clone(), stream, ConnectionGuard::new(&has), log.clone())))
+            }
             // There is no receiver when the node is ending.
             Err(error) => drop(log.send(format!("cannot serve a connection: {error}"))),
         }
     }
 }
 
-async fn connection(node: Arc<Node>, stream: TcpStream, counted: Counted, log: mpsc::UnboundedSender<String>) {
+async fn serve_connection(
+    node: Arc<Node>,
+    stream: TcpStream,
+    counted: ConnectionGuard,
+    log: mpsc::UnboundedSender<String>,
+) {
     let peer = stream.peer_addr();
     // A failure only makes the connection slower, or closes it later than necessary.
-    let _ = crate::connect::prepare(&stream);
+    let _ = crate::connect::set_tcp_options(&stream);
     let connection = node.pending.add();
-    if let Some(overflow) = connection.overflow() {
+    if let Some(overflow) = connection.overflow_message() {
         // There is no receiver when the node is ending.
         let _ = log.send(overflow);
     }
-    if let Err(error) = node.admit(stream, connection).await {
-        node.count(|counts| counts.failed += 1);
+    if let Err(error) = node.admit_stream(stream, connection).await {
+        node.update_counts(|counts| counts.failed += 1);
         let peer = peer.map_or_else(|_| "a connection".into(), |peer| peer.to_string());
         // There is no receiver when the node is ending.
         let _ = log.send(format!("{peer}: {error}"));

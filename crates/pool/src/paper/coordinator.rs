@@ -9,7 +9,7 @@
 //! since the paper hides latency by having more threads; [`Load::ahead`] permits several outstanding writes per connection.
 
 use super::queue::Queue;
-use super::{MOST_BYTES, bytes, pattern};
+use super::{SPACE_BYTES_MAX, encode_address, pattern};
 use crate::bench::{Figures, Latency};
 use crate::packets::Packets;
 use hdrhistogram::Histogram;
@@ -22,10 +22,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A node without any data for this long is regarded as failed.
-const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum length of a queue, however slow its node: at the limit issuing stops, and the slowest node determines the
 /// rate, as it must with uniform addresses.
-const MOST_WAITING: usize = 1 << 20;
+const QUEUE_LENGTH_MAX: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
@@ -46,7 +46,7 @@ pub struct Load {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measured {
+pub struct Measurement {
     /// The same results as of our own pool; `window` is the mean number of outstanding requests at a node.
     pub figures: Figures,
     /// The number of replies that were checked.
@@ -57,7 +57,7 @@ pub struct Measured {
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("{0}")]
-    Sense(String),
+    Invalid(String),
     #[error("node {0}: {1}")]
     Node(SocketAddr, #[source] io::Error),
     #[error("interrupted")]
@@ -65,44 +65,44 @@ pub enum Failure {
 }
 
 /// The shared state of the threads.
-struct Shared {
+struct SharedState {
     load: Load,
     main: Queue,
     nodes: Vec<Queue>,
     /// Whether a node's queue has run low, or the run is over.
-    low: Mutex<bool>,
-    lower: Condvar,
-    over: AtomicBool,
+    is_low: Mutex<bool>,
+    low_changed: Condvar,
+    is_over: AtomicBool,
     counting: AtomicBool,
     failure: Mutex<Option<Failure>>,
 }
 
-impl Shared {
+impl SharedState {
     /// The length below which a node's queue has run low: twice the requests of all its threads.
-    fn enough(&self) -> usize {
+    fn low_mark(&self) -> usize {
         (2 * self.load.threads * self.load.batch * self.load.ahead) as usize
     }
 
     fn set_low(&self) {
-        *hold(&self.low) = true;
-        self.lower.notify_one();
+        *lock(&self.is_low) = true;
+        self.low_changed.notify_one();
     }
 
     fn end(&self) {
-        self.over.store(true, Ordering::Release);
+        self.is_over.store(true, Ordering::Release);
         self.main.close();
         self.nodes.iter().for_each(Queue::close);
         self.set_low();
     }
 
     fn fail(&self, failure: Failure) {
-        hold(&self.failure).get_or_insert(failure);
+        lock(&self.failure).get_or_insert(failure);
         self.end();
     }
 }
 
 /// Locks a mutex; no thread panics while holding it.
-fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -116,8 +116,8 @@ struct Transfer {
 }
 
 /// Runs the load on the nodes, in the order of the space; `cancelled` is polled ten times a second.
-pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Result<Measured, Failure> {
-    sensible(nodes, &load)?;
+pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Result<Measurement, Failure> {
+    check_load(nodes, &load)?;
     let mut transfers = Vec::new();
     for (node, address) in nodes.iter().enumerate() {
         for _ in 0..load.threads {
@@ -126,31 +126,31 @@ pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Re
             transfers.push(Transfer { node, address: *address, stream, answered, writes });
         }
     }
-    let shared = Shared {
+    let shared = SharedState {
         load,
         main: Queue::default(),
         nodes: nodes.iter().map(|_| Queue::default()).collect(),
-        low: Mutex::new(true),
-        lower: Condvar::new(),
-        over: AtomicBool::new(false),
+        is_low: Mutex::new(true),
+        low_changed: Condvar::new(),
+        is_over: AtomicBool::new(false),
         counting: AtomicBool::new(false),
         failure: Mutex::new(None),
     };
     let mut latency_ns = histogram();
     let mut checked = 0;
-    let (mut before, mut after, mut seconds) = (Sum::default(), Sum::default(), 0.0);
+    let (mut before, mut after, mut seconds) = (CounterSum::default(), CounterSum::default(), 0.0);
     std::thread::scope(|scope| {
-        scope.spawn(|| issue(&shared));
-        scope.spawn(|| dispatch(&shared));
-        let threads: Vec<_> = transfers.iter().map(|t| scope.spawn(|| transfer(t, &shared))).collect();
+        scope.spawn(|| issue_requests(&shared));
+        scope.spawn(|| dispatch_requests(&shared));
+        let threads: Vec<_> = transfers.iter().map(|t| scope.spawn(|| run_transfer(t, &shared))).collect();
         let begun = Instant::now();
         sleep_until(begun + load.duration / 4, &shared, cancelled);
-        before = Sum::of(&transfers);
+        before = CounterSum::from_transfers(&transfers);
         let first = Instant::now();
         shared.counting.store(true, Ordering::Relaxed);
         sleep_until(begun + load.duration, &shared, cancelled);
         shared.counting.store(false, Ordering::Relaxed);
-        after = Sum::of(&transfers);
+        after = CounterSum::from_transfers(&transfers);
         seconds = first.elapsed().as_secs_f64();
         shared.end();
         for thread in threads {
@@ -161,13 +161,13 @@ pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Re
             }
         }
     });
-    if let Some(failure) = hold(&shared.failure).take() {
+    if let Some(failure) = lock(&shared.failure).take() {
         return Err(failure);
     }
     if after.answered == before.answered {
-        return Err(Failure::Sense(format!("no request was answered in {seconds:.1} s")));
+        return Err(Failure::Invalid(format!("no request was answered in {seconds:.1} s")));
     }
-    let rate = |of: fn(&Sum) -> u64| (of(&after) - of(&before)) as f64 / seconds;
+    let rate = |of: fn(&CounterSum) -> u64| (of(&after) - of(&before)) as f64 / seconds;
     let us = |quantile| latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
     let packets = after.packets.since(before.packets);
     let ops_per_s = rate(|s| s.answered);
@@ -181,12 +181,12 @@ pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Re
         packet_bytes_mean: packets.bytes_mean(),
         failed: 0,
     };
-    Ok(Measured { figures, checked })
+    Ok(Measurement { figures, checked })
 }
 
 /// The cluster's space exceeds the addresses of the paper's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{nodes} nodes of {each} bytes are more than the {MOST_BYTES} that 5 bytes can address")]
+#[error("{nodes} nodes of {each} bytes are more than the {SPACE_BYTES_MAX} that 5 bytes can address")]
 pub struct NotAddressable {
     pub nodes: u64,
     /// Bytes of each.
@@ -194,29 +194,29 @@ pub struct NotAddressable {
 }
 
 /// Checks whether this many nodes of this size can be addressed by the paper's protocol.
-pub fn addressable(nodes: u64, each: u64) -> Result<(), NotAddressable> {
+pub fn check_addressable(nodes: u64, each: u64) -> Result<(), NotAddressable> {
     match each.checked_mul(nodes) {
-        Some(whole) if whole <= MOST_BYTES => Ok(()),
+        Some(whole) if whole <= SPACE_BYTES_MAX => Ok(()),
         _ => Err(NotAddressable { nodes, each }),
     }
 }
 
-fn sensible(nodes: &[SocketAddr], load: &Load) -> Result<(), Failure> {
+fn check_load(nodes: &[SocketAddr], load: &Load) -> Result<(), Failure> {
     let wrong = if nodes.is_empty() {
         Some("no nodes".into())
     } else if load.threads == 0 || load.batch == 0 || load.ahead == 0 || load.node_bytes == 0 {
         Some("threads, batch, writes ahead and the nodes' bytes must not be 0".into())
     } else {
-        addressable(nodes.len() as u64, load.node_bytes).err().map(|why| why.to_string())
+        check_addressable(nodes.len() as u64, load.node_bytes).err().map(|why| why.to_string())
     };
-    wrong.map_or(Ok(()), |wrong| Err(Failure::Sense(wrong)))
+    wrong.map_or(Ok(()), |wrong| Err(Failure::Invalid(wrong)))
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, Duration::from_secs(15))?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(SILENCE))?;
-    stream.set_write_timeout(Some(SILENCE))?;
+    stream.set_read_timeout(Some(SILENCE_TIMEOUT))?;
+    stream.set_write_timeout(Some(SILENCE_TIMEOUT))?;
     Ok(stream)
 }
 
@@ -226,10 +226,10 @@ fn histogram() -> Histogram<u64> {
         .unwrap_or_else(|_| Histogram::new(3).unwrap_or_else(|_| unreachable!()))
 }
 
-fn sleep_until(end: Instant, shared: &Shared, cancelled: &dyn Fn() -> bool) {
+fn sleep_until(end: Instant, shared: &SharedState, cancelled: &dyn Fn() -> bool) {
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() || shared.over.load(Ordering::Acquire) {
+        if left.is_zero() || shared.is_over.load(Ordering::Acquire) {
             return;
         }
         if cancelled() {
@@ -240,22 +240,22 @@ fn sleep_until(end: Instant, shared: &Shared, cancelled: &dyn Fn() -> bool) {
 }
 
 /// Issues requests for the whole space.
-fn issue(shared: &Shared) {
+fn issue_requests(shared: &SharedState) {
     let space = shared.load.node_bytes * shared.nodes.len() as u64;
     let mut random = Random::new(shared.load.seed);
-    let lot = (shared.enough() * shared.nodes.len()).max(64);
+    let lot = (shared.low_mark() * shared.nodes.len()).max(64);
     let mut addresses = Vec::with_capacity(lot);
     loop {
-        let mut low = hold(&shared.low);
-        while !*low && !shared.over.load(Ordering::Acquire) {
-            low = shared.lower.wait(low).unwrap_or_else(PoisonError::into_inner);
+        let mut low = lock(&shared.is_low);
+        while !*low && !shared.is_over.load(Ordering::Acquire) {
+            low = shared.low_changed.wait(low).unwrap_or_else(PoisonError::into_inner);
         }
         *low = false;
         drop(low);
-        if shared.over.load(Ordering::Acquire) {
+        if shared.is_over.load(Ordering::Acquire) {
             return;
         }
-        if shared.nodes.iter().any(|queue| queue.len() > MOST_WAITING) {
+        if shared.nodes.iter().any(|queue| queue.len() > QUEUE_LENGTH_MAX) {
             std::thread::sleep(Duration::from_millis(1));
             shared.set_low();
             continue;
@@ -267,7 +267,7 @@ fn issue(shared: &Shared) {
 }
 
 /// The main thread: moves addresses from the main queue to the nodes' queues.
-fn dispatch(shared: &Shared) {
+fn dispatch_requests(shared: &SharedState) {
     let mut requests = Vec::new();
     let mut sorted: Vec<Vec<u64>> = shared.nodes.iter().map(|_| Vec::new()).collect();
     loop {
@@ -283,7 +283,7 @@ fn dispatch(shared: &Shared) {
             addresses.clear();
         }
         // Some nodes may have got too few of them.
-        if shared.nodes.iter().any(|queue| queue.len() < shared.enough()) {
+        if shared.nodes.iter().any(|queue| queue.len() < shared.low_mark()) {
             shared.set_low();
         }
     }
@@ -294,11 +294,11 @@ struct Tally {
     checked: u64,
 }
 
-fn transfer(own: &Transfer, shared: &Shared) -> Tally {
+fn run_transfer(own: &Transfer, shared: &SharedState) -> Tally {
     let mut tally = Tally { latency_ns: histogram(), checked: 0 };
-    if let Err(error) = exchange(own, shared, &mut tally) {
+    if let Err(error) = exchange_requests(own, shared, &mut tally) {
         let error = match error.kind() {
-            io::ErrorKind::WouldBlock => io::Error::other(format!("no answer for {} s", SILENCE.as_secs())),
+            io::ErrorKind::WouldBlock => io::Error::other(format!("no answer for {} s", SILENCE_TIMEOUT.as_secs())),
             _ => error,
         };
         shared.fail(Failure::Node(own.address, error));
@@ -306,7 +306,7 @@ fn transfer(own: &Transfer, shared: &Shared) -> Tally {
     tally
 }
 
-fn exchange(own: &Transfer, shared: &Shared, tally: &mut Tally) -> io::Result<()> {
+fn exchange_requests(own: &Transfer, shared: &SharedState, tally: &mut Tally) -> io::Result<()> {
     let Load { batch, ahead, node_bytes, check, .. } = shared.load;
     let (queue, first) = (&shared.nodes[own.node], own.node as u64 * node_bytes);
     let mut stream = &own.stream;
@@ -320,11 +320,11 @@ fn exchange(own: &Transfer, shared: &Shared, tally: &mut Tally) -> io::Result<()
             if taken.is_empty() {
                 break;
             }
-            if queue.len() < shared.enough() && shared.main.len() == 0 {
+            if queue.len() < shared.low_mark() && shared.main.len() == 0 {
                 shared.set_low();
             }
             out.clear();
-            out.extend(taken.iter().flat_map(|address| bytes(address - first)));
+            out.extend(taken.iter().flat_map(|address| encode_address(address - first)));
             if check {
                 expected.extend(taken.iter().map(|address| pattern(*address)));
             }
@@ -368,19 +368,19 @@ fn exchange(own: &Transfer, shared: &Shared, tally: &mut Tally) -> io::Result<()
 
 /// The counters of all transfer threads so far.
 #[derive(Default)]
-struct Sum {
+struct CounterSum {
     answered: u64,
     writes: u64,
     packets: Packets,
 }
 
-impl Sum {
-    fn of(transfers: &[Transfer]) -> Self {
+impl CounterSum {
+    fn from_transfers(transfers: &[Transfer]) -> Self {
         let mut sum = Self::default();
         for one in transfers {
             sum.answered += one.answered.load(Ordering::Relaxed);
             sum.writes += one.writes.load(Ordering::Relaxed);
-            sum.packets = sum.packets.and(Packets::of(&one.stream).unwrap_or_default());
+            sum.packets = sum.packets.and(Packets::from_socket(&one.stream).unwrap_or_default());
         }
         sum
     }
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_match_addresses_and_batches_keep_limit() {
+    fn answers_match_addresses_and_batches_keep_their_limit() {
         for (batch, ahead) in [(1, 1), (10, 1), (100, 1), (10, 4)] {
             let measured = run(&nodes(3, 2, 0), load(2, batch, ahead), &|| false).unwrap();
             let Figures { ops_per_s, batch_mean, packets_per_s, packet_bytes_mean, window, .. } = measured.figures;
@@ -443,8 +443,8 @@ mod tests {
             listener.local_addr().unwrap()
         };
         assert!(matches!(run(&[closed], load(1, 1, 1), &|| false), Err(Failure::Node(..))));
-        assert!(matches!(run(&[], load(1, 1, 1), &|| false), Err(Failure::Sense(_))));
-        let large = Load { node_bytes: MOST_BYTES, ..load(1, 1, 1) };
+        assert!(matches!(run(&[], load(1, 1, 1), &|| false), Err(Failure::Invalid(_))));
+        let large = Load { node_bytes: SPACE_BYTES_MAX, ..load(1, 1, 1) };
         assert!(run(&[closed, closed], large, &|| false).unwrap_err().to_string().contains("5 bytes can address"));
         assert!(matches!(run(&nodes(1, 1, 0), load(1, 1, 1), &|| true), Err(Failure::Cancelled)));
     }

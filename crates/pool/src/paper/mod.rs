@@ -17,7 +17,7 @@ mod queue;
 pub const ADDRESS_BYTES: usize = 5;
 
 /// The space that 5 bytes can address.
-pub const MOST_BYTES: u64 = 1 << (8 * ADDRESS_BYTES);
+pub const SPACE_BYTES_MAX: u64 = 1 << (8 * ADDRESS_BYTES);
 
 /// The content at an address of the cluster's space where a node has filled its memory, so that each reply can be checked,
 /// including that it comes from the right node.
@@ -26,12 +26,12 @@ pub fn pattern(address: u64) -> u8 {
     (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-fn address(bytes: [u8; ADDRESS_BYTES]) -> u64 {
+fn decode_address(bytes: [u8; ADDRESS_BYTES]) -> u64 {
     let [a, b, c, d, e] = bytes;
     u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
 }
 
-fn bytes(address: u64) -> [u8; ADDRESS_BYTES] {
+fn encode_address(address: u64) -> [u8; ADDRESS_BYTES] {
     let [a, b, c, d, e, ..] = address.to_le_bytes();
     [a, b, c, d, e]
 }

@@ -6,7 +6,7 @@
 //!
 //! An address beyond the file, or a file that cannot be read, ends the connection: the protocol has no error messages.
 
-use super::{ADDRESS_BYTES, address, pattern};
+use super::{ADDRESS_BYTES, decode_address, pattern};
 use crate::flash::Flash;
 use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, wait};
 use std::fs::File;
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The input buffer of a process: more requests than accumulate on one connection with batches of 100.
-const INPUT_BYTES: usize = 64 << 10;
+const INPUT_BUFFER_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 pub struct PaperNode {
@@ -72,24 +72,24 @@ impl PaperNode {
     /// Errors of the connection or the file, or an address beyond it.
     pub fn serve(&self, mut stream: &TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        let mut input = vec![0; INPUT_BYTES];
+        let mut input = vec![0; INPUT_BUFFER_BYTES];
         // Without I/O this is the reply, whatever it contains.
-        let mut output = vec![0; INPUT_BYTES / ADDRESS_BYTES];
-        let mut have = 0;
+        let mut output = vec![0; INPUT_BUFFER_BYTES / ADDRESS_BYTES];
+        let mut buffered = 0;
         loop {
             // All that has arrived: less than the buffer, except for a flood, whose rest waits for the next iteration.
-            let count = stream.read(&mut input[have..])?;
+            let count = stream.read(&mut input[buffered..])?;
             if count == 0 {
                 return Ok(());
             }
-            have += count;
-            let (whole, rest) = input[..have].as_chunks::<ADDRESS_BYTES>();
+            buffered += count;
+            let (whole, rest) = input[..buffered].as_chunks::<ADDRESS_BYTES>();
             for (bytes, answer) in whole.iter().zip(&mut output) {
-                self.read(address(*bytes), answer)?;
+                self.read(decode_address(*bytes), answer)?;
             }
-            let (count, rest) = (whole.len(), have - rest.len()..have);
+            let (count, rest) = (whole.len(), buffered - rest.len()..buffered);
             stream.write_all(&output[..count])?;
-            have = rest.len();
+            buffered = rest.len();
             input.copy_within(rest, 0);
         }
     }
@@ -146,10 +146,10 @@ fn available_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::bytes;
+    use crate::paper::encode_address;
 
     /// A connection to a node that runs in a thread, and the node's result.
-    fn connected(node: PaperNode) -> (TcpStream, std::thread::JoinHandle<io::Result<()>>) {
+    fn connect_to(node: PaperNode) -> (TcpStream, std::thread::JoinHandle<io::Result<()>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn addresses_are_answered_in_any_fragmentation() {
-        let (mut stream, node) = connected(PaperNode::memory(100_000, Some(0), true, None).unwrap());
+        let (mut stream, node) = connect_to(PaperNode::memory(100_000, Some(0), true, None).unwrap());
         stream.set_nodelay(true).unwrap();
         let addresses = [0, 99_999, 255, 256, 65_536, 77_777];
-        let sent: Vec<u8> = addresses.iter().flat_map(|a| bytes(*a)).collect();
+        let sent: Vec<u8> = addresses.iter().flat_map(|a| encode_address(*a)).collect();
         for cut in [1, 3, 7, 30] {
             for part in sent.chunks(cut) {
                 stream.write_all(part).unwrap();
@@ -176,19 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn address_beyond_file_ends_connection() {
+    fn address_beyond_the_file_ends_the_connection() {
         for io in [true, false] {
-            let (mut stream, node) = connected(PaperNode::memory(10, None, io, None).unwrap());
-            stream.write_all(&bytes(10)).unwrap();
+            let (mut stream, node) = connect_to(PaperNode::memory(10, None, io, None).unwrap());
+            stream.write_all(&encode_address(10)).unwrap();
             assert_eq!(stream.read(&mut [0]).unwrap(), 0);
             assert!(node.join().unwrap().unwrap_err().to_string().contains("beyond the file of 10 bytes"));
         }
     }
 
     #[test]
-    fn without_io_every_address_gets_byte() {
-        let (mut stream, node) = connected(PaperNode::memory(1 << 40, None, false, None).unwrap());
-        let sent: Vec<u8> = (0..10_000_u64).flat_map(|a| bytes(a << 20)).collect();
+    fn without_io_every_address_gets_a_byte() {
+        let (mut stream, node) = connect_to(PaperNode::memory(1 << 40, None, false, None).unwrap());
+        let sent: Vec<u8> = (0..10_000_u64).flat_map(|a| encode_address(a << 20)).collect();
         stream.write_all(&sent).unwrap();
         stream.read_exact(&mut [0; 10_000]).unwrap();
         drop(stream);
@@ -196,9 +196,9 @@ mod tests {
     }
 
     #[test]
-    fn five_bytes_encode_address() {
-        for at in [0, 1, 0x01_2345_6789, super::super::MOST_BYTES - 1] {
-            assert_eq!(address(bytes(at)), at);
+    fn five_bytes_encode_an_address() {
+        for at in [0, 1, 0x01_2345_6789, super::super::SPACE_BYTES_MAX - 1] {
+            assert_eq!(decode_address(encode_address(at)), at);
         }
     }
 }

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn take_returns_up_to_limit_in_order() {
+    fn take_returns_up_to_the_limit_in_order() {
         let queue = Queue::default();
         let mut taken = Vec::new();
         queue.put(&[1, 2, 3]);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_wake_on_requests_and_at_end() {
+    fn waiters_wake_on_requests_and_at_the_end() {
         let queue = Queue::default();
         let total: usize = std::thread::scope(|scope| {
             let taker = || {

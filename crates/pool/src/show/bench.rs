@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The version of the JSON.
-const VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 
 /// The results of a bench as JSON.
 #[derive(Debug, Serialize)]
@@ -18,7 +18,7 @@ pub struct Document<'a, T> {
 
 impl<'a, T> Document<'a, T> {
     pub fn new(figures: &'a T) -> Self {
-        Self { version: VERSION, figures }
+        Self { version: FORMAT_VERSION, figures }
     }
 }
 
@@ -26,15 +26,15 @@ impl<'a, T> Document<'a, T> {
 pub fn trial_json(nodes: u32, load: &Load, rows: &[(&str, Figures)]) -> Value {
     let rows: Vec<_> = rows.iter().map(|(what, figures)| json!({"what": what, "figures": figures})).collect();
     json!({
-        "version": VERSION, "nodes": nodes, "block_bytes": load.block_bytes, "threads": load.threads, "rows": rows,
+        "version": FORMAT_VERSION, "nodes": nodes, "block_bytes": load.block_bytes, "threads": load.threads, "rows": rows,
     })
 }
 
 /// An explanation of columns whose headings are too short for their units.
-pub const UNITS: &str = "window: limit of requests in flight to a node; batch: requests per frame";
+pub const COLUMN_NOTES: &str = "window: limit of requests in flight to a node; batch: requests per frame";
 
 /// The same for the paper's cluster, which has no frames and no limit on outstanding requests.
-pub const PAPER_UNITS: &str = "window: mean requests in flight to a node; batch: requests per write";
+pub const PAPER_COLUMN_NOTES: &str = "window: mean requests in flight to a node; batch: requests per write";
 
 pub fn heading() -> String {
     format!(
@@ -93,7 +93,7 @@ pub fn slowdown_json(measured: &Slowdown) -> Value {
     let Slowdown { reads_alone, reads_during, compute_alone, compute_during } = measured;
     let [alone, during] = [compute_alone, compute_during].map(|rates| rates.iter().sum::<f64>());
     json!({
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "nodes": compute_alone.len(),
         "reads": {"alone": reads_alone, "during": reads_during},
         "compute": {"kernel": "linpack 200, C -O2", "unit": "flop/s", "alone": alone, "during": during,
@@ -105,12 +105,12 @@ pub fn slowdown_json(measured: &Slowdown) -> Value {
 mod tests {
     use super::*;
     use crate::bench::Latency;
-    use crate::packets::BothWays;
+    use crate::packets::PerDirection;
 
     /// Numbers are right-aligned with their headings, and headings are separated.
     #[test]
     fn headings_are_aligned_with_numbers() {
-        let ways = BothWays { sent: 123_456.0, received: 654_321.0 };
+        let ways = PerDirection { sent: 123_456.0, received: 654_321.0 };
         let figures = Figures {
             ops_per_s: 1_234_567.0,
             latency_us: Latency { p50: 1.0, p99: 2.0 },

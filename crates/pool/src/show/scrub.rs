@@ -5,7 +5,7 @@ use model::text::{shown, size};
 use std::fmt::Write as _;
 
 /// The version of the JSON.
-const VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 
 #[derive(serde::Serialize)]
 struct Document<'s> {
@@ -19,7 +19,7 @@ struct Document<'s> {
 /// # Errors
 /// Never; the type is that of the serializer.
 pub fn json(scrub: &Scrub) -> serde_json::Result<String> {
-    serde_json::to_string(&Document { version: VERSION, scrub })
+    serde_json::to_string(&Document { version: FORMAT_VERSION, scrub })
 }
 
 /// Formats the result. Names and reasons come from the nodes, and must not be able to imitate separate lines.
@@ -61,7 +61,7 @@ mod tests {
     use crate::scrub::BadRange;
 
     #[test]
-    fn text_names_node_store_and_offset() {
+    fn text_names_the_node_the_store_and_the_offset() {
         let bad = vec![BadRange { offset: 8192, bytes: 4096, on_disk: Some((1 << 20, 4096)), is_unreadable: false }];
         let node = NodeScrub {
             address: "192.0.2.1:7001".into(),

@@ -5,19 +5,19 @@
 
 use super::{Error, NodeProcess, Result};
 use crate::flash::Speed;
-use crate::paper::coordinator::addressable;
-use child::end_with_us;
+use crate::paper::coordinator::check_addressable;
+use child::kill_with_parent;
 use lab::medium::{Kind, Medium, Rate};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The nodes' port inside a medium's namespace, which has no other processes.
-const PORT: u16 = 7001;
+const NODE_PORT: u16 = 7001;
 
 /// The nodes to start.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct ClusterSpec {
     /// The program of the nodes.
     pub program: PathBuf,
     /// Their number.
@@ -55,25 +55,25 @@ impl Cluster {
     ///
     /// # Errors
     /// The medium cannot be created here, or a node does not start.
-    pub fn start(wanted: &Wanted, remarks: fn(u32, &str)) -> Result<Self> {
+    pub fn start(wanted: &ClusterSpec, remarks: fn(u32, &str)) -> Result<Self> {
         if wanted.paper.is_some() {
             // Checked before a node fills its memory in vain.
-            addressable(u64::from(wanted.count), wanted.bytes)?;
+            check_addressable(u64::from(wanted.count), wanted.bytes)?;
         }
         let medium = wanted.medium.map(|(kind, rate)| Medium::create(kind, wanted.count as usize, rate)).transpose();
         let medium = medium.map_err(Error::Medium)?;
         let mut cluster = Self { program: wanted.program.clone(), nodes: Vec::new(), medium };
         for nth in 0..wanted.count {
-            let node = NodeProcess::start(cluster.node(wanted, nth), move |line| remarks(nth, line))?;
+            let node = NodeProcess::start(cluster.node_command(wanted, nth), move |line| remarks(nth, line))?;
             cluster.nodes.push(node);
         }
         Ok(cluster)
     }
 
-    fn node(&self, wanted: &Wanted, nth: u32) -> Command {
+    fn node_command(&self, wanted: &ClusterSpec, nth: u32) -> Command {
         let (mut command, listen) = match &self.medium {
             Some(medium) => {
-                (medium.nodes().command(&self.program), format!("{}:{PORT}", medium.addresses()[nth as usize]))
+                (medium.nodes().command(&self.program), format!("{}:{NODE_PORT}", medium.addresses()[nth as usize]))
             }
             None => (Command::new(&self.program), "127.0.0.1:0".into()),
         };
@@ -116,7 +116,7 @@ impl Cluster {
         for address in self.addresses() {
             command.arg(format!("--node={address}"));
         }
-        end_with_us(&mut command).stdin(Stdio::null());
+        kill_with_parent(&mut command).stdin(Stdio::null());
         command
     }
 }

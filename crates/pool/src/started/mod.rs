@@ -6,6 +6,6 @@ pub mod compute;
 mod error;
 pub mod process;
 
-pub use cluster::{Cluster, Wanted};
+pub use cluster::{Cluster, ClusterSpec};
 pub use error::{Error, Result};
 pub use process::NodeProcess;

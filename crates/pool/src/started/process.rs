@@ -1,7 +1,7 @@
 //! A node as a process of this program: started, queried for its address, killed when it is dropped or with this process.
 
 use super::{Error, Result};
-use child::end_with_us;
+use child::kill_with_parent;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,7 @@ impl NodeProcess {
     /// It cannot be started, or exits before it listens: then with its messages.
     pub fn start(mut command: Command, remarks: impl Fn(&str) + Send + 'static) -> Result<Self> {
         let failed = |source| Error::Start { what: "a node", source };
-        end_with_us(&mut command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        kill_with_parent(&mut command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().map_err(failed)?;
         let mut node = Self { child, address: ([0, 0, 0, 0], 0).into() };
         let mut text = String::new();

@@ -4,32 +4,33 @@
 //! cache. (The kernel may still block the writer when too much is dirty: this cannot be detected in advance, see
 //! [`crate::node`].)
 
-use super::{BLOCK_BYTES, FaultKind, Status, Store, UNSEEN, checksum, is_settled};
+use super::{BLOCK_BYTES, FaultKind, Status, Store, UNSEEN_SUMS, checksum, is_settled};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 impl Store {
     /// Does these writes, which are sorted by offset, and returns the result of each; writes nothing if any of them could
     /// block, or does not meet the conditions above.
-    pub fn write_at_hand(&self, writes: &[(u64, &[u8])]) -> Option<Vec<Result<(), Status>>> {
+    pub fn write_nonblocking(&self, writes: &[(u64, &[u8])]) -> Option<Vec<Result<(), Status>>> {
         let regions = self.regions.as_ref().filter(|_| self.flash.is_none())?;
         let mut end = 0;
         for (offset, data) in writes {
             let length = data.len() as u64;
             let is_whole = length > 0 && (offset | length).is_multiple_of(BLOCK_BYTES);
-            if !is_whole || *offset < end || self.within(*offset, length).is_err() {
+            if !is_whole || *offset < end || self.check_range(*offset, length).is_err() {
                 return None;
             }
             end = offset + length;
         }
-        let entered: Vec<_> = writes.iter().map(|(offset, data)| regions.enter(*offset, data.len() as u64)).collect();
+        let entered: Vec<_> =
+            writes.iter().map(|(offset, data)| regions.begin_write(*offset, data.len() as u64)).collect();
         if entered.iter().any(|entered| entered.unmarked().is_some()) {
             return None;
         }
         let blocks = |(offset, data): &(u64, &[u8])| offset / BLOCK_BYTES..(offset + data.len() as u64) / BLOCK_BYTES;
         let _guards = self.try_lock_all(writes.iter().map(blocks))?;
-        let is_open = |pair: u64| is_settled(pair) || pair == UNSEEN;
-        let mut all = writes.iter().flat_map(|write| &self.table[as_places(&blocks(write))]);
+        let is_open = |pair: u64| is_settled(pair) || pair == UNSEEN_SUMS;
+        let mut all = writes.iter().flat_map(|write| &self.table[as_indices(&blocks(write))]);
         if !all.all(|entry| is_open(entry.load(Ordering::Relaxed))) {
             return None;
         }
@@ -44,13 +45,13 @@ impl Store {
                 sums.clear();
                 sum(write.1, &mut sums);
             }
-            self.have(write.0 / BLOCK_BYTES, &sums, put.is_ok());
-            put.map_err(|e| self.failed(FaultKind::Write, write.0, write.1.len() as u64, &e))
+            self.record_sums(write.0 / BLOCK_BYTES, &sums, put.is_ok());
+            put.map_err(|e| self.record_failure(FaultKind::Write, write.0, write.1.len() as u64, &e))
         });
         Some(results.collect())
     }
 }
 
-fn as_places(blocks: &Range<u64>) -> Range<usize> {
+fn as_indices(blocks: &Range<u64>) -> Range<usize> {
     blocks.start as usize..blocks.end as usize
 }

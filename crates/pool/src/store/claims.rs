@@ -1,7 +1,7 @@
 //! Which pool and which coordinator a store belongs to: it is reserved for a new pool, claimed by a coordinator, and forgotten. A claim
 //! is on the medium before it is answered, so that an older coordinator is refused even after a power cut.
 
-use super::{Header, Store, belongs};
+use super::{Header, Store, check_belongs};
 use crate::protocol::Claim;
 use crate::refusal::Refusal;
 use std::io;
@@ -9,10 +9,10 @@ use std::sync::PoisonError;
 
 impl Store {
     /// Checks whether a coordinator of `pool` may use it.
-    fn may_claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
+    fn check_claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
         let header = self.header();
         if !(header.reserved && claim.also.reserve) {
-            belongs((&header.pool, header.place.as_ref()), (pool, &claim.place))?;
+            check_belongs((&header.pool, header.place.as_ref()), (pool, &claim.place))?;
         }
         let taken = claim.epoch == header.epoch && claim.coordinator != header.coordinator;
         if claim.epoch < header.epoch || taken {
@@ -34,14 +34,14 @@ impl Store {
     /// Records pool and position, for a pool that is being created: until a coordinator claims the store, which it does
     /// when all nodes have got that far, another one may overwrite them.
     pub fn reserve(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
-        self.may_claim(pool, claim)?;
-        let reserved = self.write_header(|h| Self::belong(h, pool, claim, |h| h.reserved |= h.place.is_none()));
+        self.check_claim(pool, claim)?;
+        let reserved = self.write_header(|h| Self::record_owner(h, pool, claim, |h| h.reserved |= h.place.is_none()));
         reserved.map_err(|error| Refusal::Header(error.to_string()))
     }
 
     /// Claims the store for a coordinator: pool, position and epoch are on the medium when this returns.
     pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
-        self.may_claim(pool, claim)?;
+        self.check_claim(pool, claim)?;
         let (mut accepted, mut failed) = (None, Vec::new());
         let renewed = |h: &mut Header| {
             failed = self.remember_failed_flush(h, claim);
@@ -57,11 +57,11 @@ impl Store {
         };
         let belongs = {
             let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
-            let belongs = self.put_header(&mut header, |h| Self::belong(h, pool, claim, renewed));
+            let belongs = self.write_new_header(&mut header, |h| Self::record_owner(h, pool, claim, renewed));
             if belongs.is_ok() && !failed.is_empty() {
                 // In this order: a flush that does not find this began before the regions count as written.
                 self.flushes.set_failed(true);
-                self.regions.iter().for_each(|regions| regions.renew(failed.iter().copied()));
+                self.regions.iter().for_each(|regions| regions.mark_as_written(failed.iter().copied()));
             }
             belongs
         };
@@ -74,7 +74,7 @@ impl Store {
         Ok(())
     }
 
-    fn belong(h: &mut Header, pool: &str, claim: &Claim, change: impl FnOnce(&mut Header)) {
+    fn record_owner(h: &mut Header, pool: &str, claim: &Claim, change: impl FnOnce(&mut Header)) {
         change(h);
         h.pool = pool.into();
         h.place = Some(claim.place.clone());

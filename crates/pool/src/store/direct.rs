@@ -19,7 +19,7 @@
 //! The files are opened through `/proc/PID/fd`, as in [`crate::shm`]; and only those of a process of the same user, so that
 //! no node can lead a coordinator with more rights to files that the node itself may not read.
 
-use super::dirty::notice;
+use super::dirty::take_notice;
 use super::disk::read_cached;
 use super::sums::is_match;
 use super::table::Table;
@@ -31,12 +31,12 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::sync::atomic::Ordering;
 
 /// Bytes that are read and then verified, while they are in the CPU's cache.
-const PIECE_BYTES: usize = 128 << 10;
+const READ_PIECE_BYTES: usize = 128 << 10;
 
 /// A node's description of its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
-    table: shm::Offer,
+pub struct FilesOffer {
+    table: shm::MemoryOffer,
     /// The file of the store in the same process, and its identity.
     file: i32,
     device: u64,
@@ -49,32 +49,32 @@ pub struct Offer {
 impl Store {
     /// What a coordinator on this machine needs to read from the page cache itself; `None` for a store in memory, or with
     /// the latency of a flash.
-    pub fn offer(&self) -> Option<Offer> {
+    pub fn offer(&self) -> Option<FilesOffer> {
         use std::os::fd::AsRawFd as _;
         let file = self.disk.file();
         let table = self.table.offer().filter(|_| self.flash.is_none())?;
         let data = file.metadata().ok()?;
         let (device, inode, in_memory) = (data.dev(), data.ino(), self.disk.is_in_memory());
-        Some(Offer { table, file: file.as_raw_fd(), device, inode, in_memory, size_bytes: self.size_bytes })
+        Some(FilesOffer { table, file: file.as_raw_fd(), device, inode, in_memory, size_bytes: self.size_bytes })
     }
 }
 
 /// A node's files, opened by a coordinator.
 #[derive(Debug)]
-pub(crate) struct Direct {
+pub(crate) struct DirectReader {
     file: File,
     in_memory: bool,
     table: Table,
 }
 
-impl Direct {
+impl DirectReader {
     /// Opens the files, if they are on this machine, of the same user, and what was offered.
-    pub fn attach(offer: &Offer) -> Option<Self> {
+    pub fn attach(offer: &FilesOffer) -> Option<Self> {
         if !offer.table.is_of_same_user() {
             return None;
         }
         let table = Table::attach(&offer.table, usize::try_from(offer.size_bytes / BLOCK_BYTES).ok()?)?;
-        let path = offer.table.path(offer.file);
+        let path = offer.table.fd_path(offer.file);
         let is_same = |data: &std::fs::Metadata| {
             let kind = data.file_type();
             (kind.is_file() || kind.is_block_device()) && (data.dev(), data.ino()) == (offer.device, offer.inode)
@@ -113,7 +113,7 @@ impl Direct {
     fn read_blocks(&self, first: u64, to: &mut [u8]) -> bool {
         let mut entries = self.table[first as usize..].iter();
         let mut at = first * BLOCK_BYTES;
-        to.chunks_mut(PIECE_BYTES).all(|piece| {
+        to.chunks_mut(READ_PIECE_BYTES).all(|piece| {
             let is_read = read_cached(&self.file, self.in_memory, piece, at);
             at += piece.len() as u64;
             let mut blocks = piece.chunks_exact(BLOCK_BYTES as usize).zip(entries.by_ref());
@@ -132,13 +132,13 @@ pub(crate) struct Witness(File);
 impl Witness {
     /// Fails if the kernel lost a write since it was opened. May block.
     pub fn check(&self) -> std::io::Result<()> {
-        notice(&self.0)
+        take_notice(&self.0)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sums::{UNSEEN, either};
+    use super::super::sums::{UNSEEN_SUMS, either_pair};
     use super::*;
 
     fn store(directory: &tempfile::TempDir) -> (Store, std::path::PathBuf) {
@@ -146,12 +146,12 @@ mod tests {
         (Store::format(&path, Some(1 << 20), "n".into(), false).expect("a store"), path)
     }
 
-    fn attach(store: &Store) -> Direct {
-        Direct::attach(&store.offer().expect("it is in a file")).expect("it is of this user")
+    fn attach(store: &Store) -> DirectReader {
+        DirectReader::attach(&store.offer().expect("it is in a file")).expect("it is of this user")
     }
 
     #[test]
-    fn direct_read_follows_store() {
+    fn direct_read_follows_the_store() {
         let directory = tempfile::tempdir().expect("a directory");
         let (store, _) = store(&directory);
         let direct = attach(&store);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn block_that_needs_decision_is_left_to_node() {
+    fn block_that_needs_a_decision_is_left_to_the_node() {
         let directory = tempfile::tempdir().expect("a directory");
         let (store, path) = store(&directory);
         store.write(0, &[1; 16 << 10], false).expect("it has room");
@@ -185,8 +185,8 @@ mod tests {
         let reads = || (0..4).map(|block| direct.read(block * BLOCK_BYTES, &mut [0; 4096])).collect::<Vec<_>>();
         assert_eq!(reads(), [true; 4]);
         let known = store.table[1].load(Ordering::Relaxed);
-        store.table[1].store(either(5, known), Ordering::Relaxed);
-        store.table[2].store(UNSEEN, Ordering::Relaxed);
+        store.table[1].store(either_pair(5, known), Ordering::Relaxed);
+        store.table[2].store(UNSEEN_SUMS, Ordering::Relaxed);
         let file = File::options().write(true).open(path).expect("a file");
         std::os::unix::fs::FileExt::write_all_at(&file, &[2], 3 * BLOCK_BYTES).expect("it has room");
         assert_eq!(reads(), [true, false, false, false]);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn block_read_during_write_is_old_or_new() {
+    fn block_read_during_a_write_is_old_or_new() {
         let directory = tempfile::tempdir().expect("a directory");
         let (store, _) = store(&directory);
         store.write(0, &[0; 4096], false).expect("it has room");
@@ -225,10 +225,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let (store, _) = store(&directory);
         let offer = store.offer().expect("it is in a file");
-        let refused = |change: &dyn Fn(&mut Offer)| {
+        let refused = |change: &dyn Fn(&mut FilesOffer)| {
             let mut offer = offer.clone();
             change(&mut offer);
-            assert!(Direct::attach(&offer).is_none(), "{offer:?}");
+            assert!(DirectReader::attach(&offer).is_none(), "{offer:?}");
         };
         refused(&|offer| offer.inode += 1);
         refused(&|offer| offer.device += 1);
@@ -237,7 +237,7 @@ mod tests {
         refused(&|offer| offer.file = i32::MAX);
         // Not the table, and no table at all.
         let other = Store::format(&directory.path().join("other"), Some(1 << 20), "m".into(), false).expect("a store");
-        refused(&|offer| offer.table = shm::Offer::of(other.disk.file(), "words"));
+        refused(&|offer| offer.table = shm::MemoryOffer::from_file(other.disk.file(), "words"));
         let memory = Store::memory(1 << 20, "n".into()).expect("memory");
         assert!(memory.offer().is_none(), "it is not in a file");
     }

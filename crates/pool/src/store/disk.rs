@@ -7,8 +7,8 @@
 //! for these bytes and the disk's cache only, not for all other writes. Since the kernel reports a lost write once to each
 //! description, errors remain visible to the flushes.
 
-use super::dirty::Dirty;
-use super::medium::length;
+use super::dirty::DirtyData;
+use super::medium::file_length;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
@@ -17,10 +17,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 /// folio as large as the write that fills it (Linux 6.6; ext4 since 6.16), and later each write of 4 KiB into it examines
 /// the state of all its blocks (ext4_block_write_begin): after writes of 1 MiB that was more than half of the cost of a
 /// node's small writes.
-const PIECE_BYTES: usize = 32 << 10;
+const WRITE_PIECE_BYTES: usize = 32 << 10;
 
 /// TMPFS_MAGIC of linux/magic.h.
-const TMPFS: u64 = 0x0102_1994;
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 #[derive(Debug)]
 pub(super) struct Disk {
@@ -32,7 +32,7 @@ pub(super) struct Disk {
     /// Whether its file system is tmpfs, which is memory and rejects RWF_NOWAIT (no FMODE_NOWAIT in mm/shmem.c, Linux
     /// 6.18). Swapped-out pages block.
     in_memory: bool,
-    dirty: Dirty,
+    dirty: DirtyData,
     #[cfg(test)]
     log: Option<std::sync::Arc<super::tests::log::Log>>,
 }
@@ -65,8 +65,8 @@ impl Disk {
         let same = format!("/proc/self/fd/{}", file.as_raw_fd());
         let again = |flags| File::options().read(true).write(true).custom_flags(flags).open(&same);
         let durable = again(libc::O_DSYNC)?;
-        let in_memory = rustix::fs::fstatfs(&file).is_ok_and(|system| u64::try_from(system.f_type) == Ok(TMPFS));
-        let dirty = Dirty::new(if in_memory { None } else { Some(again(0)?) }, length(&file)?);
+        let in_memory = rustix::fs::fstatfs(&file).is_ok_and(|system| u64::try_from(system.f_type) == Ok(TMPFS_MAGIC));
+        let dirty = DirtyData::new(if in_memory { None } else { Some(again(0)?) }, file_length(&file)?);
         let sums = Some(again(0)?);
         let disk = Self { durable: Some(durable), sums, in_memory, dirty, ..Self::memory(file) };
         #[cfg(test)]
@@ -81,7 +81,7 @@ impl Disk {
             durable: None,
             sums: None,
             in_memory: false,
-            dirty: Dirty::new(None, 0),
+            dirty: DirtyData::new(None, 0),
             #[cfg(test)]
             log: super::tests::log::current(),
         }
@@ -92,7 +92,7 @@ impl Disk {
     }
 
     /// What was written and is not on the medium.
-    pub fn dirty(&self) -> &Dirty {
+    pub fn dirty(&self) -> &DirtyData {
         &self.dirty
     }
 
@@ -101,7 +101,7 @@ impl Disk {
     }
 
     /// See [`read_cached`].
-    pub fn read_at_hand(&self, bytes: &mut [u8], at: u64) -> bool {
+    pub fn read_nonblocking(&self, bytes: &mut [u8], at: u64) -> bool {
         read_cached(&self.file, self.in_memory, bytes, at)
     }
 
@@ -122,7 +122,7 @@ impl Disk {
             pieces(bytes, at).try_for_each(|(piece, at)| self.file.write_all_at(piece, at))
         );
         // Also if it failed: a part may have been written.
-        self.dirty.wrote(at, bytes.len());
+        self.dirty.record_write(at, bytes.len());
         written
     }
 
@@ -167,7 +167,7 @@ impl Disk {
     }
 
     /// Drops the clean pages of this range from memory, so that reads return what the medium has.
-    pub fn forget(&self, at: u64, length: u64) {
+    pub fn drop_cached(&self, at: u64, length: u64) {
         if let Some(length) = std::num::NonZeroU64::new(length) {
             // It is advice. Memory has no medium.
             let _ = rustix::fs::fadvise(&self.file, at, Some(length), rustix::fs::Advice::DontNeed);
@@ -180,20 +180,20 @@ impl Disk {
     }
 
     /// The same, without effect on the flushes: each reports a write that the kernel lost.
-    pub fn sync_apart(&self) -> io::Result<()> {
+    pub fn sync_sums(&self) -> io::Result<()> {
         let file = self.sums.as_ref().unwrap_or(&self.file);
         logged!(self, What::Sync(By::Sums), file.sync_data())
     }
 
     /// Zeroes the range, and deallocates its space where the medium supports it.
-    pub fn zero(&self, at: u64, length: u64) -> io::Result<()> {
+    pub fn zero_range(&self, at: u64, length: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         logged!(self, What::Write { at, bytes: vec![0; length as usize] }, {
             let punched = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, length);
             // Not supported by the medium: write zeroes.
             punched.or_else(|_| {
                 let written = self.file.write_all_at(&vec![0; length as usize], at);
-                self.dirty.wrote(at, length as usize);
+                self.dirty.record_write(at, length as usize);
                 written
             })
         })
@@ -219,7 +219,7 @@ pub(super) fn read_cached(file: &File, in_memory: bool, bytes: &mut [u8], at: u6
 fn pieces(bytes: &[u8], at: u64) -> impl Iterator<Item = (&[u8], u64)> {
     let (mut rest, mut at) = (bytes, at);
     std::iter::from_fn(move || {
-        let room = PIECE_BYTES - (at % PIECE_BYTES as u64) as usize;
+        let room = WRITE_PIECE_BYTES - (at % WRITE_PIECE_BYTES as u64) as usize;
         let (piece, behind) = rest.split_at(room.min(rest.len()));
         let place = at;
         (rest, at) = (behind, at + piece.len() as u64);
@@ -232,14 +232,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_cover_range_without_crossing_boundary() {
+    fn pieces_cover_the_range_without_crossing_a_boundary() {
         let bytes: Vec<u8> = (0..300_000_u32).map(|n| n as u8).collect();
         for (at, length) in [(0, 0), (0, 4096), (61_440, 4096), (65_535, 2), (4096, 300_000), (1 << 20, 65_536)] {
             let cut: Vec<(&[u8], u64)> = pieces(&bytes[..length], at).collect();
             assert_eq!(cut.iter().map(|(piece, _)| *piece).collect::<Vec<_>>().concat(), bytes[..length]);
             let mut next = at;
             for (piece, place) in cut {
-                let piece_bytes = PIECE_BYTES as u64;
+                let piece_bytes = WRITE_PIECE_BYTES as u64;
                 assert!(place == next && place / piece_bytes == (place + piece.len() as u64 - 1) / piece_bytes);
                 next += piece.len() as u64;
             }

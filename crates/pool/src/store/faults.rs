@@ -14,10 +14,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The maximum number of blocks whose faults are remembered: a medium that is gone fails all of its blocks.
-const BLOCKS_MAX: usize = 1 << 16;
+const FAULTY_BLOCKS_MAX: usize = 1 << 16;
 /// The maximum number of lines in an interval, and its length; lines left out are counted.
 const LINES_MAX: u32 = 20;
-const LINES_TIME: Duration = Duration::from_secs(10);
+const LINES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +32,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 5] = [Self::Damaged, Self::Full, Self::Read, Self::Write, Self::Flush];
+    pub const KINDS: [Self; 5] = [Self::Damaged, Self::Full, Self::Read, Self::Write, Self::Flush];
 
     /// The name in JSON and metrics.
     pub fn name(self) -> &'static str {
@@ -57,18 +57,18 @@ impl Kind {
 /// The faults of a store since it was opened.
 #[derive(Default)]
 pub(super) struct Faults {
-    counts: [AtomicU64; Kind::ALL.len()],
+    counts: [AtomicU64; Kind::KINDS.len()],
     /// The last fault of each block.
     blocks: Mutex<BTreeMap<u64, Kind>>,
     /// Their number, readable without the lock.
-    known: AtomicUsize,
-    told: Mutex<Limit>,
+    known_count: AtomicUsize,
+    line_limit: Mutex<Limit>,
     observer: OnceLock<Box<dyn Fn(String) + Send + Sync>>,
 }
 
 impl std::fmt::Debug for Faults {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Faults").field("counts", &self.counts).field("known", &self.known).finish_non_exhaustive()
+        f.debug_struct("Faults").field("counts", &self.counts).field("known", &self.known_count).finish_non_exhaustive()
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Limit {
 impl Limit {
     /// Whether a line may be written now; and the number of lines left out before it.
     pub fn permits(&mut self, now: Instant) -> Option<u64> {
-        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= LINES_TIME) {
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= LINES_INTERVAL) {
             (self.since, self.lines) = (Some(now), 0);
         }
         if self.lines == LINES_MAX {
@@ -101,7 +101,7 @@ fn blocks(offset: u64, bytes: u64) -> Range<u64> {
 }
 
 impl Faults {
-    fn count(&self, kind: Kind) {
+    fn count_fault(&self, kind: Kind) {
         self.counts[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -109,18 +109,18 @@ impl Faults {
     fn remember(&self, kind: Kind, range: Range<u64>) -> bool {
         let mut known = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut is_new = range.is_empty();
-        for block in range.take(BLOCKS_MAX) {
-            if known.len() < BLOCKS_MAX || known.contains_key(&block) {
+        for block in range.take(FAULTY_BLOCKS_MAX) {
+            if known.len() < FAULTY_BLOCKS_MAX || known.contains_key(&block) {
                 is_new |= known.insert(block, kind) != Some(kind);
             }
         }
-        self.known.store(known.len(), Ordering::Release);
+        self.known_count.store(known.len(), Ordering::Release);
         is_new
     }
 
-    fn tell(&self, line: impl FnOnce() -> String) {
+    fn report_line(&self, line: impl FnOnce() -> String) {
         let Some(observer) = self.observer.get() else { return };
-        let permitted = self.told.lock().unwrap_or_else(PoisonError::into_inner).permits(Instant::now());
+        let permitted = self.line_limit.lock().unwrap_or_else(PoisonError::into_inner).permits(Instant::now());
         match permitted {
             None => {}
             Some(0) => observer(line()),
@@ -137,7 +137,7 @@ impl Store {
     }
 
     /// Its file or device, for people.
-    pub fn place(&self) -> String {
+    pub fn shown_path(&self) -> String {
         use model::text::ShownPath as _;
         if self.path.as_os_str().is_empty() {
             return "memory".into();
@@ -153,7 +153,7 @@ impl Store {
 
     /// The number of blocks whose last access had a fault of this kind.
     pub fn faulty_blocks(&self, kind: Kind) -> u64 {
-        if self.faults.known.load(Ordering::Acquire) == 0 {
+        if self.faults.known_count.load(Ordering::Acquire) == 0 {
             return 0;
         }
         let known = self.faults.blocks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +162,7 @@ impl Store {
 
     /// The offset of the first block of the range whose last access had a fault.
     pub fn first_fault(&self, offset: u64, bytes: u64) -> Option<u64> {
-        if self.faults.known.load(Ordering::Acquire) == 0 {
+        if self.faults.known_count.load(Ordering::Acquire) == 0 {
             return None;
         }
         let known = self.faults.blocks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,16 +170,16 @@ impl Store {
     }
 
     /// Counts and reports that an access of these bytes failed; of no bytes if it concerns the whole medium.
-    pub(super) fn failed(&self, kind: Kind, offset: u64, bytes: u64, error: &io::Error) -> Status {
+    pub(super) fn record_failure(&self, kind: Kind, offset: u64, bytes: u64, error: &io::Error) -> Status {
         let kind = if error.kind() == io::ErrorKind::StorageFull { Kind::Full } else { kind };
-        self.faults.count(kind);
+        self.faults.count_fault(kind);
         if self.faults.remember(kind, blocks(offset, bytes)) {
-            let (place, name) = (self.place(), kind.name());
+            let (place, name) = (self.shown_path(), kind.name());
             let what = match kind {
                 Kind::Full => "there is no space left",
                 _ => "the medium failed",
             };
-            self.faults.tell(|| match bytes {
+            self.faults.report_line(|| match bytes {
                 0 => format!("store {place}: {name}: {what}: {error}"),
                 _ => format!("store {place}: {name} of {bytes} bytes at offset {offset}: {what}: {error}"),
             });
@@ -189,16 +189,16 @@ impl Store {
 
     /// Reads from the medium.
     pub(super) fn read_disk(&self, to: &mut [u8], at: u64) -> Result<(), Status> {
-        self.disk.read(to, at).map_err(|error| self.failed(Kind::Read, at, to.len() as u64, &error))
+        self.disk.read(to, at).map_err(|error| self.record_failure(Kind::Read, at, to.len() as u64, &error))
     }
 
     /// Counts and reports that a block does not match its checksum.
-    pub(super) fn damaged(&self, block: u64) -> Status {
-        self.faults.count(Kind::Damaged);
+    pub(super) fn record_damage(&self, block: u64) -> Status {
+        self.faults.count_fault(Kind::Damaged);
         if self.faults.remember(Kind::Damaged, block..block + 1) {
             let offset = block * BLOCK_BYTES;
-            self.faults.tell(|| {
-                let place = self.place();
+            self.faults.report_line(|| {
+                let place = self.shown_path();
                 format!(
                     "store {place}: damaged: the block of {BLOCK_BYTES} bytes at offset {offset} does not match its checksum"
                 )
@@ -208,14 +208,14 @@ impl Store {
     }
 
     /// An access of these blocks has succeeded.
-    pub(super) fn healed(&self, range: Range<u64>) {
-        if self.faults.known.load(Ordering::Acquire) > 0 {
+    pub(super) fn record_success(&self, range: Range<u64>) {
+        if self.faults.known_count.load(Ordering::Acquire) > 0 {
             let mut known = self.faults.blocks.lock().unwrap_or_else(PoisonError::into_inner);
             let gone: Vec<u64> = known.range(range).map(|(block, _)| *block).collect();
             for block in gone {
                 known.remove(&block);
             }
-            self.faults.known.store(known.len(), Ordering::Release);
+            self.faults.known_count.store(known.len(), Ordering::Release);
         }
     }
 }
@@ -226,7 +226,7 @@ mod tests {
     use std::os::unix::fs::FileExt as _;
     use std::sync::{Arc, mpsc};
 
-    fn damaged() -> (tempfile::TempDir, Arc<Store>, mpsc::Receiver<String>) {
+    fn damaged_store() -> (tempfile::TempDir, Arc<Store>, mpsc::Receiver<String>) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("store");
         let store = Store::format(&path, Some(4 << 20), "n".into(), false).expect("a store");
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn damage_is_counted_located_and_told_once() {
-        let (_directory, store, lines) = damaged();
+        let (_directory, store, lines) = damaged_store();
         let (mut out, length) = (Vec::new(), 1 << 20);
         for _ in 0..3 {
             assert_eq!(store.read(5 * BLOCK_BYTES, 512, &mut out), Err(Status::Damaged));
@@ -256,14 +256,14 @@ mod tests {
         assert_eq!(store.first_fault(6 * BLOCK_BYTES, BLOCK_BYTES), None);
         let lines: Vec<String> = lines.try_iter().collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
-        let place = store.place();
+        let place = store.shown_path();
         assert!(lines[0].starts_with(&format!("store {place}: damaged: ")) && place.ends_with("store"), "{lines:?}");
         assert!(lines[0].contains("offset 20480 ") && lines[1].contains("offset 819200 "), "{lines:?}");
     }
 
     #[test]
-    fn repaired_block_is_no_fault_any_more() {
-        let (_directory, store, lines) = damaged();
+    fn repaired_block_is_not_a_fault_any_more() {
+        let (_directory, store, lines) = damaged_store();
         for block in [5, 200] {
             assert_eq!(store.read_shared(block * BLOCK_BYTES, 4096).map(drop), Err(Status::Damaged));
         }
@@ -276,19 +276,19 @@ mod tests {
 
     #[test]
     fn reads_that_cannot_block_leave_counting_to_those_that_may() {
-        let (_directory, store, lines) = damaged();
-        assert!(!store.read_at_hand(5 * BLOCK_BYTES, &mut [0; 4096]));
+        let (_directory, store, lines) = damaged_store();
+        assert!(!store.read_nonblocking(5 * BLOCK_BYTES, &mut [0; 4096]));
         assert_eq!((store.faults(Kind::Damaged), lines.try_iter().count()), (0, 0));
     }
 
     #[test]
-    fn errors_are_counted_by_kind_and_space_apart() {
-        let (_directory, store, lines) = damaged();
+    fn errors_are_counted_by_kind_and_lack_of_space_separately() {
+        let (_directory, store, lines) = damaged_store();
         let full: io::Error = io::ErrorKind::StorageFull.into();
-        assert_eq!(store.failed(Kind::Write, 8192, 8192, &full), Status::Full);
-        assert_eq!(store.failed(Kind::Read, 0, 4096, &io::Error::from_raw_os_error(5)), Status::Io);
-        assert_eq!(store.failed(Kind::Flush, 0, 0, &io::Error::from_raw_os_error(5)), Status::Io);
-        let counts = Kind::ALL.map(|kind| store.faults(kind));
+        assert_eq!(store.record_failure(Kind::Write, 8192, 8192, &full), Status::Full);
+        assert_eq!(store.record_failure(Kind::Read, 0, 4096, &io::Error::from_raw_os_error(5)), Status::Io);
+        assert_eq!(store.record_failure(Kind::Flush, 0, 0, &io::Error::from_raw_os_error(5)), Status::Io);
+        let counts = Kind::KINDS.map(|kind| store.faults(kind));
         assert_eq!(counts, [0, 1, 1, 0, 1]);
         assert_eq!((store.faulty_blocks(Kind::Full), store.faulty_blocks(Kind::Read)), (2, 1));
         let lines: Vec<String> = lines.try_iter().collect();
@@ -298,7 +298,7 @@ mod tests {
             "{lines:?}"
         );
         assert!(lines[2].contains("flush: the medium failed"), "{lines:?}");
-        store.healed(0..4);
+        store.record_success(0..4);
         assert_eq!((store.faulty_blocks(Kind::Full), store.faulty_blocks(Kind::Read)), (0, 0));
     }
 
@@ -307,15 +307,15 @@ mod tests {
         let (mut limit, now) = (Limit::default(), Instant::now());
         let permitted = (0..100).filter(|_| limit.permits(now).is_some()).count();
         assert_eq!(permitted as u32, LINES_MAX);
-        assert_eq!(limit.permits(now + LINES_TIME), Some(80));
-        assert_eq!(limit.permits(now + LINES_TIME), Some(0));
+        assert_eq!(limit.permits(now + LINES_INTERVAL), Some(80));
+        assert_eq!(limit.permits(now + LINES_INTERVAL), Some(0));
     }
 
     #[test]
-    fn medium_that_is_gone_does_not_fill_memory() {
-        let (_directory, store, _lines) = damaged();
+    fn medium_that_is_gone_does_not_fill_the_memory() {
+        let (_directory, store, _lines) = damaged_store();
         let gone = io::Error::from_raw_os_error(5);
-        store.failed(Kind::Read, 0, 1 << 40, &gone);
-        assert_eq!(store.faulty_blocks(Kind::Read), BLOCKS_MAX as u64);
+        store.record_failure(Kind::Read, 0, 1 << 40, &gone);
+        assert_eq!(store.faulty_blocks(Kind::Read), FAULTY_BLOCKS_MAX as u64);
     }
 }

@@ -10,9 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 #[derive(Debug, Default)]
 pub struct Flushes {
-    begun: AtomicU64,
+    begun_count: AtomicU64,
     /// The number of the last flush that succeeded.
-    done: Mutex<u64>,
+    last_success: Mutex<u64>,
     /// Whether acknowledged data may be lost, so that a flush that succeeded would promise too much.
     failed: AtomicBool,
 }
@@ -23,15 +23,15 @@ impl Flushes {
     /// # Errors
     /// The result of `sync`; and [`Status::Lost`] once it has failed.
     pub fn flush(&self, sync: impl FnOnce() -> Result<(), Status>) -> Result<(), Status> {
-        let before = self.begun.load(Ordering::SeqCst);
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.begun_count.load(Ordering::SeqCst);
+        let mut done = self.last_success.lock().unwrap_or_else(PoisonError::into_inner);
         if self.has_failed() {
             return Err(Status::Lost);
         }
         if *done > before {
             return Ok(());
         }
-        let this = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let this = self.begun_count.fetch_add(1, Ordering::SeqCst) + 1;
         let synced = sync();
         if synced.is_ok() {
             *done = this;
@@ -40,8 +40,8 @@ impl Flushes {
     }
 
     /// Runs `work` while nothing else is flushed.
-    pub fn alone(&self, work: impl FnOnce()) {
-        let _done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn run_exclusively(&self, work: impl FnOnce()) {
+        let _done = self.last_success.lock().unwrap_or_else(PoisonError::into_inner);
         work();
     }
 
@@ -61,14 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flush_waits_for_sync_that_started_after_it() {
-        const THREADS: u64 = 4;
-        const ROUNDS: u64 = 2000;
+    fn flush_waits_for_a_sync_that_started_after_it() {
+        const THREAD_COUNT: u64 = 4;
+        const ROUND_COUNT: u64 = 2000;
         let (flushes, written, synced) = (Flushes::default(), AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
-            for _ in 0..THREADS {
+            for _ in 0..THREAD_COUNT {
                 scope.spawn(|| {
-                    for _ in 0..ROUNDS {
+                    for _ in 0..ROUND_COUNT {
                         let mine = written.fetch_add(1, Ordering::SeqCst) + 1;
                         let flushed = flushes.flush(|| {
                             let all = written.load(Ordering::SeqCst);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_fail_after_loss_until_reset() {
+    fn flushes_fail_after_a_loss_until_reset() {
         let flushes = Flushes::default();
         assert_eq!(flushes.flush(|| Ok(())), Ok(()));
         assert_eq!(flushes.flush(|| Err(Status::Io)), Err(Status::Io));

@@ -1,9 +1,9 @@
 //! The header of a store, stored twice at its end: see [`super`] for where and why.
 
 use super::medium::MediumId;
-use super::regions::{MOST, Set, region_bytes};
+use super::regions::{REGIONS_MAX, RegionSet, region_bytes};
 use super::{BLOCK_BYTES, Error};
-use crate::protocol::{Loss, LossCause, OnDisk, StorePosition};
+use crate::protocol::{DiskPosition, Loss, LossCause, StorePosition};
 use crate::unique_name::new_name;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -14,12 +14,12 @@ use std::path::Path;
 /// Bytes of a header; two are at the end.
 pub(super) const HEADER_BYTES: u64 = 4096;
 /// The value of `format`.
-const FORMAT: &str = "fathom-pool-store";
+const FORMAT_NAME: &str = "fathom-pool-store";
 /// 1: the first. 2: the map of marked regions, ranges that may be lost. 3: marked regions have no sums. A store of an older
 /// version is upgraded when it is first claimed.
-pub(super) const VERSION: u32 = 3;
+pub(super) const FORMAT_VERSION: u32 = 3;
 /// The maximum number of ranges that may be lost: beyond it, the closest are merged.
-const MOST_LOST: usize = 12;
+const LOST_RANGES_MAX: usize = 12;
 
 /// The contents of a header.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub struct Header {
     pub(super) region_bytes: u64,
     /// The regions that may contain unflushed data.
     #[serde(default)]
-    pub(super) marked: Set,
+    pub(super) marked: RegionSet,
     /// The boot of the machine that last wrote this.
     #[serde(default)]
     pub(super) boot: String,
@@ -65,7 +65,7 @@ pub struct Header {
     pub(super) loss_id: String,
     /// Its place on the disk of its pool; `None` in a store that only older releases have served.
     #[serde(default)]
-    pub disk: Option<OnDisk>,
+    pub disk: Option<DiskPosition>,
     /// Pool and position are recorded, and the pool may not have all its nodes yet.
     #[serde(default)]
     pub reserved: bool,
@@ -74,8 +74,8 @@ pub struct Header {
 impl Header {
     pub(super) fn new(node: String, size_bytes: u64) -> Self {
         Self {
-            format: FORMAT.into(),
-            version: VERSION,
+            format: FORMAT_NAME.into(),
+            version: FORMAT_VERSION,
             pool: String::new(),
             place: None,
             node,
@@ -86,7 +86,7 @@ impl Header {
             sequence: 0,
             clean: true,
             region_bytes: region_bytes(size_bytes),
-            marked: Set::default(),
+            marked: RegionSet::default(),
             boot: String::new(),
             medium: None,
             lost: Vec::new(),
@@ -108,12 +108,12 @@ impl Header {
     }
 
     /// The header in the current version, as it is written.
-    pub(super) fn renewed(self) -> Self {
-        Self { version: VERSION, ..self }
+    pub(super) fn in_current_version(self) -> Self {
+        Self { version: FORMAT_VERSION, ..self }
     }
 
     /// Whether it is of version 1, which has no marks.
-    pub(super) fn is_first(&self) -> bool {
+    pub(super) fn is_version_1(&self) -> bool {
         self.version == 1
     }
 
@@ -130,9 +130,9 @@ impl Header {
     }
 
     /// Adds ranges where acknowledged writes may be lost.
-    pub(super) fn lose_all(&mut self, ranges: impl IntoIterator<Item = std::ops::Range<u64>>, cause: LossCause) {
+    pub(super) fn add_loss(&mut self, ranges: impl IntoIterator<Item = std::ops::Range<u64>>, cause: LossCause) {
         let before = (self.lost.clone(), self.loss_causes.clone());
-        ranges.into_iter().for_each(|range| self.lose(range));
+        ranges.into_iter().for_each(|range| self.add_lost_range(range));
         if !self.loss_causes.contains(&cause) {
             self.loss_causes.push(cause);
         }
@@ -146,14 +146,14 @@ impl Header {
         (self.lost, self.loss_causes, self.loss_id) = (Vec::new(), Vec::new(), String::new());
     }
 
-    fn lose(&mut self, range: std::ops::Range<u64>) {
+    fn add_lost_range(&mut self, range: std::ops::Range<u64>) {
         self.lost.push((range.start, range.end - range.start));
         self.lost.sort_unstable();
         let gap = |pair: &[(u64, u64)]| pair[1].0.saturating_sub(pair[0].0.saturating_add(pair[0].1));
         loop {
             let closest = self.lost.windows(2).enumerate().min_by_key(|(_, pair)| gap(pair));
             let Some((nth, closest)) = closest.map(|(nth, pair)| (nth, gap(pair))) else { return };
-            if closest > 0 && self.lost.len() <= MOST_LOST {
+            if closest > 0 && self.lost.len() <= LOST_RANGES_MAX {
                 return;
             }
             let (begin, bytes) = self.lost.remove(nth + 1);
@@ -164,7 +164,7 @@ impl Header {
 
     /// The encoded header, with its checksum.
     pub(super) fn to_bytes(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = serde_json::to_vec(&self.clone().renewed())?;
+        let mut bytes = serde_json::to_vec(&self.clone().in_current_version())?;
         if bytes.len() as u64 > HEADER_BYTES - 4 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the names are too long for the header"));
         }
@@ -179,7 +179,7 @@ fn table_bytes(size_bytes: u64) -> u64 {
 }
 
 /// The total bytes of a store with `size_bytes` of data.
-pub fn whole_bytes(size_bytes: u64) -> u64 {
+pub fn store_bytes(size_bytes: u64) -> u64 {
     size_bytes + table_bytes(size_bytes) + 2 * HEADER_BYTES
 }
 
@@ -202,12 +202,12 @@ pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header
             continue;
         }
         let value: serde_json::Value = serde_json::from_slice(text).map_err(|_| unformatted())?;
-        if value["format"] != FORMAT {
+        if value["format"] != FORMAT_NAME {
             continue;
         }
         let version = value["version"].as_u64().and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX);
-        if version > VERSION {
-            return Err(Error::Newer { path: path.into(), version, known: VERSION });
+        if version > FORMAT_VERSION {
+            return Err(Error::Newer { path: path.into(), version, known: FORMAT_VERSION });
         }
         let header: Header = serde_json::from_value(value).map_err(|_| unformatted())?;
         if best.as_ref().is_none_or(|b| b.sequence < header.sequence) {
@@ -216,11 +216,11 @@ pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header
     }
     let mut header = best.ok_or_else(unformatted)?;
     let (size, block) = (header.size_bytes, header.block_bytes);
-    if header.is_first() {
+    if header.is_version_1() {
         header.region_bytes = region_bytes(size);
     }
     let region = header.region_bytes;
-    if region == 0 || region % BLOCK_BYTES != 0 || size.div_ceil(region) > MOST {
+    if region == 0 || region % BLOCK_BYTES != 0 || size.div_ceil(region) > REGIONS_MAX {
         return Err(unformatted());
     }
     header.lost.retain(|(begin, bytes)| *bytes > 0 && begin.checked_add(*bytes).is_some_and(|end| end <= size));
@@ -228,7 +228,7 @@ pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header
         return Err(unformatted());
     }
     // A device may be longer than the store.
-    if size > there || whole_bytes(size) > there {
+    if size > there || store_bytes(size) > there {
         let why = format!("it has {there} bytes, too few for the {size} bytes of data in its header");
         return Err(Error::Size { path: path.into(), why });
     }

@@ -83,7 +83,7 @@ impl Store {
             None
         };
         match cause {
-            Some(cause) => self.write_header(|header| header.lose_all(ranges, cause))?,
+            Some(cause) => self.write_header(|header| header.add_loss(ranges, cause))?,
             None if header.loss_causes.contains(&LossCause::FlushFailed) => {
                 // Nothing is flushed until that is accepted, and a notice that the kernel still has must not come after that.
                 if self.disk.sync().and_then(|()| self.disk.sync_file_system()).is_err() {
@@ -109,7 +109,7 @@ impl Store {
 
     /// A sync failed: records what it should have covered, durably if possible, and returns the answer to whoever flushed. The
     /// caller holds no lock of the header.
-    pub(super) fn sync_failed(&self, error: &io::Error) -> Status {
+    pub(super) fn record_sync_failure(&self, error: &io::Error) -> Status {
         let Some(regions) = &self.regions else { return Status::Io };
         let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
         let unflushed: Vec<_> = regions.unflushed().map(|region| regions.range(region, self.size_bytes)).collect();
@@ -132,12 +132,12 @@ impl Store {
 
     /// Adds a loss to the header: in memory in any case, and on the medium if it can be written.
     pub(super) fn record_loss(&self, header: &mut Header, ranges: Vec<Range<u64>>, cause: LossCause) {
-        header.lose_all(ranges, cause);
+        header.add_loss(ranges, cause);
         self.flushes.set_failed(true);
         self.unsaved_loss.store(true, Ordering::Release);
         // If it fails, the next write of the header contains it.
-        let _ = self.put_header(header, |_| {});
-        self.show(header);
+        let _ = self.write_new_header(header, |_| {});
+        self.publish_header(header);
         // Whatever was lost is recorded now.
         self.is_suspect.store(false, Ordering::Release);
     }
@@ -154,7 +154,7 @@ impl Store {
     pub(super) fn check_for_loss(&self) {
         if self.flushes.has_failed() {
             // No flush can decide it any more.
-            self.sync_failed(&io::Error::from_raw_os_error(libc::EIO));
+            self.record_sync_failure(&io::Error::from_raw_os_error(libc::EIO));
         } else {
             // A failure is recorded.
             let _ = self.flush();
@@ -171,7 +171,7 @@ impl Store {
         if self.has_unsaved_loss() {
             let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
             // It is tried again later.
-            let _ = self.put_header(&mut header, |_| {});
+            let _ = self.write_new_header(&mut header, |_| {});
         }
     }
 
@@ -203,10 +203,11 @@ impl Store {
         if ranges.is_empty() && !is_recorded {
             ranges.push(0..self.size_bytes);
         }
-        let touched = |range: &Range<u64>| Some(self.regions.as_ref()?.of(range.start, range.end - range.start));
+        let touched =
+            |range: &Range<u64>| Some(self.regions.as_ref()?.touched_by(range.start, range.end - range.start));
         let regions: Vec<usize> = ranges.iter().filter_map(touched).flatten().collect();
         regions.iter().for_each(|region| header.marked.put(*region));
-        header.lose_all(ranges, LossCause::FlushFailed);
+        header.add_loss(ranges, LossCause::FlushFailed);
         regions
     }
 
@@ -214,12 +215,12 @@ impl Store {
     pub(super) fn accept_medium(&self, ranges: &[(u64, u64)]) {
         let Some(regions) = &self.regions else { return };
         // No sums of these regions are being written.
-        let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.settle_lock.lock().unwrap_or_else(PoisonError::into_inner);
         for (begin, bytes) in ranges {
             // The kernel may have the lost data in memory, as clean pages, and drop it later.
-            self.disk.forget(*begin, *bytes);
+            self.disk.drop_cached(*begin, *bytes);
             for region in regions.marked_in(*begin, *bytes) {
-                self.unsee(&regions.range(region, self.size_bytes));
+                self.forget_sums(&regions.range(region, self.size_bytes));
             }
         }
     }

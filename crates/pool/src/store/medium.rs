@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 /// How long to wait for a lock: a node that was just killed holds it for a moment longer, as does a child started by a
 /// process with an open store, until it executes another program.
-const LETTING_GO: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a lock is tried: the kernel has no lock call with a timeout.
-const AGAIN: Duration = Duration::from_millis(20);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The boot of the machine; where the kernel does not provide it, each start counts as a new one.
 #[cfg(not(test))]
@@ -37,13 +37,13 @@ pub(super) struct MediumId {
 
 impl MediumId {
     /// Of an open file or device; `None` if its file system is on no disk of its own (overlayfs, btrfs, NFS, memory).
-    pub fn of(file: &File) -> Option<Self> {
+    pub fn from_file(file: &File) -> Option<Self> {
         use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
         let data = file.metadata().ok()?;
         let is_device = data.file_type().is_block_device();
         let number = if is_device { data.rdev() } else { data.dev() };
         let device = (rustix::fs::major(number), rustix::fs::minor(number));
-        let mount = if is_device { None } else { mount(file) };
+        let mount = if is_device { None } else { mount_id(file) };
         let inode = if is_device { 0 } else { data.ino() };
         (device.0 != 0).then(|| Self { device, disk_sequence: disk_sequence(device), inode, mount })
     }
@@ -63,7 +63,7 @@ fn disk_sequence((major, minor): (u32, u32)) -> Option<u64> {
 }
 
 /// Namespace and mount of a file.
-fn mount(file: &File) -> Option<(u64, u64)> {
+fn mount_id(file: &File) -> Option<(u64, u64)> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
     use std::os::fd::AsRawFd as _;
     /// STATX_MNT_ID_UNIQUE of linux/stat.h (Linux 6.8).
@@ -79,7 +79,7 @@ fn mount(file: &File) -> Option<(u64, u64)> {
 }
 
 /// Bytes of a file or device.
-pub(super) fn length(file: &File) -> io::Result<u64> {
+pub(super) fn file_length(file: &File) -> io::Result<u64> {
     use std::io::{Seek, SeekFrom};
     let mut file = file;
     file.seek(SeekFrom::End(0))
@@ -88,7 +88,7 @@ pub(super) fn length(file: &File) -> io::Result<u64> {
 /// Opens or creates the file, or opens the device, exclusively for this process until it ends. On a block device O_EXCL
 /// excludes file systems and the nodes of its partitions, or of the disk that it is a partition of (bd_prepare_to_claim in
 /// the kernel); a file is locked. Also returns whether it was created.
-pub(super) fn alone(path: &Path, create: bool) -> Result<(File, bool), Error> {
+pub(super) fn open_exclusively(path: &Path, create: bool) -> Result<(File, bool), Error> {
     use rustix::fs::{FlockOperation, OFlags, flock};
     use std::os::unix::fs::OpenOptionsExt as _;
     let tried = |action| move |source: io::Error| Error::Io { action, path: path.into(), source };
@@ -111,7 +111,9 @@ pub(super) fn alone(path: &Path, create: bool) -> Result<(File, bool), Error> {
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok((file, created)),
-            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < LETTING_GO => std::thread::sleep(AGAIN),
+            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < LOCK_TIMEOUT => {
+                std::thread::sleep(LOCK_POLL_INTERVAL)
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::InUse { path: path.into() }),
             Err(error) => return Err(Error::Io { action: "lock", path: path.into(), source: error.into() }),
         }

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 /// The length of a pause in flushes,
 const PAUSE_FLUSHES: u32 = 10;
 /// and its limits.
-const SHORTEST: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(1);
+const PAUSE_DURATION_MIN: Duration = Duration::from_millis(10);
+const PAUSE_DURATION_MAX: Duration = Duration::from_secs(1);
 /// Regions not written for this long are settled in any case, in the next round.
-const EVERY: Duration = Duration::from_secs(30);
+const SETTLE_INTERVAL: Duration = Duration::from_secs(30);
 /// Bytes that are read at once to recompute sums after an unclean shutdown: clients wait for the medium meanwhile.
-const LOOK_BYTES: u64 = 64 << 20;
+const RECHECK_BYTES_MAX: u64 = 64 << 20;
 
 /// Notifies the settler of flushes.
 #[derive(Debug, Default)]
-pub(super) struct Idle {
+pub(super) struct IdleSignal {
     state: Mutex<State>,
     changed: Condvar,
     /// The duration of a flush, smoothed.
@@ -36,7 +36,7 @@ struct State {
     ended: bool,
 }
 
-impl Idle {
+impl IdleSignal {
     /// Records a successful flush and its duration.
     pub fn flushed(&self, took: Duration) {
         let (now, before) = (took.as_nanos() as u64, self.flush_ns.load(Ordering::Relaxed));
@@ -50,12 +50,13 @@ impl Idle {
         self.changed.notify_one();
     }
 
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).ended
     }
 
     fn pause(&self) -> Duration {
-        (Duration::from_nanos(self.flush_ns.load(Ordering::Relaxed)) * PAUSE_FLUSHES).clamp(SHORTEST, LONGEST)
+        (Duration::from_nanos(self.flush_ns.load(Ordering::Relaxed)) * PAUSE_FLUSHES)
+            .clamp(PAUSE_DURATION_MIN, PAUSE_DURATION_MAX)
     }
 }
 
@@ -79,7 +80,7 @@ impl Settler {
         store.idle.state.lock().unwrap_or_else(PoisonError::into_inner).ended = false;
         let thread = std::thread::Builder::new().name("settler".into()).spawn(move || {
             if let Some(regions) = &own.regions {
-                run(&own, regions);
+                run_settler(&own, regions);
             }
         })?;
         Ok(Some(Self { store: store.clone(), thread: Some(thread) }))
@@ -98,7 +99,7 @@ impl Drop for Settler {
     }
 }
 
-fn run(store: &Store, regions: &Regions) {
+fn run_settler(store: &Store, regions: &Regions) {
     let idle = &store.idle;
     let (mut seen, mut turn, mut before) = (0, Instant::now(), 0);
     if store.header().is_marked() {
@@ -110,7 +111,7 @@ fn run(store: &Store, regions: &Regions) {
         store.save_loss();
         let state = idle.state.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |state: &mut State| !state.ended && state.wakes == seen;
-        let longest = if store.has_unsaved_loss() { LONGEST } else { EVERY };
+        let longest = if store.has_unsaved_loss() { PAUSE_DURATION_MAX } else { SETTLE_INTERVAL };
         let (state, _) = idle.changed.wait_timeout_while(state, longest, same).unwrap_or_else(PoisonError::into_inner);
         if state.ended {
             return;
@@ -119,19 +120,19 @@ fn run(store: &Store, regions: &Regions) {
         seen = state.wakes;
         drop(state);
         if woken {
-            let begun = regions.begun();
+            let begun = regions.flushes_begun();
             // Not on the condition variable, or every flush would wake it. The end is detected above.
             std::thread::park_timeout(idle.pause());
-            while regions.begun() == begun && regions.all_covered() && !idle.is_over() {
+            while regions.flushes_begun() == begun && regions.all_covered() && !idle.has_ended() {
                 // A failure is reported to the next writer.
-                if store.settle(u64::MAX, LOOK_BYTES).unwrap_or(true) {
+                if store.settle(u64::MAX, RECHECK_BYTES_MAX).unwrap_or(true) {
                     break;
                 }
             }
         }
-        if turn.elapsed() >= EVERY {
-            let _ = store.settle(before, LOOK_BYTES);
-            (before, turn) = (regions.begun(), Instant::now());
+        if turn.elapsed() >= SETTLE_INTERVAL {
+            let _ = store.settle(before, RECHECK_BYTES_MAX);
+            (before, turn) = (regions.flushes_begun(), Instant::now());
         }
     }
 }

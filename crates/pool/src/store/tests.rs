@@ -1,6 +1,6 @@
 use super::*;
-use crate::protocol::{Also, Claim};
-use lab::kept::Kept;
+use crate::protocol::{Claim, ClaimExtensions};
+use lab::kept::UndoGuard;
 use proptest::prelude::*;
 use std::os::unix::fs::FileExt as _;
 
@@ -9,17 +9,17 @@ pub(super) mod log;
 mod power;
 mod writeback;
 
-const SIZE: u64 = 64 * BLOCK_BYTES;
+const STORE_BYTES: u64 = 64 * BLOCK_BYTES;
 
-struct At {
+struct TestPlace {
     _directory: tempfile::TempDir,
     path: PathBuf,
 }
 
-fn place() -> At {
+fn temp_place() -> TestPlace {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("store");
-    At { _directory: directory, path }
+    TestPlace { _directory: directory, path }
 }
 
 fn claim(epoch: u64) -> Claim {
@@ -28,15 +28,15 @@ fn claim(epoch: u64) -> Claim {
         epoch,
         coordinator: "c".into(),
         node: "n1".into(),
-        size_bytes: SIZE,
+        size_bytes: STORE_BYTES,
         place,
         joins: None,
         also: Default::default(),
     }
 }
 
-fn made(at: &At) -> Store {
-    let store = Store::format(&at.path, Some(SIZE), "n1".into(), false).expect("a store");
+fn format_store(at: &TestPlace) -> Store {
+    let store = Store::format(&at.path, Some(STORE_BYTES), "n1".into(), false).expect("a store");
     store.claim("p", &claim(1)).expect("it is free");
     store
 }
@@ -58,8 +58,8 @@ fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
 }
 
 /// The state left by an older release: two sums for each written block, in an unmarked region.
-fn two_sums(at: &At, block: u64, now: u32, before: u32) {
-    overwrite(&at.path, SIZE + block * 8, &(u64::from(now) | u64::from(before) << 32).to_le_bytes());
+fn two_sums(at: &TestPlace, block: u64, now: u32, before: u32) {
+    overwrite(&at.path, STORE_BYTES + block * 8, &(u64::from(now) | u64::from(before) << 32).to_le_bytes());
 }
 
 /// Flushes everything, and removes all marks.
@@ -72,8 +72,8 @@ fn settle(store: &Store) {
 #[test]
 fn writes_survive_clean_and_unclean_shutdown() {
     for close in [true, false] {
-        let at = place();
-        let store = made(&at);
+        let at = temp_place();
+        let store = format_store(&at);
         store.write(5000, b"hello", true).expect("it has room");
         if close {
             store.close().expect("it closes");
@@ -87,41 +87,41 @@ fn writes_survive_clean_and_unclean_shutdown() {
 }
 
 #[test]
-fn torn_header_leaves_previous_one_valid() {
-    let at = place();
-    let store = made(&at);
+fn torn_header_leaves_the_previous_one_valid() {
+    let at = temp_place();
+    let store = format_store(&at);
     store.claim("p", &claim(2)).expect("it is newer");
     let newest = store.headers_at + store.header().sequence % 2 * HEADER_BYTES;
     drop(store);
     overwrite(&at.path, newest + 10, b"\xff\xff");
     assert_eq!(Store::open(&at.path).expect("the other header").header().epoch, 1);
-    overwrite(&at.path, whole_bytes(SIZE) - 2 * HEADER_BYTES + 10, b"\xff\xff");
-    overwrite(&at.path, whole_bytes(SIZE) - HEADER_BYTES + 10, b"\xff\xff");
+    overwrite(&at.path, store_bytes(STORE_BYTES) - 2 * HEADER_BYTES + 10, b"\xff\xff");
+    overwrite(&at.path, store_bytes(STORE_BYTES) - HEADER_BYTES + 10, b"\xff\xff");
     assert!(matches!(Store::open(&at.path), Err(Error::Unformatted { .. })));
 }
 
 #[test]
-fn headers_are_at_end_of_longer_device() {
+fn headers_are_at_the_end_of_a_longer_device() {
     // The same as `format` does with a device, on a file.
-    let at = place();
-    let there = whole_bytes(SIZE) + 10 * BLOCK_BYTES + 512;
+    let at = temp_place();
+    let there = store_bytes(STORE_BYTES) + 10 * BLOCK_BYTES + 512;
     let file = File::options().read(true).write(true).create_new(true).open(&at.path).expect("a file");
     file.set_len(there).expect("a size");
-    let store = Store::new(Disk::new(file).expect("it is there"), Header::new("n1".into(), SIZE), there);
-    store.write(SIZE - 3, b"end", false).expect("it has room");
+    let store = Store::new(Disk::new(file).expect("it is there"), Header::new("n1".into(), STORE_BYTES), there);
+    store.write(STORE_BYTES - 3, b"end", false).expect("it has room");
     store.close().expect("it closes");
     drop(store);
     let store = Store::open(&at.path).expect("a store");
     assert_eq!(store.headers_at, there - 2 * HEADER_BYTES);
-    assert_eq!(read(&store, SIZE - 3, 3).expect("it is whole"), b"end");
+    assert_eq!(read(&store, STORE_BYTES - 3, 3).expect("it is whole"), b"end");
 }
 
 #[test]
-fn after_crash_of_older_release_either_checksum_is_valid() {
+fn after_a_crash_of_an_older_release_either_sum_is_valid() {
     let (old, new) = (vec![1; BLOCK_BYTES as usize], vec![2; BLOCK_BYTES as usize]);
     for (held, what) in [(&old, "old"), (&new, "new")] {
-        let at = place();
-        let store = made(&at);
+        let at = temp_place();
+        let store = format_store(&at);
         store.write(0, &old, true).expect("it has room");
         settle(&store);
         drop(store);
@@ -141,11 +141,11 @@ fn after_crash_of_older_release_either_checksum_is_valid() {
 }
 
 #[test]
-fn failed_write_leaves_old_or_new_block() {
+fn failed_write_leaves_the_old_or_the_new_block() {
     let (old, new, newer) = (vec![1; 4096], vec![2; 4096], vec![3; 4096]);
     for older_release in [false, true] {
-        let at = place();
-        let mut store = made(&at);
+        let at = temp_place();
+        let mut store = format_store(&at);
         store.write(0, &old, true).expect("it has room");
         if older_release {
             settle(&store);
@@ -155,9 +155,9 @@ fn failed_write_leaves_old_or_new_block() {
             store = Store::open(&at.path).expect("a store");
         }
         let full = || Err(io::ErrorKind::StorageFull.into());
-        drop(store.intend(0, BLOCK_BYTES).expect("it has room"));
-        assert_eq!(store.replace(0, &[checksum(&newer)], full), Err(Status::Full));
-        assert_eq!(store.replace(0, &[checksum(&newer)], full), Err(Status::Full), "again");
+        drop(store.mark_for_write(0, BLOCK_BYTES).expect("it has room"));
+        assert_eq!(store.replace_blocks(0, &[checksum(&newer)], full), Err(Status::Full));
+        assert_eq!(store.replace_blocks(0, &[checksum(&newer)], full), Err(Status::Full), "again");
         // A third content is damage, and either of the two is not: also after the mark is removed and the node was killed.
         overwrite(&at.path, 0, &new);
         assert_eq!(read(&store, 0, 4096), Err(Status::Damaged));
@@ -180,10 +180,10 @@ fn failed_write_leaves_old_or_new_block() {
 }
 
 #[test]
-fn trim_cut_short_by_older_release_leaves_block_or_zeroes() {
+fn trim_cut_short_by_an_older_release_leaves_old_or_zeroes() {
     for zeroed in [false, true] {
-        let at = place();
-        let store = made(&at);
+        let at = temp_place();
+        let store = format_store(&at);
         store.write(0, &[7; 4096], true).expect("it has room");
         settle(&store);
         drop(store);
@@ -198,8 +198,8 @@ fn trim_cut_short_by_older_release_leaves_block_or_zeroes() {
 
 #[test]
 fn flipped_byte_is_detected_on_every_read_path() {
-    let at = place();
-    let store = made(&at);
+    let at = temp_place();
+    let store = format_store(&at);
     store.write(0, &[9; 3 * 4096], true).expect("it has room");
     overwrite(&at.path, 4096 + 77, &[8]);
     assert_eq!(read(&store, 4096, 1), Err(Status::Damaged));
@@ -214,12 +214,12 @@ fn flipped_byte_is_detected_on_every_read_path() {
 }
 
 #[test]
-fn import_keeps_image_content() {
-    let at = place();
+fn import_keeps_the_content_of_an_image() {
+    let at = temp_place();
     let mut image = vec![0; 10_000];
     image[9_990..].fill(5);
     std::fs::write(&at.path, &image).expect("a file");
-    let refused = Store::format(&at.path, Some(SIZE), "n1".into(), false);
+    let refused = Store::format(&at.path, Some(STORE_BYTES), "n1".into(), false);
     assert!(matches!(refused, Err(Error::NotEmpty { .. })));
     let refused = Store::format(&at.path, Some(4096), "n1".into(), true);
     assert!(matches!(refused, Err(Error::Size { .. })));
@@ -231,8 +231,8 @@ fn import_keeps_image_content() {
 }
 
 #[test]
-fn failed_format_neither_leaves_nor_removes_file() {
-    let at = place();
+fn failed_format_neither_leaves_nor_removes_a_file() {
+    let at = temp_place();
     for size in [None, Some(0)] {
         assert!(matches!(Store::format(&at.path, size, "n1".into(), false), Err(Error::Size { .. })));
         assert!(!at.path.exists(), "{size:?} leaves a file");
@@ -243,10 +243,10 @@ fn failed_format_neither_leaves_nor_removes_file() {
 }
 
 #[test]
-fn repeated_claim_of_other_epoch_is_refused() {
-    let at = place();
-    let store = made(&at);
-    let again = |epoch| Claim { also: Also { again: true, ..Also::default() }, ..claim(epoch) };
+fn repeated_claim_of_another_epoch_is_refused() {
+    let at = temp_place();
+    let store = format_store(&at);
+    let again = |epoch| Claim { also: ClaimExtensions { again: true, ..ClaimExtensions::default() }, ..claim(epoch) };
     assert_eq!(store.claim("p", &again(1)), Ok(()));
     let why = store.claim("p", &again(2)).expect_err("it was claimed with epoch 1");
     assert_eq!(why, Refusal::OlderStore { has: 1, was: 2 });
@@ -255,7 +255,7 @@ fn repeated_claim_of_other_epoch_is_refused() {
 
 #[test]
 fn invalid_operations_are_refused() {
-    let at = place();
+    let at = temp_place();
     assert!(matches!(Store::format(&at.path, None, "n1".into(), false), Err(Error::Size { .. })));
     assert!(matches!(Store::format(&at.path, Some(4095), "n1".into(), false), Err(Error::Size { .. })));
     assert!(matches!(Store::open(&at.path), Err(Error::Missing { .. })));
@@ -267,12 +267,12 @@ fn invalid_operations_are_refused() {
         let said = Store::open(path).expect_err("no store").to_string();
         assert!(said.contains("--init --store") && said.contains("--size SIZE"), "{said}");
     }
-    assert!(matches!(Store::format(directory, Some(SIZE), "n1".into(), false), Err(Error::Directory { .. })));
-    let store = made(&at);
+    assert!(matches!(Store::format(directory, Some(STORE_BYTES), "n1".into(), false), Err(Error::Directory { .. })));
+    let store = format_store(&at);
     assert!(matches!(Store::open(&at.path), Err(Error::InUse { .. })));
-    assert_eq!(store.write(SIZE - 1, b"xy", false), Err(Status::Range));
+    assert_eq!(store.write(STORE_BYTES - 1, b"xy", false), Err(Status::Range));
     assert_eq!(store.write(u64::MAX, b"xy", false), Err(Status::Range));
-    assert_eq!(read(&store, SIZE, 1), Err(Status::Range));
+    assert_eq!(read(&store, STORE_BYTES, 1), Err(Status::Range));
     store.claim("p", &claim(5)).expect("it is newer");
     let elsewhere = StorePosition { index: 1, count: 2, stripe_bytes: 0 };
     for (pool, claim, reason) in [
@@ -285,8 +285,8 @@ fn invalid_operations_are_refused() {
         assert!(why.to_string().contains(reason), "{why}");
     }
     drop(store);
-    assert!(matches!(Store::format(&at.path, Some(SIZE), "n2".into(), true), Err(Error::Exists { .. })));
-    File::options().write(true).open(&at.path).and_then(|f| f.set_len(SIZE)).expect("it is cut");
+    assert!(matches!(Store::format(&at.path, Some(STORE_BYTES), "n2".into(), true), Err(Error::Exists { .. })));
+    File::options().write(true).open(&at.path).and_then(|f| f.set_len(STORE_BYTES)).expect("it is cut");
     assert!(matches!(Store::open(&at.path), Err(Error::Unformatted { .. })));
 }
 
@@ -297,12 +297,12 @@ fn invalid_operations_are_refused() {
 fn full_medium_keeps_acknowledged_data() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path().join("store");
-    let mounted = Kept::mount("tmpfs", "size=1M", directory.path()).expect("a small tmpfs");
+    let mounted = UndoGuard::mount("tmpfs", "size=1M", directory.path()).expect("a small tmpfs");
     // Its table has four pages, so that a write across the border of two may find space for only one of them.
     let size = 2048 * BLOCK_BYTES;
     let store = Store::format(&at, Some(size), "n1".into(), false).expect("a sparse file");
     let claim = Claim { size_bytes: size, ..claim(1) };
-    assert!(store.short_of_room().is_some_and(|free| free < 1 << 20), "it is reported beforehand");
+    assert!(store.insufficient_free_bytes().is_some_and(|free| free < 1 << 20), "it is reported beforehand");
     store.claim("p", &claim).expect("it is free");
     let mut model = vec![0_u8; 2048];
     let mut full = 0;
@@ -347,9 +347,9 @@ fn device_in_use_is_refused() {
     File::create(&image).and_then(|f| f.set_len(16 << 20)).expect("a file");
     let made = std::process::Command::new("mkfs.ext4").arg("-q").arg(&image).status().expect("it is installed");
     assert!(made.success());
-    let attached = Kept::attach(&image).expect("a loop device");
+    let attached = UndoGuard::attach(&image).expect("a loop device");
     let path = Path::new(attached.answer());
-    let mounted = Kept::mount_device(path, &mount).expect("it has a file system");
+    let mounted = UndoGuard::mount_device(path, &mount).expect("it has a file system");
     assert!(matches!(Store::format(path, None, "n1".into(), true), Err(Error::InUse { .. })));
     assert!(matches!(Store::open(path), Err(Error::InUse { .. })));
     drop(mounted);
@@ -362,16 +362,16 @@ fn device_in_use_is_refused() {
 }
 
 #[test]
-fn data_size_uses_whole_device() {
+fn data_size_uses_the_whole_device() {
     for whole in [40_960, 100_000, 1 << 20, (1 << 30) + 512] {
         let data = data_bytes(whole);
-        assert!(whole_bytes(data) <= whole && whole_bytes(data + 3 * BLOCK_BYTES) > whole, "{whole}: {data}");
+        assert!(store_bytes(data) <= whole && store_bytes(data + 3 * BLOCK_BYTES) > whole, "{whole}: {data}");
     }
 }
 
 #[test]
 fn concurrent_reads_see_writes_atomically() {
-    let store = Store::memory(SIZE, "n1".into()).expect("memory");
+    let store = Store::memory(STORE_BYTES, "n1".into()).expect("memory");
     std::thread::scope(|scope| {
         for writer in 1..=3_u8 {
             let store = &store;
@@ -393,12 +393,12 @@ proptest! {
 
     /// Writes, trims and reads of any range, with both kinds of restarts in between, behave as on a plain array of bytes.
     #[test]
-    fn store_behaves_as_byte_array(steps in proptest::collection::vec((0_u8..6, 0..SIZE, 0_u64..20_000, any::<u8>()), 1..60)) {
-        let at = place();
-        let mut store = made(&at);
-        let mut model = vec![0_u8; SIZE as usize];
+    fn store_behaves_as_a_byte_array(steps in proptest::collection::vec((0_u8..6, 0..STORE_BYTES, 0_u64..20_000, any::<u8>()), 1..60)) {
+        let at = temp_place();
+        let mut store = format_store(&at);
+        let mut model = vec![0_u8; STORE_BYTES as usize];
         for (kind, offset, length, byte) in steps {
-            let length = length.min(SIZE - offset);
+            let length = length.min(STORE_BYTES - offset);
             let range = offset as usize..(offset + length) as usize;
             match kind {
                 0 | 1 => {
@@ -423,7 +423,7 @@ proptest! {
                 }
             }
         }
-        let data = read(&store, 0, SIZE as u32);
+        let data = read(&store, 0, STORE_BYTES as u32);
         prop_assert_eq!(data.as_deref(), Ok(&model[..]));
     }
 }
@@ -431,8 +431,8 @@ proptest! {
 #[test]
 fn killed_store_has_sums_of_regions_unmarked_during_writes() {
     for round in 0..20 {
-        let at = place();
-        let store = made(&at);
+        let at = temp_place();
+        let store = format_store(&at);
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let writers: Vec<_> = (0..2_u64)
@@ -443,7 +443,7 @@ fn killed_store_has_sums_of_regions_unmarked_during_writes() {
                             // Both writers have blocks in each region.
                             let (block, byte) = ((nth * 7 % 32) * 2 + writer, (nth + 1) as u8);
                             let content = vec![byte; BLOCK_BYTES as usize];
-                            if store.write_at_hand(&[(block * BLOCK_BYTES, &content)]).is_none() {
+                            if store.write_nonblocking(&[(block * BLOCK_BYTES, &content)]).is_none() {
                                 store.write(block * BLOCK_BYTES, &content, nth % 50 == 0).expect("it has room");
                             }
                         }
@@ -459,21 +459,21 @@ fn killed_store_has_sums_of_regions_unmarked_during_writes() {
             writers.into_iter().for_each(|writer| writer.join().expect("it writes"));
             over.store(true, Ordering::Release);
         });
-        let now = read(&store, 0, SIZE as u32).expect("it is whole");
+        let now = read(&store, 0, STORE_BYTES as u32).expect("it is whole");
         drop(store);
         let store = Store::open(&at.path).expect("a store");
-        assert_eq!(read(&store, 0, SIZE as u32).as_ref(), Ok(&now), "round {round}");
+        assert_eq!(read(&store, 0, STORE_BYTES as u32).as_ref(), Ok(&now), "round {round}");
     }
 }
 
 #[test]
-fn idle_store_unmarks_regions_after_flush() {
-    let at = place();
-    let store = std::sync::Arc::new(made(&at));
+fn idle_store_unmarks_regions_after_a_flush() {
+    let at = temp_place();
+    let store = std::sync::Arc::new(format_store(&at));
     let settler = Settler::start(&store).expect("a thread");
-    let marks = || read_header(&at.path, store.disk.file(), whole_bytes(SIZE)).expect("a header").marked;
+    let marks = || read_header(&at.path, store.disk.file(), store_bytes(STORE_BYTES)).expect("a header").marked;
     store.write(0, b"x", true).expect("it has room");
-    store.write(SIZE - 1, b"x", false).expect("it has room");
+    store.write(STORE_BYTES - 1, b"x", false).expect("it has room");
     assert!(!marks().is_empty());
     store.flush().expect("it has room");
     let begun = Instant::now();
@@ -487,8 +487,8 @@ fn idle_store_unmarks_regions_after_flush() {
 }
 
 #[test]
-fn missing_store_error_names_init() {
-    let at = place();
+fn error_of_a_missing_store_names_init() {
+    let at = temp_place();
     let error = Store::open(&at.path).expect_err("there is nothing").to_string();
     assert!(error.contains("--init --store"), "{error}");
     assert!(!at.path.exists(), "looking made it");
@@ -521,7 +521,7 @@ fn announced_writes_share_one_mark() {
 }
 
 #[test]
-fn store_needing_more_memory_than_machine_is_refused() {
+fn store_that_needs_more_memory_than_there_is_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("store");
     for size in [1 << 60, u64::MAX] {

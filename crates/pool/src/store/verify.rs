@@ -12,7 +12,7 @@ const PIECE_BLOCKS: u64 = 16;
 impl Store {
     /// Verifies all blocks of the range: appends the [`BadBlock`]s to `out`, and returns their CRC-32C.
     pub fn verify(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Result<u32, Status> {
-        self.within(offset, u64::from(length))?;
+        self.check_range(offset, u64::from(length))?;
         let begin = out.len();
         let (first, end) = (offset / BLOCK_BYTES, (offset + u64::from(length)).div_ceil(BLOCK_BYTES));
         let mut content = vec![0; (PIECE_BLOCKS * BLOCK_BYTES) as usize];
@@ -22,17 +22,17 @@ impl Store {
             let bytes = (next - at) * BLOCK_BYTES;
             let piece = &mut content[..bytes as usize];
             let _guard = self.lock(at..next);
-            self.disk.forget(at * BLOCK_BYTES, bytes);
+            self.disk.drop_cached(at * BLOCK_BYTES, bytes);
             // If it cannot be read as a whole, each block is tried.
             let is_read = self.disk.read(piece, at * BLOCK_BYTES).is_ok();
             for (block, content) in (at..next).zip(piece.chunks_exact_mut(BLOCK_BYTES as usize)) {
                 let offset = block * BLOCK_BYTES;
                 if !is_read && self.read_disk(content, offset).is_err() {
                     BadBlock { offset, is_unreadable: true }.put(out);
-                } else if self.known(block, content) {
-                    self.healed(block..block + 1);
+                } else if self.match_content(block, content) {
+                    self.record_success(block..block + 1);
                 } else {
-                    self.damaged(block);
+                    self.record_damage(block);
                     BadBlock { offset, is_unreadable: false }.put(out);
                 }
             }
@@ -58,7 +58,7 @@ mod tests {
             let mut out = b"before".to_vec();
             let sum = store.verify(0, 4 << 20, &mut out).expect("it is there");
             assert_eq!(sum, crc32c::crc32c(&out[6..]));
-            BadBlock::take_all(&out[6..]).expect("whole entries").iter().map(|bad| bad.offset).collect::<Vec<u64>>()
+            BadBlock::parse_all(&out[6..]).expect("whole entries").iter().map(|bad| bad.offset).collect::<Vec<u64>>()
         };
         assert_eq!((all(&store), store.faults(FaultKind::Damaged)), (vec![], 0));
         // Written data, its first and last block, and a hole.

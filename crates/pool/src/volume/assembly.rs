@@ -3,14 +3,14 @@
 //! After a power failure all devices start at once, and the coordinator is seldom the last. So a node that does not answer is
 //! asked again until a limit, and who is waited for is reported. A pool without some of its nodes can be read where they are
 //! not needed: it is **degraded**, and read-only, since a write to a part of a request's nodes would be half a write. Where the
-//! other nodes' bytes are is known from their stores, which keep their place on the disk ([`OnDisk`]).
+//! other nodes' bytes are is known from their stores, which keep their place on the disk ([`DiskPosition`]).
 
-use super::{NoPool, advice};
+use super::{AssemblyError, advice};
 use crate::connect::Connect;
 use crate::hello::{self, Hello, Welcome};
 use crate::layout::{Arrangement, Layout};
-use crate::link::{NotJoined, Options, greet};
-use crate::protocol::OnDisk;
+use crate::link::{JoinError, Options, greet};
+use crate::protocol::DiskPosition;
 use futures_util::future::join_all;
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -18,35 +18,35 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The pause between two attempts to reach a node.
-const AGAIN: Duration = Duration::from_millis(250);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// How often the nodes that are waited for are reported.
-const TELL: Duration = Duration::from_secs(10);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Whether waiting may help: nothing answers, or what answers has just been started.
-fn may_pass(why: &NotJoined) -> bool {
+fn may_recover(why: &JoinError) -> bool {
     match why {
-        NotJoined::Silent => true,
-        NotJoined::Unreachable(error) => matches!(error, hello::Error::Connection(_) | hello::Error::Closed),
-        NotJoined::Refused(_) | NotJoined::Fenced(_) => false,
+        JoinError::Silent => true,
+        JoinError::Unreachable(error) => matches!(error, hello::Error::Connection(_) | hello::Error::Closed),
+        JoinError::Refused(_) | JoinError::Fenced(_) => false,
     }
 }
 
 /// Looks at all nodes, and waits up to `wait` for those that do not answer; `report` receives who is waited for. The result
 /// of each is that of its last attempt.
-pub(super) async fn look(
+pub(super) async fn greet_all(
     connect: &Connect,
     addresses: &[SocketAddr],
     hello: &Hello,
     wait: Duration,
     report: &dyn Fn(String),
-) -> Vec<Result<Welcome, NotJoined>> {
+) -> Vec<Result<Welcome, JoinError>> {
     let (begin, late) = (Instant::now(), RefCell::new(vec![None; addresses.len()]));
     let look = |(nth, address): (usize, &SocketAddr)| {
         let (late, address) = (&late, *address);
         async move {
             loop {
                 match greet(connect, address, hello).await {
-                    Err(why) if may_pass(&why) && begin.elapsed() < wait => {
+                    Err(why) if may_recover(&why) && begin.elapsed() < wait => {
                         late.borrow_mut()[nth] = Some(format!("node {address}: {why}{}", advice(&address, &why)));
                     }
                     seen => {
@@ -54,21 +54,21 @@ pub(super) async fn look(
                         return seen.map(|(_, welcome)| welcome);
                     }
                 }
-                sleep(AGAIN).await;
+                sleep(RETRY_INTERVAL).await;
             }
         }
     };
     let tell = async {
-        let (mut told, mut next) = (Vec::new(), begin + AGAIN);
+        let (mut told, mut next) = (Vec::new(), begin + RETRY_INTERVAL);
         loop {
-            sleep(AGAIN).await;
+            sleep(RETRY_INTERVAL).await;
             let now: Vec<String> = late.borrow().iter().flatten().cloned().collect();
             if now.is_empty() || (now == told && Instant::now() < next) {
                 continue;
             }
             let (left, of) = (wait.saturating_sub(begin.elapsed()).as_secs(), addresses.len());
             report(format!("waiting for {} of {of} nodes, for up to {left} s: {}", now.len(), now.join("; ")));
-            (told, next) = (now, Instant::now() + TELL);
+            (told, next) = (now, Instant::now() + REPORT_INTERVAL);
         }
     };
     tokio::select! {
@@ -77,52 +77,55 @@ pub(super) async fn look(
     }
 }
 
-type Seen = (SocketAddr, Welcome);
-type Missing = (SocketAddr, NotJoined);
+type PresentNode = (SocketAddr, Welcome);
+type MissingNode = (SocketAddr, JoinError);
 
 /// The nodes that are there, and those that are not, if the pool may be served without them.
 ///
 /// # Errors
-/// [`NoPool`]: nodes are missing or cannot be used, or one is given twice.
-pub(super) fn present(
-    all: impl Iterator<Item = (SocketAddr, Result<Welcome, NotJoined>)>,
+/// [`AssemblyError`]: nodes are missing or cannot be used, or one is given twice.
+pub(super) fn split_present(
+    all: impl Iterator<Item = (SocketAddr, Result<Welcome, JoinError>)>,
     options: &Options,
-) -> Result<(Vec<Seen>, Vec<Missing>), NoPool> {
-    let (mut nodes, mut missing) = (Vec::<Seen>::new(), Vec::new());
+) -> Result<(Vec<PresentNode>, Vec<MissingNode>), AssemblyError> {
+    let (mut nodes, mut missing) = (Vec::<PresentNode>::new(), Vec::new());
     for (address, seen) in all {
         match seen {
             Ok(welcome) => {
                 if let Some((first, _)) = nodes.iter().find(|(_, other)| other.node == welcome.node) {
-                    return Err(NoPool::Twice { node: welcome.node, first: *first, second: address });
+                    return Err(AssemblyError::Twice { node: welcome.node, first: *first, second: address });
                 }
                 nodes.push((address, welcome));
             }
-            Err(why) if may_pass(&why) && (options.degraded || !options.wait.is_zero()) => missing.push((address, why)),
-            Err(why) => return Err(NoPool::Node { address, why }),
+            Err(why) if may_recover(&why) && (options.degraded || !options.wait.is_zero()) => {
+                missing.push((address, why))
+            }
+            Err(why) => return Err(AssemblyError::Node { address, why }),
         }
     }
     if !missing.is_empty() && (!options.degraded || nodes.is_empty()) {
         let of = nodes.len() + missing.len();
         let missing =
             missing.iter().map(|(address, why)| format!("node {address}: {why}{}", advice(address, why))).collect();
-        return Err(NoPool::Late { missing, of, waited: options.wait });
+        return Err(AssemblyError::Late { missing, of, waited: options.wait });
     }
     Ok((nodes, missing))
 }
 
 /// The nodes that are there, in the order of all.
-pub(super) fn by_address<'n>(addresses: &[SocketAddr], nodes: &'n [Seen]) -> Vec<Option<&'n Welcome>> {
+pub(super) fn welcomes_by_address<'n>(addresses: &[SocketAddr], nodes: &'n [PresentNode]) -> Vec<Option<&'n Welcome>> {
     let find = |address| nodes.iter().find(|(other, _)| other == address).map(|(_, welcome)| welcome);
     addresses.iter().map(find).collect()
 }
 
 /// The bytes of each node of a pool of which some are missing, from the places of the others; a run of missing nodes counts
 /// as one, the first.
-pub(super) fn sizes(arrangement: Arrangement, nodes: &[Option<&Welcome>]) -> Result<Vec<u64>, NoPool> {
-    let places: Vec<Option<&OnDisk>> = nodes.iter().map(|node| node.and_then(|node| node.disk.as_ref())).collect();
+pub(super) fn node_sizes(arrangement: Arrangement, nodes: &[Option<&Welcome>]) -> Result<Vec<u64>, AssemblyError> {
+    let places: Vec<Option<&DiskPosition>> =
+        nodes.iter().map(|node| node.and_then(|node| node.disk.as_ref())).collect();
     let known = nodes.iter().zip(&places).all(|(node, place)| node.is_none() == place.is_none());
     let disk_bytes = places.iter().flatten().next().filter(|_| known).map(|place| place.disk_bytes);
-    let disk_bytes = disk_bytes.ok_or(NoPool::UnknownLayout)?;
+    let disk_bytes = disk_bytes.ok_or(AssemblyError::UnknownLayout)?;
     let mut sizes: Vec<u64> = nodes.iter().map(|node| node.map_or(0, |node| node.size_bytes)).collect();
     match arrangement {
         Arrangement::Striped { .. } => {
@@ -141,10 +144,10 @@ pub(super) fn sizes(arrangement: Arrangement, nodes: &[Option<&Welcome>]) -> Res
                     Some(Some(place)) => place.begin_bytes,
                     None => disk_bytes,
                 };
-                let gap = begin.checked_sub(end).ok_or(NoPool::UnknownLayout)?;
+                let gap = begin.checked_sub(end).ok_or(AssemblyError::UnknownLayout)?;
                 match first_missing.take() {
                     Some(missing) => sizes[missing] = gap,
-                    None if gap > 0 => return Err(NoPool::UnknownLayout),
+                    None if gap > 0 => return Err(AssemblyError::UnknownLayout),
                     None => {}
                 }
                 end = begin + sizes.get(nth).copied().unwrap_or(0);
@@ -153,11 +156,11 @@ pub(super) fn sizes(arrangement: Arrangement, nodes: &[Option<&Welcome>]) -> Res
     }
     let agrees = Layout::new(arrangement, &sizes).size_bytes() == disk_bytes
         && places.iter().flatten().all(|place| place.disk_bytes == disk_bytes);
-    if agrees { Ok(sizes) } else { Err(NoPool::UnknownLayout) }
+    if agrees { Ok(sizes) } else { Err(AssemblyError::UnknownLayout) }
 }
 
 /// The place of each node on the disk.
-pub(super) fn places(arrangement: Arrangement, sizes: &[u64]) -> Vec<OnDisk> {
+pub(super) fn disk_positions(arrangement: Arrangement, sizes: &[u64]) -> Vec<DiskPosition> {
     let disk_bytes = Layout::new(arrangement, sizes).size_bytes();
     let mut end = 0;
     let place = |size: &u64| {
@@ -166,7 +169,7 @@ pub(super) fn places(arrangement: Arrangement, sizes: &[u64]) -> Vec<OnDisk> {
             Arrangement::Striped { .. } => 0,
         };
         end += size;
-        OnDisk { begin_bytes, disk_bytes }
+        DiskPosition { begin_bytes, disk_bytes }
     };
     sizes.iter().map(place).collect()
 }
@@ -175,11 +178,11 @@ pub(super) fn places(arrangement: Arrangement, sizes: &[u64]) -> Vec<OnDisk> {
 mod tests {
     use super::*;
 
-    const STRIPES: Arrangement = Arrangement::Striped { stripe_bytes: 65_536 };
+    const TEST_STRIPES: Arrangement = Arrangement::Striped { stripe_bytes: 65_536 };
 
     fn nodes(arrangement: Arrangement, sizes: &[u64]) -> Vec<Welcome> {
-        let places = places(arrangement, sizes).into_iter().map(Some);
-        let node = |(size_bytes, disk): (&u64, Option<OnDisk>)| Welcome {
+        let places = disk_positions(arrangement, sizes).into_iter().map(Some);
+        let node = |(size_bytes, disk): (&u64, Option<DiskPosition>)| Welcome {
             size_bytes: *size_bytes,
             disk,
             ..Welcome::default()
@@ -192,14 +195,14 @@ mod tests {
         let nodes = nodes(arrangement, sizes_of);
         let there: Vec<Option<&Welcome>> =
             nodes.iter().enumerate().map(|(nth, node)| (!missing.contains(&nth)).then_some(node)).collect();
-        sizes(arrangement, &there).ok().map(|sizes| Layout::new(arrangement, &sizes))
+        node_sizes(arrangement, &there).ok().map(|sizes| Layout::new(arrangement, &sizes))
     }
 
     #[test]
     fn every_byte_of_present_nodes_is_where_it_was() {
         let all = [1 << 20, 4096, 3 << 20, 8192, 2 << 20];
-        for arrangement in [Arrangement::Concatenated, STRIPES] {
-            let all = if arrangement == STRIPES { [1 << 20, 3 << 20, 2 << 20, 5 << 20, 1 << 20] } else { all };
+        for arrangement in [Arrangement::Concatenated, TEST_STRIPES] {
+            let all = if arrangement == TEST_STRIPES { [1 << 20, 3 << 20, 2 << 20, 5 << 20, 1 << 20] } else { all };
             let whole = Layout::new(arrangement, &all);
             for missing in (1_u32..31).map(|set| (0..5).filter(|nth| set >> nth & 1 == 1).collect::<Vec<usize>>()) {
                 let degraded = without(arrangement, &all, &missing).expect("a layout");
@@ -216,23 +219,26 @@ mod tests {
     #[test]
     fn layout_is_unknown_without_places_or_if_they_disagree() {
         let nodes = nodes(Arrangement::Concatenated, &[8192, 4096, 4096]);
-        let of = |nodes: &[Option<&Welcome>]| sizes(Arrangement::Concatenated, nodes).ok();
+        let of = |nodes: &[Option<&Welcome>]| node_sizes(Arrangement::Concatenated, nodes).ok();
         assert_eq!(of(&[None, Some(&nodes[1]), Some(&nodes[2])]), Some(vec![8192, 4096, 4096]));
         let older = Welcome { disk: None, ..nodes[1].clone() };
         assert_eq!(of(&[None, Some(&older), Some(&nodes[2])]), None, "a store of an older release");
-        let other = OnDisk { begin_bytes: 4096, disk_bytes: 16_384 };
+        let other = DiskPosition { begin_bytes: 4096, disk_bytes: 16_384 };
         let other = Welcome { disk: Some(other), ..nodes[1].clone() };
         assert_eq!(of(&[None, Some(&other), Some(&nodes[2])]), None, "they do not fit together");
         assert_eq!(of(&[None, None, None]), None);
     }
 
     #[test]
-    fn only_what_may_pass_is_waited_for() {
+    fn only_recoverable_failures_are_waited_for() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        assert!(may_pass(&NotJoined::Silent) && may_pass(&NotJoined::Unreachable(hello::Error::Connection(refused))));
         assert!(
-            !may_pass(&NotJoined::Refused("no".into())) && !may_pass(&NotJoined::Unreachable(hello::Error::Stranger))
+            may_recover(&JoinError::Silent) && may_recover(&JoinError::Unreachable(hello::Error::Connection(refused)))
         );
-        assert!(!may_pass(&NotJoined::Unreachable(hello::Error::NotTrusted(wire::Refused::KeyWanted))));
+        assert!(
+            !may_recover(&JoinError::Refused("no".into()))
+                && !may_recover(&JoinError::Unreachable(hello::Error::Stranger))
+        );
+        assert!(!may_recover(&JoinError::Unreachable(hello::Error::NotTrusted(wire::AuthenticationError::KeyWanted))));
     }
 }

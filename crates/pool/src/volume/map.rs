@@ -1,10 +1,10 @@
 //! Which parts of the disk are allocated, put together from what the nodes' stores say. A stripe has a piece every few KiB, so each node
 //! is asked once for all of its pieces.
 
-use super::{MAP_PIECES, Volume};
+use super::{MAP_PIECES_MAX, Volume};
 use crate::frame::{Operation, Status, Stretch};
 use crate::layout::Piece;
-use crate::link::{At, Failure};
+use crate::link::{Failure, FaultOffset};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use nbd::Extent;
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 impl Volume {
     /// The extents of the range, according to the nodes' stores; the end of a long one may be omitted.
     pub(super) async fn map_range(&self, offset: u64, length: u32) -> Result<Vec<Extent>, Failure> {
-        let pieces: Vec<Piece> = self.pieces(offset, length, u32::MAX).take(MAP_PIECES).collect();
+        let pieces: Vec<Piece> = self.pieces(offset, length, u32::MAX).take(MAP_PIECES_MAX).collect();
         // One request to each node: its pieces are contiguous there.
         let mut shares: Vec<Piece> = Vec::new();
         let mut share_of = Vec::with_capacity(pieces.len());
@@ -31,9 +31,9 @@ impl Volume {
         let answers = try_join_all(shares.iter().map(ask)).await?;
         let mut known = Vec::with_capacity(shares.len());
         for (share, answer) in shares.iter().zip(&answers) {
-            let stretches = Stretch::take_all(answer, share.length);
-            let stretches =
-                stretches.ok_or_else(|| Failure::Node(self.links[share.node].address(), Status::Io, At::default()))?;
+            let stretches = Stretch::parse_all(answer, share.length);
+            let stretches = stretches
+                .ok_or_else(|| Failure::Node(self.links[share.node].address(), Status::Io, FaultOffset::default()))?;
             known.push(VecDeque::from(stretches));
         }
         let mut extents: Vec<Extent> = Vec::new();

@@ -13,23 +13,23 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// Bytes of data in a packet.
-const MTU: u64 = 1448;
+const PACKET_DATA_BYTES: u64 = 1448;
 /// Bytes of a request, without its frame.
 const REQUEST_BYTES: u64 = 24;
 /// Bytes of a reply, without its data.
 const REPLY_BYTES: u64 = 12;
 const FRAME_BYTES: u64 = 44;
 /// The initial retransmission timeout.
-const RESENT_NS: u64 = 200_000_000;
+const RETRANSMISSION_TIMEOUT_NS: u64 = 200_000_000;
 /// The maximum time that a node holds a reply.
-const HELD_NS: u64 = 50_000_000;
+const REPLY_HOLD_TIMEOUT_NS: u64 = 50_000_000;
 
 #[derive(Debug, Clone, Copy)]
 pub struct World {
     pub nodes: usize,
     /// Link and store of the first node, if different.
     pub first: Option<Other>,
-    pub asked: Asked,
+    pub asked: NodeChoice,
     /// Whether all nodes and both directions share one medium.
     pub shared: bool,
     /// Time of a packet on the wire, regardless of its size.
@@ -68,7 +68,7 @@ pub struct Other {
 
 /// The node of a requester's next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum NodeChoice {
     /// Any node, chosen randomly each time.
     Any,
     /// Always the same; each node has equally many requesters.
@@ -79,7 +79,7 @@ pub enum Asked {
 
 impl World {
     /// The parameters for one node.
-    fn of(&self, node: usize) -> Self {
+    fn parameters_of(&self, node: usize) -> Self {
         match self.first {
             Some(Other { packet_ns, byte_ns, delay_ns, store_ns }) if node == 0 => {
                 Self { packet_ns, byte_ns, delay_ns, store_ns, ..*self }
@@ -125,7 +125,7 @@ struct Wire {
 impl Wire {
     /// When a packet that is sent now has left; `None` if it is lost.
     fn try_pass(&mut self, now: u64, world: &World, bytes: u64) -> Option<u64> {
-        let waits = (world.queue as f64 * (world.packet_ns as f64 + world.byte_ns * MTU as f64)) as u64;
+        let waits = (world.queue as f64 * (world.packet_ns as f64 + world.byte_ns * PACKET_DATA_BYTES as f64)) as u64;
         (self.free_ns <= now.saturating_add(waits)).then(|| self.pass(now, world, bytes))
     }
 
@@ -139,7 +139,7 @@ impl Wire {
 /// One direction of a connection on which a packet was lost: the messages in it and behind it, the number of lost packets,
 /// and the retransmission timeout.
 #[derive(Debug, Clone, Copy, Default)]
-struct Way {
+struct Direction {
     stuck: u32,
     lost: u32,
     wait_ns: u64,
@@ -147,14 +147,14 @@ struct Way {
 
 #[derive(Debug, Clone, Default)]
 struct Node {
-    ways: [Way; 2],
+    ways: [Direction; 2],
     pending: u32,
     under_way: u32,
     /// When requests were sent, and how many together.
     left: VecDeque<(u64, u32)>,
     answered: u64,
     /// Replies at the coordinator's socket.
-    come: u32,
+    replies_arrived: u32,
     inbox: u32,
     wanted: u32,
     busy: bool,
@@ -222,7 +222,7 @@ pub fn rates<C: Control>(
     };
     for nth in 0..load as usize {
         let node = nth % world.nodes;
-        if world.asked != Asked::NotTheFirst || node > 0 {
+        if world.asked != NodeChoice::NotTheFirst || node > 0 {
             run.ask(node);
         }
     }
@@ -236,7 +236,7 @@ pub fn rates<C: Control>(
             before = Some(run.nodes.iter().map(|node| node.answered).collect::<Vec<_>>());
         }
         run.now = now;
-        run.happens(event);
+        run.handle_event(event);
     }
     let before = before.unwrap_or_else(|| vec![0; world.nodes]);
     let counted = run.nodes.iter().zip(before).map(|(node, before)| node.answered - before);
@@ -263,20 +263,20 @@ impl<C: Control> Run<'_, C> {
 
     /// A requester that was answered by `node` sends its next request.
     fn ask(&mut self, node: usize) {
-        let any = self.world.asked == Asked::Any;
+        let any = self.world.asked == NodeChoice::Any;
         let node = if any { self.random.below(self.world.nodes as u64) as usize } else { node };
         self.nodes[node].pending += 1;
     }
 
     /// Sends a stream of `count` messages; returns their arrivals.
     fn send(&mut self, node: usize, back: usize, begin: u64, count: u32, each: u64) -> Vec<(u64, u32)> {
-        let world = self.world.of(node);
+        let world = self.world.parameters_of(node);
         let (way, other) = if world.shared { ((0, 0), (0, 0)) } else { ((node, back), (node, 1 - back)) };
         let (total, mut sent, mut complete) = (FRAME_BYTES + each * u64::from(count), 0, 0);
         let mut arrivals = Vec::new();
         let mut full = 0;
         while sent < total {
-            let bytes = MTU.min(total - sent);
+            let bytes = PACKET_DATA_BYTES.min(total - sent);
             sent += bytes;
             let by_now = (sent.saturating_sub(FRAME_BYTES) / each) as u32;
             let messages = by_now - complete;
@@ -289,11 +289,11 @@ impl<C: Control> Run<'_, C> {
                 continue;
             }
             let Some(out) = out else {
-                *stream = Way { stuck: messages, lost: 1, wait_ns: RESENT_NS };
-                self.at(begin + RESENT_NS, Event::Resent { node, back });
+                *stream = Direction { stuck: messages, lost: 1, wait_ns: RETRANSMISSION_TIMEOUT_NS };
+                self.at(begin + RETRANSMISSION_TIMEOUT_NS, Event::Resent { node, back });
                 continue;
             };
-            full += u64::from(bytes == MTU);
+            full += u64::from(bytes == PACKET_DATA_BYTES);
             if full == 2 {
                 // Two full segments are acknowledged at once, all others by data in the other direction.
                 full = 0;
@@ -307,17 +307,17 @@ impl<C: Control> Run<'_, C> {
     }
 
     /// Retransmits a lost packet; all messages behind it arrive with it.
-    fn resent(&mut self, node: usize, back: usize) {
-        let (world, now) = (self.world.of(node), self.now);
+    fn retransmit(&mut self, node: usize, back: usize) {
+        let (world, now) = (self.world.parameters_of(node), self.now);
         let way = if world.shared { (0, 0) } else { (node, back) };
-        let Some(mut out) = self.wires[way.0][way.1].try_pass(now, &world, MTU) else {
+        let Some(mut out) = self.wires[way.0][way.1].try_pass(now, &world, PACKET_DATA_BYTES) else {
             let wait_ns = 2 * self.nodes[node].ways[back].wait_ns;
             self.nodes[node].ways[back].wait_ns = wait_ns;
             return self.at(now + wait_ns, Event::Resent { node, back });
         };
-        let Way { stuck, lost, .. } = std::mem::take(&mut self.nodes[node].ways[back]);
+        let Direction { stuck, lost, .. } = std::mem::take(&mut self.nodes[node].ways[back]);
         for _ in 1..lost {
-            out = self.wires[way.0][way.1].pass(now, &world, MTU);
+            out = self.wires[way.0][way.1].pass(now, &world, PACKET_DATA_BYTES);
         }
         let wanted = self.nodes[node].wanted;
         let come = if back == 0 {
@@ -350,7 +350,7 @@ impl<C: Control> Run<'_, C> {
         begin
     }
 
-    fn happens(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         match event {
             Event::AtNode { node, requests, wanted } => {
                 self.nodes[node].inbox += requests;
@@ -368,20 +368,20 @@ impl<C: Control> Run<'_, C> {
                 it.held += 1;
                 if it.held_since.is_none() {
                     it.held_since = Some(now);
-                    self.at(now + HELD_NS, Event::HeldLong { node });
+                    self.at(now + REPLY_HOLD_TIMEOUT_NS, Event::HeldLong { node });
                 }
                 self.serve(node);
                 self.node(node);
             }
             Event::HeldLong { node } => self.node(node),
             Event::AtCoordinator { node, replies } => {
-                if self.nodes[node].come == 0 {
+                if self.nodes[node].replies_arrived == 0 {
                     self.ready.push_back(node);
                 }
-                self.nodes[node].come += replies;
+                self.nodes[node].replies_arrived += replies;
                 self.coordinate();
             }
-            Event::Resent { node, back } => self.resent(node, back),
+            Event::Resent { node, back } => self.retransmit(node, back),
             Event::CoordinatorFree => {
                 self.coordinator_busy = false;
                 self.coordinate();
@@ -396,7 +396,7 @@ impl<C: Control> Run<'_, C> {
         }
         let Some(node) = self.ready.pop_front() else { return };
         self.coordinator_busy = true;
-        let replies = std::mem::take(&mut self.nodes[node].come);
+        let replies = std::mem::take(&mut self.nodes[node].replies_arrived);
         let done = self.now + self.work(self.world.call_ns + self.world.each_ns * u64::from(replies));
         self.nodes[node].under_way -= replies;
         let left = self.nodes[node].under_way + self.nodes[node].pending;
@@ -414,14 +414,14 @@ impl<C: Control> Run<'_, C> {
         while self.nodes[node].queue > 0 && (self.nodes[node].serving as usize) < self.world.servers {
             self.nodes[node].queue -= 1;
             self.nodes[node].serving += 1;
-            let time = self.now + self.vary(self.world.of(node).store_ns);
+            let time = self.now + self.vary(self.world.parameters_of(node).store_ns);
             self.at(time, Event::Stored { node });
         }
     }
 
     /// The node's thread, if it is idle.
     fn node(&mut self, node: usize) {
-        let (world, now) = (self.world.of(node), self.now);
+        let (world, now) = (self.world.parameters_of(node), self.now);
         let it = &mut self.nodes[node];
         if it.busy {
             return;
@@ -437,7 +437,7 @@ impl<C: Control> Run<'_, C> {
         } else {
             it.queue += taken;
             let waiting = it.queue + it.serving + it.held;
-            let long = it.held_since.is_some_and(|since| now >= since + HELD_NS);
+            let long = it.held_since.is_some_and(|since| now >= since + REPLY_HOLD_TIMEOUT_NS);
             if it.held > 0 && (it.held >= it.wanted || it.held == waiting || long) {
                 replies = std::mem::take(&mut it.held);
                 it.held_since = None;

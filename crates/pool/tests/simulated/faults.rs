@@ -1,7 +1,7 @@
 //! Faults of a network: it cuts connections, also in one direction only, it loses, delays and reorders segments, and it
 //! keeps what was sent until nothing waits for it any more.
 
-use crate::world::{self, Fault, NODE_BYTES, NODES, Oracle, STRIPE_BYTES, World, check};
+use crate::world::{self, Fault, NODE_BYTES, NODE_COUNT, Oracle, STRIPE_BYTES, World, check_disk};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use pool::layout::Arrangement;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-const STRIPES: Arrangement = Arrangement::Striped { stripe_bytes: STRIPE_BYTES };
+const STRIPED_ARRANGEMENT: Arrangement = Arrangement::Striped { stripe_bytes: STRIPE_BYTES };
 
 /// The seeds of each scenario.
 fn seeds() -> std::ops::Range<u64> {
@@ -34,28 +34,28 @@ fn for_each_seed(story: impl Fn(u64) -> Result<(), String>) {
 
 /// Requests in rounds, each in separate ranges, while `befall` injects faults. No request may fail.
 async fn load(world: &World, random: &mut Random, befall: impl Fn(&World, &mut Random)) -> Result<(), String> {
-    let volume = world.join(STRIPES).await.map_err(|e| e.to_string())?;
+    let volume = world.join(STRIPED_ARRANGEMENT).await.map_err(|e| e.to_string())?;
     let mut oracle = Oracle::new(volume.size_bytes());
-    const PLACE_BYTES: u64 = 3000;
+    const REQUEST_BYTES: u64 = 3000;
     for round in 0..30_u8 {
         befall(world, random);
-        let places = volume.size_bytes() / PLACE_BYTES;
+        let places = volume.size_bytes() / REQUEST_BYTES;
         let first = random.below(places);
-        let chosen: Vec<u64> = (0..24).map(|nth| (first + nth * 7) % places * PLACE_BYTES).collect();
+        let chosen: Vec<u64> = (0..24).map(|nth| (first + nth * 7) % places * REQUEST_BYTES).collect();
         let value = round % 63 + 1;
-        chosen.iter().for_each(|offset| oracle.begun(*offset, PLACE_BYTES as u32, value));
+        chosen.iter().for_each(|offset| oracle.record_begin(*offset, REQUEST_BYTES as u32, value));
         let writes = chosen.iter().map(|offset| {
-            let data = Bytes::from(vec![value; PLACE_BYTES as usize]);
+            let data = Bytes::from(vec![value; REQUEST_BYTES as usize]);
             volume.write_range(*offset, data, offset % 2 == 0)
         });
         let begun = Instant::now();
         for (offset, written) in chosen.iter().zip(join_all(writes).await) {
             written.map_err(|e| format!("a write after {:?}: {e}; {:?}", begun.elapsed(), world.reports.borrow()))?;
-            oracle.written(*offset, PLACE_BYTES as u32, value);
+            oracle.record_write(*offset, REQUEST_BYTES as u32, value);
         }
     }
-    (0..NODES).for_each(|node| world.befall(Fault::Mend(node)));
-    check(&volume, &mut oracle).await
+    (0..NODE_COUNT).for_each(|node| world.inject_fault(Fault::Mend(node)));
+    check_disk(&volume, &mut oracle).await
 }
 
 #[test]
@@ -64,18 +64,18 @@ fn network_cuts_cost_time_and_no_data() {
         world::run(seed, 0.0, move |world| async move {
             let random = &mut Random::new(seed);
             load(&world, random, |world, random| {
-                let node = random.below(NODES as u64) as usize;
+                let node = random.below(NODE_COUNT as u64) as usize;
                 let fault = match random.below(4) {
                     0 => Fault::Cut(node),
                     1 => Fault::CutOneWay(node),
                     2 => Fault::Hold(node),
                     _ => Fault::Restart(node, 1 + random.below(2000)),
                 };
-                world.befall(fault);
+                world.inject_fault(fault);
                 let (world, after) = (world.clone(), Duration::from_millis(random.below(8000)));
                 tokio::task::spawn_local(async move {
                     sleep(after).await;
-                    world.befall(Fault::Mend(node));
+                    world.inject_fault(Fault::Mend(node));
                 });
             })
             .await
@@ -88,7 +88,7 @@ fn lost_and_late_segments_cost_time_and_no_data() {
     for_each_seed(|seed| {
         world::run(seed, 0.001, move |world| async move {
             load(&world, &mut Random::new(seed), |world, random| {
-                world.befall(Fault::Slow(random.below(NODES as u64) as usize, random.below(800)));
+                world.inject_fault(Fault::Slow(random.below(NODE_COUNT as u64) as usize, random.below(800)));
             })
             .await
         })
@@ -99,14 +99,14 @@ fn lost_and_late_segments_cost_time_and_no_data() {
 fn half_open_connection_is_replaced() {
     for_each_seed(|seed| {
         world::run(seed, 0.0, move |world| async move {
-            let volume = world.join(STRIPES).await.map_err(|e| e.to_string())?;
+            let volume = world.join(STRIPED_ARRANGEMENT).await.map_err(|e| e.to_string())?;
             volume.write_range(0, Bytes::from_static(b"there"), false).await.map_err(text)?;
-            world.befall(Fault::CutOneWay(0));
+            world.inject_fault(Fault::CutOneWay(0));
             sleep(Duration::from_millis(50)).await;
             let (begun, mended) = (Instant::now(), world.clone());
             tokio::task::spawn_local(async move {
                 sleep(Duration::from_secs(1)).await;
-                mended.befall(Fault::Mend(0));
+                mended.inject_fault(Fault::Mend(0));
             });
             // Requests sent into the cut are lost silently.
             let data = volume.read_range(0, 5).await.map_err(text)?;
@@ -131,18 +131,18 @@ fn unanswered_requests_time_out_and_outcome_is_stable() {
             let begun = Instant::now();
             let mut writes = Vec::new();
             for nth in 0..20_u64 {
-                oracle.begun(nth * 3000, 3000, 9);
+                oracle.record_begin(nth * 3000, 3000, 9);
                 writes.push(volume.write_range(nth * 3000, Bytes::from(vec![9; 3000]), false));
             }
             let cut = async {
                 sleep(Duration::from_millis(seed * 2)).await;
-                world.befall(if seed % 2 == 0 { Fault::Cut(0) } else { Fault::Hold(0) });
+                world.inject_fault(if seed % 2 == 0 { Fault::Cut(0) } else { Fault::Hold(0) });
             };
             let (answers, ()) = tokio::join!(join_all(writes), cut);
             let took = begun.elapsed();
             for (nth, answer) in answers.iter().enumerate() {
                 match answer {
-                    Ok(()) => oracle.written(nth as u64 * 3000, 3000, 9),
+                    Ok(()) => oracle.record_write(nth as u64 * 3000, 3000, 9),
                     Err(Failure::Deadline(..)) => {}
                     Err(other) => return Err(other.to_string()),
                 }
@@ -154,24 +154,24 @@ fn unanswered_requests_time_out_and_outcome_is_stable() {
             }
             // Another node continues meanwhile.
             volume.read_range(NODE_BYTES, 4096).await.map_err(text)?;
-            world.befall(Fault::Mend(0));
+            world.inject_fault(Fault::Mend(0));
             sleep(Duration::from_secs(20)).await;
             // Read twice: a value once read must not change.
-            check(&volume, &mut oracle).await?;
+            check_disk(&volume, &mut oracle).await?;
             sleep(Duration::from_secs(20)).await;
-            check(&volume, &mut oracle).await
+            check_disk(&volume, &mut oracle).await
         })
     });
 }
 
 /// A node known to be lost is not waited for again.
 #[test]
-fn lost_node_fails_requests_at_once_and_serves_when_back() {
+fn lost_node_fails_requests_and_serves_when_it_is_back() {
     for_each_seed(|seed| {
         world::run(seed, 0.0, move |world| async move {
             let volume = world.join(Arrangement::Concatenated).await.map_err(|e| e.to_string())?;
             volume.write_range(NODE_BYTES, Bytes::from(vec![1; 4096]), true).await.map_err(text)?;
-            world.befall(if seed % 2 == 0 { Fault::Cut(1) } else { Fault::Hold(1) });
+            world.inject_fault(if seed % 2 == 0 { Fault::Cut(1) } else { Fault::Hold(1) });
             sleep(Duration::from_millis(20)).await;
             let begun = Instant::now();
             let first = volume.read_range(NODE_BYTES, 4096).await;
@@ -192,7 +192,7 @@ fn lost_node_fails_requests_at_once_and_serves_when_back() {
                 }
                 sleep(Duration::from_millis(150)).await;
             }
-            let why = volume.unflushed().unwrap_or_default();
+            let why = volume.flush_failure().unwrap_or_default();
             if !why.contains(&volume.links()[1].address().to_string()) {
                 return Err(format!("the flush that failed is reported as {why:?}"));
             }
@@ -200,13 +200,13 @@ fn lost_node_fails_requests_at_once_and_serves_when_back() {
             if flushes != 1 {
                 return Err(format!("{flushes} lines for one outage"));
             }
-            world.befall(Fault::Mend(1));
+            world.inject_fault(Fault::Mend(1));
             // Dropped segments are not retransmitted in this simulation, so a connection attempt may have to time out.
             sleep(Duration::from_secs(20)).await;
             volume.flush_all().await.map_err(text)?;
             let data = volume.read_range(NODE_BYTES, 4096).await.map_err(text)?;
             let back = world.reports.borrow().iter().any(|line| line.ends_with("it is back"));
-            if data[..] == [1; 4096] && back && volume.unflushed().is_none() {
+            if data[..] == [1; 4096] && back && volume.flush_failure().is_none() {
                 Ok(())
             } else {
                 Err(format!("{:?}, {:?}", &data[..4], world.reports))
@@ -220,7 +220,7 @@ fn slow_node_does_not_delay_others() {
     for_each_seed(|seed| {
         world::run(seed, 0.0, move |world| async move {
             let volume = Rc::new(world.join(Arrangement::Concatenated).await.map_err(|e| e.to_string())?);
-            world.befall(Fault::Slow(3, 4000));
+            world.inject_fault(Fault::Slow(3, 4000));
             sleep(Duration::from_millis(20)).await;
             let read = |node: u64| {
                 let volume: Rc<Volume> = volume.clone();
@@ -230,7 +230,8 @@ fn slow_node_does_not_delay_others() {
                     Ok::<Duration, String>(begun.elapsed())
                 }
             };
-            let times = join_all((0..NODES as u64).map(read)).await.into_iter().collect::<Result<Vec<_>, String>>()?;
+            let times =
+                join_all((0..NODE_COUNT as u64).map(read)).await.into_iter().collect::<Result<Vec<_>, String>>()?;
             let others = times.iter().enumerate().filter(|(node, _)| *node != 3).map(|(_, time)| *time).max();
             // Two one-way delays of at most 20 ms, and the ticks of the simulation.
             let quick = others < Some(Duration::from_millis(100));
@@ -245,12 +246,12 @@ fn slow_node_does_not_delay_others() {
 
 /// Writes delayed by the network while another coordinator took over must not overwrite its data.
 #[test]
-fn delayed_write_of_old_coordinator_is_never_applied() {
+fn delayed_write_of_an_old_coordinator_is_never_applied() {
     for_each_seed(|seed| {
         let old = |world: World| async move {
-            let volume = world.join(STRIPES).await.map_err(|e| e.to_string())?;
+            let volume = world.join(STRIPED_ARRANGEMENT).await.map_err(|e| e.to_string())?;
             volume.write_range(0, Bytes::from(vec![1; 60_000]), true).await.map_err(text)?;
-            (0..NODES).for_each(|node| world.befall(Fault::Hold(node)));
+            (0..NODE_COUNT).for_each(|node| world.inject_fault(Fault::Hold(node)));
             sleep(Duration::from_millis(50)).await;
             let stale = tokio::task::spawn_local(async move {
                 let wrote = volume.write_range(0, Bytes::from(vec![2; 60_000]), true).await;
@@ -260,8 +261,8 @@ fn delayed_write_of_old_coordinator_is_never_applied() {
             });
             sleep(Duration::from_millis(50)).await;
             world.stage.set(1);
-            world.reached(2).await;
-            (0..NODES).for_each(|node| world.befall(Fault::Mend(node)));
+            world.wait_for_stage(2).await;
+            (0..NODE_COUNT).for_each(|node| world.inject_fault(Fault::Mend(node)));
             let (wrote, again) = stale.await.map_err(|e| e.to_string())?;
             world.stage.set(3);
             match (wrote, again) {
@@ -270,11 +271,11 @@ fn delayed_write_of_old_coordinator_is_never_applied() {
             }
         };
         let new = |world: World| async move {
-            world.reached(1).await;
-            let volume = world.join(STRIPES).await.map_err(|e| e.to_string())?;
+            world.wait_for_stage(1).await;
+            let volume = world.join(STRIPED_ARRANGEMENT).await.map_err(|e| e.to_string())?;
             volume.write_range(0, Bytes::from(vec![4; 60_000]), true).await.map_err(text)?;
             world.stage.set(2);
-            world.reached(3).await;
+            world.wait_for_stage(3).await;
             let data = volume.read_range(0, 60_000).await.map_err(text)?;
             match data.iter().find(|byte| **byte != 4) {
                 None => Ok(()),

@@ -11,7 +11,7 @@ use pool::layout::Arrangement;
 use pool::link::{Control, Failure, Options};
 use pool::node::Node;
 use pool::store::Store;
-use pool::volume::{NoPool, Volume};
+use pool::volume::{AssemblyError, Volume};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,14 +20,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// As many as in the paper.
-pub const NODES: usize = 8;
+pub const NODE_COUNT: usize = 8;
 /// Bytes of each: small, so that requests overlap at the nodes' borders and in the same blocks.
 pub const NODE_BYTES: u64 = 64 << 10;
 pub const STRIPE_BYTES: u64 = 8 << 10;
-const PORT: u16 = 7;
+const NODE_PORT: u16 = 7;
 /// The first coordinator; faults affect its connections.
-const COORDINATOR: &str = "coordinator";
-const RIVAL: &str = "rival";
+const COORDINATOR_HOST: &str = "coordinator";
+const RIVAL_HOST: &str = "rival";
 
 /// A fault, injected by the next step of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,7 +63,7 @@ fn name(node: usize) -> String {
 }
 
 /// Streams of the simulated network.
-fn simulated() -> Connect {
+fn simulated_connector() -> Connect {
     Rc::new(|address| {
         Box::pin(async move {
             let stream = turmoil::net::TcpStream::connect(address).await?;
@@ -74,25 +74,25 @@ fn simulated() -> Connect {
 
 impl World {
     /// Injects a fault at the next tick.
-    pub fn befall(&self, fault: Fault) {
+    pub fn inject_fault(&self, fault: Fault) {
         self.faults.borrow_mut().push(fault);
     }
 
     /// Waits until the other scenario has reached this stage.
-    pub async fn reached(&self, stage: u32) {
+    pub async fn wait_for_stage(&self, stage: u32) {
         while self.stage.get() < stage {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
     /// Joins all nodes as a new coordinator; earlier ones are fenced off.
-    pub async fn join(&self, arrangement: Arrangement) -> Result<Volume, NoPool> {
+    pub async fn join(&self, arrangement: Arrangement) -> Result<Volume, AssemblyError> {
         let addresses: Vec<SocketAddr> =
-            (0..NODES).map(|node| SocketAddr::new(turmoil::lookup(name(node)), PORT)).collect();
+            (0..NODE_COUNT).map(|node| SocketAddr::new(turmoil::lookup(name(node)), NODE_PORT)).collect();
         let reports = self.reports.clone();
         let report = Rc::new(move |line| reports.borrow_mut().push(line));
         let options = Options { connections: self.connections, ..Options::default() };
-        Volume::join(&simulated(), &addresses, "p", arrangement, &options, &Control::Tuned, report).await
+        Volume::join(&simulated_connector(), &addresses, "p", arrangement, &options, &Control::Tuned, report).await
     }
 }
 
@@ -113,19 +113,19 @@ pub fn run_both(seed: u64, lose: f64, story: Story, rival: Story) -> Result<(), 
     builder.rng_seed(seed).fail_rate(lose).repair_rate(1.0).tcp_capacity(4096).tick_duration(Duration::from_millis(3));
     builder.min_message_latency(Duration::from_millis(1)).max_message_latency(Duration::from_millis(20));
     let mut sim = builder.simulation_duration(Duration::from_secs(24 * 3600)).build();
-    for node in 0..NODES {
+    for node in 0..NODE_COUNT {
         let store = Arc::new(Store::memory(NODE_BYTES, name(node)).map_err(|e| e.to_string())?);
         sim.host(name(node), move || {
             let store = store.clone();
             async move {
                 let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-                let listener = turmoil::net::TcpListener::bind(SocketAddr::new(any, PORT)).await?;
+                let listener = turmoil::net::TcpListener::bind(SocketAddr::new(any, NODE_PORT)).await?;
                 let node = Node::new(store, true);
                 loop {
                     let (stream, _) = listener.accept().await?;
                     let node = node.clone();
                     // The coordinator's side reports why the connection ended.
-                    tokio::task::spawn_local(async move { drop(node.connection(stream).await) });
+                    tokio::task::spawn_local(async move { drop(node.serve_connection(stream).await) });
                 }
             }
         });
@@ -133,7 +133,7 @@ pub fn run_both(seed: u64, lose: f64, story: Story, rival: Story) -> Result<(), 
     let world = World { connections: 1 + (seed % 3) as u16, ..World::default() };
     let ended = Rc::new(RefCell::new(Vec::new()));
     let faults = world.faults.clone();
-    for (host, story) in [(COORDINATOR, story), (RIVAL, rival)] {
+    for (host, story) in [(COORDINATOR_HOST, story), (RIVAL_HOST, rival)] {
         let (world, ended) = (world.clone(), ended.clone());
         sim.client(host, async move {
             let result = story(world).await;
@@ -160,15 +160,15 @@ pub fn run_both(seed: u64, lose: f64, story: Story, rival: Story) -> Result<(), 
                         down.push((node, now + Duration::from_millis(ms)));
                     }
                 }
-                Fault::Cut(node) => sim.partition(COORDINATOR, name(node)),
-                Fault::CutOneWay(node) => sim.partition_oneway(COORDINATOR, name(node)),
-                Fault::Hold(node) => sim.hold(COORDINATOR, name(node)),
+                Fault::Cut(node) => sim.partition(COORDINATOR_HOST, name(node)),
+                Fault::CutOneWay(node) => sim.partition_oneway(COORDINATOR_HOST, name(node)),
+                Fault::Hold(node) => sim.hold(COORDINATOR_HOST, name(node)),
                 Fault::Mend(node) => {
-                    sim.release(COORDINATOR, name(node));
-                    sim.repair(COORDINATOR, name(node));
+                    sim.release(COORDINATOR_HOST, name(node));
+                    sim.repair(COORDINATOR_HOST, name(node));
                 }
                 Fault::Slow(node, ms) => {
-                    sim.set_link_max_message_latency(COORDINATOR, name(node), Duration::from_millis(ms.max(2)));
+                    sim.set_link_max_message_latency(COORDINATOR_HOST, name(node), Duration::from_millis(ms.max(2)));
                 }
             }
         }
@@ -182,28 +182,28 @@ pub fn run_both(seed: u64, lose: f64, story: Story, rival: Story) -> Result<(), 
 /// The possible values of each byte of the disk: bit v for the value v. Writes with unknown outcome add a value, an
 /// acknowledged one leaves only its own, and a read determines the value.
 pub struct Oracle {
-    may: Vec<u64>,
+    possible_values: Vec<u64>,
 }
 
 impl Oracle {
     /// A disk of zeroes.
     pub fn new(size_bytes: u64) -> Self {
-        Self { may: vec![1; size_bytes as usize] }
+        Self { possible_values: vec![1; size_bytes as usize] }
     }
 
     /// Records that a write of `value` begins.
-    pub fn begun(&mut self, offset: u64, length: u32, value: u8) {
+    pub fn record_begin(&mut self, offset: u64, length: u32, value: u8) {
         self.range(offset, length).iter_mut().for_each(|may| *may |= 1 << value);
     }
 
     /// Records that it was acknowledged, without a concurrent write to its range.
-    pub fn written(&mut self, offset: u64, length: u32, value: u8) {
+    pub fn record_write(&mut self, offset: u64, length: u32, value: u8) {
         self.range(offset, length).fill(1 << value);
     }
 
     /// Checks whether this data may be read now.
-    pub fn allows(&self, offset: u64, data: &[u8]) -> Result<(), String> {
-        let may = &self.may[offset as usize..];
+    pub fn check_read(&self, offset: u64, data: &[u8]) -> Result<(), String> {
+        let may = &self.possible_values[offset as usize..];
         match data.iter().zip(may).position(|(value, may)| *value > 63 || may >> value & 1 == 0) {
             None => Ok(()),
             Some(at) => Err(format!("byte {} is {}, of {:#x}", offset as usize + at, data[at], may[at])),
@@ -211,23 +211,23 @@ impl Oracle {
     }
 
     /// Records data that was read while nothing was written there.
-    pub fn known(&mut self, offset: u64, data: &[u8]) {
+    pub fn record_read(&mut self, offset: u64, data: &[u8]) {
         for (may, value) in self.range(offset, data.len() as u32).iter_mut().zip(data) {
             *may = 1 << value;
         }
     }
 
     fn range(&mut self, offset: u64, length: u32) -> &mut [u64] {
-        &mut self.may[offset as usize..offset as usize + length as usize]
+        &mut self.possible_values[offset as usize..offset as usize + length as usize]
     }
 }
 
 /// Checks all of the disk against the oracle.
-pub async fn check(volume: &Volume, oracle: &mut Oracle) -> Result<(), String> {
+pub async fn check_disk(volume: &Volume, oracle: &mut Oracle) -> Result<(), String> {
     for offset in (0..volume.size_bytes()).step_by(32 << 10) {
         let data: Bytes = volume.read_range(offset, 32 << 10).await.map_err(|e: Failure| format!("{offset}: {e}"))?;
-        oracle.allows(offset, &data)?;
-        oracle.known(offset, &data);
+        oracle.check_read(offset, &data)?;
+        oracle.record_read(offset, &data);
     }
     Ok(())
 }

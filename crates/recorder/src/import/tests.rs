@@ -7,19 +7,19 @@ use model::table::{DriverCommand, Operation, Span};
 use model::{LossSource, SpanFlag};
 
 /// An imported trace.
-struct Read {
-    done: Imported,
+struct ImportedTrace {
+    done: ImportResult,
     shown: Shown,
     archive: Archive,
     _directory: tempfile::TempDir,
 }
 
-impl Read {
-    fn of(trace: &[u8]) -> Self {
-        Self::try_of(trace).unwrap()
+impl ImportedTrace {
+    fn from_trace(trace: &[u8]) -> Self {
+        Self::try_from_trace(trace).unwrap()
     }
 
-    fn try_of(trace: &[u8]) -> Result<Self> {
+    fn try_from_trace(trace: &[u8]) -> Result<Self> {
         let directory = tempfile::tempdir().unwrap();
         let (file, output) = (directory.path().join("t.txt"), directory.path().join("t.fathom"));
         std::fs::write(&file, trace).unwrap();
@@ -64,7 +64,7 @@ impl Read {
     }
 }
 
-fn import_to(file: &Path, output: &Path) -> Result<Imported> {
+fn import_to(file: &Path, output: &Path) -> Result<ImportResult> {
     let request = Import {
         files: vec![file.into()],
         output: output.into(),
@@ -76,7 +76,7 @@ fn import_to(file: &Path, output: &Path) -> Result<Imported> {
 }
 
 /// Lines of tracefs: task and thread, time in us after 100 s, event.
-fn lines(events: &[(&str, u64, &str)]) -> Vec<u8> {
+fn trace_lines(events: &[(&str, u64, &str)]) -> Vec<u8> {
     let mut text = String::from("# tracer: nop\n");
     for (task, us, event) in events {
         text.push_str(&format!(" {task} [000] d..1. {}.{:06}: {event}\n", 100 + us / 1_000_000, us % 1_000_000));
@@ -84,36 +84,36 @@ fn lines(events: &[(&str, u64, &str)]) -> Vec<u8> {
     text.into_bytes()
 }
 
-const APP: &str = "app-100";
-const IDLE: &str = "<idle>-0";
-const LEAVES: &str = "sched_switch: prev_comm=app prev_pid=100 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120";
-const RUNS: &str = "sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=app next_pid=100 next_prio=120";
-const WAKING: &str = "sched_waking: comm=app pid=100 prio=120 target_cpu=000";
+const APP_TASK: &str = "app-100";
+const IDLE_TASK: &str = "<idle>-0";
+const SWITCH_OUT: &str = "sched_switch: prev_comm=app prev_pid=100 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120";
+const SWITCH_IN: &str = "sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=app next_pid=100 next_prio=120";
+const WAKING_EVENT: &str = "sched_waking: comm=app pid=100 prio=120 target_cpu=000";
 
 #[test]
 fn mark_has_its_own_end_whatever_comes_last() {
-    let begin = |at, name: &'static str| (APP, at, name);
-    let end = |at| (APP, at, "tracing_mark_write: E|100");
+    let begin = |at, name: &'static str| (APP_TASK, at, name);
+    let end = |at| (APP_TASK, at, "tracing_mark_write: E|100");
     let nested =
         [begin(0, "print: B|100|upgrade"), begin(1000, "tracing_mark_write: B|100|open"), end(2000), end(5_000_000)];
-    let of = |events: &[(&str, u64, &str)]| Read::of(&lines(events)).marks();
+    let of = |events: &[(&str, u64, &str)]| ImportedTrace::from_trace(&trace_lines(events)).marks();
     assert_eq!(of(&nested), [("upgrade".into(), 5_000_000), ("open".into(), 1000)]);
     let one = [begin(100, "tracing_mark_write: B|100|outer"), end(1100)];
     assert_eq!(of(&one), [("outer".into(), 1000)]);
-    let counter = [one[0], one[1], (APP, 1100, "tracing_mark_write: C|100|x|1")];
+    let counter = [one[0], one[1], (APP_TASK, 1100, "tracing_mark_write: C|100|x|1")];
     assert_eq!(of(&counter), [("outer".into(), 1000)]);
     let slept = [
         begin(0, "tracing_mark_write: B|100|save"),
-        (APP, 100_000, LEAVES),
-        (IDLE, 4_900_000, WAKING),
-        (IDLE, 4_900_010, RUNS),
+        (APP_TASK, 100_000, SWITCH_OUT),
+        (IDLE_TASK, 4_900_000, WAKING_EVENT),
+        (IDLE_TASK, 4_900_010, SWITCH_IN),
         end(5_000_000),
     ];
     assert_eq!(of(&slept), [("save".into(), 5_000_000)]);
 }
 
 #[test]
-fn mark_at_end_of_perfetto_trace_has_its_own_end() {
+fn mark_at_the_end_of_a_perfetto_trace_has_its_own_end() {
     let mut trace = Vec::new();
     trace.message(1, |packet| {
         packet.message(1, |bundle| {
@@ -130,34 +130,36 @@ fn mark_at_end_of_perfetto_trace_has_its_own_end() {
             }
         });
     });
-    assert_eq!(Read::of(&trace).marks(), [("save".into(), 5_000_000)]);
+    assert_eq!(ImportedTrace::from_trace(&trace).marks(), [("save".into(), 5_000_000)]);
 }
 
 #[test]
-fn mark_keeps_its_own_end_in_depth() {
-    const DEPTH: u64 = 70;
-    let begins: Vec<String> = (0..DEPTH).map(|n| format!("tracing_mark_write: B|100|m{n}")).collect();
-    let mut events: Vec<(&str, u64, &str)> = begins.iter().zip(0..).map(|(text, n)| (APP, n, text.as_str())).collect();
-    events.extend((0..DEPTH).map(|n| (APP, 1000 + n, "tracing_mark_write: E|100")));
-    let expected: Vec<(String, u64)> = (0..DEPTH).map(|n| (format!("m{n}"), 1000 + DEPTH - 1 - 2 * n)).collect();
-    let read = Read::of(&lines(&events));
+fn deeply_nested_mark_keeps_its_own_end() {
+    const MARK_COUNT: u64 = 70;
+    let begins: Vec<String> = (0..MARK_COUNT).map(|n| format!("tracing_mark_write: B|100|m{n}")).collect();
+    let mut events: Vec<(&str, u64, &str)> =
+        begins.iter().zip(0..).map(|(text, n)| (APP_TASK, n, text.as_str())).collect();
+    events.extend((0..MARK_COUNT).map(|n| (APP_TASK, 1000 + n, "tracing_mark_write: E|100")));
+    let expected: Vec<(String, u64)> =
+        (0..MARK_COUNT).map(|n| (format!("m{n}"), 1000 + MARK_COUNT - 1 - 2 * n)).collect();
+    let read = ImportedTrace::from_trace(&trace_lines(&events));
     assert_eq!(read.marks(), expected);
     assert!(read.done.left_out.is_empty(), "{:?}", read.done.left_out);
 }
 
 #[test]
-fn texts_that_become_no_mark_are_counted() {
-    let read = Read::of(&lines(&[
-        (APP, 0, "tracing_mark_write: E|100"),
-        (APP, 1, "tracing_mark_write: S|100|load|7"),
-        (APP, 2, "tracing_mark_write: C|100|x|1"),
-        (APP, 3, "tracing_mark_write: B|100|whole"),
-        (APP, 4, "tracing_mark_write: I|100|now"),
-        (APP, 5, "tracing_mark_write: E|100"),
-        (APP, 6, "tracing_mark_write: F|100|load|7"),
-        (APP, 7, "tracing_mark_write: B|100|open"),
-        (APP, 8, "tracing_mark_write: hello"),
-        (APP, 9, "kmalloc: x"),
+fn texts_that_are_not_marks_are_counted() {
+    let read = ImportedTrace::from_trace(&trace_lines(&[
+        (APP_TASK, 0, "tracing_mark_write: E|100"),
+        (APP_TASK, 1, "tracing_mark_write: S|100|load|7"),
+        (APP_TASK, 2, "tracing_mark_write: C|100|x|1"),
+        (APP_TASK, 3, "tracing_mark_write: B|100|whole"),
+        (APP_TASK, 4, "tracing_mark_write: I|100|now"),
+        (APP_TASK, 5, "tracing_mark_write: E|100"),
+        (APP_TASK, 6, "tracing_mark_write: F|100|load|7"),
+        (APP_TASK, 7, "tracing_mark_write: B|100|open"),
+        (APP_TASK, 8, "tracing_mark_write: hello"),
+        (APP_TASK, 9, "kmalloc: x"),
     ]));
     let left: Vec<(&str, u64)> = read.done.left_out.iter().map(|(name, n)| (name.as_str(), *n)).collect();
     assert_eq!(
@@ -182,11 +184,11 @@ fn texts_that_become_no_mark_are_counted() {
 
 #[test]
 fn flush_whose_sector_is_all_ones_completes() {
-    let read = Read::of(&lines(&[
-        (APP, 1000, "block_rq_issue: 8,0 FF 0 () 18446744073709551615 + 0 [app]"),
-        (IDLE, 2000, "block_rq_complete: 8,0 FF () 18446744073709551615 + 0 [0]"),
-        (APP, 3000, "block_rq_issue: 8,0 R 4096 () 4096 + 8 [app]"),
-        (IDLE, 3500, "block_rq_complete: 8,0 R () 4096 + 8 [0]"),
+    let read = ImportedTrace::from_trace(&trace_lines(&[
+        (APP_TASK, 1000, "block_rq_issue: 8,0 FF 0 () 18446744073709551615 + 0 [app]"),
+        (IDLE_TASK, 2000, "block_rq_complete: 8,0 FF () 18446744073709551615 + 0 [0]"),
+        (APP_TASK, 3000, "block_rq_issue: 8,0 R 4096 () 4096 + 8 [app]"),
+        (IDLE_TASK, 3500, "block_rq_complete: 8,0 R () 4096 + 8 [0]"),
     ]));
     let kinds: Vec<_> = read.commands().iter().map(|c| (c.0.clone(), c.2, c.3)).collect();
     assert_eq!(kinds, [("flush".into(), 0, Some(1000)), ("command".into(), 4096, Some(500))]);
@@ -194,8 +196,8 @@ fn flush_whose_sector_is_all_ones_completes() {
 
 /// Before Linux 4.8 a flush was a write without sectors, and before 4.12 no request of a file system had bytes.
 #[test]
-fn requests_of_old_kernels_have_their_kind_and_bytes() {
-    let read = Read::of(&lines(&[
+fn requests_of_old_kernels_keep_their_kind_and_bytes() {
+    let read = ImportedTrace::from_trace(&trace_lines(&[
         ("jbd2/x-200", 0, "block_bio_queue: 8,0 WS 3427120 + 16 [jbd2/x]"),
         ("jbd2/x-200", 10, "block_rq_issue: 8,0 WS 0 () 3427120 + 16 [mmcqd/0]"),
         ("mmcqd/0-81", 9181, "block_rq_complete: 8,0 WS () 3427120 + 16 [0]"),
@@ -209,11 +211,11 @@ fn requests_of_old_kernels_have_their_kind_and_bytes() {
 
 #[test]
 fn passed_through_commands_complete() {
-    let read = Read::of(&lines(&[
-        (APP, 0, "block_rq_issue: 8,0 N 0 () 0 + 0 [kworker/u16:9]"),
-        (APP, 10, "block_rq_issue: 8,0 N 36 (12 00 00 00 24 00) 0 + 0 [app]"),
-        (IDLE, 8851, "block_rq_complete: 8,0 N () 18446744073709551615 + 0 [0]"),
-        (IDLE, 9000, "block_rq_complete: 8,0 N (12 00 00 00 24 00) 0 + 0 [0]"),
+    let read = ImportedTrace::from_trace(&trace_lines(&[
+        (APP_TASK, 0, "block_rq_issue: 8,0 N 0 () 0 + 0 [kworker/u16:9]"),
+        (APP_TASK, 10, "block_rq_issue: 8,0 N 36 (12 00 00 00 24 00) 0 + 0 [app]"),
+        (IDLE_TASK, 8851, "block_rq_complete: 8,0 N () 18446744073709551615 + 0 [0]"),
+        (IDLE_TASK, 9000, "block_rq_complete: 8,0 N (12 00 00 00 24 00) 0 + 0 [0]"),
     ]));
     assert_eq!(read.took(), [Some(8851), Some(8990)]);
     assert_eq!(read.commands().iter().map(|c| c.2).sum::<u64>(), 36);
@@ -221,21 +223,21 @@ fn passed_through_commands_complete() {
 }
 
 #[test]
-fn minus_one_is_read_as_error() {
-    let read = Read::of(&lines(&[
-        (APP, 0, "block_rq_issue: 8,0 R 4096 () 4096 + 8 [my app: x]"),
-        (IDLE, 500, "block_rq_complete: 8,0 R () 4096 + 8 [-1]"),
+fn minus_one_is_read_as_an_error() {
+    let read = ImportedTrace::from_trace(&trace_lines(&[
+        (APP_TASK, 0, "block_rq_issue: 8,0 R 4096 () 4096 + 8 [my app: x]"),
+        (IDLE_TASK, 500, "block_rq_complete: 8,0 R () 4096 + 8 [-1]"),
     ]));
     let spans: Vec<Span> = read.archive.rows().unwrap();
     assert_eq!(spans.iter().filter_map(|s| s.result).collect::<Vec<_>>(), [-1]);
 }
 
 #[test]
-fn command_without_issue_has_no_duration() {
+fn command_without_an_issue_has_no_duration() {
     // The completion is another command's.
-    let read = Read::of(&lines(&[
-        (APP, 0, "block_rq_issue: 8,0 WS 8192 () 184067232 + 16 [app]"),
-        (APP, 90_000_000, "block_rq_complete: 8,0 R () 184067232 + 16 [0]"),
+    let read = ImportedTrace::from_trace(&trace_lines(&[
+        (APP_TASK, 0, "block_rq_issue: 8,0 WS 8192 () 184067232 + 16 [app]"),
+        (APP_TASK, 90_000_000, "block_rq_complete: 8,0 R () 184067232 + 16 [0]"),
     ]));
     assert_eq!(read.took(), [None]);
     let disk = &read.shown.device_commands.by_disk["8:0"];
@@ -247,16 +249,16 @@ fn command_without_issue_has_no_duration() {
                 b-2 [001] 100.000400: block_rq_complete: 8,0 WS () 2048 + 8 [0]\n\
                 a-1 [000] 100.001000: block_rq_issue: 8,0 WS 4096 () 2056 + 8 [a]\n\
                 b-2 [001] 100.001300: block_rq_complete: 8,0 WS () 2056 + 8 [0]\n";
-    let read = Read::of(text.as_bytes());
+    let read = ImportedTrace::from_trace(text.as_bytes());
     assert_eq!(read.took(), [None, Some(300)]);
     assert!(read.commands()[0].1.ends_with(SpanFlag::Untimed.name()), "{:?}", read.commands());
     let times = &read.shown.device_commands.by_disk["8:0"].times["write"];
     assert_eq!((times.completed, times.issue_to_complete_ns.p50), (1, 300_000));
 }
 
-const NVME: [(&str, u64, &str); 6] = [
+const NVME_EVENTS: [(&str, u64, &str); 6] = [
     (
-        APP,
+        APP_TASK,
         100,
         "nvme_setup_cmd: nvme0: disk=nvme0n1, qid=1, cmdid=83, nsid=1, flags=0x0, meta=0x0, cmd=(nvme_cmd_write slba=2048, len=7, ctrl=0x0, dsmgmt=0, reftag=0)",
     ),
@@ -265,19 +267,27 @@ const NVME: [(&str, u64, &str); 6] = [
         150,
         "nvme_setup_cmd: nvme0: disk=nvme0n1, qid=2, cmdid=83, nsid=1, flags=0x0, meta=0x0, cmd=(nvme_cmd_read slba=4096, len=7, ctrl=0x0, dsmgmt=0, reftag=0)",
     ),
-    (IDLE, 250, "nvme_complete_rq: nvme0: disk=nvme0n1, qid=2, cmdid=83, res=0x0, retries=0, flags=0x0, status=0x0"),
-    (IDLE, 600, "nvme_complete_rq: nvme0: disk=nvme0n1, qid=1, cmdid=83, res=0x0, retries=0, flags=0x0, status=0x0"),
     (
-        APP,
+        IDLE_TASK,
+        250,
+        "nvme_complete_rq: nvme0: disk=nvme0n1, qid=2, cmdid=83, res=0x0, retries=0, flags=0x0, status=0x0",
+    ),
+    (
+        IDLE_TASK,
+        600,
+        "nvme_complete_rq: nvme0: disk=nvme0n1, qid=1, cmdid=83, res=0x0, retries=0, flags=0x0, status=0x0",
+    ),
+    (
+        APP_TASK,
         700,
         "nvme_setup_cmd: nvme0: qid=0, cmdid=84, nsid=0, flags=0x0, meta=0x0, cmd=(nvme_admin_identify cns=1, ctrlid=0)",
     ),
-    (IDLE, 1700, "nvme_complete_rq: nvme0: qid=0, cmdid=84, res=0x0, retries=0, flags=0x0, status=0x0"),
+    (IDLE_TASK, 1700, "nvme_complete_rq: nvme0: qid=0, cmdid=84, res=0x0, retries=0, flags=0x0, status=0x0"),
 ];
 
 #[test]
 fn nvme_commands_name_their_disk() {
-    let read = Read::of(&lines(&NVME));
+    let read = ImportedTrace::from_trace(&trace_lines(&NVME_EVENTS));
     let commands: Vec<(String, &str, u64)> = read
         .shown
         .driver_commands
@@ -290,12 +300,12 @@ fn nvme_commands_name_their_disk() {
     assert_eq!(sorted, expected);
     // With its request in the trace, the disk has its own number, and that name.
     let with_request = [
-        NVME[0],
-        (APP, 101, "block_rq_issue: 259,3 WS 4096 () 2048 + 8 [app]"),
-        (IDLE, 590, "block_rq_complete: 259,3 WS () 2048 + 8 [0]"),
-        NVME[3],
+        NVME_EVENTS[0],
+        (APP_TASK, 101, "block_rq_issue: 259,3 WS 4096 () 2048 + 8 [app]"),
+        (IDLE_TASK, 590, "block_rq_complete: 259,3 WS () 2048 + 8 [0]"),
+        NVME_EVENTS[3],
     ];
-    let read = Read::of(&lines(&with_request));
+    let read = ImportedTrace::from_trace(&trace_lines(&with_request));
     let disks: Vec<Disk> = read.archive.rows().unwrap();
     assert_eq!(disks.iter().map(|d| (d.dev, d.name.as_str())).collect::<Vec<_>>(), [(Dev::new(259, 3).0, "nvme0n1")]);
     let sent: Vec<DriverCommand> = read.archive.rows().unwrap();
@@ -310,22 +320,22 @@ fn raw_fields_and_hidden_names_are_read() {
         \x20  app-100   [000]   100.000200: sched_switch:          prev_comm=app prev_pid=100 prev_prio=120 prev_state=1 next_comm=swapper/0 next_pid=0 next_prio=120\n\
         <idle>-0     [000]   100.000900: sched_switch:          prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=0 next_comm=app next_pid=100 next_prio=120\n\
         \x20  app-100   [000]   100.001000: print:                ip=0xffffffff8119b3b9 buf=E\n";
-    let read = Read::of(raw.as_bytes());
+    let read = ImportedTrace::from_trace(raw.as_bytes());
     assert_eq!(read.marks(), [("work".into(), 900)]);
     let switch = read.coverage("sched_switch");
     assert_eq!((switch.attached, switch.hits), (true, Some(2)), "{switch:?}");
     let hidden = "app-100 [000] 100.000100: 0: B|100|outer\napp-100 [000] 100.001100: 0: E\n";
-    assert_eq!(Read::of(hidden.as_bytes()).marks(), [("outer".into(), 1000)]);
+    assert_eq!(ImportedTrace::from_trace(hidden.as_bytes()).marks(), [("outer".into(), 1000)]);
 }
 
 #[test]
 fn events_that_cannot_be_read_are_not_called_absent() {
-    let read = Read::of(&lines(&[
-        (APP, 0, "sched_switch: app 100 runs no more"),
-        (APP, 10, "sched_switch: app 100 runs no more"),
-        (APP, 20, "block_rq_issue: 8,0 WS 4096 () 2048 + 8 [app]"),
-        (APP, 25, "block_rq_issue: 8,0 WS"),
-        (IDLE, 30, "block_rq_complete: 8,0 WS () 2048 + 8 [0]"),
+    let read = ImportedTrace::from_trace(&trace_lines(&[
+        (APP_TASK, 0, "sched_switch: app 100 runs no more"),
+        (APP_TASK, 10, "sched_switch: app 100 runs no more"),
+        (APP_TASK, 20, "block_rq_issue: 8,0 WS 4096 () 2048 + 8 [app]"),
+        (APP_TASK, 25, "block_rq_issue: 8,0 WS"),
+        (IDLE_TASK, 30, "block_rq_complete: 8,0 WS () 2048 + 8 [0]"),
     ]));
     assert_eq!(read.done.unread, [("sched_switch".into(), 2), ("block_rq_issue".into(), 1)]);
     let [switch, issue, waking] = ["sched_switch", "rq_issue", "sched_waking"].map(|probe| read.coverage(probe));
@@ -343,7 +353,7 @@ fn events_that_cannot_be_read_are_not_called_absent() {
         "{text}"
     );
     // If nothing at all can be read, there is no archive.
-    let none = Read::try_of(&lines(&[(APP, 0, "sched_switch: app 100 runs no more")]));
+    let none = ImportedTrace::try_from_trace(&trace_lines(&[(APP_TASK, 0, "sched_switch: app 100 runs no more")]));
     let why = none.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(why.contains("sched_switch (not readable) 1"), "{why}");
 }
@@ -351,13 +361,13 @@ fn events_that_cannot_be_read_are_not_called_absent() {
 #[test]
 fn nothing_compared_is_not_called_equal() {
     for events in [
-        &[(APP, 0, "tracing_mark_write: B|100|x"), (APP, 9, "tracing_mark_write: E")][..],
+        &[(APP_TASK, 0, "tracing_mark_write: B|100|x"), (APP_TASK, 9, "tracing_mark_write: E")][..],
         &[
-            (APP, 0, "block_rq_issue: 8,0 WS 4096 () 2048 + 8 [a]"),
-            (IDLE, 9, "block_rq_complete: 8,0 WS () 2048 + 8 [0]"),
+            (APP_TASK, 0, "block_rq_issue: 8,0 WS 4096 () 2048 + 8 [a]"),
+            (IDLE_TASK, 9, "block_rq_complete: 8,0 WS () 2048 + 8 [0]"),
         ],
     ] {
-        let read = Read::of(&lines(events));
+        let read = ImportedTrace::from_trace(&trace_lines(events));
         assert_eq!(read.shown.completeness.state, "not checked", "{:?}", read.shown.completeness);
         assert!(!read.text().contains("matches each disk"), "{}", read.text());
     }
@@ -375,28 +385,28 @@ fn other_forms_of_lines_are_read() {
         app-100   (-----) [000] d..1.   100.000200: block_rq_issue: 8,0 WS 4096 () 2048 + 8 none,0,0 [app]\n\
         <idle>-0     (-----) [000] d.h2.   100.001200: block_rq_complete: 8,0 WS () 2048 + 8 none,0,0 [0]\n";
     for text in [rt, tgid] {
-        let read = Read::of(text.as_bytes());
+        let read = ImportedTrace::from_trace(text.as_bytes());
         assert_eq!((read.took(), read.done.taken), (vec![Some(1000)], 3), "{text}");
     }
     let marks = "app-100   [000]   100.000100: tracing_mark_write: B|100|outer\n\
         app-100   [000]   100.001100: tracing_mark_write: E\n\
         app-100   [000]   100.002000: tracing_mark_write: B|100|outer\n\
         app-100   [000]   100.003000: tracing_mark_write: E|100\n";
-    assert_eq!(Read::of(marks.as_bytes()).marks(), [("outer".into(), 1000), ("outer".into(), 1000)]);
-    let parts = Read::of(&lines(&[
-        (APP, 0, "block_rq_issue: 8,0 W 1048576 () 8192 + 2048 [app]"),
-        (IDLE, 500, "block_rq_complete: 8,0 W () 8192 + 1024 [0]"),
-        (IDLE, 1500, "block_rq_complete: 8,0 W () 9216 + 1024 [0]"),
-        (APP, 2000, "block_rq_issue: 8,0 D 0 () 65536 + 8192 [app]"),
-        (IDLE, 2500, "block_rq_complete: 8,0 D () 65536 + 8192 [0]"),
-        (APP, 3000, "block_rq_issue: 8,0 FWFS 4096 () 2048 + 8 [app]"),
-        (IDLE, 3800, "block_rq_complete: 8,0 FWFS () 2048 + 8 [0]"),
+    assert_eq!(ImportedTrace::from_trace(marks.as_bytes()).marks(), [("outer".into(), 1000), ("outer".into(), 1000)]);
+    let parts = ImportedTrace::from_trace(&trace_lines(&[
+        (APP_TASK, 0, "block_rq_issue: 8,0 W 1048576 () 8192 + 2048 [app]"),
+        (IDLE_TASK, 500, "block_rq_complete: 8,0 W () 8192 + 1024 [0]"),
+        (IDLE_TASK, 1500, "block_rq_complete: 8,0 W () 9216 + 1024 [0]"),
+        (APP_TASK, 2000, "block_rq_issue: 8,0 D 0 () 65536 + 8192 [app]"),
+        (IDLE_TASK, 2500, "block_rq_complete: 8,0 D () 65536 + 8192 [0]"),
+        (APP_TASK, 3000, "block_rq_issue: 8,0 FWFS 4096 () 2048 + 8 [app]"),
+        (IDLE_TASK, 3800, "block_rq_complete: 8,0 FWFS () 2048 + 8 [0]"),
     ]));
     assert_eq!(parts.took(), [Some(1500), Some(500), Some(800)]);
 }
 
 #[test]
-fn failed_import_leaves_what_was_there() {
+fn failed_import_keeps_the_existing_archive() {
     let directory = tempfile::tempdir().unwrap();
     let (file, output) = (directory.path().join("t.txt"), directory.path().join("t.fathom"));
     let names = || {

@@ -46,7 +46,7 @@ impl Losses {
 
 /// Commands that completed although no issue was seen.
 #[derive(Debug)]
-pub struct Unissued {
+pub struct UnissuedCommands {
     disks: BTreeMap<u32, OfDisk>,
 }
 
@@ -58,7 +58,7 @@ struct OfDisk {
     completed: u64,
 }
 
-impl Unissued {
+impl UnissuedCommands {
     /// Starts with none, on the disks whose commands in flight were counted.
     pub fn new(under_way: &[(u32, u64, u64)]) -> Self {
         let of = |&(disk, since_ns, under_way): &(u32, u64, u64)| (disk, OfDisk { since_ns, under_way, completed: 0 });
@@ -81,11 +81,11 @@ impl Unissued {
 }
 
 /// The fact that says how many disks' own statistics were compared. Without it, or if it is 0, that nothing differs means nothing.
-pub const COMPARED: &str = "trace.disks_compared";
+pub const DISKS_COMPARED_FACT: &str = "trace.disks_compared";
 
 /// Number of disks whose own statistics are compared, including those without activity, which have no row.
-pub fn compared(metadata: &Metadata, accounts: &Accounts) -> usize {
-    if metadata.is_attached("rq_done") { accounts.compared() } else { 0 }
+pub fn disks_compared(metadata: &Metadata, accounts: &Accounts) -> usize {
+    if metadata.is_attached("rq_done") { accounts.compared_disks() } else { 0 }
 }
 
 /// Compares the kernel's own counts with what was recorded. What is missing and is not explained by a known loss becomes a
@@ -94,7 +94,7 @@ pub fn check(
     metadata: &Metadata,
     accounts: &Accounts,
     losses: &mut Losses,
-    unissued: &Unissued,
+    unissued: &UnissuedCommands,
 ) -> (Vec<CheckRow>, Vec<LossRow>) {
     let (mut checks, mut found) = (Vec::new(), Vec::new());
     if !metadata.is_attached("rq_done") {
@@ -103,7 +103,7 @@ pub fn check(
     // A damaged log may lack any number of records.
     let known = if losses.at_least { u64::MAX } else { losses.events };
     let mut missing: u64 = 0;
-    for audit in accounts.close() {
+    for audit in accounts.audit() {
         checks.extend(audit.rows);
         let unexplained = audit.missing.saturating_sub(known.saturating_sub(missing));
         missing = missing.saturating_add(audit.missing);

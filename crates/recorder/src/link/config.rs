@@ -3,19 +3,19 @@
 use crate::Metadata;
 use crate::metadata::DiskCounters;
 use crate::presets::commits_in_groups;
-use causal::accounts::Reading;
-use causal::{Below, Config, Sleeps, Stacked};
+use causal::accounts::DiskSample;
+use causal::{Backing, Config, Sleeps, StackedDisk};
 use std::collections::BTreeSet;
 
 /// The linker's settings; `with_statements` are the processes whose statements were recorded.
-pub fn of(metadata: &Metadata, with_statements: BTreeSet<u32>) -> Config {
+pub fn linker_config(metadata: &Metadata, with_statements: BTreeSet<u32>) -> Config {
     Config {
         tracer: metadata.tracer,
         tracer_files: metadata.tracer_files.clone(),
-        stacked: stacked(metadata),
+        stacked: stacked_disks(metadata),
         functions: metadata.functions.clone(),
         group_commits: (0..).zip(&metadata.functions).filter(|(_, f)| commits_in_groups(f)).map(|(n, _)| n).collect(),
-        completions: metadata.is_attached("rq_done"),
+        completions_recorded: metadata.is_attached("rq_done"),
         full_since_ns: metadata.no_room.map(|(since_ns, ..)| since_ns),
         // The first of several disks wins.
         partitions: metadata.partitions.iter().rev().copied().collect(),
@@ -32,22 +32,22 @@ pub fn of(metadata: &Metadata, with_statements: BTreeSet<u32>) -> Config {
 }
 
 /// Returns the disks that are backed by other disks or by a file.
-fn stacked(metadata: &Metadata) -> Vec<Stacked> {
+fn stacked_disks(metadata: &Metadata) -> Vec<StackedDisk> {
     let number = |name: &str| metadata.disks.iter().find(|d| d.name == name).map(|d| d.dev);
     let on_disks = metadata
         .disks
         .iter()
         .filter(|d| !metadata.loop_files.iter().any(|(disk, ..)| *disk == d.dev))
-        .map(|d| Stacked { disk: d.dev, below: Below::Disks(d.below.split(' ').filter_map(number).collect()) })
-        .filter(|s| !matches!(&s.below, Below::Disks(d) if d.is_empty()));
+        .map(|d| StackedDisk { disk: d.dev, backing: Backing::Disks(d.below.split(' ').filter_map(number).collect()) })
+        .filter(|s| !matches!(&s.backing, Backing::Disks(d) if d.is_empty()));
     let on_files =
-        metadata.loop_files.iter().map(|&(disk, dev, ino)| Stacked { disk, below: Below::File { dev, ino } });
+        metadata.loop_files.iter().map(|&(disk, dev, ino)| StackedDisk { disk, backing: Backing::File { dev, ino } });
     on_disks.chain(on_files).collect()
 }
 
 /// Converts the disks' statistics for the accounts.
-pub fn readings(all: &[DiskCounters]) -> Vec<Reading> {
-    let reading = |(disk, from_ns, to_ns, fields): &DiskCounters| Reading {
+pub fn readings(all: &[DiskCounters]) -> Vec<DiskSample> {
+    let reading = |(disk, from_ns, to_ns, fields): &DiskCounters| DiskSample {
         disk: *disk,
         from_ns: *from_ns,
         to_ns: *to_ns,

@@ -8,7 +8,7 @@ use model::{Event, Record};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-pub struct Known {
+pub struct FirstPass {
     /// The marks, and the losses.
     pub marks_and_losses: Vec<Event>,
     /// The processes whose statements were recorded.
@@ -22,7 +22,7 @@ pub struct Known {
 /// Marks are read from a program's memory at the end and so come last, although they precede what ran inside them; in a
 /// container they have the numbers by which the program knows itself. Losses are read from counters, at the end of a drain or once a
 /// second, and come after records made during them, whose links they weaken.
-pub fn read(dir: &Path) -> archive::Result<Known> {
+pub fn read_log(dir: &Path) -> archive::Result<FirstPass> {
     let (mut marks, mut losses, mut with_statements) = (Vec::new(), Vec::new(), BTreeSet::new());
     let mut inner = InnerTasks::default();
     let mut stacks = Stacks::default();
@@ -39,6 +39,6 @@ pub fn read(dir: &Path) -> archive::Result<Known> {
             _ => {}
         }
     }
-    let marks = marks.into_iter().map(|mark| inner.readdress(mark));
-    Ok(Known { marks_and_losses: marks.chain(losses).collect(), with_statements, stacks })
+    let marks = marks.into_iter().map(|mark| inner.renumber(mark));
+    Ok(FirstPass { marks_and_losses: marks.chain(losses).collect(), with_statements, stacks })
 }

@@ -18,7 +18,7 @@ mod stacks;
 mod tables;
 mod used_disks;
 
-use crate::collect::fact;
+use crate::collect::run_fact;
 use crate::{Error, Metadata, Notice, Notify, Result};
 use archive::table_maker::{Failure, Occasion, TableCounts};
 use archive::{ArchiveKind, LogReader, Meta, SignalCleanup, TableMaker, TablesWriter};
@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use tables::Tables;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Linked {
+pub struct LinkedCounts {
     pub events: u64,
     pub operations: u64,
 }
@@ -53,7 +53,7 @@ pub(crate) fn link_if_room(dir: &Path, full: bool, context: &Context, notify: No
 
 /// Makes the tables of the archive at `dir` from its log. The caller holds its lock: there is only one place for unfinished
 /// tables.
-pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Linked> {
+pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<LinkedCounts> {
     let mut meta = Meta::read(dir).or_else(|error| without_meta(dir, error, notify))?;
     let metadata = Metadata::load(&meta).unwrap_or_else(|error| {
         notify(Notice::MetadataDamaged { archive: dir.into(), error });
@@ -64,11 +64,11 @@ pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Linked>
     // Only now does the directory of unfinished tables belong to us.
     let _cleanup = SignalCleanup::tables(dir)?;
     let mut tables = Tables::new(writer, &metadata);
-    let first_pass::Known { marks_and_losses, with_statements, stacks } = first_pass::read(dir)?;
+    let first_pass::FirstPass { marks_and_losses, with_statements, stacks } = first_pass::read_log(dir)?;
     tables.stacks = stacks;
     let mut accounts =
         Accounts::new(config::readings(&metadata.counted_before), config::readings(&metadata.counted_after));
-    let mut linker = Linker::new(config::of(&metadata, with_statements));
+    let mut linker = Linker::new(config::linker_config(&metadata, with_statements));
     marks_and_losses.into_iter().for_each(|event| linker.push(event, &mut tables));
     let (mut events, mut last_ns) = (0, 0);
     while let Some(event) = log.next_event() {
@@ -92,7 +92,7 @@ pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Linked>
     meta.linked = true;
     meta.write(dir)?;
     context.clear_progress();
-    Ok(Linked { events, operations })
+    Ok(LinkedCounts { events, operations })
 }
 
 /// Writes what is known in addition to the events, and what only all events together show.
@@ -116,8 +116,8 @@ fn put_metadata(metadata: &Metadata, accounts: &Accounts, tables: &mut Tables) {
     for row in &metadata.disks {
         tables.put(&Disk { holds_files: holders.contains(&row.dev), ..row.clone() });
     }
-    let compared = completeness::compared(metadata, accounts).to_string();
-    let compared = (completeness::COMPARED.to_owned(), fact(&compared, None, "the recorder"));
+    let compared = completeness::disks_compared(metadata, accounts).to_string();
+    let compared = (completeness::DISKS_COMPARED_FACT.to_owned(), run_fact(&compared, None, "the recorder"));
     for (name, fact) in metadata.environment.iter().chain([(&compared.0, &compared.1)]) {
         let fact = fact.clone();
         tables.put(&FactRow {

@@ -62,7 +62,7 @@ impl SqliteCoverage {
 
     pub fn file(&mut self, row: &File) {
         let Some(path) = row.path.as_deref() else { return };
-        let class = sqlite::class(path);
+        let class = sqlite::classify_path(path);
         let database = sqlite::database_in(path, class);
         if matches!(class, FileClass::RollbackJournal | FileClass::Wal | FileClass::Shm) {
             self.with_companion.insert(database.into());
@@ -107,12 +107,12 @@ impl SqliteCoverage {
 mod tests {
     use super::*;
 
-    const PROCESS: u32 = 7;
+    const PROCESS_ID: u32 = 7;
 
     /// Returns the coverage for a process that reads (offset, bytes) from files with these names.
-    fn said(files: &[(&str, u64, u64)]) -> String {
+    fn coverage_text(files: &[(&str, u64, u64)]) -> String {
         let mut seen = SqliteCoverage::default();
-        seen.process(&Process { tgid: PROCESS, name: "app".into(), parent: None, tracked: true });
+        seen.process(&Process { tgid: PROCESS_ID, name: "app".into(), parent: None, tracked: true });
         for (id, (path, ..)) in (1..).zip(files) {
             seen.file(&File { id, dev: 1, ino: id, path: Some((*path).into()), start_ns: 0 });
         }
@@ -123,8 +123,8 @@ mod tests {
                 kind: "pread64".into(),
                 start_ns: 1,
                 end_ns: Some(2),
-                tgid: PROCESS,
-                tid: PROCESS,
+                tgid: PROCESS_ID,
+                tid: PROCESS_ID,
                 operation: None,
                 file: Some(id),
                 offset: Some(*offset),
@@ -142,7 +142,7 @@ mod tests {
 
     /// Berkeley DB, gdbm and many others use such names, too.
     #[test]
-    fn name_of_database_alone_is_no_use_of_sqlite() {
+    fn name_of_a_database_alone_is_no_use_of_sqlite() {
         let none = "no file that is used like SQLite's";
         let used = "no SQLite was found in app";
         for (files, expected) in [
@@ -154,7 +154,7 @@ mod tests {
             (&[("/d/a.db", 4096, 4096), ("/d/b.db-wal", 0, 0)], none),
             (&[("/d/a.db-journal", 0, 512)], used),
         ] {
-            assert!(said(files).contains(expected), "{files:?}: {}", said(files));
+            assert!(coverage_text(files).contains(expected), "{files:?}: {}", coverage_text(files));
         }
     }
 }

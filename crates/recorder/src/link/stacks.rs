@@ -36,7 +36,7 @@ impl Stacks {
     pub fn learn(&mut self, event: &Event) {
         match &event.record {
             Record::Chain(chain) => {
-                let (names, places) = chain.text.lines().map(columns).unzip::<_, _, Vec<String>, Vec<String>>();
+                let (names, places) = chain.text.lines().map(split_columns).unzip::<_, _, Vec<String>, Vec<String>>();
                 self.chains.insert(chain.chain, (names.join("\n"), places.join("\n"), chain.ended));
             }
             Record::Stack(stack) => {
@@ -58,7 +58,7 @@ impl Stacks {
     /// Handles an operation: its thread's sleeps during it belong to it, unless an inner operation follows.
     pub fn operation(&mut self, row: &Operation) {
         let end_ns = row.end_ns.unwrap_or(u64::MAX);
-        for (_, sleep) in within(&mut self.sleeps, (row.tgid, row.tid), row.start_ns, end_ns) {
+        for (_, sleep) in sleeps_within(&mut self.sleeps, (row.tgid, row.tid), row.start_ns, end_ns) {
             let inner = sleep.operation.is_none_or(|(_, from, to)| (row.start_ns, to) > (from, end_ns));
             // Between its rows a statement does not run.
             if inner && !(sleep.between_rows && row.steps.is_some()) {
@@ -73,7 +73,7 @@ impl Stacks {
             return;
         }
         let end_ns = row.end_ns.unwrap_or(u64::MAX);
-        for (_, sleep) in within(&mut self.sleeps, (row.tgid, row.tid), row.start_ns, end_ns) {
+        for (_, sleep) in sleeps_within(&mut self.sleeps, (row.tgid, row.tid), row.start_ns, end_ns) {
             sleep.span = Some(row.id);
         }
     }
@@ -102,7 +102,7 @@ impl Stacks {
 }
 
 /// Returns the sleeps of a thread that began within an interval.
-fn within(
+fn sleeps_within(
     sleeps: &mut BTreeMap<(u32, u64), Sleep>,
     (tgid, tid): (u32, u32),
     from_ns: u64,
@@ -113,7 +113,7 @@ fn within(
 }
 
 /// Splits a line into a function's name and the rest. A function without a name is named by its file and the offset in it.
-fn columns(line: &str) -> (String, String) {
+fn split_columns(line: &str) -> (String, String) {
     let (name, place) = line.split_once('\t').unwrap_or((line, ""));
     if !name.is_empty() {
         return (name.into(), place.into());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn sleep_stands_beside_innermost_operation() {
+    fn sleep_belongs_to_the_innermost_operation() {
         let mut stacks = Stacks::default();
         stacks.learn(&chain(1, "commit\t0x1a\t/bin/app\t0x101a\tab12\n\t\t/lib/x.so\t0x20\t", 3));
         stacks.learn(&chain(2, "schedule\t0x2\t[kernel]\t0x2\t", 0));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn chain_that_is_missing_gives_no_row() {
+    fn missing_chain_gives_no_row() {
         let mut stacks = Stacks::default();
         let stack = Stack { start_ns: 5, kernel: 0, program: 7, ..Stack::default() };
         stacks.learn(&event(5, 9, stack.into()));

@@ -1,6 +1,6 @@
 //! Writes the linker's rows to the archive's tables, and passes them to the trackers that learn from them.
 
-use super::completeness::{Losses, Unissued};
+use super::completeness::{Losses, UnissuedCommands};
 use super::sqlite_coverage::SqliteCoverage;
 use super::stacks::Stacks;
 use super::used_disks::UsedDisks;
@@ -17,7 +17,7 @@ pub struct Tables {
     failed: Option<archive::Error>,
     operations: u64,
     pub losses: Losses,
-    pub unissued: Unissued,
+    pub unissued: UnissuedCommands,
     pub used_disks: UsedDisks,
     pub sqlite: SqliteCoverage,
     pub stacks: Stacks,
@@ -30,7 +30,7 @@ impl Tables {
             failed: None,
             operations: 0,
             losses: Losses::default(),
-            unissued: Unissued::new(&metadata.under_way),
+            unissued: UnissuedCommands::new(&metadata.under_way),
             used_disks: UsedDisks::default(),
             sqlite: SqliteCoverage::default(),
             stacks: Stacks::default(),

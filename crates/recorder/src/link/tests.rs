@@ -3,7 +3,7 @@ use archive::LogWriter;
 use archive::{Archive, Lock, table_maker};
 
 /// Returns the summary of an archive with these event lines and this number of writes counted by the disk.
-fn recorded(lines: &[&str], writes: u64) -> analysis::Summary {
+fn summarise_lines(lines: &[&str], writes: u64) -> analysis::Summary {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     let mut meta = Meta { complete: true, ..Meta::new(ArchiveKind::Trace, 1, Vec::new()) };
@@ -12,12 +12,12 @@ fn recorded(lines: &[&str], writes: u64) -> analysis::Summary {
         (fields[4], fields[6]) = (100 + writes, 800 + 8 * writes);
         fields
     };
-    const DISK: u32 = 254 << 20;
+    const DISK_DEV: u32 = 254 << 20;
     let metadata = Metadata {
-        disks: vec![Disk { dev: DISK, name: "vda".into(), below: String::new(), holds_files: true }],
-        under_way: vec![(DISK, 1_000_000_000, 0)],
-        counted_before: vec![(DISK, 1_000_000_000, 1_000_010_000, fields(0))],
-        counted_after: vec![(DISK, 3_000_000_000, 3_000_010_000, fields(writes))],
+        disks: vec![Disk { dev: DISK_DEV, name: "vda".into(), below: String::new(), holds_files: true }],
+        under_way: vec![(DISK_DEV, 1_000_000_000, 0)],
+        counted_before: vec![(DISK_DEV, 1_000_000_000, 1_000_010_000, fields(0))],
+        counted_after: vec![(DISK_DEV, 3_000_000_000, 3_000_010_000, fields(writes))],
         ..Metadata::default()
     };
     metadata.store(&mut meta).unwrap();
@@ -25,7 +25,7 @@ fn recorded(lines: &[&str], writes: u64) -> analysis::Summary {
     let mut log = LogWriter::create(dir, None).unwrap();
     for line in lines {
         let mut bytes = Vec::new();
-        Event::parse(&line.replace("disk=vda", &format!("disk={DISK}"))).unwrap().encode(&mut bytes);
+        Event::parse(&line.replace("disk=vda", &format!("disk={DISK_DEV}"))).unwrap().encode(&mut bytes);
         log.append(&bytes).unwrap();
     }
     log.finish().unwrap();
@@ -33,7 +33,7 @@ fn recorded(lines: &[&str], writes: u64) -> analysis::Summary {
     analysis::summarise_archive(&Archive::open(dir).unwrap()).unwrap()
 }
 
-const WRITES: [&str; 4] = [
+const WRITE_EVENTS: [&str; 4] = [
     "@2000000000 cpu0 10/10 rq_issue rq=0x5 sector=80 alloc_ns=1999999000 bytes=4096 disk=vda op=1 flags=128",
     "@2000100000 cpu1 0/0 rq_done rq=0x5 sector=80 bytes=4096 disk=vda op=1 last=1 flags=128",
     "@2000200000 cpu0 10/10 rq_issue rq=0x5 sector=88 alloc_ns=2000199000 bytes=4096 disk=vda op=1 flags=128",
@@ -42,15 +42,15 @@ const WRITES: [&str; 4] = [
 
 #[test]
 fn completeness_is_judged_by_diskstats() {
-    let whole = recorded(&WRITES, 2);
+    let whole = summarise_lines(&WRITE_EVENTS, 2);
     assert_eq!((whole.completeness.state.as_str(), whole.loss.events), ("checked", 0), "{:?}", whole.completeness);
     let text = analysis::show::text(&whole);
     // Nobody is known to have caused them, which is a loss of another kind.
     assert!(text.contains("No record was lost") && text.contains("vda counted 2 writes"), "{text}");
     // A completion is missing: the reuse of its command, or the count alone, reveals it.
     for (missing, program) in [(1, "rq_done"), (3, "rq_done")] {
-        let lines: Vec<&str> = (0..4).filter(|n| *n != missing).map(|n| WRITES[n]).collect();
-        let summary = recorded(&lines, 2);
+        let lines: Vec<&str> = (0..4).filter(|n| *n != missing).map(|n| WRITE_EVENTS[n]).collect();
+        let summary = summarise_lines(&lines, 2);
         assert_eq!((summary.completeness.state.as_str(), summary.loss.events), ("failed", 1), "{missing}");
         let interval = &summary.loss.intervals[0];
         assert_eq!((interval.source.as_str(), interval.program.as_deref()), ("probe not run", Some(program)));
@@ -59,11 +59,11 @@ fn completeness_is_judged_by_diskstats() {
         assert!(!text.contains("No record was lost") && text.contains("2 writes (1 recorded)"), "{text}");
     }
     // An issue is missing, and then both.
-    let unissued = recorded(&[WRITES[0], WRITES[1], WRITES[3]], 2);
+    let unissued = summarise_lines(&[WRITE_EVENTS[0], WRITE_EVENTS[1], WRITE_EVENTS[3]], 2);
     assert_eq!((unissued.loss.events, unissued.loss.intervals[0].program.as_deref()), (1, Some("rq_issue")));
-    let unseen = recorded(&WRITES[..2], 2);
+    let unseen = summarise_lines(&WRITE_EVENTS[..2], 2);
     assert_eq!((unseen.loss.events, unseen.completeness.state.as_str()), (1, "failed"));
-    assert_eq!(recorded(&WRITES, 1).completeness.state, "failed", "more than the disk counted");
+    assert_eq!(summarise_lines(&WRITE_EVENTS, 1).completeness.state, "failed", "more than the disk counted");
 }
 
 #[test]
@@ -74,13 +74,13 @@ fn loss_weakens_links_however_late_it_is_noticed() {
     let later = "@2900000000 cpu1 0/0 task parent=1 text=other";
     let loss = "@2950000000 cpu0 0/0 loss start_ns=2000000110 events=3";
     for lines in [&[write, bio, loss, later][..], &[write, bio, later, loss]] {
-        let loss = recorded(lines, 0).loss;
+        let loss = summarise_lines(lines, 0).loss;
         assert_eq!((loss.events, loss.weakened_links), (3, 1), "{lines:?}");
     }
 }
 
 #[test]
-fn opening_archive_in_use_keeps_its_tables() {
+fn opening_an_archive_in_use_keeps_its_tables() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     Archive::create(dir, &Meta::new(ArchiveKind::Trace, 1, Vec::new()), false).unwrap();

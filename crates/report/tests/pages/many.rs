@@ -3,19 +3,19 @@
 use super::*;
 
 /// Limits of spans: read at once, of a part, and of all parts.
-const WHOLE: Limits = Limits { spans: usize::MAX, part: 0, all: 0, points: 200_000, lanes: 32, window: None };
+const WHOLE_LIMITS: Limits = Limits { spans: usize::MAX, part: 0, all: 0, points: 200_000, lanes: 32, window: None };
 
 /// Shows a recording with this many operations.
-fn show_many(operations: u64, limits: Limits, hash: &str) -> Result<Shown> {
-    show_rows(&many_operations::rows(operations), limits, hash)
+fn show_many(operations: u64, limits: Limits, hash: &str) -> Result<ShownPage> {
+    show_rows(&many_operations::make_rows(operations), limits, hash)
 }
 
-fn show_rows(rows: &analysis::rows::Rows, limits: Limits, hash: &str) -> Result<Shown> {
+fn show_rows(rows: &analysis::rows::Rows, limits: Limits, hash: &str) -> Result<ShownPage> {
     let summary = analysis::summary::summarise(rows);
     let counts = analysis::figures::counts(&summary);
     let (timeline, scatter) = (analysis::figures::timeline(rows, &limits), analysis::figures::scatter(rows, &limits));
-    let shown = Shown::page(
-        &page(&PageData::of("many", &summary, timeline, scatter, &counts, &Explanation::default())?),
+    let shown = ShownPage::page(
+        &page(&PageData::from_figures("many", &summary, timeline, scatter, &counts, &Explanation::default())?),
         hash,
     )?;
     for _ in 0..1000 {
@@ -28,12 +28,12 @@ fn show_rows(rows: &analysis::rows::Rows, limits: Limits, hash: &str) -> Result<
 }
 
 /// Waits until an operation is selected: it may have to be loaded.
-fn wait_for_operation(shown: &Shown, operation: u64) -> Result<()> {
+fn wait_for_operation(shown: &ShownPage, operation: u64) -> Result<()> {
     wait_for(shown, &format!("document.querySelector('#timeline').dataset.operation === '{operation}'"))
 }
 
 /// Returns what the page shows of a chain: the panel with its elements, and what is highlighted.
-fn chain_of(shown: &Shown, operation: u64) -> Result<(String, Vec<u64>)> {
+fn chain_of(shown: &ShownPage, operation: u64) -> Result<(String, Vec<u64>)> {
     shown.browser.run(&format!("location.hash = '#op={operation}';"), &[])?;
     wait_for_operation(shown, operation)?;
     let mut highlighted = shown.highlighted()?;
@@ -42,7 +42,7 @@ fn chain_of(shown: &Shown, operation: u64) -> Result<(String, Vec<u64>)> {
 }
 
 /// Returns a checksum of what the timeline shows.
-fn drawn(page: &Shown) -> Result<Value> {
+fn timeline_checksum(page: &ShownPage) -> Result<Value> {
     page.browser.run(
         "const c = document.querySelector('#timeline-canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; \
          let sum = 0; for (let i = 0; i < d.length; i += 1) sum = (sum * 31 + d[i]) % 4294967291; return sum;",
@@ -51,22 +51,25 @@ fn drawn(page: &Shown) -> Result<Value> {
 }
 
 pub fn commands_beyond_address_map_look_the_same() -> Result<()> {
-    const ALL: u64 = 50;
-    let mut rows = many_operations::rows(ALL);
-    for (command, kind, flags) in [(ALL - 1, "command", "read readahead"), (ALL - 2, "flush", "flush preflush")] {
-        let id = many_operations::command(command);
+    const OPERATION_COUNT: u64 = 50;
+    let mut rows = many_operations::make_rows(OPERATION_COUNT);
+    for (command, kind, flags) in
+        [(OPERATION_COUNT - 1, "command", "read readahead"), (OPERATION_COUNT - 2, "flush", "flush preflush")]
+    {
+        let id = many_operations::command_id(command);
         for span in rows.spans.edit().iter_mut().filter(|span| span.id == id) {
             (span.kind, span.flags) = (kind.into(), flags.into());
         }
     }
     let mut seen = Vec::new();
     for points in [200_000, 10] {
-        let shown = show_rows(&rows, Limits { points, ..WHOLE }, &format!("#op={}", ALL - 1))?;
-        let (from, to) = (many_operations::window(ALL - 2).0, many_operations::window(ALL - 1).1);
-        shown.browser.run(&format!("location.hash = '#op={}&from={from}&to={to}';", ALL - 1), &[])?;
+        let shown = show_rows(&rows, Limits { points, ..WHOLE_LIMITS }, &format!("#op={}", OPERATION_COUNT - 1))?;
+        let (from, to) =
+            (many_operations::window_of(OPERATION_COUNT - 2).0, many_operations::window_of(OPERATION_COUNT - 1).1);
+        shown.browser.run(&format!("location.hash = '#op={}&from={from}&to={to}';", OPERATION_COUNT - 1), &[])?;
         wait_for(&shown, &format!("document.querySelector('#timeline').dataset.fromNs === '{from}'"))?;
         rows_of(&shown, "Driver")?;
-        seen.push(drawn(&shown)?);
+        seen.push(timeline_checksum(&shown)?);
         let left_out = shown.browser.text("#left-out")?;
         assert_eq!(left_out.contains("the first 10 of 50 device commands"), points == 10, "{left_out}");
         shown.quiet()?;
@@ -76,17 +79,17 @@ pub fn commands_beyond_address_map_look_the_same() -> Result<()> {
 }
 
 pub fn recording_in_parts_opens_as_in_one() -> Result<()> {
-    const ALL: u64 = 2_000;
-    let whole = show_many(ALL, WHOLE, "#op=3")?;
-    let parts = show_many(ALL, Limits { spans: 600, part: 250, all: usize::MAX, ..WHOLE }, "#op=3")?;
+    const OPERATION_COUNT: u64 = 2_000;
+    let whole = show_many(OPERATION_COUNT, WHOLE_LIMITS, "#op=3")?;
+    let parts = show_many(OPERATION_COUNT, Limits { spans: 600, part: 250, all: usize::MAX, ..WHOLE_LIMITS }, "#op=3")?;
     assert_eq!(parts.browser.text("#left-out")?, "");
     assert!(!parts.browser.text("#badges")?.contains("in part"));
     // The first of a part, those around its border, the last of all, and back.
-    for operation in [3, 82, 83, 84, 1000, ALL - 1, 166, 0] {
+    for operation in [3, 82, 83, 84, 1000, OPERATION_COUNT - 1, 166, 0] {
         assert_eq!(chain_of(&parts, operation)?, chain_of(&whole, operation)?, "operation {operation}");
     }
     // A command, by its address; and from there its operation.
-    let command = many_operations::command(1234);
+    let command = many_operations::command_id(1234);
     for page in [&whole, &parts] {
         page.browser.run(&format!("location.hash = '#span={command}';"), &[])?;
         wait_for(page, &format!("document.querySelector('#timeline').dataset.span === '{command}'"))?;
@@ -99,28 +102,31 @@ pub fn recording_in_parts_opens_as_in_one() -> Result<()> {
         wait_for(page, "document.querySelector('#timeline').dataset.fromNs === '7800000'")?;
         rows_of(page, "Driver")?;
     }
-    let wanted = drawn(&whole)?;
+    let wanted = timeline_checksum(&whole)?;
     let same = (0..200).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
-        drawn(&parts).is_ok_and(|so| so == wanted)
+        timeline_checksum(&parts).is_ok_and(|so| so == wanted)
     });
     assert!(same, "the parts draw something else");
     // Search goes through all parts.
     parts.browser.keys("#search", "pwrite64")?;
     wait_for(&parts, "document.querySelector('#found').textContent === '2,000 spans'")?;
     parts.browser.click("#found-before")?;
-    let last = many_operations::call(ALL - 1);
+    let last = many_operations::call_id(OPERATION_COUNT - 1);
     wait_for(&parts, &format!("document.querySelector('#timeline').dataset.span === '{last}'"))?;
     whole.quiet()?;
     parts.quiet()
 }
 
 pub fn packed_columns_are_what_was_recorded() -> Result<()> {
-    let shown = show_many(2_000, WHOLE, "#op=1017")?;
+    let shown = show_many(2_000, WHOLE_LIMITS, "#op=1017")?;
     assert_eq!(shown.data("operation")?, "1017");
     let listed: Vec<(String, String)> = shown.listed("layer")?.into_iter().zip(shown.listed("span")?).collect();
     let own = |layer: &str, id: u64| (layer.to_owned(), id.to_string());
-    assert_eq!(listed, [own("Syscall", many_operations::call(1017)), own("Driver", many_operations::command(1017))]);
+    assert_eq!(
+        listed,
+        [own("Syscall", many_operations::call_id(1017)), own("Driver", many_operations::command_id(1017))]
+    );
     let panel = shown.browser.text("#panel")?.replace('\n', " ");
     for word in [
         many_operations::latency_text(1017).as_str(),
@@ -139,7 +145,7 @@ pub fn search_finds_statements_files_and_spans() -> Result<()> {
     let shown = show_inserts("")?;
     let operations =
         || -> Result<String> { Ok(shown.browser.text("#list-page")?.split(' ').next().unwrap_or_default().to_owned()) };
-    assert_eq!(operations()?, (INSERTS + INSERTS / 10 + 1).to_string());
+    assert_eq!(operations()?, (INSERT_COUNT + INSERT_COUNT / 10 + 1).to_string());
     let latencies = shown.browser.run(
         "return [...document.querySelectorAll('#list-rows tr')].map((row) => parseFloat(row.children[3].textContent));",
         &[],
@@ -148,9 +154,9 @@ pub fn search_finds_statements_files_and_spans() -> Result<()> {
     assert!(latencies.is_sorted_by(|a, b| a >= b), "the slowest first: {latencies:?}");
     // Users of the journal's file: the INSERTs.
     shown.browser.keys("#search", "DB-JOURNAL")?;
-    assert_eq!(operations()?, INSERTS.to_string());
+    assert_eq!(operations()?, INSERT_COUNT.to_string());
     let all: u64 = shown.browser.text("#found")?.replace(',', "").replace(" spans", "").parse()?;
-    assert_eq!(all % INSERTS, 0, "each has as many: {all}");
+    assert_eq!(all % INSERT_COUNT, 0, "each has as many: {all}");
     shown.browser.keys("#search", "\u{e007}")?;
     assert!(shown.browser.text("#found")?.starts_with("1 of "));
     assert!(shown.browser.text("#panel")?.contains("test.db-journal"));
@@ -160,19 +166,19 @@ pub fn search_finds_statements_files_and_spans() -> Result<()> {
     shown.browser.click("#found-before")?;
     assert_eq!(shown.data("span")?, first);
     // A statement's own text; no match; and all again.
-    shown.browser.keys("#search", ESCAPE)?;
+    shown.browser.keys("#search", ESCAPE_KEY)?;
     shown.browser.keys("#search", "onerror")?;
     assert_eq!(operations()?, "1");
     shown.browser.keys("#search", "zzz")?;
     assert_eq!([operations()?, shown.browser.text("#found")?], ["0", "0 spans"]);
-    shown.browser.keys("#search", ESCAPE)?;
-    assert_eq!(operations()?, (INSERTS + INSERTS / 10 + 1).to_string());
+    shown.browser.keys("#search", ESCAPE_KEY)?;
+    assert_eq!(operations()?, (INSERT_COUNT + INSERT_COUNT / 10 + 1).to_string());
     assert_eq!(shown.browser.text("#found")?, "");
     shown.quiet()
 }
 
 pub fn latencies_and_device_times_are_shown() -> Result<()> {
-    let shown = show_many(500, WHOLE, "")?;
+    let shown = show_many(500, WHOLE_LIMITS, "")?;
     let counts = shown.browser.run(
         "return [...document.querySelectorAll('.bins i')].map((bar) => Number(bar.dataset.count)).reduce((a, b) => a + b, 0);",
         &[],
@@ -209,9 +215,9 @@ pub fn latencies_and_device_times_are_shown() -> Result<()> {
 }
 
 pub fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()> {
-    const ALL: u64 = 2_000;
-    let limits = Limits { spans: 600, part: 100, all: 600, ..WHOLE };
-    let shown = show_many(ALL, limits, "")?;
+    const OPERATION_COUNT: u64 = 2_000;
+    let limits = Limits { spans: 600, part: 100, all: 600, ..WHOLE_LIMITS };
+    let shown = show_many(OPERATION_COUNT, limits, "")?;
     let badges = shown.browser.text("#badges")?;
     assert!(badges.contains("spans in part"), "{badges}");
     // All are listed, the slowest first, and the slowest one is complete.
@@ -221,12 +227,12 @@ pub fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()>
         &[],
     )?;
     let slowest = shown.browser.run("return document.querySelector('#list-rows button').dataset.operation;", &[])?;
-    assert_eq!(slowest, json!(many_operations::slowest(ALL).to_string()));
+    assert_eq!(slowest, json!(many_operations::slowest_operation(OPERATION_COUNT).to_string()));
     shown.browser.click("#list-rows button")?;
-    wait_for_operation(&shown, many_operations::slowest(ALL))?;
+    wait_for_operation(&shown, many_operations::slowest_operation(OPERATION_COUNT))?;
     assert_eq!(shown.listed("layer")?, ["Syscall", "Driver"]);
     // For one that does not fit, the page explains how to see it.
-    let quick = many_operations::quickest(ALL);
+    let quick = many_operations::fastest_operation(OPERATION_COUNT);
     shown.browser.run(&format!("location.hash = '#op={quick}';"), &[])?;
     let panel = shown.browser.text("#panel [data-whole=false]")?;
     assert!(panel.contains("fathom report many --from ") && panel.contains(" --to "), "{panel}");
@@ -246,8 +252,8 @@ pub fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()>
     };
     assert!(seen("Driver")? > 0.9, "{} of the driver's row is drawn", seen("Driver")?);
     // On request, its time is held.
-    let window = many_operations::window(quick);
-    let shown = show_many(ALL, Limits { window: Some(window), ..limits }, &format!("#op={quick}"))?;
+    let window = many_operations::window_of(quick);
+    let shown = show_many(OPERATION_COUNT, Limits { window: Some(window), ..limits }, &format!("#op={quick}"))?;
     assert_eq!(shown.listed("layer")?, ["Syscall", "Driver"]);
     shown.quiet()
 }

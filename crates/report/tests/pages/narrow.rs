@@ -2,7 +2,7 @@
 
 use super::*;
 
-const PHONE: (u32, u32) = (390, 844);
+const PHONE_SIZE: (u32, u32) = (390, 844);
 
 pub fn narrow_window_needs_no_horizontal_scrolling() -> Result<()> {
     let shown = show_inserts("")?;
@@ -33,7 +33,7 @@ pub fn narrow_window_needs_no_horizontal_scrolling() -> Result<()> {
 
 pub fn captions_and_latencies_are_in_sight_on_a_phone() -> Result<()> {
     let shown = show_inserts("")?;
-    shown.browser.resize(PHONE.0, PHONE.1)?;
+    shown.browser.resize(PHONE_SIZE.0, PHONE_SIZE.1)?;
     let cut = shown.browser.run(
         "return [...document.querySelectorAll('.scroll')].filter((s) => s.clientWidth > 0).map((s) => \
            [s.querySelector('caption > span')?.getBoundingClientRect().right ?? 0, s.getBoundingClientRect().right, s.ariaLabel]) \
@@ -62,25 +62,25 @@ pub fn captions_and_latencies_are_in_sight_on_a_phone() -> Result<()> {
 
 pub fn fingers_move_timeline_sideways_and_page_up() -> Result<()> {
     let shown = show_inserts("#from=20000000&to=40000000")?;
-    shown.browser.resize(PHONE.0, PHONE.1)?;
+    shown.browser.resize(PHONE_SIZE.0, PHONE_SIZE.1)?;
     shown.browser.touchable(true)?;
     rows_of(&shown, "Driver")?;
     let swipe =
         |x: f64, y: f64| (0..12).map(|at| vec![(250.0 + x * f64::from(at), 200.0 + y * f64::from(at))]).collect();
     let path: Vec<_> = swipe(-12.0, 0.0);
-    shown.browser.fingers(CANVAS, &path)?;
+    shown.browser.fingers(CANVAS_SELECTOR, &path)?;
     assert_eq!(shown.number("width-ns")?.round(), 20e6, "one finger does not zoom");
     let from = shown.number("from-ns")?;
     assert!(from > 20e6, "a finger to the left shows what is later: {from}");
     // The timeline can be higher than the screen: the page must still scroll.
     let before = shown.browser.run("return scrollY;", &[])?.as_f64().unwrap_or_default();
     let path: Vec<_> = swipe(0.0, -14.0);
-    shown.browser.fingers(CANVAS, &path)?;
+    shown.browser.fingers(CANVAS_SELECTOR, &path)?;
     wait_for(&shown, &format!("scrollY > {}", before + 50.0))?;
     assert_eq!(shown.number("from-ns")?, from, "and not the timeline");
     let apart: Vec<_> =
         (0..10).map(|at| vec![(220.0 - 8.0 * f64::from(at), 200.0), (240.0 + 8.0 * f64::from(at), 200.0)]).collect();
-    shown.browser.fingers(CANVAS, &apart)?;
+    shown.browser.fingers(CANVAS_SELECTOR, &apart)?;
     assert!(shown.number("width-ns")? < 19e6, "two fingers zoom: {}", shown.number("width-ns")?);
     shown.quiet()
 }

@@ -6,7 +6,7 @@ pub fn page_opens_on_typical_operation_without_console_output() -> Result<()> {
     let shown = show_inserts("")?;
     assert!(!shown.data("operation")?.is_empty());
     assert_eq!(shown.number("width-ns")?, 12e6);
-    assert!(shown.browser.text("#panel")?.contains(INSERT));
+    assert!(shown.browser.text("#panel")?.contains(INSERT_STATEMENT));
     assert_eq!(shown.browser.text("#title")?, "60 INSERTs <b>&amp;</b> scans");
     shown.quiet()
 }
@@ -55,7 +55,7 @@ pub fn operation_clicked_in_list_shows_its_chain() -> Result<()> {
 }
 
 pub fn chain_without_mark_has_confidence_of_its_links() -> Result<()> {
-    let [mut timeline, scatter, counts, summary] = Synthetic::without_marks(INSERTS);
+    let [mut timeline, scatter, counts, summary] = Synthetic::without_marks(INSERT_COUNT);
     let shown = show(
         &PageData { title: "no marks", summary, timeline: timeline.clone(), scatter, counts, ..PageData::default() },
         "#op=105",
@@ -70,7 +70,7 @@ pub fn chain_without_mark_has_confidence_of_its_links() -> Result<()> {
     shown.quiet()?;
 
     // Without links in the page, what the trace attributes to the operation is linked by thread and time.
-    let [_, scatter, counts, summary] = Synthetic::without_marks(INSERTS);
+    let [_, scatter, counts, summary] = Synthetic::without_marks(INSERT_COUNT);
     for (_, column) in timeline["links"].as_object_mut().ok_or("links")?.iter_mut() {
         *column = json!([]);
     }
@@ -84,12 +84,12 @@ pub fn chain_without_mark_has_confidence_of_its_links() -> Result<()> {
 
 pub fn clicked_span_is_selected_and_links_to_its_operation() -> Result<()> {
     let shown = show_inserts("")?;
-    let database: f64 = shown.browser.attribute(CANVAS, "data-database-y")?.parse()?;
-    let gutter: f64 = shown.browser.attribute(CANVAS, "data-gutter")?.parse()?;
-    shown.browser.keys(CANVAS, ESCAPE)?;
+    let database: f64 = shown.browser.attribute(CANVAS_SELECTOR, "data-database-y")?.parse()?;
+    let gutter: f64 = shown.browser.attribute(CANVAS_SELECTOR, "data-gutter")?.parse()?;
+    shown.browser.keys(CANVAS_SELECTOR, ESCAPE_KEY)?;
     assert_eq!(shown.data("highlighted-count")?, "0");
     // In a window of 12 ms from a typical operation on, operations of more than 2 ms are close to each other.
-    shown.browser.click_at(CANVAS, gutter + 300.0, database)?;
+    shown.browser.click_at(CANVAS_SELECTOR, gutter + 300.0, database)?;
     let operation = shown.data("operation")?;
     assert!(!operation.is_empty(), "an operation lies there");
 
@@ -109,7 +109,7 @@ pub fn clicked_span_is_selected_and_links_to_its_operation() -> Result<()> {
 }
 
 pub fn shared_command_names_every_cause_with_share() -> Result<()> {
-    let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERT_COUNT);
     let strings = timeline["strings"].as_array_mut().ok_or("strings")?;
     strings.extend([json!("other process"), json!("cron <i>")]);
     let last = strings.len() - 1;
@@ -153,10 +153,10 @@ pub fn shared_command_names_every_cause_with_share() -> Result<()> {
 }
 
 pub fn finding_leads_to_spans_that_show_it() -> Result<()> {
-    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERT_COUNT);
     let finding = |code: &str, evidence: &[u64]| {
         json!({
-            "code": code, "title": "two or more flushes a commit", "statement": HOSTILE, "claim": "3 flushes", "executions": 59, "of": 60,
+            "code": code, "title": "two or more flushes a commit", "statement": HOSTILE_STATEMENT, "claim": "3 flushes", "executions": 59, "of": 60,
             "time_ns": 120_000_000_u64, "share": 0.41, "interval": [0.38, 0.44], "share_of_all": 0.4, "saving_ns": null,
             "remedy": "WAL", "evidence": evidence,
         })

@@ -12,7 +12,7 @@ pub fn text_of_program_is_escaped() -> Result<()> {
     assert_eq!(
         seen,
         json!([0, 3, true, false]),
-        "{HOSTILE:?} must be there as text, with its control characters made visible"
+        "{HOSTILE_STATEMENT:?} must be there as text, with its control characters made visible"
     );
     shown.quiet()
 }
@@ -21,14 +21,14 @@ pub fn statement_without_device_commands_is_explained() -> Result<()> {
     let shown = show_inserts("")?;
     let panels =
         shown.browser.run("return [...document.querySelectorAll('.scatter')].map((f) => f.dataset.commands);", &[])?;
-    assert_eq!(panels, json!([(INSERTS * 9).to_string(), "0"]));
+    assert_eq!(panels, json!([(INSERT_COUNT * 9).to_string(), "0"]));
     let words = shown.browser.text(".scatter:last-child .none")?;
     assert_eq!(words, "SELECT: no device command. All of its reads were served from the page cache.");
     shown.quiet()
 }
 
 pub fn statement_whose_commands_are_left_out_is_not_said_to_have_none() -> Result<()> {
-    let [timeline, mut scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let [timeline, mut scatter, counts, summary] = Synthetic::figures(INSERT_COUNT);
     scatter["left_out"]["spans"] = json!(7);
     let shown = show(&PageData { title: "truncated", summary, timeline, scatter, counts, ..PageData::default() }, "")?;
     let words = shown.browser.text(".scatter:last-child .none")?;
@@ -37,7 +37,7 @@ pub fn statement_whose_commands_are_left_out_is_not_said_to_have_none() -> Resul
 }
 
 pub fn files_of_one_name_are_one_row() -> Result<()> {
-    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERT_COUNT);
     let file = |path: Option<&str>, ino: u64| json!({ "path": path, "class": "rollback journal", "dev": "254:1", "ino": ino, "writes": 4, "bytes_written": 1024, "reads": 1, "bytes_read": 0 });
     let journals = (0..200).map(|ino| file(Some("/home/ann/test.db-journal"), ino));
     let files: Vec<Value> = journals.chain([file(None, 900), file(None, 901)]).collect();
@@ -57,7 +57,7 @@ pub fn files_of_one_name_are_one_row() -> Result<()> {
 }
 
 pub fn losses_are_shown() -> Result<()> {
-    let [mut timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    let [mut timeline, scatter, counts, mut summary] = Synthetic::figures(INSERT_COUNT);
     timeline["losses"] =
         json!([{ "source": "ring buffer full", "cpu": 1, "start": 4_000_000, "end": 5_000_000, "events": 3 }]);
     timeline["left_out"] = json!({ "why": "The page holds at most so many spans." });
@@ -84,7 +84,7 @@ pub fn losses_are_shown() -> Result<()> {
 
 /// In the statement's table and below the finding about the wait: the functions' names, and the reason why further callers are unknown.
 pub fn slow_wait_names_functions() -> Result<()> {
-    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERT_COUNT);
     let wait = |ns: u64, program: &[&str], ended: Option<&str>| {
         json!({
             "longest_ns": ns, "ns": 2 * ns, "times": 2, "call": "fdatasync", "program": program, "program_ended": ended,
@@ -135,7 +135,7 @@ pub fn slow_wait_names_functions() -> Result<()> {
 }
 
 pub fn processes_outside_operations_are_listed_in_part() -> Result<()> {
-    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERT_COUNT);
     let other =
         |n: u64| json!({ "tgid": 9000 + n, "name": "cc", "origin": "other process", "commands": 2000 - n, "bytes": 0 });
     summary["device_commands"]["processes"] = (0..1234).map(other).collect();
@@ -148,7 +148,7 @@ pub fn processes_outside_operations_are_listed_in_part() -> Result<()> {
 }
 
 pub fn page_without_finding_says_so() -> Result<()> {
-    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERT_COUNT);
     let leaf = |what: &str, ns: u64| {
         json!({ "what": what, "ns": ns, "share": ns as f64 / 1000.0, "listed": true, "interval": [0.5, 0.7], "executions": 3, "statement": "SELECT 1",
                 "statement_ns": ns, "longest_span": null, "slow_waits": [] })
@@ -163,7 +163,7 @@ pub fn page_without_finding_says_so() -> Result<()> {
     assert!(findings.contains("No finding: no cause that is known by name"), "{findings}");
     assert!(findings.contains("97 % waits for a futex (50 % to 70 %)") && findings.contains("in 3 of 4"), "{findings}");
     assert!(findings.contains("1.0 % not accounted for"), "{findings}");
-    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERT_COUNT);
     let explanation = json!({ "version": 1, "findings": [], "executions": 0, "latency_ns": 0 });
     let shown =
         show(&PageData { title: "empty", summary, timeline, scatter, counts, explanation, parts: Vec::new() }, "")?;
@@ -172,7 +172,7 @@ pub fn page_without_finding_says_so() -> Result<()> {
 }
 
 /// Waits until the other recording's timeline was drawn below.
-fn drawn_below(shown: &Shown) -> Result<bool> {
+fn drawn_below(shown: &ShownPage) -> Result<bool> {
     for _ in 0..1000 {
         let drawn = shown.browser.run(
             "const f = document.querySelector('#timeline'); const b = document.querySelector('#beside'); \
@@ -194,12 +194,12 @@ pub fn other_recording_is_drawn_below_from_same_execution() -> Result<()> {
         let [timeline, scatter, counts, summary] = Synthetic::figures(inserts);
         PageData { title, summary, timeline, scatter, counts, ..PageData::default() }
     };
-    let one = Shown::page(&pages(&[part("alone", 20)], &Value::Null), "")?;
+    let one = ShownPage::page(&pages(&[part("alone", 20)], &Value::Null), "")?;
     assert_eq!(one.browser.run("return document.querySelector('#beside').hidden;", &[])?, json!(true));
-    let shown = Shown::page(&pages(&[part("first", INSERTS), part("second <i>", 20)], &Value::Null), "")?;
+    let shown = ShownPage::page(&pages(&[part("first", INSERT_COUNT), part("second <i>", 20)], &Value::Null), "")?;
     assert!(drawn_below(&shown)?, "the second recording stands below the first");
     // The execution that exists only in the first, and one that exists in both.
-    for (nth, both) in [(INSERTS - 1, false), (7, true)] {
+    for (nth, both) in [(INSERT_COUNT - 1, false), (7, true)] {
         let id = shown.browser.run(
             "const t = JSON.parse(document.querySelector('script.recording').textContent).timeline; \
              const shape = t.shapes.findIndex((s) => s.text.startsWith('INSERT')); \
@@ -236,7 +236,7 @@ pub fn difference_stands_on_page_of_compared_recordings() -> Result<()> {
         json!({ "statement": "INSERT", "edge": "second fdatasync WAL", "executions": 20, "of": 20, "sure": true });
     let difference = json!({ "verdict": "slower", "why": "It did more.", "latency_ns": { "ratio": 2.5, "ratio_interval": [2.0, 3.0] },
         "phases": [phase, tiny], "layers": [], "statements": [], "edges": { "only_a": [], "only_b": [edge] } });
-    let shown = Shown::page(&pages_with(&[part("a"), part("b")], &difference), "")?;
+    let shown = ShownPage::page(&pages_with(&[part("a"), part("b")], &difference), "")?;
     let text = shown.browser.text("#difference")?;
     for said in [
         "slower: B / A = 2.50 (2.00 to 3.00) · It did more.",
@@ -249,7 +249,7 @@ pub fn difference_stands_on_page_of_compared_recordings() -> Result<()> {
         assert!(text.contains(said), "{said} is not in {text}");
     }
     assert!(!text.contains("Only in A"), "{text}");
-    let without = Shown::page(&pages(&[part("a"), part("b")], &Value::Null), "")?;
+    let without = ShownPage::page(&pages(&[part("a"), part("b")], &Value::Null), "")?;
     assert_eq!(without.browser.run("return document.querySelector('#difference').hidden;", &[])?, json!(true));
     shown.quiet()
 }
@@ -264,7 +264,7 @@ pub fn several_recordings_are_selectable_and_comparable() -> Result<()> {
         "title": "latency", "unit": "us", "bands": [], "end": 3.0, "flows": [flow("first operations", 0.0), flow("second operations", 2.0)],
     });
     let together = json!({ "charts": [chart], "note": "second's clock was <i>1 s</i> ahead." });
-    let shown = Shown::page(&pages(&[part("first", INSERTS), part("second <i>", 20)], &together), "")?;
+    let shown = ShownPage::page(&pages(&[part("first", INSERT_COUNT), part("second <i>", 20)], &together), "")?;
     let drawn = shown.browser.run(
         "const c = document.querySelector('#together canvas'); return [c.dataset.flows, c.width > 0, \
          c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((b) => b > 0)];",
@@ -284,7 +284,7 @@ pub fn several_recordings_are_selectable_and_comparable() -> Result<()> {
          f.querySelector('canvas').width > 0]);",
         &[],
     )?;
-    assert_eq!(panels, json!([["0", (INSERTS * 9).to_string(), true], ["1", "180", true]]));
+    assert_eq!(panels, json!([["0", (INSERT_COUNT * 9).to_string(), true], ["1", "180", true]]));
 
     shown.browser.click("#recordings [data-recording='1']")?;
     let opened = |title: &str| {
@@ -315,7 +315,7 @@ pub fn several_recordings_are_selectable_and_comparable() -> Result<()> {
 }
 
 pub fn emulated_times_are_marked() -> Result<()> {
-    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERT_COUNT);
     summary["environment"]["virtual.accelerator"] = json!({ "value": "tcg", "source": "boot command line" });
     let shown = show(&PageData { title: "guest", summary, timeline, scatter, counts, ..PageData::default() }, "")?;
     assert!(shown.browser.text("#badges")?.contains("emulated times: order, not speed"));

@@ -8,36 +8,36 @@ pub fn window_ranges_from_ten_microseconds_to_whole_run() -> Result<()> {
         shown.browser.click(&format!("#presets [data-preset='{preset}']"))?;
         assert_eq!(shown.number("width-ns")?, width);
     }
-    shown.browser.keys(CANVAS, "+")?;
+    shown.browser.keys(CANVAS_SELECTOR, "+")?;
     assert_eq!(shown.number("width-ns")?, 12e6 * 0.6);
-    shown.browser.keys(CANVAS, &"+".repeat(25))?;
+    shown.browser.keys(CANVAS_SELECTOR, &"+".repeat(25))?;
     assert!(shown.number("width-ns")? <= 10_000.0);
     shown.browser.click("#fit")?;
     let whole = shown.number("width-ns")?;
     assert!(whole > 80e6);
-    shown.browser.keys(CANVAS, "-")?;
+    shown.browser.keys(CANVAS_SELECTOR, "-")?;
     assert_eq!(shown.number("width-ns")?, whole, "nothing lies outside the run");
     let before = shown.data("operation")?;
-    shown.browser.keys(CANVAS, DOWN)?;
+    shown.browser.keys(CANVAS_SELECTOR, ARROW_DOWN_KEY)?;
     assert_ne!(shown.data("operation")?, before, "an arrow key goes to the next operation");
-    shown.browser.keys(CANVAS, ESCAPE)?;
+    shown.browser.keys(CANVAS_SELECTOR, ESCAPE_KEY)?;
     assert_eq!(shown.data("operation")?, "");
     shown.quiet()
 }
 
 pub fn pointer_moves_and_scales_window() -> Result<()> {
     let shown = show_inserts("#from=20000000&to=40000000")?;
-    let (gutter, y) = (shown.browser.attribute(CANVAS, "data-gutter")?.parse::<f64>()?, 60.0);
-    shown.browser.drag(CANVAS, (gutter + 400.0, y), (gutter + 300.0, y))?;
+    let (gutter, y) = (shown.browser.attribute(CANVAS_SELECTOR, "data-gutter")?.parse::<f64>()?, 60.0);
+    shown.browser.drag(CANVAS_SELECTOR, (gutter + 400.0, y), (gutter + 300.0, y))?;
     assert_eq!(shown.number("width-ns")?, 20e6, "dragging keeps the width");
     let from = shown.number("from-ns")?;
     assert!(from > 20e6, "dragging to the left shows what is later");
 
     shown.browser.run("document.activeElement.blur();", &[])?;
-    shown.browser.wheel(CANVAS, (gutter + 300.0, y), 40)?;
+    shown.browser.wheel(CANVAS_SELECTOR, (gutter + 300.0, y), 40)?;
     assert_eq!(shown.number("width-ns")?, 20e6, "without the focus the wheel scrolls the page");
     shown.browser.run("document.getElementById('timeline-canvas').focus();", &[])?;
-    shown.browser.wheel(CANVAS, (gutter, y), -400)?;
+    shown.browser.wheel(CANVAS_SELECTOR, (gutter, y), -400)?;
     assert!(shown.number("width-ns")? < 20e6);
     let start = shown.number("from-ns")?;
     assert!((start - from).abs() < 100_000.0, "what is under the pointer stays there: {from} and {start}");
@@ -45,7 +45,7 @@ pub fn pointer_moves_and_scales_window() -> Result<()> {
 }
 
 pub fn axis_labels_are_not_cut_off() -> Result<()> {
-    let [timeline, mut scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let [timeline, mut scatter, counts, summary] = Synthetic::figures(INSERT_COUNT);
     // Far out on a large disk, a few MiB apart: labels such as `161.66 GiB`.
     for (i, sector) in scatter["points"]["sector"].as_array_mut().ok_or("sectors")?.iter_mut().enumerate() {
         if !sector.is_null() {
@@ -111,7 +111,7 @@ fn with_burst(timeline: &mut Value, deep: u64, until: u64) -> Result<()> {
 }
 
 pub fn burst_makes_lanes_flat_only_where_it_is() -> Result<()> {
-    let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERT_COUNT);
     let before = show(
         &PageData {
             title: "calm",
@@ -141,17 +141,17 @@ pub fn burst_makes_lanes_flat_only_where_it_is() -> Result<()> {
     let there = rows_of(&shown, "Syscall")?;
     shown.browser.run("document.getElementById('timeline-canvas').focus();", &[])?;
     for _ in 0..4 {
-        shown.browser.keys(CANVAS, "\u{e014}")?;
+        shown.browser.keys(CANVAS_SELECTOR, "\u{e014}")?;
     }
     assert!(shown.number("from-ns")? > 4e6, "the window has left the burst");
     assert_eq!(rows_of(&shown, "Syscall")?, there);
-    shown.browser.keys(CANVAS, "+")?;
+    shown.browser.keys(CANVAS_SELECTOR, "+")?;
     assert_eq!(rows_of(&shown, "Syscall")?.len(), 1);
     shown.quiet()
 }
 
 pub fn row_without_spans_in_window_is_hidden() -> Result<()> {
-    let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERT_COUNT);
     let at =
         timeline["layers"].as_array().and_then(|all| all.iter().position(|l| l["name"] == "Driver")).ok_or("Driver")?;
     let page = |timeline: &Value, hash: &str| {
@@ -181,11 +181,11 @@ pub fn row_without_spans_in_window_is_hidden() -> Result<()> {
 
 pub fn arrow_keys_without_selection_start_in_window() -> Result<()> {
     let shown = show_inserts("#from=20000000&to=40000000")?;
-    for (key, after) in [(DOWN, true), ("\u{e013}", false)] {
+    for (key, after) in [(ARROW_DOWN_KEY, true), ("\u{e013}", false)] {
         shown.browser.run("location.hash = '#from=20000000&to=40000000';", &[])?;
-        shown.browser.keys(CANVAS, ESCAPE)?;
+        shown.browser.keys(CANVAS_SELECTOR, ESCAPE_KEY)?;
         assert_eq!(shown.data("operation")?, "");
-        shown.browser.keys(CANVAS, key)?;
+        shown.browser.keys(CANVAS_SELECTOR, key)?;
         let began = shown.browser.run(
             "return document.querySelector('#list-rows tr.chosen td').textContent.replace(/[^0-9.]/g, '');",
             &[],
@@ -198,7 +198,7 @@ pub fn arrow_keys_without_selection_start_in_window() -> Result<()> {
 }
 
 pub fn names_stand_beside_their_rows() -> Result<()> {
-    let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERT_COUNT);
     with_burst(&mut timeline, 20, 4_000_000)?;
     // A path too long for one line on a phone.
     let title = "/srv/recordings/2026-11-26/name_without_a_space_of_a_recording.fathom";
@@ -218,7 +218,7 @@ pub fn names_stand_beside_their_rows() -> Result<()> {
         shown.browser.run("location.hash = `#from=0&to=${90000000 + innerWidth}`;", &[])?;
         let rows = rows_of(&shown, "Syscall")?;
         let seen = shown.browser.run("return window.seen;", &[])?;
-        let gutter: f64 = shown.browser.attribute(CANVAS, "data-gutter")?.parse()?;
+        let gutter: f64 = shown.browser.attribute(CANVAS_SELECTOR, "data-gutter")?.parse()?;
         // 20 threads of the burst and the program's own.
         assert_eq!(rows.len(), 21);
         for (top, high, name) in &rows {

@@ -6,54 +6,54 @@ use model::table::{Cause, Disk, Link, Operation, Process, Shape, Span};
 use model::{Confidence, Layer, Origin, Relation};
 
 /// Time from the start of one operation to the start of the next.
-const PERIOD: u64 = 100_000;
-const ORIGIN: u64 = 7_000_000_000_000;
-const DISK: u32 = 254 << 20;
+const PERIOD_NS: u64 = 100_000;
+const ORIGIN_NS: u64 = 7_000_000_000_000;
+const DISK_DEV: u32 = 254 << 20;
 
 /// Returns the ID of the operation's call.
-pub fn call(operation: u64) -> u64 {
+pub fn call_id(operation: u64) -> u64 {
     operation * 3 + 1
 }
 /// Returns the ID of its command.
-pub fn command(operation: u64) -> u64 {
+pub fn command_id(operation: u64) -> u64 {
     operation * 3 + 2
 }
 
 /// Returns its latency: no two of 20,000 are equal.
-fn latency(operation: u64) -> u64 {
+fn latency_ns(operation: u64) -> u64 {
     70_000 + operation * 7919 % 20_011
 }
 
 /// Returns its latency as formatted by the page.
 pub fn latency_text(operation: u64) -> String {
-    format!("{:.1} µs", latency(operation) as f64 / 1e3)
+    format!("{:.1} µs", latency_ns(operation) as f64 / 1e3)
 }
 
 /// Returns the slowest of this many operations.
-pub fn slowest(operations: u64) -> u64 {
-    (0..operations).max_by_key(|&at| latency(at)).unwrap_or(0)
+pub fn slowest_operation(operations: u64) -> u64 {
+    (0..operations).max_by_key(|&at| latency_ns(at)).unwrap_or(0)
 }
 
 /// Returns the fastest one.
-pub fn quickest(operations: u64) -> u64 {
-    (0..operations).min_by_key(|&at| latency(at)).unwrap_or(0)
+pub fn fastest_operation(operations: u64) -> u64 {
+    (0..operations).min_by_key(|&at| latency_ns(at)).unwrap_or(0)
 }
 
 /// Returns its time window, relative to the first one's start.
-pub fn window(operation: u64) -> (u64, u64) {
-    (operation * PERIOD, operation * PERIOD + latency(operation))
+pub fn window_of(operation: u64) -> (u64, u64) {
+    (operation * PERIOD_NS, operation * PERIOD_NS + latency_ns(operation))
 }
 
 /// Builds the recording.
-pub fn rows(operations: u64) -> Rows {
+pub fn make_rows(operations: u64) -> Rows {
     let mut rows = Rows {
         shapes: vec![Shape { id: 1, kind: "statement".into(), text: "INSERT INTO many VALUES (?)".into() }],
         processes: vec![Process { tgid: 50, name: "many".into(), parent: None, tracked: true }],
-        disks: vec![Disk { dev: DISK, name: "vda".into(), below: String::new(), holds_files: true }],
+        disks: vec![Disk { dev: DISK_DEV, name: "vda".into(), below: String::new(), holds_files: true }],
         ..Rows::default()
     };
     for at in 0..operations {
-        let (start, end) = (ORIGIN + at * PERIOD, ORIGIN + at * PERIOD + latency(at));
+        let (start, end) = (ORIGIN_NS + at * PERIOD_NS, ORIGIN_NS + at * PERIOD_NS + latency_ns(at));
         let step = at * 3;
         let span = |id: u64, layer: Layer, kind: &'static str, start_ns: u64, end_ns: u64| Span {
             id,
@@ -75,15 +75,15 @@ pub fn rows(operations: u64) -> Rows {
             flags: "".into(),
         };
         rows.spans.push(span(step, Layer::Database, "step", start, end));
-        rows.spans.push(span(call(at), Layer::Syscall, "pwrite64", start + 1_000, end - 1_000));
+        rows.spans.push(span(call_id(at), Layer::Syscall, "pwrite64", start + 1_000, end - 1_000));
         rows.spans.push(Span {
-            disk: Some(DISK),
+            disk: Some(DISK_DEV),
             sector: Some(2048 + at * 8),
             bytes: 4096,
             flags: "write".into(),
-            ..span(command(at), Layer::Driver, "write", start + 2_000, end - 2_000)
+            ..span(command_id(at), Layer::Driver, "write", start + 2_000, end - 2_000)
         });
-        for (parent, child) in [(step, call(at)), (call(at), command(at))] {
+        for (parent, child) in [(step, call_id(at)), (call_id(at), command_id(at))] {
             rows.links.push(Link {
                 parent,
                 child,
@@ -93,7 +93,7 @@ pub fn rows(operations: u64) -> Rows {
             });
         }
         rows.causes.push(Cause {
-            command: command(at),
+            command: command_id(at),
             origin: Origin::Operation,
             operation: Some(at),
             tgid: Some(50),

@@ -5,13 +5,14 @@
 use serde_json::{Map, Value, json};
 
 /// The statement that imitates markup.
-pub const HOSTILE: &str = "SELECT '</script><img src=x onerror=alert(1)>\u{1b}[31m' AS \"<b>\u{202e}\" FROM t";
+pub const HOSTILE_STATEMENT: &str =
+    "SELECT '</script><img src=x onerror=alert(1)>\u{1b}[31m' AS \"<b>\u{202e}\" FROM t";
 /// The statement that writes.
-pub const INSERT: &str = "INSERT INTO items VALUES (?, ?)";
+pub const INSERT_STATEMENT: &str = "INSERT INTO items VALUES (?, ?)";
 /// The statement that reads.
-pub const SELECT: &str = "SELECT * FROM items";
+pub const SELECT_STATEMENT: &str = "SELECT * FROM items";
 
-const LAYERS: [&str; 7] = ["App", "Database", "Syscall", "FileSystem", "Block", "IoScheduler", "Driver"];
+const LAYER_NAMES: [&str; 7] = ["App", "Database", "Syscall", "FileSystem", "Block", "IoScheduler", "Driver"];
 /// The lane of the journal's thread in `layers[3].lanes` of the timeline.
 const JOURNAL_LANE: u64 = 1;
 
@@ -59,15 +60,15 @@ pub struct Synthetic {
 impl Synthetic {
     /// Returns the page's parts for this many INSERTs, each inside a mark: timeline, scatter, counts, summary.
     pub fn figures(inserts: u64) -> [Value; 4] {
-        Self::made(inserts, true)
+        Self::make_figures(inserts, true)
     }
 
     /// The same for a program without marks.
     pub fn without_marks(inserts: u64) -> [Value; 4] {
-        Self::made(inserts, false)
+        Self::make_figures(inserts, false)
     }
 
-    fn made(inserts: u64, marks: bool) -> [Value; 4] {
+    fn make_figures(inserts: u64, marks: bool) -> [Value; 4] {
         let mut made = Self { now: 3_000_000, seed: 7, marks, ..Self::default() };
         made.string("");
         for nth in 0..inserts {
@@ -298,7 +299,7 @@ impl Synthetic {
     fn finish(self, inserts: u64, select_start: u64) -> [Value; 4] {
         let selects = (inserts / 10).max(1);
         let lane = |name: &str, group: u64| json!({ "name": name, "group": group });
-        let layers: Vec<Value> = LAYERS
+        let layers: Vec<Value> = LAYER_NAMES
             .iter()
             .map(|name| match *name {
                 "FileSystem" => json!({ "name": name, "lanes": [lane("python3 4711", 0), lane("jbd2/vda1-8 212", 1)] }),
@@ -308,13 +309,13 @@ impl Synthetic {
                 _ => json!({ "name": name, "lanes": [lane("python3 4711", 0)] }),
             })
             .collect();
-        let shape = |text: &str, count: u64| json!({ "text": text, "kind": "statement", "count": count, "charged": if text == INSERT { count } else { 0 } });
+        let shape = |text: &str, count: u64| json!({ "text": text, "kind": "statement", "count": count, "charged": if text == INSERT_STATEMENT { count } else { 0 } });
         let disks =
             json!([{ "name": "vda", "role": "holds the files", "sectors_low": 2_000_000, "sectors_high": 7_000_000 }]);
         let timeline = json!({
             "version": 1, "origin_ns": 86_400_000_000_000u64, "duration_ns": self.now, "presets_ns": [12_000_000, 80_000_000],
             "strings": self.strings, "layers": layers, "spans": self.spans.columns(), "links": self.links.columns(),
-            "operations": self.operations.columns(), "shapes": [shape(INSERT, inserts), shape(SELECT, selects), shape(HOSTILE, 1)],
+            "operations": self.operations.columns(), "shapes": [shape(INSERT_STATEMENT, inserts), shape(SELECT_STATEMENT, selects), shape(HOSTILE_STATEMENT, 1)],
             "slices": self.slices.columns(), "causes": self.causes.columns(), "disks": disks,
             "files": [{ "path": "/home/ann/test.db", "class": "database" }, { "path": "/home/ann/test.db-journal", "class": "rollback journal" }],
             "losses": [], "left_out": { "operations": 0, "spans": 0, "links": 0, "slices": 0, "causes": 0, "after_ns": null, "why": "" },
@@ -323,45 +324,45 @@ impl Synthetic {
         let scatter = json!({
             "version": 1, "origin_ns": 86_400_000_000_000u64, "duration_ns": self.now, "strings": self.strings, "points": self.points.columns(),
             "shapes": [
-                reach(INSERT, false, 3_004_000, select_start, self.commands), reach(SELECT, true, select_start, self.now, 0), reach(HOSTILE, true, select_start, self.now, 0),
+                reach(INSERT_STATEMENT, false, 3_004_000, select_start, self.commands), reach(SELECT_STATEMENT, true, select_start, self.now, 0), reach(HOSTILE_STATEMENT, true, select_start, self.now, 0),
             ],
             "disks": disks, "left_out": { "operations": 0, "spans": 0, "links": 0, "slices": 0, "causes": 0, "after_ns": null, "why": "" },
         });
-        [timeline, scatter, counts(), summary(inserts, self.commands, self.now)]
+        [timeline, scatter, make_counts(), make_summary(inserts, self.commands, self.now)]
     }
 }
 
-fn counts() -> Value {
+fn make_counts() -> Value {
     let row = |layer: &str, name: &str, class: Option<&str>, count: f64, bytes: Option<f64>| json!({ "layer": layer, "name": name, "class": class, "count": count, "bytes": bytes, "note": "" });
     json!({ "statements": [
-        { "statement": INSERT, "count": 1000, "rows": [
+        { "statement": INSERT_STATEMENT, "count": 1000, "rows": [
             row("Syscall", "calls", None, 11.0, None), row("Syscall", "fsyncs", None, 3.0, None),
             row("FileSystem", "writes", Some("rollback journal"), 5.0, Some(4628.0)), row("FileSystem", "writes", Some("database"), 2.0, Some(8192.0)),
             row("FileSystem", "journal commits", None, 2.98, None), row("Block", "bios", None, 9.0, Some(45_056.0)),
             row("Driver", "requests", None, 6.0, Some(45_056.0)), row("Driver", "flushes", None, 3.0, None),
         ] },
-        { "statement": SELECT, "count": 100, "rows": [row("Syscall", "calls", None, 3.0, None), row("FileSystem", "reads", Some("database"), 3.0, Some(12_288.0))] },
+        { "statement": SELECT_STATEMENT, "count": 100, "rows": [row("Syscall", "calls", None, 3.0, None), row("FileSystem", "reads", Some("database"), 3.0, Some(12_288.0))] },
     ] })
 }
 
-fn summary(inserts: u64, commands: u64, duration_ns: u64) -> Value {
+fn make_summary(inserts: u64, commands: u64, duration_ns: u64) -> Value {
     let time = |ns: u64, reasons: Value| json!({ "exclusive_ns": ns * inserts, "p50_ns": ns, "p95_ns": ns * 13 / 10, "reasons": reasons });
     let operation = |statement: &str, count: u64, p50: u64, more: Value| {
-        let mut operation = json!({ "statement": statement, "kind": "statement", "count": count, "latency_ns": times(p50, count), "layers": {}, "per_operation": {} });
+        let mut operation = json!({ "statement": statement, "kind": "statement", "count": count, "latency_ns": make_percentiles(p50, count), "layers": {}, "per_operation": {} });
         if let (Some(operation), Value::Object(more)) = (operation.as_object_mut(), more) {
             operation.extend(more);
         }
         operation
     };
-    let gap = |from: &str, to: &str, ns: u64| json!({ "from": from, "to": to, "count": inserts, "duration_ns": times(ns, inserts), "fsyncs": 1.0 });
-    let phase = |name: &str, writes: f64, bytes: f64| json!({ "phase": name, "count": inserts, "writes": writes, "bytes": bytes, "duration_ns": times(41_000, inserts) });
+    let gap = |from: &str, to: &str, ns: u64| json!({ "from": from, "to": to, "count": inserts, "duration_ns": make_percentiles(ns, inserts), "fsyncs": 1.0 });
+    let phase = |name: &str, writes: f64, bytes: f64| json!({ "phase": name, "count": inserts, "writes": writes, "bytes": bytes, "duration_ns": make_percentiles(41_000, inserts) });
     let fact = |value: &str, source: &str| json!({ "value": value, "source": source, "varies": "boot" });
     let start_ns = 86_400_000_000_000u64;
     json!({
         "version": 1,
         "trace": { "command": ["python3", "insert.py", "--rows", inserts.to_string()], "complete": true, "start_ns": start_ns, "end_ns": start_ns + duration_ns },
         "operations": [
-            operation(INSERT, inserts, 2_430_000, json!({
+            operation(INSERT_STATEMENT, inserts, 2_430_000, json!({
                 "layers": {
                     "Database": time(190_000, json!({ "cpu": 190_000 * inserts })), "Syscall": time(60_000, json!({ "cpu": 60_000 * inserts })),
                     "FileSystem": time(420_000, json!({ "journal": 340_000 * inserts, "cpu": 80_000 * inserts })),
@@ -375,11 +376,11 @@ fn summary(inserts: u64, commands: u64, duration_ns: u64) -> Value {
                     gap("database write 1", "next statement", 810_000),
                 ],
             })),
-            operation(SELECT, inserts / 10, 316_000, json!({
+            operation(SELECT_STATEMENT, inserts / 10, 316_000, json!({
                 "layers": { "Database": { "exclusive_ns": 29_500_000, "p50_ns": 295_000, "p95_ns": 380_000, "reasons": { "cpu": 29_500_000 } } },
                 "per_operation": { "filesystem_reads": { "database": { "count": 3.0, "bytes": 12_288.0, "cache_hits": 3.0 } } },
             })),
-            operation(HOSTILE, 1, 316_000, json!({})),
+            operation(HOSTILE_STATEMENT, 1, 316_000, json!({})),
         ],
         "device_commands": {
             "total": commands + 12, "attributed": commands, "other_processes": 9, "unattributed": 1, "tracer": 2, "incomplete": 0,
@@ -415,6 +416,6 @@ fn summary(inserts: u64, commands: u64, duration_ns: u64) -> Value {
 }
 
 /// Returns percentiles in the contract's form.
-fn times(p50: u64, count: u64) -> Value {
+fn make_percentiles(p50: u64, count: u64) -> Value {
     json!({ "p50": p50, "p95": p50 * 13 / 10, "sum": p50 * count })
 }

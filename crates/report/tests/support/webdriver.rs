@@ -13,7 +13,7 @@ use std::time::Duration;
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The browser must make no requests of its own, so that any request seen is the page's.
-const FLAGS: &[&str] = &[
+const BROWSER_FLAGS: &[&str] = &[
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
@@ -26,12 +26,12 @@ const FLAGS: &[&str] = &[
     "--hide-scrollbars",
 ];
 /// The key under which WebDriver names an element.
-const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+const ELEMENT_KEY: &str = "element-6066-11e4-a52e-4f735466cecf";
 /// Far longer than any step of a test; a hung browser must not hang the test run.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns Chromium and chromedriver, or why the test cannot run.
-pub fn installed() -> std::result::Result<(PathBuf, PathBuf), String> {
+pub fn find_browser() -> std::result::Result<(PathBuf, PathBuf), String> {
     let find = |names: &[&str]| {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path)
@@ -56,7 +56,7 @@ pub struct Browser {
 impl Browser {
     /// Starts both with a fresh profile.
     pub fn start() -> Result<Self> {
-        let (browser, program) = installed()?;
+        let (browser, program) = find_browser()?;
         let profile = tempfile::tempdir()?;
         // chromedriver chooses a port for IPv4 and wants the same for IPv6: if another process has that one, it exits.
         let mut tried = start_driver(&program, &profile);
@@ -68,7 +68,7 @@ impl Browser {
         }
         let (driver, port) = tried?;
         let mut started = Self { driver, port, session: String::new(), process: None, profile };
-        let mut flags: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
+        let mut flags: Vec<String> = BROWSER_FLAGS.iter().map(|&flag| flag.to_owned()).collect();
         flags.push(format!("--user-data-dir={}", started.profile.path().display()));
         let answer = started.call(
             "POST",
@@ -127,7 +127,7 @@ impl Browser {
         let element = self.find(selector)?;
         self.run(
             "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'});",
-            &[json!({ ELEMENT: element })],
+            &[json!({ ELEMENT_KEY: element })],
         )?;
         self.post(&format!("/element/{element}/click"), &json!({})).map(drop)
     }
@@ -194,7 +194,7 @@ impl Browser {
 
     fn find(&self, selector: &str) -> Result<String> {
         let found = self.post("/element", &json!({ "using": "css selector", "value": selector }))?;
-        Ok(found[ELEMENT].as_str().ok_or_else(|| format!("nothing is {selector}"))?.to_owned())
+        Ok(found[ELEMENT_KEY].as_str().ok_or_else(|| format!("nothing is {selector}"))?.to_owned())
     }
 
     fn post(&self, path: &str, body: &Value) -> Result<Value> {
@@ -237,7 +237,7 @@ impl Browser {
     fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
-        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.set_read_timeout(Some(STEP_TIMEOUT))?;
         write!(
             connection,
             "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",

@@ -5,11 +5,11 @@
 //! memory: their relative placement in the cache matters as much as the arithmetic.
 
 use super::checksum::sum_of_bits;
-use super::series::{Load, Timed, Wrong, time};
+use super::series::{IterationTime, Load, WrongResult, time};
 use super::{Native, available_bytes};
 
 /// Steps after which gosa is known.
-const STEPS: u64 = 3;
+const CHECK_STEPS: u64 = 3;
 
 /// A published size, with the results that every faithful build gives for it after three steps.
 #[derive(Debug, Clone, Copy)]
@@ -36,16 +36,16 @@ pub const SIZES: [Size; 5] = [
 ];
 
 /// How far a fast-math result may be from the sum in double precision.
-const FAST: f64 = 0.005;
+const FAST_MATH_TOLERANCE: f64 = 0.005;
 
 /// The grid with its arrays.
 #[derive(Debug)]
 pub struct Himeno {
-    how: Native,
+    native: Native,
     size: Size,
     arrays: Vec<f32>,
     steps: u64,
-    last: f32,
+    last_gosa: f32,
 }
 
 /// A grid that does not fit into memory.
@@ -64,19 +64,19 @@ impl Himeno {
     ///
     /// # Errors
     /// There is not enough memory for it.
-    pub fn new(how: Native, size: Size) -> Result<Self, NoMemory> {
+    pub fn new(native: Native, size: Size) -> Result<Self, NoMemory> {
         let (name, needed, available) = (size.name, bytes(size.grid), available_bytes());
         if needed > available {
             return Err(NoMemory { size: name, needed, available });
         }
-        let mut himeno = Self { how, size, arrays: vec![0.0; 14 * points(size.grid)], steps: 0, last: 0.0 };
-        himeno.begin();
+        let mut himeno = Self { native, size, arrays: vec![0.0; 14 * points(size.grid)], steps: 0, last_gosa: 0.0 };
+        himeno.reset();
         Ok(himeno)
     }
 
     /// The published start: every coefficient constant, the pressure growing with the square of i. Row by row through all
     /// arrays, as the published programs do: which memory an array gets depends on who writes to it first.
-    fn begin(&mut self) {
+    fn reset(&mut self) {
         let [ni, nj, nk] = self.size.grid;
         let points = points(self.size.grid);
         for i in 0..ni {
@@ -96,33 +96,33 @@ impl Himeno {
     }
 
     fn step(&mut self, steps: u64) {
-        self.last = self.how.himeno(&mut self.arrays, self.size.grid, steps);
+        self.last_gosa = self.native.himeno(&mut self.arrays, self.size.grid, steps);
         self.steps += steps;
     }
 
     /// The checksum of the pressure; see [`super::checksum`].
-    fn pressure(&self) -> u64 {
+    fn pressure_checksum(&self) -> u64 {
         let points = points(self.size.grid);
         sum_of_bits(self.arrays[10 * points..11 * points].iter().map(|v| u64::from(v.to_bits())))
     }
 
     fn summary(&self) -> String {
-        let (steps, gosa, bits) = (self.steps, self.last, self.last.to_bits());
-        let gosa = published(gosa);
-        format!("gosa after {steps} steps {gosa} (bits {bits:08x}), pressure {:016x}", self.pressure())
+        let (steps, gosa, bits) = (self.steps, self.last_gosa, self.last_gosa.to_bits());
+        let gosa = format_gosa(gosa);
+        format!("gosa after {steps} steps {gosa} (bits {bits:08x}), pressure {:016x}", self.pressure_checksum())
     }
 
     /// gosa after `steps` steps from the start.
     #[cfg(test)]
     pub fn gosa(&mut self, steps: u64) -> f32 {
-        self.begin();
+        self.reset();
         self.step(steps);
-        self.last
+        self.last_gosa
     }
 }
 
 /// gosa as the benchmark prints it: seven digits, and two of the exponent.
-fn published(gosa: f32) -> String {
+fn format_gosa(gosa: f32) -> String {
     let text = format!("{gosa:.6e}");
     match text.split_once("e-") {
         Some((digits, exponent)) => format!("{digits}e-{exponent:0>2}"),
@@ -144,28 +144,28 @@ impl Load for Himeno {
         34.0 * self.size.grid.iter().map(|n| (n - 2) as f64).product::<f64>()
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<IterationTime, WrongResult> {
         Ok(time(clock, || self.step(inner)).1)
     }
 
-    fn check(&mut self) -> Result<String, Wrong> {
-        self.begin();
-        self.step(STEPS);
+    fn check(&mut self) -> Result<String, WrongResult> {
+        self.reset();
+        self.step(CHECK_STEPS);
         let (text, Size { gosa, pressure, sum, .. }) = (self.summary(), self.size);
-        let right = if self.how.exact() {
-            self.last.to_bits() == gosa && self.pressure() == pressure
+        let right = if self.native.is_exact() {
+            self.last_gosa.to_bits() == gosa && self.pressure_checksum() == pressure
         } else {
-            (f64::from(self.last) / sum - 1.0).abs() < FAST
+            (f64::from(self.last_gosa) / sum - 1.0).abs() < FAST_MATH_TOLERANCE
         };
-        let known = published(f32::from_bits(gosa));
+        let known = format_gosa(f32::from_bits(gosa));
         let known = || format!("{known} (bits {gosa:08x}), {pressure:016x}");
-        if right { Ok(text) } else { Err(Wrong::Unexpected { found: text, known: known() }) }
+        if right { Ok(text) } else { Err(WrongResult::Unexpected { found: text, known: known() }) }
     }
 
-    fn left(&mut self) -> Result<String, Wrong> {
+    fn check_data(&mut self) -> Result<String, WrongResult> {
         // The method converges: no step changes more than the first ones.
         let most = 1.01 * self.size.sum.max(f64::from(f32::from_bits(self.size.gosa)));
-        let right = self.last >= 0.0 && f64::from(self.last) < most;
-        if right { Ok(self.summary()) } else { Err(Wrong::Result(self.summary())) }
+        let right = self.last_gosa >= 0.0 && f64::from(self.last_gosa) < most;
+        if right { Ok(self.summary()) } else { Err(WrongResult::Result(self.summary())) }
     }
 }

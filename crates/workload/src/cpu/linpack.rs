@@ -7,16 +7,16 @@
 
 use super::Native;
 use super::checksum::checksum;
-use super::series::{Load, Timed, Wrong, time};
+use super::series::{IterationTime, Load, WrongResult, time};
 
 /// A normalised residual of this or more is not a solution by this method in double precision.
-const RESIDUAL: f64 = 16.0;
+const RESIDUAL_LIMIT: f64 = 16.0;
 
 /// The period of the published generator, from which every matrix is drawn.
-const PERIOD: usize = 16_384;
+const GENERATOR_PERIOD: usize = 16_384;
 
 /// Orders and the checksums of their solutions, which every faithful build gives.
-pub const KNOWN: [(usize, u64); 4] = [
+pub const SOLUTION_CHECKSUMS: [(usize, u64); 4] = [
     (100, 0x8587_7794_83f3_ff4d),
     (200, 0x7a10_d744_52f2_55c0),
     (500, 0xba93_aa83_8d2f_ee69),
@@ -26,7 +26,7 @@ pub const KNOWN: [(usize, u64); 4] = [
 /// The system with its storage.
 #[derive(Debug)]
 pub struct Linpack {
-    how: Native,
+    native: Native,
     n: usize,
     a: Vec<f64>,
     b: Vec<f64>,
@@ -52,14 +52,14 @@ pub enum OrderError {
 ///
 /// # Errors
 /// Describes what is wrong with it.
-pub fn order(text: &str) -> Result<usize, OrderError> {
+pub fn parse_order(text: &str) -> Result<usize, OrderError> {
     let n: usize = text.parse().map_err(|_| OrderError::NotANumber(text.into()))?;
     if !(2..=20_000).contains(&n) {
         return Err(OrderError::Range(n));
     }
     // Column j starts where column j + PERIOD / gcd(n, PERIOD) does: then two columns are equal.
-    let shared = 1 << n.trailing_zeros().min(PERIOD.trailing_zeros());
-    if n > PERIOD / shared {
+    let shared = 1 << n.trailing_zeros().min(GENERATOR_PERIOD.trailing_zeros());
+    if n > GENERATOR_PERIOD / shared {
         return Err(OrderError::Singular(n));
     }
     Ok(n)
@@ -67,9 +67,9 @@ pub fn order(text: &str) -> Result<usize, OrderError> {
 
 impl Linpack {
     /// Creates the system of `n` equations.
-    pub fn new(how: Native, n: usize) -> Self {
+    pub fn new(native: Native, n: usize) -> Self {
         let (a, b) = (vec![0.0; n * (n + 1)], vec![0.0; n]);
-        Self { how, n, a, b, pivot: vec![0; n], sum: None, solutions: 0 }
+        Self { native, n, a, b, pivot: vec![0; n], sum: None, solutions: 0 }
     }
 
     /// The published matrix and its row sums. Returns the largest value.
@@ -87,18 +87,19 @@ impl Linpack {
         largest
     }
 
-    fn solve(&mut self, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
+    fn solve(&mut self, clock: &mut dyn FnMut() -> u64) -> Result<IterationTime, WrongResult> {
         self.generate();
-        let (regular, timed) = time(clock, || self.how.linpack(&mut self.a, self.n + 1, &mut self.pivot, &mut self.b));
+        let (regular, timed) =
+            time(clock, || self.native.linpack(&mut self.a, self.n + 1, &mut self.pivot, &mut self.b));
         if !regular {
-            return Err(Wrong::ZeroPivot("linpack"));
+            return Err(WrongResult::ZeroPivot("linpack"));
         }
         let sum = checksum(&self.b);
         self.solutions += 1;
         let first = *self.sum.get_or_insert(sum);
         if first != sum {
             let what = format!("solution {} (checksum {sum:016x})", self.solutions);
-            return Err(Wrong::Unrepeatable { what, before: format!("{first:016x}") });
+            return Err(WrongResult::Unrepeatable { what, before: format!("{first:016x}") });
         }
         Ok(timed)
     }
@@ -124,31 +125,38 @@ impl Load for Linpack {
         2.0 / 3.0 * n * n * n + 2.0 * n * n
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
-        let mut whole: Option<Timed> = None;
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<IterationTime, WrongResult> {
+        let mut whole: Option<IterationTime> = None;
         for _ in 0..inner {
             let one = self.solve(clock)?;
-            whole = Some(Timed { ns: whole.map_or(0, |w| w.ns) + one.ns, ..whole.unwrap_or(one) });
+            whole = Some(IterationTime {
+                duration_ns: whole.map_or(0, |w| w.duration_ns) + one.duration_ns,
+                ..whole.unwrap_or(one)
+            });
         }
-        whole.ok_or(Wrong::NothingRun("linpack"))
+        whole.ok_or(WrongResult::NothingRun("linpack"))
     }
 
-    fn check(&mut self) -> Result<String, Wrong> {
+    fn check(&mut self) -> Result<String, WrongResult> {
         self.solve(&mut || 0)?;
         let sum = checksum(&self.b);
         let (residual, off) = self.residual();
         let text = format!("normalised residual {residual:.3}, x within {off:.1e} of 1, checksum {sum:016x}");
-        let known = KNOWN.iter().find(|(n, _)| *n == self.n).filter(|_| self.how.exact());
+        let known = SOLUTION_CHECKSUMS.iter().find(|(n, _)| *n == self.n).filter(|_| self.native.is_exact());
         // A NaN residual is not less than anything.
-        let solved = residual < RESIDUAL;
+        let solved = residual < RESIDUAL_LIMIT;
         match known {
-            _ if !solved => Err(Wrong::Result(format!("{text}: the residual must be less than {RESIDUAL}"))),
-            Some((_, known)) if *known != sum => Err(Wrong::Unexpected { found: text, known: format!("{known:016x}") }),
+            _ if !solved => {
+                Err(WrongResult::Result(format!("{text}: the residual must be less than {RESIDUAL_LIMIT}")))
+            }
+            Some((_, known)) if *known != sum => {
+                Err(WrongResult::Unexpected { found: text, known: format!("{known:016x}") })
+            }
             _ => Ok(text),
         }
     }
 
-    fn left(&mut self) -> Result<String, Wrong> {
+    fn check_data(&mut self) -> Result<String, WrongResult> {
         Ok(format!("{} identical solutions", self.solutions))
     }
 }
@@ -160,15 +168,15 @@ mod tests {
     #[test]
     fn singular_orders_are_refused() {
         for n in ["100", "200", "500", "999", "1000", "1001"] {
-            assert!(order(n).is_ok(), "{n}");
+            assert!(parse_order(n).is_ok(), "{n}");
         }
         for n in ["0", "1", "-3", "x", "256", "512", "1024", "2000000"] {
-            assert!(order(n).is_err(), "{n}");
+            assert!(parse_order(n).is_err(), "{n}");
         }
     }
 
     #[test]
-    fn refused_order_has_equal_columns() {
+    fn refused_order_has_two_equal_columns() {
         // 128 is the largest accepted power of two, 256 the first that is refused.
         let mut refused = Linpack::new(Native::Rust, 256);
         refused.generate();
@@ -180,9 +188,9 @@ mod tests {
     fn wrong_solution_is_detected() {
         let mut linpack = Linpack::new(Native::Rust, 100);
         linpack.solve(&mut || 0).unwrap();
-        assert!(linpack.residual().0 < RESIDUAL);
+        assert!(linpack.residual().0 < RESIDUAL_LIMIT);
         linpack.solve(&mut || 0).unwrap();
         linpack.b[17] += 1e-9;
-        assert!(linpack.residual().0 > RESIDUAL);
+        assert!(linpack.residual().0 > RESIDUAL_LIMIT);
     }
 }

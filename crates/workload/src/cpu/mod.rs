@@ -18,12 +18,12 @@ mod scimark;
 mod series;
 
 use crate::options::{Options, Spec};
-use crate::{Error, Unproven, clock, sample, uninterrupted};
+use crate::{Error, UnprovenMode, check_cancelled, clock, write_sample};
 use crate::{art, jvm};
 use model::Context;
 use native::Level;
 use serde_json::json;
-use series::{Load, Timed};
+use series::{IterationTime, Load};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub const NATIVE_MODES: [&str; 5] = ["c-O0", "c-O2", "c-O3", "c-fast", "rust"];
 
 impl Native {
     /// Returns the mode of that name.
-    pub fn named(mode: &str) -> Option<Self> {
+    pub fn from_mode(mode: &str) -> Option<Self> {
         Some(match mode {
             "c-O0" => Self::C(Level::O0),
             "c-O2" => Self::C(Level::O2),
@@ -53,7 +53,7 @@ impl Native {
     }
 
     /// Whether its arithmetic gives the known bits.
-    pub fn exact(self) -> bool {
+    pub fn is_exact(self) -> bool {
         self != Self::C(Level::Fast)
     }
 
@@ -61,7 +61,7 @@ impl Native {
     ///
     /// # Errors
     /// The contradiction.
-    pub fn proof(self) -> Result<String, Unproven> {
+    pub fn proof(self) -> Result<String, UnprovenMode> {
         match self {
             Self::C(level) => level.proof(),
             Self::Rust => rust::proof(),
@@ -125,63 +125,65 @@ impl Native {
     }
 }
 
-const MODE: Spec = Spec {
+const MODE_OPTION: Spec = Spec {
     name: "mode",
     default: "c-O2",
     help: "c-O0, c-O2, c-O3, c-fast (-O3 -ffast-math: not comparable), rust, jvm-int, jvm-c1, jvm-c2, jvm-tiered, or on \
            Android art-interpreter, art-jit, art-aot",
 };
-const ITERATIONS: Spec = Spec { name: "iterations", default: "30", help: "timed iterations" };
-const MIN: Spec = Spec {
+const ITERATIONS_OPTION: Spec = Spec { name: "iterations", default: "30", help: "timed iterations" };
+const ITERATION_MS_MIN_OPTION: Spec = Spec {
     name: "min-iteration-ms",
     default: series::DEFAULT_MIN_MS,
     help: "double the units per iteration until one takes this long",
 };
-const JAVA: Spec = Spec { name: "java", default: "java", help: "path of java, for the modes jvm-*" };
-const ART: Spec = Spec {
+const JAVA_OPTION: Spec = Spec { name: "java", default: "java", help: "path of java, for the modes jvm-*" };
+const ART_OPTION: Spec = Spec {
     name: "art",
     default: "",
     help: "path of the Android runtime, for the modes art-* [dalvikvm64, dalvikvm or app_process on PATH]",
 };
 
-const HIMENO: &[Spec] = &[
-    MODE,
+const HIMENO_OPTIONS: &[Spec] = &[
+    MODE_OPTION,
     Spec { name: "size", default: "S", help: "XS, S, M, L (1.9 GB) or XL (15.1 GB)" },
-    ITERATIONS,
+    ITERATIONS_OPTION,
     Spec { name: "inner", default: "0", help: "steps per iteration; 0: automatic" },
-    MIN,
-    JAVA,
-    ART,
-    art::DEX_JAR,
+    ITERATION_MS_MIN_OPTION,
+    JAVA_OPTION,
+    ART_OPTION,
+    art::DEX_JAR_OPTION,
 ];
-const LINPACK: &[Spec] = &[
-    MODE,
+const LINPACK_OPTIONS: &[Spec] = &[
+    MODE_OPTION,
     Spec { name: "size", default: "500", help: "equations; the benchmark's are 100, 200, 500 and 1000" },
-    ITERATIONS,
+    ITERATIONS_OPTION,
     Spec { name: "inner", default: "0", help: "solutions per iteration; 0: automatic" },
-    MIN,
-    JAVA,
-    ART,
-    art::DEX_JAR,
+    ITERATION_MS_MIN_OPTION,
+    JAVA_OPTION,
+    ART_OPTION,
+    art::DEX_JAR_OPTION,
 ];
-const SCIMARK: &[Spec] = &[
-    MODE,
+const SCIMARK_OPTIONS: &[Spec] = &[
+    MODE_OPTION,
     Spec { name: "kernel", default: "composite", help: "fft, sor, montecarlo, sparse, lu, or composite (all of them)" },
     Spec { name: "size", default: "small", help: "tiny, small or large: the published sizes" },
-    ITERATIONS,
+    ITERATIONS_OPTION,
     Spec { name: "inner", default: "0", help: "units per iteration (composite: a million flop of each); 0: automatic" },
-    MIN,
-    JAVA,
-    ART,
-    art::DEX_JAR,
+    ITERATION_MS_MIN_OPTION,
+    JAVA_OPTION,
+    ART_OPTION,
+    art::DEX_JAR_OPTION,
 ];
 
 /// Options, the table they come from, and its description.
-fn table(name: &str) -> (&'static str, &'static [Spec]) {
+fn options_of(name: &str) -> (&'static str, &'static [Spec]) {
     match name {
-        "himeno" => ("Himeno's benchmark: Jacobi's method on a grid, single precision, 34 flop a point.", HIMENO),
-        "linpack" => ("LINPACK: a dense system of equations, 2/3 n^3 + 2 n^2 flop.", LINPACK),
-        _ => ("SciMark 2: five kernels in double precision.", SCIMARK),
+        "himeno" => {
+            ("Himeno's benchmark: Jacobi's method on a grid, single precision, 34 flop a point.", HIMENO_OPTIONS)
+        }
+        "linpack" => ("LINPACK: a dense system of equations, 2/3 n^3 + 2 n^2 flop.", LINPACK_OPTIONS),
+        _ => ("SciMark 2: five kernels in double precision.", SCIMARK_OPTIONS),
     }
 }
 
@@ -203,24 +205,24 @@ struct Parameters {
 
 impl Parameters {
     fn parse(name: &'static str, words: &[String]) -> Result<Self, Error> {
-        let (about, specs) = table(name);
+        let (about, specs) = options_of(name);
         let options = Options::parse(about, specs, words)?;
         let modes: Vec<&str> =
             NATIVE_MODES.into_iter().chain(jvm::MODES.map(|m| m.0)).chain(art::MODES.map(|m| m.0)).collect();
         let mode = options.one_of("mode", &modes)?.to_string();
         let kernel = match name {
-            "scimark" => options.one_of("kernel", &[&scimark::KERNELS[..], &["composite"]].concat())?,
+            "scimark" => options.one_of("kernel", &[&scimark::KERNEL_NAMES[..], &["composite"]].concat())?,
             _ => name,
         };
         let size = match name {
             "himeno" => options.one_of("size", &himeno::SIZES.map(|s| s.name))?.to_string(),
             "scimark" => options.one_of("size", &scimark::SIZES.map(|s| s.0))?.to_string(),
-            _ => linpack::order(options.text("size")).map_err(|e| Error::Usage(e.to_string()))?.to_string(),
+            _ => linpack::parse_order(options.text("size")).map_err(|e| Error::Usage(e.to_string()))?.to_string(),
         };
         let iterations = options.get("iterations")?;
         let (inner, min_ms) = (options.get("inner")?, options.get("min-iteration-ms")?);
-        if !(1..=10_000_000).contains(&iterations) || inner > series::MOST || min_ms > 3_600_000 {
-            let most = series::MOST;
+        if !(1..=10_000_000).contains(&iterations) || inner > series::INNER_MAX || min_ms > 3_600_000 {
+            let most = series::INNER_MAX;
             return Err(Error::Usage(format!(
                 "--iterations is 1 to 10000000, --inner at most {most}, --min-iteration-ms at most 3600000"
             )));
@@ -232,22 +234,24 @@ impl Parameters {
 
     /// The kernels to run: one, or SciMark's five.
     fn kernels(&self) -> Vec<&str> {
-        if self.kernel == "composite" { scimark::KERNELS.to_vec() } else { vec![&self.kernel] }
+        if self.kernel == "composite" { scimark::KERNEL_NAMES.to_vec() } else { vec![&self.kernel] }
     }
 
     /// The size, which has been validated.
-    fn himeno(&self) -> himeno::Size {
+    fn himeno_size(&self) -> himeno::Size {
         himeno::SIZES.into_iter().find(|s| s.name == self.size).unwrap_or(himeno::SIZES[1])
     }
 
-    fn load(&self, how: Native, kernel: &str) -> Result<Box<dyn Load>, Error> {
+    fn load(&self, native: Native, kernel: &str) -> Result<Box<dyn Load>, Error> {
         Ok(match self.name {
-            "himeno" => Box::new(himeno::Himeno::new(how, self.himeno()).map_err(|e| Error::Failed(e.to_string()))?),
-            "linpack" => {
-                let n = linpack::order(&self.size).map_err(|e| Error::Usage(e.to_string()))?;
-                Box::new(linpack::Linpack::new(how, n))
+            "himeno" => {
+                Box::new(himeno::Himeno::new(native, self.himeno_size()).map_err(|e| Error::Failed(e.to_string()))?)
             }
-            _ => scimark::load(how, kernel, &self.size),
+            "linpack" => {
+                let n = linpack::parse_order(&self.size).map_err(|e| Error::Usage(e.to_string()))?;
+                Box::new(linpack::Linpack::new(native, n))
+            }
+            _ => scimark::load(native, kernel, &self.size),
         })
     }
 }
@@ -258,24 +262,24 @@ impl Parameters {
 /// See [`Error`]. A wrong result prints `"verified":false` and is [`Error::Failed`].
 pub fn run(name: &'static str, words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let parameters = Parameters::parse(name, words)?;
-    let Some(how) = Native::named(&parameters.mode) else { return in_java(&parameters, context, out) };
-    let proof = how.proof().map_err(|e| Error::Failed(format!("this build is not {}: {e}", parameters.mode)))?;
-    let label = if how.exact() { "" } else { " (another arithmetic: not comparable with the other modes)" };
+    let Some(native) = Native::from_mode(&parameters.mode) else { return run_in_java(&parameters, context, out) };
+    let proof = native.proof().map_err(|e| Error::Failed(format!("this build is not {}: {e}", parameters.mode)))?;
+    let label = if native.is_exact() { "" } else { " (another arithmetic: not comparable with the other modes)" };
     let kernels = parameters.kernels();
-    let loads: Result<Vec<_>, _> = kernels.iter().map(|k| parameters.load(how, k)).collect();
+    let loads: Result<Vec<_>, _> = kernels.iter().map(|k| parameters.load(native, k)).collect();
     let mut series = Series::new(&parameters, loads?);
     let measured = series.run(context);
     // Only now, so that a slow reader of our output cannot disturb the timed part.
-    mark(out, "mode", &format!("{}{label}: {proof}", parameters.mode))?;
+    write_mark(out, "mode", &format!("{}{label}: {proof}", parameters.mode))?;
     match measured {
         Ok(by) => {
             series.print(&kernels, out)?;
-            verified(out, true, &by)?;
+            write_verdict(out, true, &by)?;
             out.flush()?;
             Ok(())
         }
         Err(Error::Failed(why)) => {
-            verified(out, false, &why)?;
+            write_verdict(out, false, &why)?;
             out.flush()?;
             Err(Error::Failed(format!("{name}: wrong result: {why}")))
         }
@@ -284,11 +288,11 @@ pub fn run(name: &'static str, words: &[String], context: &Context, out: &mut dy
 }
 
 /// Prints a fact of the run.
-fn mark(out: &mut dyn Write, name: &str, text: &str) -> std::io::Result<()> {
+fn write_mark(out: &mut dyn Write, name: &str, text: &str) -> std::io::Result<()> {
     writeln!(out, "{}", json!({"mark": name, "text": text}))
 }
 
-fn verified(out: &mut dyn Write, right: bool, by: &str) -> std::io::Result<()> {
+fn write_verdict(out: &mut dyn Write, right: bool, by: &str) -> std::io::Result<()> {
     writeln!(out, "{}", json!({"verified": right, "by": by}))
 }
 
@@ -298,7 +302,7 @@ struct Series<'a> {
     loads: Vec<Box<dyn Load>>,
     inner: u64,
     /// By iteration, then by kernel.
-    times: Vec<Vec<Timed>>,
+    times: Vec<Vec<IterationTime>>,
     results: Vec<String>,
 }
 
@@ -314,17 +318,17 @@ impl<'a> Series<'a> {
         let before = before?;
         if self.inner == 0 {
             let min_ns = self.parameters.min_ms * 1_000_000;
-            self.inner = series::size(&mut self.loads, min_ns, context, &mut now)?;
+            self.inner = series::size_iteration(&mut self.loads, min_ns, context, &mut now)?;
         }
         let units: Vec<u64> = series::shares(&self.loads).iter().map(|share| share * self.inner).collect();
         for _ in 0..self.parameters.iterations {
-            uninterrupted(context)?;
+            check_cancelled(context)?;
             let each = self.loads.iter_mut().zip(&units);
             let times: Result<Vec<_>, _> = each.map(|(load, units)| load.run(*units, &mut now)).collect();
             self.times.push(times?);
         }
         for load in &mut self.loads {
-            self.results.push(load.left()?);
+            self.results.push(load.check_data()?);
         }
         let after: Result<Vec<_>, _> = self.loads.iter_mut().map(|l| l.check()).collect();
         if after? != before {
@@ -334,29 +338,29 @@ impl<'a> Series<'a> {
     }
 
     fn print(&self, kernels: &[&str], out: &mut dyn Write) -> std::io::Result<()> {
-        mark(out, "inner", &self.inner.to_string())?;
-        mark(out, "result", &self.results.join("; "))?;
+        write_mark(out, "inner", &self.inner.to_string())?;
+        write_mark(out, "result", &self.results.join("; "))?;
         let shares = series::shares(&self.loads);
         let work = self.loads.iter().zip(shares).map(|(l, share)| l.flop() * (share * self.inner) as f64);
         let work: Vec<f64> = work.collect();
         let now = clock::now_ns();
         if let [work] = work[..] {
-            sample(out, "work", "flop", now, work)?;
+            write_sample(out, "work", "flop", now, work)?;
             for time in self.times.iter().flatten() {
-                sample(out, "iteration", "ns", time.start_ns, time.ns as f64)?;
+                write_sample(out, "iteration", "ns", time.start_ns, time.duration_ns as f64)?;
             }
             return Ok(());
         }
         for (kernel, work) in kernels.iter().zip(&work) {
-            sample(out, &format!("work.{kernel}"), "flop", now, *work)?;
+            write_sample(out, &format!("work.{kernel}"), "flop", now, *work)?;
         }
-        sample(out, "work", "flop", now, work.iter().sum())?;
+        write_sample(out, "work", "flop", now, work.iter().sum())?;
         for times in &self.times {
             for (kernel, time) in kernels.iter().zip(times) {
-                sample(out, &format!("iteration.{kernel}"), "ns", time.start_ns, time.ns as f64)?;
+                write_sample(out, &format!("iteration.{kernel}"), "ns", time.start_ns, time.duration_ns as f64)?;
             }
             let start_ns = times.first().map_or(0, |t| t.start_ns);
-            sample(out, "iteration", "ns", start_ns, composite_ns(&work, times))?;
+            write_sample(out, "iteration", "ns", start_ns, composite_ns(&work, times))?;
         }
         Ok(())
     }
@@ -364,12 +368,12 @@ impl<'a> Series<'a> {
 
 /// The composite is the mean of the five rates. For it to be work over time, as everywhere else, its time is the one
 /// that all the work would take at that mean rate.
-fn composite_ns(work: &[f64], times: &[Timed]) -> f64 {
-    let rates = work.iter().zip(times).map(|(w, t)| w / t.ns.max(1) as f64);
+fn composite_ns(work: &[f64], times: &[IterationTime]) -> f64 {
+    let rates = work.iter().zip(times).map(|(w, t)| w / t.duration_ns.max(1) as f64);
     work.iter().sum::<f64>() / (rates.sum::<f64>() / work.len() as f64)
 }
 
-fn in_java(parameters: &Parameters, context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+fn run_in_java(parameters: &Parameters, context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let mut words = vec![parameters.name.to_string()];
     let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
     option("iterations", parameters.iterations.to_string());
@@ -378,7 +382,7 @@ fn in_java(parameters: &Parameters, context: &Context, out: &mut dyn Write) -> R
     let mut heap = 64 << 20;
     match parameters.name {
         "himeno" => {
-            let size = parameters.himeno();
+            let size = parameters.himeno_size();
             option("size", size.grid.map(|n| n.to_string()).join(","));
             option("expect", format!("{:08x},{:016x}", size.gosa, size.pressure));
             heap += himeno::bytes(size.grid);
@@ -386,7 +390,7 @@ fn in_java(parameters: &Parameters, context: &Context, out: &mut dyn Write) -> R
         "linpack" => {
             let n: usize = parameters.size.parse().unwrap_or_default();
             option("size", n.to_string());
-            if let Some((_, sum)) = linpack::KNOWN.iter().find(|(known, _)| *known == n) {
+            if let Some((_, sum)) = linpack::SOLUTION_CHECKSUMS.iter().find(|(known, _)| *known == n) {
                 option("expect", format!("{sum:016x}"));
             }
             heap += 8 * (n * (n + 8)) as u64;

@@ -5,7 +5,7 @@
 //! and fast mathematics, and whether `a * b + c` rounds once or twice.
 
 use super::himeno::SIZES;
-use crate::Unproven;
+use crate::UnprovenMode;
 use std::ffi::{CStr, c_char};
 
 /// `struct fathom_kernels` of `c/kernels.h`; field for field.
@@ -37,7 +37,7 @@ unsafe extern "C" {
 }
 
 /// Level and recorded flags, in the order of build.rs.
-const RECORDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/levels.rs"));
+const RECORDED_FLAGS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/levels.rs"));
 
 /// An optimisation level of the C kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,15 +78,15 @@ impl Level {
     ///
     /// # Errors
     /// The contradiction.
-    pub fn proof(self) -> Result<String, Unproven> {
+    pub fn proof(self) -> Result<String, UnprovenMode> {
         let table = self.table();
         // SAFETY: a string literal of the object.
         let compiler = unsafe { CStr::from_ptr(table.compiler) }.to_string_lossy();
-        let flags = RECORDED.iter().find(|(level, _)| *level == self.name()).map_or("", |(_, flags)| flags);
-        self.judge(&compiler, flags, &CompilerFlags::of(table))
+        let flags = RECORDED_FLAGS.iter().find(|(level, _)| *level == self.name()).map_or("", |(_, flags)| flags);
+        self.judge(&compiler, flags, &CompilerFlags::from_table(table))
     }
 
-    fn judge(self, compiler: &str, flags: &str, flags_used: &CompilerFlags) -> Result<String, Unproven> {
+    fn judge(self, compiler: &str, flags: &str, flags_used: &CompilerFlags) -> Result<String, UnprovenMode> {
         // The last level on a command line takes effect; GCC records none at all for -O0.
         let last = flags.split(' ').rfind(|f| f.starts_with("-O")).unwrap_or("-O0");
         let (level, fast) = match self {
@@ -103,7 +103,7 @@ impl Level {
         );
         let holds = last == level && flags_used.optimize == (level != "-O0") && flags_used.fast_math == fast;
         // Whether fast mathematics actually contracts depends on the machine; the others must not.
-        if holds && (fast || !flags_used.contracted) { Ok(text) } else { Err(Unproven(text)) }
+        if holds && (fast || !flags_used.contracted) { Ok(text) } else { Err(UnprovenMode(text)) }
     }
 
     /// Runs steps of Himeno's method on one of the published sizes; returns the last step's gosa. `arrays` holds the
@@ -192,7 +192,7 @@ struct CompilerFlags {
 }
 
 impl CompilerFlags {
-    fn of(table: &Table) -> Self {
+    fn from_table(table: &Table) -> Self {
         // (1 + 2^-27)(1 - 2^-27) is 1 - 2^-54, which rounds to 1 unless the sum is taken before rounding.
         let small = f64::EPSILON * 2.0_f64.powi(25);
         // SAFETY: a function of three numbers.

@@ -7,17 +7,17 @@
 use super::Native;
 use super::checksum::checksum;
 use super::rust::scimark::Random;
-use super::series::{Load, Timed, Wrong, time};
+use super::series::{IterationTime, Load, WrongResult, time};
 
 /// The published seed, used by every kernel separately.
-pub const SEED: i32 = 101_010;
+pub const RANDOM_SEED: i32 = 101_010;
 
 /// The kernels, in the published order.
-pub const KERNELS: [&str; 5] = ["fft", "sor", "montecarlo", "sparse", "lu"];
+pub const KERNEL_NAMES: [&str; 5] = ["fft", "sor", "montecarlo", "sparse", "lu"];
 
 /// Steps of over-relaxation, and points of Monte Carlo, after which the result is known.
 const SOR_STEPS: u64 = 10;
-const SAMPLES: u64 = 100_000;
+const CHECK_SAMPLES: u64 = 100_000;
 const OMEGA: f64 = 1.25;
 
 /// The published sizes: Fourier transform, grid, rows and values of the sparse matrix, LU; and the results that every
@@ -41,44 +41,44 @@ pub const SIZES: [(&str, [usize; 5], [u64; 5]); 3] = [
 ];
 
 /// Creates one of the five kernels with data of a named size.
-pub fn load(how: Native, kernel: &str, size: &str) -> Box<dyn Load> {
+pub fn load(native: Native, kernel: &str, size: &str) -> Box<dyn Load> {
     let (_, [fft, grid, rows, values, lu], known) = SIZES.into_iter().find(|s| s.0 == size).unwrap_or(SIZES[1]);
-    let mut random = Random::new(SEED);
+    let mut random = Random::new(RANDOM_SEED);
     match kernel {
         "fft" => {
             let first = random.vector(2 * fft);
-            Box::new(Fft { how, known: known[0], data: first.clone(), first, pairs: 0 })
+            Box::new(Fft { native, known: known[0], data: first.clone(), first, pairs: 0 })
         }
         "sor" => {
             let first = random.vector(grid * grid);
-            Box::new(Sor { how, known: known[1], n: grid, data: first.clone(), first, steps: 0 })
+            Box::new(Sor { native, known: known[1], n: grid, data: first.clone(), first, steps: 0 })
         }
-        "montecarlo" => Box::new(MonteCarlo { how, known: known[2], last: None }),
-        "sparse" => Box::new(Sparse::new(how, known[3], rows, values, &mut random)),
+        "montecarlo" => Box::new(MonteCarlo { native, known: known[2], last: None }),
+        "sparse" => Box::new(Sparse::new(native, known[3], rows, values, &mut random)),
         _ => {
             let a = random.vector(lu * lu);
-            Box::new(Lu { how, known: known[4], factors: vec![0.0; a.len()], a, pivot: vec![0; lu] })
+            Box::new(Lu { native, known: known[4], factors: vec![0.0; a.len()], a, pivot: vec![0; lu] })
         }
     }
 }
 
 /// Returns the text if `sum` is `known`, or need not be since the arithmetic differs; otherwise the error.
-fn compare(how: Native, text: &str, sum: u64, known: u64) -> Result<String, Wrong> {
+fn check_checksum(native: Native, text: &str, sum: u64, known: u64) -> Result<String, WrongResult> {
     let found = format!("{text}, checksum {sum:016x}");
-    if sum == known || !how.exact() {
+    if sum == known || !native.is_exact() {
         Ok(found)
     } else {
-        Err(Wrong::Unexpected { found, known: format!("{known:016x}") })
+        Err(WrongResult::Unexpected { found, known: format!("{known:016x}") })
     }
 }
 
 /// Root of the mean squared difference.
-fn difference(a: &[f64], b: &[f64]) -> f64 {
+fn rms_difference(a: &[f64], b: &[f64]) -> f64 {
     (a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>() / a.len() as f64).sqrt()
 }
 
 struct Fft {
-    how: Native,
+    native: Native,
     known: u64,
     first: Vec<f64>,
     data: Vec<f64>,
@@ -97,33 +97,33 @@ impl Load for Fft {
         (5.0 * n - 2.0) * n.log2() + 2.0 * (n + 1.0)
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<IterationTime, WrongResult> {
         self.pairs += inner;
-        Ok(time(clock, || self.how.fft_pairs(&mut self.data, inner)).1)
+        Ok(time(clock, || self.native.fft_pairs(&mut self.data, inner)).1)
     }
 
-    fn check(&mut self) -> Result<String, Wrong> {
+    fn check(&mut self) -> Result<String, WrongResult> {
         let mut data = self.first.clone();
-        self.how.fft(&mut data, -1);
+        self.native.fft(&mut data, -1);
         let sum = checksum(&data);
-        self.how.fft(&mut data, 1);
-        let off = difference(&data, &self.first);
+        self.native.fft(&mut data, 1);
+        let off = rms_difference(&data, &self.first);
         let text = format!("fft: forward and back off by {off:.1e}");
         // Also false for NaN.
-        if off < 1e-10 { compare(self.how, &text, sum, self.known) } else { Err(Wrong::Result(text)) }
+        if off < 1e-10 { check_checksum(self.native, &text, sum, self.known) } else { Err(WrongResult::Result(text)) }
     }
 
-    fn left(&mut self) -> Result<String, Wrong> {
-        let off = difference(&self.data, &self.first);
+    fn check_data(&mut self) -> Result<String, WrongResult> {
+        let off = rms_difference(&self.data, &self.first);
         let text = format!("fft: {} times forward and back off by {off:.1e}", self.pairs);
         // Twiddle factors by recurrence are off by a few times sqrt(n) roundings, and each pair adds the same.
         let bound = (self.pairs + 1) as f64 * self.n().sqrt() * 32.0 * f64::EPSILON;
-        if off < bound { Ok(text) } else { Err(Wrong::Result(text)) }
+        if off < bound { Ok(text) } else { Err(WrongResult::Result(text)) }
     }
 }
 
 struct Sor {
-    how: Native,
+    native: Native,
     known: u64,
     n: usize,
     first: Vec<f64>,
@@ -137,32 +137,32 @@ impl Load for Sor {
         6.0 * n * n
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<IterationTime, WrongResult> {
         self.steps += inner;
-        Ok(time(clock, || self.how.sor(&mut self.data, self.n, OMEGA, inner)).1)
+        Ok(time(clock, || self.native.sor(&mut self.data, self.n, OMEGA, inner)).1)
     }
 
-    fn check(&mut self) -> Result<String, Wrong> {
+    fn check(&mut self) -> Result<String, WrongResult> {
         let mut data = self.first.clone();
-        self.how.sor(&mut data, self.n, OMEGA, SOR_STEPS);
+        self.native.sor(&mut data, self.n, OMEGA, SOR_STEPS);
         let sum = checksum(&data);
         let mut reference = self.first.clone();
         Native::Rust.sor(&mut reference, self.n, OMEGA, SOR_STEPS);
-        let off = difference(&data, &reference);
+        let off = rms_difference(&data, &reference);
         let text = format!("sor: {SOR_STEPS} steps off by {off:.1e}");
-        if off < 1e-12 { compare(self.how, &text, sum, self.known) } else { Err(Wrong::Result(text)) }
+        if off < 1e-12 { check_checksum(self.native, &text, sum, self.known) } else { Err(WrongResult::Result(text)) }
     }
 
-    fn left(&mut self) -> Result<String, Wrong> {
+    fn check_data(&mut self) -> Result<String, WrongResult> {
         // Each step is a weighted mean with one negative weight; a converging grid stays within its border's values.
         let inside = self.data.iter().all(|v| (-1.0..=2.0).contains(v));
         let text = format!("sor: checksum {:016x} after {} steps", checksum(&self.data), self.steps);
-        if inside { Ok(text) } else { Err(Wrong::Result(format!("{text}: values outside the border's"))) }
+        if inside { Ok(text) } else { Err(WrongResult::Result(format!("{text}: values outside the border's"))) }
     }
 }
 
 struct MonteCarlo {
-    how: Native,
+    native: Native,
     known: u64,
     last: Option<(u64, u64)>,
 }
@@ -172,11 +172,11 @@ impl Load for MonteCarlo {
         4.0
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
-        let (within, timed) = time(clock, || self.how.montecarlo(SEED, inner));
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<IterationTime, WrongResult> {
+        let (within, timed) = time(clock, || self.native.montecarlo(RANDOM_SEED, inner));
         // The seed is the same each time, and so must be the count.
         match self.last.replace((inner, within)) {
-            Some((samples, before)) if samples == inner && before != within => Err(Wrong::Unrepeatable {
+            Some((samples, before)) if samples == inner && before != within => Err(WrongResult::Unrepeatable {
                 what: format!("montecarlo: {within} points within"),
                 before: before.to_string(),
             }),
@@ -184,27 +184,27 @@ impl Load for MonteCarlo {
         }
     }
 
-    fn check(&mut self) -> Result<String, Wrong> {
-        let within = self.how.montecarlo(SEED, SAMPLES);
-        let pi = 4.0 * within as f64 / SAMPLES as f64;
-        let text = format!("montecarlo: pi {pi:.5}, {within} of {SAMPLES} points within");
+    fn check(&mut self) -> Result<String, WrongResult> {
+        let within = self.native.montecarlo(RANDOM_SEED, CHECK_SAMPLES);
+        let pi = 4.0 * within as f64 / CHECK_SAMPLES as f64;
+        let text = format!("montecarlo: pi {pi:.5}, {within} of {CHECK_SAMPLES} points within");
         // With other arithmetic a point on the border may fall to either side.
-        let right = if self.how.exact() { within == self.known } else { within.abs_diff(self.known) <= 2 };
-        if right { Ok(text) } else { Err(Wrong::Unexpected { found: text, known: self.known.to_string() }) }
+        let right = if self.native.is_exact() { within == self.known } else { within.abs_diff(self.known) <= 2 };
+        if right { Ok(text) } else { Err(WrongResult::Unexpected { found: text, known: self.known.to_string() }) }
     }
 
-    fn left(&mut self) -> Result<String, Wrong> {
-        let (samples, within) = self.last.ok_or(Wrong::NothingRun("montecarlo"))?;
+    fn check_data(&mut self) -> Result<String, WrongResult> {
+        let (samples, within) = self.last.ok_or(WrongResult::NothingRun("montecarlo"))?;
         let pi = 4.0 * within as f64 / samples as f64;
         let text = format!("montecarlo: pi {pi:.6} of {samples} points");
         // Five standard deviations of the mean of four times a coin with probability pi / 4.
         let bound = 5.0 * 1.6422 / (samples as f64).sqrt();
-        if (pi - std::f64::consts::PI).abs() < bound { Ok(text) } else { Err(Wrong::Result(text)) }
+        if (pi - std::f64::consts::PI).abs() < bound { Ok(text) } else { Err(WrongResult::Result(text)) }
     }
 }
 
 struct Sparse {
-    how: Native,
+    native: Native,
     known: u64,
     values: Vec<f64>,
     rows: Vec<i32>,
@@ -215,17 +215,17 @@ struct Sparse {
 
 impl Sparse {
     /// The published pattern: every row has the same number of values, spread from its start to its diagonal.
-    fn new(how: Native, known: u64, n: usize, values: usize, random: &mut Random) -> Self {
+    fn new(native: Native, known: u64, n: usize, values: usize, random: &mut Random) -> Self {
         let in_row = values / n;
         let x = random.vector(n);
         let values = random.vector(in_row * n);
         let rows = (0..=n).map(|row| (row * in_row) as i32).collect();
         let columns = (0..n).flat_map(|row| (0..in_row).map(move |i| (i * (row / in_row).max(1)) as i32)).collect();
-        Self { how, known, values, rows, columns, x, y: vec![0.0; n] }
+        Self { native, known, values, rows, columns, x, y: vec![0.0; n] }
     }
 
     fn multiply(&mut self, times: u64) {
-        self.how.sparse(&mut self.y, &self.values, &self.rows, &self.columns, &self.x, times);
+        self.native.sparse(&mut self.y, &self.values, &self.rows, &self.columns, &self.x, times);
     }
 }
 
@@ -234,27 +234,31 @@ impl Load for Sparse {
         2.0 * self.values.len() as f64
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<IterationTime, WrongResult> {
         Ok(time(clock, || self.multiply(inner)).1)
     }
 
-    fn check(&mut self) -> Result<String, Wrong> {
+    fn check(&mut self) -> Result<String, WrongResult> {
         self.y.fill(0.0);
         self.multiply(1);
-        self.left()
+        self.check_data()
     }
 
-    fn left(&mut self) -> Result<String, Wrong> {
+    fn check_data(&mut self) -> Result<String, WrongResult> {
         let mut reference = vec![0.0; self.y.len()];
         Native::Rust.sparse(&mut reference, &self.values, &self.rows, &self.columns, &self.x, 1);
-        let off = difference(&self.y, &reference);
+        let off = rms_difference(&self.y, &reference);
         let text = format!("sparse: y off by {off:.1e}");
-        if off < 1e-12 { compare(self.how, &text, checksum(&self.y), self.known) } else { Err(Wrong::Result(text)) }
+        if off < 1e-12 {
+            check_checksum(self.native, &text, checksum(&self.y), self.known)
+        } else {
+            Err(WrongResult::Result(text))
+        }
     }
 }
 
 struct Lu {
-    how: Native,
+    native: Native,
     known: u64,
     a: Vec<f64>,
     factors: Vec<f64>,
@@ -263,7 +267,7 @@ struct Lu {
 
 impl Lu {
     fn factor(&mut self, times: u64) -> bool {
-        self.how.lu(&self.a, &mut self.factors, &mut self.pivot, times)
+        self.native.lu(&self.a, &mut self.factors, &mut self.pivot, times)
     }
 
     /// Largest |A x - b| for the x computed from the factors, divided by n, for b all ones.
@@ -293,26 +297,26 @@ impl Load for Lu {
         2.0 * n * n * n / 3.0
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<IterationTime, WrongResult> {
         let (regular, timed) = time(clock, || self.factor(inner));
-        if regular { Ok(timed) } else { Err(Wrong::ZeroPivot("lu")) }
+        if regular { Ok(timed) } else { Err(WrongResult::ZeroPivot("lu")) }
     }
 
-    fn check(&mut self) -> Result<String, Wrong> {
+    fn check(&mut self) -> Result<String, WrongResult> {
         self.factors.fill(0.0);
         if !self.factor(1) {
-            return Err(Wrong::ZeroPivot("lu"));
+            return Err(WrongResult::ZeroPivot("lu"));
         }
-        self.left()
+        self.check_data()
     }
 
-    fn left(&mut self) -> Result<String, Wrong> {
+    fn check_data(&mut self) -> Result<String, WrongResult> {
         let residual = self.residual();
         let text = format!("lu: residual {residual:.1e}");
         if residual < 1e-10 {
-            compare(self.how, &text, checksum(&self.factors), self.known)
+            check_checksum(self.native, &text, checksum(&self.factors), self.known)
         } else {
-            Err(Wrong::Result(text))
+            Err(WrongResult::Result(text))
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The clock is read right before a piece of work and right after it, and nothing else happens in between: two clock
 //! readings per piece are all that the harness adds to the measurement. Checks, fresh inputs and output lie outside.
 
-use crate::{Error, uninterrupted};
+use crate::{Error, check_cancelled};
 use model::Context;
 
 /// The minimum duration of an iteration whose size is not given: well above the clock's resolution (a nanosecond step,
@@ -11,14 +11,14 @@ use model::Context;
 pub const DEFAULT_MIN_MS: &str = "10";
 
 /// How often a size must last long enough before it is accepted: code that is still being compiled gets faster.
-const CONFIRMATIONS: u32 = 3;
+const SIZE_CONFIRMATIONS: u32 = 3;
 
 /// A count beyond this is not a sensible size.
-pub const MOST: u64 = 1 << 40;
+pub const INNER_MAX: u64 = 1 << 40;
 
 /// Why a kernel's result is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum WrongResult {
     /// The result is outside the allowed bound; the text has the result.
     #[error("wrong result: {0}")]
     Result(String),
@@ -46,8 +46,8 @@ pub enum Wrong {
     NothingRun(&'static str),
 }
 
-impl From<Wrong> for Error {
-    fn from(wrong: Wrong) -> Self {
+impl From<WrongResult> for Error {
+    fn from(wrong: WrongResult) -> Self {
         Self::Failed(wrong.to_string())
     }
 }
@@ -58,31 +58,31 @@ pub trait Load {
     fn flop(&self) -> f64;
 
     /// Does `inner` units and times them with [`time`]. A wrong result is an error.
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong>;
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<IterationTime, WrongResult>;
 
     /// Checks the compiled kernel against known results, on fresh data. Returns a description of the check, with its
     /// numbers.
-    fn check(&mut self) -> Result<String, Wrong>;
+    fn check(&mut self) -> Result<String, WrongResult>;
 
     /// Checks the data left by the timed runs, and returns a description of it.
-    fn left(&mut self) -> Result<String, Wrong>;
+    fn check_data(&mut self) -> Result<String, WrongResult>;
 }
 
 /// One iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timed {
+pub struct IterationTime {
     /// Its start, CLOCK_BOOTTIME in ns.
     pub start_ns: u64,
     /// The duration of its work, ns.
-    pub ns: u64,
+    pub duration_ns: u64,
 }
 
 /// Times one piece of work, with a clock reading before and after it.
-pub fn time<T>(clock: &mut dyn FnMut() -> u64, work: impl FnOnce() -> T) -> (T, Timed) {
+pub fn time<T>(clock: &mut dyn FnMut() -> u64, work: impl FnOnce() -> T) -> (T, IterationTime) {
     let start_ns = clock();
     let result = work();
     let end_ns = clock();
-    (result, Timed { start_ns, ns: end_ns.saturating_sub(start_ns) })
+    (result, IterationTime { start_ns, duration_ns: end_ns.saturating_sub(start_ns) })
 }
 
 /// How many of its own units each kernel does per common unit: with several kernels, enough for a million operations,
@@ -96,7 +96,7 @@ pub fn shares(loads: &[Box<dyn Load>]) -> Vec<u64> {
 
 /// Finds how many units last `min_ns` in every kernel: doubled until they do, three times in a row. These runs are not
 /// used for anything else.
-pub fn size(
+pub fn size_iteration(
     loads: &mut [Box<dyn Load>],
     min_ns: u64,
     context: &Context,
@@ -104,15 +104,15 @@ pub fn size(
 ) -> Result<u64, Error> {
     let shares = shares(loads);
     let (mut inner, mut long_enough) = (1, 0);
-    while long_enough < CONFIRMATIONS {
-        uninterrupted(context)?;
+    while long_enough < SIZE_CONFIRMATIONS {
+        check_cancelled(context)?;
         let mut shortest = u64::MAX;
         for (load, share) in loads.iter_mut().zip(&shares) {
-            shortest = shortest.min(load.run(inner * share, clock)?.ns);
+            shortest = shortest.min(load.run(inner * share, clock)?.duration_ns);
         }
         if shortest >= min_ns {
             long_enough += 1;
-        } else if inner < MOST {
+        } else if inner < INNER_MAX {
             (inner, long_enough) = (inner * 2, 0);
         } else {
             return Err(Error::Failed(format!("{inner} units took less than {min_ns} ns: the clock does not advance")));
@@ -128,56 +128,59 @@ mod tests {
     use std::rc::Rc;
 
     /// A load whose unit takes a fixed number of ticks of a clock that only advances with its work.
-    struct Fake {
+    struct FakeLoad {
         unit: u64,
         flop: f64,
         now: Rc<Cell<u64>>,
         runs: Rc<RefCell<Vec<u64>>>,
     }
 
-    impl Load for Fake {
+    impl Load for FakeLoad {
         fn flop(&self) -> f64 {
             self.flop
         }
-        fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
+        fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<IterationTime, WrongResult> {
             self.runs.borrow_mut().push(inner);
             Ok(time(clock, || self.now.set(self.now.get() + inner * self.unit)).1)
         }
-        fn check(&mut self) -> Result<String, Wrong> {
+        fn check(&mut self) -> Result<String, WrongResult> {
             Ok(String::new())
         }
-        fn left(&mut self) -> Result<String, Wrong> {
+        fn check_data(&mut self) -> Result<String, WrongResult> {
             Ok(String::new())
         }
     }
 
     /// Sizes loads given as ticks and operations per unit.
-    fn sized(units: &[(u64, f64)], min_ns: u64) -> (u64, Vec<u64>) {
+    fn size_loads(units: &[(u64, f64)], min_ns: u64) -> (u64, Vec<u64>) {
         let (now, runs) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
         let fake = |(unit, flop): &(u64, f64)| -> Box<dyn Load> {
-            Box::new(Fake { unit: *unit, flop: *flop, now: now.clone(), runs: runs.clone() })
+            Box::new(FakeLoad { unit: *unit, flop: *flop, now: now.clone(), runs: runs.clone() })
         };
         let mut loads: Vec<Box<dyn Load>> = units.iter().map(fake).collect();
-        let inner = size(&mut loads, min_ns, &Context::silent(), &mut || now.get()).unwrap();
+        let inner = size_iteration(&mut loads, min_ns, &Context::silent(), &mut || now.get()).unwrap();
         (inner, runs.take())
     }
 
     #[test]
     fn size_is_doubled_until_long_enough_and_confirmed() {
-        assert_eq!(sized(&[(3, 1.0)], 20), (8, vec![1, 2, 4, 8, 8, 8]));
-        assert_eq!(sized(&[(1000, 1.0)], 20), (1, vec![1, 1, 1]));
+        assert_eq!(size_loads(&[(3, 1.0)], 20), (8, vec![1, 2, 4, 8, 8, 8]));
+        assert_eq!(size_loads(&[(1000, 1.0)], 20), (1, vec![1, 1, 1]));
     }
 
     #[test]
     fn one_inner_count_sizes_several_kernels() {
         // A common unit is a million operations of each, or one unit of a kernel that has more.
-        assert_eq!(sized(&[(1, 4.0), (100, 7e8)], 150), (2, vec![250_000, 1, 500_000, 2, 500_000, 2, 500_000, 2]));
+        assert_eq!(size_loads(&[(1, 4.0), (100, 7e8)], 150), (2, vec![250_000, 1, 500_000, 2, 500_000, 2, 500_000, 2]));
     }
 
     #[test]
     fn stopped_clock_is_reported() {
-        let fake = Fake { unit: 1, flop: 1.0, now: Rc::default(), runs: Rc::default() };
-        assert!(matches!(size(&mut [Box::new(fake)], 5, &Context::silent(), &mut || 7), Err(Error::Failed(_))));
+        let fake = FakeLoad { unit: 1, flop: 1.0, now: Rc::default(), runs: Rc::default() };
+        assert!(matches!(
+            size_iteration(&mut [Box::new(fake)], 5, &Context::silent(), &mut || 7),
+            Err(Error::Failed(_))
+        ));
     }
 
     #[test]
@@ -190,6 +193,6 @@ mod tests {
             },
             || 5,
         );
-        assert_eq!((seen, timed, readings), (5, Timed { start_ns: 10, ns: 10 }, 2));
+        assert_eq!((seen, timed, readings), (5, IterationTime { start_ns: 10, duration_ns: 10 }, 2));
     }
 }

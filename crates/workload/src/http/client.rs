@@ -4,7 +4,7 @@
 //! to find those that are ready; edge-triggered events are enough, since every step continues until the socket would
 //! block, so that nothing is ever registered twice. Measured against wrk in experiments/peers/http.toml.
 
-use super::connection::{Connection, Plan, Step, TICK};
+use super::connection::{Connection, POLL_INTERVAL, Plan, Step};
 use super::failure::ClientError;
 use super::schedule::Schedule;
 use crate::clock;
@@ -86,9 +86,9 @@ struct Worker<'a> {
     /// The request taken and not yet due, and whether it was waited for.
     next: Option<(u64, bool)>,
     /// Whether the schedule is exhausted.
-    over: bool,
+    exhausted: bool,
     epoll: OwnedFd,
-    seen: Outcome,
+    outcome: Outcome,
 }
 
 impl<'a> Worker<'a> {
@@ -101,9 +101,9 @@ impl<'a> Worker<'a> {
             free: (0..connections).collect(),
             busy: vec![false; connections],
             next: None,
-            over: false,
+            exhausted: false,
             epoll,
-            seen: Outcome::new()?,
+            outcome: Outcome::new()?,
         })
     }
 
@@ -123,22 +123,22 @@ impl<'a> Worker<'a> {
             self.schedule.start(clock::now_ns());
         }
         barrier.wait();
-        let mut looked_ns = clock::now_ns();
+        let mut checked_ns = clock::now_ns();
         let mut ready: Vec<Event> = Vec::with_capacity(256);
         loop {
             let now = clock::now_ns();
-            if now.saturating_sub(looked_ns) >= TICK.as_nanos() as u64 {
-                looked_ns = now;
+            if now.saturating_sub(checked_ns) >= POLL_INTERVAL.as_nanos() as u64 {
+                checked_ns = now;
                 if context.cancelled() {
                     self.schedule.stop();
                 }
-                self.look_for_late_ones(now);
+                self.fail_late_requests(now);
             }
             self.send(now)?;
-            if self.over && self.free.len() == self.connections.len() {
-                self.seen.received = self.connections.iter().map(|c| c.received).sum();
-                self.seen.reopened = self.connections.iter().map(|c| c.reopened).sum();
-                return Ok(self.seen);
+            if self.exhausted && self.free.len() == self.connections.len() {
+                self.outcome.received = self.connections.iter().map(|c| c.received).sum();
+                self.outcome.reopened = self.connections.iter().map(|c| c.reopened).sum();
+                return Ok(self.outcome);
             }
             self.wait(&mut ready)?;
             for event in ready.drain(..) {
@@ -146,7 +146,7 @@ impl<'a> Worker<'a> {
                 // A connection without a request does not notice that the server closed it: the next request will.
                 if self.busy[at] {
                     let step = self.connections[at].advance(self.plan);
-                    self.account(at, step)?;
+                    self.handle_step(at, step)?;
                 }
             }
         }
@@ -155,29 +155,29 @@ impl<'a> Worker<'a> {
     /// Sends due requests on free connections.
     fn send(&mut self, mut now: u64) -> Result<(), ClientError> {
         while let Some(&at) = self.free.front() {
-            if self.next.is_none() && !self.over {
+            if self.next.is_none() && !self.exhausted {
                 self.next = self.schedule.take(now).map(|due| (due, false));
-                self.over = self.next.is_none();
+                self.exhausted = self.next.is_none();
             }
             let Some((due, waited)) = self.next else { return Ok(()) };
             if due > now {
                 // The end of the run does not wait for a request that is due in a minute.
                 if self.schedule.stopped() {
-                    (self.next, self.over) = (None, true);
+                    (self.next, self.exhausted) = (None, true);
                 } else {
                     self.next = Some((due, true));
                 }
                 return Ok(());
             }
             if waited {
-                record(&mut self.seen.late, now - due);
+                record(&mut self.outcome.late, now - due);
             }
             self.next = None;
             self.free.pop_front();
             self.busy[at] = true;
             let begun = if self.schedule.is_open() { due } else { now };
-            let step = self.connections[at].begin(self.plan, begun, now);
-            self.account(at, step)?;
+            let step = self.connections[at].begin_request(self.plan, begun, now);
+            self.handle_step(at, step)?;
             now = clock::now_ns();
             // One blocking exchange at a time; the caller checks for an end in between.
             if self.plan.blocking {
@@ -187,14 +187,14 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn account(&mut self, at: usize, step: Step) -> Result<(), ClientError> {
+    fn handle_step(&mut self, at: usize, step: Step) -> Result<(), ClientError> {
         self.register(at)?;
         match step {
             Step::Waiting => return Ok(()),
             Step::Done => {
                 let now = clock::now_ns();
-                record(&mut self.seen.latency, now.saturating_sub(self.connections[at].begun_ns));
-                self.seen.end_ns = now;
+                record(&mut self.outcome.latency, now.saturating_sub(self.connections[at].begun_ns));
+                self.outcome.end_ns = now;
                 self.schedule.succeeded(now);
             }
             Step::Failed(why) => self.schedule.failed(why),
@@ -217,7 +217,7 @@ impl<'a> Worker<'a> {
 
     /// Waits until a connection is ready, a request is due, or it is time for a check.
     fn wait(&mut self, ready: &mut Vec<Event>) -> Result<(), ClientError> {
-        let most = TICK.as_nanos() as u64;
+        let most = POLL_INTERVAL.as_nanos() as u64;
         // A due time wakes us only if a connection is free.
         let ns = match self.next.filter(|_| !self.free.is_empty()) {
             Some((due, _)) => due.saturating_sub(clock::now_ns()).min(most),
@@ -227,7 +227,7 @@ impl<'a> Worker<'a> {
             // There is one connection. If it is busy, it is tried again, and waits in its socket.
             if self.free.is_empty() {
                 let step = self.connections[0].advance(self.plan);
-                self.account(0, step)?;
+                self.handle_step(0, step)?;
             } else if self.next.is_some() {
                 std::thread::sleep(Duration::from_nanos(ns));
             }
@@ -250,7 +250,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn look_for_late_ones(&mut self, now: u64) {
+    fn fail_late_requests(&mut self, now: u64) {
         for at in 0..self.connections.len() {
             if self.busy[at] && self.connections[at].deadline_ns <= now {
                 let why = self.connections[at].give_up(self.plan);

@@ -3,8 +3,8 @@
 //! Never waits: every step continues until the socket would block, and reports that. With a blocking socket (a thread with
 //! a single connection saves the call that finds ready ones) "would block" is the socket's own timeout.
 
-use super::failure::{Failure, Step as At};
-use super::response::{Malformed, Response};
+use super::failure::{Failure, SocketOperation as At};
+use super::response::{MalformedResponse, Response};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
@@ -12,11 +12,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// How long a blocking socket waits before timeouts and Ctrl-C are checked.
-pub const TICK: Duration = Duration::from_millis(100);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest body that is kept for comparison with later ones.
-const LONGEST_BODY: usize = 64 << 20;
+const BODY_BYTES_MAX: usize = 64 << 20;
 /// Bytes per read.
-const READ: usize = 64 << 10;
+const READ_BYTES: usize = 64 << 10;
 
 /// State common to all connections.
 #[derive(Debug)]
@@ -56,12 +56,12 @@ pub struct Connection {
     sent: usize,
     response: Response,
     /// Bytes read and not yet consumed by the response.
-    waiting: Vec<u8>,
+    unconsumed: Vec<u8>,
     /// Bytes of this response, head and body.
-    answered: u64,
+    response_bytes: u64,
     body: Vec<u8>,
     body_length: usize,
-    wrong: bool,
+    body_differs: bool,
     scratch: Vec<u8>,
     /// The deadline of the current request.
     pub deadline_ns: u64,
@@ -82,12 +82,12 @@ impl Connection {
             served: 0,
             sent: 0,
             response: Response::default(),
-            waiting: Vec::new(),
-            answered: 0,
+            unconsumed: Vec::new(),
+            response_bytes: 0,
             body: Vec::new(),
             body_length: 0,
-            wrong: false,
-            scratch: vec![0; READ],
+            body_differs: false,
+            scratch: vec![0; READ_BYTES],
             deadline_ns: 0,
             begun_ns: 0,
             received: 0,
@@ -119,7 +119,7 @@ impl Connection {
         sockopt::set_tcp_nodelay(&socket, true).map_err(describe)?;
         let limit = |which, time| sockopt::set_socket_timeout(&socket, which, Some(time)).map_err(describe);
         if wait {
-            limit(sockopt::Timeout::Send, if ahead { Duration::from_nanos(plan.timeout_ns) } else { TICK })?;
+            limit(sockopt::Timeout::Send, if ahead { Duration::from_nanos(plan.timeout_ns) } else { POLL_INTERVAL })?;
         }
         match rustix::net::connect(&socket, &plan.address) {
             Ok(()) => {}
@@ -129,21 +129,21 @@ impl Connection {
             Err(e) => return Err(describe(e)),
         }
         if plan.blocking {
-            limit(sockopt::Timeout::Recv, TICK)?;
-            limit(sockopt::Timeout::Send, TICK)?;
+            limit(sockopt::Timeout::Recv, POLL_INTERVAL)?;
+            limit(sockopt::Timeout::Send, POLL_INTERVAL)?;
         } else if ahead {
             rustix::io::ioctl_fionbio(&socket, true).map_err(describe)?;
         }
         (self.socket, self.fresh, self.served) = (Some(socket), true, 0);
-        self.waiting.clear();
+        self.unconsumed.clear();
         Ok(())
     }
 
     /// Begins a request whose latency counts from `begun_ns`.
-    pub fn begin(&mut self, plan: &Plan, begun_ns: u64, now_ns: u64) -> Step {
+    pub fn begin_request(&mut self, plan: &Plan, begun_ns: u64, now_ns: u64) -> Step {
         (self.begun_ns, self.deadline_ns) = (begun_ns, now_ns.saturating_add(plan.timeout_ns));
-        self.answered = 0;
-        self.restart();
+        self.response_bytes = 0;
+        self.reset_request();
         if self.socket.is_none()
             && let Err(why) = self.open(plan, false)
         {
@@ -152,8 +152,8 @@ impl Connection {
         self.advance(plan)
     }
 
-    fn restart(&mut self) {
-        (self.sent, self.response, self.body_length, self.wrong) = (0, Response::default(), 0, false);
+    fn reset_request(&mut self) {
+        (self.sent, self.response, self.body_length, self.body_differs) = (0, Response::default(), 0, false);
         self.body.clear();
     }
 
@@ -166,18 +166,18 @@ impl Connection {
                 if self.response.close || !plan.keep_alive {
                     self.socket = None;
                 }
-                match self.verdict(plan) {
+                match self.check_response(plan) {
                     Ok(()) => Step::Done,
                     Err(why) => Step::Failed(why),
                 }
             }
-            Err(Broken { why, by_peer }) => {
+            Err(BrokenExchange { why, by_peer }) => {
                 self.socket = None;
                 // A server may close a long-kept connection just when we send. The request was not answered, so it is
                 // sent once more, over a new connection; its time continues.
-                if by_peer && self.served > 0 && self.answered == 0 {
+                if by_peer && self.served > 0 && self.response_bytes == 0 {
                     self.reopened += 1;
-                    self.restart();
+                    self.reset_request();
                     return match self.open(plan, false) {
                         Ok(()) => self.advance(plan),
                         Err(why) => Step::Failed(why),
@@ -191,21 +191,23 @@ impl Connection {
     /// The current request has timed out.
     pub fn give_up(&mut self, plan: &Plan) -> Failure {
         self.socket = None;
-        Failure::Late { address: plan.address, timeout_ms: plan.timeout_ns / 1_000_000, received: self.answered }
+        Failure::Late { address: plan.address, timeout_ms: plan.timeout_ns / 1_000_000, received: self.response_bytes }
     }
 
     /// Sends and receives; returns whether the response is complete.
-    fn exchange(&mut self, plan: &Plan) -> Result<bool, Broken> {
+    fn exchange(&mut self, plan: &Plan) -> Result<bool, BrokenExchange> {
         let Some(socket) = &self.socket else {
             let why = Failure::System { at: At::Send, address: plan.address, errno: Errno::NOTCONN };
-            return Err(Broken { why, by_peer: true });
+            return Err(BrokenExchange { why, by_peer: true });
         };
-        let broken = |at, errno| Broken {
+        let broken = |at, errno| BrokenExchange {
             why: Failure::System { at, address: plan.address, errno },
             by_peer: matches!(errno, Errno::CONNRESET | Errno::PIPE),
         };
-        let malformed =
-            |why: Malformed, by_peer| Broken { why: Failure::Malformed { address: plan.address, why }, by_peer };
+        let malformed = |why: MalformedResponse, by_peer| BrokenExchange {
+            why: Failure::Malformed { address: plan.address, why },
+            by_peer,
+        };
         let sending = self.sent < plan.request.len();
         while self.sent < plan.request.len() {
             match rustix::net::send(socket, &plan.request[self.sent..], SendFlags::NOSIGNAL) {
@@ -228,54 +230,54 @@ impl Connection {
                 Err(e) => return Err(broken(At::Receive, e)),
             };
             self.received += n as u64;
-            self.answered += n as u64;
+            self.response_bytes += n as u64;
             if n == 0 {
                 self.response.end().map_err(|why| malformed(why, true))?;
                 return Ok(true);
             }
-            let (body, length, wrong) = (&mut self.body, &mut self.body_length, &mut self.wrong);
+            let (body, length, wrong) = (&mut self.body, &mut self.body_length, &mut self.body_differs);
             let mut piece = |piece: &[u8]| {
                 match &plan.body {
                     Some(expected) => *wrong |= expected.get(*length..*length + piece.len()) != Some(piece),
-                    None if body.len() + piece.len() <= LONGEST_BODY => body.extend_from_slice(piece),
+                    None if body.len() + piece.len() <= BODY_BYTES_MAX => body.extend_from_slice(piece),
                     None => *wrong = true,
                 }
                 *length += piece.len();
             };
             // The usual case: everything arrived at once and nothing has to be kept.
-            if self.waiting.is_empty() {
+            if self.unconsumed.is_empty() {
                 let taken = self.response.take(&self.scratch[..n], &mut piece).map_err(|why| malformed(why, false))?;
-                self.waiting.extend_from_slice(&self.scratch[taken..n]);
+                self.unconsumed.extend_from_slice(&self.scratch[taken..n]);
             } else {
-                self.waiting.extend_from_slice(&self.scratch[..n]);
-                let taken = self.response.take(&self.waiting, &mut piece).map_err(|why| malformed(why, false))?;
-                self.waiting.drain(..taken);
+                self.unconsumed.extend_from_slice(&self.scratch[..n]);
+                let taken = self.response.take(&self.unconsumed, &mut piece).map_err(|why| malformed(why, false))?;
+                self.unconsumed.drain(..taken);
             }
-            if self.response.done() {
-                return match self.waiting.len() {
+            if self.response.is_complete() {
+                return match self.unconsumed.len() {
                     0 => Ok(true),
-                    more => Err(malformed(Malformed::Surplus(more), false)),
+                    more => Err(malformed(MalformedResponse::Surplus(more), false)),
                 };
             }
         }
     }
 
-    fn verdict(&self, plan: &Plan) -> Result<(), Failure> {
+    fn check_response(&self, plan: &Plan) -> Result<(), Failure> {
         let address = plan.address;
         if self.response.status != plan.status {
             return Err(Failure::Status { address, found: self.response.status, expected: plan.status });
         }
         match &plan.body {
-            Some(expected) if self.wrong || self.body_length != expected.len() => {
+            Some(expected) if self.body_differs || self.body_length != expected.len() => {
                 Err(Failure::Body { address, found: self.body_length, expected: expected.len() })
             }
-            None if self.wrong => Err(Failure::LargeBody { address, most: LONGEST_BODY }),
+            None if self.body_differs => Err(Failure::LargeBody { address, most: BODY_BYTES_MAX }),
             _ => Ok(()),
         }
     }
 }
 
-struct Broken {
+struct BrokenExchange {
     why: Failure,
     /// The peer closed the connection, as it may between requests.
     by_peer: bool,

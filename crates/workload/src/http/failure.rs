@@ -1,18 +1,18 @@
 //! Why a request of the client failed, and the remedy.
 
-use super::response::Malformed;
+use super::response::MalformedResponse;
 use rustix::io::Errno;
 use std::net::SocketAddr;
 
 /// An operation on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum SocketOperation {
     Connect,
     Send,
     Receive,
 }
 
-impl std::fmt::Display for Step {
+impl std::fmt::Display for SocketOperation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Connect => "connect to",
@@ -28,13 +28,13 @@ pub enum Failure {
     #[error("cannot {at} {address}: {}{}", std::io::Error::from(*errno), advice(*address, *errno))]
     System {
         /// The operation that failed.
-        at: Step,
+        at: SocketOperation,
         address: SocketAddr,
         errno: Errno,
     },
     /// The received bytes are not a response.
     #[error("{address}: {why}")]
-    Malformed { address: SocketAddr, why: Malformed },
+    Malformed { address: SocketAddr, why: MalformedResponse },
     /// The response has an unexpected status.
     #[error("{address} answered with status {found} instead of {expected} (--status)")]
     Status { address: SocketAddr, found: u16, expected: u16 },

@@ -19,12 +19,12 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use request::{HEAD, Request, RequestKind, Requests};
-pub use response::{Malformed, Response};
+pub use request::{HEAD_BYTES_MAX, Request, RequestKind, Requests};
+pub use response::{MalformedResponse, Response};
 pub use server::Server;
 
 use crate::options::{Options, Spec};
-use crate::{Error, clock, sample, uninterrupted};
+use crate::{Error, check_cancelled, clock, write_sample};
 use client::Outcome;
 use connection::{Connection, Plan, Step};
 use hdrhistogram::Histogram;
@@ -34,10 +34,10 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use target::Url;
 
-const ABOUT: &str = "HTTP transactions: GETs of one byte (paper 000, 4.3), in a closed loop or at a constant \
+const HELP_SUMMARY: &str = "HTTP transactions: GETs of one byte (paper 000, 4.3), in a closed loop or at a constant \
     rate.\n--self instead of --url serves from this process; on another machine: fathom bench serve-http";
 
-const SPECS: &[Spec] = &[
+const OPTION_SPECS: &[Spec] = &[
     Spec { name: "url", default: "self", help: "http://HOST[:PORT]/PATH; self: a server in this process" },
     Spec { name: "connections", default: "1", help: "concurrent connections, 1 to 4096" },
     Spec { name: "keep-alive", default: "on", help: "on, or off: a new connection for each request" },
@@ -54,9 +54,9 @@ const SPECS: &[Spec] = &[
 ];
 
 /// A size that no iteration reaches, where doubling ends.
-const LARGEST_INNER: u64 = 1 << 24;
+const INNER_MAX: u64 = 1 << 24;
 /// Most connections: any usual limit of descriptors can be raised to this, and their buffers take 256 MiB.
-const CONNECTIONS: usize = 4096;
+const CONNECTIONS_MAX: usize = 4096;
 
 #[derive(Debug)]
 struct Parameters {
@@ -80,14 +80,14 @@ impl Parameters {
         // The only option without a value.
         let words: Vec<String> =
             words.iter().map(|w| if w == "--self" { "--url=self".into() } else { w.clone() }).collect();
-        let options = Options::parse(ABOUT, SPECS, &words)?;
+        let options = Options::parse(HELP_SUMMARY, OPTION_SPECS, &words)?;
         let url = match options.text("url") {
             "self" => None,
             text => Some(Url::parse(text).map_err(|e| Error::Usage(e.to_string()))?),
         };
         let connections: usize = options.get("connections")?;
-        if !(1..=CONNECTIONS).contains(&connections) {
-            return Err(Error::Usage(format!("--connections must be from 1 to {CONNECTIONS}")));
+        if !(1..=CONNECTIONS_MAX).contains(&connections) {
+            return Err(Error::Usage(format!("--connections must be from 1 to {CONNECTIONS_MAX}")));
         }
         let rate: f64 = options.get("rate")?;
         if !(0.0..=1e9).contains(&rate) || (rate > 0.0 && rate < 1e-3) {
@@ -121,7 +121,7 @@ impl Parameters {
             keep_alive: options.one_of("keep-alive", &["on", "off"])? == "on",
             rate,
             iterations,
-            inner: options.get::<u64>("inner")?.min(LARGEST_INNER),
+            inner: options.get::<u64>("inner")?.min(INNER_MAX),
             min_iteration_ms: options.get::<u64>("min-iteration-ms")?.clamp(1, 60_000),
             duration_ns: (seconds * 1e9) as u64,
             threads: threads.min(connections),
@@ -132,7 +132,7 @@ impl Parameters {
         })
     }
 
-    fn until(&self, inner: u64) -> StopAt {
+    fn stop_at(&self, inner: u64) -> StopAt {
         match self.duration_ns {
             0 => StopAt::Requests(inner.saturating_mul(self.iterations)),
             ns => StopAt::Elapsed(ns),
@@ -173,14 +173,14 @@ fn measure(p: &Parameters, url: &Url, target: &str, context: &Context, out: &mut
         timeout_ns: p.timeout_ns,
         blocking: true,
     };
-    plan.body = Some(first_body(&plan, p)?);
+    plan.body = Some(fetch_body(&plan, p)?);
     // With one connection per thread, each thread waits in its own socket.
     plan.blocking = p.connections == p.threads;
     let inner = size_iteration(p, &plan, context)?;
-    let schedule = Schedule::new(p.rate, p.until(inner), inner, p.max_errors);
+    let schedule = Schedule::new(p.rate, p.stop_at(inner), inner, p.max_errors);
     let seen = client::run(&plan, &schedule, p.connections, p.threads, context)?;
     let (done, errors, first) = schedule.counts();
-    uninterrupted(context)?;
+    check_cancelled(context)?;
     let body = plan.body.as_ref().map_or(0, Vec::len);
     let by = format!(
         "{done} responses with status {} and a body the same as the first, of {body} byte(s); {errors} errors",
@@ -222,47 +222,53 @@ fn write_samples(
     (done, errors): (u64, u64),
 ) -> Result<(), Error> {
     for (begin, end) in schedule.iterations() {
-        sample(lines, "iteration", "ns", begin, (end - begin) as f64)?;
+        write_sample(lines, "iteration", "ns", begin, (end - begin) as f64)?;
     }
     let (start, end) = (schedule.started_ns(), seen.end_ns.max(schedule.started_ns()));
-    sample(lines, "work", "request", start, inner as f64)?;
+    write_sample(lines, "work", "request", start, inner as f64)?;
     if end > start && done > 0 {
-        sample(lines, "request.rate", "1/s", end, done as f64 * 1e9 / (end - start) as f64)?;
+        write_sample(lines, "request.rate", "1/s", end, done as f64 * 1e9 / (end - start) as f64)?;
     }
-    percentiles(lines, "latency", end, &seen.latency)?;
-    percentiles(lines, "send.late", end, &seen.late)?;
+    write_percentiles(lines, "latency", end, &seen.latency)?;
+    write_percentiles(lines, "send.late", end, &seen.late)?;
     for (metric, unit, value) in [
         ("requests", "request", done),
         ("errors", "error", errors),
         ("reconnections", "connection", seen.reopened),
         ("received", "byte", seen.received),
     ] {
-        sample(lines, metric, unit, end, value as f64)?;
+        write_sample(lines, metric, unit, end, value as f64)?;
     }
     Ok(())
 }
 
 /// The usual percentiles, except those with less than one value beyond them: that would be the maximum under another
 /// name.
-fn percentiles(lines: &mut dyn Write, name: &str, time_ns: u64, seen: &Histogram<u64>) -> Result<(), Error> {
+fn write_percentiles(lines: &mut dyn Write, name: &str, time_ns: u64, seen: &Histogram<u64>) -> Result<(), Error> {
     if seen.is_empty() {
         return Ok(());
     }
     for (percentile, label) in [(50.0, "p50"), (90.0, "p90"), (99.0, "p99"), (99.9, "p99.9")] {
         if seen.len() as f64 * (1.0 - percentile / 100.0) >= 1.0 {
-            sample(lines, &format!("{name}.{label}"), "ns", time_ns, seen.value_at_percentile(percentile) as f64)?;
+            write_sample(
+                lines,
+                &format!("{name}.{label}"),
+                "ns",
+                time_ns,
+                seen.value_at_percentile(percentile) as f64,
+            )?;
         }
     }
-    sample(lines, &format!("{name}.max"), "ns", time_ns, seen.max() as f64)?;
+    write_sample(lines, &format!("{name}.max"), "ns", time_ns, seen.max() as f64)?;
     Ok(())
 }
 
 /// Fetches once, to get the body that every later response must have.
-fn first_body(plan: &Plan, p: &Parameters) -> Result<Vec<u8>, Error> {
+fn fetch_body(plan: &Plan, p: &Parameters) -> Result<Vec<u8>, Error> {
     let mut connection = Connection::new();
     let now = clock::now_ns();
     let opened = connection.open(plan, true);
-    let mut step = opened.map_or_else(Step::Failed, |()| connection.begin(plan, now, now));
+    let mut step = opened.map_or_else(Step::Failed, |()| connection.begin_request(plan, now, now));
     while step == Step::Waiting {
         step = if connection.deadline_ns <= clock::now_ns() {
             Step::Failed(connection.give_up(plan))
@@ -285,7 +291,7 @@ fn first_body(plan: &Plan, p: &Parameters) -> Result<Vec<u8>, Error> {
 }
 
 /// Iterations tried per size. The shortest counts: one that was interrupted by other work is meaningless.
-const TRIES: u64 = 3;
+const SIZING_ITERATIONS: u64 = 3;
 
 /// Returns the requests per iteration: doubled until it lasts long enough that the cost of clock and harness is
 /// negligible.
@@ -295,19 +301,19 @@ fn size_iteration(p: &Parameters, plan: &Plan, context: &Context) -> Result<u64,
     }
     let least_ns = p.min_iteration_ms * 1_000_000;
     if p.rate > 0.0 {
-        return Ok(((p.rate * least_ns as f64 / 1e9).ceil() as u64).clamp(1, LARGEST_INNER));
+        return Ok(((p.rate * least_ns as f64 / 1e9).ceil() as u64).clamp(1, INNER_MAX));
     }
     let mut inner = 1;
     loop {
-        let schedule = Schedule::new(0.0, StopAt::Requests(inner * TRIES), inner, p.max_errors);
+        let schedule = Schedule::new(0.0, StopAt::Requests(inner * SIZING_ITERATIONS), inner, p.max_errors);
         client::run(plan, &schedule, p.connections, p.threads, context)?;
         let (_, errors, first) = schedule.counts();
-        uninterrupted(context)?;
+        check_cancelled(context)?;
         if errors > p.max_errors {
             return Err(Error::Failed(first.map_or_else(String::new, |why| why.to_string())));
         }
         let long = schedule.iterations().iter().all(|(begin, end)| end - begin >= least_ns);
-        if long || inner >= LARGEST_INNER {
+        if long || inner >= INNER_MAX {
             return Ok(inner);
         }
         inner *= 2;

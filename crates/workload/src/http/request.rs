@@ -5,8 +5,8 @@
 //! pieces does not change the result.
 
 /// Largest head of a request, including empty lines before it.
-pub const HEAD: usize = 16 << 10;
-const HEADERS: usize = 96;
+pub const HEAD_BYTES_MAX: usize = 16 << 10;
+const HEADERS_MAX: usize = 96;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
@@ -18,7 +18,7 @@ pub enum RequestKind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    pub asked: RequestKind,
+    pub kind: RequestKind,
     /// Whether the connection is closed after its response.
     pub last: bool,
 }
@@ -26,62 +26,62 @@ pub struct Request {
 /// Bytes from a client that are not yet answered.
 #[derive(Debug, Default)]
 pub struct Requests {
-    heard: Vec<u8>,
+    received: Vec<u8>,
     /// The first byte of `received` that does not belong to a request already returned.
     at: usize,
     /// Whether the last request was returned.
-    over: bool,
+    ended: bool,
 }
 
 impl Requests {
-    pub fn hear(&mut self, bytes: &[u8]) {
-        if !self.over {
-            self.heard.extend_from_slice(bytes);
+    pub fn push(&mut self, bytes: &[u8]) {
+        if !self.ended {
+            self.received.extend_from_slice(bytes);
         }
     }
 
     /// Bytes of an incomplete request: at most [`HEAD_BYTES_MAX`], once [`Self::take`] has returned nothing.
-    pub fn waiting(&self) -> usize {
-        self.heard.len() - self.at
+    pub fn pending_bytes(&self) -> usize {
+        self.received.len() - self.at
     }
 
     /// Returns the next complete request; nothing until more is received, and nothing after the last.
     pub fn take(&mut self) -> Option<Request> {
-        let rest = self.heard.get(self.at..).unwrap_or_default();
-        if self.over || rest.is_empty() {
+        let rest = self.received.get(self.at..).unwrap_or_default();
+        if self.ended || rest.is_empty() {
             self.compact();
             return None;
         }
         // At most the size of a head is parsed, so that a larger one is refused whether it came at once or in pieces.
-        let head = &rest[..rest.len().min(HEAD)];
-        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let head = &rest[..rest.len().min(HEAD_BYTES_MAX)];
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut request = httparse::Request::new(&mut headers);
         let found = match request.parse(head) {
             Ok(httparse::Status::Complete(length)) => {
                 self.at += length;
                 match request.method {
-                    Some("GET") => Request { asked: RequestKind::Get, last: closes(&request) },
-                    Some("HEAD") => Request { asked: RequestKind::Head, last: closes(&request) },
-                    _ => Request { asked: RequestKind::Refused("405 Method Not Allowed"), last: true },
+                    Some("GET") => Request { kind: RequestKind::Get, last: closes(&request) },
+                    Some("HEAD") => Request { kind: RequestKind::Head, last: closes(&request) },
+                    _ => Request { kind: RequestKind::Refused("405 Method Not Allowed"), last: true },
                 }
             }
-            Ok(httparse::Status::Partial) if head.len() < HEAD => {
+            Ok(httparse::Status::Partial) if head.len() < HEAD_BYTES_MAX => {
                 self.compact();
                 return None;
             }
             Ok(httparse::Status::Partial) => {
-                Request { asked: RequestKind::Refused("431 Request Header Fields Too Large"), last: true }
+                Request { kind: RequestKind::Refused("431 Request Header Fields Too Large"), last: true }
             }
-            Err(_) => Request { asked: RequestKind::Refused("400 Bad Request"), last: true },
+            Err(_) => Request { kind: RequestKind::Refused("400 Bad Request"), last: true },
         };
-        self.over = found.last;
+        self.ended = found.last;
         Some(found)
     }
 
     /// Discards returned requests, and everything after the last request.
     fn compact(&mut self) {
-        let done = if self.over { self.heard.len() } else { self.at };
-        self.heard.drain(..done);
+        let done = if self.ended { self.received.len() } else { self.at };
+        self.received.drain(..done);
         self.at = 0;
     }
 }
@@ -103,40 +103,47 @@ fn closes(request: &httparse::Request<'_, '_>) -> bool {
 mod tests {
     use super::*;
 
-    fn all(pieces: &[&[u8]]) -> (Vec<Request>, usize) {
+    fn parse_all(pieces: &[&[u8]]) -> (Vec<Request>, usize) {
         let (mut requests, mut found) = (Requests::default(), Vec::new());
         for piece in pieces {
-            requests.hear(piece);
+            requests.push(piece);
             found.extend(std::iter::from_fn(|| requests.take()));
         }
-        (found, requests.waiting())
+        (found, requests.pending_bytes())
     }
 
-    const GET: Request = Request { asked: RequestKind::Get, last: false };
+    const GET_REQUEST: Request = Request { kind: RequestKind::Get, last: false };
 
     #[test]
     fn large_head_is_refused_in_any_fragmentation() {
-        let large = [b"GET / HTTP/1.1\r\nA: ".as_slice(), &vec![b'a'; HEAD], b"\r\n\r\n"].concat();
+        let large = [b"GET / HTTP/1.1\r\nA: ".as_slice(), &vec![b'a'; HEAD_BYTES_MAX], b"\r\n\r\n"].concat();
         let pieces: Vec<&[u8]> = large.chunks(1000).collect();
-        let refused = Request { asked: RequestKind::Refused("431 Request Header Fields Too Large"), last: true };
-        assert_eq!(all(&[&large]).0, [refused]);
-        assert_eq!(all(&pieces).0, [refused]);
-        let fits = [b"GET / HTTP/1.1\r\nA: ".as_slice(), &vec![b'a'; HEAD - 23], b"\r\n\r\n"].concat();
-        assert_eq!((fits.len(), all(&[&fits, &fits]).0), (HEAD, vec![GET, GET]));
+        let refused = Request { kind: RequestKind::Refused("431 Request Header Fields Too Large"), last: true };
+        assert_eq!(parse_all(&[&large]).0, [refused]);
+        assert_eq!(parse_all(&pieces).0, [refused]);
+        let fits = [b"GET / HTTP/1.1\r\nA: ".as_slice(), &vec![b'a'; HEAD_BYTES_MAX - 23], b"\r\n\r\n"].concat();
+        assert_eq!((fits.len(), parse_all(&[&fits, &fits]).0), (HEAD_BYTES_MAX, vec![GET_REQUEST, GET_REQUEST]));
     }
 
     #[test]
-    fn repeated_header_lines_all_count() {
+    fn repeated_header_lines_form_one_list() {
         let two = b"GET / HTTP/1.1\r\nConnection: keep-alive\r\nConnection: te, Close\r\n\r\n";
         let body = b"GET / HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\nGET / HTTP/1.1\r\n\r\n";
-        assert_eq!(all(&[two]).0, [Request { last: true, ..GET }]);
-        assert_eq!(all(&[body]), (vec![Request { last: true, ..GET }], 0), "what follows may be the body");
+        assert_eq!(parse_all(&[two]).0, [Request { last: true, ..GET_REQUEST }]);
+        assert_eq!(
+            parse_all(&[body]),
+            (vec![Request { last: true, ..GET_REQUEST }], 0),
+            "what follows may be the body"
+        );
     }
 
     #[test]
     fn incomplete_request_is_kept() {
         let text = b"GET / HTTP/1.1\r\n\r\nHEAD /x HTTP/1.1\r\n";
-        assert_eq!(all(&[text]), (vec![GET], 18));
-        assert_eq!(all(&[text, b"\r\n"]), (vec![GET, Request { asked: RequestKind::Head, last: false }], 0));
+        assert_eq!(parse_all(&[text]), (vec![GET_REQUEST], 18));
+        assert_eq!(
+            parse_all(&[text, b"\r\n"]),
+            (vec![GET_REQUEST, Request { kind: RequestKind::Head, last: false }], 0)
+        );
     }
 }

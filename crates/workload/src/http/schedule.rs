@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn iterations_group_inner_successes_without_gaps() {
+    fn iterations_follow_each_other_without_gaps() {
         let schedule = Schedule::new(0.0, StopAt::Requests(9), 2, 0);
         schedule.start(100);
         [110, 120, 150, 140, 200].into_iter().for_each(|now| schedule.succeeded(now));

@@ -8,23 +8,23 @@ use std::time::Duration;
 
 /// The output of the workload: samples by metric (including iterations), marks, and the result of its check.
 #[derive(Debug, Default)]
-struct Said {
+struct Report {
     samples: BTreeMap<String, Vec<f64>>,
     marks: BTreeMap<String, String>,
     verified: Option<(bool, String)>,
 }
 
-impl Said {
-    fn one(&self, metric: &str) -> f64 {
+impl Report {
+    fn value(&self, metric: &str) -> f64 {
         self.samples[metric][0]
     }
 }
 
-fn workload(words: &[&str]) -> (Said, Result<(), Error>) {
+fn workload(words: &[&str]) -> (Report, Result<(), Error>) {
     let words: Vec<String> = words.iter().map(ToString::to_string).collect();
     let mut out = Vec::new();
     let result = run(&words, &Context::silent(), &mut out);
-    let mut said = Said::default();
+    let mut said = Report::default();
     for line in String::from_utf8(out).unwrap().lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         if let Some(metric) = line["metric"].as_str() {
@@ -39,7 +39,7 @@ fn workload(words: &[&str]) -> (Said, Result<(), Error>) {
 }
 
 /// Expects a failure whose message contains `part`.
-fn fails(words: &[&str], part: &str) {
+fn assert_fails(words: &[&str], part: &str) {
     match workload(words).1 {
         Err(Error::Failed(text) | Error::Usage(text)) => assert!(text.contains(part), "{text}"),
         other => panic!("{words:?}: {other:?}"),
@@ -47,7 +47,7 @@ fn fails(words: &[&str], part: &str) {
 }
 
 /// A server that handles the n-th connection with `script`, and ends with the test.
-fn scripted(script: impl Fn(usize, &mut TcpStream) + Send + 'static) -> String {
+fn serve_script(script: impl Fn(usize, &mut TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("--url=http://{}/", listener.local_addr().unwrap());
     // This thread ends with the process.
@@ -60,7 +60,7 @@ fn scripted(script: impl Fn(usize, &mut TcpStream) + Send + 'static) -> String {
 }
 
 /// Reads a request; false at the end of the connection.
-fn hear(stream: &mut TcpStream) -> bool {
+fn read_request(stream: &mut TcpStream) -> bool {
     let (mut heard, mut byte) = (Vec::new(), [0]);
     while !heard.ends_with(b"\r\n\r\n") {
         match stream.read(&mut byte) {
@@ -71,11 +71,11 @@ fn hear(stream: &mut TcpStream) -> bool {
     true
 }
 
-fn append_to(stream: &mut TcpStream, text: &str) {
+fn send(stream: &mut TcpStream, text: &str) {
     let _ = stream.write_all(text.as_bytes());
 }
 
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+const OK_RESPONSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
 
 #[test]
 fn every_request_and_its_bytes_are_counted_and_checked() {
@@ -88,11 +88,11 @@ fn every_request_and_its_bytes_are_counted_and_checked() {
         let words = [&["--self", "--inner=50", "--iterations=4"], words].concat();
         let (said, result) = workload(&words);
         result.unwrap();
-        assert_eq!((said.samples["iteration"].len(), said.one("work")), (4, 50.0));
-        assert_eq!((said.one("requests"), said.one("errors")), (200.0, 0.0));
+        assert_eq!((said.samples["iteration"].len(), said.value("work")), (4, 50.0));
+        assert_eq!((said.value("requests"), said.value("errors")), (200.0, 0.0));
         let head = if words.contains(&"--keep-alive=off") { "Connection: close\r\n".len() } else { 0 };
-        assert_eq!(said.one("received"), 200.0 * (OK.len() + head) as f64);
-        assert!(said.one("latency.p50") > 1000.0 && said.one("latency.p99") <= said.one("latency.max"));
+        assert_eq!(said.value("received"), 200.0 * (OK_RESPONSE.len() + head) as f64);
+        assert!(said.value("latency.p50") > 1000.0 && said.value("latency.p99") <= said.value("latency.max"));
         // None of 200 values lies beyond the 99.9th percentile.
         assert!(!said.samples.contains_key("latency.p99.9"));
         assert_eq!(said.samples.contains_key("send.late.max"), words.contains(&"--rate=1000"));
@@ -108,50 +108,50 @@ fn iterations_add_up_to_run() {
     let (said, result) = workload(&["--self", "--inner=20", "--iterations=10"]);
     result.unwrap();
     let sum: f64 = said.samples["iteration"].iter().sum();
-    assert!((sum * said.one("request.rate") / 1e9 - 200.0).abs() < 1e-3);
+    assert!((sum * said.value("request.rate") / 1e9 - 200.0).abs() < 1e-3);
 }
 
 #[test]
 fn stall_delays_requests_due_during_it() {
     // The second connection, the client's after the initial fetch, is stalled at its first request.
-    let url = scripted(|nth, stream| {
+    let url = serve_script(|nth, stream| {
         let mut stalled = nth == 0;
-        while hear(stream) {
+        while read_request(stream) {
             if !stalled {
                 std::thread::sleep(Duration::from_millis(200));
                 stalled = true;
             }
-            append_to(stream, OK);
+            send(stream, OK_RESPONSE);
         }
     });
     let (said, result) = workload(&[&url, "--rate=1000", "--inner=300", "--iterations=1"]);
     result.unwrap();
     // Request k was due after k ms and answered after 200 ms or later: half of the 300 waited 50 ms or longer. A client
     // that measures from the actual time of sending would see only one.
-    assert!(said.one("latency.p50") >= 49e6, "{}", said.one("latency.p50"));
+    assert!(said.value("latency.p50") >= 49e6, "{}", said.value("latency.p50"));
 }
 
 #[test]
-fn duration_ends_run_and_inner_count_is_power_of_two() {
+fn duration_ends_the_run_and_inner_is_a_power_of_two() {
     let (said, result) = workload(&["--self", "--duration=0.05", "--min-iteration-ms=5"]);
     result.unwrap();
     let inner: f64 = said.marks["inner"].parse().unwrap();
-    assert!((inner as u64).is_power_of_two() && said.one("requests") > 0.0, "{:?}", said.marks);
+    assert!((inner as u64).is_power_of_two() && said.value("requests") > 0.0, "{:?}", said.marks);
 }
 
 #[test]
 fn connection_closed_between_requests_is_reopened() {
     // Each connection serves three requests and closes without announcing it.
-    let url = scripted(|_, stream| {
+    let url = serve_script(|_, stream| {
         (0..3).for_each(|_| {
-            if hear(stream) {
-                append_to(stream, OK)
+            if read_request(stream) {
+                send(stream, OK_RESPONSE)
             }
         })
     });
     let (said, result) = workload(&[&url, "--inner=30", "--iterations=1"]);
     result.unwrap();
-    assert_eq!((said.one("requests"), said.one("errors"), said.one("reconnections")), (30.0, 0.0, 9.0));
+    assert_eq!((said.value("requests"), said.value("errors"), said.value("reconnections")), (30.0, 0.0, 9.0));
 }
 
 #[test]
@@ -160,52 +160,52 @@ fn errors_are_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}/", listener.local_addr().unwrap())
     };
-    fails(&["--url", &nobody], "no server is listening");
+    assert_fails(&["--url", &nobody], "no server is listening");
     let missing = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
-    fails(
-        &[&scripted(move |_, s| {
-            while hear(s) {
-                append_to(s, missing)
+    assert_fails(
+        &[&serve_script(move |_, s| {
+            while read_request(s) {
+                send(s, missing)
             }
         })],
         "status 404 instead of 200",
     );
-    fails(
-        &[&scripted(|_, s| {
-            hear(s);
-            append_to(s, "SSH-2.0-x\r\n\r\n")
+    assert_fails(
+        &[&serve_script(|_, s| {
+            read_request(s);
+            send(s, "SSH-2.0-x\r\n\r\n")
         })],
         "not an HTTP response",
     );
-    fails(
-        &[&scripted(|_, s| {
-            hear(s);
-            append_to(s, &OK[..20])
+    assert_fails(
+        &[&serve_script(|_, s| {
+            read_request(s);
+            send(s, &OK_RESPONSE[..20])
         })],
         "before it answered",
     );
-    fails(
+    assert_fails(
         &[
-            &scripted(|_, s| {
-                while hear(s) {
-                    append_to(s, OK)
+            &serve_script(|_, s| {
+                while read_request(s) {
+                    send(s, OK_RESPONSE)
                 }
             }),
             "--bytes=2",
         ],
         "not the 2 of --bytes",
     );
-    let slow = scripted(|nth, s| {
-        while hear(s) {
+    let slow = serve_script(|nth, s| {
+        while read_request(s) {
             match nth {
-                0 => append_to(s, OK),
+                0 => send(s, OK_RESPONSE),
                 // A fixed wait: it answers late.
                 _ => std::thread::sleep(Duration::from_secs(1)),
             }
         }
     });
     for connections in ["--threads=1", "--connections=2"] {
-        fails(
+        assert_fails(
             &[&slow, "--timeout-ms=200", "--inner=5", connections, "--threads=1"],
             "within 200 ms (0 bytes received)",
         );
@@ -218,7 +218,7 @@ fn errors_are_reported() {
         (&["--iterations=0"], "--iterations"),
         (&["--keep-alive=maybe"], "on, off"),
     ] {
-        fails(words, part);
+        assert_fails(words, part);
     }
 }
 
@@ -227,37 +227,37 @@ fn mid_run_errors_are_counted_or_end_run_unverified() {
     // The second connection, the client's, sends half a body at its fifth request and closes.
     let script = |nth, s: &mut TcpStream| {
         let mut served = 0;
-        while hear(s) {
+        while read_request(s) {
             served += 1;
             if nth == 1 && served == 5 {
-                return append_to(s, &OK[..OK.len() - 1]);
+                return send(s, &OK_RESPONSE[..OK_RESPONSE.len() - 1]);
             }
-            append_to(s, OK);
+            send(s, OK_RESPONSE);
         }
     };
-    let (said, result) = workload(&[&scripted(script), "--inner=10", "--iterations=2"]);
+    let (said, result) = workload(&[&serve_script(script), "--inner=10", "--iterations=2"]);
     assert!(
         matches!(result, Err(Error::Failed(text)) if text.contains("in the middle") && text.contains("4 requests"))
     );
     let (verified, by) = said.verified.unwrap();
     assert!(!verified && by.contains("1 errors") && said.samples.is_empty(), "{by}");
 
-    let (said, result) = workload(&[&scripted(script), "--inner=10", "--iterations=2", "--max-errors=1"]);
+    let (said, result) = workload(&[&serve_script(script), "--inner=10", "--iterations=2", "--max-errors=1"]);
     result.unwrap();
     // Nineteen of twenty requests succeeded: one complete iteration.
-    assert_eq!((said.one("requests"), said.one("errors"), said.samples["iteration"].len()), (19.0, 1.0, 1));
+    assert_eq!((said.value("requests"), said.value("errors"), said.samples["iteration"].len()), (19.0, 1.0, 1));
     assert!(said.marks["error"].contains("in the middle") && said.verified.unwrap().0);
 }
 
 #[test]
-fn changed_body_is_wrong_result() {
-    let url = scripted(|nth, s| {
+fn changed_body_is_a_wrong_result() {
+    let url = serve_script(|nth, s| {
         let mut served = 0;
-        while hear(s) {
+        while read_request(s) {
             served += 1;
-            append_to(s, if nth == 1 && served == 3 { &OK[..OK.len() - 1] } else { OK });
+            send(s, if nth == 1 && served == 3 { &OK_RESPONSE[..OK_RESPONSE.len() - 1] } else { OK_RESPONSE });
             if nth == 1 && served == 3 {
-                append_to(s, "y");
+                send(s, "y");
             }
         }
     });
@@ -267,7 +267,7 @@ fn changed_body_is_wrong_result() {
 }
 
 /// The response of one of our servers to bytes, until it closes.
-fn answers(server: &Server, requests: &[u8]) -> String {
+fn fetch_raw(server: &Server, requests: &[u8]) -> String {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| server.serve(1, &|| over.load(Ordering::Relaxed)).unwrap());
@@ -281,21 +281,21 @@ fn answers(server: &Server, requests: &[u8]) -> String {
 }
 
 #[test]
-fn server_answers_in_order_and_closes_after_invalid_request() {
+fn server_answers_in_order_and_closes_after_a_bad_request() {
     let server = Server::bind("127.0.0.1:0", 1).unwrap();
     let close = "GET / HTTP/1.1\r\nConnection: close\r\n\r\n";
     let closed = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx";
     let pipelined =
         format!("GET / HTTP/1.1\r\n\r\nHEAD /x HTTP/1.1\r\nHost: a\r\n\r\n{close}GET /not HTTP/1.1\r\n\r\n");
-    let expected = format!("{OK}{}{closed}", &OK[..OK.len() - 1]);
-    assert_eq!(answers(&server, pipelined.as_bytes()), expected);
-    assert_eq!(answers(&server, b"GET / HTTP/1.0\r\n\r\n"), closed);
+    let expected = format!("{OK_RESPONSE}{}{closed}", &OK_RESPONSE[..OK_RESPONSE.len() - 1]);
+    assert_eq!(fetch_raw(&server, pipelined.as_bytes()), expected);
+    assert_eq!(fetch_raw(&server, b"GET / HTTP/1.0\r\n\r\n"), closed);
     for (request, status) in [
         (&b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"[..], "405"),
         (b"\x16\x03\x01\x02\x00", "400"),
         (&[b"GET / HTTP/1.1\r\nA: ".as_slice(), &vec![b'a'; 20_000]].concat(), "431"),
     ] {
-        let answer = answers(&server, request);
+        let answer = fetch_raw(&server, request);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
     }
 }
@@ -303,10 +303,10 @@ fn server_answers_in_order_and_closes_after_invalid_request() {
 /// Two bodies exceed the send buffer: the pipelined second request must not be forgotten.
 #[test]
 fn pipelined_requests_for_large_bodies_are_all_answered() {
-    let server = Server::bind("127.0.0.1:0", super::server::LARGEST).unwrap();
-    let answer = answers(&server, b"GET / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\nGET / HTTP/1.0\r\n\r\n");
+    let server = Server::bind("127.0.0.1:0", super::server::BODY_BYTES_MAX).unwrap();
+    let answer = fetch_raw(&server, b"GET / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\nGET / HTTP/1.0\r\n\r\n");
     assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 3);
-    assert_eq!(answer.bytes().filter(|b| *b == b'x').count(), 2 * super::server::LARGEST);
+    assert_eq!(answer.bytes().filter(|b| *b == b'x').count(), 2 * super::server::BODY_BYTES_MAX);
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn unusable_listen_addresses_are_reported_with_advice() {
 fn large_body_is_transferred_whole() {
     let (said, result) = workload(&["--self", "--bytes=3000000", "--inner=2", "--iterations=2", "--connections=2"]);
     result.unwrap();
-    assert!(said.one("received") > 12_000_000.0 && said.verified.unwrap().1.contains("3000000"));
+    assert!(said.value("received") > 12_000_000.0 && said.verified.unwrap().1.contains("3000000"));
 }
 
 /// An independent server and an independent client.
@@ -352,7 +352,7 @@ fn server_and_client_interoperate_with_python() {
     python.kill().unwrap();
     python.wait().unwrap();
     result.unwrap();
-    assert_eq!((said.one("requests"), said.one("reconnections")), (40.0, 0.0));
+    assert_eq!((said.value("requests"), said.value("reconnections")), (40.0, 0.0));
 
     let server = Server::bind("127.0.0.1:0", 5).unwrap();
     let over = AtomicBool::new(false);

@@ -8,9 +8,9 @@
 //! Uncertain: none of this was run on a device. Only `app_process` registers the native methods of android.database; it starts no
 //! application, and the framework's own code, AOSP's `SQLiteDatabase`, then uses the settings that it has without one.
 
-use super::files::{Files, journal_is};
-use super::{Parameters, SYNCHRONOUS};
-use crate::robolectric::Unpacked;
+use super::files::{Files, check_journal_mode};
+use super::{Parameters, SYNCHRONOUS_LEVELS};
+use crate::robolectric::UnpackedFiles;
 use crate::{Error, art, robolectric};
 use model::Context;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,9 +18,9 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 /// The prefix of its answers; all other output is the runtime's.
-const ANSWER: &str = "fathom: ";
+const ANSWER_PREFIX: &str = "fathom: ";
 /// Most lines of the runtime's own before an answer.
-const CHATTER: usize = 10_000;
+const RUNTIME_LINES_MAX: usize = 10_000;
 
 /// The framework, and the location of its classes.
 #[derive(Debug, Clone)]
@@ -35,12 +35,12 @@ pub(super) enum Framework {
 #[derive(Debug)]
 pub(super) struct Android {
     child: Child,
-    orders: Option<ChildStdin>,
+    commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     framework: Framework,
     context: Context,
     /// Removed after the process has ended.
-    _unpacked: Option<Unpacked>,
+    _unpacked: Option<UnpackedFiles>,
 }
 
 impl Android {
@@ -60,9 +60,9 @@ impl Android {
         }
         let (mut command, name, unpacked) = match framework {
             Framework::Art(launcher, jar) => {
-                let launcher = art::launcher(launcher, true)?;
-                art::jar_is_there(jar)?;
-                (art::command(&launcher, jar, JIT, 0, &words), launcher.to_string_lossy().into_owned(), None)
+                let launcher = art::find_launcher(launcher, true)?;
+                art::check_jar_exists(jar)?;
+                (art::command(&launcher, jar, ART_MODE, 0, &words), launcher.to_string_lossy().into_owned(), None)
             }
             Framework::Robolectric(java, directory) => {
                 let (command, unpacked) = robolectric::command(java, directory, &words)?;
@@ -77,7 +77,7 @@ impl Android {
         let (framework, context) = (framework.clone(), context.clone());
         Ok(Self {
             child,
-            orders: Some(orders),
+            commands: Some(orders),
             answers: BufReader::new(answers),
             framework,
             context,
@@ -95,10 +95,10 @@ impl Android {
                     .into(),
             )
         })?;
-        let answer = self.order(&format!("open {path}"))?;
+        let answer = self.execute(&format!("open {path}"))?;
         let mut words = answer.split(' ');
-        journal_is(words.next().unwrap_or_default(), p)?;
-        let synchronous = SYNCHRONOUS.iter().position(|level| *level == p.synchronous).unwrap_or_default();
+        check_journal_mode(words.next().unwrap_or_default(), p)?;
+        let synchronous = SYNCHRONOUS_LEVELS.iter().position(|level| *level == p.synchronous).unwrap_or_default();
         let expected = [synchronous.to_string(), p.page_size.to_string()];
         if words.eq(expected.iter().map(String::as_str)) {
             return Ok(());
@@ -111,7 +111,7 @@ impl Android {
 
     /// Version and source of the engine.
     pub(super) fn version(&mut self) -> Result<String, Error> {
-        let answer = self.order("version")?;
+        let answer = self.execute("version")?;
         Ok(match self.framework {
             Framework::Art(..) => format!("{answer}, the device's own through android.database"),
             Framework::Robolectric(..) => format!("{answer}, Robolectric's through android.database"),
@@ -120,7 +120,7 @@ impl Android {
 
     /// Executes the load; returns start, end (CLOCK_BOOTTIME) and the number of statements.
     pub(super) fn run(&mut self) -> Result<(u64, u64, u64), Error> {
-        let answer = self.order("run")?;
+        let answer = self.execute("run")?;
         let numbers: Vec<u64> = answer.split(' ').filter_map(|word| word.parse().ok()).collect();
         match numbers[..] {
             [begin, ns, count] => Ok((begin, begin.saturating_add(ns), count)),
@@ -129,40 +129,40 @@ impl Android {
     }
 
     /// Executes a command; returns the answer without its kind.
-    pub(super) fn order(&mut self, order: &str) -> Result<String, Error> {
-        let sent = self.orders.as_mut().map(|orders| writeln!(orders, "{order}"));
+    pub(super) fn execute(&mut self, order: &str) -> Result<String, Error> {
+        let sent = self.commands.as_mut().map(|orders| writeln!(orders, "{order}"));
         let answer = match sent {
-            Some(Ok(())) => self.answer(),
+            Some(Ok(())) => self.read_answer(),
             _ => None,
         };
         match answer.as_deref().and_then(|line| line.split_once(' ')) {
             Some(("done" | "text", rest)) => Ok(rest.to_owned()),
             Some(("wrong", why)) => Err(Error::Wrong(why.to_owned())),
             Some(("failed", why)) => Err(Error::Failed(format!("android.database cannot {order}: {why}"))),
-            _ => Err(self.complaint()),
+            _ => Err(self.exit_error()),
         }
     }
 
-    fn answer(&mut self) -> Option<String> {
-        (0..CHATTER).find_map(|_| {
+    fn read_answer(&mut self) -> Option<String> {
+        (0..RUNTIME_LINES_MAX).find_map(|_| {
             let mut line = String::new();
             match self.answers.read_line(&mut line) {
                 Ok(0) | Err(_) => Some(None),
-                Ok(_) => line.trim_end().strip_prefix(ANSWER).map(|answer| Some(answer.to_owned())),
+                Ok(_) => line.trim_end().strip_prefix(ANSWER_PREFIX).map(|answer| Some(answer.to_owned())),
             }
         })?
     }
 
     /// Ends it; returns the proof of its mode.
     pub(super) fn end(mut self) -> Result<String, Error> {
-        drop(self.orders.take());
+        drop(self.commands.take());
         let mut printed = String::new();
         // An error counts as the end.
         let _ = self.answers.read_to_string(&mut printed);
         let (maps, _) = art::parse_output(&printed);
-        let Ok(maps) = maps else { return Err(self.complaint()) };
+        let Ok(maps) = maps else { return Err(self.exit_error()) };
         let proof = match &self.framework {
-            Framework::Art(_, jar) => art::judge(JIT, &maps, jar).map(|proof| format!("{JIT}: {proof}")),
+            Framework::Art(_, jar) => art::judge(ART_MODE, &maps, jar).map(|proof| format!("{ART_MODE}: {proof}")),
             Framework::Robolectric(..) => {
                 robolectric::judge(&maps).map(|proof| format!("{}: {proof}", robolectric::MODE))
             }
@@ -170,8 +170,8 @@ impl Android {
         proof.map_err(|why| Error::Failed(format!("android.database did not run as requested: {why}")))
     }
 
-    fn complaint(&mut self) -> Error {
-        drop(self.orders.take());
+    fn exit_error(&mut self) -> Error {
+        drop(self.commands.take());
         if self.context.cancelled() {
             return Error::Interrupted;
         }
@@ -185,7 +185,7 @@ impl Android {
 }
 
 /// Apps are compiled while they run.
-const JIT: &str = "art-jit";
+const ART_MODE: &str = "art-jit";
 
 impl Drop for Android {
     fn drop(&mut self) {

@@ -11,16 +11,16 @@ pub(super) fn text_of(n: u64) -> String {
 
 /// The strings of one row after the other, in the same memory: allocating each would be part of the timed work.
 #[derive(Debug)]
-pub(super) struct Texts(String);
+pub(super) struct RowTexts(String);
 
-impl Texts {
+impl RowTexts {
     /// Creates it with the string of row 0.
     pub(super) fn new() -> Self {
         Self(text_of(0))
     }
 
     /// The string of row `n`, as [`text_of`].
-    pub(super) fn of(&mut self, n: u64) -> &str {
+    pub(super) fn for_row(&mut self, n: u64) -> &str {
         let (mut digits, mut rest) = ([b'0'; 10], n);
         for digit in digits.iter_mut().rev() {
             *digit = b'0' + (rest % 10) as u8;

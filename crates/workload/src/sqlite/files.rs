@@ -39,7 +39,7 @@ impl Files {
         let mode: String = connection
             .query_row(&format!("PRAGMA journal_mode = {}", parameters.journal_mode), [], |row| row.get(0))
             .map_err(failed("set PRAGMA journal_mode"))?;
-        journal_is(&mode, parameters)?;
+        check_journal_mode(&mode, parameters)?;
         Ok(connection)
     }
 
@@ -51,7 +51,7 @@ impl Files {
 }
 
 /// SQLite returns the mode it kept if it cannot use the new one (WAL needs shared memory).
-pub(super) fn journal_is(mode: &str, parameters: &Parameters) -> Result<(), Error> {
+pub(super) fn check_journal_mode(mode: &str, parameters: &Parameters) -> Result<(), Error> {
     if mode == parameters.journal_mode {
         return Ok(());
     }

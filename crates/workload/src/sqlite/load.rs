@@ -1,14 +1,14 @@
 //! Runs the statements, iteration by iteration.
 
 use super::android::Android;
-use super::contents::{Contents, Texts, text_of, verify};
+use super::contents::{Contents, RowTexts, text_of, verify};
 use super::files::Files;
 use super::shell::Shell;
-use super::timing::{Latencies, SAMPLED, Timing, rate};
+use super::timing::{LATENCY_STRIDE, Latencies, Timing, write_rate};
 use super::{EngineChoice, Op, Parameters, failed};
 use crate::marks::Writer;
 use crate::storage::{Account, Directory, Lines};
-use crate::{Error, uninterrupted};
+use crate::{Error, check_cancelled};
 use model::Context;
 use rusqlite::{Connection, Statement, params};
 use std::cell::RefCell;
@@ -39,20 +39,20 @@ impl Load<'_> {
         head.mark("settings", format!("journal_mode {journal}, synchronous {sync}, page_size {}", p.page_size));
         let (mut lines, mut latencies) = (Vec::new(), Latencies::new()?);
         let mut account = Account::default();
-        let framework = self.framework()?;
+        let framework = self.start_framework()?;
         let mut database = Database::new(self, framework.as_ref())?;
         for nth in 0..p.warmup.saturating_add(p.iterations) {
             if nth > 0 && p.op != Op::Select {
                 database = Database::new(self, framework.as_ref())?;
             }
             if p.op == Op::Select && p.cold {
-                database = database.made_cold(self)?;
+                database = database.reopen_cold(self)?;
             }
             let before = counters();
             let (begin, end) = match &mut database.engine {
-                Engine::Bundled(connection) => self.load(connection, &mut latencies, &mut lines)?,
-                Engine::System(shell) => rated(&mut lines, p.op.name(), shell.run(p, self.context)?)?,
-                Engine::Android(android) => rated(&mut lines, p.op.name(), android.borrow_mut().run()?)?,
+                Engine::Bundled(connection) => self.run_iteration(connection, &mut latencies, &mut lines)?,
+                Engine::System(shell) => write_process_rate(&mut lines, p.op.name(), shell.run(p, self.context)?)?,
+                Engine::Android(android) => write_process_rate(&mut lines, p.op.name(), android.borrow_mut().run()?)?,
             };
             if nth < p.warmup {
                 lines.clear();
@@ -64,7 +64,7 @@ impl Load<'_> {
         }
         head.mark("sqlite", database.version()?);
         if p.per_transaction > 1 && !p.each && matches!(p.engine, EngineChoice::Bundled) {
-            head.mark("latency", format!("of every {SAMPLED}th statement"));
+            head.mark("latency", format!("of every {LATENCY_STRIDE}th statement"));
         }
         let by = self.check(database)?;
         if let Some(android) = framework.and_then(Rc::into_inner) {
@@ -77,7 +77,7 @@ impl Load<'_> {
     }
 
     /// Android's framework, if it executes the statements.
-    fn framework(&self) -> Result<Option<SharedAndroid>, Error> {
+    fn start_framework(&self) -> Result<Option<SharedAndroid>, Error> {
         match &self.parameters.engine {
             EngineChoice::Android(framework) => {
                 let android = Android::start(framework, self.parameters, self.context)?;
@@ -96,7 +96,7 @@ impl Load<'_> {
             self.insert(connection, &mut latencies, &mut lines)?;
         }
         if p.cold {
-            database = database.made_cold(self)?;
+            database = database.reopen_cold(self)?;
         }
         if let Engine::Bundled(connection) = &database.engine {
             self.select(connection, &mut latencies, &mut lines)?;
@@ -119,7 +119,7 @@ impl Load<'_> {
         verify(&files.connect(p)?, rows, raised)
     }
 
-    fn load(
+    fn run_iteration(
         &self,
         connection: &Connection,
         latencies: &mut Latencies,
@@ -146,8 +146,8 @@ impl Load<'_> {
         lines: &mut Vec<u8>,
     ) -> Result<(u64, u64), Error> {
         let sql = "INSERT INTO t VALUES (?1, ?2)";
-        let mut texts = Texts::new();
-        let execute = |s: &mut Statement<'_>, n| s.execute(params![n as i64, texts.of(n)]);
+        let mut texts = RowTexts::new();
+        let execute = |s: &mut Statement<'_>, n| s.execute(params![n as i64, texts.for_row(n)]);
         self.each_row(connection, "INSERT", sql, execute, latencies, lines)
     }
 
@@ -167,11 +167,11 @@ impl Load<'_> {
         let grouped = p.per_transaction > 1;
         let mut timing = Timing::new(self.marks.as_ref(), name, p.rows, grouped, p.each);
         for n in 1..=p.rows {
-            uninterrupted(self.context)?;
+            check_cancelled(self.context)?;
             if grouped && (n - 1).is_multiple_of(p.per_transaction) {
                 connection.execute_batch("BEGIN").map_err(&failed)?;
             }
-            let changed = timing.around(latencies, || execute(&mut statement, n)).map_err(&failed)?;
+            let changed = timing.time_statement(latencies, || execute(&mut statement, n)).map_err(&failed)?;
             if changed != 1 {
                 return Err(Error::Wrong(format!(
                     "{name} {n} changed {} instead of one",
@@ -200,8 +200,8 @@ impl Load<'_> {
         let expected = Contents::expected(p.rows);
         let mut timing = Timing::new(self.marks.as_ref(), "SELECT", p.scans, false, p.each);
         for n in 1..=p.scans {
-            uninterrupted(self.context)?;
-            let found = timing.around(latencies, || Contents::scan(&mut statement)).map_err(&failed)?;
+            check_cancelled(self.context)?;
+            let found = timing.time_statement(latencies, || Contents::scan(&mut statement)).map_err(&failed)?;
             if found != expected {
                 return Err(Error::Wrong(format!("scan {n} found {found:?} instead of {expected:?}")));
             }
@@ -214,8 +214,12 @@ impl Load<'_> {
 }
 
 /// Writes the rate of another process's work: start, end and number of statements.
-fn rated(lines: &mut Vec<u8>, op: &str, (begin, end, executed): (u64, u64, u64)) -> Result<(u64, u64), Error> {
-    rate(lines, op, executed, begin, end)?;
+fn write_process_rate(
+    lines: &mut Vec<u8>,
+    op: &str,
+    (begin, end, executed): (u64, u64, u64),
+) -> Result<(u64, u64), Error> {
+    write_rate(lines, op, executed, begin, end)?;
     Ok((begin, end))
 }
 
@@ -245,7 +249,7 @@ impl Database {
             Engine::Bundled(mut connection) => {
                 connection.execute(create, []).map_err(failed("create the table"))?;
                 if fill {
-                    self::fill(&mut connection, p.rows).map_err(failed("fill the table"))?;
+                    self::insert_rows(&mut connection, p.rows).map_err(failed("fill the table"))?;
                 }
                 Ok(Self { engine: Engine::Bundled(connection), files: database.files })
             }
@@ -264,9 +268,9 @@ impl Database {
                 Ok(Self { engine: Engine::System(shell), files: database.files })
             }
             Engine::Android(android) => {
-                android.borrow_mut().order("create")?;
+                android.borrow_mut().execute("create")?;
                 if fill {
-                    android.borrow_mut().order("fill")?;
+                    android.borrow_mut().execute("fill")?;
                 }
                 Ok(Self { engine: Engine::Android(android), files: database.files })
             }
@@ -302,13 +306,13 @@ impl Database {
         match self.engine {
             Engine::Bundled(connection) => connection.close().map_err(|(_, e)| failed("close the database")(e))?,
             Engine::System(shell) => shell.close()?,
-            Engine::Android(android) => drop(android.borrow_mut().order("close")?),
+            Engine::Android(android) => drop(android.borrow_mut().execute("close")?),
         }
         Ok(self.files)
     }
 
     /// Reopened: closing discarded SQLite's own cache, and here the kernel's is evicted.
-    fn made_cold(self, load: &Load<'_>) -> Result<Self, Error> {
+    fn reopen_cold(self, load: &Load<'_>) -> Result<Self, Error> {
         let framework = match &self.engine {
             Engine::Android(android) => Some(android.clone()),
             _ => None,
@@ -320,7 +324,7 @@ impl Database {
 }
 
 /// Inserts rows in one transaction, not timed.
-fn fill(connection: &mut Connection, rows: u64) -> rusqlite::Result<()> {
+fn insert_rows(connection: &mut Connection, rows: u64) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     {
         let mut insert = transaction.prepare("INSERT INTO t VALUES (?1, ?2)")?;

@@ -33,9 +33,10 @@ use model::Context;
 use std::io::Write;
 use std::path::PathBuf;
 
-const ABOUT: &str = "SQLite on a new database: the table t (an integer, a string of 100 bytes) of paper 000, 4.5.3.";
+const HELP_SUMMARY: &str =
+    "SQLite on a new database: the table t (an integer, a string of 100 bytes) of paper 000, 4.5.3.";
 
-const SPECS: &[Spec] = &[
+const OPTION_SPECS: &[Spec] = &[
     Spec { name: "op", default: "insert", help: "insert, select, update, delete, or demo (insert, then select)" },
     Spec { name: "rows", default: "1000", help: "rows of the table" },
     Spec { name: "scans", default: "10", help: "number of full scans, for select and demo (the paper: 10000)" },
@@ -63,14 +64,14 @@ const SPECS: &[Spec] = &[
         default: "",
         help: "path of the Android runtime, for android [app_process64 or app_process on PATH]",
     },
-    art::DEX_JAR,
+    art::DEX_JAR_OPTION,
     Spec { name: "java", default: "java", help: "path of java, for robolectric" },
-    robolectric::DIRECTORY,
+    robolectric::DIRECTORY_OPTION,
     Spec { name: "dir", default: ".", help: "directory for the database" },
 ];
 
 const JOURNAL_MODES: &[&str] = &["delete", "truncate", "persist", "memory", "wal", "off"];
-const SYNCHRONOUS: &[&str] = &["off", "normal", "full", "extra"];
+const SYNCHRONOUS_LEVELS: &[&str] = &["off", "normal", "full", "extra"];
 
 /// The engine that executes the statements.
 #[derive(Debug, Clone)]
@@ -139,7 +140,7 @@ impl Parameters {
     }
 
     fn parse(words: &[String]) -> Result<Self, Error> {
-        let options = Options::parse(ABOUT, SPECS, words)?;
+        let options = Options::parse(HELP_SUMMARY, OPTION_SPECS, words)?;
         let iterations = match options.get("iterations")? {
             0 => return Err(Error::Usage("--iterations must be at least 1".into())),
             n => n,
@@ -182,7 +183,7 @@ impl Parameters {
             scans: options.get("scans")?,
             per_transaction,
             journal_mode: options.one_of("journal-mode", JOURNAL_MODES)?,
-            synchronous: options.one_of("synchronous", SYNCHRONOUS)?,
+            synchronous: options.one_of("synchronous", SYNCHRONOUS_LEVELS)?,
             page_size,
             cold: options.one_of("cache", &["warm", "cold"])? == "cold",
             each: samples == "each",
@@ -201,7 +202,7 @@ impl Parameters {
 /// See [`Error`]; the files are removed in any case.
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let parameters = Parameters::parse(words)?;
-    crate::storage::has_room(&parameters.dir, parameters.needed_bytes(), "--rows")?;
+    crate::storage::check_free_space(&parameters.dir, parameters.needed_bytes(), "--rows")?;
     let lines = load::Load { parameters: &parameters, context, marks: Writer::from_environment() }.run()?;
     // Only now, so that a slow reader of our output cannot disturb the timed part.
     if !parameters.silent {

@@ -7,16 +7,16 @@
 //! scan. Start and end are observed through the pipe, at a cost of tens of microseconds per iteration.
 
 use super::contents::text_of;
-use super::files::{Files, journal_is};
+use super::files::{Files, check_journal_mode};
 use super::{Op, Parameters};
-use crate::{Error, clock, uninterrupted};
+use crate::{Error, check_cancelled, clock};
 use model::Context;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const PROGRAM: &str = "sqlite3";
 /// Printed by the shell when it has come this far.
-const DONE: &str = "fathom: done";
+const DONE_MARKER: &str = "fathom: done";
 
 /// A running shell on a database, ended when dropped.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Shell {
         let mut shell = Self { child, input: Some(input), output: BufReader::new(output) };
         shell.query(&format!("PRAGMA page_size = {}; PRAGMA synchronous = {};", p.page_size, p.synchronous))?;
         let mode = shell.query(&format!("PRAGMA journal_mode = {};", p.journal_mode))?;
-        journal_is(mode.trim(), p)?;
+        check_journal_mode(mode.trim(), p)?;
         Ok(shell)
     }
 
@@ -67,14 +67,14 @@ impl Shell {
     /// Sends SQL and waits until it is done; returns the output.
     pub(super) fn query(&mut self, sql: &str) -> Result<String, Error> {
         self.execute(sql)?;
-        self.execute(&format!("\n.print {DONE}\n"))?;
+        self.execute(&format!("\n.print {DONE_MARKER}\n"))?;
         let mut said = String::new();
         let mut line = String::new();
         loop {
             line.clear();
             match self.output.read_line(&mut line) {
-                Ok(0) | Err(_) => return Err(self.complaint()),
-                Ok(_) if line.trim_end() == DONE => return Ok(said),
+                Ok(0) | Err(_) => return Err(self.exit_error()),
+                Ok(_) if line.trim_end() == DONE_MARKER => return Ok(said),
                 Ok(_) => said.push_str(&line),
             }
         }
@@ -83,12 +83,12 @@ impl Shell {
     fn execute(&mut self, sql: &str) -> Result<(), Error> {
         match self.input.as_mut().map(|input| input.write_all(sql.as_bytes())) {
             Some(Ok(())) => Ok(()),
-            _ => Err(self.complaint()),
+            _ => Err(self.exit_error()),
         }
     }
 
     /// Why it ended.
-    fn complaint(&mut self) -> Error {
+    fn exit_error(&mut self) -> Error {
         drop(self.input.take());
         let mut said = String::new();
         if let Some(stderr) = &mut self.child.stderr {
@@ -112,7 +112,7 @@ impl Shell {
         }
         let begin = clock::now_ns();
         for n in 1..=count {
-            uninterrupted(context)?;
+            check_cancelled(context)?;
             let first = group > 1 && (n - 1).is_multiple_of(group);
             let last = group > 1 && (n.is_multiple_of(group) || n == count);
             let (before, after) = (if first { "BEGIN;\n" } else { "" }, if last { "COMMIT;\n" } else { "" });
@@ -130,7 +130,7 @@ impl Shell {
         drop(self.input.take());
         match self.child.wait() {
             Ok(status) if status.success() => Ok(()),
-            _ => Err(self.complaint()),
+            _ => Err(self.exit_error()),
         }
     }
 }

@@ -1,4 +1,4 @@
-use super::contents::{Texts, text_of, verify};
+use super::contents::{RowTexts, text_of, verify};
 use super::files::Files;
 use super::*;
 use crate::clock;
@@ -31,7 +31,7 @@ fn every_operation_and_mode_is_verified_and_leaves_nothing() {
 }
 
 #[test]
-fn each_execution_is_sampled_within_run() {
+fn each_execution_is_sampled_within_the_run() {
     let directory = Scratch::new("sqlite-each");
     let before = clock::now_ns();
     let words = ["--op=demo", "--rows=25", "--scans=4", "--samples=each", "--per-transaction=10"];
@@ -44,7 +44,7 @@ fn each_execution_is_sampled_within_run() {
 
 /// Only a sample of statements that share a transaction is timed, and the run states so; all of them are counted.
 #[test]
-fn statements_of_transaction_are_timed_by_sampling() {
+fn statements_that_share_a_transaction_are_sampled() {
     let directory = Scratch::new("sqlite-grouped");
     let run = |words: &[&str]| run_in(&directory, words, &Context::silent()).unwrap();
     let said = |lines: &[serde_json::Value]| lines.iter().find(|l| l["mark"] == "latency").map(|l| l["text"].clone());
@@ -56,7 +56,7 @@ fn statements_of_transaction_are_timed_by_sampling() {
 }
 
 #[test]
-fn samples_none_prints_nothing() {
+fn option_samples_none_prints_nothing() {
     let directory = Scratch::new("sqlite-none");
     let lines = run_in(&directory, &["--op=demo", "--rows=5", "--scans=2", "--samples=none"], &Context::silent());
     assert_eq!(lines.unwrap(), Vec::<serde_json::Value>::new());
@@ -199,8 +199,8 @@ fn system_engine_gives_same_content() {
 #[test]
 fn row_text_has_100_bytes() {
     assert!([0, 1, 999, 9_999_999_999].iter().all(|n| text_of(*n).len() == 100));
-    let mut texts = Texts::new();
-    assert!([7, 12_345, 0, 9_999_999_999, 10_000_000_000, 12].iter().all(|n| texts.of(*n) == text_of(*n)));
+    let mut texts = RowTexts::new();
+    assert!([7, 12_345, 0, 9_999_999_999, 10_000_000_000, 12].iter().all(|n| texts.for_row(*n) == text_of(*n)));
 }
 
 #[test]

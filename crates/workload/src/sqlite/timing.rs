@@ -5,11 +5,11 @@
 //! timed.
 
 use crate::marks::{Series, Writer};
-use crate::{Error, clock, sample};
+use crate::{Error, clock, write_sample};
 use hdrhistogram::Histogram;
 
 /// Of statements that share a transaction, the latency of every this many-th is measured.
-pub(super) const SAMPLED: u64 = 64;
+pub(super) const LATENCY_STRIDE: u64 = 64;
 
 /// The times of one iteration.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Timing<'a> {
     begin_cpu: u64,
     executed: u64,
     /// The latency of every this many-th statement is measured.
-    every: u64,
+    stride: u64,
     /// (end, latency) of each, if requested; allocated before the loop.
     each: Option<Vec<(u64, u64)>>,
 }
@@ -28,21 +28,21 @@ pub(super) struct Timing<'a> {
 impl<'a> Timing<'a> {
     /// Starts now. `grouped`: the statements share transactions; `each`: every latency is wanted.
     pub(super) fn new(marks: Option<&'a Writer>, name: &str, expected: u64, grouped: bool, each: bool) -> Self {
-        let room = usize::try_from(expected.min(1 << 24)).unwrap_or_default();
+        let capacity = usize::try_from(expected.min(1 << 24)).unwrap_or_default();
         Self {
             series: Series::new(marks, name),
             name: name.to_ascii_lowercase(),
-            each: each.then(|| Vec::with_capacity(room)),
+            each: each.then(|| Vec::with_capacity(capacity)),
             executed: 0,
-            every: if grouped && !each { SAMPLED } else { 1 },
+            stride: if grouped && !each { LATENCY_STRIDE } else { 1 },
             begin_cpu: clock::process_cpu_ns(),
             begin: clock::now_ns(),
         }
     }
 
     /// Runs one statement, and times it if it is due or there is a recorder.
-    pub(super) fn around<T>(&mut self, latencies: &mut Latencies, work: impl FnOnce() -> T) -> T {
-        if !self.executed.is_multiple_of(self.every) && !self.series.is_heard() {
+    pub(super) fn time_statement<T>(&mut self, latencies: &mut Latencies, work: impl FnOnce() -> T) -> T {
+        if !self.executed.is_multiple_of(self.stride) && !self.series.is_recorded() {
             self.executed += 1;
             return work();
         }
@@ -61,19 +61,19 @@ impl<'a> Timing<'a> {
         let end = clock::now_ns();
         let cpu = clock::process_cpu_ns() - self.begin_cpu;
         for (t, latency) in self.each.iter().flatten() {
-            sample(lines, &format!("{}.latency", self.name), "ns", *t, *latency as f64)?;
+            write_sample(lines, &format!("{}.latency", self.name), "ns", *t, *latency as f64)?;
         }
         if self.executed > 0 {
-            rate(lines, &self.name, self.executed, self.begin, end)?;
-            sample(lines, &format!("{}.cpu", self.name), "ns", end, cpu as f64 / self.executed as f64)?;
+            write_rate(lines, &self.name, self.executed, self.begin, end)?;
+            write_sample(lines, &format!("{}.cpu", self.name), "ns", end, cpu as f64 / self.executed as f64)?;
         }
         Ok((self.begin, end))
     }
 }
 
-pub(super) fn rate(lines: &mut Vec<u8>, name: &str, executed: u64, begin: u64, end: u64) -> std::io::Result<()> {
+pub(super) fn write_rate(lines: &mut Vec<u8>, name: &str, executed: u64, begin: u64, end: u64) -> std::io::Result<()> {
     let rate = executed as f64 * 1e9 / (end - begin).max(1) as f64;
-    sample(lines, &format!("{name}.rate"), "1/s", end, rate)
+    write_sample(lines, &format!("{name}.rate"), "1/s", end, rate)
 }
 
 /// Latencies of all statements of a run.
@@ -92,7 +92,7 @@ impl Latencies {
         let now = clock::now_ns();
         let all = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)];
         all.iter().filter(|_| !self.0.is_empty()).try_for_each(|(name, q)| {
-            sample(lines, &format!("latency.{name}"), "ns", now, self.0.value_at_quantile(*q) as f64)
+            write_sample(lines, &format!("latency.{name}"), "ns", now, self.0.value_at_quantile(*q) as f64)
         })
     }
 }

@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 
 /// Alignment: no file system requires more than a page of 4 KiB.
-const ALIGN: usize = 4096;
+const ALIGNMENT_BYTES: usize = 4096;
 
 /// A buffer of a fixed length.
 #[derive(Debug)]
@@ -29,9 +29,9 @@ impl Buffer {
     }
 
     fn layout(length: usize) -> Layout {
-        let size = length.max(1).checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
+        let size = length.max(1).checked_next_multiple_of(ALIGNMENT_BYTES).unwrap_or(usize::MAX);
         // A size beyond the address space is treated like one beyond memory.
-        Layout::from_size_align(size, ALIGN).unwrap_or_else(|_| handle_alloc_error(Layout::new::<u8>()))
+        Layout::from_size_align(size, ALIGNMENT_BYTES).unwrap_or_else(|_| handle_alloc_error(Layout::new::<u8>()))
     }
 
     /// Its address, for the kernel.

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Facts that affect a number and that a reader of the result therefore wants to see.
-const FACTS: &[&str] = &[
+const SHOWN_FACTS: &[&str] = &[
     "fs.type",
     "fs.options",
     "disk.name",
@@ -44,26 +44,26 @@ impl Directory {
     pub(crate) fn new(directory: &Path) -> Result<Self, Error> {
         let directory = std::fs::canonicalize(directory).map_err(on("use", directory))?;
         let path = directory.to_str().ok_or_else(|| Error::Failed(format!("{} is not UTF-8", directory.shown())))?;
-        let room = room(&directory).map_err(on("inspect", &directory))?;
+        let stat = file_system_stat(&directory).map_err(on("inspect", &directory))?;
         let facts = device::storage(&Local, path);
-        let disk = Disks::read(&Local).ok().and_then(|d| d.under(&Local, path).map(|disk| disk.name.clone()));
+        let disk = Disks::read(&Local).ok().and_then(|d| d.of_path(&Local, path).map(|disk| disk.name.clone()));
         Ok(Self {
             facts,
             disk,
-            block: room.f_frsize as u64,
-            free: room.f_bavail as u64 * room.f_frsize as u64,
+            block: stat.f_frsize as u64,
+            free: stat.f_bavail as u64 * stat.f_frsize as u64,
             directory,
         })
     }
 
     /// Its path, without links.
-    pub(crate) fn directory(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.directory
     }
 
     /// Fails if `bytes` of data do not fit; `remedy` names the option that reduces the amount.
-    pub(crate) fn make_room(&self, bytes: u64, remedy: &str) -> Result<(), Error> {
-        fits(bytes, self.free, &self.directory, remedy)
+    pub(crate) fn check_space(&self, bytes: u64, remedy: &str) -> Result<(), Error> {
+        check_fits(bytes, self.free, &self.directory, remedy)
     }
 
     /// The disk's smallest addressable block in bytes, of which O_DIRECT requires multiples.
@@ -79,7 +79,7 @@ impl Directory {
     pub(crate) fn marks(&self, lines: &mut Lines) {
         lines.mark("fs.block", self.block);
         lines.mark("fs.free", self.free);
-        for name in FACTS {
+        for name in SHOWN_FACTS {
             match (self.fact(name), self.facts.get(*name).and_then(|f| f.unknown.as_deref())) {
                 (Some(value), _) => lines.mark(name, value),
                 // A fact that such a disk does not have (a virtual one has no model) is left out.
@@ -96,12 +96,12 @@ impl Directory {
 }
 
 /// As [`Directory::check_space`], for a directory about which nothing else is needed.
-pub(crate) fn has_room(directory: &Path, bytes: u64, remedy: &str) -> Result<(), Error> {
-    let found = room(directory).map_err(on("use", directory))?;
-    fits(bytes, found.f_bavail as u64 * found.f_frsize as u64, directory, remedy)
+pub(crate) fn check_free_space(directory: &Path, bytes: u64, remedy: &str) -> Result<(), Error> {
+    let stat = file_system_stat(directory).map_err(on("use", directory))?;
+    check_fits(bytes, stat.f_bavail as u64 * stat.f_frsize as u64, directory, remedy)
 }
 
-fn fits(bytes: u64, free: u64, directory: &Path, remedy: &str) -> Result<(), Error> {
+fn check_fits(bytes: u64, free: u64, directory: &Path, remedy: &str) -> Result<(), Error> {
     // The overhead of the file system: 1/64 for block maps and inodes, and a journal.
     let needed = bytes.saturating_add(bytes / 64).saturating_add(4 << 20);
     if needed <= free {
@@ -117,13 +117,13 @@ fn fits(bytes: u64, free: u64, directory: &Path, remedy: &str) -> Result<(), Err
     )))
 }
 
-fn room(directory: &Path) -> std::io::Result<libc::statvfs> {
+fn file_system_stat(directory: &Path) -> std::io::Result<libc::statvfs> {
     let path = CString::new(directory.as_os_str().as_bytes())?;
     // SAFETY: plain data, valid when zeroed.
-    let mut room: libc::statvfs = unsafe { std::mem::zeroed() };
+    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: a NUL-terminated path and a struct of ours.
-    match unsafe { libc::statvfs(path.as_ptr(), &raw mut room) } {
-        0 => Ok(room),
+    match unsafe { libc::statvfs(path.as_ptr(), &raw mut stat) } {
+        0 => Ok(stat),
         _ => Err(std::io::Error::last_os_error()),
     }
 }
@@ -155,7 +155,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// The same if another process does the work.
-    pub(crate) fn of_the_disk_alone(self) -> Self {
+    pub(crate) fn without_own(self) -> Self {
         Self { own: None, ..self }
     }
 }
@@ -241,12 +241,12 @@ mod tests {
     #[test]
     fn low_space_error_has_sizes_and_remedy() {
         let place = Directory::new(&std::env::temp_dir()).unwrap();
-        place.make_room(1, "--count").unwrap();
-        let error = place.make_room(1 << 60, "--file-size").unwrap_err().to_string();
+        place.check_space(1, "--count").unwrap();
+        let error = place.check_space(1 << 60, "--file-size").unwrap_err().to_string();
         for part in ["1073741824 GiB", "available", "--dir", "--file-size"] {
             assert!(error.contains(part), "{error}");
         }
-        assert!(place.make_room(u64::MAX, "--count").is_err());
+        assert!(place.check_space(u64::MAX, "--count").is_err());
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn io_account_adds_up_and_keeps_unknown() {
+    fn account_adds_up_and_stays_unknown_once_it_is() {
         let stat = |read_sectors, write_sectors| {
             let disk = DiskStat { read_sectors, write_sectors, ..DiskStat::default() };
             Some(Counters { disk, own: None })
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_others_are_not_amplification() {
+    fn reads_of_other_processes_are_not_amplification() {
         let at = |read_sectors, own| {
             Some(Counters { disk: DiskStat { read_sectors, ..DiskStat::default() }, own: Some(OwnIo { read: own }) })
         };

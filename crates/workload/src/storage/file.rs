@@ -3,7 +3,7 @@
 
 use super::iterations;
 use super::machine::Jvm;
-use super::seq::block;
+use super::seq::parse_block;
 use super::state::State;
 use super::transfer::Transfer;
 use crate::Error;
@@ -13,10 +13,10 @@ use model::Context;
 use std::io::Write;
 use std::path::Path;
 
-const ABOUT: &str = "Many files, each created and written or opened and read completely (paper 000, 4.5.2: 512 files \
+const HELP_SUMMARY: &str = "Many files, each created and written or opened and read completely (paper 000, 4.5.2: 512 files \
     of 1 MB).";
 
-const SPECS: &[Spec] = &[
+const OPTION_SPECS: &[Spec] = &[
     Spec { name: "op", default: "write", help: "write or read" },
     Spec {
         name: "state",
@@ -28,7 +28,7 @@ const SPECS: &[Spec] = &[
     Spec { name: "block", default: "64K", help: "bytes per call; a smaller file takes one call" },
     Spec { name: "mode", default: "native", help: "native, or in Java: jvm-int, jvm-c1, jvm-c2 or jvm-tiered" },
     Spec { name: "java", default: "java", help: "path of java" },
-    iterations::ITERATIONS,
+    iterations::ITERATIONS_OPTION,
     Spec { name: "dir", default: ".", help: "directory for the files" },
 ];
 
@@ -37,10 +37,11 @@ const SPECS: &[Spec] = &[
 /// # Errors
 /// See [`Error`]; the files are removed in any case.
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
-    let options = Options::parse(ABOUT, SPECS, words)?;
+    let options = Options::parse(HELP_SUMMARY, OPTION_SPECS, words)?;
     let (writes, state) = State::parse(&options, &["buffered", "synced", "direct"])?;
     let size = options.bytes("size")?;
-    let block = usize::try_from(size).map_or(block(&options)?, |size| size.min(block(&options).unwrap_or(size)));
+    let block =
+        usize::try_from(size).map_or(parse_block(&options)?, |size| size.min(parse_block(&options).unwrap_or(size)));
     if block == 0 || !size.is_multiple_of(block as u64) {
         return Err(Error::Usage(format!("--size must be a multiple of --block ({block} bytes), and at least 1")));
     }
@@ -53,7 +54,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
         state,
         iterations: iterations::count(&options)?,
         remedy: "--files, --size",
-        machine: machine(&options, state, block)?,
+        machine: requested_jvm(&options, state, block)?,
     };
     if transfer.files > 1_000_000 {
         return Err(Error::Usage("--files must be at most 1000000".into()));
@@ -64,7 +65,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
 }
 
 /// The JVM requested by `--mode`.
-fn machine(options: &Options, state: State, block: usize) -> Result<Option<Jvm>, Error> {
+fn requested_jvm(options: &Options, state: State, block: usize) -> Result<Option<Jvm>, Error> {
     let modes: Vec<&'static str> = std::iter::once("native").chain(MODES.map(|m| m.0)).collect();
     let mode = options.one_of("mode", &modes)?;
     if mode == "native" {
@@ -103,7 +104,7 @@ mod tests {
     /// Java writes what Rust checks, and vice versa: their patterns are the same.
     #[test]
     fn java_and_rust_agree_on_the_pattern() {
-        if crate::jvm::JAR.is_empty() || std::process::Command::new("java").arg("-version").output().is_err() {
+        if crate::jvm::EMBEDDED_JAR.is_empty() || std::process::Command::new("java").arg("-version").output().is_err() {
             eprintln!("SKIP java_and_rust_agree_on_the_pattern: there is no JDK");
             return;
         }

@@ -38,7 +38,7 @@ pub(crate) fn on<'a>(doing: &'a str, path: &'a Path) -> impl Fn(std::io::Error) 
 }
 
 /// A wrong byte.
-pub(crate) fn wrong(path: &Path, offset: u64) -> Error {
+pub(crate) fn wrong_byte(path: &Path, offset: u64) -> Error {
     Error::Wrong(format!(
         "data corruption: the byte at {offset} of {} differs from what was written (storage, driver or cable)",
         path.shown()
@@ -46,7 +46,7 @@ pub(crate) fn wrong(path: &Path, offset: u64) -> Error {
 }
 
 /// A call that transferred fewer bytes than it should.
-pub(crate) fn short(doing: &str, path: &Path, offset: u64, got: usize, block: usize) -> Error {
+pub(crate) fn short_transfer(doing: &str, path: &Path, offset: u64, got: usize, block: usize) -> Error {
     Error::Failed(format!("cannot {doing} {}: {got} of {block} bytes at {offset}", path.shown()))
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_names_action_path_and_remedy() {
+    fn error_names_the_action_the_path_and_a_remedy() {
         for (errno, part) in [
             (libc::ENOSPC, "full"),
             (libc::EROFS, "read-only"),

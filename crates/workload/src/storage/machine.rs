@@ -19,13 +19,13 @@ pub(crate) struct Jvm {
 
 /// A running JVM, ended when dropped.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct JvmProcess {
     child: Child,
-    orders: Option<ChildStdin>,
+    commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
-impl Machine {
+impl JvmProcess {
     /// Starts it with these options, which describe the files to transfer, in blocks of `block` bytes.
     pub(super) fn new(jvm: &Jvm, options: &[(&str, u64)], block: usize) -> Result<Self, Error> {
         let words: Vec<String> = std::iter::once("file".to_owned())
@@ -39,19 +39,19 @@ impl Machine {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|e| jvm::not_started(&jvm.java, &e))?;
+            .map_err(|e| jvm::start_error(&jvm.java, &e))?;
         let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::Failed("cannot talk to the JVM".into()));
         };
-        Ok(Self { child, orders: Some(orders), answers: BufReader::new(answers) })
+        Ok(Self { child, commands: Some(orders), answers: BufReader::new(answers) })
     }
 
     /// Writes or reads the files of a directory; returns start (CLOCK_BOOTTIME) and duration, ns.
-    pub(super) fn order(&mut self, what: &str, paths: &[PathBuf]) -> Result<(u64, u64), Error> {
+    pub(super) fn transfer(&mut self, what: &str, paths: &[PathBuf]) -> Result<(u64, u64), Error> {
         let directory = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new(""));
-        let sent = self.orders.as_mut().map(|orders| writeln!(orders, "{what} {}", directory.to_string_lossy()));
+        let sent = self.commands.as_mut().map(|orders| writeln!(orders, "{what} {}", directory.to_string_lossy()));
         let answer = match sent {
-            Some(Ok(())) => self.answer(),
+            Some(Ok(())) => self.read_answer(),
             _ => String::new(),
         };
         let (kind, rest) = answer.split_once(' ').unwrap_or_default();
@@ -62,16 +62,16 @@ impl Machine {
                 Ok((number(begin)?, number(ns)?))
             }
             ("wrong", Some((place, file))) => {
-                Err(super::io_error::wrong(Path::new(file), place.parse().unwrap_or_default()))
+                Err(super::io_error::wrong_byte(Path::new(file), place.parse().unwrap_or_default()))
             }
             ("failed", _) => {
                 Err(Error::Failed(format!("Java cannot {what} {rest} (choose another directory with --dir)")))
             }
-            _ => Err(self.complaint()),
+            _ => Err(self.exit_error()),
         }
     }
 
-    fn answer(&mut self) -> String {
+    fn read_answer(&mut self) -> String {
         let mut line = String::new();
         // An error counts as the end, and `exit_error` reports it.
         let _ = self.answers.read_line(&mut line);
@@ -80,15 +80,15 @@ impl Machine {
 
     /// Ends it; returns the proof of its mode.
     pub(super) fn end(mut self) -> Result<String, Error> {
-        drop(self.orders.take());
-        match self.answer().strip_prefix("mode ") {
+        drop(self.commands.take());
+        match self.read_answer().strip_prefix("mode ") {
             Some(proof) => Ok(proof.to_owned()),
-            None => Err(self.complaint()),
+            None => Err(self.exit_error()),
         }
     }
 
-    fn complaint(&mut self) -> Error {
-        drop(self.orders.take());
+    fn exit_error(&mut self) -> Error {
+        drop(self.commands.take());
         let mut said = String::new();
         if let Some(stderr) = &mut self.child.stderr {
             let _ = stderr.read_to_string(&mut said);
@@ -97,7 +97,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for JvmProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

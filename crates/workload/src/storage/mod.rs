@@ -24,6 +24,6 @@ mod state;
 pub(crate) mod testing;
 mod transfer;
 
-pub(crate) use directory::{Account, Directory, has_room};
+pub(crate) use directory::{Account, Directory, check_free_space};
 pub(crate) use lines::Lines;
 pub(crate) use state::evict;

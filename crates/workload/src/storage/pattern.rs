@@ -13,8 +13,8 @@
 use super::buffer::Buffer;
 
 /// Bytes after which the filler of a stamped pattern repeats, and the largest granule.
-pub(crate) const PAGE: usize = 4096;
-const WORD: usize = 8;
+pub(crate) const PAGE_BYTES: usize = 4096;
+const WORD_BYTES: usize = 8;
 
 /// How a file's bytes are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,10 +35,10 @@ impl Pattern {
     /// A pattern with a stamp at every multiple of `granule` bytes (rounded down to a power of two, 8 to 4096), and
     /// filler that repeats after `period` bytes (rounded up to a power of two, at least 4096).
     pub(crate) fn stamped(seed: u64, granule: usize, period: usize) -> Self {
-        let granule = granule.clamp(WORD, PAGE);
+        let granule = granule.clamp(WORD_BYTES, PAGE_BYTES);
         let granule = 1 << granule.ilog2();
-        let period = period.max(PAGE).next_power_of_two();
-        Self { seed, granule: granule as u64 / WORD as u64, period: period as u64 / WORD as u64 }
+        let period = period.max(PAGE_BYTES).next_power_of_two();
+        Self { seed, granule: granule as u64 / WORD_BYTES as u64, period: period as u64 / WORD_BYTES as u64 }
     }
 
     fn word(&self, index: u64) -> u64 {
@@ -52,13 +52,13 @@ impl Pattern {
     }
 
     /// The word that contains `place`, and the offset in it.
-    fn part(&self, place: u64) -> ([u8; WORD], usize) {
-        (self.word(place / WORD as u64).to_le_bytes(), (place % WORD as u64) as usize)
+    fn part(&self, place: u64) -> ([u8; WORD_BYTES], usize) {
+        (self.word(place / WORD_BYTES as u64).to_le_bytes(), (place % WORD_BYTES as u64) as usize)
     }
 
     /// Bytes of a range before its first whole word, at most the whole range.
     fn head(offset: u64, length: usize) -> usize {
-        ((offset.next_multiple_of(WORD as u64) - offset) as usize).min(length)
+        ((offset.next_multiple_of(WORD_BYTES as u64) - offset) as usize).min(length)
     }
 
     /// Writes the bytes from `offset` on.
@@ -66,11 +66,11 @@ impl Pattern {
         let (head, rest) = buffer.split_at_mut(Self::head(offset, buffer.len()));
         let (word, skip) = self.part(offset);
         head.iter_mut().zip(&word[skip..]).for_each(|(to, from)| *to = *from);
-        let first = (offset + head.len() as u64) / WORD as u64;
-        for (index, to) in (first..).zip(rest.chunks_mut(WORD)) {
+        let first = (offset + head.len() as u64) / WORD_BYTES as u64;
+        for (index, to) in (first..).zip(rest.chunks_mut(WORD_BYTES)) {
             let word = self.word(index).to_le_bytes();
             // A chunk of known length is one store.
-            match <&mut [u8; WORD]>::try_from(&mut *to) {
+            match <&mut [u8; WORD_BYTES]>::try_from(&mut *to) {
                 Ok(to) => *to = word,
                 Err(_) => to.copy_from_slice(&word[..to.len()]),
             }
@@ -81,20 +81,20 @@ impl Pattern {
     /// stamps are written.
     pub(crate) fn stamp(&self, offset: u64, buffer: &mut [u8]) {
         for at in self.stamps(offset, buffer.len()) {
-            let word = self.word((offset + at as u64) / WORD as u64).to_le_bytes();
-            let end = (at + WORD).min(buffer.len());
+            let word = self.word((offset + at as u64) / WORD_BYTES as u64).to_le_bytes();
+            let end = (at + WORD_BYTES).min(buffer.len());
             buffer[at..end].copy_from_slice(&word[..end - at]);
         }
         // A stamp that began before the buffer.
-        let head = (offset % (self.granule * WORD as u64)) as usize;
-        if head != 0 && head < WORD {
-            let n = (WORD - head).min(buffer.len());
+        let head = (offset % (self.granule * WORD_BYTES as u64)) as usize;
+        if head != 0 && head < WORD_BYTES {
+            let n = (WORD_BYTES - head).min(buffer.len());
             self.fill(offset, &mut buffer[..n]);
         }
     }
 
     fn stamps(&self, offset: u64, length: usize) -> impl Iterator<Item = usize> + use<> {
-        let granule = self.granule * WORD as u64;
+        let granule = self.granule * WORD_BYTES as u64;
         let first = offset.next_multiple_of(granule) - offset;
         (first as usize..length).step_by(granule as usize)
     }
@@ -107,25 +107,26 @@ impl Pattern {
             found.iter().zip(&word[skip..]).position(|(a, b)| a != b).map(|at| place + at as u64)
         };
         let first = offset + head.len() as u64;
-        let wrong = |(nth, found): &(usize, &[u8])| match <[u8; WORD]>::try_from(*found) {
-            Ok(found) => u64::from_le_bytes(found) != self.word(first / WORD as u64 + *nth as u64),
-            Err(_) => differs(first + (nth * WORD) as u64, found).is_some(),
+        let wrong = |(nth, found): &(usize, &[u8])| match <[u8; WORD_BYTES]>::try_from(*found) {
+            Ok(found) => u64::from_le_bytes(found) != self.word(first / WORD_BYTES as u64 + *nth as u64),
+            Err(_) => differs(first + (nth * WORD_BYTES) as u64, found).is_some(),
         };
-        let in_rest = || rest.chunks(WORD).enumerate().find(wrong);
-        differs(offset, head).or_else(|| in_rest().and_then(|(nth, found)| differs(first + (nth * WORD) as u64, found)))
+        let in_rest = || rest.chunks(WORD_BYTES).enumerate().find(wrong);
+        differs(offset, head)
+            .or_else(|| in_rest().and_then(|(nth, found)| differs(first + (nth * WORD_BYTES) as u64, found)))
     }
 
     /// As [`Pattern::wrong`], checking only the first and the last 8 bytes.
     pub(crate) fn wrong_edge(&self, offset: u64, buffer: &[u8]) -> Option<u64> {
-        let last = buffer.len().saturating_sub(WORD);
-        self.wrong(offset, &buffer[..buffer.len().min(WORD)])
+        let last = buffer.len().saturating_sub(WORD_BYTES);
+        self.wrong(offset, &buffer[..buffer.len().min(WORD_BYTES)])
             .or_else(|| self.wrong(offset + last as u64, &buffer[last..]))
     }
 
     /// As [`Pattern::wrong`], checking only the stamps.
     pub(crate) fn wrong_stamp(&self, offset: u64, buffer: &[u8]) -> Option<u64> {
         self.stamps(offset, buffer.len())
-            .find_map(|at| self.wrong(offset + at as u64, &buffer[at..(at + WORD).min(buffer.len())]))
+            .find_map(|at| self.wrong(offset + at as u64, &buffer[at..(at + WORD_BYTES).min(buffer.len())]))
     }
 }
 
@@ -141,7 +142,7 @@ pub(crate) struct Template {
 impl Template {
     /// Creates a template for blocks of this length.
     pub(crate) fn new(pattern: Pattern, block: usize) -> Self {
-        let period = pattern.period as usize * WORD;
+        let period = pattern.period as usize * WORD_BYTES;
         let mut memory = Buffer::new(period + block);
         pattern.fill(0, &mut memory);
         Self { pattern, block, memory }
@@ -149,7 +150,7 @@ impl Template {
 
     /// The block at an offset. Its address is as aligned as the offset, up to a page.
     pub(crate) fn at(&mut self, offset: u64) -> &[u8] {
-        let skip = (offset % (self.pattern.period * WORD as u64)) as usize;
+        let skip = (offset % (self.pattern.period * WORD_BYTES as u64)) as usize;
         let block = &mut self.memory[skip..skip + self.block];
         // Stamps left by earlier blocks are where this one has its own: a granule divides the period.
         self.pattern.stamp(offset, block);
@@ -217,10 +218,10 @@ mod tests {
 
     #[test]
     fn block_of_other_offset_or_seed_is_wrong() {
-        for p in [Pattern::full(1), Pattern::stamped(1, 512, PAGE)] {
+        for p in [Pattern::full(1), Pattern::stamped(1, 512, PAGE_BYTES)] {
             let mut block = vec![0; 512];
             p.fill(512, &mut block);
-            assert_eq!(p.wrong_edge(512 + PAGE as u64, &block), Some(512 + PAGE as u64));
+            assert_eq!(p.wrong_edge(512 + PAGE_BYTES as u64, &block), Some(512 + PAGE_BYTES as u64));
             assert_eq!(p.wrong_stamp(512 + (1 << 30), &block), Some(512 + (1 << 30)));
             assert_eq!(Pattern { seed: 2, ..p }.wrong(512, &block), Some(512));
         }

@@ -10,9 +10,9 @@ use model::Context;
 use std::io::Write;
 use std::path::Path;
 
-const ABOUT: &str = "One file, written or read sequentially in blocks (paper 000, 4.5.1: dd, 1 MB 512 times).";
+const HELP_SUMMARY: &str = "One file, written or read sequentially in blocks (paper 000, 4.5.1: dd, 1 MB 512 times).";
 
-const SPECS: &[Spec] = &[
+const OPTION_SPECS: &[Spec] = &[
     Spec { name: "op", default: "write", help: "write or read" },
     Spec {
         name: "state",
@@ -21,7 +21,7 @@ const SPECS: &[Spec] = &[
     },
     Spec { name: "block", default: "1M", help: "block size in bytes" },
     Spec { name: "count", default: "512", help: "number of blocks (the papers: 512, 1024, 192)" },
-    iterations::ITERATIONS,
+    iterations::ITERATIONS_OPTION,
     Spec { name: "dir", default: ".", help: "directory for the file" },
 ];
 
@@ -30,13 +30,13 @@ const SPECS: &[Spec] = &[
 /// # Errors
 /// See [`Error`]; the file is removed in any case.
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
-    let options = Options::parse(ABOUT, SPECS, words)?;
+    let options = Options::parse(HELP_SUMMARY, OPTION_SPECS, words)?;
     let (writes, state) = State::parse(&options, &["buffered", "synced", "direct"])?;
     let transfer = Transfer {
         name: "seq",
         files: 1,
         blocks: options.get("count")?,
-        block: block(&options)?,
+        block: parse_block(&options)?,
         writes,
         state,
         iterations: iterations::count(&options)?,
@@ -49,7 +49,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
 }
 
 /// `--block`: up to 1 GiB, since it is held in memory.
-pub(crate) fn block(options: &Options) -> Result<usize, Error> {
+pub(crate) fn parse_block(options: &Options) -> Result<usize, Error> {
     match usize::try_from(options.bytes("block")?) {
         Ok(n) if (1..=1 << 30).contains(&n) => Ok(n),
         _ => Err(Error::Usage("--block must lie between 1 and 1G".into())),

@@ -40,15 +40,15 @@ pub(crate) enum State {
     Each,
 }
 
-pub(crate) const READ: &[&str] = &["cold", "dropped", "direct", "warm"];
-const DROP: &str = "/proc/sys/vm/drop_caches";
+pub(crate) const READ_STATES: &[&str] = &["cold", "dropped", "direct", "warm"];
+const DROP_CACHES_PATH: &str = "/proc/sys/vm/drop_caches";
 
 impl State {
     /// Parses `--op` (whether it writes) and `--state`, which must be one of the operation's; by default the first of
     /// them.
     pub(crate) fn parse(options: &Options, write_states: &[&'static str]) -> Result<(bool, Self), Error> {
         let writes = options.one_of("op", &["read", "write"])? == "write";
-        let allowed = if writes { write_states } else { READ };
+        let allowed = if writes { write_states } else { READ_STATES };
         let name = match options.text("state") {
             "" => allowed[0],
             _ => options.one_of("state", allowed)?,
@@ -66,12 +66,12 @@ impl State {
     }
 
     /// Whether a read in this state must come from the disk.
-    pub(crate) fn is_of_disk(self) -> bool {
+    pub(crate) fn reads_disk(self) -> bool {
         matches!(self, Self::Cold | Self::Dropped | Self::Direct)
     }
 
     /// Options for opening a file in this state.
-    pub(crate) fn open(self) -> OpenOptions {
+    pub(crate) fn open_options(self) -> OpenOptions {
         let mut options = OpenOptions::new();
         if self == Self::Direct {
             options.custom_flags(libc::O_DIRECT);
@@ -113,10 +113,10 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// Sets up the state for the files before an iteration of reads.
-    pub(crate) fn make<P: AsRef<Path>>(&mut self, state: State, files: &[P]) -> Result<(), Error> {
+    pub(crate) fn prepare<P: AsRef<Path>>(&mut self, state: State, files: &[P]) -> Result<(), Error> {
         let mut now = (0, 0);
         if state == State::Dropped {
-            drop_all()?;
+            drop_caches()?;
         }
         for path in files {
             let path = path.as_ref();
@@ -124,7 +124,7 @@ impl Cache {
             if matches!(state, State::Cold | State::Dropped | State::Direct) {
                 evict(&file).map_err(on("evict from the page cache", path))?;
             }
-            match resident(&file) {
+            match cached_pages(&file) {
                 Ok((pages, of, how)) => {
                     now = (now.0 + pages, now.1 + of);
                     self.how = how;
@@ -154,7 +154,7 @@ impl Cache {
         }
         // A read of less than a page fetches the page; so at least the requested bytes must have been read. A tenth is
         // allowed for offsets that were read twice in one iteration.
-        let doubt = if state.is_of_disk() {
+        let doubt = if state.reads_disk() {
             match read {
                 _ if pages > 0 && state != State::Direct => Some(format!("{pages} pages could not be evicted")),
                 Some(read) if read < requested - requested / 10 => {
@@ -186,18 +186,18 @@ pub(crate) fn evict(file: &File) -> std::io::Result<()> {
     }
 }
 
-fn drop_all() -> Result<(), Error> {
-    std::fs::write(DROP, "3").map_err(|e| match e.kind() {
+fn drop_caches() -> Result<(), Error> {
+    std::fs::write(DROP_CACHES_PATH, "3").map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Error::Failed(format!(
-            "--state dropped writes to {DROP}, which needs root (and a machine of your own): {e}; --state cold \
+            "--state dropped writes to {DROP_CACHES_PATH}, which needs root (and a machine of your own): {e}; --state cold \
              evicts only the file's own pages and needs no root"
         )),
-        _ => io_error::failed("drop the caches through", Path::new(DROP), &e),
+        _ => io_error::failed("drop the caches through", Path::new(DROP_CACHES_PATH), &e),
     })
 }
 
 /// Pages of a file in the page cache, their total, and how that is known.
-fn resident(file: &File) -> std::io::Result<(u64, u64, &'static str)> {
+fn cached_pages(file: &File) -> std::io::Result<(u64, u64, &'static str)> {
     // SAFETY: takes no pointers.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as u64;
     let length = file.metadata()?.len();
@@ -206,10 +206,10 @@ fn resident(file: &File) -> std::io::Result<(u64, u64, &'static str)> {
         return Ok((0, 0, "empty"));
     }
     // The same number on every architecture (it is in the common table).
-    const CACHESTAT: libc::c_long = 451;
+    const SYS_CACHESTAT: libc::c_long = 451;
     let (range, mut found) = ([0_u64, length], [0_u64; 5]);
     // SAFETY: struct cachestat_range is two u64, struct cachestat five (uapi/linux/mman.h); both live through the call.
-    let result = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), found.as_mut_ptr(), 0) };
+    let result = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), range.as_ptr(), found.as_mut_ptr(), 0) };
     if result == 0 {
         return Ok((found[0], pages, "cachestat"));
     }
@@ -251,12 +251,12 @@ mod tests {
         let path = scratch.path().join("x");
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
         let file = File::open(&path).unwrap();
-        let (pages, of, how) = resident(&file).unwrap();
+        let (pages, of, how) = cached_pages(&file).unwrap();
         assert_eq!((pages, of), (256, 256), "{how}");
         evict(&file).unwrap();
-        let left = resident(&file).unwrap().0;
+        let left = cached_pages(&file).unwrap().0;
         let mut cache = Cache::default();
-        cache.make(State::Cold, &[&path]).unwrap();
+        cache.prepare(State::Cold, &[&path]).unwrap();
         assert_eq!(cache.found, Some((left, 256)));
         let mut lines = Lines::default();
         cache.append_to(State::Cold, Some(1 << 20), 1 << 20, &mut lines);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn cold_read_without_disk_reads_is_doubted() {
+    fn cold_read_that_never_reached_the_disk_is_doubted() {
         let cache = Cache { found: Some((0, 256)), how: "cachestat", unknown: None };
         for (state, read, doubted) in [
             (State::Cold, Some(1 << 20), false),

@@ -12,11 +12,11 @@ use super::directory::{Account, Directory};
 use super::files::RunDirectory;
 use super::io_error::{self, on};
 use super::lines::Lines;
-use super::machine::{Jvm, Machine};
-use super::pattern::{PAGE, Pattern, Template};
+use super::machine::{Jvm, JvmProcess};
+use super::pattern::{PAGE_BYTES, Pattern, Template};
 use super::state::{Cache, State, evict, open};
 use crate::marks::{Series, Writer};
-use crate::{Error, uninterrupted};
+use crate::{Error, check_cancelled};
 use model::Context;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Seed of the files' content.
-pub(super) const SEED: u64 = 2014;
+pub(super) const CONTENT_SEED: u64 = 2014;
 
 /// The files, blocks and iterations of a transfer.
 #[derive(Debug)]
@@ -60,14 +60,14 @@ impl Transfer {
         let bytes = self.bytes()?;
         let place = Directory::new(dir)?;
         self.state.check_block(self.block as u64, place.logical_block())?;
-        place.make_room(bytes, self.remedy)?;
-        let directory = RunDirectory::new(place.directory(), self.name)?;
-        let result = Run { what: self, place: &place, context, pattern: self.pattern() }.go(&directory, bytes);
+        place.check_space(bytes, self.remedy)?;
+        let directory = RunDirectory::new(place.path(), self.name)?;
+        let result = Run { what: self, place: &place, context, pattern: self.pattern() }.execute(&directory, bytes);
         directory.end(result)
     }
 
     fn pattern(&self) -> Pattern {
-        Pattern::stamped(SEED, self.block.min(PAGE), self.block.min(1 << 20))
+        Pattern::stamped(CONTENT_SEED, self.block.min(PAGE_BYTES), self.block.min(1 << 20))
     }
 
     /// The JVM's arguments.
@@ -77,7 +77,7 @@ impl Transfer {
             ("--blocks", self.blocks),
             ("--block", self.block as u64),
             ("--sync", u64::from(self.state == State::Synced)),
-            ("--seed", SEED),
+            ("--seed", CONTENT_SEED),
         ]
     }
 
@@ -87,7 +87,7 @@ impl Transfer {
 }
 
 /// The start and the duration of a native iteration in a series.
-fn timed((result, start, end): (Result<(), Error>, u64, u64)) -> Result<(u64, u64), Error> {
+fn start_and_duration((result, start, end): (Result<(), Error>, u64, u64)) -> Result<(u64, u64), Error> {
     result.map(|()| (start, end - start))
 }
 
@@ -99,14 +99,14 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn go(&self, directory: &RunDirectory, bytes: u64) -> Result<Lines, Error> {
+    fn execute(&self, directory: &RunDirectory, bytes: u64) -> Result<Lines, Error> {
         let what = self.what;
         let mut lines = Lines::default();
         self.place.marks(&mut lines);
         lines.mark("state", format!("{:?}", what.state).to_lowercase());
         lines.work("byte", bytes);
         let mut machine =
-            what.machine.as_ref().map(|jvm| Machine::new(jvm, &what.options(), what.block)).transpose()?;
+            what.machine.as_ref().map(|jvm| JvmProcess::new(jvm, &what.options(), what.block)).transpose()?;
         let marks = Writer::from_environment();
         let mut series =
             Series::new(marks.as_ref(), &format!("{} {}", what.name, if what.writes { "write" } else { "read" }));
@@ -116,7 +116,7 @@ impl Run<'_> {
             let inner = directory.inner("files")?;
             let paths = self.paths(inner.path());
             self.write(&paths, State::Buffered)?;
-            self.settle(&paths)?;
+            self.write_back(&paths)?;
             if what.state == State::Warm {
                 self.check_all(&paths)?;
             }
@@ -126,14 +126,14 @@ impl Run<'_> {
             self.context.progress(what.name, nth, what.iterations);
             let before;
             let in_java = machine.is_some();
-            let counters = || self.place.counters().map(|c| if in_java { c.of_the_disk_alone() } else { c });
+            let counters = || self.place.counters().map(|c| if in_java { c.without_own() } else { c });
             let result = match &kept {
                 Some((_, paths)) if !what.writes => {
-                    cache.make(what.state, paths)?;
+                    cache.prepare(what.state, paths)?;
                     before = counters();
                     match &mut machine {
-                        Some(machine) => machine.order("read", paths),
-                        None => timed(series.around(|| self.read(paths))),
+                        Some(machine) => machine.transfer("read", paths),
+                        None => start_and_duration(series.around(|| self.read(paths))),
                     }
                 }
                 _ => {
@@ -142,8 +142,8 @@ impl Run<'_> {
                     let paths = self.paths(inner.path());
                     before = counters();
                     let result = match &mut machine {
-                        Some(machine) => machine.order("write", &paths),
-                        None => timed(series.around(|| self.write(&paths, what.state))),
+                        Some(machine) => machine.transfer("write", &paths),
+                        None => start_and_duration(series.around(|| self.write(&paths, what.state))),
                     };
                     kept = Some((inner, paths));
                     result
@@ -151,7 +151,7 @@ impl Run<'_> {
             };
             let (start, ns) = result?;
             if let Some((_, paths)) = kept.as_ref().filter(|_| what.writes) {
-                self.settle(paths)?;
+                self.write_back(paths)?;
             }
             account.add(before, counters(), bytes);
             lines.iteration(start, ns);
@@ -159,7 +159,7 @@ impl Run<'_> {
         }
         let seconds = total.max(1) as f64 / 1e9;
         lines.sample("bandwidth", "KiB/s", bytes as f64 * what.iterations as f64 / 1024.0 / seconds);
-        lines.mark("mode", machine.map_or(Ok("native".into()), Machine::end)?);
+        lines.mark("mode", machine.map_or(Ok("native".into()), JvmProcess::end)?);
         let Some((_, paths)) = &kept else { return Ok(lines) };
         if what.writes {
             // From the disk, not from what the write left in memory. tmpfs keeps its pages, and is its own disk.
@@ -182,12 +182,12 @@ impl Run<'_> {
 
     fn write(&self, paths: &[PathBuf], state: State) -> Result<(), Error> {
         let mut template = Template::new(self.pattern, self.what.block);
-        let mut options = state.open();
+        let mut options = state.open_options();
         options.write(true).create_new(true);
         for (nth, path) in paths.iter().enumerate() {
             let file = open(&options, state, path)?;
             for at in self.offsets() {
-                uninterrupted(self.context)?;
+                check_cancelled(self.context)?;
                 let block = template.at(nth as u64 * self.what.length() + at);
                 match file.write_at(block, at).map_err(on("write", path))? {
                     n if n == block.len() => {}
@@ -203,14 +203,14 @@ impl Run<'_> {
     }
 
     fn read(&self, paths: &[PathBuf]) -> Result<(), Error> {
-        let mut options = self.what.state.open();
+        let mut options = self.what.state.open_options();
         options.read(true);
         self.read_with(paths, &options, self.what.state, |offset, block| self.pattern.wrong_stamp(offset, block))
     }
 
     /// Checks every byte, through the cache.
     fn check_all(&self, paths: &[PathBuf]) -> Result<(), Error> {
-        let mut options = State::Warm.open();
+        let mut options = State::Warm.open_options();
         options.read(true);
         self.read_with(paths, &options, State::Warm, |offset, block| self.pattern.wrong(offset, block))
     }
@@ -227,16 +227,18 @@ impl Run<'_> {
             let first = nth as u64 * self.what.length();
             let file = open(options, state, path)?;
             for at in self.offsets() {
-                uninterrupted(self.context)?;
+                check_cancelled(self.context)?;
                 let got = file.read_at(&mut block, at).map_err(on("read", path))?;
                 if got < block.len() {
                     file.read_exact_at(&mut block, at).map_err(|e| match e.kind() {
-                        std::io::ErrorKind::UnexpectedEof => io_error::short("read", path, at, got, self.what.block),
+                        std::io::ErrorKind::UnexpectedEof => {
+                            io_error::short_transfer("read", path, at, got, self.what.block)
+                        }
                         _ => io_error::failed("read", path, &e),
                     })?;
                 }
                 if let Some(place) = wrong(first + at, &block) {
-                    return Err(io_error::wrong(path, place - first));
+                    return Err(io_error::wrong_byte(path, place - first));
                 }
             }
         }
@@ -251,7 +253,7 @@ impl Run<'_> {
 
     /// Writes everything back to the disk: one file by its own sync, many by that of their file system, since a flush for
     /// each of hundreds would take longer than the measurement.
-    fn settle(&self, paths: &[PathBuf]) -> Result<(), Error> {
+    fn write_back(&self, paths: &[PathBuf]) -> Result<(), Error> {
         let Some(path) = paths.first() else { return Ok(()) };
         let file = File::open(path).map_err(on("open", path))?;
         if paths.len() == 1 {

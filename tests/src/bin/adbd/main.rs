@@ -17,7 +17,7 @@ mod reverse;
 mod rsa;
 mod services;
 
-use message::{AUTH, CLSE, CNXN, MOST, Message, OKAY, OPEN, VERSION, WRTE};
+use message::{AUTH, CLSE, CNXN, DATA_BYTES_MAX, Message, OKAY, OPEN, PROTOCOL_VERSION, WRTE};
 use rsa::PublicKey;
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -66,24 +66,24 @@ fn main() -> io::Result<()> {
     }
     let listener = TcpListener::bind(options.machine.as_deref().unwrap_or("127.0.0.1:0"))?;
     // Blocked before any thread is started, so that each signal is waited for and none ends a process.
-    let signals = block();
+    let signals = block_signals();
     if options.machine.is_some() {
-        return enter(&options).and_then(|()| serve(&listener, &options));
+        return enter_root(&options).and_then(|()| serve(&listener, &options));
     }
     std::fs::write(format!("{}.new", options.port_file), listener.local_addr()?.port().to_string())?;
     std::fs::rename(format!("{}.new", options.port_file), &options.port_file)?;
-    let mut device = start(&listener, &options)?;
+    let mut device = start_device(&listener, &options)?;
     loop {
-        match wait(&signals) {
+        match wait_for_signal(&signals) {
             libc::SIGUSR1 => {
                 // SAFETY: a signal to our own child, which was not waited for.
                 unsafe { libc::kill(device, libc::SIGUSR1) };
             }
             libc::SIGUSR2 => {
-                stop(device);
+                kill_device(device);
                 // A fixed wait: a device that starts is away for a while.
                 std::thread::sleep(Duration::from_millis(500));
-                device = start(&listener, &options)?;
+                device = start_device(&listener, &options)?;
             }
             libc::SIGCHLD => {
                 // SAFETY: a plain system call for any ended child.
@@ -93,14 +93,14 @@ fn main() -> io::Result<()> {
                 }
             }
             _ => {
-                stop(device);
+                kill_device(device);
                 return Ok(());
             }
         }
     }
 }
 
-fn block() -> libc::sigset_t {
+fn block_signals() -> libc::sigset_t {
     // SAFETY: a set of bits, for which zero is valid, and calls that write only into it.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
@@ -112,14 +112,14 @@ fn block() -> libc::sigset_t {
     }
 }
 
-fn wait(set: &libc::sigset_t) -> i32 {
+fn wait_for_signal(set: &libc::sigset_t) -> i32 {
     let mut signal = 0;
     // SAFETY: both live until the call returns.
     unsafe { libc::sigwait(set, &raw mut signal) };
     signal
 }
 
-fn stop(device: i32) {
+fn kill_device(device: i32) {
     // SAFETY: signals to our own child; all of its namespace ends with it.
     unsafe {
         libc::kill(device, libc::SIGKILL);
@@ -128,13 +128,13 @@ fn stop(device: i32) {
 }
 
 /// Starts the device; returns its process ID.
-fn start(listener: &TcpListener, options: &Options) -> io::Result<i32> {
+fn start_device(listener: &TcpListener, options: &Options) -> io::Result<i32> {
     let flags = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::SIGCHLD;
     // SAFETY: like fork: there is one thread here, and the child has its own copy of everything.
     let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     match child {
         0 => {
-            let failed = device(listener, options).err();
+            let failed = run_device(listener, options).err();
             eprintln!("adbd: {failed:?}");
             std::process::exit(1);
         }
@@ -151,7 +151,7 @@ fn mount(source: &str, target: &str, kind: &str, flags: libc::c_ulong, data: &st
     if done == 0 { Ok(()) } else { Err(io::Error::other(format!("mounting {target}: {}", io::Error::last_os_error()))) }
 }
 
-fn device(listener: &TcpListener, options: &Options) -> io::Result<()> {
+fn run_device(listener: &TcpListener, options: &Options) -> io::Result<()> {
     // SAFETY: a plain system call. When the power supply is gone, so is the device.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let at = |name: &str| format!("{}/{name}", options.root);
@@ -164,12 +164,12 @@ fn device(listener: &TcpListener, options: &Options) -> io::Result<()> {
     let flags = libc::MS_NOSUID | libc::MS_NODEV | if noexec.is_empty() { 0 } else { libc::MS_NOEXEC };
     let data = [format!("mode=0771,uid={0},gid={0}", options.uid), data.join(",")].join(",");
     mount("tmpfs", &at("data/local/tmp"), "tmpfs", flags, data.trim_end_matches(','))?;
-    enter(options)?;
+    enter_root(options)?;
     serve(listener, options)
 }
 
 /// Enters the device's root, as its user.
-fn enter(options: &Options) -> io::Result<()> {
+fn enter_root(options: &Options) -> io::Result<()> {
     std::os::unix::fs::chroot(&options.root)?;
     std::env::set_current_dir("/")?;
     if options.uid != 0 {
@@ -203,7 +203,7 @@ fn serve(listener: &TcpListener, options: &Options) -> io::Result<()> {
                 set
             };
             loop {
-                wait(&set);
+                wait_for_signal(&set);
                 if let Ok(Some(link)) = link.lock().as_deref() {
                     let _ = link.shutdown(Shutdown::Both);
                 }
@@ -305,8 +305,8 @@ impl Streams {
         theirs: u32,
     ) -> io::Result<()> {
         let (into, voice, answering) = (end.try_clone()?, self.voice.clone(), self.voice.clone());
-        std::thread::spawn(move || fill(into, &inputs, &answering, ours, theirs));
-        std::thread::spawn(move || empty(end, &takes, &voice, ours, theirs));
+        std::thread::spawn(move || pass_input(into, &inputs, &answering, ours, theirs));
+        std::thread::spawn(move || send_output(end, &takes, &voice, ours, theirs));
         Ok(())
     }
 
@@ -356,7 +356,7 @@ impl Host<'_> {
             "device::ro.product.name=fathom;ro.product.model=Private_Root;ro.product.device=root;features={}",
             self.options.features
         );
-        self.streams.voice.say(&Message::new(CNXN, VERSION, MOST as u32, about))?;
+        self.streams.voice.say(&Message::new(CNXN, PROTOCOL_VERSION, DATA_BYTES_MAX as u32, about))?;
         loop {
             let message = Message::read(&mut from)?;
             self.streams.voice.pass(&message);
@@ -417,7 +417,7 @@ impl Drop for Host<'_> {
 }
 
 /// Passes on data from the host, and acknowledges it.
-fn fill(mut into: UnixStream, inputs: &Receiver<Vec<u8>>, voice: &Voice, ours: u32, theirs: u32) {
+fn pass_input(mut into: UnixStream, inputs: &Receiver<Vec<u8>>, voice: &Voice, ours: u32, theirs: u32) {
     while let Ok(bytes) = inputs.recv() {
         // A service that has ended takes nothing; the host learns of its end in another way.
         let _ = into.write_all(&bytes);
@@ -428,7 +428,7 @@ fn fill(mut into: UnixStream, inputs: &Receiver<Vec<u8>>, voice: &Voice, ours: u
 }
 
 /// Sends the service's output, one message at a time: the next when the host has acknowledged the last.
-fn empty(mut out: UnixStream, takes: &Receiver<()>, voice: &Voice, ours: u32, theirs: u32) {
+fn send_output(mut out: UnixStream, takes: &Receiver<()>, voice: &Voice, ours: u32, theirs: u32) {
     let mut room = vec![0; 64 << 10];
     while let Some(got) = out.read(&mut room).ok().filter(|n| *n > 0) {
         let sent = voice.say(&Message::new(WRTE, ours, theirs, &room[..got]));

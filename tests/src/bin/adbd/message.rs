@@ -10,9 +10,9 @@ pub const WRTE: u32 = u32::from_le_bytes(*b"WRTE");
 pub const CLSE: u32 = u32::from_le_bytes(*b"CLSE");
 
 /// The version without checksums, which a host may still send.
-pub const VERSION: u32 = 0x0100_0001;
+pub const PROTOCOL_VERSION: u32 = 0x0100_0001;
 /// The longest data of a message.
-pub const MOST: usize = 256 << 10;
+pub const DATA_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {

@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The target of each port, and the flag that ends its listener.
-static PORTS: Mutex<BTreeMap<u16, (String, Arc<AtomicBool>)>> = Mutex::new(BTreeMap::new());
+static REVERSED_PORTS: Mutex<BTreeMap<u16, (String, Arc<AtomicBool>)>> = Mutex::new(BTreeMap::new());
 
 /// Serves `forward:tcp:PORT;tcp:PORT`, `killforward:tcp:PORT`, `killforward-all` and `list-forward`; false if it is none of them.
 pub fn serve(what: &str, mut stream: UnixStream, streams: &Streams) -> bool {
     let answer = match what.split_once(':').unwrap_or((what, "")) {
-        ("forward", pair) => begin(pair.trim_start_matches("norebind:"), streams),
-        ("killforward", port) => end(port),
+        ("forward", pair) => add_reverse(pair.trim_start_matches("norebind:"), streams),
+        ("killforward", port) => remove_reverse(port),
         ("killforward-all", _) => {
             end_all();
             Ok(None)
         }
-        ("list-forward", _) => Ok(Some(listed())),
+        ("list-forward", _) => Ok(Some(list_reverses())),
         _ => return false,
     };
     let what_is_list = what.starts_with("list");
@@ -42,19 +42,19 @@ pub fn serve(what: &str, mut stream: UnixStream, streams: &Streams) -> bool {
     true
 }
 
-fn port(name: &str) -> io::Result<u16> {
+fn parse_port(name: &str) -> io::Result<u16> {
     let wrong = || io::Error::new(io::ErrorKind::InvalidInput, format!("cannot listen at `{name}`"));
     name.strip_prefix("tcp:").and_then(|p| p.parse().ok()).ok_or_else(wrong)
 }
 
-fn begin(pair: &str, streams: &Streams) -> io::Result<Option<String>> {
+fn add_reverse(pair: &str, streams: &Streams) -> io::Result<Option<String>> {
     let (there, here) = pair.split_once(';').ok_or(io::ErrorKind::InvalidInput)?;
-    let asked = port(there)?;
-    let _ = end(there);
+    let asked = parse_port(there)?;
+    let _ = remove_reverse(there);
     let listener = TcpListener::bind(("127.0.0.1", asked))?;
     let bound = listener.local_addr()?.port();
     let over = Arc::new(AtomicBool::new(false));
-    if let Ok(mut ports) = PORTS.lock() {
+    if let Ok(mut ports) = REVERSED_PORTS.lock() {
         ports.insert(bound, (here.to_owned(), over.clone()));
     }
     let (here, streams) = (here.to_owned(), streams.clone());
@@ -72,9 +72,9 @@ fn begin(pair: &str, streams: &Streams) -> io::Result<Option<String>> {
     Ok((asked == 0).then(|| bound.to_string()))
 }
 
-fn end(name: &str) -> io::Result<Option<String>> {
-    let port = port(name)?;
-    let gone = PORTS.lock().ok().and_then(|mut ports| ports.remove(&port));
+fn remove_reverse(name: &str) -> io::Result<Option<String>> {
+    let port = parse_port(name)?;
+    let gone = REVERSED_PORTS.lock().ok().and_then(|mut ports| ports.remove(&port));
     let (_, over) = gone.ok_or_else(|| io::Error::other(format!("listener 'tcp:{port}' not found")))?;
     over.store(true, Ordering::SeqCst);
     // The listener is waiting for a connection.
@@ -84,11 +84,11 @@ fn end(name: &str) -> io::Result<Option<String>> {
 
 /// Ends all.
 pub fn end_all() {
-    let ports: Vec<u16> = PORTS.lock().map(|ports| ports.keys().copied().collect()).unwrap_or_default();
-    ports.iter().for_each(|port| drop(end(&format!("tcp:{port}"))));
+    let ports: Vec<u16> = REVERSED_PORTS.lock().map(|ports| ports.keys().copied().collect()).unwrap_or_default();
+    ports.iter().for_each(|port| drop(remove_reverse(&format!("tcp:{port}"))));
 }
 
-fn listed() -> String {
+fn list_reverses() -> String {
     let line = |(port, (here, _)): (&u16, &(String, Arc<AtomicBool>))| format!("UsbFfs tcp:{port} {here}\n");
-    PORTS.lock().map(|ports| ports.iter().map(line).collect()).unwrap_or_default()
+    REVERSED_PORTS.lock().map(|ports| ports.iter().map(line).collect()).unwrap_or_default()
 }

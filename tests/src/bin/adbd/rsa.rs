@@ -5,9 +5,10 @@
 //! This is for a test: it does not run in constant time.
 
 /// 32-bit words of a 2048-bit key.
-const WORDS: usize = 64;
+const KEY_WORDS: usize = 64;
 /// ASN.1 for "a SHA-1 digest follows".
-const SHA1: [u8; 15] = [0x30, 0x21, 0x30, 0x09, 0x06, 0x05, 0x2b, 0x0e, 0x03, 0x02, 0x1a, 0x05, 0x00, 0x04, 0x14];
+const SHA1_PREFIX: [u8; 15] =
+    [0x30, 0x21, 0x30, 0x09, 0x06, 0x05, 0x2b, 0x0e, 0x03, 0x02, 0x1a, 0x05, 0x00, 0x04, 0x14];
 
 /// A public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,18 +22,18 @@ impl PublicKey {
     /// Parses a line of `adbkey.pub`, or what a host sends.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let text = line.split(|b| b.is_ascii_whitespace() || *b == 0).next()?;
-        let bytes = base64(text)?;
+        let bytes = decode_base64(text)?;
         let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at * 4..at * 4 + 4)?.try_into().ok()?));
-        if word(0)? != WORDS as u32 {
+        if word(0)? != KEY_WORDS as u32 {
             return None;
         }
-        let modulus: Vec<u32> = (2..2 + WORDS).map(word).collect::<Option<_>>()?;
-        Some(Self { modulus, exponent: word(2 + 2 * WORDS)? })
+        let modulus: Vec<u32> = (2..2 + KEY_WORDS).map(word).collect::<Option<_>>()?;
+        Some(Self { modulus, exponent: word(2 + 2 * KEY_WORDS)? })
     }
 
     /// Whether this key signed the token.
     pub fn verifies(&self, signature: &[u8], token: &[u8]) -> bool {
-        let length = WORDS * 4;
+        let length = KEY_WORDS * 4;
         if signature.len() != length || token.len() != 20 {
             return false;
         }
@@ -41,16 +42,16 @@ impl PublicKey {
         let plain = self.power(&signed);
         let plain: Vec<u8> = plain.iter().rev().flat_map(|w| w.to_be_bytes()).collect();
         let mut expected = vec![0, 1];
-        expected.resize(length - SHA1.len() - token.len() - 1, 0xff);
+        expected.resize(length - SHA1_PREFIX.len() - token.len() - 1, 0xff);
         expected.push(0);
-        expected.extend(SHA1);
+        expected.extend(SHA1_PREFIX);
         expected.extend(token);
         plain == expected
     }
 
     /// `base` to the exponent, modulo the modulus.
     fn power(&self, base: &[u32]) -> Vec<u32> {
-        let mut result = vec![0; WORDS];
+        let mut result = vec![0; KEY_WORDS];
         result[0] = 1;
         for bit in (0..32).rev() {
             result = self.product(&result, &result);
@@ -63,8 +64,8 @@ impl PublicKey {
 
     /// Bit by bit: double, add, subtract.
     fn product(&self, a: &[u32], b: &[u32]) -> Vec<u32> {
-        let mut sum = vec![0_u32; WORDS + 1];
-        for bit in (0..WORDS * 32).rev() {
+        let mut sum = vec![0_u32; KEY_WORDS + 1];
+        for bit in (0..KEY_WORDS * 32).rev() {
             let mut carry = 0;
             for word in &mut sum {
                 (*word, carry) = (*word << 1 | carry, *word >> 31);
@@ -79,7 +80,7 @@ impl PublicKey {
                 self.reduce(&mut sum);
             }
         }
-        sum.truncate(WORDS);
+        sum.truncate(KEY_WORDS);
         sum
     }
 
@@ -98,11 +99,11 @@ impl PublicKey {
     }
 }
 
-fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    const BASE64_ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut bits, mut count, mut all) = (0_u32, 0, Vec::new());
     for byte in text.iter().filter(|b| **b != b'=') {
-        bits = bits << 6 | ALPHABET.iter().position(|a| a == byte)? as u32;
+        bits = bits << 6 | BASE64_ALPHABET.iter().position(|a| a == byte)? as u32;
         count += 6;
         if count >= 8 {
             count -= 8;

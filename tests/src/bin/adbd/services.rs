@@ -20,7 +20,7 @@ pub fn serve(name: &str, stream: UnixStream, ahead: u32) -> bool {
         let line = line.to_owned();
         std::thread::spawn(move || shell_v1(&line, stream));
     } else if name == "sync:" {
-        std::thread::spawn(move || sync(stream, ahead));
+        std::thread::spawn(move || serve_sync(stream, ahead));
     } else if let Some(port) = name.strip_prefix("tcp:").and_then(|p| p.parse::<u16>().ok()) {
         let Ok(there) = TcpStream::connect(("127.0.0.1", port)) else { return false };
         std::thread::spawn(move || relay(stream, there));
@@ -30,7 +30,7 @@ pub fn serve(name: &str, stream: UnixStream, ahead: u32) -> bool {
     true
 }
 
-fn command(line: &str) -> Command {
+fn shell_command(line: &str) -> Command {
     let mut command = Command::new("/system/bin/sh");
     command.args(["-c", line]).process_group(0).env_clear();
     command
@@ -41,21 +41,21 @@ fn command(line: &str) -> Command {
     command
 }
 
-fn packet(to: &Mutex<UnixStream>, kind: u8, data: &[u8]) -> bool {
+fn write_packet(to: &Mutex<UnixStream>, kind: u8, data: &[u8]) -> bool {
     let all = [&[kind][..], &(data.len() as u32).to_le_bytes(), data].concat();
     to.lock().is_ok_and(|mut to| to.write_all(&all).is_ok())
 }
 
 /// When the host closes the stream the command's input ends and its outputs are closed; no process is killed for that.
 fn shell_v2(line: &str, stream: UnixStream) {
-    let spawned = command(line).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let spawned = shell_command(line).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let Ok(from_clone) = stream.try_clone() else { return };
     let (to, mut from) = (Arc::new(Mutex::new(stream)), from_clone);
     let mut child = match spawned {
         Ok(child) => child,
         Err(error) => {
-            packet(&to, 2, format!("cannot start the shell: {error}\n").as_bytes());
-            packet(&to, 3, &[127]);
+            write_packet(&to, 2, format!("cannot start the shell: {error}\n").as_bytes());
+            write_packet(&to, 3, &[127]);
             return;
         }
     };
@@ -66,7 +66,7 @@ fn shell_v2(line: &str, stream: UnixStream) {
             let mut room = vec![0; 64 << 10];
             let mut from = from;
             while let Some(got) = from.as_mut().and_then(|f| f.read(&mut room).ok()).filter(|n| *n > 0) {
-                if !packet(&to, kind, &room[..got]) {
+                if !write_packet(&to, kind, &room[..got]) {
                     break;
                 }
             }
@@ -95,7 +95,7 @@ fn shell_v2(line: &str, stream: UnixStream) {
         let _ = output.join();
     }
     let status = child.wait().map_or(127, |s| s.code().unwrap_or_else(|| 128 + s.signal().unwrap_or(0)));
-    packet(&to, 3, &[status as u8]);
+    write_packet(&to, 3, &[status as u8]);
     let _ = to.lock().map(|to| to.shutdown(std::net::Shutdown::Both));
 }
 
@@ -104,7 +104,8 @@ fn shell_v1(line: &str, stream: UnixStream) {
     let (Ok(input), Ok(out)) = (stream.try_clone(), stream.try_clone()) else { return };
     let both = [OwnedEnd(out), OwnedEnd(stream)].map(|end| Stdio::from(std::os::fd::OwnedFd::from(end.0)));
     let [out, err] = both;
-    let spawned = command(line).stdin(Stdio::from(std::os::fd::OwnedFd::from(input))).stdout(out).stderr(err).spawn();
+    let spawned =
+        shell_command(line).stdin(Stdio::from(std::os::fd::OwnedFd::from(input))).stdout(out).stderr(err).spawn();
     if let Ok(mut child) = spawned {
         let _ = child.wait();
     }
@@ -125,18 +126,18 @@ pub fn relay(here: UnixStream, there: TcpStream) {
     let _ = up.join();
 }
 
-fn sync(mut stream: UnixStream, ahead: u32) {
+fn serve_sync(mut stream: UnixStream, ahead: u32) {
     while sync_one(&mut stream, ahead).unwrap_or(false) {}
     let _ = stream.shutdown(std::net::Shutdown::Both);
 }
 
-fn word(from: &mut UnixStream) -> io::Result<u32> {
+fn read_word(from: &mut UnixStream) -> io::Result<u32> {
     let mut bytes = [0; 4];
     from.read_exact(&mut bytes)?;
     Ok(u32::from_le_bytes(bytes))
 }
 
-fn fail(to: &mut UnixStream, why: &str) -> io::Result<()> {
+fn write_failure(to: &mut UnixStream, why: &str) -> io::Result<()> {
     to.write_all(&[&b"FAIL"[..], &(why.len() as u32).to_le_bytes(), why.as_bytes()].concat())
 }
 
@@ -144,9 +145,9 @@ fn fail(to: &mut UnixStream, why: &str) -> io::Result<()> {
 fn sync_one(stream: &mut UnixStream, ahead: u32) -> io::Result<bool> {
     let mut id = [0; 4];
     stream.read_exact(&mut id)?;
-    let length = word(stream)? as usize;
+    let length = read_word(stream)? as usize;
     if length > 4096 {
-        fail(stream, "path too long")?;
+        write_failure(stream, "path too long")?;
         return Ok(false);
     }
     let mut name = vec![0; length];
@@ -178,19 +179,19 @@ fn sync_one(stream: &mut UnixStream, ahead: u32) -> io::Result<bool> {
         }
         b"SEND" => {
             let (path, mode) = name.rsplit_once(',').unwrap_or((&name, "0600"));
-            receive(stream, path, mode.parse().unwrap_or(0o600), ahead)?;
+            receive_file(stream, path, mode.parse().unwrap_or(0o600), ahead)?;
         }
         b"SND2" => {
             let mut rest = [0; 12];
             stream.read_exact(&mut rest)?;
             let mode = u32::from_le_bytes([rest[4], rest[5], rest[6], rest[7]]);
-            receive(stream, &name, mode, ahead)?;
+            receive_file(stream, &name, mode, ahead)?;
         }
-        b"RECV" => send(stream, &name)?,
+        b"RECV" => send_file(stream, &name)?,
         b"RCV2" => {
             let mut rest = [0; 8];
             stream.read_exact(&mut rest)?;
-            send(stream, &name)?;
+            send_file(stream, &name)?;
         }
         b"LIST" => {
             for entry in fs::read_dir(&name).into_iter().flatten().flatten() {
@@ -205,13 +206,13 @@ fn sync_one(stream: &mut UnixStream, ahead: u32) -> io::Result<bool> {
     Ok(true)
 }
 
-fn receive(stream: &mut UnixStream, path: &str, mode: u32, ahead: u32) -> io::Result<()> {
+fn receive_file(stream: &mut UnixStream, path: &str, mode: u32, ahead: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode & 0o777).open(path);
     let mut trouble = file.as_ref().err().map(|e| format!("couldn't create file: {e}"));
     loop {
         let mut id = [0; 4];
         stream.read_exact(&mut id)?;
-        let length = word(stream)? as usize;
+        let length = read_word(stream)? as usize;
         if &id == b"DONE" {
             // Its time is the host's; a number instead of a length.
             let time = UNIX_EPOCH + Duration::from_secs((length as u64).saturating_sub(ahead.into()));
@@ -221,7 +222,7 @@ fn receive(stream: &mut UnixStream, path: &str, mode: u32, ahead: u32) -> io::Re
             break;
         }
         if &id != b"DATA" || length > 64 << 10 {
-            return fail(stream, "invalid data message");
+            return write_failure(stream, "invalid data message");
         }
         let mut data = vec![0; length];
         stream.read_exact(&mut data)?;
@@ -233,22 +234,22 @@ fn receive(stream: &mut UnixStream, path: &str, mode: u32, ahead: u32) -> io::Re
         None => stream.write_all(b"OKAY\0\0\0\0"),
         Some(why) => {
             let _ = fs::remove_file(path);
-            fail(stream, &why)
+            write_failure(stream, &why)
         }
     }
 }
 
-fn send(stream: &mut UnixStream, path: &str) -> io::Result<()> {
+fn send_file(stream: &mut UnixStream, path: &str) -> io::Result<()> {
     let mut file = match File::open(path) {
         Ok(file) => file,
-        Err(error) => return fail(stream, &format!("open failed: {error}")),
+        Err(error) => return write_failure(stream, &format!("open failed: {error}")),
     };
     let mut room = vec![0; 64 << 10];
     loop {
         match file.read(&mut room) {
             Ok(0) => return stream.write_all(b"DONE\0\0\0\0"),
             Ok(got) => stream.write_all(&[&b"DATA"[..], &(got as u32).to_le_bytes(), &room[..got]].concat())?,
-            Err(error) => return fail(stream, &format!("read failed: {error}")),
+            Err(error) => return write_failure(stream, &format!("read failed: {error}")),
         }
     }
 }

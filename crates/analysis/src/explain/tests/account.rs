@@ -2,8 +2,8 @@
 
 use super::super::*;
 use super::codes;
-use crate::case::fact;
-use crate::made::{Execution, insert, recording};
+use crate::handmade::{Execution, insert, recording};
+use crate::small_trace::fact;
 use model::table::Process;
 use model::{Layer, Reason, Wait};
 use proptest::prelude::*;
@@ -83,7 +83,7 @@ proptest! {
 
 /// Each wait that the kernel names, none of which a rule may know: it is the first thing said, with who ended it.
 #[test]
-fn largest_part_is_named_whatever_it_is() {
+fn the_largest_part_is_named_whatever_it_is() {
     for wait in Wait::ALL {
         let mut rows = recording(&vec![insert(); 20]);
         rows.processes.push(Process { tgid: 7, name: "compute".into(), parent: None, tracked: false });
@@ -101,7 +101,7 @@ fn largest_part_is_named_whatever_it_is() {
         assert!(line.starts_with("Largest part: 66 % of the time waits for "), "{wait}: {line}");
         assert!(line.contains("compute (PID 7)"), "{wait}: {line}");
         // Times of an emulated processor are no verdict in this line either.
-        rows.facts.push(crate::case::emulated());
+        rows.facts.push(crate::small_trace::emulated_fact());
         let line = text::summary(&explain(&rows)).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(line.contains("compute (PID 7) (the processor is emulated"), "{wait}: {line}");
     }
@@ -109,7 +109,7 @@ fn largest_part_is_named_whatever_it_is() {
 
 /// A sleep without a name has its size, and nothing is claimed to be no cause.
 #[test]
-fn sleep_without_name_is_said_to_have_none() {
+fn a_sleep_without_a_name_is_said_to_have_none() {
     let executions = vec![Execution { outside_ns: 900_000, calls: Vec::new() }; 20];
     let mut rows = recording(&executions);
     kinds(&mut rows, &[(Layer::Database, Reason::Other, None, None)]);
@@ -126,7 +126,7 @@ fn sleep_without_name_is_said_to_have_none() {
 
 /// The recording's part is taken from time on a CPU, in proportion, and is a leaf of its own.
 #[test]
-fn part_of_recording_is_leaf() {
+fn the_part_of_the_recording_is_a_leaf() {
     let mut rows = recording(&vec![insert(); 10]);
     let before = explain(&rows).account;
     for (part, ns) in ["", ".low", ".high"].iter().zip([2_000, 1_500, 2_500]) {

@@ -1,13 +1,13 @@
 //! Waits: for locks, CPUs and disk queues, and for other processes' writes and flushes.
 
 use super::super::*;
-use super::{codes, fact, the, turn};
-use crate::made::{DATABASE, DEV, INSERT, insert, recording};
+use super::{codes, fact, find_finding, replace_reason};
+use crate::handmade::{DATABASE_FILE, DISK_DEV, INSERT_STATEMENT, insert, recording};
 use model::table::{Cause, Link, Process, Span, StackRow};
 use model::{Confidence, Layer, Origin, Reason, Relation, Wait};
 
 /// Extends each execution by a sleep of `ns` at its end, whose reason `told` sets.
-fn waiting(rows: &mut Rows, ns: u64, told: impl Fn(&mut Slice)) {
+fn extend_by_sleep(rows: &mut Rows, ns: u64, told: impl Fn(&mut Slice)) {
     for operation in rows.operations.edit().iter_mut() {
         let end = operation.end_ns.unwrap();
         operation.end_ns = Some(end + ns);
@@ -18,19 +18,19 @@ fn waiting(rows: &mut Rows, ns: u64, told: impl Fn(&mut Slice)) {
 }
 
 #[test]
-fn lock_wait_names_holder_and_its_statement() {
+fn a_lock_wait_names_the_holder_and_its_statement() {
     let mut rows = recording(&vec![insert(); 10]);
     rows.processes.push(Process { tgid: 77, name: "writer".into(), parent: None, tracked: true });
-    let (holder, file) = (rows.operations.id(0), DATABASE);
-    waiting(&mut rows, 660_000, |slice| {
+    let (holder, file) = (rows.operations.id(0), DATABASE_FILE);
+    extend_by_sleep(&mut rows, 660_000, |slice| {
         slice.wait = Some(Wait::Fcntl);
         (slice.by_tgid, slice.by_operation, slice.wait_file) = (Some(77), Some(holder), Some(file));
     });
     let done = explain(&rows);
-    let l01 = the(&done, "L01");
+    let l01 = find_finding(&done, "L01");
     assert_eq!((l01.executions, l01.time_ns, l01.saving_ns), (10, Some(6_600_000), Some(6_600_000)));
     assert!((l01.share.unwrap() - 0.66).abs() < 1e-9, "{l01:?}");
-    let said = format!("fcntl lock on t.db, held by writer (PID 77), {INSERT}");
+    let said = format!("fcntl lock on t.db, held by writer (PID 77), {INSERT_STATEMENT}");
     assert!(l01.claim.ends_with(&said), "{}", l01.claim);
     assert!(l01.remedy.starts_with("shorter transactions"), "{}", l01.remedy);
     let summary = crate::summary::summarise(&rows);
@@ -67,7 +67,9 @@ fn stacks_of_sleeps_are_evidence_of_waits() {
         let mut rows = recording(&vec![insert(); 10]);
         // One thread each: time added to one would otherwise overlap the next.
         (1000..).zip(rows.operations.edit().iter_mut()).for_each(|(tid, operation)| operation.tid = tid);
-        waiting(&mut rows, 660_000, |slice| (slice.wait, slice.reason, slice.by_tgid) = (wait, reason, Some(77)));
+        extend_by_sleep(&mut rows, 660_000, |slice| {
+            (slice.wait, slice.reason, slice.by_tgid) = (wait, reason, Some(77))
+        });
         // Two equal ones, of which one began before the wait; one in another process; one after the wait.
         rows.stacks.extend(stack(&rows, 0, (60_000, 260_000), "lock\nmain"));
         rows.stacks.extend(stack(&rows, 1, (0, 660_000), "lock\nmain"));
@@ -77,7 +79,9 @@ fn stacks_of_sleeps_are_evidence_of_waits() {
             row.start_ns -= 50_000;
         }
         let done = explain(&rows);
-        let [wait] = &the(&done, code).slow_waits[..] else { panic!("{code}: {:?}", the(&done, code).slow_waits) };
+        let [wait] = &find_finding(&done, code).slow_waits[..] else {
+            panic!("{code}: {:?}", find_finding(&done, code).slow_waits)
+        };
         assert_eq!((wait.times, wait.ns, wait.longest_ns), (2, 860_000, 660_000), "{code}");
         assert_eq!((wait.call.as_deref(), &wait.program[..]), (Some("fcntl"), &["lock", "main"].map(String::from)[..]));
         let said = text::text(&done);
@@ -87,46 +91,49 @@ fn stacks_of_sleeps_are_evidence_of_waits() {
 }
 
 #[test]
-fn timer_and_lone_futex_are_no_lock_wait() {
+fn a_timer_and_a_lone_futex_are_no_lock_wait() {
     for wait in [Wait::Timer, Wait::Futex, Wait::Poll] {
         let mut rows = recording(&vec![insert(); 10]);
-        waiting(&mut rows, 660_000, |slice| slice.wait = Some(wait));
+        extend_by_sleep(&mut rows, 660_000, |slice| slice.wait = Some(wait));
         assert!(!codes(&explain(&rows)).contains(&"L01"), "{wait}");
     }
     let mut rows = recording(&vec![insert(); 10]);
-    waiting(&mut rows, 660_000, |slice| (slice.wait, slice.by_tgid) = (Some(Wait::Futex), Some(5)));
-    assert!(the(&explain(&rows), "L01").claim.contains("futex, ended by (PID 5)"));
+    extend_by_sleep(&mut rows, 660_000, |slice| (slice.wait, slice.by_tgid) = (Some(Wait::Futex), Some(5)));
+    assert!(find_finding(&explain(&rows), "L01").claim.contains("futex, ended by (PID 5)"));
 }
 
 /// "database is locked": no other holder needs to be known.
 #[test]
-fn sleeps_of_statement_that_ended_busy_are_lock_waits() {
+fn sleeps_of_a_statement_that_ended_busy_are_lock_waits() {
     for (result, is_lock) in [(5, true), (5 | 1 << 8, true), (101, false), (1, false)] {
         let mut rows = recording(&vec![insert(); 10]);
         rows.operations.edit().iter_mut().for_each(|o| o.result = Some(result));
-        waiting(&mut rows, 660_000, |slice| slice.wait = Some(Wait::Timer));
+        extend_by_sleep(&mut rows, 660_000, |slice| slice.wait = Some(Wait::Timer));
         let done = explain(&rows);
         assert_eq!(codes(&done).contains(&"L01"), is_lock, "{result}");
-        assert!(!is_lock || the(&done, "L01").claim.ends_with("until the busy timeout (SQLITE_BUSY)"), "{result}");
+        assert!(
+            !is_lock || find_finding(&done, "L01").claim.ends_with("until the busy timeout (SQLITE_BUSY)"),
+            "{result}"
+        );
     }
 }
 
 #[test]
-fn dirty_throttling_is_found_from_twentieth_of_time_on() {
+fn dirty_throttling_is_found_from_5_percent_of_the_time_on() {
     let of = |ns: u64| {
         let mut rows = recording(&vec![insert(); 10]);
-        waiting(&mut rows, ns, |slice| slice.wait = Some(Wait::DirtyThrottling));
+        extend_by_sleep(&mut rows, ns, |slice| slice.wait = Some(Wait::DirtyThrottling));
         explain(&rows)
     };
     let m01 = of(660_000);
-    let m01 = the(&m01, "M01");
+    let m01 = find_finding(&m01, "M01");
     assert_eq!((m01.executions, m01.time_ns), (10, Some(6_600_000)));
     assert!(!codes(&of(17_000)).contains(&"M01"), "17 of 357 us are less than 5 %");
     assert!(codes(&of(18_000)).contains(&"M01"), "18 of 358 us are more");
 }
 
 #[test]
-fn scheduling_delay_names_quota_if_dominant() {
+fn a_scheduling_delay_names_the_quota_if_it_dominates() {
     let of = |throttled: u64| {
         let mut rows = recording(&vec![insert(); 10]);
         let waits = |ns, wait| {
@@ -135,10 +142,10 @@ fn scheduling_delay_names_quota_if_dominant() {
                 slice.end_ns = slice.start_ns + ns;
             }
         };
-        waiting(&mut rows, throttled, waits(throttled, Some(Wait::CpuQuota)));
-        waiting(&mut rows, 660_000 - throttled, waits(660_000 - throttled, None));
+        extend_by_sleep(&mut rows, throttled, waits(throttled, Some(Wait::CpuQuota)));
+        extend_by_sleep(&mut rows, 660_000 - throttled, waits(660_000 - throttled, None));
         let done = explain(&rows);
-        let g01 = the(&done, "G01");
+        let g01 = find_finding(&done, "G01");
         assert_eq!(g01.time_ns, Some(6_600_000));
         (g01.claim.clone(), g01.remedy.clone())
     };
@@ -154,19 +161,19 @@ fn scheduling_delay_names_quota_if_dominant() {
 #[test]
 fn queue_and_run_queue_are_found_where_they_last() {
     let mut rows = recording(&vec![insert(); 20]);
-    turn(&mut rows, Reason::Flush, (Layer::IoScheduler, Reason::Queue));
+    replace_reason(&mut rows, Reason::Flush, (Layer::IoScheduler, Reason::Queue));
     let done = explain(&rows);
-    assert_eq!(the(&done, "Q01").time_ns, Some(20 * 150_000));
+    assert_eq!(find_finding(&done, "Q01").time_ns, Some(20 * 150_000));
     assert!(!codes(&done).contains(&"F03"));
-    turn(&mut rows, Reason::Queue, (Layer::RunQueue, Reason::RunQueue));
+    replace_reason(&mut rows, Reason::Queue, (Layer::RunQueue, Reason::RunQueue));
     let done = explain(&rows);
-    assert_eq!(the(&done, "G01").time_ns, Some(20 * 150_000));
+    assert_eq!(find_finding(&done, "G01").time_ns, Some(20 * 150_000));
     assert!(!codes(&done).contains(&"Q01"));
 }
 
 /// Effects of chance are reported only if they are a pattern.
 #[test]
-fn one_long_wait_for_cpu_is_no_rule() {
+fn one_long_wait_for_a_cpu_is_no_pattern() {
     let of = |longest: usize| {
         let mut rows = recording(&vec![insert(); 60]);
         for operation in rows.operations.edit().iter_mut().step_by(60 / longest) {
@@ -180,25 +187,25 @@ fn one_long_wait_for_cpu_is_no_rule() {
     // 9 ms of 29: a third of the time, by one wait or by many.
     assert!(!codes(&of(1)).contains(&"G01"));
     let done = of(20);
-    let g01 = the(&done, "G01");
+    let g01 = find_finding(&done, "G01");
     assert_eq!((g01.executions, g01.time_ns), (20, Some(9_000_000)));
     assert!(g01.saving_interval_ns.is_some_and(|[low, high]| low <= 9_000_000 && high >= 9_000_000), "{g01:?}");
 }
 
 #[test]
-fn scheduling_delay_on_busy_machine_says_so() {
+fn a_scheduling_delay_on_a_busy_machine_says_so() {
     let of = |load: &str| {
         let mut rows = recording(&vec![insert(); 20]);
-        turn(&mut rows, Reason::Flush, (Layer::RunQueue, Reason::RunQueue));
+        replace_reason(&mut rows, Reason::Flush, (Layer::RunQueue, Reason::RunQueue));
         rows.facts = [("load.one_minute", load), ("cpu.online", "2")].map(|(name, value)| fact(name, value)).into();
-        the(&explain(&rows), "G01").claim.clone()
+        find_finding(&explain(&rows), "G01").claim.clone()
     };
     assert!(of("18.01").ends_with("; the load average was 18.01 on 2 CPUs as the recording began"), "{}", of("18.01"));
     assert!(!of("1.90").contains("load"), "{}", of("1.90"));
 }
 
 #[test]
-fn flush_behind_that_of_other_process_names_culprit() {
+fn a_flush_behind_that_of_another_process_names_the_culprit() {
     let mut rows = recording(&vec![insert(); 20]);
     rows.processes.push(Process { tgid: 77, name: "backup".into(), parent: None, tracked: false });
     let own: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").collect();
@@ -230,7 +237,7 @@ fn flush_behind_that_of_other_process_names_culprit() {
         rows.spans.edit().iter_mut().find(|s| s.id == flush.id).unwrap().start_ns = issued;
     }
     let done = explain(&rows);
-    let f02 = the(&done, "F02");
+    let f02 = find_finding(&done, "F02");
     assert_eq!((f02.executions, f02.time_ns), (20, Some(20 * 60_000)));
     assert!(f02.claim.contains("backup (77)"), "{}", f02.claim);
     assert!(f02.evidence.iter().all(|id| *id > 90_000), "the culprit's flushes: {:?}", f02.evidence);
@@ -238,7 +245,7 @@ fn flush_behind_that_of_other_process_names_culprit() {
 
 /// ext4's journal processes one transaction after the other: a thread that syncs first sleeps for the commit that another one requested.
 #[test]
-fn commit_of_other_process_is_waited_for() {
+fn waiting_for_the_commit_of_another_process_is_found() {
     let of = |tgid| {
         let mut rows = recording(&vec![insert(); 20]);
         rows.processes.push(Process { tgid: 77, name: "backup".into(), parent: None, tracked: false });
@@ -256,7 +263,7 @@ fn commit_of_other_process_is_waited_for() {
         explain(&rows)
     };
     let done = of(Some(77));
-    let f02 = the(&done, "F02");
+    let f02 = find_finding(&done, "F02");
     assert_eq!((f02.executions, f02.time_ns), (20, Some(20 * 50_000)));
     assert!(f02.claim.contains("backup (77)"), "{}", f02.claim);
     assert!(!codes(&done).contains(&"F03"), "own flushes are 100 of 300 us in syncs");
@@ -266,13 +273,19 @@ fn commit_of_other_process_is_waited_for() {
 }
 
 #[test]
-fn pages_of_other_process_in_sync_name_their_writer() {
+fn pages_of_another_process_in_a_sync_name_their_writer() {
     let mut rows = recording(&vec![insert(); 20]);
     rows.processes.push(Process { tgid: 77, name: "logger".into(), parent: None, tracked: false });
     let template = rows.spans.at(0).clone();
     rows.spans.push(Span { id: 80_000, layer: Layer::FileSystem, kind: "write".into(), tgid: 77, ..template.clone() });
     rows.spans.push(Span { id: 80_001, layer: Layer::Block, kind: "bio".into(), ..template.clone() });
-    rows.spans.push(Span { id: 80_002, layer: Layer::Driver, kind: "command".into(), disk: Some(DEV), ..template });
+    rows.spans.push(Span {
+        id: 80_002,
+        layer: Layer::Driver,
+        kind: "command".into(),
+        disk: Some(DISK_DEV),
+        ..template
+    });
     for (parent, child, relation) in [(80_000, 80_001, Relation::Dirties), (80_001, 80_002, Relation::Carries)] {
         rows.links.push(Link { parent, child, relation, confidence: Confidence::Exact, weakened_by: None });
     }
@@ -280,19 +293,25 @@ fn pages_of_other_process_in_sync_name_their_writer() {
         (slice.reason, slice.span) = (Reason::Device, Some(80_002));
     }
     let done = explain(&rows);
-    let w01 = the(&done, "W01");
+    let w01 = find_finding(&done, "W01");
     assert_eq!((w01.time_ns, w01.evidence.as_slice()), (Some(20 * 150_000), &[80_002][..]));
     assert!(w01.claim.contains("logger (77)"), "{}", w01.claim);
 }
 
 /// The calls of a process that is not recorded are no spans: only the command's charge shows whose pages it carries.
 #[test]
-fn pages_of_unrecorded_process_name_it_by_charge() {
+fn pages_of_an_unrecorded_process_name_it_by_their_charge() {
     let of = |tgid: u32| {
         let mut rows = recording(&vec![insert(); 20]);
         rows.processes.push(Process { tgid: 77, name: "logger".into(), parent: None, tracked: false });
         let template = rows.spans.at(0).clone();
-        rows.spans.push(Span { id: 80_002, layer: Layer::Driver, kind: "command".into(), disk: Some(DEV), ..template });
+        rows.spans.push(Span {
+            id: 80_002,
+            layer: Layer::Driver,
+            kind: "command".into(),
+            disk: Some(DISK_DEV),
+            ..template
+        });
         rows.causes.push(Cause {
             command: 80_002,
             origin: Origin::OtherProcess,
@@ -306,7 +325,7 @@ fn pages_of_unrecorded_process_name_it_by_charge() {
         explain(&rows)
     };
     let done = of(77);
-    let w01 = the(&done, "W01");
+    let w01 = find_finding(&done, "W01");
     assert_eq!(w01.time_ns, Some(20 * 150_000));
     assert!(w01.claim.contains("logger (77)"), "{}", w01.claim);
     assert!(!codes(&of(5)).contains(&"W01"), "its own pages are not foreign");
@@ -314,7 +333,7 @@ fn pages_of_unrecorded_process_name_it_by_charge() {
 
 /// blk-throttle holds a bio back before it counts as queued; a kernel worker sends it.
 #[test]
-fn read_that_worker_sent_late_waited_in_queue() {
+fn a_read_that_a_worker_sent_late_waited_in_the_queue() {
     let of = |sent: u64, offset: u64| {
         let mut rows = recording(&vec![insert(); 20]);
         let template = rows.spans.iter().find(|s| s.layer == Layer::Syscall).unwrap().clone();
@@ -323,7 +342,7 @@ fn read_that_worker_sent_late_waited_in_queue() {
         for at in slices {
             let slice = &mut rows.slices.edit()[at];
             (slice.layer, slice.reason, slice.wait, slice.span) = (Layer::FileSystem, Reason::Other, None, Some(id));
-            let file = Some(crate::made::DATABASE);
+            let file = Some(crate::handmade::DATABASE_FILE);
             let read = Span { id, layer: Layer::FileSystem, kind: "read".into(), file, ..template.clone() };
             let (start_ns, end_ns) = (slice.start_ns, slice.end_ns);
             rows.spans.push(Span { offset: Some(4096), bytes: 4096, ..read.clone() });
@@ -346,16 +365,16 @@ fn read_that_worker_sent_late_waited_in_queue() {
         explain(&rows)
     };
     let done = of(100, 0);
-    assert_eq!(the(&done, "Q01").time_ns, Some(20 * 150_000));
-    assert_eq!(the(&of(50, 0), "Q01").time_ns, Some(20 * 75_000));
+    assert_eq!(find_finding(&done, "Q01").time_ns, Some(20 * 150_000));
+    assert_eq!(find_finding(&of(50, 0), "Q01").time_ns, Some(20 * 75_000));
     assert!(!codes(&of(100, 8192)).contains(&"Q01"), "other bytes");
 }
 
 #[test]
-fn read_held_back_by_others_is_queue() {
+fn a_read_held_back_by_others_waits_in_the_queue() {
     let mut rows = held_back(10, |_| true, 1_000_000);
     let done = explain(&rows);
-    assert_eq!(the(&done, "Q01").time_ns, Some(10 * 1_000_000), "{:?}", codes(&done));
+    assert_eq!(find_finding(&done, "Q01").time_ns, Some(10 * 1_000_000), "{:?}", codes(&done));
     // A read that the program's own process sent was not held back.
     let tgid = rows.operations.tgid(0);
     rows.spans.edit().iter_mut().filter(|s| s.tgid == 5000).for_each(|s| s.tgid = tgid);
@@ -364,9 +383,9 @@ fn read_held_back_by_others_is_queue() {
 
 /// Read-ahead grows, so that a large table is read in a few waits: too few for an interval over stretches, but most of the time.
 #[test]
-fn few_waits_that_are_most_of_time_are_rule() {
+fn few_waits_that_are_most_of_the_time_are_a_pattern() {
     let done = explain(&held_back(600, |nth| [1, 29, 150, 151].contains(&nth), 300_000_000));
-    let q01 = the(&done, "Q01");
+    let q01 = find_finding(&done, "Q01");
     assert!(q01.interval.is_some_and(|[low, _]| low < 0.02) && q01.share.is_some_and(|share| share > 0.8), "{q01:?}");
     // Two may be chance; so may four that are the smaller part of the time.
     assert!(!codes(&explain(&held_back(600, |nth| [1, 150].contains(&nth), 300_000_000))).contains(&"Q01"));
@@ -388,7 +407,7 @@ fn held_back(count: usize, waits: impl Fn(usize) -> bool, asleep_ns: u64) -> Row
             start_ns: at.0,
             end_ns: Some(at.1),
             operation: None,
-            file: Some(DATABASE),
+            file: Some(DATABASE_FILE),
             offset: Some((nth << 20) + bytes.start),
             bytes: bytes.end - bytes.start,
             flags: "read".into(),
@@ -423,8 +442,8 @@ fn remedies_of_programs_without_sql_name_nothing_of_sqlite() {
             rows.shapes[0].kind = kind.into();
             rows.files[0].path = Some("/m/log".into());
             rows.files[1].path = Some("/m/data".into());
-            turn(&mut rows, Reason::Flush, (Layer::Driver, reason));
-            waiting(&mut rows, 90_000, |slice| (slice.wait, slice.by_tgid) = (Some(Wait::Fcntl), Some(77)));
+            replace_reason(&mut rows, Reason::Flush, (Layer::Driver, reason));
+            extend_by_sleep(&mut rows, 90_000, |slice| (slice.wait, slice.by_tgid) = (Some(Wait::Fcntl), Some(77)));
             for finding in explain(&rows).findings {
                 let of_sqlite =
                     ["PRAGMA", "WAL", "synchronous", "SQLITE"].iter().find(|w| finding.remedy.contains(**w));

@@ -14,33 +14,33 @@ mod returns;
 mod stopped;
 mod threads;
 
-use super::error::NotImplanted;
+use super::error::ImplantError;
 use super::is_unwinder;
 use inside::account::{self, Account, Jump};
 use inside::image::{Attach, Image};
-use memory::{Memory, Range, ranges};
-use returns::{Returns, Stubs};
+use memory::{MappedRange, Memory, mapped_ranges};
+use returns::{RestoreOutcome, Stubs};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stopped::StoppedProcess;
-pub use threads::Stuck;
+pub use threads::StuckThreads;
 use threads::Threads;
 
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 /// The stack that the object's begin function runs on; it follows the object in memory.
-const STACK: u64 = 16 * PAGE;
+const STACK_BYTES: u64 = 16 * PAGE_BYTES;
 /// How long attaching is retried, and at what interval, if it is not possible at once.
-const ATTACH_WITHIN: Duration = Duration::from_secs(2);
-const RETRY: Duration = Duration::from_millis(10);
-const RUN_ON: Duration = Duration::from_millis(1);
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+const RUN_DURATION: Duration = Duration::from_millis(1);
 /// How long removal waits at the end until no thread is in the object.
-const LEAVES_WITHIN: Duration = Duration::from_secs(1);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A process with the object in it.
 #[derive(Debug)]
-pub struct Attached {
+pub struct Attachment {
     pid: u32,
     /// The object, followed by its stack.
     base: u64,
@@ -57,15 +57,15 @@ pub fn attach(
     pid: u32,
     object: &Path,
     whole: bool,
-    stuck: &mut Stuck,
+    stuck: &mut StuckThreads,
     mut tell: impl FnMut(&[usize]),
-) -> Result<Attached, NotImplanted> {
-    let until = Instant::now() + ATTACH_WITHIN;
+) -> Result<Attachment, ImplantError> {
+    let until = Instant::now() + ATTACH_TIMEOUT;
     loop {
         match try_to_attach(pid, object, whole, stuck, &mut tell) {
-            Err(NotImplanted::Busy(_)) if Instant::now() < until => {
-                std::thread::sleep(RETRY);
-                stuck.let_go();
+            Err(ImplantError::Busy(_)) if Instant::now() < until => {
+                std::thread::sleep(RETRY_INTERVAL);
+                stuck.release_stopped();
             }
             done => return done,
         }
@@ -76,21 +76,21 @@ fn try_to_attach(
     pid: u32,
     object: &Path,
     whole: bool,
-    stuck: &mut Stuck,
+    stuck: &mut StuckThreads,
     tell: &mut dyn FnMut(&[usize]),
-) -> Result<Attached, NotImplanted> {
-    let image = Image::of(::inside::OBJECT).ok_or(NotImplanted::Object)?;
-    let places = image.attach.as_ref().ok_or(NotImplanted::Object)?;
-    check::check(pid, object)?;
-    remove_abandoned(pid, places, image.size + STACK, stuck)?;
-    let identity = identity(object).ok_or(NotImplanted::Object)?;
-    let memory = Memory::of(pid).map_err(NotImplanted::NotTraced)?;
+) -> Result<Attachment, ImplantError> {
+    let image = Image::parse(::inside::OBJECT).ok_or(ImplantError::Object)?;
+    let places = image.attach.as_ref().ok_or(ImplantError::Object)?;
+    check::check_process(pid, object)?;
+    remove_abandoned(pid, places, image.size + STACK_BYTES, stuck)?;
+    let identity = file_identity(object).ok_or(ImplantError::Object)?;
+    let memory = Memory::for_process(pid).map_err(ImplantError::NotTraced)?;
     let threads = Threads::stop(pid, &memory, stuck)?;
     // No thread can be added any more.
     check::check_filters(pid)?;
     let mut process = StoppedProcess::new(pid, &memory, threads, places)?;
-    let (base, size) = (process.bring(object, &image)?, image.size + STACK);
-    let done = process.begin(base, &image, places).and_then(|account| {
+    let (base, size) = (process.load_object(object, &image)?, image.size + STACK_BYTES);
+    let done = process.run_begin(base, &image, places).and_then(|account| {
         if whole {
             process.check_all(&account)?;
         }
@@ -99,56 +99,57 @@ fn try_to_attach(
     match done {
         Ok(libraries) => {
             tell(&libraries);
-            Ok(Attached { pid, base, size, object: identity })
+            Ok(Attachment { pid, base, size, object: identity })
         }
         Err(why) => {
-            process.take_back(base, size, places);
+            process.revert(base, size, places);
             Err(why)
         }
     }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
+fn file_identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
 }
 
 /// Removes what a killed recorder left behind.
-fn remove_abandoned(pid: u32, places: &Attach, size: u64, stuck: &mut Stuck) -> Result<(), NotImplanted> {
-    let all = ranges(pid).map_err(NotImplanted::NotTraced)?;
-    let is_object = |r: &&Range| r.name.trim_end_matches(" (deleted)").ends_with("/fathom-inside.so") && r.offset == 0;
+fn remove_abandoned(pid: u32, places: &Attach, size: u64, stuck: &mut StuckThreads) -> Result<(), ImplantError> {
+    let all = mapped_ranges(pid).map_err(ImplantError::NotTraced)?;
+    let is_object =
+        |r: &&MappedRange| r.name.trim_end_matches(" (deleted)").ends_with("/fathom-inside.so") && r.offset == 0;
     for first in all.iter().filter(is_object) {
         let owner =
             first.name.split("/fathom-inside-").nth(1).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
         let alive = |owner: u32| owner != std::process::id() && Path::new(&format!("/proc/{owner}")).exists();
         if owner.is_some_and(alive) {
-            return Err(NotImplanted::Unsupported("another recording probes it inside"));
+            return Err(ImplantError::Unsupported("another recording probes it inside"));
         }
         let link = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", first.from, first.to));
-        let other = || NotImplanted::Unsupported("another version of Fathom left its object in it");
+        let other = || ImplantError::Unsupported("another version of Fathom left its object in it");
         // Its layout is known only if it is the same object.
         if fs::read(&link).ok().as_deref() != Some(::inside::OBJECT) {
             return Err(other());
         }
-        let object = identity(&link).ok_or_else(other)?;
-        let memory = Memory::of(pid).map_err(NotImplanted::NotTraced)?;
+        let object = file_identity(&link).ok_or_else(other)?;
+        let memory = Memory::for_process(pid).map_err(ImplantError::NotTraced)?;
         if known_account(&memory, first.from, places, pid).is_none() {
-            return Err(NotImplanted::Unsupported("it was started with an earlier recording's object"));
+            return Err(ImplantError::Unsupported("it was started with an earlier recording's object"));
         }
-        if !(Attached { pid, base: first.from, size, object }.take_out(stuck)) {
-            return Err(NotImplanted::Busy("the object of an earlier recording cannot be removed from it"));
+        if !(Attachment { pid, base: first.from, size, object }.remove_object(stuck)) {
+            return Err(ImplantError::Busy("the object of an earlier recording cannot be removed from it"));
         }
     }
     Ok(())
 }
 
 fn read_account(memory: &Memory, at: u64) -> Option<Account> {
-    Account::read(&memory.read(at, account::SIZE).ok()?)
+    Account::parse(&memory.read(at, account::ACCOUNT_BYTES).ok()?)
 }
 
 /// Returns the account of an object that was loaded by attaching; one that has not begun has changed nothing. `None`: a
 /// loader loaded it.
 fn known_account(memory: &Memory, base: u64, places: &Attach, pid: u32) -> Option<Account> {
-    let unbegun = || memory.word(base + places.began) == Some(0);
+    let unbegun = || memory.read_word(base + places.began) == Some(0);
     let account = read_account(memory, base + places.account);
     account.or_else(|| unbegun().then(|| Account { pid: pid.into(), ..Account::default() }))
 }
@@ -159,13 +160,13 @@ fn restore_code(memory: &Memory, account: &Account, all: bool) {
     for jump in account.jumps.iter().filter(wanted) {
         // A library may have been unloaded, and another be mapped there.
         let at = jump.at.saturating_add(jump.first as u64);
-        if memory.has(at, &jump.now[jump.first..]) {
+        if memory.holds_bytes(at, &jump.now[jump.first..]) {
             let _ = memory.write(at, &jump.original[jump.first..]);
         }
     }
 }
 
-impl Attached {
+impl Attachment {
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -177,72 +178,73 @@ impl Attached {
 
     /// Whether the object is in the process, which may have executed another program since.
     fn is_there(&self) -> bool {
-        let is_it = |r: &Range| r.from == self.base && r.ino == self.object.1 && r.name.contains("/fathom-inside-");
-        ranges(self.pid).is_ok_and(|all| all.iter().any(is_it))
+        let is_it =
+            |r: &MappedRange| r.from == self.base && r.ino == self.object.1 && r.name.contains("/fathom-inside-");
+        mapped_ranges(self.pid).is_ok_and(|all| all.iter().any(is_it))
     }
 
     /// Reverts the changes, and removes the object if no thread is in it. Returns whether nothing of it is left that could run.
-    pub fn take_out(&self, stuck: &mut Stuck) -> bool {
-        let Some(places) = Image::of(::inside::OBJECT).and_then(|image| image.attach) else { return false };
-        let until = Instant::now() + LEAVES_WITHIN;
+    pub fn remove_object(&self, stuck: &mut StuckThreads) -> bool {
+        let Some(places) = Image::parse(::inside::OBJECT).and_then(|image| image.attach) else { return false };
+        let until = Instant::now() + REMOVAL_TIMEOUT;
         let mut clean = false;
         loop {
             if !self.is_there() {
                 return true;
             }
-            match self.try_to_take_out(&places, stuck) {
-                Ok(Left::Nothing | Left::Kept) => return true,
-                Ok(Left::Used) => clean = true,
+            match self.try_to_remove(&places, stuck) {
+                Ok(Leftover::Nothing | Leftover::Kept) => return true,
+                Ok(Leftover::Used) => clean = true,
                 Err(_) => {}
             }
             if Instant::now() > until {
                 return clean;
             }
-            std::thread::sleep(2 * RUN_ON);
-            stuck.let_go();
+            std::thread::sleep(2 * RUN_DURATION);
+            stuck.release_stopped();
         }
     }
 
-    fn try_to_take_out(&self, places: &Attach, stuck: &mut Stuck) -> Result<Left, NotImplanted> {
-        let memory = Memory::of(self.pid).map_err(NotImplanted::NotTraced)?;
+    fn try_to_remove(&self, places: &Attach, stuck: &mut StuckThreads) -> Result<Leftover, ImplantError> {
+        let memory = Memory::for_process(self.pid).map_err(ImplantError::NotTraced)?;
         let threads = Threads::stop(self.pid, &memory, stuck)?;
         let mut process = StoppedProcess::new(self.pid, &memory, threads, places)?;
         if !self.is_there() {
-            return Ok(Left::Nothing);
+            return Ok(Leftover::Nothing);
         }
         let at = self.base + places.account;
         let account = known_account(&memory, self.base, places, self.pid)
-            .ok_or(NotImplanted::Unsupported("the object's state in it is invalid"))?;
+            .ok_or(ImplantError::Unsupported("the object's state in it is invalid"))?;
         restore_code(&memory, &account, false);
-        let stubs = Stubs::of(&memory, self.base, places)?;
+        let stubs = Stubs::read_from(&memory, self.base, places)?;
         let is_used = process.is_used(&account, self.base, self.size);
-        if !is_used && !stubs.any() {
+        if !is_used && !stubs.any_used() {
             restore_code(&memory, &account, true);
         }
         // A child may have further mappings, and these may belong to others by now.
         if account.pid != u64::from(self.pid) || account.untold > 0 {
-            return Ok(Left::Kept);
+            return Ok(Leftover::Kept);
         }
         // Removing the object takes system calls.
         if check::check_filters(self.pid).is_err() {
-            return Ok(Left::Kept);
+            return Ok(Leftover::Kept);
         }
         if is_used {
-            return Ok(Left::Used);
+            return Ok(Leftover::Used);
         }
         match process.put_back_returns(&stubs, &account, (self.base, self.size))? {
-            Returns::All => {}
-            Returns::Busy => return Ok(Left::Used),
-            Returns::Unsearched => return Ok(Left::Kept),
+            RestoreOutcome::All => {}
+            RestoreOutcome::Busy => return Ok(Leftover::Used),
+            RestoreOutcome::Unsearched => return Ok(Leftover::Kept),
         }
         restore_code(&memory, &account, true);
         process.unmap_all(self.base, self.size, at);
-        Ok(Left::Nothing)
+        Ok(Leftover::Nothing)
     }
 }
 
 /// What is left in a process.
-enum Left {
+enum Leftover {
     Nothing,
     /// The object's pages, for good: nothing jumps to them any more.
     Kept,

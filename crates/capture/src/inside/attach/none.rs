@@ -1,16 +1,16 @@
 //! Replaces `attach` where it is not implemented: registers, the piece of code and the search for a thread's number are specific
 //! to x86-64.
 
-use crate::inside::error::NotImplanted;
+use crate::inside::error::ImplantError;
 use std::path::Path;
 
 /// Stuck threads; there are none.
 #[derive(Debug, Default)]
-pub struct Stuck;
+pub struct StuckThreads;
 
-impl Stuck {
+impl StuckThreads {
     /// Does nothing.
-    pub fn let_go(&mut self) {}
+    pub fn release_stopped(&mut self) {}
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
@@ -20,9 +20,9 @@ impl Stuck {
 
 /// A process with the object in it; there is none.
 #[derive(Debug)]
-pub struct Attached;
+pub struct Attachment;
 
-impl Attached {
+impl Attachment {
     pub fn pid(&self) -> u32 {
         0
     }
@@ -33,11 +33,17 @@ impl Attached {
     }
 
     /// Does nothing.
-    pub fn take_out(&self, _: &mut Stuck) -> bool {
+    pub fn remove_object(&self, _: &mut StuckThreads) -> bool {
         true
     }
 }
 
-pub fn attach(_: u32, _: &Path, _: bool, _: &mut Stuck, _: impl FnMut(&[usize])) -> Result<Attached, NotImplanted> {
-    Err(NotImplanted::Unsupported("running processes can be probed inside on x86-64 only"))
+pub fn attach(
+    _: u32,
+    _: &Path,
+    _: bool,
+    _: &mut StuckThreads,
+    _: impl FnMut(&[usize]),
+) -> Result<Attachment, ImplantError> {
+    Err(ImplantError::Unsupported("running processes can be probed inside on x86-64 only"))
 }

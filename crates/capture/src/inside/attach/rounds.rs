@@ -1,6 +1,6 @@
 //! Attaches to a program and detaches from it many times, without recording: a stress of what both do to the program.
 
-use super::super::{Inside, Whom};
+use super::super::{Inside, ProbedProcesses};
 use crate::request::Function;
 use crate::sqlite::find::Finder;
 use std::io::{BufRead, BufReader, Write};
@@ -35,10 +35,10 @@ fn program_is_whole_after_rounds() {
     let mut child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut input = child.stdin.take().unwrap();
-    let mut told = |line: &str| input.write_all(line.as_bytes()).and_then(|()| input.flush()).unwrap();
+    let mut send_line = |line: &str| input.write_all(line.as_bytes()).and_then(|()| input.flush()).unwrap();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
-    told("spin\n");
-    let (pid, mut drawn) = (child.id(), u64::from(child.id()));
+    send_line("spin\n");
+    let (pid, mut random) = (child.id(), u64::from(child.id()));
     let (mut attached, mut refused) = (0, std::collections::BTreeMap::<String, u32>::new());
     let mut kept: Option<Inside> = None;
     for round in 0..rounds {
@@ -51,9 +51,9 @@ fn program_is_whole_after_rounds() {
             Ok(()) => attached += 1,
             Err(why) => *refused.entry(why.to_string()).or_default() += 1,
         }
-        drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_micros((drawn >> 33) % 5000));
-        inside.take_out(&[]);
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_micros((random >> 33) % 5000));
+        inside.remove_attached(&[]);
         assert!(child.try_wait().unwrap().is_none(), "it ended in round {round}");
         if round % 200 == 199 {
             say!("{} rounds, {attached} attached, not: {refused:?}", round + 1);
@@ -62,12 +62,12 @@ fn program_is_whole_after_rounds() {
     drop(kept);
     let left = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     say!("left: {}", left.lines().filter(|line| line.contains("fathom-inside")).count());
-    told("halt\n");
+    send_line("halt\n");
     drop(input);
-    let said: Vec<String> = lines.map_while(Result::ok).collect();
-    say!("{rounds} rounds, {attached} attached, not: {refused:?}; it said {said:?}");
+    let output_lines: Vec<String> = lines.map_while(Result::ok).collect();
+    say!("{rounds} rounds, {attached} attached, not: {refused:?}; it said {output_lines:?}");
     assert!(child.wait().unwrap().success());
-    assert!(said.last().is_some_and(|line| line.starts_with("whole")), "{said:?}");
+    assert!(output_lines.last().is_some_and(|line| line.starts_with("whole")), "{output_lines:?}");
     assert!(attached * 2 > rounds, "{refused:?}");
 }
 
@@ -76,6 +76,6 @@ fn prepare(pid: u32, functions: &str) -> Inside {
         let (path, name) = function.rsplit_once(':').unwrap();
         Function { path: PathBuf::from(path), name: name.into(), inside: None }
     });
-    let (mut functions, found): (Vec<_>, _) = (named.collect(), Finder::new(None).process(pid).found);
-    Inside::prepare(&found, &mut functions, Whom::Running(&[pid])).unwrap().0
+    let (mut functions, found): (Vec<_>, _) = (named.collect(), Finder::new(None).search_process(pid).found);
+    Inside::prepare(&found, &mut functions, ProbedProcesses::Running(&[pid])).unwrap().0
 }

@@ -3,26 +3,26 @@
 use super::{Flow, State, Value};
 
 /// `x0`.
-pub(super) const ARGUMENT: usize = 0;
+pub(super) const ARGUMENT_REGISTER: usize = 0;
 /// `sp`; as a data operand the same number is the zero register.
-pub(super) const STACK: usize = 31;
+pub(super) const STACK_REGISTER: usize = 31;
 /// `x0`.
-pub(super) const RESULT: usize = 0;
+pub(super) const RESULT_REGISTER: usize = 0;
 
-const ZERO: usize = 31;
+const ZERO_REGISTER: usize = 31;
 
 fn get(state: &State, register: usize) -> Value {
-    if register == ZERO { Value::Other } else { state.registers[register] }
+    if register == ZERO_REGISTER { Value::Other } else { state.registers[register] }
 }
 
 fn put(state: &mut State, register: usize, value: Value) {
-    if register != ZERO {
+    if register != ZERO_REGISTER {
         state.registers[register] = value;
     }
 }
 
 /// Returns the lowest `bits` of `word >> shift`, sign-extended.
-fn signed(word: u32, shift: u32, bits: u32) -> i64 {
+fn sign_extend(word: u32, shift: u32, bits: u32) -> i64 {
     i64::from(((word >> shift) << (32 - bits)) as i32 >> (32 - bits))
 }
 
@@ -36,8 +36,8 @@ pub(super) fn step(state: &mut State, code: &[u8]) -> Option<Flow> {
 
     // Loads and stores of one or two 64-bit registers.
     let unsigned = i64::from(word >> 10 & 0xfff) * 8;
-    let unscaled = signed(word, 12, 9);
-    let pair = signed(word, 15, 7) * 8;
+    let unscaled = sign_extend(word, 12, 9);
+    let pair = sign_extend(word, 15, 7) * 8;
     let second = word as usize >> 10 & 31;
     match word & 0xffc0_0000 {
         0xf940_0000 => {
@@ -99,13 +99,13 @@ pub(super) fn step(state: &mut State, code: &[u8]) -> Option<Flow> {
     // Branches. cbz and cbnz include the comparison.
     if word & 0x7e00_0000 == 0x3400_0000 {
         state.compared_argument = word >> 31 == 1 && get(state, d) == Value::Argument;
-        return Some(Flow::Branch { target: target(signed(word, 5, 19))?, if_equal: word & 1 << 24 == 0 });
+        return Some(Flow::Branch { target: target(sign_extend(word, 5, 19))?, if_equal: word & 1 << 24 == 0 });
     }
     if word & 0xff00_001e == 0x5400_0000 {
-        return Some(Flow::Branch { target: target(signed(word, 5, 19))?, if_equal: word & 1 == 0 });
+        return Some(Flow::Branch { target: target(sign_extend(word, 5, 19))?, if_equal: word & 1 == 0 });
     }
     match word >> 26 {
-        0b00_0101 => return Some(Flow::Jump(target(signed(word, 0, 26))?)),
+        0b00_0101 => return Some(Flow::Jump(target(sign_extend(word, 0, 26))?)),
         0b10_0101 => return Some(Flow::Call),
         _ => {}
     }

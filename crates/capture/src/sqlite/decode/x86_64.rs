@@ -3,11 +3,11 @@
 use super::{Flow, State, Value};
 
 /// `rdi`.
-pub(super) const ARGUMENT: usize = 7;
+pub(super) const ARGUMENT_REGISTER: usize = 7;
 /// `rsp`.
-pub(super) const STACK: usize = 4;
+pub(super) const STACK_REGISTER: usize = 4;
 /// `rax`.
-pub(super) const RESULT: usize = 0;
+pub(super) const RESULT_REGISTER: usize = 0;
 const RBP: usize = 5;
 
 /// Reads the code; every read is checked against its end.
@@ -59,7 +59,7 @@ impl Prefixes {
 }
 
 /// Decodes the ModRM byte and what follows it: (register field, operand).
-fn operands(cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &State) -> Option<(usize, Operand)> {
+fn decode_operands(cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &State) -> Option<(usize, Operand)> {
     let modrm = cursor.byte()?;
     let (mode, low) = (modrm >> 6, usize::from(modrm & 7));
     let register = usize::from(modrm >> 3 & 7) | usize::from(prefixes.rex & 4) << 1;
@@ -108,13 +108,13 @@ fn put(state: &mut State, place: Operand, value: Value, wide: bool) {
 }
 
 fn push(state: &mut State, value: Value) {
-    state.add(STACK, state.registers[STACK], -8);
-    state.store(state.registers[STACK], 0, value);
+    state.add(STACK_REGISTER, state.registers[STACK_REGISTER], -8);
+    state.store(state.registers[STACK_REGISTER], 0, value);
 }
 
 fn pop(state: &mut State, into: usize) {
-    let value = state.load(state.registers[STACK], 0);
-    state.add(STACK, state.registers[STACK], 8);
+    let value = state.load(state.registers[STACK_REGISTER], 0);
+    state.add(STACK_REGISTER, state.registers[STACK_REGISTER], 8);
     state.registers[into] = value;
 }
 
@@ -131,7 +131,7 @@ pub(super) fn step(state: &mut State, code: &[u8]) -> Option<Flow> {
         prefixes.rex = op;
         op = cursor.byte()?;
     }
-    let flow = run(op, &mut cursor, &prefixes, state)?;
+    let flow = execute(op, &mut cursor, &prefixes, state)?;
     state.at = cursor.at;
     Some(flow)
 }
@@ -142,13 +142,13 @@ pub(super) fn compared_byte(state: &State, code: &[u8]) -> Option<(u32, u8)> {
     if cursor.byte()? != 0x80 {
         return None;
     }
-    match operands(&mut cursor, &Prefixes { segment: false, rex: 0 }, state)? {
+    match decode_operands(&mut cursor, &Prefixes { segment: false, rex: 0 }, state)? {
         (7, Operand::Memory(Value::Argument, offset)) => Some((u32::try_from(offset).ok()?, cursor.byte()?)),
         _ => None,
     }
 }
 
-fn run(op: u8, cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &mut State) -> Option<Flow> {
+fn execute(op: u8, cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &mut State) -> Option<Flow> {
     let wide = prefixes.wide();
     let low = usize::from(op & 7) | usize::from(prefixes.rex & 1) << 3;
     match op {
@@ -156,38 +156,38 @@ fn run(op: u8, cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &mut State) 
         0x58..=0x5f => pop(state, low),
         // mov, both ways
         0x89 => {
-            let (register, place) = operands(cursor, prefixes, state)?;
+            let (register, place) = decode_operands(cursor, prefixes, state)?;
             put(state, place, state.registers[register], wide);
         }
         0x8b => {
-            let (register, place) = operands(cursor, prefixes, state)?;
+            let (register, place) = decode_operands(cursor, prefixes, state)?;
             put(state, Operand::Register(register), get(state, place, wide), wide);
         }
         // test
         0x85 => {
-            let (register, place) = operands(cursor, prefixes, state)?;
+            let (register, place) = decode_operands(cursor, prefixes, state)?;
             let both = (state.registers[register], get(state, place, wide));
             state.compared_argument = both == (Value::Argument, Value::Argument);
         }
         // cmp of two values: never the argument with null, which needs no register
         0x39 | 0x3b => {
-            operands(cursor, prefixes, state)?;
+            decode_operands(cursor, prefixes, state)?;
             state.compared_argument = false;
         }
         // sub, xor: the result is irrelevant
         0x29 | 0x31 => {
-            let (_, place) = operands(cursor, prefixes, state)?;
+            let (_, place) = decode_operands(cursor, prefixes, state)?;
             put(state, place, Value::Other, wide);
             state.compared_argument = false;
         }
         0x2b | 0x33 => {
-            let (register, _) = operands(cursor, prefixes, state)?;
+            let (register, _) = decode_operands(cursor, prefixes, state)?;
             state.registers[register] = Value::Other;
             state.compared_argument = false;
         }
         // add, sub, cmp with a constant
         0x81 | 0x83 => {
-            let (kind, place) = operands(cursor, prefixes, state)?;
+            let (kind, place) = decode_operands(cursor, prefixes, state)?;
             let constant = if op == 0x83 { cursor.i8()? } else { cursor.i32()? };
             state.compared_argument = false;
             match (kind & 7, place) {
@@ -207,7 +207,7 @@ fn run(op: u8, cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &mut State) 
             state.registers[low] = Value::Other;
         }
         0xc7 => {
-            let (_, place) = operands(cursor, prefixes, state)?;
+            let (_, place) = decode_operands(cursor, prefixes, state)?;
             cursor.i32()?;
             put(state, place, Value::Other, wide);
         }
@@ -226,7 +226,7 @@ fn run(op: u8, cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &mut State) 
         }
         0xe8 => return Some(Flow::Call),
         0xc9 => {
-            state.registers[STACK] = state.registers[RBP];
+            state.registers[STACK_REGISTER] = state.registers[RBP];
             pop(state, RBP);
         }
         0xc3 => return Some(Flow::Return),
@@ -237,7 +237,7 @@ fn run(op: u8, cursor: &mut Cursor<'_>, prefixes: &Prefixes, state: &mut State) 
             }
             // endbr64 and the long nops
             0x1e | 0x1f => {
-                operands(cursor, prefixes, state)?;
+                decode_operands(cursor, prefixes, state)?;
             }
             _ => return None,
         },

@@ -2,7 +2,7 @@
 
 use crate::args::one_of;
 use ::net::link::Spec;
-use ::net::link::loss::Loss;
+use ::net::link::loss::LossModel;
 use ::net::link::spec::{self, Gso, Pair, QuantityError, SpecError, UnknownPreset};
 use clap::{Args, Parser};
 use std::ffi::OsString;
@@ -48,28 +48,28 @@ pub struct LinkOptions {
     #[arg(long, value_name = "NAME", value_parser = preset)]
     pub preset: Option<Spec>,
     /// One-way delay, such as 8ms or 500us; this and the following options also accept UP/DOWN, such as 8ms/20ms
-    #[arg(long, value_name = "TIME", value_parser = pair(spec::time_ns))]
+    #[arg(long, value_name = "TIME", value_parser = pair(spec::parse_time_ns))]
     pub delay: Option<Pair<u64>>,
     /// Bits per second, such as 50mbit
-    #[arg(long, value_name = "RATE", value_parser = pair(spec::rate))]
+    #[arg(long, value_name = "RATE", value_parser = pair(spec::parse_rate))]
     pub rate: Option<Pair<u64>>,
     /// Fixed time per packet, in addition to its transmission time at --rate, such as 165us
-    #[arg(long, value_name = "TIME", value_parser = pair(spec::time_ns))]
+    #[arg(long, value_name = "TIME", value_parser = pair(spec::parse_time_ns))]
     pub packet_cost: Option<Pair<u64>>,
     /// Share of packets lost, such as 1%, or in bursts: burst:WORSEN,RECOVER
-    #[arg(long, value_name = "LOSS", value_parser = pair(Loss::parse))]
-    pub loss: Option<Pair<Loss>>,
+    #[arg(long, value_name = "LOSS", value_parser = pair(LossModel::parse))]
+    pub loss: Option<Pair<LossModel>>,
     /// Vary the delay by up to this much, either way
-    #[arg(long, value_name = "TIME", value_parser = pair(spec::time_ns))]
+    #[arg(long, value_name = "TIME", value_parser = pair(spec::parse_time_ns))]
     pub jitter: Option<Pair<u64>>,
     /// Let jitter reorder packets
     #[arg(long)]
     pub reorder: bool,
     /// Queue length in packets [default: 1000]
-    #[arg(long, value_name = "N", value_parser = pair(spec::count))]
+    #[arg(long, value_name = "N", value_parser = pair(spec::parse_count))]
     pub queue: Option<Pair<u64>>,
     /// Queue length in bytes [default: unlimited]
-    #[arg(long, value_name = "BYTES", value_parser = pair(spec::count))]
+    #[arg(long, value_name = "BYTES", value_parser = pair(spec::parse_count))]
     pub queue_bytes: Option<Pair<u64>>,
     /// Let both directions take turns on one shared medium
     #[arg(long)]
@@ -120,7 +120,7 @@ impl LinkOptions {
 
 /// A link in one word: what `fathom net link` takes, with commas between, such as `delay=16ms,loss=1%,half-duplex`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct InOneWord {
+pub struct LinkArgument {
     /// As it was given.
     pub text: String,
     /// What it means.
@@ -134,7 +134,7 @@ struct LinkParser {
     link: LinkOptions,
 }
 
-impl FromStr for InOneWord {
+impl FromStr for LinkArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -165,7 +165,7 @@ impl FromStr for InOneWord {
 fn pair<T: Copy + 'static>(
     one: fn(&str) -> Result<T, QuantityError>,
 ) -> impl Fn(&str) -> Result<Pair<T>, QuantityError> + Clone + Send + Sync + 'static {
-    move |text: &str| spec::pair(text, one)
+    move |text: &str| spec::parse_pair(text, one)
 }
 
 fn preset(name: &str) -> Result<Spec, UnknownPreset> {
@@ -182,16 +182,16 @@ mod tests {
     }
 
     #[test]
-    fn option_takes_one_value_or_one_per_direction() {
+    fn option_takes_one_value_or_one_for_each_direction() {
         let s = spec(&["--delay", "8ms/20ms", "--rate=50mbit/s", "--loss=1%/0", "--queue-bytes", "64K"]).unwrap();
         assert_eq!((s.up.delay_ns, s.down.delay_ns), (8_000_000, 20_000_000));
         assert_eq!((s.up.rate_bps, s.down.rate_bps), (50_000_000, 50_000_000));
-        assert_eq!((s.up.loss, s.down.loss), (Loss::Each(0.01), Loss::None));
+        assert_eq!((s.up.loss, s.down.loss), (LossModel::Each(0.01), LossModel::None));
         assert_eq!((s.up.queue_bytes, s.up.queue_packets), (65_536, 1000));
     }
 
     #[test]
-    fn options_override_preset() {
+    fn options_override_the_preset() {
         let plain = spec(&["--preset", "wifi-g"]).unwrap();
         let changed = spec(&["--preset=wifi-g", "--delay=16ms"]).unwrap();
         assert!(plain.half_duplex && changed.half_duplex);
@@ -200,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn comma_separated_options_give_same_link() {
-        let one = |text: &str| text.parse::<InOneWord>();
+    fn comma_separated_options_give_the_same_link() {
+        let one = |text: &str| text.parse::<LinkArgument>();
         let whole = one("preset=lte,delay=8ms/20ms,loss=burst:0.01,0.3,0.5/0,queue=50,half-duplex,seed=7").unwrap();
         let words = [
             "--preset=lte",

@@ -3,7 +3,7 @@
 use super::link::LinkOptions;
 use crate::args::{BenchRun, ResultFiles, Sweep, one_of};
 use crate::destination::directory_parser;
-use ::net::quantity::{Buffer, Directions, UdpRate};
+use ::net::quantity::{BufferSize, Directions, UdpRate};
 use clap::Args;
 use model::quantity::seconds;
 use std::path::PathBuf;
@@ -37,10 +37,10 @@ pub struct NetTrial {
     pub cc: Option<String>,
     /// SO_SNDBUF of both ends, or auto for the kernel's autotuning
     #[arg(long, value_name = "BYTES")]
-    pub sndbuf: Option<Buffer>,
+    pub sndbuf: Option<BufferSize>,
     /// SO_RCVBUF of both ends, or auto
     #[arg(long, value_name = "BYTES")]
-    pub rcvbuf: Option<Buffer>,
+    pub rcvbuf: Option<BufferSize>,
     /// UDP: iperf2 (1 Mb/s, iperf 2's default), auto (the highest rate with at most 1 % loss), or a rate
     #[arg(long, value_name = "RATE")]
     pub udp: Option<UdpRate>,

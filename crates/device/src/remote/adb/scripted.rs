@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Responses of a server, by the prefix of the request.
 type Script = &'static [(&'static str, &'static [u8])];
 
-const FILE: Script = &[
+const FILE_SCRIPT: Script = &[
     ("host-serial:", b"OKAY0008shell_v2"),
     ("host:transport:", b"OKAY"),
     ("sync:", b"OKAY"),
@@ -24,7 +24,7 @@ const FILE: Script = &[
 ];
 
 /// A server with this script whose connections end after `cut` bytes of responses in total.
-fn server(script: Script, cut: usize) -> AdbServer {
+fn start_server(script: Script, cut: usize) -> AdbServer {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -35,13 +35,13 @@ fn server(script: Script, cut: usize) -> AdbServer {
             let _ = serve(&stream, script, &mut left);
         }
     });
-    AdbServer::at(address)
+    AdbServer::from_address(address)
 }
 
 fn serve(mut stream: &TcpStream, script: Script, left: &mut usize) -> io::Result<()> {
     let mut in_sync = false;
     loop {
-        let request = if in_sync { sync_request(&mut stream)? } else { request(&mut stream)? };
+        let request = if in_sync { read_sync_request(&mut stream)? } else { read_request(&mut stream)? };
         in_sync |= request == "sync:";
         let answer = script.iter().find(|(begin, _)| request.starts_with(begin)).map_or(&b"FAIL0002no"[..], |(_, a)| a);
         let part = &answer[..answer.len().min(*left)];
@@ -53,7 +53,7 @@ fn serve(mut stream: &TcpStream, script: Script, left: &mut usize) -> io::Result
     }
 }
 
-fn request(from: &mut impl Read) -> io::Result<String> {
+fn read_request(from: &mut impl Read) -> io::Result<String> {
     let mut digits = [0; 4];
     from.read_exact(&mut digits)?;
     let length = std::str::from_utf8(&digits).ok().and_then(|d| usize::from_str_radix(d, 16).ok());
@@ -63,7 +63,7 @@ fn request(from: &mut impl Read) -> io::Result<String> {
 }
 
 /// Reads four letters, then a counted name; a file that is sent is read to its end.
-fn sync_request(from: &mut impl Read) -> io::Result<String> {
+fn read_sync_request(from: &mut impl Read) -> io::Result<String> {
     loop {
         let (mut id, mut number) = ([0; 4], [0; 4]);
         from.read_exact(&mut id)?;
@@ -79,22 +79,25 @@ fn sync_request(from: &mut impl Read) -> io::Result<String> {
     }
 }
 
-fn length(script: Script, begins: &[&str]) -> usize {
+fn script_bytes(script: Script, begins: &[&str]) -> usize {
     begins.iter().map(|begin| script.iter().find(|(b, _)| b == begin).unwrap().1.len()).sum()
 }
 
 /// Ends the connections after each byte of a command's responses: the command fails, and the error is of a connection or of the device.
 fn cut_everywhere<T: std::fmt::Debug>(whole: usize, of: impl Fn(&AdbServer) -> Result<T, Failure>) -> T {
     for cut in 0..whole {
-        let failed = of(&server(FILE, cut)).unwrap_err();
-        assert!(matches!(failed, Failure::Broken(..) | Failure::Broke(_)), "after {cut} of {whole} bytes: {failed}");
+        let failed = of(&start_server(FILE_SCRIPT, cut)).unwrap_err();
+        assert!(
+            matches!(failed, Failure::ServerLost(..) | Failure::DeviceLost(_)),
+            "after {cut} of {whole} bytes: {failed}"
+        );
     }
-    of(&server(FILE, whole)).unwrap()
+    of(&start_server(FILE_SCRIPT, whole)).unwrap()
 }
 
 #[test]
-fn pull_cut_at_every_byte_is_never_whole() {
-    let whole = length(FILE, &["host-serial:", "host:transport:", "sync:", "RECV"]);
+fn pull_cut_at_any_byte_is_never_whole() {
+    let whole = script_bytes(FILE_SCRIPT, &["host-serial:", "host:transport:", "sync:", "RECV"]);
     let bytes = cut_everywhere(whole, |server| {
         let mut to = Vec::new();
         AdbSync::open(server, "R58")?.pull("/data/local/tmp/f", &mut to, 100).map(|_| to)
@@ -103,28 +106,28 @@ fn pull_cut_at_every_byte_is_never_whole() {
 }
 
 #[test]
-fn push_cut_at_every_byte_is_never_done() {
-    let whole = length(FILE, &["host-serial:", "host:transport:", "sync:", "SEND"]);
+fn push_cut_at_any_byte_is_never_done() {
+    let whole = script_bytes(FILE_SCRIPT, &["host-serial:", "host:transport:", "sync:", "SEND"]);
     cut_everywhere(whole, |server| {
         AdbSync::open(server, "R58")?.push(&mut &b"program"[..], "/data/local/tmp/f", 0o700)
     });
 }
 
 #[test]
-fn stat_cut_at_every_byte_is_no_answer() {
-    let whole = length(FILE, &["host-serial:", "host:transport:", "sync:", "STAT"]);
+fn stat_cut_at_any_byte_is_no_answer() {
+    let whole = script_bytes(FILE_SCRIPT, &["host-serial:", "host:transport:", "sync:", "STAT"]);
     let stat = cut_everywhere(whole, |server| AdbSync::open(server, "R58")?.stat("/data/local/tmp/f"));
     assert_eq!(stat.unwrap().size, 5);
 }
 
-const SHELL: Script =
+const SHELL_SCRIPT: Script =
     &[("host:transport:", b"OKAY"), ("shell,v2,raw:", b"OKAY\x01\x03\0\0\0abc\x02\x02\0\0\0no\x03\x01\0\0\0\x07")];
 
 #[test]
-fn shell_cut_at_every_byte_has_no_exit_status() {
-    let whole = length(SHELL, &["host:transport:", "shell,v2,raw:"]);
+fn shell_cut_at_any_byte_has_no_exit_status() {
+    let whole = script_bytes(SHELL_SCRIPT, &["host:transport:", "shell,v2,raw:"]);
     for cut in 0..=whole {
-        let opened = shell::open(&server(SHELL, cut), "R58", "x");
+        let opened = shell::open(&start_server(SHELL_SCRIPT, cut), "R58", "x");
         // Both responses of the server have arrived: the command runs.
         let Ok(pipe) = opened else {
             assert!(cut < 8, "after {cut} bytes");
@@ -157,14 +160,14 @@ fn announced_lengths_are_not_trusted() {
 #[test]
 fn endless_output_is_given_up_early() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = AdbServer::at(listener.local_addr().unwrap().to_string());
+    let server = AdbServer::from_address(listener.local_addr().unwrap().to_string());
     let sent = Arc::new(AtomicU64::new(0));
     let device = std::thread::spawn({
         let sent = sent.clone();
         move || {
             let (mut stream, _) = listener.accept().unwrap();
             for _ in 0..2 {
-                request(&mut stream).unwrap();
+                read_request(&mut stream).unwrap();
                 stream.write_all(b"OKAY").unwrap();
             }
             let mut packet = Vec::new();
@@ -194,8 +197,8 @@ fn endless_output_is_given_up_early() {
 #[test]
 fn server_of_another_version_is_used_as_it_is() {
     // The adb client kills a server of another version, and thereby all connections of other users; Fathom has no need to.
-    static LISTS: Script = &[("host:devices-l", b"OKAY000bR58\tdevice\n"), ("host:kill", b"OKAY")];
-    assert_eq!(server(LISTS, 100).devices().unwrap()[0].serial, "R58");
-    let refused = server(LISTS, 100).features("R58").unwrap_err();
+    static LISTING_SCRIPT: Script = &[("host:devices-l", b"OKAY000bR58\tdevice\n"), ("host:kill", b"OKAY")];
+    assert_eq!(start_server(LISTING_SCRIPT, 100).devices().unwrap()[0].serial, "R58");
+    let refused = start_server(LISTING_SCRIPT, 100).features("R58").unwrap_err();
     assert!(matches!(&refused, Failure::Refused(why) if why == "no"), "{refused}");
 }

@@ -1,8 +1,8 @@
 //! A command in a device's shell, with version 2 of the shell protocol: its input, both outputs, its exit status.
 
 use super::server::{AdbServer, Failure};
-use super::wire::{CHUNK, Packet};
-use crate::remote::pipe::{Broke, Ending, Pipe};
+use super::wire::{CHUNK_BYTES_MAX, Packet};
+use crate::remote::pipe::{Ending, LossCause, Pipe};
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
@@ -19,7 +19,7 @@ pub fn open(server: &AdbServer, serial: &str, line: &str) -> Result<Pipe, Failur
         std::thread::spawn({
             let ending = ending.clone();
             move || {
-                let end = listen(listening, out, err);
+                let end = forward_output(listening, out, err);
                 if let Ok(mut ending) = ending.0.lock() {
                     *ending = Some(end);
                 }
@@ -31,14 +31,14 @@ pub fn open(server: &AdbServer, serial: &str, line: &str) -> Result<Pipe, Failur
             to: Box::new(to),
             from: Box::new(from),
             complaints: Box::new(complaints),
-            life: Box::new(Running { stream, ending }),
+            life: Box::new(RunningCommand { stream, ending }),
         })
     };
     pipes().map_err(|e| Failure::Refused(format!("cannot make pipes: {e}")))
 }
 
 /// Forwards the command's output until it exits, or the connection ends. Both outputs stay open as long as this runs.
-fn listen(mut from: TcpStream, mut out: impl Write, mut err: impl Write) -> Ending {
+fn forward_output(mut from: TcpStream, mut out: impl Write, mut err: impl Write) -> Ending {
     loop {
         // A closed pipe is not an error; the command continues.
         match Packet::read(&mut from) {
@@ -46,8 +46,8 @@ fn listen(mut from: TcpStream, mut out: impl Write, mut err: impl Write) -> Endi
             Ok(Some(Packet::Stderr(bytes))) => drop(err.write_all(&bytes)),
             Ok(Some(Packet::Exit(status))) => return Ending::Exit(status.into()),
             Ok(Some(_)) => {}
-            Ok(None) => return Ending::Lost(Broke::Connection(None)),
-            Err(error) => return Ending::Lost(Broke::by(&error)),
+            Ok(None) => return Ending::Lost(LossCause::Connection(None)),
+            Err(error) => return Ending::Lost(LossCause::from_error(&error)),
         }
     }
 }
@@ -58,7 +58,7 @@ struct Input {
 
 impl Write for Input {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let part = &bytes[..bytes.len().min(CHUNK)];
+        let part = &bytes[..bytes.len().min(CHUNK_BYTES_MAX)];
         if !part.is_empty() {
             Packet::Stdin(part.to_vec()).write(&mut self.stream)?;
         }
@@ -76,12 +76,12 @@ impl Drop for Input {
     }
 }
 
-struct Running {
+struct RunningCommand {
     stream: TcpStream,
     ending: Arc<(Mutex<Option<Ending>>, Condvar)>,
 }
 
-impl crate::remote::pipe::Life for Running {
+impl crate::remote::pipe::Life for RunningCommand {
     fn wait(&mut self, limit: Duration) -> Option<Ending> {
         // The status comes at the end of the stream, which another thread reads.
         let (ending, ended) = &*self.ending;

@@ -2,15 +2,15 @@
 //! it: it has 64-bit sizes, and numeric errors.
 
 use super::server::{AdbServer, Failure};
-use super::wire::{CHUNK, SyncAnswer, SyncStat, sync_head, sync_request};
+use super::wire::{CHUNK_BYTES_MAX, SyncAnswer, SyncStat, sync_head, sync_request};
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 /// How long a device may be silent, or take nothing: it also writes what it has in memory.
-const SILENCE_MAX: Duration = Duration::from_secs(120);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a device may take to close an aborted file.
-const CLOSING: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The requested attributes of a file on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,19 +35,19 @@ impl AdbSync {
         let has = |name: &str| features.iter().any(|f| f == name);
         let stream = server.open(serial, "sync:")?;
         stream
-            .set_read_timeout(Some(SILENCE_MAX))
-            .and_then(|()| stream.set_write_timeout(Some(SILENCE_MAX)))
-            .map_err(broken)?;
+            .set_read_timeout(Some(SILENCE_TIMEOUT))
+            .and_then(|()| stream.set_write_timeout(Some(SILENCE_TIMEOUT)))
+            .map_err(device_lost)?;
         let stream = BufReader::new(stream);
         Ok(Self { stream, stat_v2: has("stat_v2"), sendrecv_v2: has("sendrecv_v2") })
     }
 
-    fn say(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.stream.get_mut().write_all(bytes).map_err(broken)
+    fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.stream.get_mut().write_all(bytes).map_err(device_lost)
     }
 
-    fn answer(&mut self) -> Result<SyncAnswer, Failure> {
-        match SyncAnswer::read(&mut self.stream).map_err(broken)? {
+    fn read_answer(&mut self) -> Result<SyncAnswer, Failure> {
+        match SyncAnswer::read(&mut self.stream).map_err(device_lost)? {
             SyncAnswer::Fail(why) => Err(Failure::Refused(why)),
             other => Ok(other),
         }
@@ -55,8 +55,8 @@ impl AdbSync {
 
     /// The attributes of a file; `None` if it does not exist, or is not accessible.
     pub fn stat(&mut self, path: &str) -> Result<Option<AdbFile>, Failure> {
-        self.say(&sync_request(if self.stat_v2 { b"STA2" } else { b"STAT" }, path))?;
-        match self.answer()? {
+        self.send(&sync_request(if self.stat_v2 { b"STA2" } else { b"STAT" }, path))?;
+        match self.read_answer()? {
             SyncAnswer::Stat(stat) => Ok(stat.map(|SyncStat { mode, size, .. }| AdbFile { mode, size })),
             _ => Err(Failure::Refused("the device's reply does not match the request".into())),
         }
@@ -68,15 +68,15 @@ impl AdbSync {
     /// See [`Failure`]; for a file that cannot be read here the reason is in its text.
     pub fn push(&mut self, from: &mut impl Read, path: &str, mode: u32) -> Result<(), Failure> {
         if self.sendrecv_v2 {
-            self.say(&sync_request(b"SND2", path))?;
+            self.send(&sync_request(b"SND2", path))?;
             // Type and permissions, and no compression.
-            self.say(&[&b"SND2"[..], &(0o100_000 | mode).to_le_bytes(), &0_u32.to_le_bytes()].concat())?;
+            self.send(&[&b"SND2"[..], &(0o100_000 | mode).to_le_bytes(), &0_u32.to_le_bytes()].concat())?;
         } else {
-            self.say(&sync_request(b"SEND", &format!("{path},{}", 0o100_000 | mode)))?;
+            self.send(&sync_request(b"SEND", &format!("{path},{}", 0o100_000 | mode)))?;
         }
-        let mut room = vec![0; CHUNK];
+        let mut buffer = vec![0; CHUNK_BYTES_MAX];
         loop {
-            let got = match from.read(&mut room) {
+            let got = match from.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(got) => got,
                 Err(error) => {
@@ -84,18 +84,18 @@ impl AdbSync {
                     return Err(Failure::Refused(format!("cannot read the data to send: {error}")));
                 }
             };
-            let sent = self.say(&sync_head(b"DATA", got as u32)).and_then(|()| self.say(&room[..got]));
+            let sent = self.send(&sync_head(b"DATA", got as u32)).and_then(|()| self.send(&buffer[..got]));
             if let Err(error) = sent {
                 // A device without free space sends an error, and closes the connection.
-                return Err(match self.answer() {
+                return Err(match self.read_answer() {
                     Err(Failure::Refused(why)) => Failure::Refused(why),
                     _ => error,
                 });
             }
         }
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs() as u32);
-        self.say(&sync_head(b"DONE", now))?;
-        match self.answer()? {
+        self.send(&sync_head(b"DONE", now))?;
+        match self.read_answer()? {
             SyncAnswer::Okay => Ok(()),
             _ => Err(Failure::Refused("the device did not confirm the file".into())),
         }
@@ -104,8 +104,8 @@ impl AdbSync {
     /// Ends an incomplete file, and waits until the device has closed it: streams of a device are not ordered, so a command
     /// that removes the file could be executed before the file is written.
     fn give_up(&mut self) {
-        let _ = self.stream.get_ref().set_read_timeout(Some(CLOSING));
-        let _ = self.say(&sync_head(b"DONE", 0)).and_then(|()| self.answer());
+        let _ = self.stream.get_ref().set_read_timeout(Some(CLOSE_TIMEOUT));
+        let _ = self.send(&sync_head(b"DONE", 0)).and_then(|()| self.read_answer());
     }
 
     /// Reads a file from there, at most `limit` bytes; returns its size.
@@ -113,13 +113,13 @@ impl AdbSync {
     /// # Errors
     /// See [`Failure`]; it has more than `limit`, or cannot be written here.
     pub fn pull(&mut self, path: &str, to: &mut impl Write, limit: u64) -> Result<u64, Failure> {
-        self.say(&sync_request(if self.sendrecv_v2 { b"RCV2" } else { b"RECV" }, path))?;
+        self.send(&sync_request(if self.sendrecv_v2 { b"RCV2" } else { b"RECV" }, path))?;
         if self.sendrecv_v2 {
-            self.say(&sync_head(b"RCV2", 0))?;
+            self.send(&sync_head(b"RCV2", 0))?;
         }
         let mut all = 0;
         loop {
-            match self.answer()? {
+            match self.read_answer()? {
                 SyncAnswer::Data(bytes) => {
                     all += bytes.len() as u64;
                     if all > limit {
@@ -135,6 +135,6 @@ impl AdbSync {
     }
 }
 
-fn broken(error: io::Error) -> Failure {
-    Failure::Broke(error)
+fn device_lost(error: io::Error) -> Failure {
+    Failure::DeviceLost(error)
 }

@@ -3,11 +3,11 @@
 use std::io::{self, Read, Write};
 
 /// The maximum length of a service name: its length field has four hexadecimal digits.
-const LONGEST_SERVICE: usize = 0xffff;
+const SERVICE_BYTES_MAX: usize = 0xffff;
 /// The maximum accepted size of a shell packet or file chunk, bytes. adb's own are at most 64 KiB and 1 MiB.
-pub const LONGEST_PACKET: usize = 1 << 20;
+pub const PACKET_BYTES_MAX: usize = 1 << 20;
 /// The maximum size of a sent file chunk (SYNC_DATA_MAX).
-pub const CHUNK: usize = 64 << 10;
+pub const CHUNK_BYTES_MAX: usize = 64 << 10;
 
 fn invalid(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
@@ -17,8 +17,8 @@ fn invalid(what: impl Into<String>) -> io::Error {
 ///
 /// # Errors
 /// It is too long.
-pub fn request(service: &str) -> io::Result<Vec<u8>> {
-    if service.len() > LONGEST_SERVICE {
+pub fn format_request(service: &str) -> io::Result<Vec<u8>> {
+    if service.len() > SERVICE_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too long for a request to adb"));
     }
     Ok(format!("{:04x}{service}", service.len()).into_bytes())
@@ -28,7 +28,7 @@ pub fn request(service: &str) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// The connection broke, or there are no digits.
-pub fn block(from: &mut impl Read) -> io::Result<Vec<u8>> {
+pub fn read_block(from: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut digits = [0; 4];
     from.read_exact(&mut digits)?;
     let text = std::str::from_utf8(&digits).ok().filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -43,19 +43,19 @@ pub fn block(from: &mut impl Read) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// The connection broke, or it is neither.
-pub fn status(from: &mut impl Read) -> io::Result<Result<(), String>> {
+pub fn read_status(from: &mut impl Read) -> io::Result<Result<(), String>> {
     let mut word = [0; 4];
     from.read_exact(&mut word)?;
     match &word {
         b"OKAY" => Ok(Ok(())),
-        b"FAIL" => Ok(Err(String::from_utf8_lossy(&block(from)?).into_owned())),
+        b"FAIL" => Ok(Err(String::from_utf8_lossy(&read_block(from)?).into_owned())),
         _ => Err(invalid("the peer is not an adb server")),
     }
 }
 
 /// A device as listed by the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedDevice {
     /// Serial number, or address and port.
     pub serial: String,
     /// `device`, `offline`, `unauthorized`, …
@@ -64,7 +64,7 @@ pub struct Listed {
     pub about: Vec<(String, String)>,
 }
 
-impl Listed {
+impl ListedDevice {
     /// A value of `about`.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.about.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
@@ -72,25 +72,27 @@ impl Listed {
 }
 
 /// Keys appended by `host:devices-l` (transport.cpp, append_transport). A state may consist of several words, with colons in them.
-const KEYS: [&str; 6] = ["usb", "product", "model", "device", "features", "transport_id"];
+const LIST_KEYS: [&str; 6] = ["usb", "product", "model", "device", "features", "transport_id"];
 
 /// Parses the output of `host:devices`, `host:devices-l` or `host:track-devices`. Invalid lines are skipped.
-pub fn devices(text: &str) -> Vec<Listed> {
-    text.lines().filter_map(listed).collect()
+pub fn parse_devices(text: &str) -> Vec<ListedDevice> {
+    text.lines().filter_map(parse_device).collect()
 }
 
-fn listed(line: &str) -> Option<Listed> {
+fn parse_device(line: &str) -> Option<ListedDevice> {
     let line = line.trim_end();
     let (serial, rest) = line.split_once([' ', '\t'])?;
     let mut words: Vec<&str> = rest.split_whitespace().collect();
     let mut about = Vec::new();
-    while let Some((key, value)) = words.last().and_then(|w| w.split_once(':')).filter(|(key, _)| KEYS.contains(key)) {
+    while let Some((key, value)) =
+        words.last().and_then(|w| w.split_once(':')).filter(|(key, _)| LIST_KEYS.contains(key))
+    {
         about.push((key.to_owned(), value.to_owned()));
         words.pop();
     }
     about.reverse();
     let state = words.join(" ");
-    (!serial.is_empty() && !state.is_empty()).then(|| Listed { serial: serial.into(), state, about })
+    (!serial.is_empty() && !state.is_empty()).then(|| ListedDevice { serial: serial.into(), state, about })
 }
 
 /// A packet of the shell protocol, version 2 (shell_protocol.h): a byte of kind, a length of 4 bytes, and that many bytes.
@@ -119,7 +121,7 @@ impl Packet {
             0 => return Ok(None),
             _ => from.read_exact(&mut head[1..])?,
         }
-        let bytes = counted(from, [head[1], head[2], head[3], head[4]])?;
+        let bytes = read_counted(from, [head[1], head[2], head[3], head[4]])?;
         Ok(Some(match (head[0], bytes.first()) {
             (0, _) => Self::Stdin(bytes),
             (1, _) => Self::Stdout(bytes),
@@ -158,9 +160,9 @@ impl Packet {
 }
 
 /// Reads a number of bytes given as little-endian `length`.
-fn counted(from: &mut impl Read, length: [u8; 4]) -> io::Result<Vec<u8>> {
+fn read_counted(from: &mut impl Read, length: [u8; 4]) -> io::Result<Vec<u8>> {
     let length = u32::from_le_bytes(length) as usize;
-    if length > LONGEST_PACKET {
+    if length > PACKET_BYTES_MAX {
         return Err(invalid("adb announces a packet that is too long"));
     }
     let mut bytes = Vec::new();
@@ -223,12 +225,12 @@ impl SyncAnswer {
             b"DONE" => word().map(|_| Self::Done),
             b"FAIL" => {
                 let length = word()?;
-                let why = counted(from, length.to_le_bytes())?;
+                let why = read_counted(from, length.to_le_bytes())?;
                 Ok(Self::Fail(String::from_utf8_lossy(&why).into_owned()))
             }
             b"DATA" => {
                 let length = word()?;
-                counted(from, length.to_le_bytes()).map(Self::Data)
+                read_counted(from, length.to_le_bytes()).map(Self::Data)
             }
             b"STAT" => {
                 let (mode, size, mtime) = (word()?, word()?, word()?);
@@ -256,16 +258,16 @@ mod tests {
 
     #[test]
     fn request_is_prefixed_by_hexadecimal_length() {
-        assert_eq!(request("host:version").unwrap(), b"000chost:version");
-        assert!(request(&"x".repeat(0x1_0000)).is_err());
+        assert_eq!(format_request("host:version").unwrap(), b"000chost:version");
+        assert!(format_request(&"x".repeat(0x1_0000)).is_err());
     }
 
     #[test]
-    fn status_is_okay_or_reason() {
-        assert_eq!(status(&mut &b"OKAY"[..]).unwrap(), Ok(()));
-        assert_eq!(status(&mut &b"FAIL0006closed"[..]).unwrap(), Err("closed".into()));
+    fn status_is_okay_or_a_reason() {
+        assert_eq!(read_status(&mut &b"OKAY"[..]).unwrap(), Ok(()));
+        assert_eq!(read_status(&mut &b"FAIL0006closed"[..]).unwrap(), Err("closed".into()));
         for bad in [&b"HTTP/1.1"[..], b"FAIL00", b"FAIL+003abc", b"FAIL0009abc", b""] {
-            assert!(status(&mut &bad[..]).is_err(), "{bad:?}");
+            assert!(read_status(&mut &bad[..]).is_err(), "{bad:?}");
         }
     }
 
@@ -275,7 +277,7 @@ mod tests {
                     192.0.2.3:5555         device product:oriole model:Pixel_6 device:oriole transport_id:4\n\
                     4d00                   no permissions (user in plugdev group; are your udev rules wrong?); see [http://developer.android.com/tools/device.html] usb:1-2 transport_id:9\n\
                     \nnonsense\n";
-        let all = devices(text);
+        let all = parse_devices(text);
         assert_eq!(all.iter().map(|d| d.serial.as_str()).collect::<Vec<_>>(), ["R58M", "192.0.2.3:5555", "4d00"]);
         assert_eq!((all[1].state.as_str(), all[1].get("model")), ("device", Some("Pixel_6")));
         assert!(all[2].state.starts_with("no permissions (user") && all[2].state.ends_with("device.html]"));
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_shell_round_trip() {
+    fn packets_of_the_shell_round_trip() {
         let all = [
             Packet::Stdin(b"a".to_vec()),
             Packet::Stdout(vec![]),
@@ -324,7 +326,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..96), text in ".{0,80}") {
-            let _ = status(&mut &bytes[..]);
+            let _ = read_status(&mut &bytes[..]);
             let _ = SyncAnswer::read(&mut &bytes[..]);
             let mut from = &bytes[..];
             while let Ok(Some(packet)) = Packet::read(&mut from) {
@@ -332,7 +334,7 @@ mod tests {
                 packet.write(&mut again).unwrap();
                 prop_assert_eq!(Packet::read(&mut &again[..]).unwrap().is_some(), true);
             }
-            for device in devices(&text) {
+            for device in parse_devices(&text) {
                 prop_assert!(!device.serial.is_empty() && !device.state.is_empty());
             }
         }

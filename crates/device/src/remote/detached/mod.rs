@@ -12,10 +12,10 @@
 pub mod keeper;
 mod stop;
 
-pub use stop::{Action, Left, Wanted};
+pub use stop::{Action, LeftCommand, StopRequest};
 
-use super::frame::below;
-use crate::knobs::began;
+use super::frame::path_below;
+use crate::knobs::start_ticks;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -24,20 +24,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The environment variable with the directory of Fathom's files, for a command on a device.
-pub const DIRECTORY: &str = "FATHOM_DIRECTORY";
+pub const DIRECTORY_VARIABLE: &str = "FATHOM_DIRECTORY";
 /// The maximum length of a name.
-const LONGEST: usize = 64;
+const NAME_BYTES_MAX: usize = 64;
 /// The maximum size of a description, bytes.
-const MOST: u64 = 1 << 20;
+const DESCRIPTION_BYTES_MAX: u64 = 1 << 20;
 /// How long a command may take to exit on request, before it is killed: a store is closed, an archive finished.
-const LAST_WORDS: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(50);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     #[error(
-        "`{0}` cannot be the name of a detached command: letters, digits, `.`, `-` and `_` only, {LONGEST} at most"
+        "`{0}` cannot be the name of a detached command: letters, digits, `.`, `-` and `_` only, {NAME_BYTES_MAX} at most"
     )]
     Name(String),
     /// There is no command with that name.
@@ -55,13 +55,13 @@ pub enum Error {
     #[error("{0}: {1}")]
     File(PathBuf, io::Error),
     #[error("{0} is damaged: {1}")]
-    Damaged(PathBuf, NoDescription),
+    Damaged(PathBuf, DescriptionError),
 }
 
 /// Why a file is not a valid description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NoDescription {
+pub enum DescriptionError {
     /// It is not valid JSON of one.
     #[error("{0}")]
     Json(String),
@@ -70,7 +70,7 @@ pub enum NoDescription {
     Version(u32),
 }
 
-impl From<serde_json::Error> for NoDescription {
+impl From<serde_json::Error> for DescriptionError {
     fn from(error: serde_json::Error) -> Self {
         Self::Json(error.to_string())
     }
@@ -78,7 +78,7 @@ impl From<serde_json::Error> for NoDescription {
 
 /// The description of a detached command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct Description {
     /// The version of the format: 1.
     pub version: u32,
     pub argv: Vec<String>,
@@ -96,16 +96,16 @@ pub struct About {
     pub since_s: u64,
 }
 
-impl About {
+impl Description {
     /// Parses a file.
     ///
     /// # Errors
     /// What is wrong.
-    pub fn parse(bytes: &[u8]) -> Result<Self, NoDescription> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, DescriptionError> {
         let about: Self = serde_json::from_slice(bytes)?;
         match about.version {
             1 => Ok(about),
-            other => Err(NoDescription::Version(other)),
+            other => Err(DescriptionError::Version(other)),
         }
     }
 }
@@ -116,7 +116,7 @@ pub struct Status {
     /// Its exit status, or a negated signal number.
     pub exit: i32,
     /// What ended it, if it did not exit by itself.
-    pub by: Option<EndedBy>,
+    pub by: Option<EndCause>,
 }
 
 impl Status {
@@ -124,14 +124,14 @@ impl Status {
     ///
     /// # Errors
     /// What is wrong.
-    pub fn parse(bytes: &[u8]) -> Result<Self, NoDescription> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, DescriptionError> {
         Ok(serde_json::from_slice(bytes)?)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EndedBy {
+pub enum EndCause {
     Lease,
     /// [`DetachedCommands::stop`].
     Stop,
@@ -162,10 +162,10 @@ impl State {
 
 /// A command found on the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundCommand {
     pub name: String,
     /// Its description, if it was started and the description is readable.
-    pub about: Option<About>,
+    pub about: Option<Description>,
     pub state: State,
     /// Bytes in its `work` directory.
     pub bytes: u64,
@@ -180,34 +180,36 @@ pub fn undo_notes(directory: &Path) -> PathBuf {
 
 /// All detached commands of this user, on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shelf {
+pub struct DetachedCommands {
     directory: PathBuf,
 }
 
-impl Shelf {
+impl DetachedCommands {
     /// The commands next to the program in `directory`.
-    pub fn within(directory: &Path) -> Self {
+    pub fn in_directory(directory: &Path) -> Self {
         // SAFETY: it only reads this process's user id.
         let uid = unsafe { libc::geteuid() };
         Self { directory: directory.join(format!("detached-{uid}")) }
     }
 
     /// The commands of this machine, in the directory given by the agent that started this process.
-    pub fn of_environment() -> Self {
-        Self::within(&std::env::var_os(DIRECTORY).map_or_else(std::env::temp_dir, PathBuf::from))
+    pub fn from_environment() -> Self {
+        Self::in_directory(&std::env::var_os(DIRECTORY_VARIABLE).map_or_else(std::env::temp_dir, PathBuf::from))
     }
 
     /// The place of the command with this name.
     ///
     /// # Errors
     /// The name is invalid.
-    pub fn place(&self, name: &str) -> Result<Place, Error> {
+    pub fn place(&self, name: &str) -> Result<CommandDirectory, Error> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        let good =
-            !name.is_empty() && name.len() <= LONGEST && name.chars().all(plain) && !name.starts_with(['.', '-']);
-        match below(&self.directory, name).filter(|_| good) {
-            Some(path) => Ok(Place { path, name: name.into() }),
-            None => Err(Error::Name(name.chars().filter(|c| !c.is_control()).take(LONGEST).collect())),
+        let good = !name.is_empty()
+            && name.len() <= NAME_BYTES_MAX
+            && name.chars().all(plain)
+            && !name.starts_with(['.', '-']);
+        match path_below(&self.directory, name).filter(|_| good) {
+            Some(path) => Ok(CommandDirectory { path, name: name.into() }),
+            None => Err(Error::Name(name.chars().filter(|c| !c.is_control()).take(NAME_BYTES_MAX).collect())),
         }
     }
 
@@ -215,7 +217,7 @@ impl Shelf {
     ///
     /// # Errors
     /// There is one with that name, or it cannot be created.
-    pub fn make(&self, name: &str) -> Result<Place, Error> {
+    pub fn create(&self, name: &str) -> Result<CommandDirectory, Error> {
         let place = self.place(name)?;
         let file = |e| Error::File(place.path.clone(), e);
         let mut directory = fs::DirBuilder::new();
@@ -242,13 +244,14 @@ impl Shelf {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn list(&self) -> Result<Vec<Found>, Error> {
+    pub fn list(&self) -> Result<Vec<FoundCommand>, Error> {
         let entries = match fs::read_dir(&self.directory) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(|e| Error::File(self.directory.clone(), e))?,
         };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut all: Vec<Found> = names.filter_map(|name| self.place(&name).ok()).map(|place| place.found()).collect();
+        let mut all: Vec<FoundCommand> =
+            names.filter_map(|name| self.place(&name).ok()).map(|place| place.describe()).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)
     }
@@ -267,11 +270,11 @@ impl Shelf {
         signal(about.keeper, libc::SIGTERM).map_err(refused)?;
         let begun = Instant::now();
         // The keeper kills a command that does not exit on request.
-        while begun.elapsed() < 2 * LAST_WORDS {
+        while begun.elapsed() < 2 * EXIT_TIMEOUT {
             if place.state() != State::Running {
                 return Ok(());
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Err(Error::Running(name.into()))
     }
@@ -297,12 +300,12 @@ impl Shelf {
 
 /// The place of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct CommandDirectory {
     path: PathBuf,
     name: String,
 }
 
-impl Place {
+impl CommandDirectory {
     /// The place of a command, from its directory; used by its keeper.
     pub fn at(path: &Path) -> Self {
         let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
@@ -327,15 +330,15 @@ impl Place {
     ///
     /// # Errors
     /// The description is damaged.
-    pub fn about(&self) -> Result<Option<About>, Error> {
-        self.read("about.json", About::parse)
+    pub fn about(&self) -> Result<Option<Description>, Error> {
+        self.read("about.json", Description::parse)
     }
 
-    fn read<T>(&self, name: &str, parse: fn(&[u8]) -> Result<T, NoDescription>) -> Result<Option<T>, Error> {
+    fn read<T>(&self, name: &str, parse: fn(&[u8]) -> Result<T, DescriptionError>) -> Result<Option<T>, Error> {
         use io::Read as _;
         let path = self.file(name);
         let mut bytes = Vec::new();
-        match fs::File::open(&path).and_then(|file| file.take(MOST).read_to_end(&mut bytes)) {
+        match fs::File::open(&path).and_then(|file| file.take(DESCRIPTION_BYTES_MAX).read_to_end(&mut bytes)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|e| Error::File(path.clone(), e))?,
         };
@@ -354,7 +357,7 @@ impl Place {
             return State::Ended(status);
         }
         let lives = crate::boot_id(&crate::Local).is_some_and(|boot| boot == about.boot)
-            && began(about.keeper).is_some_and(|began| began == about.began);
+            && start_ticks(about.keeper).is_some_and(|began| began == about.began);
         if lives {
             State::Running
         } else {
@@ -363,17 +366,17 @@ impl Place {
         }
     }
 
-    fn found(&self) -> Found {
+    fn describe(&self) -> FoundCommand {
         let about = self.about().ok().flatten();
-        Found { name: self.name.clone(), about, state: self.state(), bytes: bytes(&self.work(), 0) }
+        FoundCommand { name: self.name.clone(), about, state: self.state(), bytes: directory_bytes(&self.work(), 0) }
     }
 }
 
 /// The total bytes below a directory, as far as it is readable.
-fn bytes(directory: &Path, depth: usize) -> u64 {
+fn directory_bytes(directory: &Path, depth: usize) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let size = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(about) if about.is_dir() && depth < 8 => bytes(&entry.path(), depth + 1),
+        Ok(about) if about.is_dir() && depth < 8 => directory_bytes(&entry.path(), depth + 1),
         Ok(about) if about.is_file() => about.len(),
         _ => 0,
     };
@@ -405,8 +408,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_below_directory() {
-        let shelf = Shelf::within(Path::new("/x"));
+    fn names_stay_below_the_directory() {
+        let shelf = DetachedCommands::in_directory(Path::new("/x"));
         assert!(shelf.place("run-7.a_b").is_ok());
         for bad in ["", ".", "..", "a/b", "/etc", ".hidden", "-x", "a b", "a\0b", "a\nb", &"x".repeat(65)] {
             assert!(matches!(shelf.place(bad), Err(Error::Name(_))), "{bad:?}");
@@ -416,32 +419,33 @@ mod tests {
     #[test]
     fn state_follows_files_and_processes() {
         let directory = tempfile::tempdir().unwrap();
-        let shelf = Shelf::within(directory.path());
+        let shelf = DetachedCommands::in_directory(directory.path());
         assert_eq!(shelf.list().unwrap(), []);
-        let place = shelf.make("a").unwrap();
-        assert!(matches!(shelf.make("a"), Err(Error::Exists(_))));
+        let place = shelf.create("a").unwrap();
+        assert!(matches!(shelf.create("a"), Err(Error::Exists(_))));
         assert_eq!(place.state(), State::Prepared);
         let own = std::process::id();
         let boot = crate::boot_id(&crate::Local).unwrap();
-        let about = About {
+        let about = Description {
             version: 1,
             argv: vec!["x".into()],
             lease_s: 0,
             boot,
             keeper: own,
-            began: began(own).unwrap(),
+            began: start_ticks(own).unwrap(),
             command: 0,
             since_s: 1,
         };
-        let write = |about: &About| fs::write(place.file("about.json"), serde_json::to_vec(about).unwrap()).unwrap();
+        let write =
+            |about: &Description| fs::write(place.file("about.json"), serde_json::to_vec(about).unwrap()).unwrap();
         write(&about);
         assert_eq!(place.state(), State::Running);
         assert!(matches!(shelf.remove("a"), Err(Error::Running(_))));
-        write(&About { began: about.began + 1, ..about.clone() });
+        write(&Description { began: about.began + 1, ..about.clone() });
         assert_eq!(place.state(), State::Vanished, "another process has the number");
-        write(&About { boot: "another".into(), ..about.clone() });
+        write(&Description { boot: "another".into(), ..about.clone() });
         assert_eq!(place.state(), State::Vanished, "the device restarted");
-        let status = Status { exit: -9, by: Some(EndedBy::Lease) };
+        let status = Status { exit: -9, by: Some(EndCause::Lease) };
         fs::write(place.file("status.json"), serde_json::to_vec(&status).unwrap()).unwrap();
         assert_eq!(place.state(), State::Ended(status));
         fs::write(place.work().join("data"), [0; 10]).unwrap();
@@ -454,7 +458,7 @@ mod tests {
     #[test]
     fn damaged_description_does_not_panic() {
         for bytes in [&b""[..], b"{", b"[]", b"{\"version\":2}", &[0xff; 9]] {
-            assert!(About::parse(bytes).is_err() && Status::parse(bytes).is_err());
+            assert!(Description::parse(bytes).is_err() && Status::parse(bytes).is_err());
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Detached commands left on a device: list, stop, remove.
 
-use super::{Error, Found, Shelf, State};
+use super::{DetachedCommands, Error, FoundCommand, State};
 use serde::{Deserialize, Serialize};
 
 /// A request to list or stop commands.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct StopRequest<'a> {
     /// The names; all commands if empty.
     pub names: &'a [String],
     /// Whether to list only.
@@ -42,7 +42,7 @@ impl Action {
 
 /// A command, and the action taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
+pub struct LeftCommand {
     pub name: String,
     /// `service`, which runs until it is stopped, or `run`, whose results are fetched.
     pub kind: String,
@@ -58,12 +58,12 @@ pub struct Left {
     pub problem: Option<String>,
 }
 
-impl Shelf {
+impl DetachedCommands {
     /// Lists the commands, and stops the requested ones.
     ///
     /// # Errors
     /// The directory cannot be read, or a named command does not exist.
-    pub fn stop_all(&self, wanted: &Wanted<'_>) -> Result<Vec<Left>, Error> {
+    pub fn stop_all(&self, wanted: &StopRequest<'_>) -> Result<Vec<LeftCommand>, Error> {
         let mut all = self.list()?;
         if let Some(missing) = wanted.names.iter().find(|name| !all.iter().any(|found| found.name == **name)) {
             self.place(missing)?;
@@ -73,12 +73,12 @@ impl Shelf {
         Ok(all.iter().map(|found| self.stop_one(found, wanted)).collect())
     }
 
-    fn stop_one(&self, found: &Found, wanted: &Wanted<'_>) -> Left {
+    fn stop_one(&self, found: &FoundCommand, wanted: &StopRequest<'_>) -> LeftCommand {
         let about = found.about.as_ref();
         let run = about.is_some_and(|about| about.lease_s > 0);
         let words = about.map_or_else(String::new, |about| about.argv.get(1..).unwrap_or_default().join(" "));
         let done = if wanted.list { Ok(Action::Listed) } else { self.end(found, run && !wanted.discard) };
-        Left {
+        LeftCommand {
             name: found.name.clone(),
             kind: if run { "run" } else { "service" }.into(),
             command: words,
@@ -90,7 +90,7 @@ impl Shelf {
         }
     }
 
-    fn end(&self, found: &Found, keep: bool) -> Result<Action, Error> {
+    fn end(&self, found: &FoundCommand, keep: bool) -> Result<Action, Error> {
         if found.state == State::Running {
             self.stop(&found.name)?;
         }

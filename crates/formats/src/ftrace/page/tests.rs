@@ -1,13 +1,13 @@
 use super::*;
 use proptest::prelude::*;
 
-const HEADER: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
+const HEADER_PAGE: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
     \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
     \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;\n\
     \tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;\n";
 
 fn layout(big_endian: bool) -> Layout {
-    Layout::parse(HEADER, 4096, big_endian).unwrap()
+    Layout::parse(HEADER_PAGE, 4096, big_endian).unwrap()
 }
 
 /// Writes pages as the kernel does (`rb_update_event`).
@@ -31,11 +31,11 @@ impl Writer {
         let delta = time - self.now;
         let mut rest = delta as u32;
         if absolute {
-            self.header(TIME_STAMP, (time & 0x07ff_ffff) as u32);
+            self.header(TIME_STAMP_TYPE, (time & 0x07ff_ffff) as u32);
             self.word((time >> 27) as u32);
             rest = 0;
         } else if delta >> 27 != 0 {
-            self.header(TIME_EXTEND, (delta & 0x07ff_ffff) as u32);
+            self.header(TIME_EXTEND_TYPE, (delta & 0x07ff_ffff) as u32);
             self.word((delta >> 27) as u32);
             rest = 0;
         }
@@ -54,7 +54,7 @@ impl Writer {
         let mut page = number(start).to_vec();
         page.extend(number(self.data.len() as u64 | flags));
         page.extend(&self.data);
-        if flags & STORED != 0 {
+        if flags & MISSED_STORED_BIT != 0 {
             page.extend(number(missed));
         }
         assert!(page.len() <= 4096);
@@ -105,25 +105,27 @@ proptest! {
 }
 
 #[test]
-fn gap_is_reported_before_next_event() {
+fn a_gap_is_reported_before_the_next_event() {
     let page = |start: u64, flags: u64, missed: u64| {
         let mut writer = Writer { big: false, data: Vec::new(), now: start };
         writer.event(start + 5, &[7; 4], false);
         writer.page(start, flags, missed)
     };
-    let bytes = [page(100, 0, 0), page(200, MISSED | STORED, 42), page(300, MISSED, 0)].concat();
-    let gaps: Vec<Missed> = Pages::new(layout(false), &bytes)
+    let bytes =
+        [page(100, 0, 0), page(200, MISSED_EVENTS_BIT | MISSED_STORED_BIT, 42), page(300, MISSED_EVENTS_BIT, 0)]
+            .concat();
+    let gaps: Vec<MissedEvents> = Pages::new(layout(false), &bytes)
         .filter_map(|item| if let Item::Missed(m) = item { Some(m) } else { None })
         .collect();
-    let first = Missed { since: 105, until: 200, events: Some(42) };
-    assert_eq!(gaps, [first, Missed { since: 205, until: 300, events: None }]);
+    let first = MissedEvents { since: 105, until: 200, events: Some(42) };
+    assert_eq!(gaps, [first, MissedEvents { since: 205, until: 300, events: None }]);
 }
 
 #[test]
 fn absolute_time_keeps_upper_bits() {
     let start = 3 << 59 | 500;
     let mut writer = Writer { big: false, data: Vec::new(), now: start };
-    writer.header(TIME_STAMP, 700);
+    writer.header(TIME_STAMP_TYPE, 700);
     writer.word(0);
     writer.header(1, 0);
     writer.word(9);
@@ -131,13 +133,13 @@ fn absolute_time_keeps_upper_bits() {
 }
 
 #[test]
-fn padding_is_skipped_and_truncated_page_is_damaged() {
+fn padding_is_skipped_and_a_truncated_page_is_damaged() {
     let mut writer = Writer { big: false, data: Vec::new(), now: 10 };
-    writer.header(PADDING, 3);
+    writer.header(PADDING_TYPE, 3);
     writer.word(12);
     writer.data.extend([0; 8]);
     writer.event(writer.now + 4, &[5; 8], false);
-    writer.header(PADDING, 0);
+    writer.header(PADDING_TYPE, 0);
     writer.data.extend([0xff; 100]);
     let page = writer.page(10, 0, 0);
     assert_eq!(events(&page, false), (vec![(17, vec![5; 8])], 0));
@@ -147,5 +149,5 @@ fn padding_is_skipped_and_truncated_page_is_damaged() {
 #[test]
 fn invalid_page_header_is_refused() {
     assert_eq!(Layout::parse("", 4096, false), None);
-    assert_eq!(Layout::parse(HEADER, 16, false), None);
+    assert_eq!(Layout::parse(HEADER_PAGE, 16, false), None);
 }

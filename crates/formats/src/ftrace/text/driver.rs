@@ -5,11 +5,11 @@
 //! commands are printed by their parts, of which those in common use by disks are known; the rest is kept without its blocks, and a
 //! command whose name is not known without its operation code.
 
-use super::fields::{decimal, hex, put, signed, value};
+use super::fields::{parse_decimal, parse_hex, parse_signed, put, value};
 use crate::ftrace::decoder::{DecodedEvent, Kind};
 use model::scsi::HOST_STATUS;
 
-const STATUS: [(&str, u64); 9] = [
+const SCSI_STATUS_CODES: [(&str, u64); 9] = [
     ("GOOD", 0),
     ("CHECK_CONDITION", 2),
     ("CONDITION_MET", 4),
@@ -22,7 +22,7 @@ const STATUS: [(&str, u64); 9] = [
 ];
 
 /// Operation codes of NVMe's commands, as the kernel names them (show_nvm_opcode_name, show_admin_opcode_name of include/linux/nvme.h).
-const NVME: [(&str, u64); 28] = [
+const NVME_COMMAND_CODES: [(&str, u64); 28] = [
     ("nvme_cmd_flush", 0),
     ("nvme_cmd_write", 1),
     ("nvme_cmd_read", 2),
@@ -63,19 +63,19 @@ pub(super) fn is(kind: Kind) -> bool {
 /// Fills in the fields from a text; `None` if it cannot be parsed.
 pub(super) fn fill(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     match seen.kind {
-        Kind::MmcStart | Kind::MmcDone => mmc(seen, text),
-        Kind::NvmeSetup | Kind::NvmeDone => nvme(seen, text),
-        Kind::UfsCommand => ufs(seen, text),
-        _ => scsi(seen, text),
+        Kind::MmcStart | Kind::MmcDone => fill_mmc(seen, text),
+        Kind::NvmeSetup | Kind::NvmeDone => fill_nvme(seen, text),
+        Kind::UfsCommand => fill_ufs(seen, text),
+        _ => fill_scsi(seen, text),
     }
 }
 
 /// `host_no=2 channel=0 id=0 lun=0 … cmnd=(WRITE_10 lba=2048 … raw=2a 00 …) result=(driver=… host=DID_OK … status=SAM_STAT_GOOD)`.
-fn scsi(seen: &mut DecodedEvent, text: &str) -> Option<()> {
+fn fill_scsi(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     for name in ["host_no", "channel", "id", "lun"] {
-        put(seen, name, decimal(value(text, name)?)?);
+        put(seen, name, parse_decimal(value(text, name)?)?);
     }
-    if let Some(tag) = value(text, "driver_tag").and_then(signed) {
+    if let Some(tag) = value(text, "driver_tag").and_then(parse_signed) {
         put(seen, "driver_tag", tag);
     }
     let raw = text.split_once("raw=")?.1.split_once(')')?.0;
@@ -88,16 +88,16 @@ fn scsi(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     let word = |name: &str| value(result, name).map(|word| word.trim_end_matches(')'));
     // trace-cmd does not know the kernel's names for them, and writes numbers.
     let host = match word("host")? {
-        number if number.starts_with("0x") => hex(number)?,
+        number if number.starts_with("0x") => parse_hex(number)?,
         name => HOST_STATUS.iter().position(|own| name.strip_prefix("DID_") == Some(own))? as u64,
     };
     let status = match word("status")? {
-        number if number.starts_with("0x") => hex(number)?,
-        name => STATUS.iter().find(|(own, _)| name.strip_prefix("SAM_STAT_").unwrap_or(name) == *own)?.1,
+        number if number.starts_with("0x") => parse_hex(number)?,
+        name => SCSI_STATUS_CODES.iter().find(|(own, _)| name.strip_prefix("SAM_STAT_").unwrap_or(name) == *own)?.1,
     };
     for (name, printed) in [("sense_key", "key"), ("asc", "asc"), ("ascq", "ascq")] {
         let told = text.split_once("sense=(").and_then(|(_, sense)| value(sense, printed));
-        if let Some(told) = told.and_then(|told| hex(told.trim_end_matches(')'))) {
+        if let Some(told) = told.and_then(|told| parse_hex(told.trim_end_matches(')'))) {
             put(seen, name, told);
         }
     }
@@ -105,13 +105,13 @@ fn scsi(seen: &mut DecodedEvent, text: &str) -> Option<()> {
 }
 
 /// `mmc0: start struct mmc_request[0000000012345678]: cmd_opcode=25 cmd_arg=0x800 … blocks=8 block_size=512 …`.
-fn mmc(seen: &mut DecodedEvent, text: &str) -> Option<()> {
+fn fill_mmc(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     let (_, rest) = text.split_once("mmc_request[")?;
     let (request, rest) = rest.split_once("]: ")?;
-    put(seen, "mrq", hex(request)?);
+    put(seen, "mrq", parse_hex(request)?);
     let number = |name: &str| {
         let told = value(rest, name)?;
-        if told.starts_with("0x") { hex(told) } else { signed(told) }
+        if told.starts_with("0x") { parse_hex(told) } else { parse_signed(told) }
     };
     let names: &[(&str, &str)] = if seen.kind == Kind::MmcDone {
         &[("cmd_err", "cmd_err"), ("stop_err", "stop_err"), ("sbc_err", "sbc_err"), ("data_err", "data_err")]
@@ -138,28 +138,28 @@ fn mmc(seen: &mut DecodedEvent, text: &str) -> Option<()> {
 }
 
 /// `nvme0: disk=nvme0n1, qid=1, cmdid=57, nsid=1, flags=0x0, meta=0x0, cmd=(nvme_cmd_write slba=2048, len=7, …)`.
-fn nvme(seen: &mut DecodedEvent, text: &str) -> Option<()> {
+fn fill_nvme(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     let (controller, rest) = text.split_once(": ")?;
-    put(seen, "ctrl_id", decimal(controller.strip_prefix("nvme")?)?);
+    put(seen, "ctrl_id", parse_decimal(controller.strip_prefix("nvme")?)?);
     let word = |name: &str| value(rest, name).map(|word| word.trim_end_matches([',', ')']));
     seen.disk = word("disk").map(Into::into);
-    put(seen, "qid", decimal(word("qid")?)?);
-    put(seen, "cid", decimal(word("cmdid")?)?);
+    put(seen, "qid", parse_decimal(word("qid")?)?);
+    put(seen, "cid", parse_decimal(word("cmdid")?)?);
     if seen.kind == Kind::NvmeDone {
-        return put(seen, "status", hex(word("status")?)?);
+        return put(seen, "status", parse_hex(word("status")?)?);
     }
     let command = rest.split_once("cmd=(")?.1;
     let name = command.split([' ', ')']).next()?;
     // An operation code without a name is printed as a number.
-    let code = NVME.iter().find(|(own, _)| *own == name).map(|(_, code)| *code);
-    let Some(code) = code.or_else(|| hex(name.strip_prefix("0x")?)) else { return Some(()) };
+    let code = NVME_COMMAND_CODES.iter().find(|(own, _)| *own == name).map(|(_, code)| *code);
+    let Some(code) = code.or_else(|| parse_hex(name.strip_prefix("0x")?)) else { return Some(()) };
     put(seen, "opcode", code);
     if name.starts_with("nvme_admin") {
         return Some(());
     }
     let part = |name: &str| {
         let told = value(command, name)?.trim_end_matches([',', ')']);
-        if told.starts_with("0x") { hex(told) } else { decimal(told) }
+        if told.starts_with("0x") { parse_hex(told) } else { parse_decimal(told) }
     };
     if matches!(code, 1 | 2 | 8) {
         let (first, more) = (part("slba")?, part("len")?);
@@ -170,18 +170,18 @@ fn nvme(seen: &mut DecodedEvent, text: &str) -> Option<()> {
 }
 
 /// `send_req: 1d84000.ufshc: tag: 7, DB: 0x0, size: 4096, IS: 0, LBA: 6221511, opcode: 0x28 (READ_10), group_id: 0x0, hwq_id: 1`.
-fn ufs(seen: &mut DecodedEvent, text: &str) -> Option<()> {
+fn fill_ufs(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     let (what, rest) = text.split_once(": ")?;
     seen.text = what.into();
     let part = |name: &str| {
         let (_, after) = rest.split_once(name)?;
         Some(after.strip_prefix(": ")?.split([',', ' ']).next().unwrap_or_default())
     };
-    put(seen, "tag", decimal(part("tag")?)?);
-    put(seen, "lba", decimal(part("LBA")?)?);
-    put(seen, "opcode", hex(part("opcode")?)?);
-    put(seen, "transfer_len", signed(part("size")?)?);
-    part("hwq_id").and_then(signed).and_then(|queue| put(seen, "hwq_id", queue));
+    put(seen, "tag", parse_decimal(part("tag")?)?);
+    put(seen, "lba", parse_decimal(part("LBA")?)?);
+    put(seen, "opcode", parse_hex(part("opcode")?)?);
+    put(seen, "transfer_len", parse_signed(part("size")?)?);
+    part("hwq_id").and_then(parse_signed).and_then(|queue| put(seen, "hwq_id", queue));
     Some(())
 }
 
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn nvme_command_without_known_name_has_no_code() {
+    fn an_nvme_command_without_a_known_name_has_no_code() {
         for (name, code) in [("0xff", Some(0xff)), ("nvme_cmd_new", None), ("nvme_admin_identify", Some(6))] {
             let text =
                 format!("nvme0: disk=nvme0n1, qid=1, cmdid=57, nsid=1, flags=0x0, meta=0x0, cmd=({name} cdw10=00 00)");

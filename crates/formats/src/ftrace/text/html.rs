@@ -7,28 +7,30 @@
 //! *Uncertainty*: data that the page holds compressed (base64, as newer versions do for other sources than ftrace) is not read.
 
 /// Elements that hold a trace.
-const BEGIN: &str = "<script class=\"trace-data\"";
-const END: &str = "</script>";
+const TRACE_ELEMENT_BEGIN: &str = "<script class=\"trace-data\"";
+const TRACE_ELEMENT_END: &str = "</script>";
 /// What a line of the older form ends in.
-const CONTINUED: &str = "\\n\\";
+const LINE_CONTINUATION: &str = "\\n\\";
 
 /// Whether a text is a web page.
-pub(super) fn is(text: &str) -> bool {
+pub(super) fn is_page(text: &str) -> bool {
     let start = text.trim_start().get(..15).unwrap_or_default().to_ascii_lowercase();
     start.starts_with("<!doctype html") || start.starts_with("<html")
 }
 
 /// The lines of a text that may be a trace's: of a page only those of its traces, if it marks them.
 pub(super) fn lines(text: &str) -> Box<dyn Iterator<Item = &str> + '_> {
-    if !is(text) {
+    if !is_page(text) {
         return Box::new(text.lines());
     }
-    let line = |line| str::strip_suffix(line, CONTINUED).unwrap_or(line);
-    if !text.contains(BEGIN) {
+    let line = |line| str::strip_suffix(line, LINE_CONTINUATION).unwrap_or(line);
+    if !text.contains(TRACE_ELEMENT_BEGIN) {
         return Box::new(text.lines().map(line));
     }
-    let parts = text.split(BEGIN).skip(1).filter_map(|part| part.split_once('>'));
-    Box::new(parts.flat_map(move |(_, inside)| inside.split(END).next().unwrap_or_default().lines().map(line)))
+    let parts = text.split(TRACE_ELEMENT_BEGIN).skip(1).filter_map(|part| part.split_once('>'));
+    Box::new(
+        parts.flat_map(move |(_, inside)| inside.split(TRACE_ELEMENT_END).next().unwrap_or_default().lines().map(line)),
+    )
 }
 
 #[cfg(test)]
@@ -36,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_has_lines_of_its_traces_only() {
+    fn a_page_gives_only_the_lines_of_its_traces() {
         let page = "<!DOCTYPE html>\n<html>\n<script>a-1 [000] 1.0: e: x</script>\n\
             <script class=\"trace-data\" type=\"application/text\">\n# tracer: nop\na\n</script>\n<p>b\n\
             <script class=\"trace-data\" type=\"application/text\">\nc\n</script></html>";

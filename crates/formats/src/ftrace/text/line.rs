@@ -32,9 +32,9 @@ impl<'a> Line<'a> {
         while let Some(open) = line[from..].find('[').map(|at| from + at) {
             from = open + 1;
             let Some(close) = line[from..].find(']').map(|at| from + at) else { break };
-            let Some(cpu) = number(&line[from..close]) else { continue };
-            let Some((task, tid, tgid)) = who(line[..open].trim()) else { continue };
-            let Some((time_ns, seconds, event, rest)) = what(&line[close + 1..]) else { continue };
+            let Some(cpu) = parse_number(&line[from..close]) else { continue };
+            let Some((task, tid, tgid)) = parse_task(line[..open].trim()) else { continue };
+            let Some((time_ns, seconds, event, rest)) = parse_event(&line[close + 1..]) else { continue };
             return Some(Self { task, tid, tgid, cpu: u16::try_from(cpu).ok()?, time_ns, seconds, event, rest });
         }
         None
@@ -42,14 +42,14 @@ impl<'a> Line<'a> {
 }
 
 /// Digits only.
-fn number(text: &str) -> Option<u32> {
+fn parse_number(text: &str) -> Option<u32> {
     (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok()).flatten()
 }
 
 /// `TASK-PID`, `TASK-PID (TGID)`, `TASK PID`, `TASK PID/TID`.
-fn who(text: &str) -> Option<(&str, u32, Option<u32>)> {
+fn parse_task(text: &str) -> Option<(&str, u32, Option<u32>)> {
     let (text, tgid) = match text.strip_suffix(')').and_then(|t| t.rsplit_once('(')) {
-        Some((before, inside)) => match (number(inside.trim()), inside.trim_matches('-').is_empty()) {
+        Some((before, inside)) => match (parse_number(inside.trim()), inside.trim_matches('-').is_empty()) {
             (Some(tgid), _) => (before.trim_end(), Some(tgid)),
             (None, true) => (before.trim_end(), None),
             _ => (text, None),
@@ -57,22 +57,22 @@ fn who(text: &str) -> Option<(&str, u32, Option<u32>)> {
         None => (text, None),
     };
     let split = text.rfind(['-', ' ', '\t', '/'])?;
-    let tid = number(&text[split + 1..])?;
+    let tid = parse_number(&text[split + 1..])?;
     let before = text[..split].trim();
     if text.as_bytes()[split] == b'/' {
         let (task, pid) = before.rsplit_once([' ', '\t'])?;
-        return Some((task.trim(), tid, Some(number(pid)?)));
+        return Some((task.trim(), tid, Some(parse_number(pid)?)));
     }
     Some((before, tid, tgid))
 }
 
 /// `FLAGS TIME: COUNT SYSTEM:EVENT: …`.
-fn what(text: &str) -> Option<(u64, bool, &str, &str)> {
+fn parse_event(text: &str) -> Option<(u64, bool, &str, &str)> {
     let mut rest = text.trim_start();
     let (mut time, mut flags) = (None, 0);
     while time.is_none() {
         let (word, after) = rest.split_once([' ', '\t'])?;
-        time = word.strip_suffix(':').and_then(ns);
+        time = word.strip_suffix(':').and_then(parse_time);
         flags += 1;
         if time.is_none() && (flags > 2 || word.ends_with(':')) {
             return None;
@@ -81,7 +81,7 @@ fn what(text: &str) -> Option<(u64, bool, &str, &str)> {
     }
     let (time_ns, seconds) = time?;
     let (mut word, mut after) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
-    if number(word).is_some() {
+    if parse_number(word).is_some() {
         (word, after) = after.trim_start().split_once([' ', '\t']).unwrap_or((after.trim_start(), ""));
     }
     let event = word.strip_suffix(':')?;
@@ -90,7 +90,7 @@ fn what(text: &str) -> Option<(u64, bool, &str, &str)> {
 }
 
 /// `SECONDS.FRACTION`, or a bare number.
-fn ns(word: &str) -> Option<(u64, bool)> {
+fn parse_time(word: &str) -> Option<(u64, bool)> {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match word.split_once('.') {
         Some((seconds, fraction)) if digits(seconds) && digits(fraction) && fraction.len() <= 9 => {
@@ -104,11 +104,11 @@ fn ns(word: &str) -> Option<(u64, bool)> {
 }
 
 /// Events that a line reports as missing: the CPU, and the number if the line has it.
-pub fn missing(line: &str) -> Option<(u16, Option<u64>)> {
+pub fn parse_lost_events(line: &str) -> Option<(u16, Option<u64>)> {
     let (cpu, rest) = line.trim().strip_prefix("CPU:")?.split_once(' ')?;
     let inside = rest.trim().strip_prefix('[')?.strip_suffix(']')?;
-    let cpu = u16::try_from(number(cpu)?).ok()?;
-    let count = inside.split(' ').find_map(|word| number(word).map(u64::from));
+    let cpu = u16::try_from(parse_number(cpu)?).ok()?;
+    let count = inside.split(' ').find_map(|word| parse_number(word).map(u64::from));
     // tracefs: LOST n EVENTS; trace-cmd: EVENTS DROPPED, or n EVENTS DROPPED.
     (inside.contains("LOST") || inside.contains("DROPPED")).then_some((cpu, count))
 }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_no_events() {
+    fn other_lines_are_not_events() {
         for text in [
             "",
             "# tracer: nop",
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn lines_about_lost_events_are_understood() {
-        assert_eq!(missing("CPU:1 [LOST 123 EVENTS]"), Some((1, Some(123))));
-        assert_eq!(missing("CPU:0 [EVENTS DROPPED]"), Some((0, None)));
-        assert_eq!(missing(" CPU:3 [7 EVENTS DROPPED]"), Some((3, Some(7))));
-        assert_eq!(missing("CPU:3 [x]"), None);
+        assert_eq!(parse_lost_events("CPU:1 [LOST 123 EVENTS]"), Some((1, Some(123))));
+        assert_eq!(parse_lost_events("CPU:0 [EVENTS DROPPED]"), Some((0, None)));
+        assert_eq!(parse_lost_events(" CPU:3 [7 EVENTS DROPPED]"), Some((3, Some(7))));
+        assert_eq!(parse_lost_events("CPU:3 [x]"), None);
     }
 }

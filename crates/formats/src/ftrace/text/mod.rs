@@ -15,9 +15,9 @@ mod html;
 mod line;
 mod named;
 
+use super::content::{ReadError, TraceContent};
 use super::decoder::{DecodedEvent, Kind};
-use super::gathered::{Gathered, Refused};
-use super::merge::Next;
+use super::merge::TraceItem;
 use line::Line;
 use std::collections::BTreeMap;
 
@@ -25,11 +25,11 @@ use std::collections::BTreeMap;
 const HEAD_BYTES: usize = 64 << 10;
 /// At most one event in this many may be like the one before in a trace in parts (equal events of one time are rare), or earlier than the
 /// one before on its CPU.
-const MOSTLY_NEW: usize = 8;
+const EVENTS_PER_ANOMALY_MIN: usize = 8;
 /// By how much a clock may step back from one line to the next, in ns; clocks of CPUs that count apart differ by less.
-const STEP_BACK: u64 = 10_000_000;
+const CLOCK_STEP_NS_MAX: u64 = 10_000_000;
 /// Longest line that is read; the kernel's own are shorter than a page.
-const LONGEST: usize = 16 << 10;
+const LINE_BYTES_MAX: usize = 16 << 10;
 
 /// Whether a file is such a trace: text, with tracefs's header or an event in any of its lines. A page may have megabytes before its
 /// first event.
@@ -41,7 +41,7 @@ pub fn is(bytes: &[u8]) -> bool {
         return true;
     }
     let lines = bytes.split(|byte| *byte == b'\n').take_while(|line| !line.contains(&0));
-    let mut lines = lines.map(|line| String::from_utf8_lossy(&line[..line.len().min(LONGEST)]));
+    let mut lines = lines.map(|line| String::from_utf8_lossy(&line[..line.len().min(LINE_BYTES_MAX)]));
     lines.any(|line| line.starts_with("# tracer:") || Line::parse(&line).is_some())
 }
 
@@ -49,12 +49,12 @@ pub fn is(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// It holds no event, was made by a tracer that records none, or holds too many.
-pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
+pub fn read(bytes: &[u8]) -> Result<TraceContent, ReadError> {
     let text = String::from_utf8_lossy(bytes);
-    let mut out = Gathered {
+    let mut out = TraceContent {
         format: "trace as text".into(),
         described: Kind::ALL.iter().copied().filter(|kind| !kind.name().starts_with("fathom_")).collect(),
-        ..Gathered::default()
+        ..TraceContent::default()
     };
     let (mut events, mut bare, mut other, mut coarse) = (0_u64, false, 0_u64, true);
     // The last time of each CPU, and gaps whose end is not known yet.
@@ -65,14 +65,14 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
     let mut before: BTreeMap<u16, u64> = BTreeMap::new();
     let mut backward = 0_u64;
     for raw in html::lines(&text) {
-        let text = raw.get(..LONGEST).unwrap_or(raw);
+        let text = raw.get(..LINE_BYTES_MAX).unwrap_or(raw);
         if text.starts_with('#') || text.trim().is_empty() || is_head(text) {
-            if let Some(lost) = overwritten(text).filter(|lost| *lost > 0) {
+            if let Some(lost) = parse_overwritten(text).filter(|lost| *lost > 0) {
                 out.lost.insert(0, lost);
             }
             continue;
         }
-        if let Some((cpu, count)) = line::missing(text) {
+        if let Some((cpu, count)) = line::parse_lost_events(text) {
             gaps.insert(cpu, count);
             continue;
         }
@@ -88,7 +88,7 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
         if let Some(tgid) = line.tgid.filter(|tgid| *tgid != line.tid) {
             out.members.insert(line.tid, tgid);
         }
-        if line.time_ns < after.saturating_sub(STEP_BACK) {
+        if line.time_ns < after.saturating_sub(CLOCK_STEP_NS_MAX) {
             (after, parts) = (0, parts + 1);
             last.clear();
             before.clear();
@@ -99,10 +99,10 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
         after = time_ns;
         let since = last.insert(line.cpu, time_ns).unwrap_or(0);
         if let Some(count) = gaps.remove(&line.cpu) {
-            out.miss(line.cpu, since, time_ns, count)?;
+            out.add_gap(line.cpu, since, time_ns, count)?;
         }
         let name = if is_mark(line.event) { Kind::Print.name() } else { line.event };
-        let Some(kind) = Kind::of(name) else {
+        let Some(kind) = Kind::from_name(name) else {
             out.leave_out(name);
             continue;
         };
@@ -115,23 +115,26 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
         // Any text is a mark's, also a list of fields.
         let forms = if kind == Kind::Print { [named::fill as Fill, fill] } else { [fill, named::fill] };
         match forms.into_iter().find_map(read) {
-            Some(seen) => out.put(Next::DecodedEvent(seen))?,
+            Some(seen) => out.add(TraceItem::DecodedEvent(seen))?,
             None => *out.unread.entry(kind).or_default() += 1,
         }
     }
     if events == 0 {
-        return Err(Refused::Empty("a trace as text without an event: only events are imported, not function traces"));
+        return Err(ReadError::Empty(
+            "a trace as text without an event: only events are imported, not function traces",
+        ));
     }
-    if backward > events / MOSTLY_NEW as u64 {
-        return Err(Refused::Unsupported(format!(
+    if backward > events / EVENTS_PER_ANOMALY_MIN as u64 {
+        return Err(ReadError::Unsupported(format!(
             "its lines are not in the order of time: {backward} of {events} are earlier than the line before on their CPU"
         )));
     }
     if parts > 1 {
         out.sort();
-        let twice = out.events.windows(2).filter(|two| matches!(two[0], Next::DecodedEvent(_)) && two[0] == two[1]);
-        if twice.count() > out.events.len() / MOSTLY_NEW {
-            return Err(Refused::Unsupported("it holds the same events twice".into()));
+        let twice =
+            out.events.windows(2).filter(|two| matches!(two[0], TraceItem::DecodedEvent(_)) && two[0] == two[1]);
+        if twice.count() > out.events.len() / EVENTS_PER_ANOMALY_MIN {
+            return Err(ReadError::Unsupported("it holds the same events twice".into()));
         }
         out.notes.push(format!("its lines are {parts} parts, each in the order of time; they were merged"));
     }
@@ -165,7 +168,7 @@ fn is_head(line: &str) -> bool {
 }
 
 /// `# entries-in-buffer/entries-written: 205/305   #P:2`: how many were overwritten.
-fn overwritten(line: &str) -> Option<u64> {
+fn parse_overwritten(line: &str) -> Option<u64> {
     let counts = line.strip_prefix("# entries-in-buffer/entries-written:")?.trim();
     let (kept, written) = counts.split(' ').next()?.split_once('/')?;
     written.parse::<u64>().ok()?.checked_sub(kept.parse().ok()?)
@@ -175,7 +178,7 @@ fn overwritten(line: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const TRACE: &str = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 4/9   #P:2\n#\n\
+    const TEXT_TRACE: &str = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 4/9   #P:2\n#\n\
         \x20         app-7   [000] d..2.  5.000001: block_bio_queue: 254,0 WS 8 + 8 [app]\n\
         CPU:1 [LOST 3 EVENTS]\n\
         \x20        <idle>-0 [001] d..2.  5.000002: block_rq_complete: 254,0 WS () 8 + 8 none,0,0 [0]\n\
@@ -185,18 +188,18 @@ mod tests {
 
     #[test]
     fn text_gives_events_gaps_and_counts() {
-        assert!(is(TRACE.as_bytes()));
-        let out = read(TRACE.as_bytes()).unwrap();
+        assert!(is(TEXT_TRACE.as_bytes()));
+        let out = read(TEXT_TRACE.as_bytes()).unwrap();
         let kinds: Vec<Option<Kind>> = out
             .events
             .iter()
             .map(|next| match next {
-                Next::DecodedEvent(seen) => Some(seen.kind),
-                Next::Missed(1, missed) => {
+                TraceItem::DecodedEvent(seen) => Some(seen.kind),
+                TraceItem::Missed(1, missed) => {
                     assert_eq!((missed.until, missed.events), (5_000_002_000, Some(3)));
                     None
                 }
-                Next::Missed(..) => panic!("only CPU 1 has a gap"),
+                TraceItem::Missed(..) => panic!("only CPU 1 has a gap"),
             })
             .collect();
         assert_eq!(kinds, [Some(Kind::BioQueue), None, Some(Kind::RqComplete), Some(Kind::Print)]);
@@ -207,26 +210,26 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_no_text_traces() {
+    fn other_files_are_not_text_traces() {
         for bytes in [&b""[..], b"hello\nworld\n", b"x-1 [001] 5.0: e: \0", b"\x0a\x05hello"] {
             assert!(!is(bytes));
         }
-        assert!(matches!(read(b"# tracer: nop\n#\n"), Err(Refused::Empty(_))));
+        assert!(matches!(read(b"# tracer: nop\n#\n"), Err(ReadError::Empty(_))));
     }
 
     #[test]
-    fn first_event_may_be_far_behind() {
-        const EVENT: &str = "a-1 [000] 5.000009: sys_exit: NR 1 = 1\n";
+    fn the_first_event_may_be_far_into_the_file() {
+        const EVENT_LINE: &str = "a-1 [000] 5.000009: sys_exit: NR 1 = 1\n";
         let page = format!(
-            "<!DOCTYPE html>\n{}<script class=\"trace-data\" type=\"application/text\">\n{EVENT}</script>\n",
+            "<!DOCTYPE html>\n{}<script class=\"trace-data\" type=\"application/text\">\n{EVENT_LINE}</script>\n",
             "<script>function viewer() {}</script>\n".repeat(10_000)
         );
-        for trace in [format!("{}{EVENT}", "reading 1\n".repeat(10_000)), page] {
+        for trace in [format!("{}{EVENT_LINE}", "reading 1\n".repeat(10_000)), page] {
             assert!(is(trace.as_bytes()));
             assert_eq!(read(trace.as_bytes()).unwrap().events.len(), 1);
         }
         assert!(!is("reading 1\n".repeat(10_000).as_bytes()));
-        assert!(!is(format!("{}\0\n{EVENT}", "reading 1\n".repeat(10_000)).as_bytes()), "not a text");
+        assert!(!is(format!("{}\0\n{EVENT_LINE}", "reading 1\n".repeat(10_000)).as_bytes()), "not a text");
     }
 
     #[test]
@@ -236,14 +239,14 @@ mod tests {
         {
             let out = read(format!("a-1 [000] 5.000009: {name}: B|1|x y=z\n").as_bytes()).unwrap();
             assert!(
-                matches!(&out.events[..], [Next::DecodedEvent(seen)] if seen.kind == Kind::Print && seen.text == "B|1|x y=z"),
+                matches!(&out.events[..], [TraceItem::DecodedEvent(seen)] if seen.kind == Kind::Print && seen.text == "B|1|x y=z"),
                 "{name}: {out:?}"
             );
         }
     }
 
     #[test]
-    fn parts_one_for_each_cpu_are_merged_and_copies_refused() {
+    fn parts_of_each_cpu_are_merged_and_copies_refused() {
         let line = |at: u64| format!("a-{} [00{}] 5.{:06}: sys_exit: NR {at} = 1\n", at % 2 + 1, at % 2, at * 1000);
         let text = |order: &mut dyn Iterator<Item = u64>| order.map(line).collect::<String>();
         let whole = read(text(&mut (0..100)).as_bytes()).unwrap();
@@ -252,7 +255,7 @@ mod tests {
         assert_eq!(merged.events, whole.events);
         assert_eq!((whole.notes.len() + 1, merged.notes.len()), (2, 2), "{:?}", merged.notes);
         let twice = read(text(&mut (0..100).chain(0..100)).as_bytes());
-        assert!(matches!(&twice, Err(Refused::Unsupported(why)) if why.contains("twice")), "{twice:?}");
+        assert!(matches!(&twice, Err(ReadError::Unsupported(why)) if why.contains("twice")), "{twice:?}");
         // A second trace, recorded later, is no part of another time.
         assert_eq!(read(text(&mut (0..200)).as_bytes()).unwrap().notes, whole.notes);
     }
@@ -262,17 +265,17 @@ mod tests {
         let line = |at: u64| format!("a-{} [00{}] 5.{:06}: sys_exit: NR {at} = 1\n", at % 2 + 1, at % 2, at * 100);
         let reversed = read((0..100).rev().map(line).collect::<String>().as_bytes());
         let told = "98 of 100 are earlier than the line before on their CPU";
-        assert!(matches!(&reversed, Err(Refused::Unsupported(why)) if why.ends_with(told)), "{reversed:?}");
+        assert!(matches!(&reversed, Err(ReadError::Unsupported(why)) if why.ends_with(told)), "{reversed:?}");
     }
 
     #[test]
-    fn line_order_outlives_clock_steps() {
+    fn the_order_of_lines_survives_clock_steps() {
         let text = "a-1 [000] 5.000009: kmalloc: x\na-1 [000] 5.000009: sys_exit: NR 1 = 1\n\
                     b-2 [001] 5.000001: sys_exit: NR 2 = 2\n";
         let out = read(text.as_bytes()).unwrap();
-        let moved = |next: &Next| match next {
-            Next::DecodedEvent(seen) => (seen.time_ns, seen.moved_ns),
-            Next::Missed(..) => (0, 0),
+        let moved = |next: &TraceItem| match next {
+            TraceItem::DecodedEvent(seen) => (seen.time_ns, seen.moved_ns),
+            TraceItem::Missed(..) => (0, 0),
         };
         assert_eq!(out.events.iter().map(moved).collect::<Vec<_>>(), [(5_000_009_000, 0), (5_000_009_000, 8000)]);
     }

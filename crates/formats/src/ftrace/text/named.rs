@@ -8,7 +8,7 @@
 //! *Uncertainty*: later versions of libtraceevent print a field as the event's own format does, which may be hexadecimal without `0x`;
 //! earlier ones print it as decimal. Where both are possible and differ, the event counts as not readable.
 
-use super::fields::{hex, signed};
+use super::fields::{parse_hex, parse_signed};
 use crate::ftrace::decoder::{DecodedEvent, Kind};
 
 /// Fills in the fields from such a text; `None` if it is none, or lacks a field that its kind cannot do without.
@@ -19,28 +19,28 @@ pub(super) fn fill(seen: &mut DecodedEvent, text: &str) -> Option<()> {
         return Some(());
     }
     for (place, name) in seen.kind.numbers().iter().enumerate() {
-        let Some(value) = value(text, name) else { continue };
+        let Some(value) = field_value(text, name) else { continue };
         if (seen.kind, *name) == (Kind::SysEnter, "args") {
-            arguments(seen, value)?;
+            fill_arguments(seen, value)?;
         } else {
-            seen.put(place, number(seen.kind, name, value)?);
+            seen.put(place, parse_number(seen.kind, name, value)?);
         }
     }
-    if let Some(words) = seen.kind.text().and_then(|name| value(text, name)) {
+    if let Some(words) = seen.kind.text().and_then(|name| field_value(text, name)) {
         seen.text = unquoted(words).into();
     }
-    if let Some(words) = seen.kind.disk().and_then(|name| value(text, name)) {
+    if let Some(words) = seen.kind.disk().and_then(|name| field_value(text, name)) {
         seen.disk = Some(unquoted(words).into());
     }
     let is_bytes = matches!(seen.kind.text(), Some("cmnd" | "cdw10"));
     if is_bytes {
-        seen.text = bytes(&seen.text)?.iter().map(|byte| format!("{byte:02x}")).collect();
+        seen.text = parse_bytes(&seen.text)?.iter().map(|byte| format!("{byte:02x}")).collect();
     }
     seen.is_whole().then_some(())
 }
 
 /// The value of a field: up to the next field, or to the end.
-fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+fn field_value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let at = text.match_indices(name).map(|(at, _)| at).find(|at| {
         let begins = *at == 0 || text.as_bytes()[at - 1] == b' ';
         begins && text.as_bytes().get(at + name.len()) == Some(&b'=')
@@ -58,20 +58,20 @@ fn is_name(word: &str) -> bool {
 }
 
 /// A number; of an array its first four bytes.
-fn number(kind: Kind, name: &str, value: &str) -> Option<u64> {
-    if let Some(all) = bytes(value) {
+fn parse_number(kind: Kind, name: &str, value: &str) -> Option<u64> {
+    if let Some(all) = parse_bytes(value) {
         return Some(all.iter().take(4).rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
     }
     let word = value.split(' ').next()?;
     match name {
-        _ if word.starts_with("0x") => hex(word),
+        _ if word.starts_with("0x") => parse_hex(word),
         // Longs, which have a `0x` where they are not printed by the event's format (`%lx`).
-        "i_ino" | "clone_flags" => hex(word),
+        "i_ino" | "clone_flags" => parse_hex(word),
         "cmd_arg" | "data_flags" | "opcode" if kind != Kind::NvmeSetup => {
             let same = word.len() == 1 || word.contains(|c: char| c.is_ascii_alphabetic());
-            same.then(|| hex(word)).flatten()
+            same.then(|| parse_hex(word)).flatten()
         }
-        _ => signed(word).or_else(|| word.parse().ok()),
+        _ => parse_signed(word).or_else(|| word.parse().ok()),
     }
 }
 
@@ -79,24 +79,24 @@ fn unquoted(value: &str) -> &str {
     value.strip_prefix('"').and_then(|inner| inner.strip_suffix('"')).unwrap_or(value)
 }
 
-fn items(value: &str) -> Option<impl Iterator<Item = &str>> {
+fn parse_items(value: &str) -> Option<impl Iterator<Item = &str>> {
     let inner = value.strip_prefix("ARRAY[").and_then(|rest| rest.strip_suffix(']'));
     let inner = inner.or_else(|| value.strip_prefix('{')?.strip_suffix('}'))?;
     Some(inner.split(',').map(str::trim).filter(|item| !item.is_empty()))
 }
 
-fn bytes(value: &str) -> Option<Vec<u8>> {
-    items(value)?.map(|item| u8::try_from(hex(item)?).ok()).collect()
+fn parse_bytes(value: &str) -> Option<Vec<u8>> {
+    parse_items(value)?.map(|item| u8::try_from(parse_hex(item)?).ok()).collect()
 }
 
 /// A system call's arguments: bytes, or words of tracefs.
-fn arguments(seen: &mut DecodedEvent, value: &str) -> Option<()> {
+fn fill_arguments(seen: &mut DecodedEvent, value: &str) -> Option<()> {
     if value.starts_with('{') {
-        let words: Option<Vec<u64>> = items(value)?.map(hex).collect();
+        let words: Option<Vec<u64>> = parse_items(value)?.map(parse_hex).collect();
         words?.iter().take(6).enumerate().for_each(|(i, word)| seen.put(i + 1, *word));
         return Some(());
     }
-    let bytes = bytes(value)?;
+    let bytes = parse_bytes(value)?;
     let width = bytes.len() / 6;
     // The traced machine's own order, which is that of every machine that Fathom supports.
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));

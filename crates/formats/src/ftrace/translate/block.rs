@@ -18,13 +18,13 @@ use std::collections::{HashMap, VecDeque};
 /// Steps of a waiter, as in `flush_issue` (`REQ_FSEQ_…`).
 pub const BEFORE_DATA: u8 = 1;
 pub const AFTER_DATA: u8 = 4;
-pub const BARE: u8 = 7;
+pub const FLUSH_ONLY: u8 = 7;
 
 /// Open bios or requests of a disk; there can be more only because ends were lost.
-const MOST: usize = 1 << 14;
+const IN_FLIGHT_MAX: usize = 1 << 14;
 
 /// Parses the letters of a request (`blk_fill_rwbs`): its operation and flags.
-pub fn letters(rwbs: &str) -> (DiskOp, u16) {
+pub fn parse_rwbs(rwbs: &str) -> (DiskOp, u16) {
     let (mut flags, mut rest) = (0, rwbs);
     // A leading F is a flush before the data, if an operation follows it.
     if let Some(after) = rwbs.strip_prefix('F').filter(|r| r.starts_with(['W', 'R', 'D', 'F', 'N', 'Z'])) {
@@ -52,8 +52,8 @@ pub fn letters(rwbs: &str) -> (DiskOp, u16) {
 
 /// The operation and flags of a request that goes to the driver. Before Linux 4.8 (commit 3a5e02ced11e) a flush was a write with
 /// REQ_FLUSH and without sectors.
-fn of_request(rwbs: &str, sectors: u64) -> (DiskOp, u16) {
-    match letters(rwbs) {
+fn parse_request_rwbs(rwbs: &str, sectors: u64) -> (DiskOp, u16) {
+    match parse_rwbs(rwbs) {
         (DiskOp::Write, flags) if sectors == 0 && flags & bio_flags::PREFLUSH != 0 => (DiskOp::Flush, flags),
         other => other,
     }
@@ -112,7 +112,7 @@ impl Request {
 
 /// A driver's command, as it describes its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedRequest {
     pub op: DiskOp,
     /// First block and number of blocks, if it has them.
     pub place: Option<(u64, u64)>,
@@ -122,7 +122,7 @@ pub struct Wanted {
     pub tid: u32,
 }
 
-impl Wanted {
+impl WantedRequest {
     /// Whether a request with these sectors may be its own.
     fn fits(&self, op: DiskOp, sector: u64, sectors: u64) -> bool {
         let same = |bytes: u64, (first, blocks): (u64, u64)| {
@@ -138,7 +138,7 @@ impl Wanted {
 
 /// What an issued request carries.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedRequest {
     pub rq: u64,
     pub op: DiskOp,
     pub flags: u16,
@@ -183,7 +183,7 @@ struct Disk {
 impl Disk {
     /// `blk_kick_flush`: the next flush begins when neither a flush nor data of such a write is in flight, and takes all
     /// waiters at that time.
-    fn kick(&mut self) {
+    fn start_flush(&mut self) {
         if !self.under_way && self.running.is_empty() && self.data_in_flight == 0 {
             self.running = std::mem::take(&mut self.pending);
         }
@@ -207,7 +207,7 @@ impl Block {
     }
 
     /// Adds a partition known to the recorder.
-    pub fn partition(&mut self, partition: u32, disk: u32) {
+    pub fn add_partition(&mut self, partition: u32, disk: u32) {
         self.partitions.insert(partition, (disk, 0));
     }
 
@@ -233,19 +233,19 @@ impl Block {
 
     /// A bio was queued.
     pub fn queue(&mut self, dev: u32, tid: u32, (sector, sectors): (u64, u64), rwbs: &str) -> (u64, DiskOp, u16) {
-        let (mut op, flags) = letters(rwbs);
+        let (mut op, flags) = parse_rwbs(rwbs);
         let id = self.number();
         let disk = self.disks.entry(self.partitions.get(&dev).map_or(dev, |p| p.0)).or_default();
         let bio = Bio { id, sector, sectors, op, flags, tid, carried: false, after: false };
         if flags & bio_flags::PREFLUSH != 0 {
-            disk.pending.push((id, if bio.is_bare() { BARE } else { BEFORE_DATA }));
-            disk.kick();
+            disk.pending.push((id, if bio.is_bare() { FLUSH_ONLY } else { BEFORE_DATA }));
+            disk.start_flush();
         }
         if bio.is_bare() {
             op = DiskOp::Write;
         }
         disk.bios.push_back(bio);
-        if disk.bios.len() > MOST {
+        if disk.bios.len() > IN_FLIGHT_MAX {
             disk.bios.pop_front();
         }
         (id, op, flags)
@@ -266,7 +266,7 @@ impl Block {
     }
 
     /// The parent of a stacked disk's bio: the newest that contains the sector it came from.
-    pub fn holder(&self, dev: u32, tid: u32, sector: u64) -> Option<u64> {
+    pub fn bio_holding(&self, dev: u32, tid: u32, sector: u64) -> Option<u64> {
         let disk = self.disks.get(&self.disk_of(dev))?;
         let holds = |b: &&Bio| (b.sector..b.sector.saturating_add(b.sectors.max(1))).contains(&sector);
         let mut all = disk.bios.iter().rev().filter(holds);
@@ -281,10 +281,10 @@ impl Block {
     }
 
     /// A request was allocated.
-    pub fn made(&mut self, dev: u32, sector: u64, rwbs: &str, time_ns: u64) {
+    pub fn allocated(&mut self, dev: u32, sector: u64, rwbs: &str, time_ns: u64) {
         let disk = self.disks.entry(self.disk_of(dev)).or_default();
-        disk.made.push_back((sector, letters(rwbs).0, time_ns));
-        if disk.made.len() > MOST {
+        disk.made.push_back((sector, parse_rwbs(rwbs).0, time_ns));
+        if disk.made.len() > IN_FLIGHT_MAX {
             disk.made.pop_front();
         }
     }
@@ -293,8 +293,8 @@ impl Block {
     pub fn inserted(&mut self, dev: u32, sector: u64, rwbs: &str) -> u64 {
         let id = self.number();
         let disk = self.disks.entry(self.disk_of(dev)).or_default();
-        disk.inserted.push_back((sector, letters(rwbs).0, id));
-        if disk.inserted.len() > MOST {
+        disk.inserted.push_back((sector, parse_rwbs(rwbs).0, id));
+        if disk.inserted.len() > IN_FLIGHT_MAX {
             disk.inserted.pop_front();
         }
         id
@@ -318,14 +318,14 @@ impl Block {
             to.made.extend(below.made);
             to.pending.extend(below.pending);
             to.pending.extend(below.running);
-            to.kick();
+            to.start_flush();
         }
     }
 
     /// A request went to the driver.
-    pub fn issue(&mut self, dev: u32, tid: u32, (sector, bytes): (u64, u64), rwbs: &str, now_ns: u64) -> Issued {
+    pub fn issue(&mut self, dev: u32, tid: u32, (sector, bytes): (u64, u64), rwbs: &str, now_ns: u64) -> IssuedRequest {
         let sectors = bytes / 512;
-        let ((op, flags), next) = (of_request(rwbs, sectors), self.number());
+        let ((op, flags), next) = (parse_request_rwbs(rwbs, sectors), self.number());
         let has = |d: &Disk| d.bios.iter().any(|b| !b.carried && b.sector == sector);
         if !self.disks.get(&dev).is_some_and(has) && op != DiskOp::Flush {
             self.find_partition(dev, (sector, sectors), op);
@@ -341,12 +341,12 @@ impl Block {
                 disk.running = std::mem::take(&mut disk.pending);
             }
             disk.under_way = true;
-            let as_write = letters(rwbs).0 == DiskOp::Write;
+            let as_write = parse_rwbs(rwbs).0 == DiskOp::Write;
             let (issued_ns, commands, bios) = (now_ns, 0, Vec::new());
             let request = Request { id, sector, sectors: 0, op, as_write, issued_ns, left: 0, bios, tid, commands };
             disk.requests.push(request);
             let waiters = disk.running.clone();
-            return Issued { rq: id, op, flags, made_ns: 0, bios: Vec::new(), sequence: false, waiters };
+            return IssuedRequest { rq: id, op, flags, made_ns: 0, bios: Vec::new(), sequence: false, waiters };
         }
         let end = sector.saturating_add(sectors);
         // Requeued: the same sectors, not completed.
@@ -357,7 +357,7 @@ impl Block {
             if !fresh {
                 old.issued_ns = now_ns;
                 let (rq, bios) = (old.id, old.bios.clone());
-                return Issued { rq, op, flags, made_ns, bios, sequence: false, waiters: Vec::new() };
+                return IssuedRequest { rq, op, flags, made_ns, bios, sequence: false, waiters: Vec::new() };
             }
         }
         let (mut bios, mut sequence) = (Vec::new(), false);
@@ -375,8 +375,8 @@ impl Block {
         // In the order of a request's chain: by sector.
         let place = |id: &u64| disk.bios.iter().find(|b| b.id == *id).map(|b| b.sector);
         bios.sort_by_key(place);
-        if disk.requests.len() > MOST {
-            disk.requests.drain(..MOST / 2);
+        if disk.requests.len() > IN_FLIGHT_MAX {
+            disk.requests.drain(..IN_FLIGHT_MAX / 2);
         }
         let (issued_ns, as_write, commands) = (now_ns, false, 0);
         let carries = bios.clone();
@@ -392,12 +392,12 @@ impl Block {
             tid,
             commands,
         });
-        Issued { rq: id, op, flags, made_ns, bios, sequence, waiters: Vec::new() }
+        IssuedRequest { rq: id, op, flags, made_ns, bios, sequence, waiters: Vec::new() }
     }
 
     /// Returns the request in flight that a driver's command is for, and its disk; `on` is its disk, if known. If several fit, one that has
     /// no command yet, that this thread issued, the latest.
-    pub fn of_command(&mut self, wanted: &Wanted, on: Option<u32>) -> Option<(u32, u64)> {
+    pub fn request_for_command(&mut self, wanted: &WantedRequest, on: Option<u32>) -> Option<(u32, u64)> {
         let disks = self.disks.iter_mut().filter(|(dev, _)| on.is_none_or(|on| on == **dev));
         let all = disks.flat_map(|(dev, disk)| disk.requests.iter_mut().map(|r| (*dev, r)));
         let fits = all.filter(|(_, r)| wanted.fits(r.op, r.sector, r.sectors));
@@ -420,7 +420,7 @@ impl Block {
 
     /// A request, or a part of it, completed.
     pub fn complete(&mut self, dev: u32, sector: u64, sectors: u64, rwbs: &str) -> (Completion, Vec<u64>) {
-        let ((mut op, flags), next) = (letters(rwbs), self.number());
+        let ((mut op, flags), next) = (parse_rwbs(rwbs), self.number());
         let disk = self.disks.entry(dev).or_default();
         let bytes = sectors.saturating_mul(512);
         if bytes == 0 && disk.requests.iter().any(|r| r.as_write && r.sector == sector && op == DiskOp::Write) {
@@ -431,10 +431,10 @@ impl Block {
             disk.under_way = false;
             let ended = std::mem::take(&mut disk.running);
             disk.data_in_flight += ended.iter().filter(|(_, step)| *step == BEFORE_DATA).count();
-            disk.kick();
+            disk.start_flush();
             let place = disk.requests.iter().position(|r| r.op == DiskOp::Flush);
             let (rq, issued_ns) = place.map(|i| disk.requests.remove(i)).map_or((next, None), Request::identity);
-            let bare = |(id, step): &(u64, u8)| (*step == BARE).then_some(*id);
+            let bare = |(id, step): &(u64, u8)| (*step == FLUSH_ONLY).then_some(*id);
             let bare: Vec<u64> = ended.iter().filter_map(bare).collect();
             disk.bios.retain(|b| !bare.contains(&b.id));
             return (done(rq, 0, true, flags | bio_flags::FLUSH_SEQUENCE, issued_ns), bare);
@@ -483,8 +483,8 @@ impl Block {
                 disk.sequences.push((bio.sector, request.id, bio.id));
             }
         }
-        disk.kick();
-        disk.sequences.truncate(MOST);
+        disk.start_flush();
+        disk.sequences.truncate(IN_FLIGHT_MAX);
         if !sequence {
             disk.bios.retain(|b| !request.bios.contains(&b.id));
         }
@@ -513,16 +513,16 @@ mod tests {
             ("N", DiskOp::Other, 0),
             ("", DiskOp::Other, 0),
         ] {
-            assert_eq!(letters(rwbs), (op, flags), "{rwbs}");
+            assert_eq!(parse_rwbs(rwbs), (op, flags), "{rwbs}");
         }
     }
 
     #[test]
-    fn request_carries_bios_within_its_sectors() {
+    fn a_request_carries_the_bios_within_its_sectors() {
         let mut block = Block::default();
         let bios = [(100, 8), (116, 8), (108, 8), (200, 8)].map(|place| block.queue(7, 1, place, "WS").0);
         let read = block.queue(7, 1, (100, 8), "R").0;
-        block.made(7, 100, "WS", 55);
+        block.allocated(7, 100, "WS", 55);
         let issued = block.issue(7, 1, (100, 24 * 512), "WS", 0);
         assert_eq!((issued.bios.as_slice(), issued.made_ns), (&[bios[0], bios[2], bios[1]][..], 55));
         let again = block.issue(7, 1, (100, 24 * 512), "WS", 0);
@@ -535,7 +535,7 @@ mod tests {
 
     /// A commit record in block/blk-flush.c on a disk without FUA, with a bare flush merged into its second flush.
     #[test]
-    fn flush_sequence_tracks_its_waiters() {
+    fn a_flush_sequence_tracks_its_waiters() {
         let mut block = Block::default();
         let commit = block.queue(7, 1, (300, 2), "FWFSM").0;
         let first = block.issue(7, 1, (0, 0), "FF", 0);
@@ -547,14 +547,14 @@ mod tests {
         let done = block.complete(7, 300, 2, "WSM").0;
         assert_eq!((done.rq, done.flags & bio_flags::FLUSH_SEQUENCE != 0), (data.rq, true));
         let second = block.issue(7, 1, (0, 0), "FF", 0);
-        assert_eq!(second.waiters, [(bare, BARE), (commit, AFTER_DATA)], "it waits for data that is under way");
+        assert_eq!(second.waiters, [(bare, FLUSH_ONLY), (commit, AFTER_DATA)], "it waits for data that is under way");
         assert_eq!(block.complete(7, u64::MAX, 0, "FF").1, [bare]);
         let end = block.complete(7, 300, 0, "WSM").0;
         assert_eq!((end.rq, end.bytes), (data.rq, 0));
     }
 
     #[test]
-    fn bios_of_partition_are_carried_by_its_disk() {
+    fn bios_of_a_partition_are_carried_by_its_disk() {
         let mut block = Block::default();
         let bio = block.queue(8 << 20 | 1, 1, (5000, 8), "WS").0;
         assert_eq!(block.issue(8 << 20, 1, (5000, 4096), "WS", 0).bios, [bio]);
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn split_bio_becomes_two() {
+    fn a_split_bio_becomes_two() {
         let mut block = Block::default();
         let old = block.queue(7, 1, (100, 16), "W").0;
         let (parent, new, bytes) = block.split(7, 1, 100, 110).unwrap();

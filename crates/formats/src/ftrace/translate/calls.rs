@@ -9,18 +9,18 @@
 //! trace saw the file's position move from the start, or an event of the file system had it.
 
 use super::extents::File;
-use crate::ftrace::calls::{DescriptorChange, Machine, Shape};
+use crate::ftrace::calls::{CallArguments, DescriptorChange, Machine};
 use model::Call as Name;
 use model::event::flags;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A descriptor of a process, and how often that number was reused before.
-type Opened = (u32, i32, u32);
+type DescriptorId = (u32, i32, u32);
 
 /// What the first pass learnt.
 #[derive(Debug, Clone, Default)]
-pub struct Learned {
-    pub files: HashMap<Opened, File>,
+pub struct FirstPassFacts {
+    pub files: HashMap<DescriptorId, File>,
     /// Files that have pages and thus are not directories.
     pub regular: HashSet<File>,
     /// Calls without a descriptor that are about a file: thread, start.
@@ -38,11 +38,11 @@ pub struct Learned {
 /// A call that a thread is in.
 #[derive(Debug, Clone)]
 pub struct Call {
-    pub shape: Shape,
+    pub shape: CallArguments,
     pub start_ns: u64,
     pub args: [u64; 6],
     pub fd: i32,
-    pub opened: Option<Opened>,
+    pub opened: Option<DescriptorId>,
     pub file: Option<File>,
     pub fs_start_ns: u64,
     /// File system, transaction and handles.
@@ -62,14 +62,14 @@ pub struct Call {
 pub struct Descriptors {
     generations: HashMap<u32, HashMap<i32, u32>>,
     /// Descriptors that share what another one opened: those inherited from the parent, and duplicates.
-    inherited: HashMap<Opened, Opened>,
-    positions: HashMap<Opened, u64>,
-    modes: HashMap<Opened, u16>,
+    inherited: HashMap<DescriptorId, DescriptorId>,
+    positions: HashMap<DescriptorId, u64>,
+    modes: HashMap<DescriptorId, u16>,
 }
 
 impl Descriptors {
     /// The current descriptor of a number.
-    pub fn opened(&self, tgid: u32, fd: i32) -> Opened {
+    pub fn opened(&self, tgid: u32, fd: i32) -> DescriptorId {
         let generation = self.generations.get(&tgid).and_then(|all| all.get(&fd)).copied().unwrap_or(0);
         let own = (tgid, fd, generation);
         self.inherited.get(&own).copied().unwrap_or(own)
@@ -86,7 +86,7 @@ impl Descriptors {
     }
 
     /// The number became a duplicate of a descriptor: they share the file, its position and the flags with which it was opened.
-    pub fn share(&mut self, tgid: u32, fd: i32, from: Opened) {
+    pub fn share(&mut self, tgid: u32, fd: i32, from: DescriptorId) {
         // A descriptor duplicated onto itself, or onto another duplicate, stays what it is.
         if self.opened(tgid, fd) == from {
             return;
@@ -96,7 +96,7 @@ impl Descriptors {
     }
 
     /// The number was reused or closed.
-    pub fn renew(&mut self, tgid: u32, fd: i32, position: Option<u64>) -> Opened {
+    pub fn renew(&mut self, tgid: u32, fd: i32, position: Option<u64>) -> DescriptorId {
         let generation = self.generations.entry(tgid).or_default().entry(fd).or_default();
         *generation += 1;
         let opened = (tgid, fd, *generation);
@@ -107,22 +107,22 @@ impl Descriptors {
     }
 
     /// Its open flags, as bits of a record's context.
-    pub fn mode(&self, opened: Opened) -> u16 {
+    pub fn mode(&self, opened: DescriptorId) -> u16 {
         self.modes.get(&opened).copied().unwrap_or(0)
     }
 
     /// Sets its open flags.
-    pub fn set_mode(&mut self, opened: Opened, mode: u16) {
+    pub fn set_mode(&mut self, opened: DescriptorId, mode: u16) {
         self.modes.insert(opened, mode);
     }
 
     /// The current position of the file.
-    pub fn position(&self, opened: Opened) -> Option<u64> {
+    pub fn position(&self, opened: DescriptorId) -> Option<u64> {
         self.positions.get(&opened).copied()
     }
 
     /// Sets the current position.
-    pub fn moved(&mut self, opened: Opened, to: Option<u64>) {
+    pub fn moved(&mut self, opened: DescriptorId, to: Option<u64>) {
         match to {
             Some(to) => self.positions.insert(opened, to),
             None => self.positions.remove(&opened),
@@ -138,38 +138,42 @@ pub struct DescriptorCall {
 }
 
 /// Interprets a thread's entry into the kernel.
-pub fn entered(machine: Machine, number: u64, args: [u64; 6]) -> (Option<Shape>, Option<DescriptorCall>) {
-    (machine.call(number), machine.other(number).map(|other| DescriptorCall { other, args }))
+pub fn interpret_entry(
+    machine: Machine,
+    number: u64,
+    args: [u64; 6],
+) -> (Option<CallArguments>, Option<DescriptorCall>) {
+    (machine.file_call(number), machine.descriptor_change(number).map(|other| DescriptorCall { other, args }))
 }
 
 /// Whether this command of `fcntl` duplicates the descriptor.
-pub fn duplicates(command: u64) -> bool {
+pub fn is_duplication(command: u64) -> bool {
     // F_DUPFD and F_DUPFD_CLOEXEC of uapi/linux/fcntl.h, on every machine; the command is an int.
     matches!(command as u32, 0 | 1030)
 }
 
 /// Whether a call that ended changed something in storage, as `syscalls.bpf.c` has it: what its thread does between such calls matters.
-pub fn stores(call: &Call) -> bool {
+pub fn is_store(call: &Call) -> bool {
     // O_CREAT of asm-generic/fcntl.h, on every machine that Android runs on.
-    const CREATES: u64 = 0o100;
-    let Shape { call: name, pos, .. } = call.shape;
+    const O_CREAT: u64 = 0o100;
+    let CallArguments { call: name, pos, .. } = call.shape;
     match name {
-        Name::Open => call.txn.is_some() || pos.is_some_and(|i| call.args[usize::from(i)] & CREATES != 0),
+        Name::Open => call.txn.is_some() || pos.is_some_and(|i| call.args[usize::from(i)] & O_CREAT != 0),
         Name::Lseek | Name::IoUringEnter | Name::Mmap => false,
         _ => !name.reads(),
     }
 }
 
 /// The flags of a read or write, as bits of a record's context.
-pub fn own_mode(shape: Shape, args: [u64; 6]) -> u16 {
+pub fn call_mode(shape: CallArguments, args: [u64; 6]) -> u16 {
     // RWF_DSYNC and RWF_SYNC of uapi/linux/fs.h, on every machine.
-    const SYNCED: u64 = 0x2 | 0x4;
-    let given = shape.how.map_or(0, |i| args[usize::from(i)]);
-    if shape.call.writes() && given & SYNCED != 0 { flags::SYNC_FILE } else { 0 }
+    const RWF_SYNC_BITS: u64 = 0x2 | 0x4;
+    let given = shape.flags.map_or(0, |i| args[usize::from(i)]);
+    if shape.call.writes() && given & RWF_SYNC_BITS != 0 { flags::SYNC_FILE } else { 0 }
 }
 
 /// The flags of an open: whether it appends, and bits of a record's context.
-pub fn mode(machine: Machine, given: u64) -> (bool, u16) {
+pub fn open_mode(machine: Machine, given: u64) -> (bool, u16) {
     // The values of amd64 (asm-generic/fcntl.h) and of arm64 (its uapi/asm/fcntl.h); O_SYNC is O_DSYNC and one more bit.
     let (append, dsync) = (0o2000, 0o10000);
     let direct = if machine == Machine::X86_64 { 0o40000 } else { 0o200_000 };
@@ -183,8 +187,9 @@ mod tests {
 
     #[test]
     fn only_writes_that_say_so_are_synchronous() {
-        let of =
-            |machine: Machine, number, how| machine.call(number).map(|shape| own_mode(shape, [3, 0, 1, 0, 0, how]));
+        let of = |machine: Machine, number, how| {
+            machine.file_call(number).map(|shape| call_mode(shape, [3, 0, 1, 0, 0, how]))
+        };
         for (machine, pwritev, pwritev2, preadv2) in
             [(Machine::X86_64, 296, 328, 327), (Machine::Generic, 70, 287, 286)]
         {

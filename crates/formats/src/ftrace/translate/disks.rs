@@ -1,7 +1,7 @@
 //! Translates the events of the block layer and of the journal.
 
 use super::Translator;
-use super::block::Issued;
+use super::block::IssuedRequest;
 use crate::ftrace::decoder::{DecodedEvent, Kind};
 use model::event::{
     BioDone, BioPages, BioQueue, BioRemap, BioSplit, CommitBegin, CommitEnd, FlushIssue, Join, RqBios, RqDone,
@@ -9,11 +9,11 @@ use model::event::{
 };
 use model::{BioEnd, DiskOp};
 
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 /// The owner of a bio's pages.
 #[derive(Debug, Clone, Copy)]
-struct Carried {
+struct PageOwner {
     ino: u64,
     dev: u32,
     index: u64,
@@ -37,7 +37,7 @@ impl Translator {
                 if from == dev || self.block.disk_of(from) == dev {
                     // From a partition to its disk, before the bio is queued.
                     self.block.starts_at(from, sector.saturating_sub(from_sector));
-                } else if let Some(parent) = self.block.holder(from, s.tid, from_sector) {
+                } else if let Some(parent) = self.block.bio_holding(from, s.tid, from_sector) {
                     // The clone is queued next, and gets its number then.
                     self.thread(s.tid).clone = Some((dev, sector, parent, from, from_sector));
                 }
@@ -46,7 +46,7 @@ impl Translator {
                 let error = s.number(3).unwrap_or(0) as i32;
                 let bare = other == 0 && s.text.starts_with('F');
                 if let Some(bio) = self.block.ended(dev, sector, bare) {
-                    self.put(Self::nobody(s), BioDone { bio, disk: self.block.disk_of(dev), error });
+                    self.put(Self::header_without_thread(s), BioDone { bio, disk: self.block.disk_of(dev), error });
                 }
             }
         }
@@ -62,7 +62,7 @@ impl Translator {
             self.put(self.header(s), BioRemap { bio, parent, sector, from_sector, disk, from_disk });
         }
         let bytes = sectors.saturating_mul(512).min(u32::MAX.into());
-        let carried = self.carried(s, dev, sector, bytes, op, flags);
+        let carried = self.page_owner(s, dev, sector, bytes, op, flags);
         let call = self.threads.get(&s.tid).and_then(|t| t.call.as_ref()).filter(|c| c.emitted);
         let record = BioQueue {
             bio,
@@ -73,7 +73,7 @@ impl Translator {
             bytes: bytes as u32,
             disk: self.block.disk_of(dev),
             dev: carried.dev,
-            pages: if carried.ino == 0 { 0 } else { bytes.div_ceil(PAGE) as u32 },
+            pages: if carried.ino == 0 { 0 } else { bytes.div_ceil(PAGE_BYTES) as u32 },
             op: op as u8,
             end: carried.end as u8,
             flags,
@@ -93,25 +93,26 @@ impl Translator {
         }
     }
 
-    fn carried(&mut self, s: &DecodedEvent, dev: u32, sector: u64, bytes: u64, op: DiskOp, flags: u16) -> Carried {
+    fn page_owner(&mut self, s: &DecodedEvent, dev: u32, sector: u64, bytes: u64, op: DiskOp, flags: u16) -> PageOwner {
         let start = self.block.start_of(dev);
         let at = sector.saturating_sub(start).saturating_mul(512);
-        let metadata = Carried { ino: dev.into(), dev, index: at / PAGE, end: BioEnd::BufferHead };
-        let none = Carried { ino: 0, dev, index: 0, end: BioEnd::Unknown };
+        let metadata = PageOwner { ino: dev.into(), dev, index: at / PAGE_BYTES, end: BioEnd::BufferHead };
+        let none = PageOwner { ino: 0, dev, index: 0, end: BioEnd::Unknown };
         let kernel = self.tasks.is_kernel(s.tid);
         let thread = self.threads.entry(s.tid).or_default();
         if bytes == 0 {
-            return Carried {
+            return PageOwner {
                 end: if flags & bio_flags::PREFLUSH != 0 { BioEnd::Wait } else { BioEnd::Unknown },
                 ..none
             };
         }
-        let of = |(dev, ino): super::extents::File, byte: u64, end| Carried { ino, dev, index: byte / PAGE, end };
+        let of =
+            |(dev, ino): super::extents::File, byte: u64, end| PageOwner { ino, dev, index: byte / PAGE_BYTES, end };
         match op {
             DiskOp::Write => {
                 if let Some(file) = thread.writes_back {
                     let place = self.extents.find(dev, at, Some(file.1)).map(|p| p.1);
-                    let byte = self.sent(file, place, bytes);
+                    let byte = self.submit_pages(file, place, bytes);
                     return of(file, byte, BioEnd::Ext4);
                 }
                 if thread.commits.is_some() || flags & bio_flags::META != 0 || kernel {
@@ -130,8 +131,8 @@ impl Translator {
                     return metadata;
                 }
                 if let Some((file, first, pages)) = thread.added.front_mut() {
-                    let carried = of(*file, first.saturating_mul(PAGE), BioEnd::PageRead);
-                    let take = bytes.div_ceil(PAGE).min(*pages);
+                    let carried = of(*file, first.saturating_mul(PAGE_BYTES), BioEnd::PageRead);
+                    let take = bytes.div_ceil(PAGE_BYTES).min(*pages);
                     (*first, *pages) = (first.saturating_add(take), *pages - take);
                     if *pages == 0 {
                         thread.added.pop_front();
@@ -152,10 +153,10 @@ impl Translator {
 
     /// Pages of a file are submitted. If their offset is not known, they are the oldest ones that were written and not
     /// submitted yet: writeback processes a file's pages in order.
-    fn sent(&mut self, file: super::extents::File, place: Option<u64>, bytes: u64) -> u64 {
+    fn submit_pages(&mut self, file: super::extents::File, place: Option<u64>, bytes: u64) -> u64 {
         let dirty = self.dirty.entry(file).or_default();
-        let byte = place.unwrap_or_else(|| dirty.first().map_or(0, |page| page.saturating_mul(PAGE)));
-        let pages = byte / PAGE..(byte.saturating_add(bytes.max(1) - 1) / PAGE).saturating_add(1);
+        let byte = place.unwrap_or_else(|| dirty.first().map_or(0, |page| page.saturating_mul(PAGE_BYTES)));
+        let pages = byte / PAGE_BYTES..(byte.saturating_add(bytes.max(1) - 1) / PAGE_BYTES).saturating_add(1);
         let gone: Vec<u64> = dirty.range(pages).copied().collect();
         for page in &gone {
             dirty.remove(page);
@@ -170,7 +171,7 @@ impl Translator {
         // Before Linux 4.12, only commands that are passed through have bytes; only they have no sectors.
         let bytes = if sectors > 0 { sectors.saturating_mul(512) } else { s.number(3).unwrap_or(0) };
         match s.kind {
-            Kind::GetRequest => self.block.made(dev, sector, &s.text, s.time_ns),
+            Kind::GetRequest => self.block.allocated(dev, sector, &s.text, s.time_ns),
             Kind::RqInsert => {
                 let rq = self.block.inserted(dev, sector, &s.text);
                 self.put(self.header(s), RqInsert { rq, disk: dev, pad: 0 });
@@ -192,9 +193,9 @@ impl Translator {
                     last: done.last.into(),
                     flags: done.flags | untimed,
                 };
-                self.put(Self::nobody(s), record);
+                self.put(Self::header_without_thread(s), record);
                 for bio in bare {
-                    self.put(Self::nobody(s), BioDone { bio, disk: dev, error });
+                    self.put(Self::header_without_thread(s), BioDone { bio, disk: dev, error });
                 }
             }
         }
@@ -203,7 +204,7 @@ impl Translator {
     fn on_issue(&mut self, s: &DecodedEvent, dev: u32, sector: u64, bytes: u64) {
         let issued = self.block.issue(dev, s.tid, (sector, bytes), &s.text, s.time_ns);
         self.on_issue_of_made(s, dev, issued.rq);
-        let Issued { rq, op, mut flags, made_ns, bios, sequence, waiters } = issued;
+        let IssuedRequest { rq, op, mut flags, made_ns, bios, sequence, waiters } = issued;
         let flush = op == DiskOp::Flush;
         flags |= if sequence || flush { bio_flags::FLUSH_SEQUENCE } else { 0 };
         flags |= if flush || op == DiskOp::Other { 0 } else { bio_flags::COUNTED };
@@ -278,15 +279,15 @@ impl Translator {
         let Some(dev) = s.number(0).map(|n| n as u32) else { return };
         if s.kind == Kind::DirtyBuffer {
             let (Some(block), Some(size)) = (s.number(1), s.number(2)) else { return };
-            self.extents.buffer(dev, size);
+            self.extents.set_block_size(dev, size);
             // Buffers of a file's delayed pages have no location yet.
             let place = block.checked_mul(size).filter(|at| *at < 1 << 60);
             if let (Some(key), Some(at)) = (self.threads.get(&s.tid).and_then(|t| t.commits), place)
                 && self.learns
             {
                 let pages = self.known.logged.entry(key).or_default();
-                if !pages.contains(&(at / PAGE)) && pages.len() < 1 << 16 {
-                    pages.push(at / PAGE);
+                if !pages.contains(&(at / PAGE_BYTES)) && pages.len() < 1 << 16 {
+                    pages.push(at / PAGE_BYTES);
                 }
             }
             return;
@@ -296,9 +297,9 @@ impl Translator {
         };
         // Not found, a hole, or delayed.
         let found = s.kind == Kind::ExtentKept || s.number(6) != Some(0);
-        const WRITTEN: u64 = 1;
-        const UNWRITTEN: u64 = 2;
-        if found && s.number(5).is_none_or(|status| status & (WRITTEN | UNWRITTEN) != 0) {
+        const EXTENT_WRITTEN: u64 = 1;
+        const EXTENT_UNWRITTEN: u64 = 2;
+        if found && s.number(5).is_none_or(|status| status & (EXTENT_WRITTEN | EXTENT_UNWRITTEN) != 0) {
             self.extents.learn((dev, ino), logical, blocks, physical);
         }
     }

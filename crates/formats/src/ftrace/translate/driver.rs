@@ -13,18 +13,18 @@
 //! the command on the device, not on the disk: a command whose end was lost is found again when its tag is reused.
 
 use super::Translator;
-use super::block::Wanted;
+use super::block::WantedRequest;
 use crate::ftrace::decoder::{DecodedEvent, Kind};
 use model::event::{DriverBegin, DriverEnd, Header, driver_what, mmc_answer, mmc_is, mmc_part, nvme_code, scsi_code};
 use model::{Dev, DiskOp, Protocol};
 use std::collections::{BTreeMap, HashMap};
 
 /// Commands in flight that are remembered; there can be more only because ends were lost.
-const MOST: usize = 1 << 14;
+const IN_FLIGHT_MAX: usize = 1 << 14;
 
 /// What identifies a command until it ends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Name {
+enum CommandKey {
     /// The device, the tag or -1, and if there is no tag the command itself.
     Scsi([u64; 4], u64, String),
     /// Its `mmc_request`.
@@ -37,31 +37,31 @@ enum Name {
 
 /// An NVMe command that was set up for a request that is not issued yet.
 #[derive(Debug)]
-struct Made {
+struct PreparedCommand {
     header: Header,
     record: DriverBegin,
-    wanted: Option<Wanted>,
-    name: Name,
+    wanted: Option<WantedRequest>,
+    name: CommandKey,
     disk: Option<Box<str>>,
 }
 
 /// Commands in flight.
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
-    sent: HashMap<Name, u64>,
+    sent: HashMap<CommandKey, u64>,
     /// Disks of SCSI and UFS devices.
     disks: HashMap<[u64; 4], u32>,
     /// Disks of which only the name is known.
     named: BTreeMap<Box<str>, u32>,
     /// By thread.
-    made: HashMap<u32, Made>,
+    made: HashMap<u32, PreparedCommand>,
     /// Whether SCSI's own events are in the trace.
     scsi: bool,
 }
 
 impl Drivers {
-    fn send(&mut self, name: Name, command: u64) {
-        if self.sent.len() >= MOST {
+    fn add_sent(&mut self, name: CommandKey, command: u64) {
+        if self.sent.len() >= IN_FLIGHT_MAX {
             self.sent.clear();
         }
         self.sent.insert(name, command);
@@ -69,7 +69,7 @@ impl Drivers {
 }
 
 /// The blocks of a command block, at the positions that its length implies (SBC).
-fn scsi_wanted(block: &[u8; 16], tid: u32) -> Option<Wanted> {
+fn scsi_wanted(block: &[u8; 16], tid: u32) -> Option<WantedRequest> {
     let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
     let (op, place) = match block[0] {
         0x08 | 0x0a => {
@@ -89,11 +89,11 @@ fn scsi_wanted(block: &[u8; 16], tid: u32) -> Option<Wanted> {
         0x93 if block[1] & 8 != 0 => (DiskOp::Discard, Some((number(&block[2..10]), number(&block[10..14])))),
         _ => return None,
     };
-    Some(Wanted { op, place, block: None, tid })
+    Some(WantedRequest { op, place, block: None, tid })
 }
 
 /// Converts digits to bytes, as many as fit.
-fn bytes<const N: usize>(digits: &str) -> [u8; N] {
+fn parse_bytes<const N: usize>(digits: &str) -> [u8; N] {
     let mut out = [0; N];
     let digits = digits.as_bytes();
     for (to, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
@@ -105,24 +105,24 @@ fn bytes<const N: usize>(digits: &str) -> [u8; N] {
 
 impl Translator {
     /// The request of a command, its disk and its bytes.
-    fn request_of(&mut self, wanted: Option<Wanted>, device: Option<[u64; 4]>) -> (u64, u32, u32) {
+    fn request_of(&mut self, wanted: Option<WantedRequest>, device: Option<[u64; 4]>) -> (u64, u32, u32) {
         let known = device.and_then(|device| self.drivers.disks.get(&device).copied());
-        let found = wanted.and_then(|wanted| self.block.of_command(&wanted, known));
+        let found = wanted.and_then(|wanted| self.block.request_for_command(&wanted, known));
         let Some((dev, rq)) = found else { return (0, known.unwrap_or(0), 0) };
-        if let (Some(device), Some(Wanted { place: Some(_), .. })) = (device, wanted) {
+        if let (Some(device), Some(WantedRequest { place: Some(_), .. })) = (device, wanted) {
             self.drivers.disks.entry(device).or_insert(dev);
         }
         (rq, dev, self.block.bytes_of(dev, rq).min(u32::MAX.into()) as u32)
     }
 
-    fn end_command(&mut self, s: &DecodedEvent, name: &Name, end: DriverEnd) {
+    fn end_command(&mut self, s: &DecodedEvent, name: &CommandKey, end: DriverEnd) {
         let command = match end.what {
             driver_what::TIMED_OUT => self.drivers.sent.get(name).copied(),
             _ => self.drivers.sent.remove(name),
         };
         // The command began before the trace.
         if let Some(command) = command {
-            self.put(Self::nobody(s), DriverEnd { command, ..end });
+            self.put(Self::header_without_thread(s), DriverEnd { command, ..end });
         }
     }
 
@@ -130,15 +130,18 @@ impl Translator {
         self.drivers.scsi = true;
         let device = [0, 1, 2, 3].map(|i| s.number(i).unwrap_or(0));
         let tag = s.number(4).filter(|tag| *tag < 1 << 32);
-        let name =
-            Name::Scsi(device, tag.unwrap_or(u64::MAX), if tag.is_some() { String::new() } else { s.text.clone() });
+        let name = CommandKey::Scsi(
+            device,
+            tag.unwrap_or(u64::MAX),
+            if tag.is_some() { String::new() } else { s.text.clone() },
+        );
         let what = match s.kind {
             Kind::ScsiStart => {
-                let raw: [u8; 16] = bytes(&s.text);
+                let raw: [u8; 16] = parse_bytes(&s.text);
                 let (rq, disk, bytes) = self.request_of(scsi_wanted(&raw, s.tid), Some(device));
                 let moves = !matches!(raw[0], 0x35 | 0x91);
                 let command = self.block.number();
-                self.drivers.send(name, command);
+                self.drivers.add_sent(name, command);
                 let record = DriverBegin {
                     command,
                     rq,
@@ -176,14 +179,14 @@ impl Translator {
             code: scsi_code::ERROR_HANDLER,
             ..DriverBegin::default()
         };
-        self.put(Self::nobody(s), record);
+        self.put(Self::header_without_thread(s), record);
     }
 
     pub(super) fn on_mmc(&mut self, s: &DecodedEvent) {
         /// `MMC_DATA_WRITE`, `MMC_DATA_READ` of include/linux/mmc/core.h.
-        const WRITES: u64 = 1 << 8;
-        const READS: u64 = 1 << 9;
-        let name = Name::Mmc(s.number(0).unwrap_or(0));
+        const MMC_DATA_WRITE: u64 = 1 << 8;
+        const MMC_DATA_READ: u64 = 1 << 9;
+        let name = CommandKey::Mmc(s.number(0).unwrap_or(0));
         if s.kind == Kind::MmcDone {
             // The first part that failed.
             let failed = [(3, mmc_part::COUNT), (1, mmc_part::COMMAND), (4, mmc_part::DATA), (2, mmc_part::STOP)];
@@ -196,19 +199,19 @@ impl Translator {
             return self.end_command(s, &name, record);
         }
         let [opcode, arg, sector, blocks, size, flags] = [1, 2, 3, 4, 5, 6].map(|i| s.number(i).unwrap_or(0));
-        let data = flags & (WRITES | READS) != 0;
+        let data = flags & (MMC_DATA_WRITE | MMC_DATA_READ) != 0;
         let task = data && opcode == 0;
         let moves = task || matches!(opcode, 17 | 18 | 24 | 25);
-        let op = if flags & WRITES != 0 { DiskOp::Write } else { DiskOp::Read };
-        let wanted = Wanted { op, place: Some((sector, blocks)), block: Some(512), tid: s.tid };
+        let op = if flags & MMC_DATA_WRITE != 0 { DiskOp::Write } else { DiskOp::Read };
+        let wanted = WantedRequest { op, place: Some((sector, blocks)), block: Some(512), tid: s.tid };
         let (rq, disk, _) = self.request_of((data && moves).then_some(wanted), None);
         let bit = |has: bool, bit: u32| if has { bit } else { 0 };
-        let is = bit(data, mmc_is::DATA) | bit(flags & WRITES != 0, mmc_is::WRITES) | bit(task, mmc_is::TASK);
+        let is = bit(data, mmc_is::DATA) | bit(flags & MMC_DATA_WRITE != 0, mmc_is::WRITES) | bit(task, mmc_is::TASK);
         let words = [arg as u32, if data { sector as u32 } else { 0 }, if data { blocks as u32 } else { 0 }, is];
         let mut raw = [0; 16];
         words.iter().zip(raw.chunks_exact_mut(4)).for_each(|(word, to)| to.copy_from_slice(&word.to_le_bytes()));
         let command = self.block.number();
-        self.drivers.send(name, command);
+        self.drivers.add_sent(name, command);
         let record = DriverBegin {
             command,
             rq,
@@ -226,7 +229,7 @@ impl Translator {
         let number = |i| s.number(i).unwrap_or(0);
         let protocol = Protocol::Nvme as u16;
         if s.kind == Kind::NvmeDone {
-            let name = Name::Nvme(number(0), number(1), number(2));
+            let name = CommandKey::Nvme(number(0), number(1), number(2));
             let waiting = self.drivers.made.iter().find(|(_, made)| made.name == name).map(|(tid, _)| *tid);
             if let Some(made) = waiting.and_then(|tid| self.drivers.made.remove(&tid)) {
                 self.begin_made(made, None);
@@ -234,7 +237,7 @@ impl Translator {
             let record = DriverEnd { result: number(3) as u32, protocol, ..DriverEnd::default() };
             return self.end_command(s, &name, record);
         }
-        let raw: [u8; 16] = bytes(&s.text);
+        let raw: [u8; 16] = parse_bytes(&s.text);
         let word = |at: usize| u64::from(u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]));
         let (queue, opcode) = (number(1), s.number(2));
         let op = match opcode {
@@ -245,12 +248,12 @@ impl Translator {
             _ => None,
         };
         let place = matches!(opcode, Some(1 | 2 | 8)).then(|| (word(4) << 32 | word(0), (word(8) & 0xffff) + 1));
-        let wanted = op.filter(|_| queue != 0).map(|op| Wanted { op, place, block: None, tid: s.tid });
+        let wanted = op.filter(|_| queue != 0).map(|op| WantedRequest { op, place, block: None, tid: s.tid });
         let code = opcode.map_or(nvme_code::UNKNOWN, |code| code as u16 & 0xff);
         let record = DriverBegin { raw, protocol, code, queue: queue as u16, ..DriverBegin::default() };
-        let name = Name::Nvme(number(0), queue, number(3));
+        let name = CommandKey::Nvme(number(0), queue, number(3));
         let disk = s.disk.clone().filter(|name| !name.is_empty());
-        let made = Made { header: self.header(s), record, wanted, name, disk };
+        let made = PreparedCommand { header: self.header(s), record, wanted, name, disk };
         if let Some(old) = self.drivers.made.insert(s.tid, made) {
             self.begin_made(old, None);
         }
@@ -259,7 +262,7 @@ impl Translator {
     /// A request is issued; its command may have been set up just before.
     pub(super) fn on_issue_of_made(&mut self, s: &DecodedEvent, dev: u32, rq: u64) {
         if let Some(made) = self.drivers.made.remove(&s.tid) {
-            let found = made.wanted.and_then(|wanted| self.block.of_command(&wanted, Some(dev)));
+            let found = made.wanted.and_then(|wanted| self.block.request_for_command(&wanted, Some(dev)));
             let found = found.filter(|(_, own)| *own == rq);
             if let (Some(name), Some(_)) = (&made.disk, found) {
                 self.known.disks.entry(name.clone()).or_insert(dev);
@@ -274,7 +277,7 @@ impl Translator {
         if let Some(dev) = self.known.disks.get(name).or_else(|| self.drivers.named.get(name)) {
             return *dev;
         }
-        let dev = Dev::of_name(self.drivers.named.len() as u32).0;
+        let dev = Dev::placeholder(self.drivers.named.len() as u32).0;
         self.drivers.named.insert(name.into(), dev);
         dev
     }
@@ -285,10 +288,10 @@ impl Translator {
         known.chain(self.drivers.named.iter().map(|(name, dev)| (*dev, name.to_string()))).collect()
     }
 
-    fn begin_made(&mut self, made: Made, request: Option<(u32, u64)>) {
+    fn begin_made(&mut self, made: PreparedCommand, request: Option<(u32, u64)>) {
         let (disk, command) = request.unwrap_or_else(|| (self.disk_named(made.disk.as_deref()), self.block.number()));
         let bytes = request.map_or(0, |(dev, rq)| self.block.bytes_of(dev, rq)).min(u32::MAX.into()) as u32;
-        self.drivers.send(made.name, command);
+        self.drivers.add_sent(made.name, command);
         self.put(made.header, DriverBegin { command, rq: command, disk, bytes, ..made.record });
     }
 
@@ -306,7 +309,7 @@ impl Translator {
             _ => return,
         };
         let [tag, lba, opcode, length, queue] = [1, 2, 3, 4, 5].map(|i| s.number(i).unwrap_or(0));
-        let name = Name::Ufs(queue, tag);
+        let name = CommandKey::Ufs(queue, tag);
         let protocol = Protocol::Scsi as u16;
         if ended {
             return self.end_command(s, &name, DriverEnd { protocol, ..DriverEnd::default() });
@@ -330,7 +333,7 @@ impl Translator {
         let size = if matches!(s.text.as_str(), "send" | "complete") { 512 } else { 4096 };
         let moves = matches!(op, Some(DiskOp::Read | DiskOp::Write));
         let place = moves.then_some((lba, length / size));
-        let wanted = op.map(|op| Wanted { op, place, block: Some(size), tid: s.tid });
+        let wanted = op.map(|op| WantedRequest { op, place, block: Some(size), tid: s.tid });
         let found = self.request_of(wanted, None);
         // In the units of the command.
         let (lba, size) = if size == 512 { (lba / 8, 4096) } else { (lba, size) };
@@ -343,7 +346,7 @@ impl Translator {
             raw[10..14].copy_from_slice(&(blocks as u32).to_be_bytes());
         }
         let command = self.block.number();
-        self.drivers.send(name, command);
+        self.drivers.add_sent(name, command);
         let record = DriverBegin {
             command,
             rq: found.0,

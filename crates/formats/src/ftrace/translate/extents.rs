@@ -22,11 +22,11 @@ pub struct Extents {
 }
 
 /// Extents of one file system that are remembered.
-const MOST: usize = 1 << 20;
+const EXTENTS_MAX: usize = 1 << 20;
 
 impl Extents {
     /// A buffer of that size is on the file system: metadata, whose buffers have the file system's block size.
-    pub fn buffer(&mut self, dev: u32, size: u64) {
+    pub fn set_block_size(&mut self, dev: u32, size: u64) {
         if (512..=65536).contains(&size) && size.is_power_of_two() {
             self.sizes.insert(dev, size);
         }
@@ -38,7 +38,7 @@ impl Extents {
             return;
         }
         let all = self.places.entry(dev).or_default();
-        if all.len() >= MOST {
+        if all.len() >= EXTENTS_MAX {
             all.clear();
         }
         let end = physical + blocks;
@@ -82,9 +82,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latest_extent_of_address_wins() {
+    fn the_latest_extent_at_an_address_wins() {
         let mut extents = Extents::default();
-        extents.buffer(7, 1024);
+        extents.set_block_size(7, 1024);
         extents.learn((7, 12), 0, 10, 100);
         extents.learn((7, 13), 5, 2, 104);
         let find = |block: u64| extents.find(7, block * 1024 + 3, None);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_block_size_finds_only_expected_file() {
+    fn an_unknown_block_size_finds_only_the_expected_file() {
         let mut extents = Extents::default();
         extents.learn((7, 12), 0, 10, 100);
         assert_eq!(extents.find(7, 102 * 4096, None), None);

@@ -30,9 +30,9 @@ mod threads;
 
 use super::calls::Machine;
 use super::decoder::{DecodedEvent, Kind};
-use super::merge::Next;
+use super::merge::TraceItem;
 use block::Block;
-use calls::{Call, DescriptorCall, Descriptors, Learned};
+use calls::{Call, DescriptorCall, Descriptors, FirstPassFacts};
 use driver::Drivers;
 use extents::{Extents, File};
 use model::event::{ANY_CPU, Header, Loss, flags, header_flags};
@@ -55,7 +55,7 @@ pub struct TraceContext {
     /// Partitions and their disks.
     pub partitions: Vec<(u32, u32)>,
     /// Descriptors seen open: time, process, number, file, path.
-    pub open: Vec<Open>,
+    pub open: Vec<OpenDescriptor>,
     /// The recording process, if it is known.
     pub tracer: Option<u32>,
     /// Threads that mark intervals elsewhere than in the trace.
@@ -64,7 +64,7 @@ pub struct TraceContext {
 
 impl TraceContext {
     /// Of a trace of which nothing else is known.
-    pub fn of(machine: Machine) -> Self {
+    pub fn for_machine(machine: Machine) -> Self {
         Self {
             machine,
             names: Vec::new(),
@@ -80,7 +80,7 @@ impl TraceContext {
 
 /// A descriptor that was seen open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenDescriptor {
     /// When.
     pub time_ns: u64,
     /// Process.
@@ -124,13 +124,13 @@ pub struct Translator {
     executed: BTreeSet<String>,
     threads: HashMap<u32, Thread>,
     descriptors: Descriptors,
-    known: Learned,
+    known: FirstPassFacts,
     learns: bool,
     extents: Extents,
     block: Block,
     drivers: Drivers,
     operations: Operations,
-    open: VecDeque<Open>,
+    open: VecDeque<OpenDescriptor>,
     /// Descriptors whose file is not learnt yet: the call that opened each one.
     pending_opens: HashMap<(u32, i32, u32), (u32, u64)>,
     /// Pages written and not submitted yet.
@@ -147,27 +147,27 @@ pub struct Translator {
 
 impl Translator {
     /// Creates the translator for the first pass.
-    pub fn learn(trace_context: &TraceContext) -> Self {
-        Self::new(trace_context, Learned::default(), true)
+    pub fn first_pass(trace_context: &TraceContext) -> Self {
+        Self::new(trace_context, FirstPassFacts::default(), true)
     }
 
     /// Creates the translator for the second pass, with what the first one learnt.
     #[must_use]
-    pub fn again(self, trace_context: &TraceContext) -> Self {
+    pub fn second_pass(self, trace_context: &TraceContext) -> Self {
         let mut partitions = trace_context.clone();
         partitions.partitions = self.block.partitions().collect();
         Self::new(&partitions, self.known, false)
     }
 
-    fn new(trace_context: &TraceContext, mut known: Learned, learns: bool) -> Self {
+    fn new(trace_context: &TraceContext, mut known: FirstPassFacts, learns: bool) -> Self {
         let mut tasks = Tasks::default();
-        trace_context.names.iter().for_each(|(tid, name)| tasks.named(*tid, name));
-        trace_context.tasks.iter().for_each(|(tid, tgid)| tasks.there(*tid, *tgid));
-        trace_context.members.iter().for_each(|(tid, tgid)| tasks.belongs(*tid, *tgid));
-        known.callers.iter().for_each(|tid| tasks.calls(*tid));
+        trace_context.names.iter().for_each(|(tid, name)| tasks.set_name(*tid, name));
+        trace_context.tasks.iter().for_each(|(tid, tgid)| tasks.add_existing(*tid, *tgid));
+        trace_context.members.iter().for_each(|(tid, tgid)| tasks.set_process(*tid, *tgid));
+        known.callers.iter().for_each(|tid| tasks.on_call(*tid));
         known.sleepers.extend(&trace_context.marking);
         let mut block = Block::default();
-        trace_context.partitions.iter().for_each(|(partition, disk)| block.partition(*partition, *disk));
+        trace_context.partitions.iter().for_each(|(partition, disk)| block.add_partition(*partition, *disk));
         let mut open = trace_context.open.clone();
         open.sort_by_key(|o| o.time_ns);
         Self {
@@ -219,9 +219,9 @@ impl Translator {
     }
 
     /// Takes the next event of the trace.
-    pub fn take(&mut self, next: &Next) {
+    pub fn take(&mut self, next: &TraceItem) {
         match next {
-            Next::Missed(cpu, missed) => {
+            TraceItem::Missed(cpu, missed) => {
                 let record = Loss {
                     start_ns: missed.since,
                     events: missed.events.unwrap_or(1),
@@ -232,12 +232,12 @@ impl Translator {
                 self.forget_open_calls();
                 self.put(Header { time_ns: missed.until, cpu: *cpu, ..Header::default() }, record);
             }
-            Next::DecodedEvent(seen) => {
+            TraceItem::DecodedEvent(seen) => {
                 self.first_ns.get_or_insert(seen.time_ns);
                 self.last_ns = self.last_ns.max(seen.time_ns);
                 self.note_open(seen.time_ns);
                 if seen.is_whole() {
-                    self.see(seen);
+                    self.dispatch(seen);
                 } else {
                     *self.unread.entry(seen.kind).or_default() += 1;
                 }
@@ -295,7 +295,7 @@ impl Translator {
         }
     }
 
-    fn see(&mut self, s: &DecodedEvent) {
+    fn dispatch(&mut self, s: &DecodedEvent) {
         match s.kind {
             Kind::SysEnter | Kind::SysExit => self.on_call(s),
             Kind::Switch | Kind::Waking | Kind::Wakeup => self.on_schedule(s),
@@ -349,7 +349,7 @@ impl Translator {
     }
 
     /// A header without a thread.
-    fn nobody(s: &DecodedEvent) -> Header {
+    fn header_without_thread(s: &DecodedEvent) -> Header {
         Header { time_ns: s.time_ns, cpu: s.cpu, ..Header::default() }
     }
 
@@ -367,7 +367,8 @@ impl Translator {
             return;
         }
         if let Some(text) = self.tasks.name(tgid).or_else(|| self.tasks.name(tid)).map(str::to_owned) {
-            let record = model::event::Task { what: model::event::task_what::THERE_BEFORE, text, ..Default::default() };
+            let record =
+                model::event::Task { what: model::event::task_what::EXISTED_BEFORE, text, ..Default::default() };
             self.put(Header { tid: tgid, ..self.header_of(s, tid) }, record);
         }
     }

@@ -11,19 +11,19 @@ use crate::ftrace::decoder::{DecodedEvent, Kind};
 use model::event::{Mark, OpBegin, OpEnd, Statement, flags, op_kind};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-const ROW: i32 = 100;
+const SQLITE_ROW: i32 = 100;
 /// Statements open on a thread.
-const MOST: usize = 64;
+const STATEMENTS_MAX: usize = 64;
 /// Marks open on a thread. If there are more, the outermost is given up: the ends of the others remain theirs.
 const MARKS_MAX: usize = 1024;
 
 /// Texts that become no mark.
 const WITHOUT_END: &str = "print: begins of marks without an end";
 const WITHOUT_BEGIN: &str = "print: ends of marks without a begin";
-const ASYNCHRONOUS: &str = "print: asynchronous marks (S, F, G, H)";
-const COUNTERS: &str = "print: counters (C)";
-const INSTANTS: &str = "print: instants (I, N)";
-const OTHER: &str = "print: other texts";
+const ASYNCHRONOUS_MARKS: &str = "print: asynchronous marks (S, F, G, H)";
+const COUNTER_TEXTS: &str = "print: counters (C)";
+const INSTANT_MARKS: &str = "print: instants (I, N)";
+const OTHER_TEXTS: &str = "print: other texts";
 
 #[derive(Debug)]
 struct Execution {
@@ -36,7 +36,7 @@ struct Execution {
 }
 
 #[derive(Debug, Default)]
-struct OfThread {
+struct ThreadOperations {
     open: Vec<Execution>,
     /// Statements being stepped, the innermost last.
     inside: Vec<u64>,
@@ -46,7 +46,7 @@ struct OfThread {
 /// The open statements and marks of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Operations {
-    threads: HashMap<u32, OfThread>,
+    threads: HashMap<u32, ThreadOperations>,
     /// Latest text of a statement: process, address.
     texts: HashMap<(u32, u64), String>,
     marks: u64,
@@ -70,10 +70,10 @@ impl Operations {
 
     pub fn ended(&mut self, tid: u32) {
         let marks = self.threads.remove(&tid).map_or(0, |thread| thread.marks.len());
-        self.leave(WITHOUT_END, marks as u64);
+        self.leave_out(WITHOUT_END, marks as u64);
     }
 
-    fn leave(&mut self, what: &'static str, texts: u64) {
+    fn leave_out(&mut self, what: &'static str, texts: u64) {
         if texts > 0 {
             *self.unused.entry(what).or_default() += texts;
         }
@@ -107,7 +107,7 @@ impl Translator {
                     && let Some(place) = thread.open.iter().position(|e| e.stmt == stmt)
                 {
                     let execution = thread.open.remove(place);
-                    self.end(s, &execution, ROW);
+                    self.end(s, &execution, SQLITE_ROW);
                 }
             }
         }
@@ -115,7 +115,7 @@ impl Translator {
 
     fn on_step(&mut self, s: &DecodedEvent) {
         let Some(stmt) = s.number(0).filter(|n| *n != 0) else { return };
-        self.tasks.calls(s.tid);
+        self.tasks.on_call(s.tid);
         self.known.callers.insert(s.tid);
         let tgid = self.tasks.process(s.tid);
         let depth = self.operations.threads.entry(s.tid).or_default().inside.len() as u32 + 1;
@@ -129,7 +129,7 @@ impl Translator {
             }
             self.put(self.header(s), OpBegin { key: stmt, kind: op_kind::STATEMENT, depth });
             let thread = self.operations.threads.entry(s.tid).or_default();
-            if thread.open.len() >= MOST {
+            if thread.open.len() >= STATEMENTS_MAX {
                 thread.open.remove(0);
             }
             let begin_ns = s.time_ns;
@@ -140,7 +140,7 @@ impl Translator {
             e.steps += 1;
             e.entered_ns = s.time_ns;
         }
-        if thread.inside.len() < MOST {
+        if thread.inside.len() < STATEMENTS_MAX {
             thread.inside.push(stmt);
         }
     }
@@ -152,7 +152,7 @@ impl Translator {
         let Some(place) = thread.open.iter().position(|e| e.stmt == stmt) else { return };
         let execution = &mut thread.open[place];
         execution.inside_ns += s.time_ns.saturating_sub(execution.entered_ns);
-        if result == ROW {
+        if result == SQLITE_ROW {
             execution.rows += 1;
             return;
         }
@@ -181,7 +181,7 @@ impl Translator {
             marks.push_back((s.time_ns, name.to_owned()));
             if marks.len() > MARKS_MAX {
                 marks.pop_front();
-                self.operations.leave(WITHOUT_END, 1);
+                self.operations.leave_out(WITHOUT_END, 1);
             }
         } else if text == "E" || text.starts_with("E|") {
             let ended = self.operations.threads.get_mut(&s.tid).and_then(|t| t.marks.pop_back());
@@ -190,16 +190,16 @@ impl Translator {
                 let nth = self.operations.marks;
                 self.put(self.header(s), Mark { start_ns, nth, text, ..Mark::default() });
             } else {
-                self.operations.leave(WITHOUT_BEGIN, 1);
+                self.operations.leave_out(WITHOUT_BEGIN, 1);
             }
         } else {
             let what = match text.split('|').next() {
-                Some("S" | "F" | "G" | "H") => ASYNCHRONOUS,
-                Some("C") => COUNTERS,
-                Some("I" | "N") => INSTANTS,
-                _ => OTHER,
+                Some("S" | "F" | "G" | "H") => ASYNCHRONOUS_MARKS,
+                Some("C") => COUNTER_TEXTS,
+                Some("I" | "N") => INSTANT_MARKS,
+                _ => OTHER_TEXTS,
             };
-            self.operations.leave(what, 1);
+            self.operations.leave_out(what, 1);
         }
     }
 }

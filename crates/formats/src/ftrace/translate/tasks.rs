@@ -52,12 +52,12 @@ pub struct Tasks {
 
 impl Tasks {
     /// A thread's name.
-    pub fn named(&mut self, tid: u32, name: &str) {
+    pub fn set_name(&mut self, tid: u32, name: &str) {
         self.names.insert(tid, name.to_owned());
     }
 
     /// A thread that existed, and its process; 0: it is the kernel's.
-    pub fn there(&mut self, tid: u32, tgid: u32) {
+    pub fn add_existing(&mut self, tid: u32, tgid: u32) {
         self.all_reported = true;
         if tgid == 0 {
             self.kernel.insert(tid);
@@ -67,17 +67,17 @@ impl Tasks {
     }
 
     /// A thread belongs to that process; other threads may have existed, too.
-    pub fn belongs(&mut self, tid: u32, tgid: u32) {
+    pub fn set_process(&mut self, tid: u32, tgid: u32) {
         self.processes.insert(tid, tgid);
     }
 
     /// A thread made a system call.
-    pub fn calls(&mut self, tid: u32) {
+    pub fn on_call(&mut self, tid: u32) {
         self.callers.insert(tid);
     }
 
     /// A task was created by `maker`; returns whether it is a process of its own.
-    pub fn made(&mut self, maker: u32, tid: u32, flags: u64, name: &str) -> bool {
+    pub fn created(&mut self, maker: u32, tid: u32, flags: u64, name: &str) -> bool {
         let thread = flags & CLONE_THREAD != 0;
         let tgid = if thread { self.process(maker) } else { tid };
         self.processes.insert(tid, tgid);
@@ -86,7 +86,7 @@ impl Tasks {
         } else {
             self.kernel.remove(&tid);
         }
-        self.named(tid, name);
+        self.set_name(tid, name);
         !thread
     }
 

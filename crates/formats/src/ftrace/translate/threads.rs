@@ -11,11 +11,11 @@ use model::event::{
 };
 
 /// Longer writes are reported piece by piece, as its pages may reach the disk before the call returns; as in `syscalls.bpf.c`.
-const LONG_WRITE: u64 = 64 << 10;
+const LONG_WRITE_BYTES: u64 = 64 << 10;
 /// A thread can be woken while it leaves the CPU, before the switch: this much earlier at most; as in `sched.bpf.c`.
-const LEAVING_NS: u64 = 100_000;
+const LEAVING_NS_MAX: u64 = 100_000;
 /// Dirty pages of a file that are remembered.
-const MOST: usize = 1 << 16;
+const DIRTY_PAGES_MAX: usize = 1 << 16;
 
 impl Translator {
     pub(super) fn on_call(&mut self, s: &DecodedEvent) {
@@ -26,12 +26,12 @@ impl Translator {
         if s.kind == Kind::SysExit {
             return self.on_exit(s);
         }
-        self.tasks.calls(s.tid);
+        self.tasks.on_call(s.tid);
         if self.learns {
             self.known.callers.insert(s.tid);
         }
         let args: [u64; 6] = std::array::from_fn(|i| s.number(i + 1).unwrap_or(0));
-        let (shape, odd) = calls::entered(self.machine, number, args);
+        let (shape, odd) = calls::interpret_entry(self.machine, number, args);
         let tgid = self.tasks.process(s.tid);
         if self.tracer == Some(tgid) {
             return;
@@ -73,17 +73,17 @@ impl Translator {
             self.name(s, s.tid);
             let (dev, ino) = file.unwrap_or((0, 0));
             let mode = opened.map_or(0, |o| self.descriptors.mode(o));
-            let ctx = self.context(s.tid) | self.regular(file) | mode;
+            let ctx = self.context(s.tid) | self.regular_flag(file) | mode;
             self.put(self.header(s), SyncBegin { ino, dev, call: call as u16, ctx });
         }
     }
 
-    fn regular(&self, file: Option<File>) -> u16 {
+    fn regular_flag(&self, file: Option<File>) -> u16 {
         if file.is_some_and(|f| self.known.regular.contains(&f)) { flags::REGULAR } else { 0 }
     }
 
-    fn mode(&self, call: &Call) -> u16 {
-        call.opened.map_or(0, |opened| self.descriptors.mode(opened)) | calls::own_mode(call.shape, call.args)
+    fn mode_flags(&self, call: &Call) -> u16 {
+        call.opened.map_or(0, |opened| self.descriptors.mode(opened)) | calls::call_mode(call.shape, call.args)
     }
 
     fn on_exit(&mut self, s: &DecodedEvent) {
@@ -97,7 +97,7 @@ impl Translator {
         let Some(mut call) = call else { return };
         if call.shape.call == Name::Open && result >= 0 {
             let given = call.shape.pos.map_or(0, |i| call.args[usize::from(i)]);
-            let (appends, mode) = calls::mode(self.machine, given);
+            let (appends, mode) = calls::open_mode(self.machine, given);
             let opened = self.descriptors.renew(tgid, result as i32, (!appends).then_some(0));
             self.descriptors.set_mode(opened, mode);
             call.opened = Some(opened);
@@ -128,7 +128,7 @@ impl Translator {
         if !call.emitted {
             return;
         }
-        if calls::stores(&call) {
+        if calls::is_store(&call) {
             self.known.sleepers.insert(s.tid);
         }
         self.name(s, s.tid);
@@ -137,13 +137,13 @@ impl Translator {
             bytes = result as u64;
         }
         let (dev, ino) = file.unwrap_or((0, 0));
-        let ctx = self.context(s.tid) | flags::IN_SYSCALL | self.regular(file) | self.mode(&call);
+        let ctx = self.context(s.tid) | flags::IN_SYSCALL | self.regular_flag(file) | self.mode_flags(&call);
         let named = match call.shape.call {
             Name::Open if result >= 0 => Some(file_what::OPENED),
             Name::Unlink if result == 0 => Some(file_what::REMOVED),
             _ => None,
         };
-        let regular = self.regular(file) != 0;
+        let regular = self.regular_flag(file) != 0;
         if let (Some(what), true) = (named, regular && ino != 0 && !call.path.is_empty()) {
             let record =
                 model::event::File { ino, dev, what, text: std::mem::take(&mut call.path), ..Default::default() };
@@ -179,7 +179,7 @@ impl Translator {
                 let from = self.descriptors.opened(tgid, fd);
                 self.descriptors.share(tgid, result as i32, from);
             }
-            DescriptorChange::Control if result >= 0 && calls::duplicates(args[1]) => {
+            DescriptorChange::Control if result >= 0 && calls::is_duplication(args[1]) => {
                 let from = self.descriptors.opened(tgid, fd);
                 self.descriptors.share(tgid, result as i32, from);
             }
@@ -214,7 +214,7 @@ impl Translator {
         let (pos, len) = (s.number(2).unwrap_or(0), s.number(3).unwrap_or(0));
         if writes {
             let dirty = self.dirty.entry(file).or_default();
-            if dirty.len() < MOST && len > 0 && len <= 64 << 20 {
+            if dirty.len() < DIRTY_PAGES_MAX && len > 0 && len <= 64 << 20 {
                 dirty.extend(pos / 4096..=pos.saturating_add(len - 1) / 4096);
             }
         }
@@ -249,7 +249,7 @@ impl Translator {
             }
             let asked = call.shape.bytes.map_or(0, |i| call.args[usize::from(i)]);
             let transfers = call.shape.call.writes() || call.shape.call.reads();
-            if !writes || (transfers && asked <= LONG_WRITE) {
+            if !writes || (transfers && asked <= LONG_WRITE_BYTES) {
                 return;
             }
         }
@@ -301,10 +301,10 @@ impl Translator {
             }
             return;
         }
-        const PREEMPTED: u64 = 0x80 | 0x100;
+        const PREEMPTED_BITS: u64 = 0x80 | 0x100;
         let state = match s.number(1).unwrap_or(0) {
             0 => 0,
-            n if n & 3 == 0 && n & PREEMPTED != 0 => 0,
+            n if n & 3 == 0 && n & PREEMPTED_BITS != 0 => 0,
             n if n & 1 != 0 => 1,
             n if n & 2 != 0 => 2,
             _ => 3,
@@ -317,7 +317,8 @@ impl Translator {
         let next = s.number(2).unwrap_or(0) as u32;
         let Some(thread) = self.threads.get_mut(&next) else { return };
         if let Some((start_ns, state, mut wake_ns, waker)) = thread.away.take() {
-            let woken_while_leaving = thread.woken_ns.is_some_and(|woken| start_ns.saturating_sub(woken) < LEAVING_NS);
+            let woken_while_leaving =
+                thread.woken_ns.is_some_and(|woken| start_ns.saturating_sub(woken) < LEAVING_NS_MAX);
             if state != 0 && wake_ns == 0 && woken_while_leaving {
                 wake_ns = start_ns;
             }
@@ -330,7 +331,7 @@ impl Translator {
         match s.kind {
             Kind::NewTask => {
                 let tid = s.number(0).unwrap_or(0) as u32;
-                let process = self.tasks.made(s.tid, tid, s.number(1).unwrap_or(0), &s.text);
+                let process = self.tasks.created(s.tid, tid, s.number(1).unwrap_or(0), &s.text);
                 self.threads.remove(&tid);
                 if process {
                     self.descriptors.inherit(self.tasks.process(s.tid), tid);
@@ -344,13 +345,13 @@ impl Translator {
             }
             Kind::Fork => {
                 let (child, name) = (s.number(1).unwrap_or(0) as u32, s.text.clone());
-                self.tasks.named(child, &name);
+                self.tasks.set_name(child, &name);
             }
             Kind::Exec => {
                 let name = s.text.rsplit('/').next().unwrap_or_default();
                 let end = (0..=name.len().min(15)).rev().find(|n| name.is_char_boundary(*n)).unwrap_or(0);
                 let text = name[..end].to_owned();
-                self.tasks.named(s.tid, &text);
+                self.tasks.set_name(s.tid, &text);
                 self.operations.ended(s.tid);
                 if self.tasks.is_caller(s.tid) {
                     self.named.insert(s.tid);

@@ -9,9 +9,9 @@ use crate::ftrace::decoder::{DecodedEvent, Kind};
 use crate::perfetto::wire::Fields;
 
 /// The thread of an event that does not contain it.
-pub const UNKNOWN: u32 = u32::MAX;
+pub const UNKNOWN_TID: u32 = u32::MAX;
 
-const NAMES: u32 = 5;
+const INTERN_TABLE: u32 = 5;
 const SWITCH_TIME: u32 = 1;
 const SWITCH_STATE: u32 = 2;
 const SWITCH_NEXT: u32 = 3;
@@ -21,12 +21,12 @@ const WAKING_PID: u32 = 8;
 const WAKING_NAME: u32 = 11;
 
 /// Passes on the events of a message; `None` if it is broken, in which case nothing is passed on.
-pub fn events(cpu: u16, message: &[u8], mut put: impl FnMut(DecodedEvent)) -> Option<()> {
+pub fn read_events(cpu: u16, message: &[u8], mut put: impl FnMut(DecodedEvent)) -> Option<()> {
     let mut names: Vec<String> = Vec::new();
     let mut lists: [Vec<u64>; 12] = Default::default();
     let mut fields = Fields::new(message);
     for (field, value) in fields.by_ref() {
-        if field == NAMES {
+        if field == INTERN_TABLE {
             names.push(value.text());
         } else if let Some(list) = lists.get_mut(field as usize) {
             each_number(value, |n| list.push(n));
@@ -49,7 +49,7 @@ pub fn events(cpu: u16, message: &[u8], mut put: impl FnMut(DecodedEvent)) -> Op
         let mut now = 0_u64;
         for (i, delta) in list(time).iter().enumerate() {
             now = now.wrapping_add(*delta);
-            let mut seen = DecodedEvent::new(kind, now, cpu, UNKNOWN);
+            let mut seen = DecodedEvent::new(kind, now, cpu, UNKNOWN_TID);
             if kind == Kind::Switch {
                 seen.set("prev_state", list(told[0])[i]);
                 seen.set("next_pid", list(told[1])[i]);

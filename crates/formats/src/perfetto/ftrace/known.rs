@@ -10,9 +10,9 @@ use crate::perfetto::wire::{Fields, Value};
 
 /// An event's field in `FtraceEvent`, its kind, the fields of its numbers in the order of [`Kind::numbers`] (0: it has none), and the
 /// field of its text.
-type Known = (u32, Kind, &'static [u32], u32);
+type KnownEvent = (u32, Kind, &'static [u32], u32);
 
-const KNOWN: &[Known] = &[
+const KNOWN_EVENTS: &[KnownEvent] = &[
     (3, Kind::Print, &[], 2),
     (4, Kind::Switch, &[2, 4, 6], 5),
     (17, Kind::Wakeup, &[2], 1),
@@ -50,13 +50,13 @@ const KNOWN: &[Known] = &[
 ];
 
 /// The kind of an event's field.
-pub fn kind(field: u32) -> Option<Kind> {
-    KNOWN.iter().find(|known| known.0 == field).map(|known| known.1)
+pub fn kind_of_field(field: u32) -> Option<Kind> {
+    KNOWN_EVENTS.iter().find(|known| known.0 == field).map(|known| known.1)
 }
 
 /// Fills in a known event from its message. A missing number is 0, as usual in protobuf, if its kind has a field for it.
 pub fn fill(seen: &mut DecodedEvent, field: u32, message: &[u8]) -> Option<()> {
-    let (_, kind, numbers, text) = KNOWN.iter().find(|known| known.0 == field)?;
+    let (_, kind, numbers, text) = KNOWN_EVENTS.iter().find(|known| known.0 == field)?;
     for (place, _) in numbers.iter().enumerate().filter(|(_, from)| **from != 0) {
         // Kernels that report a UFS event's type as text have no number for it.
         if (*kind, place) != (Kind::UfsCommand, 0) {
@@ -73,14 +73,14 @@ pub fn fill(seen: &mut DecodedEvent, field: u32, message: &[u8]) -> Option<()> {
                 }
             });
         } else if let Some(place) = numbers.iter().position(|own| *own == field) {
-            seen.put(place, number(kind.numbers()[place], value.number()));
+            seen.put(place, kernel_number(kind.numbers()[place], value.number()));
         } else if field == *text {
             seen.text = value.text();
         } else if *kind == Kind::RqComplete && field == 4 && seen.number(3) == Some(0) {
             seen.put(3, value.number());
         }
     }
-    whole(seen, !fields.failed())
+    require_whole(seen, !fields.failed())
 }
 
 /// Fills in an event from named fields.
@@ -95,18 +95,18 @@ pub fn by_name<'a>(seen: &mut DecodedEvent, fields: impl Iterator<Item = (&'a st
         } else if seen.kind.disk() == Some(name) {
             seen.disk = Some(value.text().into());
         } else {
-            seen.set(name, number(name, value.number()));
+            seen.set(name, kernel_number(name, value.number()));
         }
     }
-    whole(seen, true)
+    require_whole(seen, true)
 }
 
 /// `None` if the message was broken, or lacks what its kind cannot do without.
-fn whole(seen: &DecodedEvent, sound: bool) -> Option<()> {
+fn require_whole(seen: &DecodedEvent, sound: bool) -> Option<()> {
     (sound && seen.is_whole()).then_some(())
 }
 
-fn number(name: &str, value: u64) -> u64 {
+fn kernel_number(name: &str, value: u64) -> u64 {
     if matches!(name, "dev" | "s_dev" | "old_dev") { kernel_dev(value) } else { value }
 }
 
@@ -144,15 +144,15 @@ mod tests {
 
     #[test]
     fn known_events_match_their_kinds() {
-        for (field, kind, numbers, text) in KNOWN {
+        for (field, kind, numbers, text) in KNOWN_EVENTS {
             assert_eq!(numbers.len(), kind.numbers().len(), "{field}");
             assert_eq!(*text != 0, kind.text().is_some(), "{field}");
-            assert!(KNOWN.iter().filter(|other| other.0 == *field || other.1 == *kind).count() == 1, "{field}");
+            assert!(KNOWN_EVENTS.iter().filter(|other| other.0 == *field || other.1 == *kind).count() == 1, "{field}");
         }
     }
 
     #[test]
-    fn old_completion_has_its_error_elsewhere() {
+    fn an_old_completion_has_its_error_in_another_field() {
         for (field, error) in [(4, -5_i64), (7, -5)] {
             let mut message = Vec::new();
             message.varint(1, 8 << 8);

@@ -18,9 +18,9 @@ mod known;
 
 use super::wire::{Fields, Value};
 use crate::ftrace::calls::Machine;
+use crate::ftrace::content::{ReadError, TraceContent};
 use crate::ftrace::decoder::{DecodedEvent, Kind};
-use crate::ftrace::gathered::{Gathered, Refused};
-use crate::ftrace::merge::Next;
+use crate::ftrace::merge::TraceItem;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 mod packet {
@@ -48,14 +48,14 @@ mod bundle {
 }
 
 /// `FtraceEvent.generic`, and the first field that a descriptor may give an event.
-const GENERIC: u32 = 327;
-const DESCRIBED: u32 = 65_536;
+const GENERIC_EVENT_FIELD: u32 = 327;
+const DESCRIBED_FIELD_MIN: u32 = 65_536;
 /// Most bytes of a decompressed packet: Perfetto makes them of at most half a megabyte.
-const CHUNK: usize = 64 << 20;
+const PACKET_BYTES_MAX: usize = 64 << 20;
 /// Most bytes of a decompressed file in all.
-const MOST: u64 = 8 << 30;
+const FILE_BYTES_MAX: u64 = 8 << 30;
 /// Descriptors that are kept.
-const MOST_DESCRIPTORS: usize = 4096;
+const DESCRIPTORS_MAX: usize = 4096;
 
 /// Whether a file begins as such a trace: with a packet that has a known field; or as gzip, which may contain one.
 pub fn is(bytes: &[u8]) -> bool {
@@ -75,35 +75,36 @@ pub fn is_gzip(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// It is broken, or holds too much.
-pub fn unzip(bytes: &[u8]) -> Result<Vec<u8>, Refused> {
-    const BROKEN: Refused = Refused::Empty("a gzip file that is truncated, damaged or too large");
-    let flags = *bytes.get(3).ok_or(BROKEN)?;
+pub fn gunzip(bytes: &[u8]) -> Result<Vec<u8>, ReadError> {
+    const BROKEN_GZIP: ReadError = ReadError::Empty("a gzip file that is truncated, damaged or too large");
+    let flags = *bytes.get(3).ok_or(BROKEN_GZIP)?;
     let mut at = 10_usize;
     if flags & 4 != 0 {
-        let extra = bytes.get(at..at + 2).ok_or(BROKEN)?;
+        let extra = bytes.get(at..at + 2).ok_or(BROKEN_GZIP)?;
         at += 2 + usize::from(u16::from_le_bytes([extra[0], extra[1]]));
     }
     for bit in [8, 16] {
         if flags & bit != 0 {
-            at += bytes.get(at..).ok_or(BROKEN)?.iter().position(|b| *b == 0).ok_or(BROKEN)? + 1;
+            at += bytes.get(at..).ok_or(BROKEN_GZIP)?.iter().position(|b| *b == 0).ok_or(BROKEN_GZIP)? + 1;
         }
     }
     at += if flags & 2 != 0 { 2 } else { 0 };
-    let limit = usize::try_from(MOST).unwrap_or(usize::MAX).min(bytes.len().saturating_mul(1100));
-    miniz_oxide::inflate::decompress_to_vec_with_limit(bytes.get(at..).ok_or(BROKEN)?, limit).map_err(|_| BROKEN)
+    let limit = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX).min(bytes.len().saturating_mul(1100));
+    miniz_oxide::inflate::decompress_to_vec_with_limit(bytes.get(at..).ok_or(BROKEN_GZIP)?, limit)
+        .map_err(|_| BROKEN_GZIP)
 }
 
 /// An event whose fields are described in the trace itself.
 #[derive(Debug)]
-struct Described {
+struct DescribedEvent {
     name: String,
     fields: HashMap<u32, String>,
 }
 
 #[derive(Debug, Default)]
 struct Trace {
-    out: Gathered,
-    described: HashMap<u32, Described>,
+    out: TraceContent,
+    described: HashMap<u32, DescribedEvent>,
     /// Offset for the times of bundles of another clock.
     shift: Option<i64>,
     /// Last time of each CPU.
@@ -120,17 +121,17 @@ struct Trace {
 ///
 /// # Errors
 /// It holds no ftrace events, or too many.
-pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
-    let mut trace = Trace { budget: MOST, ..Trace::default() };
-    trace.packets(bytes, false)?;
+pub fn read(bytes: &[u8]) -> Result<TraceContent, ReadError> {
+    let mut trace = Trace { budget: FILE_BYTES_MAX, ..Trace::default() };
+    trace.read_packets(bytes, false)?;
     if trace.bundles == 0 {
-        return Err(Refused::Empty(
+        return Err(ReadError::Empty(
             "a Perfetto trace without ftrace events (data source `linux.ftrace`): it contains nothing from the kernel",
         ));
     }
     let mut out = trace.out;
     out.sort();
-    running(&mut out);
+    fill_running_threads(&mut out);
     out.format = "Perfetto trace".into();
     out.described = Kind::ALL.iter().copied().filter(|kind| !kind.name().starts_with("fathom_")).collect();
     if out.machine.is_none() && trace.android {
@@ -140,32 +141,32 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
 }
 
 impl Trace {
-    fn packets(&mut self, bytes: &[u8], inner: bool) -> Result<(), Refused> {
+    fn read_packets(&mut self, bytes: &[u8], inner: bool) -> Result<(), ReadError> {
         let mut fields = Fields::new(bytes);
         for (field, value) in fields.by_ref() {
             if field == super::fields::trace::PACKET {
-                self.packet(value.bytes(), inner)?;
+                self.read_packet(value.bytes(), inner)?;
             }
         }
         self.out.damaged += u64::from(fields.failed());
         Ok(())
     }
 
-    fn packet(&mut self, bytes: &[u8], inner: bool) -> Result<(), Refused> {
+    fn read_packet(&mut self, bytes: &[u8], inner: bool) -> Result<(), ReadError> {
         let (mut events, mut dropped, mut first, mut sequence) = (None, false, false, 0);
         let mut fields = Fields::new(bytes);
         for (field, value) in fields.by_ref() {
             match field {
                 packet::FTRACE_EVENTS => events = Some(value.bytes()),
-                packet::PROCESS_TREE => self.processes(value.bytes()),
-                packet::FTRACE_STATS => self.stats(value.bytes()),
-                packet::SYSTEM_INFO => self.system(value.bytes()),
+                packet::PROCESS_TREE => self.read_processes(value.bytes()),
+                packet::FTRACE_STATS => self.read_stats(value.bytes()),
+                packet::SYSTEM_INFO => self.read_system_info(value.bytes()),
                 packet::SEQUENCE_ID => sequence = value.number(),
                 packet::PREVIOUS_PACKET_DROPPED => dropped = value.number() != 0,
                 packet::FIRST_ON_SEQUENCE => first = value.number() != 0,
                 // Packets within packets are not nested further.
                 packet::COMPRESSED | packet::ZSTD if !inner => match self.open(field, value.bytes()) {
-                    Some(opened) => self.packets(&opened, true)?,
+                    Some(opened) => self.read_packets(&opened, true)?,
                     None => self.out.damaged += 1,
                 },
                 _ => {}
@@ -176,13 +177,13 @@ impl Trace {
         // (protos/perfetto/trace/trace_packet.proto); what was dropped before the first existing packet was before the trace.
         first |= self.sequences.insert(sequence);
         match events {
-            Some(events) => self.bundle(events, dropped && !first),
+            Some(events) => self.read_bundle(events, dropped && !first),
             None => Ok(()),
         }
     }
 
     fn open(&mut self, field: u32, data: &[u8]) -> Option<Vec<u8>> {
-        let limit = CHUNK.min(usize::try_from(self.budget).unwrap_or(usize::MAX));
+        let limit = PACKET_BYTES_MAX.min(usize::try_from(self.budget).unwrap_or(usize::MAX));
         let opened = match field {
             packet::COMPRESSED => miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(data, limit).ok()?,
             _ => zstd::bulk::decompress(data, limit).ok()?,
@@ -191,7 +192,7 @@ impl Trace {
         Some(opened)
     }
 
-    fn bundle(&mut self, bytes: &[u8], dropped: bool) -> Result<(), Refused> {
+    fn read_bundle(&mut self, bytes: &[u8], dropped: bool) -> Result<(), ReadError> {
         self.bundles += 1;
         let (mut cpu, mut lost, mut clock, mut times) = (0, dropped, 0, (None, None));
         let mut fields = Fields::new(bytes);
@@ -203,7 +204,7 @@ impl Trace {
                 bundle::FTRACE_TIME => times.0 = Some(value.number()),
                 bundle::BOOT_TIME => times.1 = Some(value.number()),
                 bundle::ERROR => self.out.damaged += 1,
-                bundle::GENERIC => self.describe(value.bytes()),
+                bundle::GENERIC => self.read_descriptor(value.bytes()),
                 _ => {}
             }
         }
@@ -215,23 +216,23 @@ impl Trace {
         let begin = self.out.events.len();
         for (field, value) in Fields::new(bytes) {
             match field {
-                bundle::EVENT => self.event(cpu, shift, value.bytes())?,
+                bundle::EVENT => self.read_event(cpu, shift, value.bytes())?,
                 bundle::COMPACT_SCHED => {
                     let mut all = Vec::new();
-                    if compact::events(cpu, value.bytes(), |seen| all.push(seen)).is_none() {
+                    if compact::read_events(cpu, value.bytes(), |seen| all.push(seen)).is_none() {
                         self.out.damaged += 1;
                         continue;
                     }
                     for mut seen in all {
                         seen.time_ns = seen.time_ns.saturating_add_signed(shift);
                         self.note_names(&seen);
-                        self.out.put(Next::DecodedEvent(seen))?;
+                        self.out.add(TraceItem::DecodedEvent(seen))?;
                     }
                 }
                 _ => {}
             }
         }
-        let times = self.out.events[begin..].iter().map(crate::ftrace::gathered::time);
+        let times = self.out.events[begin..].iter().map(crate::ftrace::content::item_time);
         let Some((first, end)) = times.fold(None, |range: Option<(u64, u64)>, t| {
             Some(range.map_or((t, t), |(first, end)| (first.min(t), end.max(t))))
         }) else {
@@ -240,7 +241,7 @@ impl Trace {
         };
         let since = self.last.get(&cpu).copied().unwrap_or(0);
         if lost {
-            self.out.miss(cpu, if since == 0 { first } else { since }, first, None)?;
+            self.out.add_gap(cpu, if since == 0 { first } else { since }, first, None)?;
             // Inserted before the events of the same time.
             let gap = self.out.events.pop();
             self.out.events.splice(begin..begin, gap);
@@ -249,7 +250,7 @@ impl Trace {
         Ok(())
     }
 
-    fn event(&mut self, cpu: u16, shift: i64, bytes: &[u8]) -> Result<(), Refused> {
+    fn read_event(&mut self, cpu: u16, shift: i64, bytes: &[u8]) -> Result<(), ReadError> {
         let (mut time, mut tid, mut what) = (0, 0, None);
         let mut fields = Fields::new(bytes);
         for (field, value) in fields.by_ref() {
@@ -267,9 +268,9 @@ impl Trace {
         let time = time.saturating_add_signed(shift);
         let named = |kind: Kind| DecodedEvent::new(kind, time, cpu, tid);
         let (seen, whole) = match field {
-            GENERIC => {
-                let (name, fields) = generic(message);
-                let Some(kind) = Kind::of(&name) else {
+            GENERIC_EVENT_FIELD => {
+                let (name, fields) = read_generic(message);
+                let Some(kind) = Kind::from_name(&name) else {
                     self.out.leave_out(&name);
                     return Ok(());
                 };
@@ -277,12 +278,12 @@ impl Trace {
                 let whole = known::by_name(&mut seen, fields.iter().map(|(n, v)| (n.as_str(), *v)));
                 (seen, whole)
             }
-            DESCRIBED.. => {
+            DESCRIBED_FIELD_MIN.. => {
                 let Some(described) = self.described.get(&field) else {
                     self.out.leave_out("(an event without its description)");
                     return Ok(());
                 };
-                let Some(kind) = Kind::of(&described.name) else {
+                let Some(kind) = Kind::from_name(&described.name) else {
                     let name = described.name.clone();
                     self.out.leave_out(&name);
                     return Ok(());
@@ -294,7 +295,7 @@ impl Trace {
                 (seen, whole)
             }
             _ => {
-                let Some(kind) = known::kind(field) else {
+                let Some(kind) = known::kind_of_field(field) else {
                     self.out.leave_out(&format!("field {field} of FtraceEvent"));
                     return Ok(());
                 };
@@ -308,7 +309,7 @@ impl Trace {
             return Ok(());
         }
         self.note_names(&seen);
-        self.out.put(Next::DecodedEvent(seen))
+        self.out.add(TraceItem::DecodedEvent(seen))
     }
 
     fn note_names(&mut self, seen: &DecodedEvent) {
@@ -323,7 +324,7 @@ impl Trace {
     }
 
     /// A serialised `DescriptorProto` gives an event's name, and the number of each of its fields.
-    fn describe(&mut self, bytes: &[u8]) {
+    fn read_descriptor(&mut self, bytes: &[u8]) {
         let (mut id, mut descriptor) = (0, &[][..]);
         for (field, value) in Fields::new(bytes) {
             match field {
@@ -332,7 +333,7 @@ impl Trace {
                 _ => {}
             }
         }
-        let mut described = Described { name: String::new(), fields: HashMap::new() };
+        let mut described = DescribedEvent { name: String::new(), fields: HashMap::new() };
         for (field, value) in Fields::new(descriptor) {
             match field {
                 1 => described.name = value.text(),
@@ -350,14 +351,14 @@ impl Trace {
                 _ => {}
             }
         }
-        if id >= DESCRIBED && self.described.len() < MOST_DESCRIPTORS {
+        if id >= DESCRIBED_FIELD_MIN && self.described.len() < DESCRIPTORS_MAX {
             self.described.insert(id, described);
         }
     }
 
     /// Processes and threads, as `linux.process_stats` found them.
-    fn processes(&mut self, bytes: &[u8]) {
-        const KTHREADD: u64 = 2;
+    fn read_processes(&mut self, bytes: &[u8]) {
+        const KTHREADD_PID: u64 = 2;
         for (field, value) in Fields::new(bytes) {
             let (mut id, mut other, mut name, mut kernel) = (0, 0, String::new(), false);
             let mut fields = Fields::new(value.bytes());
@@ -377,7 +378,7 @@ impl Trace {
                 continue;
             }
             if field == 1 {
-                kernel |= other == KTHREADD || id == KTHREADD;
+                kernel |= other == KTHREADD_PID || id == KTHREADD_PID;
                 self.out.tasks.insert(tid, if kernel { 0 } else { tid });
                 // A command line begins with a path.
                 name = name.rsplit('/').next().unwrap_or_default().into();
@@ -389,14 +390,14 @@ impl Trace {
         }
     }
 
-    fn system(&mut self, bytes: &[u8]) {
+    fn read_system_info(&mut self, bytes: &[u8]) {
         for (field, value) in Fields::new(bytes) {
             match field {
                 1 => {
                     for (field, value) in Fields::new(value.bytes()) {
                         match field {
                             3 => self.out.release = Some(value.text()),
-                            4 => self.out.machine = Machine::of(&value.text()),
+                            4 => self.out.machine = Machine::from_uname(&value.text()),
                             _ => {}
                         }
                     }
@@ -408,8 +409,8 @@ impl Trace {
     }
 
     /// The kernel's counts of lost events, at the start and at the end.
-    fn stats(&mut self, bytes: &[u8]) {
-        const END: u64 = 2;
+    fn read_stats(&mut self, bytes: &[u8]) {
+        const PHASE_END: u64 = 2;
         let mut phase = 0;
         let mut all = Vec::new();
         for (field, value) in Fields::new(bytes) {
@@ -431,7 +432,7 @@ impl Trace {
             }
         }
         for (cpu, lost) in all {
-            if phase != END {
+            if phase != PHASE_END {
                 self.started.insert(cpu, lost);
             } else {
                 let before = self.started.get(&cpu).copied().unwrap_or(0);
@@ -442,7 +443,7 @@ impl Trace {
 }
 
 /// `GenericFtraceEvent`: its name, its fields.
-fn generic(bytes: &[u8]) -> (String, Vec<(String, Value<'_>)>) {
+fn read_generic(bytes: &[u8]) -> (String, Vec<(String, Value<'_>)>) {
     let (mut name, mut fields) = (String::new(), Vec::new());
     for (field, value) in Fields::new(bytes) {
         match field {
@@ -465,17 +466,17 @@ fn generic(bytes: &[u8]) -> (String, Vec<(String, Value<'_>)>) {
 }
 
 /// Fills in the previous threads and wakers of the compact form: the thread that ran on that CPU.
-fn running(out: &mut Gathered) {
+fn fill_running_threads(out: &mut TraceContent) {
     let mut now: BTreeMap<u16, u32> = BTreeMap::new();
     for next in &mut out.events {
         let seen = match next {
-            Next::Missed(cpu, _) => {
+            TraceItem::Missed(cpu, _) => {
                 now.remove(cpu);
                 continue;
             }
-            Next::DecodedEvent(seen) => seen,
+            TraceItem::DecodedEvent(seen) => seen,
         };
-        if seen.tid == compact::UNKNOWN {
+        if seen.tid == compact::UNKNOWN_TID {
             seen.tid = now.get(&seen.cpu).copied().unwrap_or(0);
             if seen.kind == Kind::Switch {
                 seen.set("prev_pid", seen.tid.into());

@@ -25,24 +25,24 @@ fn bundle(cpu: u64, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 /// Events as text: time, CPU, thread, kind, numbers, text.
-fn told(out: &Gathered) -> Vec<String> {
-    let of = |next: &Next| match next {
-        Next::DecodedEvent(s) => {
+fn event_lines(out: &TraceContent) -> Vec<String> {
+    let of = |next: &TraceItem| match next {
+        TraceItem::DecodedEvent(s) => {
             let numbers: Vec<String> =
                 (0..s.kind.numbers().len()).map(|i| s.number(i).map_or("-".into(), |n| n.to_string())).collect();
             format!("{} {} {} {} [{}] {}", s.time_ns, s.cpu, s.tid, s.kind.name(), numbers.join(" "), s.text)
         }
-        Next::Missed(cpu, m) => format!("{} {cpu} missed since {} {:?}", m.until, m.since, m.events),
+        TraceItem::Missed(cpu, m) => format!("{} {cpu} missed since {} {:?}", m.until, m.since, m.events),
     };
     out.events.iter().map(of).collect()
 }
 
 /// Disk 8:0 as a number of user space.
-const SDA: u64 = 8 << 8;
+const SDA_USER_DEV: u64 = 8 << 8;
 
 fn known(b: &mut Vec<u8>) {
     event(b, 100, 7, 119, |e| {
-        e.varint(1, SDA);
+        e.varint(1, SDA_USER_DEV);
         e.varint(2, 64);
         e.varint(3, 8);
         e.bytes(4, b"WS");
@@ -57,23 +57,23 @@ fn known(b: &mut Vec<u8>) {
 fn known_generic_and_described_events_are_read() {
     let bytes = [bundle(1, |b| {
         known(b);
-        event(b, 110, 8, GENERIC, |e| {
+        event(b, 110, 8, GENERIC_EVENT_FIELD, |e| {
             e.bytes(1, b"jbd2_start_commit");
-            for (name, value) in [("dev", SDA), ("transaction", 5)] {
+            for (name, value) in [("dev", SDA_USER_DEV), ("transaction", 5)] {
                 e.message(2, |f| {
                     f.bytes(1, name.as_bytes());
                     f.varint(5, value);
                 });
             }
         });
-        event(b, 120, 8, DESCRIBED + 3, |e| {
-            e.varint(9, SDA);
+        event(b, 120, 8, DESCRIBED_FIELD_MIN + 3, |e| {
+            e.varint(9, SDA_USER_DEV);
             e.varint(2, 5);
         });
         event(b, 121, 8, 700, |_| {});
-        event(b, 122, 8, DESCRIBED + 4, |_| {});
+        event(b, 122, 8, DESCRIBED_FIELD_MIN + 4, |_| {});
         b.message(bundle::GENERIC, |g| {
-            g.varint(1, (DESCRIBED + 3).into());
+            g.varint(1, (DESCRIBED_FIELD_MIN + 3).into());
             g.message(2, |d| {
                 d.bytes(1, b"jbd2_end_commit");
                 for (name, number) in [("transaction", 2), ("dev", 9)] {
@@ -88,7 +88,7 @@ fn known_generic_and_described_events_are_read() {
     .concat();
     let out = read(&bytes).unwrap();
     assert_eq!(
-        told(&out),
+        event_lines(&out),
         [
             "90 1 7 sys_enter [18 3] ",
             "100 1 7 block_bio_queue [8388608 64 8] WS",
@@ -97,7 +97,7 @@ fn known_generic_and_described_events_are_read() {
         ]
     );
     assert_eq!(out.left_out.values().sum::<u64>(), 2);
-    assert!(matches!(&out.events[0], Next::DecodedEvent(s) if (1..7).all(|n| s.number(n) == Some(n as u64 + 2))));
+    assert!(matches!(&out.events[0], TraceItem::DecodedEvent(s) if (1..7).all(|n| s.number(n) == Some(n as u64 + 2))));
 }
 
 fn packed(numbers: &[u64]) -> Vec<u8> {
@@ -114,7 +114,7 @@ fn packed(numbers: &[u64]) -> Vec<u8> {
 }
 
 #[test]
-fn dense_switches_tell_whom_they_are_from() {
+fn compact_switches_name_the_previous_thread() {
     let bytes = bundle(0, |b| {
         b.message(bundle::COMPACT_SCHED, |c| {
             c.bytes(5, b"app");
@@ -130,7 +130,7 @@ fn dense_switches_tell_whom_they_are_from() {
     });
     let out = read(&bytes).unwrap();
     assert_eq!(
-        told(&out),
+        event_lines(&out),
         [
             "1000 0 0 sched_switch [0 1 7] app",
             "1040 0 7 sched_waking [9] ",
@@ -144,16 +144,16 @@ fn dense_switches_tell_whom_they_are_from() {
 }
 
 #[test]
-fn compressed_packets_are_opened() {
+fn compressed_packets_are_decompressed() {
     let plain = [bundle(1, known), bundle(0, known)].concat();
     let zlib = miniz_oxide::deflate::compress_to_vec_zlib(&plain, 6);
     let zstd = zstd::bulk::compress(&plain, 1).unwrap();
-    let expected = told(&read(&plain).unwrap());
+    let expected = event_lines(&read(&plain).unwrap());
     assert_eq!(expected.len(), 4);
     for (field, data) in [(packet::COMPRESSED, &zlib), (packet::ZSTD, &zstd)] {
         let bytes = packet(|p| p.bytes(field, data));
         assert!(is(&bytes));
-        assert_eq!(told(&read(&bytes).unwrap()), expected);
+        assert_eq!(event_lines(&read(&bytes).unwrap()), expected);
         let cut = packet(|p| p.bytes(field, &data[..data.len() / 2]));
         let both = [cut, bundle(1, known)].concat();
         assert_eq!(read(&both).unwrap().damaged, 1, "{field}");
@@ -164,9 +164,9 @@ fn compressed_packets_are_opened() {
     gzip.extend(miniz_oxide::deflate::compress_to_vec(&plain, 6));
     gzip.extend([0; 8]);
     assert!(is_gzip(&gzip));
-    assert_eq!(unzip(&gzip).unwrap(), plain);
+    assert_eq!(gunzip(&gzip).unwrap(), plain);
     for cut in 0..gzip.len() - 8 {
-        assert!(unzip(&gzip[..cut]).is_err(), "{cut}");
+        assert!(gunzip(&gzip[..cut]).is_err(), "{cut}");
     }
 }
 
@@ -189,12 +189,12 @@ fn losses_are_gaps() {
         });
     });
     let out = read(&[lossy(false, 10), lossy(true, 30), stats].concat()).unwrap();
-    assert_eq!(told(&out)[1], "30 1 missed since 10 None");
+    assert_eq!(event_lines(&out)[1], "30 1 missed since 10 None");
     assert_eq!(out.lost, [(3, 42)].into());
 }
 
 #[test]
-fn first_packet_of_sequence_lost_nothing() {
+fn the_first_packet_of_a_sequence_has_lost_nothing() {
     let of = |sequence: u64, at: u64| {
         packet(|p| {
             p.varint(packet::SEQUENCE_ID, sequence);
@@ -205,13 +205,13 @@ fn first_packet_of_sequence_lost_nothing() {
             });
         })
     };
-    let gaps = |bytes: &[u8]| told(&read(bytes).unwrap()).iter().filter(|line| line.contains("missed")).count();
+    let gaps = |bytes: &[u8]| event_lines(&read(bytes).unwrap()).iter().filter(|line| line.contains("missed")).count();
     assert_eq!(gaps(&[of(1, 10), of(2, 20)].concat()), 0);
     assert_eq!(gaps(&[of(1, 10), of(2, 20), of(1, 30)].concat()), 1);
 }
 
 #[test]
-fn machine_processes_and_clock_are_told() {
+fn machine_processes_and_clock_are_read() {
     let bytes = [
         packet(|p| {
             p.message(packet::SYSTEM_INFO, |s| {
@@ -249,13 +249,13 @@ fn machine_processes_and_clock_are_told() {
     assert_eq!((out.machine, out.release.as_deref()), (Some(Machine::Generic), Some("5.10.43-android12")));
     assert_eq!(out.tasks, [(7, 7), (44, 0), (9, 7)].into());
     assert_eq!((out.names[&7].as_str(), out.names[&9].as_str()), ("app", "worker"));
-    assert!(told(&out)[0].starts_with("1090 1 7"), "the clock is not moved: {:?}", told(&out));
+    assert!(event_lines(&out)[0].starts_with("1090 1 7"), "the clock is not moved: {:?}", event_lines(&out));
 }
 
 #[test]
 fn traces_without_kernel_events_are_refused() {
     let bytes = packet(|p| p.varint(8, 5));
-    assert!(is(&bytes) && matches!(read(&bytes), Err(Refused::Empty(why)) if why.contains("without ftrace events")));
+    assert!(is(&bytes) && matches!(read(&bytes), Err(ReadError::Empty(why)) if why.contains("without ftrace events")));
     for bytes in [&b""[..], b"\x0a\x05abc", b"hello", b"\x0a\0"] {
         assert!(!is(bytes), "{bytes:?}");
     }
@@ -263,7 +263,7 @@ fn traces_without_kernel_events_are_refused() {
 
 /// Of a file that ends in the middle of a packet, everything before it is kept.
 #[test]
-fn cut_traces_keep_what_is_whole() {
+fn truncated_traces_keep_what_is_whole() {
     let whole = bundle(1, known);
     let bytes = [&whole[..], &whole[..whole.len() - 3]].concat();
     let out = read(&bytes).unwrap();

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex};
 
-const PAGE: usize = 4096;
+const PAGE_BYTES: usize = 4096;
 
 /// The file description that a sync uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Log {
         let mut inner = self.0.lock().expect("no thread panics");
         if let What::Write { at, bytes } | What::Durable { at, bytes } = &what {
             // Its pages are to be written again.
-            let pages = *at as usize / PAGE..(*at as usize + bytes.len()).div_ceil(PAGE);
+            let pages = *at as usize / PAGE_BYTES..(*at as usize + bytes.len()).div_ceil(PAGE_BYTES);
             inner.faults.clean.retain(|page, _| !pages.contains(page));
         }
         if matches!(what, What::Sync(By::Sums)) && !inner.faults.in_race.is_empty() {
@@ -169,11 +169,11 @@ impl Log {
     /// A durable write of whole pages fails: like any other, it is in memory as if it were written. The writer gets the notice.
     pub fn fail_durable(&self, file: &File, bytes: &[u8], at: u64) {
         let faults = &mut self.0.lock().expect("no thread panics").faults;
-        for (nth, page) in (at as usize / PAGE..).zip(bytes.chunks(PAGE)) {
-            let mut before = vec![0; PAGE];
-            file.read_exact_at(&mut before, (nth * PAGE) as u64).expect("memory");
+        for (nth, page) in (at as usize / PAGE_BYTES..).zip(bytes.chunks(PAGE_BYTES)) {
+            let mut before = vec![0; PAGE_BYTES];
+            file.read_exact_at(&mut before, (nth * PAGE_BYTES) as u64).expect("memory");
             faults.clean.entry(nth).or_insert(before);
-            file.write_all_at(page, (nth * PAGE) as u64).expect("memory");
+            file.write_all_at(page, (nth * PAGE_BYTES) as u64).expect("memory");
         }
         faults.lose(BTreeMap::new());
         (faults.durable, faults.unseen) = (false, false);
@@ -212,8 +212,8 @@ impl Log {
             dropped.map(|(page, bytes)| (*page, bytes.clone())).collect()
         };
         for (page, bytes) in clean {
-            let event = self.begin(What::Write { at: (page * PAGE) as u64, bytes: bytes.clone() });
-            let _ = self.end(event, file.write_all_at(&bytes, (page * PAGE) as u64));
+            let event = self.begin(What::Write { at: (page * PAGE_BYTES) as u64, bytes: bytes.clone() });
+            let _ = self.end(event, file.write_all_at(&bytes, (page * PAGE_BYTES) as u64));
         }
     }
 
@@ -229,29 +229,29 @@ impl Log {
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Arc<Log>>> = const { RefCell::new(None) };
+    static CURRENT_LOG: RefCell<Option<Arc<Log>>> = const { RefCell::new(None) };
 }
 
 /// The log of disks opened by this thread.
 pub(in crate::store) fn current() -> Option<Arc<Log>> {
-    CURRENT.with_borrow(Option::clone)
+    CURRENT_LOG.with_borrow(Option::clone)
 }
 
 /// Makes disks opened by this thread from now on write to this log.
 pub(in crate::store) fn record(log: Option<Arc<Log>>) {
-    CURRENT.set(log);
+    CURRENT_LOG.set(log);
 }
 
 thread_local! {
-    static MACHINE: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    static MACHINE_NUMBER: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// Changes the boot id seen by disks that this thread opens from now on.
 pub(in crate::store) fn start_machine() {
-    MACHINE.set(MACHINE.get() + 1);
+    MACHINE_NUMBER.set(MACHINE_NUMBER.get() + 1);
 }
 
 /// The boot id of this thread's machine.
 pub(in crate::store) fn boot() -> String {
-    format!("boot {}", MACHINE.get())
+    format!("boot {}", MACHINE_NUMBER.get())
 }

@@ -14,17 +14,17 @@
 
 use super::log::{By, Event, Log, What, record, start_machine};
 use super::*;
-use crate::protocol::Also;
+use crate::protocol::ClaimExtensions;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
-const PAGE: usize = 4096;
-const SECTOR: usize = 512;
+const PAGE_BYTES: usize = 4096;
+const SECTOR_BYTES: usize = 512;
 
 /// splitmix64: the same seed yields the same story on any machine.
-pub(super) struct Chance(pub u64);
+pub(super) struct StoryRandom(pub u64);
 
-impl Chance {
+impl StoryRandom {
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -61,7 +61,7 @@ pub(super) enum Keeping {
     AllButOne,
 }
 
-const KEEPINGS: [Keeping; 8] = [
+const KEEPING_CHOICES: [Keeping; 8] = [
     Keeping::Any,
     Keeping::OldOrNew,
     Keeping::Nothing,
@@ -73,26 +73,26 @@ const KEEPINGS: [Keeping; 8] = [
 ];
 
 /// A possible state after a cut at the time `cut` of a medium with the content `base` before `events`. `data` bytes precede the sums.
-pub(super) fn left(
+pub(super) fn state_after_cut(
     base: &[u8],
     events: &[Event],
     cut: usize,
     unit: usize,
     data: usize,
-    chance: &mut Chance,
+    chance: &mut StoryRandom,
 ) -> Vec<u8> {
-    let keeping = KEEPINGS[chance.below(KEEPINGS.len() as u64) as usize];
-    left_keeping(base, events, cut, unit, data, (keeping, chance))
+    let keeping = KEEPING_CHOICES[chance.below(KEEPING_CHOICES.len() as u64) as usize];
+    state_after_cut_keeping(base, events, cut, unit, data, (keeping, chance))
 }
 
 /// The same, with a choice of what survives.
-pub(super) fn left_keeping(
+pub(super) fn state_after_cut_keeping(
     base: &[u8],
     events: &[Event],
     cut: usize,
     unit: usize,
     data: usize,
-    (keeping, chance): (Keeping, &mut Chance),
+    (keeping, chance): (Keeping, &mut StoryRandom),
 ) -> Vec<u8> {
     let mut newest = base.to_vec();
     // For each written unit: its versions, and when each of them was complete in memory.
@@ -172,7 +172,7 @@ pub(super) fn left_keeping(
 
 /// A request to the disk.
 #[derive(Debug, Clone)]
-struct Asked {
+struct StoryRequest {
     /// The new content from this offset on; empty for a flush.
     offset: usize,
     bytes: Vec<u8>,
@@ -184,11 +184,11 @@ struct Asked {
 }
 
 /// The permitted contents of each unit after a cut, in order of time.
-pub(super) type May = Vec<Vec<Vec<u8>>>;
+pub(super) type PermittedContents = Vec<Vec<Vec<u8>>>;
 
-fn may(start: &[u8], asked: &[Asked], on: usize, cut: usize, unit: usize) -> May {
+fn permitted_contents(start: &[u8], asked: &[StoryRequest], on: usize, cut: usize, unit: usize) -> PermittedContents {
     let mut now = start.to_vec();
-    let mut may: May = start.chunks(unit).map(|unit| vec![unit.to_vec()]).collect();
+    let mut may: PermittedContents = start.chunks(unit).map(|unit| vec![unit.to_vec()]).collect();
     for one in asked.iter().filter(|one| one.begun[on] < cut) {
         now[one.offset..one.offset + one.bytes.len()].copy_from_slice(&one.bytes);
         for nth in one.offset / unit..(one.offset + one.bytes.len()).div_ceil(unit) {
@@ -206,9 +206,9 @@ fn may(start: &[u8], asked: &[Asked], on: usize, cut: usize, unit: usize) -> May
 
 /// A plain file, which does exactly what was requested.
 #[derive(Default)]
-struct Plain(Log);
+struct PlainFile(Log);
 
-impl Plain {
+impl PlainFile {
     fn write(&self, at: usize, bytes: &[u8]) {
         let event = self.0.begin(What::Write { at: at as u64, bytes: bytes.to_vec() });
         self.0.end(event, Ok(())).expect("it has no faults");
@@ -221,7 +221,7 @@ impl Plain {
 }
 
 /// Creates a file in memory with the content `image`, and its path.
-pub(super) fn medium(image: &[u8]) -> (File, PathBuf) {
+pub(super) fn memory_file(image: &[u8]) -> (File, PathBuf) {
     let file = rustix::fs::memfd_create("medium", rustix::fs::MemfdFlags::CLOEXEC).map(File::from).expect("memory");
     file.write_all_at(image, 0).expect("memory");
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
@@ -229,16 +229,16 @@ pub(super) fn medium(image: &[u8]) -> (File, PathBuf) {
 }
 
 /// All data of a store, or the first block with an error.
-fn content(store: &Store) -> Result<Vec<u8>, String> {
+fn store_content(store: &Store) -> Result<Vec<u8>, String> {
     let mut all = Vec::new();
-    for offset in (0..store.size_bytes()).step_by(PAGE) {
-        let block = read(store, offset, PAGE as u32);
+    for offset in (0..store.size_bytes()).step_by(PAGE_BYTES) {
+        let block = read(store, offset, PAGE_BYTES as u32);
         all.extend(block.map_err(|status| format!("block {}: {status}", offset / BLOCK_BYTES))?);
     }
     Ok(all)
 }
 
-fn among(data: &[u8], may: &May, unit: usize) -> Result<(), String> {
+fn check_permitted(data: &[u8], may: &PermittedContents, unit: usize) -> Result<(), String> {
     for (nth, (unit, may)) in data.chunks(unit).zip(may).enumerate() {
         if !may.iter().any(|version| version == unit) {
             return Err(format!("unit {nth} was never that since it was flushed"));
@@ -249,7 +249,7 @@ fn among(data: &[u8], may: &May, unit: usize) -> Result<(), String> {
 
 /// The parameters of a story.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
+pub(super) struct StoryKind {
     size: u64,
     /// Additional bytes of the medium after the store, as on a device.
     longer: u64,
@@ -257,39 +257,39 @@ pub(super) struct Kind {
     version: u32,
 }
 
-pub(super) const COMMON: Kind = Kind { size: SIZE, longer: 0, version: header::VERSION };
-const KINDS: [Kind; 8] = [
-    COMMON,
-    COMMON,
-    COMMON,
-    COMMON,
-    Kind { version: 1, ..COMMON },
-    Kind { version: 2, ..COMMON },
-    Kind { size: SIZE / 4, longer: 7 * 512, ..COMMON },
-    Kind { size: 500 * BLOCK_BYTES, ..COMMON },
+pub(super) const COMMON_KIND: StoryKind = StoryKind { size: STORE_BYTES, longer: 0, version: header::FORMAT_VERSION };
+const STORY_KINDS: [StoryKind; 8] = [
+    COMMON_KIND,
+    COMMON_KIND,
+    COMMON_KIND,
+    COMMON_KIND,
+    StoryKind { version: 1, ..COMMON_KIND },
+    StoryKind { version: 2, ..COMMON_KIND },
+    StoryKind { size: STORE_BYTES / 4, longer: 7 * 512, ..COMMON_KIND },
+    StoryKind { size: 500 * BLOCK_BYTES, ..COMMON_KIND },
 ];
 
 /// Runs a story and cuts it `cuts` times; returns the number of cuts made.
-fn story(seed: u64, cuts: usize) -> Result<usize, String> {
-    let mut chance = Chance(seed);
-    let kind = KINDS[chance.below(KINDS.len() as u64) as usize];
+fn run_story(seed: u64, cuts: usize) -> Result<usize, String> {
+    let mut chance = StoryRandom(seed);
+    let kind = STORY_KINDS[chance.below(STORY_KINDS.len() as u64) as usize];
     let size = kind.size as usize;
-    let (mut base, mut start) = formatted(kind);
+    let (mut base, mut start) = format_image(kind);
     if kind.version == 2 {
-        unclean_second(&mut base, &mut start, &mut chance);
+        make_unclean_version_2(&mut base, &mut start, &mut chance);
     }
     let mut made = 0;
     for _chapter in 0..1 + chance.below(3) {
         let log = Arc::new(Log::default());
-        let plain = Plain::default();
+        let plain = PlainFile::default();
         record(Some(log.clone()));
         start_machine();
-        let (_file, path) = medium(&base);
+        let (_file, path) = memory_file(&base);
         let mut store = Store::open(&path).map_err(|e| e.to_string())?;
         let mut epoch = store.header().epoch + 1;
-        let accepts = Also { accepts: store.header().lost, ..Also::default() };
+        let accepts = ClaimExtensions { accepts: store.header().lost, ..ClaimExtensions::default() };
         store.claim("p", &Claim { size_bytes: kind.size, also: accepts, ..claim(epoch) }).map_err(|e| e.to_string())?;
-        let mut asked: Vec<Asked> = Vec::new();
+        let mut asked: Vec<StoryRequest> = Vec::new();
         // The periods in which everything was flushed, and the store had time to record it.
         // The state after a cut is marked until it is flushed once.
         let mut flushed_since_killed = !store.header().is_marked();
@@ -310,7 +310,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
             };
             let length = length.min(kind.size - place) as usize;
             let (offset, durable) = (place as usize, chance.one_in(8));
-            let mut one = Asked { offset, bytes: Vec::new(), durable, begun, ended: [0; 2] };
+            let mut one = StoryRequest { offset, bytes: Vec::new(), durable, begun, ended: [0; 2] };
             match chance.below(28) {
                 0..=10 => {
                     let byte = chance.next() as u8;
@@ -367,7 +367,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                         let many = (1 + chance.next() % 4).min(end - block) as usize;
                         writes.push((block * BLOCK_BYTES, &bytes[..many * BLOCK_BYTES as usize]));
                     }
-                    match store.write_at_hand(&writes) {
+                    match store.write_nonblocking(&writes) {
                         Some(results) => results.into_iter().collect::<Result<(), _>>().map_err(|e| e.to_string())?,
                         None => writes
                             .iter()
@@ -382,7 +382,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                         let (offset, bytes) = (offset as usize, bytes.to_vec());
                         now[offset..offset + bytes.len()].copy_from_slice(&bytes);
                         plain.write(offset, &bytes);
-                        asked.push(Asked { offset, bytes, durable: false, begun, ended: [0; 2] });
+                        asked.push(StoryRequest { offset, bytes, durable: false, begun, ended: [0; 2] });
                     }
                     let ended = [log.now(), plain.0.now()];
                     asked[first..].iter_mut().for_each(|one| one.ended = ended);
@@ -393,7 +393,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     prepared = None;
                     store.settle(u64::MAX, u64::MAX).expect("memory");
                     // A killed process may have left data that its successor does not know to be flushed.
-                    if unflushed(&asked, usize::MAX).is_empty() && flushed_since_killed {
+                    if unflushed_ranges(&asked, usize::MAX).is_empty() && flushed_since_killed {
                         quiet.push(log.now()..usize::MAX);
                     }
                     continue;
@@ -411,7 +411,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
             one.ended = [log.now(), plain.0.now()];
             asked.push(one);
         }
-        if content(&store)? != now {
+        if store_content(&store)? != now {
             return Err("a read before any cut is wrong".into());
         }
         drop(store);
@@ -419,17 +419,20 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
         let mut next = None;
         for _ in 0..cuts {
             made += 1;
-            let unit = if chance.one_in(2) { PAGE } else { SECTOR };
+            let unit = if chance.one_in(2) { PAGE_BYTES } else { SECTOR_BYTES };
             // The plain file must pass the check first.
             let cut = chance.below(plain.0.now() as u64 + 1) as usize;
-            let image = left(&start, &plain.0.events(), cut, unit, size, &mut chance);
-            among(&image, &may(&start, &asked, 1, cut, unit), unit).map_err(|e| format!("a plain file: {e}"))?;
+            let image = state_after_cut(&start, &plain.0.events(), cut, unit, size, &mut chance);
+            check_permitted(&image, &permitted_contents(&start, &asked, 1, cut, unit), unit)
+                .map_err(|e| format!("a plain file: {e}"))?;
             let cut = chance.below(log.now() as u64 + 1) as usize;
-            let image = left(&base, &events, cut, unit, size, &mut chance);
-            let may = may(&start, &asked, 0, cut, unit);
-            let lost =
-                Lost { at_least: unflushed(&asked, cut), nothing: quiet.iter().any(|quiet| quiet.contains(&cut)) };
-            let (image, data) = recovered(image, &may, &lost, unit, size, &mut chance)
+            let image = state_after_cut(&base, &events, cut, unit, size, &mut chance);
+            let may = permitted_contents(&start, &asked, 0, cut, unit);
+            let lost = ExpectedLoss {
+                at_least: unflushed_ranges(&asked, cut),
+                nothing: quiet.iter().any(|quiet| quiet.contains(&cut)),
+            };
+            let (image, data) = recover_and_check(image, &may, &lost, unit, size, &mut chance)
                 .map_err(|why| format!("cut at {cut} of {}, units of {unit}: {why}", log.now()))?;
             next = Some((image, data));
         }
@@ -442,13 +445,13 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
 
 /// The losses that the store must report.
 #[derive(Debug)]
-struct Lost {
+struct ExpectedLoss {
     at_least: Vec<std::ops::Range<u64>>,
     nothing: bool,
 }
 
 /// The ranges with acknowledged but unflushed data; an unanswered flush may have succeeded nevertheless.
-fn unflushed(asked: &[Asked], cut: usize) -> Vec<std::ops::Range<u64>> {
+fn unflushed_ranges(asked: &[StoryRequest], cut: usize) -> Vec<std::ops::Range<u64>> {
     let mut all = Vec::new();
     for one in asked.iter().filter(|one| one.begun[0] <= cut) {
         if one.ended[0] <= cut {
@@ -463,20 +466,20 @@ fn unflushed(asked: &[Asked], cut: usize) -> Vec<std::ops::Range<u64>> {
 }
 
 /// Opens the state left by a cut, possibly with another cut meanwhile, and checks it. Returns the resulting medium, and its content.
-fn recovered(
+fn recover_and_check(
     mut image: Vec<u8>,
-    may: &May,
-    lost: &Lost,
+    may: &PermittedContents,
+    lost: &ExpectedLoss,
     unit: usize,
     size: usize,
-    chance: &mut Chance,
+    chance: &mut StoryRandom,
 ) -> Result<(Vec<u8>, Vec<u8>), String> {
     for _ in 0..chance.below(3) {
         // A second power cut while the store recovers from the first.
         start_machine();
         let log = Arc::new(Log::default());
         record(Some(log.clone()));
-        let (_file, path) = medium(&image);
+        let (_file, path) = memory_file(&image);
         let store = Store::open(&path).map_err(|e| e.to_string())?;
         let claimed = Claim { size_bytes: size as u64, ..claim(store.header().epoch + 1) };
         if chance.one_in(2) {
@@ -489,14 +492,14 @@ fn recovered(
         }
         drop(store);
         let cut = chance.below(log.now() as u64 + 1) as usize;
-        image = left(&image, &log.events(), cut, unit, size, chance);
+        image = state_after_cut(&image, &log.events(), cut, unit, size, chance);
     }
     start_machine();
     record(None);
-    let (file, path) = medium(&image);
+    let (file, path) = memory_file(&image);
     let store = Store::open(&path).map_err(|e| e.to_string())?;
-    let data = content(&store)?;
-    among(&data, may, unit)?;
+    let data = store_content(&store)?;
+    check_permitted(&data, may, unit)?;
     let reported = store.header().lost;
     let known =
         |range: &std::ops::Range<u64>| reported.iter().any(|(at, bytes)| *at <= range.start && range.end <= at + bytes);
@@ -507,7 +510,7 @@ fn recovered(
     if !reported.is_empty() && store.flush() != Err(Status::Lost) {
         return Err("a flush succeeded before the loss was accepted".into());
     }
-    let also = Also { accepts: reported, ..Also::default() };
+    let also = ClaimExtensions { accepts: reported, ..ClaimExtensions::default() };
     let claimed = Claim { size_bytes: size as u64, also, ..claim(store.header().epoch + 1) };
     store.claim("p", &claimed).map_err(|e| e.to_string())?;
     let place = chance.below(size as u64 - 3);
@@ -518,7 +521,7 @@ fn recovered(
         store.close().map_err(|e| e.to_string())?;
         drop(store);
         let store = Store::open(&path).map_err(|e| e.to_string())?;
-        if !store.header().clean || content(&store)? != data {
+        if !store.header().clean || store_content(&store)? != data {
             return Err("it was another after an end in order".into());
         }
     } else {
@@ -530,19 +533,19 @@ fn recovered(
 }
 
 /// The medium of a new store, and its content.
-pub(super) fn formatted(kind: Kind) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn format_image(kind: StoryKind) -> (Vec<u8>, Vec<u8>) {
     record(None);
-    let (file, path) = medium(&[]);
+    let (file, path) = memory_file(&[]);
     let store = Store::format(&path, Some(kind.size), "n1".into(), false).expect("a store");
     drop(store);
-    let mut image = vec![0; whole_bytes(kind.size) as usize];
+    let mut image = vec![0; store_bytes(kind.size) as usize];
     file.read_exact_at(&mut image, 0).expect("memory");
     if kind.version == 1 {
-        make_first(&mut image);
+        downgrade_to_version_1(&mut image);
     }
     if kind.longer > 0 {
         // On a device that is longer than necessary, the headers are at its end.
-        let headers = image.split_off(image.len() - 2 * PAGE);
+        let headers = image.split_off(image.len() - 2 * PAGE_BYTES);
         image.resize(image.len() + kind.longer as usize, 0);
         image.extend(headers);
     }
@@ -550,7 +553,7 @@ pub(super) fn formatted(kind: Kind) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Converts the headers to version 1.
-pub(super) fn make_first(image: &mut [u8]) {
+pub(super) fn downgrade_to_version_1(image: &mut [u8]) {
     change_headers(image, |fields| {
         fields.retain(|name, _| !["region_bytes", "marked", "boot", "lost", "formed"].contains(&name.as_str()));
         fields.insert("version".into(), 1.into());
@@ -559,20 +562,20 @@ pub(super) fn make_first(image: &mut [u8]) {
 
 /// Converts the medium to the state left by a kill of the previous release: blocks with two sums, either of which they
 /// match, in regions with a mark and without.
-fn unclean_second(image: &mut [u8], start: &mut [u8], chance: &mut Chance) {
-    let mut marked = regions::Set::default();
-    for block in 0..SIZE / BLOCK_BYTES {
-        let region = (block * BLOCK_BYTES / regions::region_bytes(SIZE)) as usize;
+fn make_unclean_version_2(image: &mut [u8], start: &mut [u8], chance: &mut StoryRandom) {
+    let mut marked = regions::RegionSet::default();
+    for block in 0..STORE_BYTES / BLOCK_BYTES {
+        let region = (block * BLOCK_BYTES / regions::region_bytes(STORE_BYTES)) as usize;
         if chance.one_in(2) {
             continue;
         }
-        let content = vec![chance.next() as u8; PAGE];
+        let content = vec![chance.next() as u8; PAGE_BYTES];
         let at = (block * BLOCK_BYTES) as usize;
-        image[at..at + PAGE].copy_from_slice(&content);
-        start[at..at + PAGE].copy_from_slice(&content);
+        image[at..at + PAGE_BYTES].copy_from_slice(&content);
+        start[at..at + PAGE_BYTES].copy_from_slice(&content);
         let (held, other) = (u64::from(sum_of(&content)), chance.next() as u32 as u64);
         let pair = if chance.one_in(2) { held | other << 32 } else { other | held << 32 };
-        let at = (SIZE + block * 8) as usize;
+        let at = (STORE_BYTES + block * 8) as usize;
         image[at..at + 8].copy_from_slice(&pair.to_le_bytes());
         if region.is_multiple_of(2) {
             marked.put(region);
@@ -586,23 +589,23 @@ fn unclean_second(image: &mut [u8], start: &mut [u8], chance: &mut Chance) {
 }
 
 fn change_headers(image: &mut [u8], change: impl Fn(&mut serde_json::Map<String, serde_json::Value>)) {
-    let begin = image.len() - 2 * PAGE;
-    for header in image[begin..].chunks_mut(PAGE) {
-        let Ok(mut value) = serde_json::from_slice::<serde_json::Value>(&header[..PAGE - 4]) else { continue };
+    let begin = image.len() - 2 * PAGE_BYTES;
+    for header in image[begin..].chunks_mut(PAGE_BYTES) {
+        let Ok(mut value) = serde_json::from_slice::<serde_json::Value>(&header[..PAGE_BYTES - 4]) else { continue };
         change(value.as_object_mut().expect("a header"));
         let mut text = serde_json::to_vec(&value).expect("text");
-        text.resize(PAGE - 4, b' ');
+        text.resize(PAGE_BYTES - 4, b' ');
         text.extend(crc32c::crc32c(&text).to_le_bytes());
         header.copy_from_slice(&text);
     }
 }
 
 /// Runs a story for each seed, with `cuts` cuts of each part; at least `all` cuts in total.
-fn stories(seeds: std::ops::Range<u64>, cuts: usize, all: usize) {
+fn run_stories(seeds: std::ops::Range<u64>, cuts: usize, all: usize) {
     let mut made = 0;
     let mut failed = Vec::new();
     for seed in seeds {
-        match story(seed, cuts) {
+        match run_story(seed, cuts) {
             Ok(more) => made += more,
             Err(why) => failed.push(format!("seed {seed}: {why}")),
         }
@@ -613,24 +616,24 @@ fn stories(seeds: std::ops::Range<u64>, cuts: usize, all: usize) {
 
 #[test]
 fn store_reads_as_plain_disk_after_power_cut() {
-    stories(0..40, 4, 200);
+    run_stories(0..40, 4, 200);
     // Marks of an earlier cut, and no flush since.
-    stories(1009..1010, 4, 1);
-    stories(1786..1787, 4, 1);
+    run_stories(1009..1010, 4, 1);
+    run_stories(1786..1787, 4, 1);
 }
 
 /// Opens a store after a restart of the machine, or of the process only, when block 0 was written and flushed, and `again`
 /// was written since.
-fn opened_after_a_cut(again: &[u64], same_machine: bool, change: impl FnOnce(&File)) -> Store {
+fn open_after_cut(again: &[u64], same_machine: bool, change: impl FnOnce(&File)) -> Store {
     start_machine();
-    let (image, _) = formatted(COMMON);
-    let (file, path) = medium(&image);
+    let (image, _) = format_image(COMMON_KIND);
+    let (file, path) = memory_file(&image);
     let store = Store::open(&path).expect("a store");
     store.claim("p", &claim(1)).expect("it is free");
-    store.write(0, &[7; 64 * PAGE], true).expect("it has room");
+    store.write(0, &[7; 64 * PAGE_BYTES], true).expect("it has room");
     settle(&store);
     for block in again {
-        store.write(block * BLOCK_BYTES, &[8; PAGE], false).expect("it has room");
+        store.write(block * BLOCK_BYTES, &[8; PAGE_BYTES], false).expect("it has room");
     }
     drop(store);
     change(&file);
@@ -642,28 +645,28 @@ fn opened_after_a_cut(again: &[u64], same_machine: bool, change: impl FnOnce(&Fi
 
 #[test]
 fn coordinator_that_flushed_everything_lost_nothing() {
-    let store = opened_after_a_cut(&[0], false, |_| {});
+    let store = open_after_cut(&[0], false, |_| {});
     assert!(!store.header().lost.is_empty());
-    let also = Also { flushed: true, ..Also::default() };
+    let also = ClaimExtensions { flushed: true, ..ClaimExtensions::default() };
     store.claim("p", &Claim { also, ..claim(1) }).expect("it is the same");
     assert_eq!(store.header().lost, []);
 }
 
 #[test]
-fn damage_in_unmarked_region_is_found_after_power_cut() {
-    let region = regions::region_bytes(SIZE);
+fn damage_in_an_unmarked_region_is_found_after_a_power_cut() {
+    let region = regions::region_bytes(STORE_BYTES);
     let flip = |file: &File| file.write_all_at(&[1], region * 5 + 100).expect("memory");
-    let store = opened_after_a_cut(&[0, 9], false, flip);
+    let store = open_after_cut(&[0, 9], false, flip);
     assert_eq!(store.recovery(), Some(Recovery { marked_bytes: 2 * region, cause: Some(LossCause::MachineRestarted) }));
     assert_eq!(read(&store, region * 5, 10), Err(Status::Damaged));
     assert_eq!(read(&store, 0, 10), Ok(vec![8; 10]));
 }
 
 #[test]
-fn after_process_kill_marked_region_counts_and_rest_is_checked() {
-    let region = regions::region_bytes(SIZE);
+fn after_a_kill_marked_regions_count_and_the_rest_is_checked() {
+    let region = regions::region_bytes(STORE_BYTES);
     let flip = |file: &File| [100, region + 100].iter().for_each(|at| file.write_all_at(&[1], *at).expect("memory"));
-    let store = opened_after_a_cut(&[0], true, flip);
+    let store = open_after_cut(&[0], true, flip);
     assert_eq!(store.recovery(), Some(Recovery { marked_bytes: region, cause: None }));
     assert_eq!(store.header().lost, []);
     assert_eq!(read(&store, region, 10), Err(Status::Damaged));
@@ -674,10 +677,10 @@ fn after_process_kill_marked_region_counts_and_rest_is_checked() {
 
 /// After an unclean shutdown sums are computed in rounds, each of which removes some marks.
 #[test]
-fn marks_go_region_by_region_after_kill() {
-    let store = opened_after_a_cut(&[0, 9, 30], true, |_| {});
+fn marks_are_removed_region_by_region_after_a_kill() {
+    let store = open_after_cut(&[0, 9, 30], true, |_| {});
     store.flush().expect("memory");
-    let region = regions::region_bytes(SIZE);
+    let region = regions::region_bytes(STORE_BYTES);
     let marks = || store.header().marked.iter().count();
     let mut seen = vec![marks()];
     while !store.settle(u64::MAX, region).expect("memory") {
@@ -688,17 +691,17 @@ fn marks_go_region_by_region_after_kill() {
 }
 
 #[test]
-fn checksums_of_marked_region_are_rebuilt_from_data() {
+fn checksums_of_a_marked_region_are_rebuilt_from_the_data() {
     let torn = |file: &File| file.write_all_at(&[9; 512], 512).expect("memory");
-    let store = opened_after_a_cut(&[0], false, torn);
+    let store = open_after_cut(&[0], false, torn);
     assert_eq!(store.recovery().and_then(|recovery| recovery.cause), Some(LossCause::MachineRestarted));
-    assert_eq!(store.header().lost, [(0, regions::region_bytes(SIZE))]);
+    assert_eq!(store.header().lost, [(0, regions::region_bytes(STORE_BYTES))]);
     let data = read(&store, 0, 4096).expect("as a plain disk has it");
     assert!(data[..512] == [8; 512] && data[512..1024] == [9; 512] && data[1024..] == [8; 3072]);
     // Only known losses are accepted, and only the writer can claim that everything was flushed.
     let lost = store.header().lost;
     let lost_after = |epoch, flushed, accepts: &[(u64, u64)]| {
-        let also = Also { flushed, accepts: accepts.to_vec(), ..Also::default() };
+        let also = ClaimExtensions { flushed, accepts: accepts.to_vec(), ..ClaimExtensions::default() };
         store.claim("p", &Claim { also, ..claim(epoch) }).expect("it is free");
         store.header().lost
     };
@@ -709,17 +712,17 @@ fn checksums_of_marked_region_are_rebuilt_from_data() {
 
 /// A header whose write failed may be there partially: only the previous one is complete.
 #[test]
-fn failed_header_write_is_retried_in_same_slot() {
-    let (image, _) = formatted(COMMON);
-    let (file, path) = medium(&image);
+fn failed_header_write_is_retried_in_the_same_slot() {
+    let (image, _) = format_image(COMMON_KIND);
+    let (file, path) = memory_file(&image);
     let store = Store::open(&path).expect("a store");
     let before = store.header().sequence;
     let too_long = |header: &mut Header| header.pool = "p".repeat(5000);
     assert!(store.write_header(too_long).is_err());
     assert_eq!((store.header().sequence, store.header().pool), (before, String::new()));
     let whole = store.headers_at + before % 2 * HEADER_BYTES;
-    file.write_all_at(&[0; PAGE], store.headers_at + (before + 1) % 2 * HEADER_BYTES).expect("memory");
-    let mut bytes = [[0; PAGE]; 2];
+    file.write_all_at(&[0; PAGE_BYTES], store.headers_at + (before + 1) % 2 * HEADER_BYTES).expect("memory");
+    let mut bytes = [[0; PAGE_BYTES]; 2];
     file.read_exact_at(&mut bytes[0], whole).expect("memory");
     store.write_header(|header| header.pool = "p".into()).expect("memory");
     file.read_exact_at(&mut bytes[1], whole).expect("memory");
@@ -728,21 +731,22 @@ fn failed_header_write_is_retried_in_same_slot() {
 
 /// A cut during an import leaves no store, or a store with the whole image.
 #[test]
-fn power_cut_during_import_leaves_no_half_made_store() {
-    let mut chance = Chance(5);
+fn power_cut_during_an_import_leaves_no_half_made_store() {
+    let mut chance = StoryRandom(5);
     for _ in 0..40 {
-        let mut image = vec![3; SIZE as usize];
-        image.resize(whole_bytes(SIZE) as usize, 0);
+        let mut image = vec![3; STORE_BYTES as usize];
+        image.resize(store_bytes(STORE_BYTES) as usize, 0);
         let log = Arc::new(Log::default());
         record(Some(log.clone()));
-        let (_file, path) = medium(&image[..SIZE as usize]);
-        drop(Store::format(&path, Some(SIZE), "n1".into(), true).expect("a store"));
+        let (_file, path) = memory_file(&image[..STORE_BYTES as usize]);
+        drop(Store::format(&path, Some(STORE_BYTES), "n1".into(), true).expect("a store"));
         record(None);
         let cut = chance.below(log.now() as u64 + 1) as usize;
-        let unit = if chance.one_in(2) { PAGE } else { SECTOR };
-        let (_file, path) = medium(&left(&image, &log.events(), cut, unit, SIZE as usize, &mut chance));
+        let unit = if chance.one_in(2) { PAGE_BYTES } else { SECTOR_BYTES };
+        let (_file, path) =
+            memory_file(&state_after_cut(&image, &log.events(), cut, unit, STORE_BYTES as usize, &mut chance));
         match Store::open(&path) {
-            Ok(store) => assert_eq!(content(&store), Ok(vec![3; SIZE as usize])),
+            Ok(store) => assert_eq!(store_content(&store), Ok(vec![3; STORE_BYTES as usize])),
             Err(why) => assert!(matches!(why, Error::Unformatted { .. }) && cut < log.now(), "{why}"),
         }
     }
@@ -751,7 +755,7 @@ fn power_cut_during_import_leaves_no_half_made_store() {
 mod long {
     #[test]
     #[ignore = "long: 10,000 cuts"]
-    fn store_reads_as_plain_disk_after_ten_thousand_power_cuts() {
-        super::stories(1000..2700, 4, 10_000);
+    fn store_reads_as_a_plain_disk_after_ten_thousand_power_cuts() {
+        super::run_stories(1000..2700, 4, 10_000);
     }
 }

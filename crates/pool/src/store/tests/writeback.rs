@@ -10,13 +10,13 @@
 //! keeps one, asks it when another process serves the store, and has that record what it is told.
 
 use super::log::{By, Log, What, record, start_machine};
-use super::power::{COMMON, Chance, Keeping, formatted, left_keeping, medium};
+use super::power::{COMMON_KIND, Keeping, StoryRandom, format_image, memory_file, state_after_cut_keeping};
 use super::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const PAGE: usize = BLOCK_BYTES as usize;
-const PAGES: usize = SIZE as usize / PAGE;
+const PAGE_BYTES: usize = BLOCK_BYTES as usize;
+const PAGE_COUNT: usize = STORE_BYTES as usize / PAGE_BYTES;
 
 /// What a page may be.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ struct Page {
     /// What was written last.
     now: Vec<u8>,
     /// What it was since it was last flushed.
-    may: Vec<Vec<u8>>,
+    permitted: Vec<Vec<u8>>,
     /// Whether the medium does not have what was acknowledged, which is not accepted, and will not be written again.
     is_lost: bool,
     /// Whether it was lost when flushes failed anyway: the next one that is tried, after that loss is accepted, must show it.
@@ -43,7 +43,7 @@ struct Trial {
     /// Whether the coordinator knows of a failure that the store may not have recorded, and the last process that it knows.
     told: bool,
     instance: String,
-    chance: Chance,
+    chance: StoryRandom,
     /// What was done.
     steps: Vec<String>,
     /// Failed flushes, and those that found a page lost.
@@ -52,13 +52,14 @@ struct Trial {
 
 impl Trial {
     fn new(seed: u64, is_raw: bool) -> Self {
-        let (base, _) = formatted(COMMON);
+        let (base, _) = format_image(COMMON_KIND);
         let log = Arc::new(if is_raw { Log::raw() } else { Log::default() });
         record(Some(log.clone()));
         start_machine();
-        let (file, path) = medium(&base);
-        let page = Page { now: vec![0; PAGE], may: vec![vec![0; PAGE]], is_lost: false, is_late: false };
-        let (pages, chance) = (vec![page; PAGES], Chance(seed));
+        let (file, path) = memory_file(&base);
+        let page =
+            Page { now: vec![0; PAGE_BYTES], permitted: vec![vec![0; PAGE_BYTES]], is_lost: false, is_late: false };
+        let (pages, chance) = (vec![page; PAGE_COUNT], StoryRandom(seed));
         let mut trial = Self {
             log,
             is_raw,
@@ -112,7 +113,8 @@ impl Trial {
     }
 
     fn claim(&mut self, store: &Store) {
-        let also = Also { flush_failed: self.told, instance: self.instance.clone(), ..Also::default() };
+        let also =
+            ClaimExtensions { flush_failed: self.told, instance: self.instance.clone(), ..ClaimExtensions::default() };
         while store.claim("p", &Claim { also: also.clone(), ..claim(self.epoch) }).is_err() {
             // So does the coordinator.
             self.log.break_durable(false);
@@ -128,7 +130,7 @@ impl Trial {
         }
         self.epoch += 1;
         let id = loss.id.clone();
-        let also = Also { accepts: loss.ranges.clone(), accepts_id: loss.id, ..Also::default() };
+        let also = ClaimExtensions { accepts: loss.ranges.clone(), accepts_id: loss.id, ..ClaimExtensions::default() };
         if self.store().claim("p", &Claim { also, ..claim(self.epoch) }).is_err() {
             self.log.break_durable(false);
             return Ok(());
@@ -139,15 +141,15 @@ impl Trial {
         }
         self.told = false;
         self.log.attached();
-        for nth in 0..PAGES {
+        for nth in 0..PAGE_COUNT {
             self.pages[nth].is_late = false;
-            if !self.pages[nth].is_lost || !covers(&loss.ranges, nth) {
+            if !self.pages[nth].is_lost || !covers_page(&loss.ranges, nth) {
                 continue;
             }
-            let now =
-                read(self.store(), (nth * PAGE) as u64, PAGE as u32).map_err(|e| format!("accepted {nth}: {e}"))?;
+            let now = read(self.store(), (nth * PAGE_BYTES) as u64, PAGE_BYTES as u32)
+                .map_err(|e| format!("accepted {nth}: {e}"))?;
             let page = &mut self.pages[nth];
-            if !page.may.contains(&now) {
+            if !page.permitted.contains(&now) {
                 return Err(format!("page {nth} was never that since it was flushed"));
             }
             (page.now, page.is_lost) = (now, false);
@@ -157,14 +159,15 @@ impl Trial {
 
     /// Write-back fails for some of the pages that the medium does not have.
     fn fail(&mut self) {
-        let keeping = (Keeping::Nothing, &mut Chance(0));
-        let on_medium = left_keeping(&self.base, &self.log.events(), usize::MAX, PAGE, self.base.len(), keeping);
+        let keeping = (Keeping::Nothing, &mut StoryRandom(0));
+        let on_medium =
+            state_after_cut_keeping(&self.base, &self.log.events(), usize::MAX, PAGE_BYTES, self.base.len(), keeping);
         let mut here = vec![0; self.base.len()];
         self.file.read_exact_at(&mut here, 0).expect("memory");
         let fails_anyway = self.store().flushes.has_failed();
         let mut failed = BTreeMap::new();
-        for nth in 0..here.len() / PAGE {
-            let range = nth * PAGE..(nth + 1) * PAGE;
+        for nth in 0..here.len() / PAGE_BYTES {
+            let range = nth * PAGE_BYTES..(nth + 1) * PAGE_BYTES;
             let is_dirty = here[range.clone()] != on_medium[range.clone()] && !self.log.is_clean(nth);
             if is_dirty && self.chance.one_in(2) {
                 failed.insert(nth, on_medium[range].to_vec());
@@ -186,23 +189,23 @@ impl Trial {
     }
 
     fn write(&mut self) -> Result<(), String> {
-        let first = self.chance.below(PAGES as u64) as usize;
-        let count = (1 + self.chance.below(4) as usize).min(PAGES - first);
-        let bytes: Vec<u8> = vec![self.chance.next() as u8; count * PAGE];
+        let first = self.chance.below(PAGE_COUNT as u64) as usize;
+        let count = (1 + self.chance.below(4) as usize).min(PAGE_COUNT - first);
+        let bytes: Vec<u8> = vec![self.chance.next() as u8; count * PAGE_BYTES];
         let durable = self.chance.one_in(8);
         self.steps.push(format!("write {first} {count}"));
         let written = if self.chance.one_in(2) {
-            self.store().write((first * PAGE) as u64, &bytes, durable)
+            self.store().write((first * PAGE_BYTES) as u64, &bytes, durable)
         } else {
-            self.store().trim((first * PAGE) as u64, bytes.len() as u32, durable)
+            self.store().trim((first * PAGE_BYTES) as u64, bytes.len() as u32, durable)
         };
         for nth in first..first + count {
             // Its data may be written although a flush failed; or none is.
-            let now = read(self.store(), (nth * PAGE) as u64, PAGE as u32);
+            let now = read(self.store(), (nth * PAGE_BYTES) as u64, PAGE_BYTES as u32);
             let page = &mut self.pages[nth];
             match now {
                 Ok(now) if written.is_ok() || now != page.now => {
-                    page.may.push(now.clone());
+                    page.permitted.push(now.clone());
                     (page.now, page.is_lost) = (now, false);
                 }
                 Ok(_) => {}
@@ -219,11 +222,11 @@ impl Trial {
     /// A flush was answered.
     fn flushed(&mut self, flushed: Result<(), Status>) -> Result<(), String> {
         self.steps.push(format!("flush {flushed:?} {:?}", self.store().header().lost));
-        let lost: Vec<usize> = (0..PAGES).filter(|page| self.pages[*page].is_lost).collect();
+        let lost: Vec<usize> = (0..PAGE_COUNT).filter(|page| self.pages[*page].is_lost).collect();
         match flushed {
             Ok(()) if !lost.is_empty() => Err(format!("a flush succeeded, and the pages {lost:?} are lost")),
             Ok(()) => {
-                self.pages.iter_mut().for_each(|page| page.may = vec![page.now.clone()]);
+                self.pages.iter_mut().for_each(|page| page.permitted = vec![page.now.clone()]);
                 Ok(())
             }
             Err(Status::Lost) => {
@@ -235,7 +238,7 @@ impl Trial {
                 } else {
                     read_header(&self.path, &self.file, self.base.len() as u64).expect("a header").lost
                 };
-                match lost.iter().find(|page| !self.pages[**page].is_late && !covers(&shown, **page)) {
+                match lost.iter().find(|page| !self.pages[**page].is_late && !covers_page(&shown, **page)) {
                     Some(page) => Err(format!("page {page} is lost, and {shown:?} is shown")),
                     None if shown.is_empty() => Err("a flush failed, and nothing is shown".into()),
                     None => Ok(()),
@@ -247,9 +250,9 @@ impl Trial {
 
     fn check(&self) -> Result<(), String> {
         for (nth, page) in self.pages.iter().enumerate() {
-            match read(self.store(), (nth * PAGE) as u64, PAGE as u32) {
+            match read(self.store(), (nth * PAGE_BYTES) as u64, PAGE_BYTES as u32) {
                 Ok(bytes) if bytes == page.now => {}
-                Ok(bytes) if page.is_lost && page.may.contains(&bytes) => {}
+                Ok(bytes) if page.is_lost && page.permitted.contains(&bytes) => {}
                 Err(Status::Damaged) if page.is_lost => {}
                 Ok(bytes) => return Err(format!("page {nth} was {}, and reads as {}", page.now[0], bytes[0])),
                 Err(why) => return Err(format!("page {nth}: {why}")),
@@ -298,7 +301,7 @@ impl Trial {
             23 => {
                 // What early write-back finds is recorded, as a flush would.
                 if let Err(error) = self.log.notice(By::WriteBack) {
-                    self.store().lost_write(&error);
+                    self.store().record_lost_write(&error);
                 }
             }
             _ => {
@@ -320,13 +323,13 @@ fn start_settler(store: &Store) {
     let _ = store.settle(u64::MAX, u64::MAX);
 }
 
-fn covers(ranges: &[(u64, u64)], page: usize) -> bool {
-    let (begin, end) = ((page * PAGE) as u64, ((page + 1) * PAGE) as u64);
+fn covers_page(ranges: &[(u64, u64)], page: usize) -> bool {
+    let (begin, end) = ((page * PAGE_BYTES) as u64, ((page + 1) * PAGE_BYTES) as u64);
     ranges.iter().any(|(at, bytes)| *at <= begin && end <= at + bytes)
 }
 
 /// Runs a story for each seed; returns how many flushes failed, and how many of them had lost something.
-fn stories(seeds: std::ops::Range<u64>, is_raw: bool) -> [usize; 2] {
+fn run_stories(seeds: std::ops::Range<u64>, is_raw: bool) -> [usize; 2] {
     let mut counts = [0; 2];
     for seed in seeds {
         let mut trial = Trial::new(seed, is_raw);
@@ -342,14 +345,14 @@ fn stories(seeds: std::ops::Range<u64>, is_raw: bool) -> [usize; 2] {
 }
 
 #[test]
-fn no_flush_succeeds_while_page_is_lost() {
-    let [failed, lost] = stories(0..50, false);
+fn no_flush_succeeds_while_a_page_is_lost() {
+    let [failed, lost] = run_stories(0..50, false);
     assert!(failed > 50 && lost > 25, "{failed} flushes failed, {lost} of them with a loss");
 }
 
 #[test]
-fn no_flush_succeeds_while_page_of_raw_disk_is_lost() {
-    let [failed, lost] = stories(0..50, true);
+fn no_flush_succeeds_while_a_page_of_a_raw_disk_is_lost() {
+    let [failed, lost] = run_stories(0..50, true);
     assert!(failed > 50 && lost > 25, "{failed} flushes failed, {lost} of them with a loss");
 }
 
@@ -358,8 +361,8 @@ fn no_flush_succeeds_while_page_of_raw_disk_is_lost() {
 #[test]
 fn loss_that_only_witness_knows_is_accepted_after_settling() {
     let mut trial = Trial::new(1, true);
-    trial.store().write(9 * BLOCK_BYTES, &[2; PAGE], false).expect("it has room");
-    trial.log.fail(BTreeMap::from([(9, vec![0; PAGE])]));
+    trial.store().write(9 * BLOCK_BYTES, &[2; PAGE_BYTES], false).expect("it has room");
+    trial.log.fail(BTreeMap::from([(9, vec![0; PAGE_BYTES])]));
     trial.log.ignore(By::Flushes);
     trial.store = None;
     let store = Store::open(&trial.path).expect("a store");
@@ -371,7 +374,7 @@ fn loss_that_only_witness_knows_is_accepted_after_settling() {
     assert_eq!(trial.store().flush(), Err(Status::Lost));
     let lost = trial.store().header().lost;
     assert_eq!(lost, [(8 * BLOCK_BYTES, 4 * BLOCK_BYTES)]);
-    (trial.pages[9].is_lost, trial.pages[9].now) = (true, vec![2; PAGE]);
+    (trial.pages[9].is_lost, trial.pages[9].now) = (true, vec![2; PAGE_BYTES]);
     trial.accept().expect("the disk's content counts");
     assert_eq!(read(trial.store(), 9 * BLOCK_BYTES, 4), Ok(vec![0; 4]));
     settle(trial.store());
@@ -384,8 +387,8 @@ fn loss_that_only_witness_knows_is_accepted_after_settling() {
 fn second_loss_before_first_is_accepted_is_shown() {
     let mut trial = Trial::new(1, true);
     let lose = |trial: &Trial, page: usize| {
-        trial.store().write(page as u64 * BLOCK_BYTES, &[2; PAGE], false).expect("it has room");
-        trial.log.fail(BTreeMap::from([(page, vec![0; PAGE])]));
+        trial.store().write(page as u64 * BLOCK_BYTES, &[2; PAGE_BYTES], false).expect("it has room");
+        trial.log.fail(BTreeMap::from([(page, vec![0; PAGE_BYTES])]));
     };
     lose(&trial, 9);
     assert_eq!(trial.store().flush(), Err(Status::Lost));
@@ -394,14 +397,14 @@ fn second_loss_before_first_is_accepted_is_shown() {
     trial.connect(&store);
     trial.store = Some(store);
     let first = trial.store().header().loss();
-    assert!(covers(&first.ranges, 9) && !covers(&first.ranges, 40));
+    assert!(covers_page(&first.ranges, 9) && !covers_page(&first.ranges, 40));
     trial.open();
     assert_eq!(trial.store().header().loss(), first, "it is the same");
     lose(&trial, 40);
     [By::Flushes, By::Durable, By::Sums, By::WriteBack].into_iter().for_each(|by| trial.log.ignore(by));
     trial.open();
     let second = trial.store().header().loss();
-    assert!(covers(&second.ranges, 9) && covers(&second.ranges, 40) && second.id != first.id);
+    assert!(covers_page(&second.ranges, 9) && covers_page(&second.ranges, 40) && second.id != first.id);
     record(None);
 }
 
@@ -422,10 +425,10 @@ fn header_that_was_not_written_is_not_read() {
 #[test]
 fn sums_whose_loss_durable_write_was_told_of_are_written_again() {
     let mut trial = Trial::new(1, true);
-    trial.store().write(0, &[1; PAGE], true).expect("it has room");
-    let table = PAGES;
-    let mut before = vec![0; PAGE];
-    trial.file.read_exact_at(&mut before, (table * PAGE) as u64).expect("memory");
+    trial.store().write(0, &[1; PAGE_BYTES], true).expect("it has room");
+    let table = PAGE_COUNT;
+    let mut before = vec![0; PAGE_BYTES];
+    trial.file.read_exact_at(&mut before, (table * PAGE_BYTES) as u64).expect("memory");
     trial.log.fail_in_race(BTreeMap::from([(table, before)]));
     trial.store().settle(u64::MAX, u64::MAX).expect_err("the sums are lost");
     assert!(trial.store().header().is_marked());
@@ -441,11 +444,11 @@ fn sums_whose_loss_durable_write_was_told_of_are_written_again() {
 #[test]
 fn early_write_back_that_fails_is_recorded_before_it_is_flushed() {
     let mut trial = Trial::new(1, false);
-    trial.store().write(9 * BLOCK_BYTES, &[2; PAGE], false).expect("it has room");
-    trial.log.fail(BTreeMap::from([(9, vec![0; PAGE])]));
+    trial.store().write(9 * BLOCK_BYTES, &[2; PAGE_BYTES], false).expect("it has room");
+    trial.log.fail(BTreeMap::from([(9, vec![0; PAGE_BYTES])]));
     let before = trial.log.events().len();
     let error = trial.log.notice(By::WriteBack).expect_err("it is told");
-    trial.store().lost_write(&error);
+    trial.store().record_lost_write(&error);
     let events = trial.log.events();
     let first = |is: fn(&What) -> bool| events[before..].iter().position(|event| is(&event.what)).expect("it is done");
     let (recorded, flushed) =
@@ -453,7 +456,7 @@ fn early_write_back_that_fails_is_recorded_before_it_is_flushed() {
     assert!(recorded < flushed, "{events:?}");
     let durable = read_header(&trial.path, &trial.file, trial.base.len() as u64).expect("a header");
     assert_eq!(durable.loss_causes, [LossCause::FlushFailed]);
-    assert!(covers(&durable.lost, 9));
+    assert!(covers_page(&durable.lost, 9));
     // It is accepted once.
     trial.accept().expect("it is shown");
     assert_eq!(trial.store().flush(), Ok(()));
@@ -464,12 +467,12 @@ fn early_write_back_that_fails_is_recorded_before_it_is_flushed() {
 #[test]
 fn failed_flush_is_in_header_before_it_is_answered() {
     let mut trial = Trial::new(1, false);
-    trial.store().write(0, &[1; PAGE], true).expect("it has room");
+    trial.store().write(0, &[1; PAGE_BYTES], true).expect("it has room");
     settle(trial.store());
-    trial.store().write(9 * BLOCK_BYTES, &[2; PAGE], false).expect("it has room");
-    trial.log.fail(BTreeMap::from([(9, vec![0; PAGE])]));
+    trial.store().write(9 * BLOCK_BYTES, &[2; PAGE_BYTES], false).expect("it has room");
+    trial.log.fail(BTreeMap::from([(9, vec![0; PAGE_BYTES])]));
     assert_eq!(trial.store().flush(), Err(Status::Lost));
-    let region = regions::region_bytes(SIZE);
+    let region = regions::region_bytes(STORE_BYTES);
     let expected = [(9 * BLOCK_BYTES / region * region, region)];
     assert_eq!(trial.store().header().lost, expected);
     assert_eq!(trial.store().flush(), Err(Status::Lost), "the kernel reports it once");
@@ -483,15 +486,15 @@ fn failed_flush_is_in_header_before_it_is_answered() {
     assert_eq!(read(trial.store(), 9 * BLOCK_BYTES, 4), Ok(vec![0; 4]), "what the medium has");
     // Another loss of the same ranges is not accepted by what was shown before.
     let accept = |trial: &Trial, epoch, id: &str| {
-        let also = Also { accepts: expected.to_vec(), accepts_id: id.into(), ..Also::default() };
+        let also = ClaimExtensions { accepts: expected.to_vec(), accepts_id: id.into(), ..ClaimExtensions::default() };
         trial.store().claim("p", &Claim { also, ..claim(epoch) }).expect("it is newer");
         trial.store().header().lost.is_empty()
     };
     assert!(!accept(&trial, 2, "another"));
     assert!(accept(&trial, 3, &loss.id));
     assert_eq!(trial.store().flush(), Ok(()));
-    trial.store().write(9 * BLOCK_BYTES, &[3; PAGE], false).expect("it has room");
-    trial.log.fail(BTreeMap::from([(9, vec![0; PAGE])]));
+    trial.store().write(9 * BLOCK_BYTES, &[3; PAGE_BYTES], false).expect("it has room");
+    trial.log.fail(BTreeMap::from([(9, vec![0; PAGE_BYTES])]));
     assert_eq!(trial.store().flush(), Err(Status::Lost));
     assert!(!accept(&trial, 4, &loss.id), "it was accepted once");
     record(None);
@@ -500,13 +503,13 @@ fn failed_flush_is_in_header_before_it_is_answered() {
 mod long {
     #[test]
     #[ignore = "long: 3,000 stories"]
-    fn no_flush_succeeds_while_page_is_lost_in_3000_stories() {
-        super::stories(1000..4000, false);
+    fn no_flush_succeeds_while_a_page_is_lost_in_3000_stories() {
+        super::run_stories(1000..4000, false);
     }
 
     #[test]
     #[ignore = "long: 2,000 stories"]
-    fn no_flush_succeeds_while_page_of_raw_disk_is_lost_in_2000() {
-        super::stories(1000..3000, true);
+    fn no_flush_succeeds_while_a_raw_page_is_lost_in_2000_stories() {
+        super::run_stories(1000..3000, true);
     }
 }

@@ -9,9 +9,9 @@ pub mod scimark;
 ///
 /// # Errors
 /// The contradiction.
-pub fn proof() -> Result<String, crate::Unproven> {
+pub fn proof() -> Result<String, crate::UnprovenMode> {
     let level = env!("FATHOM_OPT_LEVEL");
     let checks = if cfg!(debug_assertions) { "on" } else { "off" };
     let text = format!("{}; opt-level {level}, debug assertions and overflow checks {checks}", env!("FATHOM_RUSTC"));
-    if level == "3" && !cfg!(debug_assertions) { Ok(text) } else { Err(crate::Unproven(text)) }
+    if level == "3" && !cfg!(debug_assertions) { Ok(text) } else { Err(crate::UnprovenMode(text)) }
 }

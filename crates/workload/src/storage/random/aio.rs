@@ -32,14 +32,14 @@ struct Event {
     result2: i64,
 }
 
-const READ: u16 = 0;
-const WRITE: u16 = 1;
+const IOCB_CMD_PREAD: u16 = 0;
+const IOCB_CMD_PWRITE: u16 = 1;
 
 /// A context of the kernel.
 pub(super) struct Aio {
     context: libc::c_ulong,
     events: Vec<Event>,
-    flying: usize,
+    in_flight: usize,
 }
 
 fn check(result: libc::c_long) -> Result<usize> {
@@ -51,7 +51,7 @@ impl Aio {
         let mut context: libc::c_ulong = 0;
         // SAFETY: the context is a word of ours, zero as the call requires.
         check(unsafe { libc::syscall(libc::SYS_io_setup, depth as libc::c_long, &raw mut context) })?;
-        Ok(Self { context, events: vec![Event::default(); depth], flying: 0 })
+        Ok(Self { context, events: vec![Event::default(); depth], in_flight: 0 })
     }
 }
 
@@ -61,7 +61,7 @@ impl Queue for Aio {
             .iter()
             .map(|t| Iocb {
                 data: t.slot,
-                opcode: if t.writes { WRITE } else { READ },
+                opcode: if t.writes { IOCB_CMD_PWRITE } else { IOCB_CMD_PREAD },
                 file: file as u32,
                 buffer: t.buffer as u64,
                 bytes: t.length.into(),
@@ -80,25 +80,25 @@ impl Queue for Aio {
                 return Err(Error::new(ErrorKind::WouldBlock, "the kernel accepted no request"));
             }
             begun += n;
-            self.flying += n;
+            self.in_flight += n;
         }
         Ok(())
     }
 
     fn wait(&mut self, done: &mut Vec<(u64, i64)>) -> Result<()> {
         let n = loop {
-            let (context, room) = (self.context, self.events.len());
+            let (context, capacity) = (self.context, self.events.len());
             let none = std::ptr::null::<libc::timespec>();
             // SAFETY: there is space for this many events, and no timeout.
             let result = unsafe {
-                libc::syscall(libc::SYS_io_getevents, context, 1_usize, room, self.events.as_mut_ptr(), none)
+                libc::syscall(libc::SYS_io_getevents, context, 1_usize, capacity, self.events.as_mut_ptr(), none)
             };
             match check(result) {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 result => break result?,
             }
         };
-        self.flying -= n;
+        self.in_flight -= n;
         done.extend(self.events[..n].iter().map(|e| (e.data, e.result)));
         Ok(())
     }

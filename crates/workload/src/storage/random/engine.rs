@@ -7,7 +7,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::os::fd::RawFd;
 
 /// The values of `--engine`.
-pub(super) const NAMES: &[&str] = &["psync", "libaio", "io_uring"];
+pub(super) const ENGINE_NAMES: &[&str] = &["psync", "libaio", "io_uring"];
 
 /// How blocks are transferred: by system calls, or by a queue of the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Engine {
 }
 
 /// Creates a queue for `depth` requests in flight; an error names the reason of the kernel.
-pub(super) fn queue(engine: Engine, depth: usize) -> Result<Box<dyn Queue>> {
+pub(super) fn create_queue(engine: Engine, depth: usize) -> Result<Box<dyn Queue>> {
     let made: Result<Box<dyn Queue>> = match engine {
         Engine::IoUring => Uring::new(depth).map(|q| Box::new(q) as Box<dyn Queue>),
         _ => Aio::new(depth).map(|q| Box::new(q) as Box<dyn Queue>),
@@ -58,13 +58,13 @@ pub(super) fn queue(engine: Engine, depth: usize) -> Result<Box<dyn Queue>> {
 
 struct Uring {
     ring: IoUring,
-    flying: usize,
+    in_flight: usize,
 }
 
 impl Uring {
     fn new(depth: usize) -> Result<Self> {
         let entries = u32::try_from(depth).map_err(Error::other)?.next_power_of_two();
-        Ok(Self { ring: IoUring::new(entries)?, flying: 0 })
+        Ok(Self { ring: IoUring::new(entries)?, in_flight: 0 })
     }
 }
 
@@ -80,7 +80,7 @@ impl Queue for Uring {
             // SAFETY: the caller keeps the buffer; the ring has an entry for every slot.
             unsafe { self.ring.submission().push(&entry.user_data(t.slot)) }.map_err(Error::other)?;
         }
-        self.flying += all.len();
+        self.in_flight += all.len();
         loop {
             match self.ring.submit() {
                 Ok(_) => return Ok(()),
@@ -100,7 +100,7 @@ impl Queue for Uring {
             }
         }
         for entry in self.ring.completion() {
-            self.flying -= 1;
+            self.in_flight -= 1;
             done.push((entry.user_data(), entry.result().into()));
         }
         Ok(())
@@ -110,7 +110,7 @@ impl Queue for Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         let mut done = Vec::new();
-        while self.flying > 0 {
+        while self.in_flight > 0 {
             if self.wait(&mut done).is_err() {
                 // Unreachable with a ring of our own; the process must not continue while the kernel may still write to
                 // a buffer.

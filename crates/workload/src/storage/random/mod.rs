@@ -14,23 +14,23 @@ mod worker;
 use super::directory::{Account, Directory};
 use super::files::RunDirectory;
 use super::io_error::{self, on};
-use super::iterations::{self, INNER, SHORTEST};
+use super::iterations::{self, INNER_OPTION, ITERATION_MS_MIN_OPTION};
 use super::lines::Lines;
 use super::pattern::Pattern;
 use super::state::{Cache, State, evict};
 use crate::options::{Options, Spec};
-use crate::{Error, uninterrupted};
+use crate::{Error, check_cancelled};
 use engine::Engine;
 use hdrhistogram::Histogram;
 use model::Context;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use worker::{Plan, SAMPLED, Verify, WHOLE};
+use worker::{Plan, SAMPLED_CHECK_STRIDE, Verify, WHOLE_CHECK_STRIDE};
 
-const ABOUT: &str = "Reads or writes of small blocks at random offsets in a large file (paper 001, chapter 2).";
+const HELP_SUMMARY: &str = "Reads or writes of small blocks at random offsets in a large file (paper 001, chapter 2).";
 
-const SPECS: &[Spec] = &[
+const OPTION_SPECS: &[Spec] = &[
     Spec { name: "op", default: "read", help: "read or write" },
     Spec {
         name: "state",
@@ -50,8 +50,8 @@ const SPECS: &[Spec] = &[
     Spec { name: "align", default: "0", help: "alignment of the offsets; 0: the block size" },
     Spec { name: "threads", default: "1", help: "number of threads (the paper: 1 to 32)" },
     Spec { name: "iterations", default: "10", help: "timed iterations of --inner transactions" },
-    INNER,
-    SHORTEST,
+    INNER_OPTION,
+    ITERATION_MS_MIN_OPTION,
     Spec {
         name: "verify",
         default: "",
@@ -88,8 +88,8 @@ struct Parameters {
     batch: usize,
     verify: Verify,
     /// 0: depends on the state.
-    every: u64,
-    kept: Option<PathBuf>,
+    latency_stride: u64,
+    kept_file: Option<PathBuf>,
     seed: u64,
     dir: PathBuf,
 }
@@ -110,7 +110,7 @@ impl Parameters {
             0 => block,
             n => n,
         };
-        let engine = Engine::parse(options.one_of("engine", engine::NAMES)?);
+        let engine = Engine::parse(options.one_of("engine", engine::ENGINE_NAMES)?);
         let depth = between("depth", 1, 4096)?;
         if engine == Engine::Psync && depth > 1 {
             return Err(Error::Usage(
@@ -144,8 +144,8 @@ impl Parameters {
                 n => n as usize,
             },
             verify,
-            every: between("latency-every", 0, 1 << 32)?,
-            kept,
+            latency_stride: between("latency-every", 0, 1 << 32)?,
+            kept_file: kept,
             seed: options.get("seed")?,
             dir: options.text("dir").into(),
         })
@@ -157,27 +157,27 @@ impl Parameters {
 /// # Errors
 /// See [`Error`]; the file is removed in any case, except one that was named.
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
-    let options = Options::parse(ABOUT, SPECS, words)?;
+    let options = Options::parse(HELP_SUMMARY, OPTION_SPECS, words)?;
     let parameters = Parameters::parse(&options)?;
     // Every thread has the same number of transactions.
     let inner = options.get::<u64>("inner")?.checked_next_multiple_of(parameters.threads);
     let inner = inner.ok_or_else(|| Error::Usage("--inner is too large".into()))?;
     options.get::<u64>("min-iteration-ms")?;
-    let lines = match &parameters.kept {
+    let lines = match &parameters.kept_file {
         Some(path) => {
             let place = Directory::new(path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")))?;
             parameters.state.check_block(parameters.align.min(parameters.block as u64), place.logical_block())?;
-            file::keep(path, parameters.file_size, &place, context)?;
-            Run { p: &parameters, options: &options, path, place: &place, context }.go(inner)?
+            file::ensure_laid_out(path, parameters.file_size, &place, context)?;
+            Run { p: &parameters, options: &options, path, place: &place, context }.execute(inner)?
         }
         None => {
             let place = Directory::new(&parameters.dir)?;
             parameters.state.check_block(parameters.align.min(parameters.block as u64), place.logical_block())?;
-            place.make_room(parameters.file_size, "--file-size")?;
-            let directory = RunDirectory::new(place.directory(), "random")?;
+            place.check_space(parameters.file_size, "--file-size")?;
+            let directory = RunDirectory::new(place.path(), "random")?;
             let path = directory.path().join("file");
             let result = file::lay_out(&path, parameters.file_size, context).and_then(|()| {
-                Run { p: &parameters, options: &options, path: &path, place: &place, context }.go(inner)
+                Run { p: &parameters, options: &options, path: &path, place: &place, context }.execute(inner)
             });
             directory.end(result)?
         }
@@ -187,7 +187,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
 }
 
 /// The pattern of writes: different from that of the layout.
-fn written(p: &Parameters) -> Pattern {
+fn write_pattern(p: &Parameters) -> Pattern {
     Pattern::stamped(p.seed ^ 0x7772_6974_7465_6e00, p.align.min(p.block as u64).max(1) as usize, p.block.min(16384))
 }
 
@@ -200,7 +200,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn go(&self, inner: u64) -> Result<Lines, Error> {
+    fn execute(&self, inner: u64) -> Result<Lines, Error> {
         let p = self.p;
         let mut lines = Lines::default();
         self.place.marks(&mut lines);
@@ -216,17 +216,17 @@ impl Run<'_> {
         }
         let plan = self.plan();
         if p.state == State::Warm {
-            file::warm(self.path, self.context)?;
+            file::read_into_cache(self.path, self.context)?;
         }
         let mut cache = Cache::default();
         let mut account = Account::default();
-        let parts = worker::with(p.threads, &plan, self.context, |order| {
+        let parts = worker::run_threads(p.threads, &plan, self.context, |order| {
             let mut one = |n: u64, counts: bool, cache: &mut Cache| -> Result<(u64, u64), Error> {
                 if p.writes {
                     // Data left by the previous iteration is written back first.
                     self.sync()?;
                 } else {
-                    cache.make(p.state, &[self.path])?;
+                    cache.prepare(p.state, &[self.path])?;
                 }
                 let before = self.place.counters();
                 let (begin, end) = order(n / p.threads, counts)?;
@@ -239,7 +239,7 @@ impl Run<'_> {
                 Ok((begin, end - begin))
             };
             let inner = match inner {
-                0 => iterations::size(self.options, 16 * p.threads, |n| {
+                0 => iterations::size_iteration(self.options, 16 * p.threads, |n| {
                     one(n, false, &mut Cache::default()).map(|(_, ns)| ns)
                 })?,
                 n => n,
@@ -265,7 +265,7 @@ impl Run<'_> {
             let _ = all.add(&part.latencies);
             sampled.extend(part.sampled);
         }
-        self.latencies(&all, plan.every, &mut lines);
+        self.latencies(&all, plan.latency_stride, &mut lines);
         cache.append_to(p.state, account.read_bytes(), account.requested(), &mut lines);
         account.append_to(p.writes, &mut lines);
         lines.verified(if p.writes {
@@ -275,9 +275,11 @@ impl Run<'_> {
             let reads = account.requested() / p.block as u64;
             match p.verify {
                 Verify::Edges if p.block > 16 => {
-                    format!("the first and last 8 bytes of {reads} reads, of every {WHOLE}th every byte")
+                    format!("the first and last 8 bytes of {reads} reads, of every {WHOLE_CHECK_STRIDE}th every byte")
                 }
-                Verify::Sampled => format!("every byte of every {SAMPLED}th of {reads} reads; the length of all"),
+                Verify::Sampled => {
+                    format!("every byte of every {SAMPLED_CHECK_STRIDE}th of {reads} reads; the length of all")
+                }
                 _ => format!("every byte of {reads} reads"),
             }
         });
@@ -296,11 +298,11 @@ impl Run<'_> {
             align: p.align,
             places: (p.file_size - p.block as u64) / p.align + 1,
             seed: p.seed,
-            pattern: if p.writes { written(p) } else { file::pattern() },
+            pattern: if p.writes { write_pattern(p) } else { file::layout_pattern() },
             batch: p.batch,
             verify: p.verify,
             // Two clock readings are a tenth of a read from memory.
-            every: match p.every {
+            latency_stride: match p.latency_stride {
                 0 if matches!(p.state, State::Warm | State::Buffered) => 64,
                 0 => 1,
                 n => n,
@@ -329,10 +331,10 @@ impl Run<'_> {
         places.dedup();
         let mut block = vec![0; plan.block];
         for place in &places {
-            uninterrupted(self.context)?;
+            check_cancelled(self.context)?;
             file.read_exact_at(&mut block, *place).map_err(on("read back", self.path))?;
             if let Some(at) = plan.pattern.wrong(*place, &block) {
-                return Err(io_error::wrong(self.path, at));
+                return Err(io_error::wrong_byte(self.path, at));
             }
         }
         Ok(places.len())

@@ -3,11 +3,11 @@ use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-const SMALL: &str = "--file-size 2M --iterations 2 --inner 40";
+const SMALL_OPTIONS: &str = "--file-size 2M --iterations 2 --inner 40";
 
 /// Runs it, or prints what this place lacks.
-fn verified(words: &str, scratch: &Scratch) -> Option<Vec<serde_json::Value>> {
-    match run(&format!("random {SMALL} {words}"), scratch.path()) {
+fn run_verified(words: &str, scratch: &Scratch) -> Option<Vec<serde_json::Value>> {
+    match run(&format!("random {SMALL_OPTIONS} {words}"), scratch.path()) {
         Err(Error::Failed(why)) if why.contains("O_DIRECT") || why.contains("there is no ") => {
             eprintln!("SKIP {words}: {why}");
             None
@@ -19,7 +19,7 @@ fn verified(words: &str, scratch: &Scratch) -> Option<Vec<serde_json::Value>> {
 #[test]
 fn every_engine_and_state_is_verified_and_leaves_nothing() {
     let scratch = Scratch::new("random");
-    for engine in engine::NAMES {
+    for engine in engine::ENGINE_NAMES {
         for (op, states) in
             [("read", &["cold", "direct", "warm"][..]), ("write", &["synced", "buffered", "each", "direct"])]
         {
@@ -29,7 +29,7 @@ fn every_engine_and_state_is_verified_and_leaves_nothing() {
                 let words = format!(
                     "--engine {engine} --op {op} --state {state} --threads 3 --depth {depth} --batch {batch} --latency-every 1"
                 );
-                let Some(lines) = verified(&words, &scratch) else { continue };
+                let Some(lines) = run_verified(&words, &scratch) else { continue };
                 // 40 becomes 42 if each of 3 threads has the same number.
                 assert_eq!((values(&lines, "work"), values(&lines, "iteration").len()), (vec![42.0], 2), "{words}");
                 assert_eq!(values(&lines, "requested_bytes"), [84.0 * 4096.0]);
@@ -48,14 +48,14 @@ fn every_block_size_and_alignment_is_verified() {
     for op in ["read", "write"] {
         for block in ["1", "3", "512", "5000", "16K", "2M"] {
             for align in ["0", "1", "7"] {
-                verified(&format!("--op {op} --block {block} --align {align}"), &scratch).unwrap();
+                run_verified(&format!("--op {op} --block {block} --align {align}"), &scratch).unwrap();
             }
         }
     }
 }
 
 #[test]
-fn iteration_is_sized_if_inner_is_absent() {
+fn iteration_is_sized_without_option_inner() {
     let scratch = Scratch::new("random-size");
     let words = "random --file-size 1M --iterations 2 --state warm --block 1 --threads 2 --min-iteration-ms 10";
     let lines = run(words, scratch.path()).unwrap();
@@ -65,8 +65,8 @@ fn iteration_is_sized_if_inner_is_absent() {
 }
 
 #[test]
-fn same_seed_gives_same_offsets() {
-    let pattern = file::pattern();
+fn the_same_seed_gives_the_same_offsets() {
+    let pattern = file::layout_pattern();
     let plan = Plan {
         path: Path::new("/dev/null"),
         writes: false,
@@ -80,9 +80,9 @@ fn same_seed_gives_same_offsets() {
         pattern,
         batch: 1,
         verify: worker::Verify::Edges,
-        every: 1,
+        latency_stride: 1,
     };
-    let places = |seed, thread| worker::places(thread, &Plan { path: plan.path, seed, ..plan }, 100);
+    let places = |seed, thread| worker::first_offsets(thread, &Plan { path: plan.path, seed, ..plan }, 100);
     assert_eq!(places(1, 0), places(1, 0));
     assert_ne!(places(1, 0), places(1, 1));
     assert_ne!(places(1, 0), places(2, 0));
@@ -93,7 +93,7 @@ fn same_seed_gives_same_offsets() {
 
 /// This is the purpose of the pattern.
 #[test]
-fn flipped_byte_fails_run() {
+fn flipped_byte_fails_the_run() {
     let scratch = Scratch::new("random-flip");
     let path = scratch.path().join("kept");
     let words = |more: &str| format!("random --file-size 200K --iterations 1 {more} --file {}", path.to_string_lossy());
@@ -124,7 +124,7 @@ fn flipped_byte_fails_run() {
 #[test]
 fn lost_write_is_detected() {
     let scratch = Scratch::new("random-lost");
-    let options = Options::parse(ABOUT, SPECS, &["--op=write".into(), "--file-size=64K".into()]).unwrap();
+    let options = Options::parse(HELP_SUMMARY, OPTION_SPECS, &["--op=write".into(), "--file-size=64K".into()]).unwrap();
     let p = Parameters::parse(&options).unwrap();
     let path = scratch.path().join("x");
     file::lay_out(&path, p.file_size, &Context::silent()).unwrap();
@@ -137,7 +137,7 @@ fn lost_write_is_detected() {
 }
 
 #[test]
-fn only_own_kept_file_is_reused() {
+fn only_a_file_of_ours_is_reused() {
     let scratch = Scratch::new("random-kept");
     let path = scratch.path().join("kept");
     let words =
@@ -207,6 +207,6 @@ fn cancelled_run_leaves_nothing() {
 #[test]
 fn more_threads_than_processors_work() {
     let scratch = Scratch::new("random-threads");
-    let lines = verified("--threads 32 --block 1 --state warm --inner 3200", &scratch).unwrap();
+    let lines = run_verified("--threads 32 --block 1 --state warm --inner 3200", &scratch).unwrap();
     assert!(mark(&lines, "threads").unwrap().starts_with("32 on "));
 }

@@ -15,7 +15,7 @@ use super::super::state::{State, open};
 use super::engine::{self, Engine};
 use super::queue::{Queue, Transfer};
 use crate::marks::{Series, Writer};
-use crate::{Error, clock, uninterrupted};
+use crate::{Error, check_cancelled, clock};
 use hdrhistogram::Histogram;
 use model::Context;
 use stats::random::Random;
@@ -26,17 +26,17 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Most written offsets that each thread keeps for reading back.
-const KEPT: usize = 1024;
+const OFFSETS_KEPT_MAX: usize = 1024;
 /// Every this many-th read is checked completely, since checking 4 KiB takes half a microsecond: a third of a read from
 /// memory.
-pub(super) const WHOLE: u64 = 64;
+pub(super) const WHOLE_CHECK_STRIDE: u64 = 64;
 /// The same if edges are not checked either: 16 bytes of a different offset each time take some nanoseconds, and a read
 /// from memory takes a thousand.
-pub(super) const SAMPLED: u64 = 256;
+pub(super) const SAMPLED_CHECK_STRIDE: u64 = 256;
 /// How often a thread checks whether it is to stop: a power of two.
-const LOOK: u64 = 256;
+const CANCEL_CHECK_STRIDE: u64 = 256;
 /// The longest latency with a bucket of its own, ns.
-const LONGEST: u64 = 3_600_000_000_000;
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Parameters common to all threads.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(super) struct Plan<'a> {
     /// How reads are checked.
     pub verify: Verify,
     /// Every this many-th latency is measured.
-    pub every: u64,
+    pub latency_stride: u64,
 }
 
 /// How the blocks that were read are checked.
@@ -85,7 +85,7 @@ impl Verify {
 
 /// The work of a thread in the iterations that count.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ThreadResult {
     /// Latencies in ns.
     pub latencies: Histogram<u64>,
     /// Offsets of some writes.
@@ -94,7 +94,8 @@ pub(super) struct Part {
 
 /// A histogram of three digits.
 pub(super) fn histogram() -> Result<Histogram<u64>, Error> {
-    Histogram::new_with_bounds(1, LONGEST, 3).map_err(|e| Error::Failed(format!("cannot create a histogram: {e}")))
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
+        .map_err(|e| Error::Failed(format!("cannot create a histogram: {e}")))
 }
 
 /// Where threads and their controller synchronise.
@@ -144,7 +145,7 @@ impl Team {
     }
 
     /// Waits for the round after `seen`; `None` if there is none.
-    fn order(&self, seen: u64) -> Option<(u64, u64, bool)> {
+    fn next_round(&self, seen: u64) -> Option<(u64, u64, bool)> {
         let mut board = self.board();
         while board.round == seen && !board.stop {
             board = self.wait(board);
@@ -152,7 +153,7 @@ impl Team {
         (!board.stop).then_some((board.round, board.order.0, board.order.1))
     }
 
-    fn report(&self, times: Result<(u64, u64), Error>) {
+    fn report_round(&self, times: Result<(u64, u64), Error>) {
         let mut board = self.board();
         board.done += 1;
         match times {
@@ -175,19 +176,19 @@ impl Team {
 
 /// Makes the threads work: transactions of each, and whether they count; returns the first one's start and the last one's end,
 /// CLOCK_BOOTTIME.
-pub(super) type Order<'a> = dyn FnMut(u64, bool) -> Result<(u64, u64), Error> + 'a;
+pub(super) type RunRound<'a> = dyn FnMut(u64, bool) -> Result<(u64, u64), Error> + 'a;
 
 /// Starts the threads, lets `drive` control them, and returns their results.
-pub(super) fn with(
+pub(super) fn run_threads(
     threads: u64,
     plan: &Plan<'_>,
     context: &Context,
-    drive: impl FnOnce(&mut Order<'_>) -> Result<(), Error>,
-) -> Result<Vec<Part>, Error> {
+    drive: impl FnOnce(&mut RunRound<'_>) -> Result<(), Error>,
+) -> Result<Vec<ThreadResult>, Error> {
     let marks = Writer::from_environment();
     if threads == 1 {
         let mut worker = Worker::new(0, plan, context, marks.as_ref())?;
-        drive(&mut |each, counts| worker.share(each, counts))?;
+        drive(&mut |each, counts| worker.run_share(each, counts))?;
         return Ok(vec![worker.part]);
     }
     let team = Team { threads, board: Mutex::default(), changed: Condvar::new() };
@@ -198,7 +199,7 @@ pub(super) fn with(
             let (team, marks) = (&team, marks.as_ref());
             // Enough for the work and the marks: 4096 threads must not reserve 8 MiB each.
             let thread = std::thread::Builder::new().stack_size(256 << 10);
-            match thread.spawn_scoped(scope, move || work(nth, team, plan, context, marks)) {
+            match thread.spawn_scoped(scope, move || run_worker(nth, team, plan, context, marks)) {
                 Ok(handle) => handles.push(handle),
                 Err(e) => {
                     result = Err(Error::Failed(format!(
@@ -221,13 +222,19 @@ pub(super) fn with(
     })
 }
 
-fn work(nth: u64, team: &Team, plan: &Plan<'_>, context: &Context, marks: Option<&Writer>) -> Result<Part, Error> {
+fn run_worker(
+    nth: u64,
+    team: &Team,
+    plan: &Plan<'_>,
+    context: &Context,
+    marks: Option<&Writer>,
+) -> Result<ThreadResult, Error> {
     let mut worker = Worker::new(nth, plan, context, marks);
     let mut seen = 0;
-    while let Some((round, each, counts)) = team.order(seen) {
+    while let Some((round, each, counts)) = team.next_round(seen) {
         seen = round;
-        team.report(match &mut worker {
-            Ok(worker) => worker.share(each, counts),
+        team.report_round(match &mut worker {
+            Ok(worker) => worker.run_share(each, counts),
             // Reported once; the run ends with it.
             Err(_) => Err(std::mem::replace(&mut worker, Err(Error::Interrupted)).err().unwrap_or(Error::Interrupted)),
         });
@@ -236,14 +243,14 @@ fn work(nth: u64, team: &Team, plan: &Plan<'_>, context: &Context, marks: Option
 }
 
 /// The random stream of a thread. Those of neighbouring threads are unrelated: the state is filled by SplitMix64.
-fn stream(nth: u64, seed: u64) -> Random {
+fn thread_random(nth: u64, seed: u64) -> Random {
     Random::new(seed.wrapping_add(nth.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
 /// The first offsets of a thread.
 #[cfg(test)]
-pub(super) fn places(nth: u64, plan: &Plan<'_>, n: usize) -> Vec<u64> {
-    let mut random = stream(nth, plan.seed);
+pub(super) fn first_offsets(nth: u64, plan: &Plan<'_>, n: usize) -> Vec<u64> {
+    let mut random = thread_random(nth, plan.seed);
     (0..n).map(|_| random.below(plan.places) * plan.align).collect()
 }
 
@@ -257,7 +264,7 @@ struct Worker<'a> {
     buffers: Vec<Buffer>,
     template: Option<Template>,
     series: Option<Series<'a>>,
-    part: Part,
+    part: ThreadResult,
     /// Every this many-th written offset is kept; doubled when there are too many.
     stride: u64,
     written: u64,
@@ -266,23 +273,23 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn new(nth: u64, plan: &'a Plan<'a>, context: &'a Context, marks: Option<&'a Writer>) -> Result<Self, Error> {
-        let mut options = plan.state.open();
+        let mut options = plan.state.open_options();
         options.read(!plan.writes).write(plan.writes);
         let queue = match plan.engine {
             Engine::Psync => None,
-            engine => Some(engine::queue(engine, plan.depth).map_err(|e| Error::Failed(e.to_string()))?),
+            engine => Some(engine::create_queue(engine, plan.depth).map_err(|e| Error::Failed(e.to_string()))?),
         };
         let name = if plan.writes { "random write" } else { "random read" };
         Ok(Self {
             plan,
             context,
             file: open(&options, plan.state, plan.path)?,
-            random: stream(nth, plan.seed),
+            random: thread_random(nth, plan.seed),
             queue,
             buffers: (0..plan.depth).map(|_| Buffer::new(plan.block)).collect(),
             template: plan.writes.then(|| Template::new(plan.pattern, plan.block)),
             series: marks.map(|writer| Series::new(Some(writer), name)),
-            part: Part { latencies: histogram()?, sampled: Vec::new() },
+            part: ThreadResult { latencies: histogram()?, sampled: Vec::new() },
             stride: 1,
             written: 0,
             read: 0,
@@ -290,11 +297,11 @@ impl<'a> Worker<'a> {
     }
 
     /// Does `n` transactions; returns their start and end.
-    fn share(&mut self, n: u64, counts: bool) -> Result<(u64, u64), Error> {
+    fn run_share(&mut self, n: u64, counts: bool) -> Result<(u64, u64), Error> {
         let begin = clock::now_ns();
         match self.queue {
-            None => self.calls(n, counts)?,
-            Some(_) => self.queued(n, counts)?,
+            None => self.run_calls(n, counts)?,
+            Some(_) => self.run_queued(n, counts)?,
         }
         if self.plan.state == State::Synced {
             self.file.sync_data().map_err(on("sync", self.plan.path))?;
@@ -307,14 +314,14 @@ impl<'a> Worker<'a> {
     }
 
     /// Runs transactions one after the other.
-    fn calls(&mut self, n: u64, counts: bool) -> Result<(), Error> {
+    fn run_calls(&mut self, n: u64, counts: bool) -> Result<(), Error> {
         for nth in 0..n {
             // Checked for every request that waits for a disk, so that an interruption takes effect at once.
-            if self.plan.every == 1 || nth.is_multiple_of(LOOK) {
-                uninterrupted(self.context)?;
+            if self.plan.latency_stride == 1 || nth.is_multiple_of(CANCEL_CHECK_STRIDE) {
+                check_cancelled(self.context)?;
             }
             let place = self.place();
-            let timed = nth.is_multiple_of(self.plan.every);
+            let timed = nth.is_multiple_of(self.plan.latency_stride);
             let mut series = self.series.take();
             let (moved, start, end) = match &mut series {
                 Some(series) => series.around(|| self.move_block(place)),
@@ -347,7 +354,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Runs transactions with some in flight.
-    fn queued(&mut self, n: u64, counts: bool) -> Result<(), Error> {
+    fn run_queued(&mut self, n: u64, counts: bool) -> Result<(), Error> {
         let plan = self.plan;
         let doing = if plan.writes { "write" } else { "read" };
         let mut free: Vec<usize> = (0..plan.depth).collect();
@@ -355,7 +362,7 @@ impl<'a> Worker<'a> {
         let (mut batch, mut done) = (Vec::with_capacity(plan.depth), Vec::with_capacity(plan.depth));
         let mut left = n;
         while left > 0 || free.len() < plan.depth {
-            uninterrupted(self.context)?;
+            check_cancelled(self.context)?;
             batch.clear();
             while let Some(slot) = free.pop_if(|_| left > 0) {
                 left -= 1;
@@ -401,27 +408,27 @@ impl<'a> Worker<'a> {
             _ => io_error::failed(doing, plan.path, &e),
         })?;
         if moved < plan.block {
-            return Err(io_error::short(doing, plan.path, place, moved, plan.block));
+            return Err(io_error::short_transfer(doing, plan.path, place, moved, plan.block));
         }
         if plan.writes {
-            self.keep(place);
+            self.sample_offset(place);
             return Ok(());
         }
         let block = &self.buffers[slot];
         self.read += 1;
         let wrong = match plan.verify {
-            Verify::Sampled if !self.read.is_multiple_of(SAMPLED) => None,
-            Verify::Edges if !self.read.is_multiple_of(WHOLE) => plan.pattern.wrong_edge(place, block),
+            Verify::Sampled if !self.read.is_multiple_of(SAMPLED_CHECK_STRIDE) => None,
+            Verify::Edges if !self.read.is_multiple_of(WHOLE_CHECK_STRIDE) => plan.pattern.wrong_edge(place, block),
             _ => plan.pattern.wrong(place, block),
         };
-        wrong.map_or(Ok(()), |at| Err(io_error::wrong(plan.path, at)))
+        wrong.map_or(Ok(()), |at| Err(io_error::wrong_byte(plan.path, at)))
     }
 
     /// Remembers some of the written offsets, spread evenly over all of them.
-    fn keep(&mut self, place: u64) {
+    fn sample_offset(&mut self, place: u64) {
         if self.written.is_multiple_of(self.stride) {
             self.part.sampled.push(place);
-            if self.part.sampled.len() == KEPT {
+            if self.part.sampled.len() == OFFSETS_KEPT_MAX {
                 let mut nth = 0;
                 self.part.sampled.retain(|_| {
                     nth += 1;

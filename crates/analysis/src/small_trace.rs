@@ -12,13 +12,13 @@ use model::table::{
 };
 use model::{Absence, Confidence, Dev, Layer, LossSource, Origin, Reason, Relation};
 
-pub const INSERT: &str = "INSERT INTO t VALUES (?, ?)";
-pub const SELECT: &str = "SELECT * FROM t";
+pub const INSERT_STATEMENT: &str = "INSERT INTO t VALUES (?, ?)";
+pub const SELECT_STATEMENT: &str = "SELECT * FROM t";
 
-const JOURNAL: u64 = 1;
-const DATABASE: u64 = 2;
-const PIPE: u64 = 3;
-const UNNAMED: u64 = 4;
+const JOURNAL_FILE: u64 = 1;
+const DATABASE_FILE: u64 = 2;
+const PIPE_FILE: u64 = 3;
+const UNNAMED_FILE: u64 = 4;
 
 /// A fact from the recorder.
 pub fn fact(name: &str, value: u64) -> FactRow {
@@ -33,11 +33,11 @@ pub fn fact(name: &str, value: u64) -> FactRow {
 }
 
 /// The fact of a machine whose processor is emulated.
-pub fn emulated() -> FactRow {
+pub fn emulated_fact() -> FactRow {
     FactRow { value: Some("tcg".into()), unit: None, source: "/proc/cmdline".into(), ..fact("virtual.accelerator", 0) }
 }
 
-fn us(t: u64) -> u64 {
+fn at_us(t: u64) -> u64 {
     1_000_000_000 + t * 1000
 }
 
@@ -47,8 +47,8 @@ fn span(id: u64, layer: Layer, kind: &'static str, (start, end): (u64, u64), ope
         id,
         layer,
         kind: kind.into(),
-        start_ns: us(start),
-        end_ns: Some(us(end)),
+        start_ns: at_us(start),
+        end_ns: Some(at_us(end)),
         tgid: 100,
         tid: 100,
         operation,
@@ -64,7 +64,14 @@ fn span(id: u64, layer: Layer, kind: &'static str, (start, end): (u64, u64), ope
     }
 }
 
-fn call(id: u64, kind: &'static str, time: (u64, u64), operation: u64, file: u64, (offset, bytes): (u64, u64)) -> Span {
+fn call_span(
+    id: u64,
+    kind: &'static str,
+    time: (u64, u64),
+    operation: u64,
+    file: u64,
+    (offset, bytes): (u64, u64),
+) -> Span {
     Span {
         file: Some(file),
         offset: Some(offset),
@@ -74,7 +81,7 @@ fn call(id: u64, kind: &'static str, time: (u64, u64), operation: u64, file: u64
     }
 }
 
-fn disk(id: u64, layer: Layer, kind: &'static str, time: (u64, u64), dev: Dev, sector: u64, bytes: u64) -> Span {
+fn disk_span(id: u64, layer: Layer, kind: &'static str, time: (u64, u64), dev: Dev, sector: u64, bytes: u64) -> Span {
     Span {
         disk: Some(dev.0),
         sector: Some(sector),
@@ -94,38 +101,38 @@ fn spans(upper: Dev, lower: Dev) -> Vec<Span> {
         span(12, Database, "step", (1010, 1110), None),
         span(13, Database, "step", (2000, 2100), None),
         span(14, Database, "step", (3000, 3000), None),
-        call(20, "pwrite64", (20, 25), 11, JOURNAL, (0, 512)),
-        call(21, "pwrite64", (26, 28), 11, JOURNAL, (512, 4)),
-        call(22, "pwrite64", (29, 40), 11, JOURNAL, (516, 4096)),
-        call(23, "fdatasync", (50, 300), 11, JOURNAL, (0, 0)),
-        call(24, "pwrite64", (310, 315), 11, JOURNAL, (0, 12)),
-        call(25, "fdatasync", (320, 400), 11, JOURNAL, (0, 0)),
-        call(26, "pwrite64", (410, 430), 11, DATABASE, (4096, 4096)),
-        call(27, "fdatasync", (440, 900), 11, DATABASE, (0, 0)),
-        call(28, "fsync", (905, 908), 11, DATABASE, (0, 0)),
-        call(29, "write", (909, 910), 11, PIPE, (0, 80)),
-        call(33, "write", (910, 911), 11, UNNAMED, (0, 80)),
+        call_span(20, "pwrite64", (20, 25), 11, JOURNAL_FILE, (0, 512)),
+        call_span(21, "pwrite64", (26, 28), 11, JOURNAL_FILE, (512, 4)),
+        call_span(22, "pwrite64", (29, 40), 11, JOURNAL_FILE, (516, 4096)),
+        call_span(23, "fdatasync", (50, 300), 11, JOURNAL_FILE, (0, 0)),
+        call_span(24, "pwrite64", (310, 315), 11, JOURNAL_FILE, (0, 12)),
+        call_span(25, "fdatasync", (320, 400), 11, JOURNAL_FILE, (0, 0)),
+        call_span(26, "pwrite64", (410, 430), 11, DATABASE_FILE, (4096, 4096)),
+        call_span(27, "fdatasync", (440, 900), 11, DATABASE_FILE, (0, 0)),
+        call_span(28, "fsync", (905, 908), 11, DATABASE_FILE, (0, 0)),
+        call_span(29, "write", (909, 910), 11, PIPE_FILE, (0, 80)),
+        call_span(33, "write", (910, 911), 11, UNNAMED_FILE, (0, 80)),
         span(30, FileSystem, "write", (21, 24), Some(11)),
         span(31, FileSystem, "commit", (100, 280), None),
         Span { tgid: 200, tid: 200, ..span(32, Layer::Syscall, "pwrite64", (60, 70), None) },
-        disk(40, Block, "bio", (110, 120), upper, 800, 4096),
-        disk(41, Block, "bio", (112, 120), upper, 808, 4096),
-        disk(42, Block, "bio", (450, 455), upper, 80, 4096),
-        disk(50, Driver, "request", (120, 200), upper, 800, 8192),
-        disk(51, Driver, "flush", (210, 250), upper, 0, 0),
-        disk(52, Driver, "request", (460, 520), upper, 80, 4096),
-        disk(53, Driver, "request", (600, 640), upper, 4000, 4096),
-        disk(54, Driver, "request", (2050, 2060), upper, 5000, 4096),
-        disk(60, Block, "bio", (470, 475), lower, 9080, 4096),
-        disk(61, Driver, "request", (480, 510), lower, 9080, 4096),
-        Span { cache_added: Some(0), ..call(70, "pread64", (2010, 2015), 13, DATABASE, (24, 16)) },
-        Span { cache_added: Some(0), ..call(71, "pread64", (2020, 2030), 13, DATABASE, (4096, 4096)) },
+        disk_span(40, Block, "bio", (110, 120), upper, 800, 4096),
+        disk_span(41, Block, "bio", (112, 120), upper, 808, 4096),
+        disk_span(42, Block, "bio", (450, 455), upper, 80, 4096),
+        disk_span(50, Driver, "request", (120, 200), upper, 800, 8192),
+        disk_span(51, Driver, "flush", (210, 250), upper, 0, 0),
+        disk_span(52, Driver, "request", (460, 520), upper, 80, 4096),
+        disk_span(53, Driver, "request", (600, 640), upper, 4000, 4096),
+        disk_span(54, Driver, "request", (2050, 2060), upper, 5000, 4096),
+        disk_span(60, Block, "bio", (470, 475), lower, 9080, 4096),
+        disk_span(61, Driver, "request", (480, 510), lower, 9080, 4096),
+        Span { cache_added: Some(0), ..call_span(70, "pread64", (2010, 2015), 13, DATABASE_FILE, (24, 16)) },
+        Span { cache_added: Some(0), ..call_span(71, "pread64", (2020, 2030), 13, DATABASE_FILE, (4096, 4096)) },
     ];
     for span in &mut all {
         match span.id {
             14 | 54 => span.end_ns = None,
             20 => span.bytes = 512,
-            30 => (span.file, span.offset, span.bytes) = (Some(JOURNAL), Some(0), 512),
+            30 => (span.file, span.offset, span.bytes) = (Some(JOURNAL_FILE), Some(0), 512),
             50 => span.number = Some(2),
             _ => {}
         }
@@ -134,7 +141,7 @@ fn spans(upper: Dev, lower: Dev) -> Vec<Span> {
 }
 
 fn slice(operation: u64, layer: Layer, reason: Reason, start: u64, end: u64) -> Slice {
-    Slice::new(operation, layer, reason, us(start), us(end))
+    Slice::new(operation, layer, reason, at_us(start), at_us(end))
 }
 
 pub fn rows() -> Rows {
@@ -148,8 +155,8 @@ pub fn rows() -> Rows {
             parent,
             tgid: 100,
             tid: 100,
-            start_ns: us(start),
-            end_ns: end.map(us),
+            start_ns: at_us(start),
+            end_ns: end.map(at_us),
             inside_ns: end.map_or(0, |end| (end - start) * 1000),
             rows: if shape == 2 { 1000 } else { 0 },
             steps: None,
@@ -203,8 +210,8 @@ pub fn rows() -> Rows {
         ]
         .into(),
         shapes: vec![
-            Shape { id: 1, kind: "statement".into(), text: INSERT.into() },
-            Shape { id: 2, kind: "statement".into(), text: SELECT.into() },
+            Shape { id: 1, kind: "statement".into(), text: INSERT_STATEMENT.into() },
+            Shape { id: 2, kind: "statement".into(), text: SELECT_STATEMENT.into() },
             Shape { id: 3, kind: "mark".into(), text: "one insert".into() },
         ],
         spans: spans(upper, lower).into(),
@@ -235,10 +242,10 @@ pub fn rows() -> Rows {
             slice(13, Layer::Database, Reason::Cpu, 2000, 2100),
         ]),
         files: vec![
-            File { id: JOURNAL, dev: 1, ino: 501, path: Some("/mnt/t.db-journal".into()), start_ns: 0 },
-            File { id: DATABASE, dev: 1, ino: 500, path: Some("/mnt/t.db".into()), start_ns: 0 },
-            File { id: PIPE, dev: 1, ino: 77, path: Some("pipe:[77]".into()), start_ns: 0 },
-            File { id: UNNAMED, dev: 1, ino: 78, path: None, start_ns: 0 },
+            File { id: JOURNAL_FILE, dev: 1, ino: 501, path: Some("/mnt/t.db-journal".into()), start_ns: 0 },
+            File { id: DATABASE_FILE, dev: 1, ino: 500, path: Some("/mnt/t.db".into()), start_ns: 0 },
+            File { id: PIPE_FILE, dev: 1, ino: 77, path: Some("pipe:[77]".into()), start_ns: 0 },
+            File { id: UNNAMED_FILE, dev: 1, ino: 78, path: None, start_ns: 0 },
         ],
         processes: [(100, "insert", true), (200, "other", false), (400, "fathom", false)]
             .map(|(tgid, name, tracked)| Process { tgid, name: name.into(), parent: None, tracked })
@@ -252,8 +259,8 @@ pub fn rows() -> Rows {
             id: 1,
             source: LossSource::Ring,
             cpu: Some(1),
-            start_ns: us(100),
-            end_ns: us(110),
+            start_ns: at_us(100),
+            end_ns: at_us(110),
             events: Some(3),
             at_least: false,
             program: None,
@@ -278,8 +285,8 @@ fn stack(kind: &'static str, functions: &str, ended: Option<&'static str>) -> St
     StackRow {
         tgid: 100,
         tid: 100,
-        start_ns: us(250),
-        end_ns: us(900),
+        start_ns: at_us(250),
+        end_ns: at_us(900),
         operation: Some(11),
         span: None,
         kind: kind.into(),

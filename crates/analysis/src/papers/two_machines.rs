@@ -4,11 +4,11 @@
 //! ART's, its tiered compiler with ART's JIT. What was measured on only one of them is shown without a ratio.
 
 use super::Figure as Recorded;
-use crate::bench::comparable::Rules;
+use crate::bench::comparability::Rules;
 use crate::bench::compare::{self, Pair};
 use crate::bench::figure::{Bar, Figure};
 use crate::bench::figures;
-use crate::bench::results::{Bench, words};
+use crate::bench::results::{Bench, factor_words};
 use crate::text::{digits, escaped, scale, shown};
 use model::Environment;
 use model::words::is_emulated;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Modes of bytecode that correspond: a JVM's and ART's.
-const CORRESPONDING: [[&str; 2]; 2] = [["jvm-int", "art-interpreter"], ["jvm-tiered", "art-jit"]];
+const CORRESPONDING_MODES: [[&str; 2]; 2] = [["jvm-int", "art-interpreter"], ["jvm-tiered", "art-jit"]];
 
 /// One of the two machines.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Machine {
     }
 
     /// Describes the machine in a line.
-    pub fn is(&self) -> String {
+    pub fn description(&self) -> String {
         let all = [
             ("", "device.model"),
             ("Android ", "os.release"),
@@ -65,13 +65,13 @@ impl Machine {
 }
 
 /// Returns the cells of both, with the ratio device / host.
-pub fn pairs(host: &Machine, device: &Machine) -> Vec<Pair> {
+pub fn pair_cells(host: &Machine, device: &Machine) -> Vec<Pair> {
     let (Ok(a), Ok(b)) = (&host.bench, &device.bench) else { return Vec::new() };
     let rules = Rules { better: None, other_commands: true };
-    let mut all = compare::archives(a, b, &rules).results;
-    for modes in CORRESPONDING {
+    let mut all = compare::compare_archives(a, b, &rules).results;
+    for modes in CORRESPONDING_MODES {
         // An error means that one of the two has no such cell: then there is no pair.
-        all.extend(compare::across(a, b, "mode", modes, &rules).map(|c| c.results).unwrap_or_default());
+        all.extend(compare::compare_across(a, b, "mode", modes, &rules).map(|c| c.results).unwrap_or_default());
     }
     // Latencies are separate scores, and not part of a figure. A cell without a result on one machine is not a pair.
     all.retain(|pair| pair.score.is_none() && pair.a.estimate.is_some() && pair.b.estimate.is_some());
@@ -79,7 +79,7 @@ pub fn pairs(host: &Machine, device: &Machine) -> Vec<Pair> {
 }
 
 /// Formats the figures of benchmarks that satisfy `wanted`, one table each.
-pub fn benchmarks(host: &Machine, device: &Machine, pairs: &[Pair], wanted: &dyn Fn(&Figure) -> bool) -> String {
+pub fn benchmark_figures(host: &Machine, device: &Machine, pairs: &[Pair], wanted: &dyn Fn(&Figure) -> bool) -> String {
     let of = |machine: &Machine| -> Vec<Figure> {
         machine
             .bench
@@ -98,17 +98,17 @@ pub fn benchmarks(host: &Machine, device: &Machine, pairs: &[Pair], wanted: &dyn
             let found = all.iter().find(|f| (f.paper, f.figure) == (figure.paper, figure.figure));
             found.map(|f| f.bars.clone()).unwrap_or_default()
         };
-        one(&mut out, figure, [same(&a), same(&b)], [host, device], pairs);
+        push_figure(&mut out, figure, [same(&a), same(&b)], [host, device], pairs);
     }
     out
 }
 
-fn one(out: &mut String, figure: &Figure, sides: [Vec<Bar>; 2], machines: [&Machine; 2], pairs: &[Pair]) {
+fn push_figure(out: &mut String, figure: &Figure, sides: [Vec<Bar>; 2], machines: [&Machine; 2], pairs: &[Pair]) {
     let _ = writeln!(out, "### {} figure {}: {}\n", figure.paper, figure.figure, figure.title);
     if !figure.says.is_empty() {
         let _ = writeln!(out, "The paper: {}.\n", figure.says);
     }
-    let common = common(sides.iter().flatten().map(|b| b.label.as_str()));
+    let common = common_words(sides.iter().flatten().map(|b| b.label.as_str()));
     if !common.is_empty() {
         let _ = writeln!(out, "All with {}:\n", escaped(&common.join(" ")));
     }
@@ -127,8 +127,8 @@ fn one(out: &mut String, figure: &Figure, sides: [Vec<Bar>; 2], machines: [&Mach
         let unit = bars.iter().flatten().find(|b| !b.unit.is_empty());
         let largest = bars.iter().flatten().filter_map(|b| b.estimate).fold(0.0, f64::max);
         let (size, unit) = scale(unit.map_or("", |b| b.unit.as_str()), largest);
-        let values = bars.map(|bar| bar.map_or_else(|| "not measured".into(), |bar| value(bar, size)));
-        let pair = pairs.iter().find(|p| p.levels.is_none() && p.workload == workload && labelled(p, label));
+        let values = bars.map(|bar| bar.map_or_else(|| "not measured".into(), |bar| format_bar(bar, size)));
+        let pair = pairs.iter().find(|p| p.levels.is_none() && p.workload == workload && has_label(p, label));
         let mut notes: Vec<String> = Vec::new();
         for note in
             pair.map(|p| p.verdict.to_string()).into_iter().chain(bars.iter().flatten().flat_map(|b| b.notes.clone()))
@@ -138,14 +138,14 @@ fn one(out: &mut String, figure: &Figure, sides: [Vec<Bar>; 2], machines: [&Mach
             }
         }
         let own: Vec<&str> = label.split(' ').filter(|w| !common.contains(w)).collect();
-        row(
+        push_row(
             out,
             &[
                 own.join(" "),
                 values[0].clone(),
                 values[1].clone(),
                 unit,
-                pair.map_or_else(String::new, ratio),
+                pair.map_or_else(String::new, format_ratio),
                 notes.join("; "),
             ],
         );
@@ -154,16 +154,23 @@ fn one(out: &mut String, figure: &Figure, sides: [Vec<Bar>; 2], machines: [&Mach
     for pair in pairs.iter().filter(|p| p.levels.is_some() && workloads.contains(p.workload.as_str())) {
         let (size, unit) = scale(&pair.unit, pair.a.estimate.unwrap_or(0.0).max(pair.b.estimate.unwrap_or(0.0)));
         let of = |x: Option<f64>| x.map_or_else(|| "none".into(), |x| digits(x / size));
-        row(
+        push_row(
             out,
-            &[pair.title(), of(pair.a.estimate), of(pair.b.estimate), unit, ratio(pair), pair.verdict.to_string()],
+            &[
+                pair.title(),
+                of(pair.a.estimate),
+                of(pair.b.estimate),
+                unit,
+                format_ratio(pair),
+                pair.verdict.to_string(),
+            ],
         );
     }
     out.push('\n');
 }
 
 /// Returns what several labels have in common, which is shown once.
-fn common<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+fn common_words<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let all: BTreeSet<&str> = labels.collect();
     match all.first() {
         Some(first) if all.len() > 1 => {
@@ -173,17 +180,17 @@ fn common<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     }
 }
 
-fn row(out: &mut String, cells: &[String]) {
+fn push_row(out: &mut String, cells: &[String]) {
     let cells: Vec<String> = cells.iter().map(|c| escaped(c)).collect();
     let _ = writeln!(out, "| {} |", cells.join(" | "));
 }
 
-fn labelled(pair: &Pair, label: &str) -> bool {
-    let own = words(&pair.parameters);
+fn has_label(pair: &Pair, label: &str) -> bool {
+    let own = factor_words(&pair.parameters);
     label == own || label.strip_prefix(pair.workload.as_str()).is_some_and(|rest| rest.trim_start() == own)
 }
 
-fn value(bar: &Bar, size: f64) -> String {
+fn format_bar(bar: &Bar, size: f64) -> String {
     match (bar.estimate, bar.ci95) {
         (Some(x), Some([low, high])) => {
             format!("{} ({} to {})", digits(x / size), digits(low / size), digits(high / size))
@@ -194,7 +201,7 @@ fn value(bar: &Bar, size: f64) -> String {
 }
 
 /// Formats the ratio of the scores, with its interval.
-pub fn ratio(pair: &Pair) -> String {
+pub fn format_ratio(pair: &Pair) -> String {
     match (pair.ratio, pair.ratio_ci95) {
         (Some(x), Some([low, high])) => format!("{} ({} to {})", digits(x), digits(low), digits(high)),
         (Some(x), None) => digits(x),
@@ -213,7 +220,7 @@ pub fn why_unpaired(machines: [&Machine; 2], workloads: &[&str]) -> String {
                 continue;
             }
         };
-        for m in bench.measured().iter().filter(|m| workloads.contains(&m.design.name.as_str())) {
+        for m in bench.measured_cells().iter().filter(|m| workloads.contains(&m.design.name.as_str())) {
             let reason = m.estimate.absent.clone().or_else(|| m.estimate.failure.clone());
             if let Some(reason) = reason.filter(|_| m.estimate.estimate.is_none()) {
                 why.entry(shown(&reason)).or_default().insert(machine.name.clone());

@@ -1,18 +1,18 @@
 //! A comparison for people: as text and as Markdown.
 
-use super::compare::{Compared, Pair, Side, Unmatched};
-use super::results::words;
+use super::compare::{BenchComparison, Pair, Side, UnmatchedCell};
+use super::results::factor_words;
 use crate::text::{digits, escaped, scale, shown};
 use model::counted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-pub fn text(c: &Compared) -> String {
+pub fn text(c: &BenchComparison) -> String {
     let mut text = match &c.by {
         Some(by) => format!("{}, by {by}\n\n", shown(&c.a)),
         None => format!("A  {}\nB  {}\n\n", shown(&c.a), shown(&c.b)),
     };
-    let shared = c.shared();
+    let shared = c.shared_parameters();
     let none = BTreeMap::new();
     let title = |p: &Pair| shown(&p.title_without(shared.get(p.workload.as_str()).unwrap_or(&none)));
     let width = c.results.iter().map(|p| title(p).chars().count()).max().unwrap_or(0).min(70);
@@ -23,14 +23,14 @@ pub fn text(c: &Compared) -> String {
         if before.replace(p).is_none_or(|before| !before.is_of_cell(p)) {
             said.clear();
         }
-        let (size, unit) = scaled(p);
+        let (size, unit) = score_scale(p);
         let _ = writeln!(
             text,
             "  {:width$}  {:>9} -> {:>9} {unit:10} {:>24}  {}",
             title(p),
-            value(&p.a, size),
-            value(&p.b, size),
-            ratio(p),
+            format_score(&p.a, size),
+            format_score(&p.b, size),
+            format_ratio(p),
             p.verdict
         );
         for note in p.notes.iter().filter(|note| said.insert(note)) {
@@ -41,7 +41,7 @@ pub fn text(c: &Compared) -> String {
         text.push_str("  The archives have no cell in common.\n");
     }
     for (workload, same) in &shared {
-        let _ = writeln!(text, "\n  {workload}: all with {}", shown(&words(same)));
+        let _ = writeln!(text, "\n  {workload}: all with {}", shown(&factor_words(same)));
     }
     if let Some(o) = &c.overall {
         let [low, high] = o.ci95;
@@ -68,33 +68,33 @@ pub fn text(c: &Compared) -> String {
     } else if c.by.is_none() {
         text.push_str("\nNo known fact of the machines differed.\n");
     }
-    let _ = writeln!(text, "\n{}\n{}", method(c), c.scope);
+    let _ = writeln!(text, "\n{}\n{}", describe_method(c), c.scope);
     text
 }
 
-fn value(side: &Side, size: f64) -> String {
+fn format_score(side: &Side, size: f64) -> String {
     side.estimate.map_or_else(|| "-".into(), |value| digits(value / size))
 }
 
 /// Returns the divisor for both scores of a pair, and the resulting unit.
-fn scaled(p: &Pair) -> (f64, String) {
+fn score_scale(p: &Pair) -> (f64, String) {
     scale(&p.unit, p.a.estimate.or(p.b.estimate).unwrap_or(0.0))
 }
 
-fn ratio(p: &Pair) -> String {
+fn format_ratio(p: &Pair) -> String {
     match p.ratio.zip(p.ratio_ci_adjusted.or(p.ratio_ci95)) {
         Some((r, [low, high])) => format!("x {r:.3} ({low:.3} to {high:.3})"),
         None => "no ratio".into(),
     }
 }
 
-fn unmatched_line(a: &Unmatched) -> String {
+fn unmatched_line(a: &UnmatchedCell) -> String {
     let score = a.score.as_ref().map_or_else(String::new, |metric| format!(" {metric}"));
-    format!("Only in {}: {} {}{score}", a.of.to_uppercase(), a.workload, words(&a.parameters))
+    format!("Only in {}: {} {}{score}", a.of.to_uppercase(), a.workload, factor_words(&a.parameters))
 }
 
 /// Describes how the cells were judged.
-fn method(c: &Compared) -> String {
+fn describe_method(c: &BenchComparison) -> String {
     let margin = c.results.first().map_or(0.02, |p| p.margin) * 100.0;
     let noise = match c.noise {
         Some(noise) => format!("the machine's A/A noise is {:.1} %", noise * 100.0),
@@ -110,7 +110,7 @@ fn method(c: &Compared) -> String {
 }
 
 /// Formats a section of a page.
-pub fn markdown(c: &Compared) -> String {
+pub fn markdown(c: &BenchComparison) -> String {
     let mut text = match &c.by {
         Some(by) => format!("## {}, by {}\n\n", escaped(&c.a), escaped(by)),
         None => format!("## {} and {}\n\n", escaped(&c.a), escaped(&c.b)),
@@ -121,11 +121,11 @@ pub fn markdown(c: &Compared) -> String {
             .ratio_ci_adjusted
             .or(p.ratio_ci95)
             .map_or_else(String::new, |[low, high]| format!("{low:.3} to {high:.3}"));
-        let (size, unit) = scaled(p);
+        let (size, unit) = score_scale(p);
         let cells = [
             p.title(),
-            value(&p.a, size),
-            value(&p.b, size),
+            format_score(&p.a, size),
+            format_score(&p.b, size),
             unit,
             p.ratio.map_or_else(String::new, |r| format!("{r:.3}")),
             interval,
@@ -156,6 +156,6 @@ pub fn markdown(c: &Compared) -> String {
             let _ = writeln!(text, "| {} |", [&d.fact, &d.a, &d.b].map(|t| escaped(t)).join(" | "));
         }
     }
-    let _ = writeln!(text, "\n{}\n\n{}", escaped(&method(c)), escaped(&c.scope));
+    let _ = writeln!(text, "\n{}\n\n{}", escaped(&describe_method(c)), escaped(&c.scope));
     text
 }

@@ -7,9 +7,9 @@
 //! steps are measured, not modelled. The last step is the rest: kernel, file system, disk and processor together, which no
 //! setting of the first device can reproduce.
 
-use super::LEVEL;
+use super::CONFIDENCE_LEVEL;
 use super::compare::ratio_of;
-use super::results::{Bench, Measured, words};
+use super::results::{Bench, MeasuredCell, factor_words};
 use crate::text::{digits, shown};
 use serde::Serialize;
 use stats::cells::{Comparison, Pairing};
@@ -45,7 +45,7 @@ pub struct Step {
 
 /// A cell measured on both devices.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Apart {
+pub struct DecomposedRatio {
     /// The design's name.
     pub workload: String,
     /// The factors that are the same on both.
@@ -63,19 +63,25 @@ pub struct Apart {
 }
 
 /// Returns every cell whose steps were measured. A workload that does not have the factors has no steps, only a ratio.
-pub fn apart(a: &Bench, b: &Bench, settings: &[Setting]) -> Vec<Apart> {
+pub fn decompose(a: &Bench, b: &Bench, settings: &[Setting]) -> Vec<DecomposedRatio> {
     let (first, second) = (a.scores(), b.scores());
-    let has = |m: &Measured| settings.iter().all(|s| m.factors.get(&s.factor) == Some(&s.a));
-    first.iter().filter(|m| has(m)).filter_map(|m| one(m, &first, &second, settings)).collect()
+    let has = |m: &MeasuredCell| settings.iter().all(|s| m.factors.get(&s.factor) == Some(&s.a));
+    first.iter().filter(|m| has(m)).filter_map(|m| decompose_cell(m, &first, &second, settings)).collect()
 }
 
-fn one(start: &Measured, first: &[Measured], second: &[Measured], settings: &[Setting]) -> Option<Apart> {
-    let like = |all: &[Measured], factors: &BTreeMap<String, String>| {
-        all.iter()
-            .position(|m| m.design.name == start.design.name && m.further() == start.further() && m.factors == *factors)
+fn decompose_cell(
+    start: &MeasuredCell,
+    first: &[MeasuredCell],
+    second: &[MeasuredCell],
+    settings: &[Setting],
+) -> Option<DecomposedRatio> {
+    let like = |all: &[MeasuredCell], factors: &BTreeMap<String, String>| {
+        all.iter().position(|m| {
+            m.design.name == start.design.name && m.extra_metric() == start.extra_metric() && m.factors == *factors
+        })
     };
     let changing = settings.iter().filter(|s| s.a != s.b);
-    let mut here = start;
+    let mut current = start;
     let mut factors = start.factors.clone();
     let mut steps = Vec::new();
     for setting in changing {
@@ -83,14 +89,14 @@ fn one(start: &Measured, first: &[Measured], second: &[Measured], settings: &[Se
         let next = &first[like(first, &factors)?];
         let values = Some([setting.a.clone(), setting.b.clone()]);
         // A block in which one process was disturbed is not a pair; of few blocks, too few may remain.
-        let ratio =
-            ratio_of(here, next, Pairing::Blocks, LEVEL).or_else(|| ratio_of(here, next, Pairing::Unpaired, LEVEL));
+        let ratio = ratio_of(current, next, Pairing::Blocks, CONFIDENCE_LEVEL)
+            .or_else(|| ratio_of(current, next, Pairing::Unpaired, CONFIDENCE_LEVEL));
         steps.push(step(Some(setting.factor.clone()), values, ratio));
-        here = next;
+        current = next;
     }
     let end = &second[like(second, &factors)?];
-    steps.push(step(None, None, ratio_of(here, end, Pairing::Unpaired, LEVEL)));
-    let whole = ratio_of(start, end, Pairing::Unpaired, LEVEL)?.ratio;
+    steps.push(step(None, None, ratio_of(current, end, Pairing::Unpaired, CONFIDENCE_LEVEL)));
+    let whole = ratio_of(start, end, Pairing::Unpaired, CONFIDENCE_LEVEL)?.ratio;
     if !whole.holds(1.0) {
         // Medians of three comparisons do not multiply exactly: shares are relative to the product of the steps.
         let sum: f64 = steps.iter().filter_map(|s| s.ratio).map(f64::ln).sum();
@@ -99,10 +105,10 @@ fn one(start: &Measured, first: &[Measured], second: &[Measured], settings: &[Se
     }
     let mut parameters = start.factors.clone();
     parameters.retain(|name, _| !settings.iter().any(|s| s.factor == *name));
-    Some(Apart {
+    Some(DecomposedRatio {
         workload: start.design.name.clone(),
         parameters,
-        score: start.further().map(String::from),
+        score: start.extra_metric().map(String::from),
         unit: start.estimate.unit.clone(),
         ratio: whole.value,
         ci95: [whole.low, whole.high],
@@ -115,7 +121,7 @@ fn step(factor: Option<String>, values: Option<[String; 2]>, comparison: Option<
     Step { factor, values, ratio: ratio.map(|r| r.value), ci95: ratio.map(|r| [r.low, r.high]), share: None }
 }
 
-pub fn text(all: &[Apart], settings: &[Setting]) -> String {
+pub fn text(all: &[DecomposedRatio], settings: &[Setting]) -> String {
     let mut text = String::from("Settings: A's and B's\n");
     for s in settings {
         let _ = writeln!(text, "  {:14} {:9} {:9}  {}", shown(&s.factor), shown(&s.a), shown(&s.b), shown(&s.source));
@@ -127,9 +133,9 @@ pub fn text(all: &[Apart], settings: &[Setting]) -> String {
             text,
             "  {} {}{}: x {}",
             shown(&cell.workload),
-            shown(&words(&cell.parameters)),
+            shown(&factor_words(&cell.parameters)),
             shown(&score),
-            interval(cell.ratio, cell.ci95)
+            format_interval(cell.ratio, cell.ci95)
         );
         for step in &cell.steps {
             let what = match (&step.factor, &step.values) {
@@ -137,7 +143,7 @@ pub fn text(all: &[Apart], settings: &[Setting]) -> String {
                 _ => "the rest, at B's settings: B / A".into(),
             };
             let ratio = match (step.ratio, step.ci95) {
-                (Some(ratio), Some(ci)) => format!("x {}", interval(ratio, ci)),
+                (Some(ratio), Some(ci)) => format!("x {}", format_interval(ratio, ci)),
                 _ => "too few processes for a ratio".into(),
             };
             let share = step.share.map_or_else(String::new, |share| format!("  {:.0} %", share * 100.0));
@@ -152,13 +158,13 @@ pub fn text(all: &[Apart], settings: &[Setting]) -> String {
     text
 }
 
-fn interval(value: f64, [low, high]: [f64; 2]) -> String {
+fn format_interval(value: f64, [low, high]: [f64; 2]) -> String {
     format!("{} ({} to {})", digits(value), digits(low), digits(high))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::made::bench;
+    use super::super::synthetic::bench;
     use super::*;
 
     fn setting(factor: &str, a: &str, b: &str) -> Setting {
@@ -176,10 +182,10 @@ mod tests {
     }
 
     #[test]
-    fn steps_multiply_to_ratio_and_shares_to_one() {
+    fn steps_multiply_to_the_ratio_and_shares_add_up_to_one() {
         let (a, b) = both();
         let settings = [setting("journal_mode", "delete", "wal"), setting("synchronous", "full", "normal")];
-        let all = apart(&a, &b, &settings);
+        let all = decompose(&a, &b, &settings);
         let [cell] = &all[..] else { panic!("{all:?}") };
         let near =
             |value: f64, expected: f64| assert!((value / expected - 1.0).abs() < 0.02, "{value}, not {expected}");
@@ -195,15 +201,15 @@ mod tests {
         assert!(text(&all, &settings).contains("journal_mode delete -> wal, on A"));
         // In the opposite order the steps are not measured: nothing is reported.
         let other = [setting("synchronous", "full", "normal"), setting("journal_mode", "delete", "wal")];
-        assert_eq!(apart(&a, &b, &other), []);
+        assert_eq!(decompose(&a, &b, &other), []);
     }
 
     #[test]
-    fn equal_settings_leave_only_rest() {
+    fn equal_settings_leave_only_the_rest() {
         let (mut a, mut b) = (bench("a", "sqlite"), bench("b", "sqlite"));
         a.add(&[("journal_mode", "wal")], 1e6, 100.0, 12);
         b.add(&[("journal_mode", "wal")], 1e6, 100.0, 12);
-        let all = apart(&a, &b, &[setting("journal_mode", "wal", "wal")]);
+        let all = decompose(&a, &b, &[setting("journal_mode", "wal", "wal")]);
         assert_eq!((all.len(), all[0].steps.len()), (1, 1));
         // Nothing differs: there is nothing to share.
         assert!(all[0].ci95[0] <= 1.0 && all[0].ci95[1] >= 1.0 && all[0].steps[0].share.is_none(), "{all:?}");

@@ -5,19 +5,19 @@
 
 use super::calls::Machine;
 use super::decoder::Kind;
-use super::merge::Next;
-use super::page::Missed;
+use super::merge::TraceItem;
+use super::page::MissedEvents;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Most events of a trace: about 8 GB of memory.
-pub const MOST: usize = 64 << 20;
+pub const EVENTS_MAX: usize = 64 << 20;
 /// Most kinds of events that are counted by name; names come from the file.
-const MOST_NAMES: usize = 4096;
+const NAMES_MAX: usize = 4096;
 
 /// Why a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refused {
+pub enum ReadError {
     /// It contains nothing that Fathom supports.
     Empty(&'static str),
     /// It holds more events than memory allows.
@@ -26,25 +26,25 @@ pub enum Refused {
     Unsupported(String),
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty(why) => f.write_str(why),
-            Self::TooLarge => write!(f, "it holds more than {MOST} events; cut it, or record for a shorter time"),
+            Self::TooLarge => write!(f, "it holds more than {EVENTS_MAX} events; cut it, or record for a shorter time"),
             Self::Unsupported(why) => f.write_str(why),
         }
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for ReadError {}
 
 /// The content of a file.
 #[derive(Debug, Clone, Default)]
-pub struct Gathered {
+pub struct TraceContent {
     /// The kind of file.
     pub format: String,
     /// Its events, in time order.
-    pub events: Vec<Next>,
+    pub events: Vec<TraceItem>,
     /// Events that are not interpreted, by name.
     pub left_out: BTreeMap<String, u64>,
     /// Events that are interpreted, but could not be read, by kind.
@@ -71,19 +71,19 @@ pub struct Gathered {
     pub notes: Vec<String>,
 }
 
-impl Gathered {
+impl TraceContent {
     /// Adds an event.
-    pub fn put(&mut self, next: Next) -> Result<(), Refused> {
-        if self.events.len() >= MOST {
-            return Err(Refused::TooLarge);
+    pub fn add(&mut self, next: TraceItem) -> Result<(), ReadError> {
+        if self.events.len() >= EVENTS_MAX {
+            return Err(ReadError::TooLarge);
         }
         self.events.push(next);
         Ok(())
     }
 
     /// Adds a gap of one CPU.
-    pub fn miss(&mut self, cpu: u16, since: u64, until: u64, events: Option<u64>) -> Result<(), Refused> {
-        self.put(Next::Missed(cpu, Missed { since: since.min(until), until, events }))
+    pub fn add_gap(&mut self, cpu: u16, since: u64, until: u64, events: Option<u64>) -> Result<(), ReadError> {
+        self.add(TraceItem::Missed(cpu, MissedEvents { since: since.min(until), until, events }))
     }
 
     /// Counts an event that is not interpreted.
@@ -91,7 +91,7 @@ impl Gathered {
         if let Some(count) = self.left_out.get_mut(name) {
             *count += 1;
         } else {
-            let name = if self.left_out.len() < MOST_NAMES { name } else { "other" };
+            let name = if self.left_out.len() < NAMES_MAX { name } else { "other" };
             *self.left_out.entry(name.to_owned()).or_default() += 1;
         }
     }
@@ -106,14 +106,14 @@ impl Gathered {
 
     /// Sorts the events by time; the order of those with the same time is kept.
     pub fn sort(&mut self) {
-        self.events.sort_by_key(time);
+        self.events.sort_by_key(item_time);
     }
 }
 
 /// When an event happened, or when a gap ended.
-pub fn time(next: &Next) -> u64 {
+pub fn item_time(next: &TraceItem) -> u64 {
     match next {
-        Next::DecodedEvent(seen) => seen.time_ns,
-        Next::Missed(_, missed) => missed.until,
+        TraceItem::DecodedEvent(seen) => seen.time_ns,
+        TraceItem::Missed(_, missed) => missed.until,
     }
 }

@@ -5,31 +5,31 @@ use crate::rows::Rows;
 use model::table::{Cause, Coverage, Disk, File, Link, Operation, Shape, Slice, Span};
 use model::{Confidence, Layer, Origin, Reason, Relation};
 
-pub const INSERT: &str = "INSERT INTO t VALUES (?)";
-pub const DEV: u32 = 7 << 20;
-pub const JOURNAL: u64 = 1;
-pub const DATABASE: u64 = 2;
-pub const DIRECTORY: u64 = 3;
+pub const INSERT_STATEMENT: &str = "INSERT INTO t VALUES (?)";
+pub const DISK_DEV: u32 = 7 << 20;
+pub const JOURNAL_FILE: u64 = 1;
+pub const DATABASE_FILE: u64 = 2;
+pub const DIRECTORY_FILE: u64 = 3;
 
 /// A system call of an execution: name, file, time, bytes; a sync waits for a flush for half of its time.
-pub type Call = (&'static str, u64, u64, u64);
+pub type CallSpec = (&'static str, u64, u64, u64);
 
 /// One execution: its calls, and the time outside calls, before each of them and at the end.
 #[derive(Debug, Clone, Default)]
 pub struct Execution {
     pub outside_ns: u64,
-    pub calls: Vec<Call>,
+    pub calls: Vec<CallSpec>,
 }
 
 /// A recording of one statement.
 pub fn recording(executions: &[Execution]) -> Rows {
     let mut rows = Rows {
         trace: Trace { command: vec!["./insert".into()], complete: true, ..Trace::default() },
-        shapes: vec![Shape { id: 1, kind: "statement".into(), text: INSERT.into() }],
-        files: [(JOURNAL, Some("/m/t.db-journal")), (DATABASE, Some("/m/t.db")), (DIRECTORY, None)]
+        shapes: vec![Shape { id: 1, kind: "statement".into(), text: INSERT_STATEMENT.into() }],
+        files: [(JOURNAL_FILE, Some("/m/t.db-journal")), (DATABASE_FILE, Some("/m/t.db")), (DIRECTORY_FILE, None)]
             .map(|(id, path)| File { id, dev: 1, ino: id, path: path.map(Into::into), start_ns: 0 })
             .into(),
-        disks: vec![Disk { dev: DEV, name: "loop0".into(), below: String::new(), holds_files: true }],
+        disks: vec![Disk { dev: DISK_DEV, name: "loop0".into(), below: String::new(), holds_files: true }],
         coverage: vec![Coverage::attached(Layer::Database, "sqlite3_step", "uprobe")],
         ..Rows::default()
     };
@@ -73,7 +73,7 @@ pub fn recording(executions: &[Execution]) -> Rows {
                     kind: "flush".into(),
                     file: None,
                     offset: None,
-                    disk: Some(DEV),
+                    disk: Some(DISK_DEV),
                     operation: None,
                     flags: "flush".into(),
                     ..span.clone()
@@ -131,10 +131,10 @@ pub fn insert() -> Execution {
     Execution {
         outside_ns: 2_000,
         calls: vec![
-            ("pwrite64", JOURNAL, 10_000, 512),
-            ("fdatasync", JOURNAL, 100_000, 0),
-            ("pwrite64", DATABASE, 20_000, 4096),
-            ("fdatasync", DATABASE, 200_000, 0),
+            ("pwrite64", JOURNAL_FILE, 10_000, 512),
+            ("fdatasync", JOURNAL_FILE, 100_000, 0),
+            ("pwrite64", DATABASE_FILE, 20_000, 4096),
+            ("fdatasync", DATABASE_FILE, 200_000, 0),
         ],
     }
 }

@@ -1,17 +1,17 @@
 //! Writes a run to an archive; [`crate::rows`] makes the rows.
 
 use crate::link::LinkReport;
-use crate::measure::{Handover, Measured};
-use crate::remote::{Conducted, Endpoint};
+use crate::measure::{Handover, Measurement};
+use crate::remote::{Endpoint, RemoteOutcome};
 use crate::rows::{self, RowContext};
 use crate::spec::Spec;
 use archive::runs::{Entry, Run};
-use archive::{Archive, ArchiveKind, Meta, Result, RunsWriter, SignalCleanup, Staged};
+use archive::{Archive, ArchiveKind, Meta, Result, RunsWriter, SignalCleanup, StagedArchive};
 use std::path::Path;
 
 /// Names of rows, set by the reader of the archive.
 #[derive(Debug, Clone, Copy)]
-pub struct Names {
+pub struct RowNames {
     /// The design name of a single run.
     pub run: &'static str,
     /// Prefix of the labels that tell what limited a direction.
@@ -19,25 +19,25 @@ pub struct Names {
 }
 
 /// Checks whether the archive can be written, before anything is measured.
-pub fn possible(output: &Path, spec: &Spec) -> Result<()> {
-    Staged::possible(output, rows::size(spec))
+pub fn check_output(output: &Path, spec: &Spec) -> Result<()> {
+    StagedArchive::check_possible(output, rows::archive_bytes_min(spec))
 }
 
 /// The parts of a run that are kept.
 #[derive(Debug, Clone, Copy)]
-pub struct Kept<'a> {
-    pub handed: &'a Handover,
+pub struct RunArchive<'a> {
+    pub handover: &'a Handover,
     /// Both ends, if they were controlled from this machine.
-    pub conducted: Option<&'a Conducted>,
+    pub conducted: Option<&'a RemoteOutcome>,
     /// The requested link that the run used.
     pub link: Option<(&'a str, LinkReport<'a>)>,
-    pub names: Names,
+    pub names: RowNames,
 }
 
-impl Kept<'_> {
+impl RunArchive<'_> {
     /// Writes everything into the directory `dir`, which nothing reads yet.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        let Handover { measured: Measured { outcome, interrupted, .. }, place } = self.handed;
+        let Handover { measured: Measurement { outcome, interrupted, .. }, place } = self.handover;
         let argv: Vec<String> = std::env::args().collect();
         // The boot of the machine whose clock the timestamps use.
         let boot = match self.conducted.filter(|conducted| conducted.skew.is_some()) {
@@ -52,7 +52,7 @@ impl Kept<'_> {
             facts.extend(theirs.iter().map(|(name, fact)| (format!("server.{name}"), fact.clone())));
         }
         log.push(Entry::Machine(facts))?;
-        let (design, cell) = rows::design(&outcome.spec, self.names.run, &argv, self.link.map(|(words, _)| words));
+        let (design, cell) = rows::design_rows(&outcome.spec, self.names.run, &argv, self.link.map(|(words, _)| words));
         log.push(Entry::Design(design))?;
         log.push(Entry::Cell(cell))?;
         log.push(Entry::Replicate(Box::new(self.replicate())))?;
@@ -70,16 +70,16 @@ impl Kept<'_> {
     }
 
     fn replicate(&self) -> Run {
-        let (outcome, conducted) = (&self.handed.measured.outcome, self.conducted);
-        let facts = conducted.map(|conducted| rows::ends(conducted, outcome)).unwrap_or_default();
-        let besides = RowContext {
+        let (outcome, conducted) = (&self.handover.measured.outcome, self.conducted);
+        let facts = conducted.map(|conducted| rows::end_labels(conducted, outcome)).unwrap_or_default();
+        let context = RowContext {
             ahead_ns: conducted.and_then(|conducted| conducted.skew).map_or(0, |skew| skew.ahead_ns),
             marks: facts.into_iter().map(|(name, text)| (name.to_string(), text)).collect(),
             limited_by: self.names.limited_by,
-            moment: self.handed.place.moment,
+            moment: self.handover.place.moment,
             link: self.link.map(|(_, link)| link),
         };
-        let rows::Rows { replicate, samples, marks } = rows::of(outcome, besides);
+        let rows::Rows { replicate, samples, marks } = rows::from_outcome(outcome, context);
         Run { replicate, samples, marks }
     }
 }

@@ -16,7 +16,7 @@ use model::{Layer, Origin, Reason, Relation, ShapeKind};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The kind of a commit's span.
-const COMMIT: &str = "commit";
+const COMMIT_KIND: &str = "commit";
 
 /// Links between spans, by position, in both directions.
 #[derive(Debug, Default)]
@@ -37,14 +37,14 @@ impl Graph {
     }
 
     fn below(&self, at: u32) -> impl Iterator<Item = u32> {
-        Self::of(&self.down, at)
+        Self::linked_to(&self.down, at)
     }
 
     fn above(&self, at: u32) -> impl Iterator<Item = u32> {
-        Self::of(&self.up, at)
+        Self::linked_to(&self.up, at)
     }
 
-    fn of(pairs: &[(u32, u32)], at: u32) -> impl Iterator<Item = u32> {
+    fn linked_to(pairs: &[(u32, u32)], at: u32) -> impl Iterator<Item = u32> {
         let from = pairs.partition_point(|(key, _)| *key < at);
         pairs[from..].iter().take_while(move |(key, _)| *key == at).map(|(_, other)| *other)
     }
@@ -52,11 +52,11 @@ impl Graph {
 
 /// The spans that calls waited for, by position of operation and span.
 #[derive(Debug, Default)]
-pub struct Waited {
+pub struct WaitedSpans {
     named: Vec<(u32, u32)>,
 }
 
-impl Waited {
+impl WaitedSpans {
     /// Whether what the operation waited for is counted.
     fn counts(index: &Index, operation: usize) -> bool {
         index.shape(operation).is_some_and(|shape| index.rows.shapes[shape].is(ShapeKind::Call))
@@ -121,7 +121,9 @@ impl Waited {
                 while let Some(at) = up.pop() {
                     if seen.insert(at) && !is_commit(at) {
                         // Of the file system's spans, only a commit is above a bio by this relation.
-                        up.extend(graph.above(at).filter(|p| !is_commit(*p) || rows.spans.kind(*p as usize) == COMMIT));
+                        up.extend(
+                            graph.above(at).filter(|p| !is_commit(*p) || rows.spans.kind(*p as usize) == COMMIT_KIND),
+                        );
                     }
                 }
                 let mut down: Vec<u32> = seen.into_iter().collect();
@@ -137,10 +139,10 @@ impl Waited {
             for at in reached {
                 let span = &rows.spans.at(at as usize);
                 if span.layer == Layer::FileSystem {
-                    sum.commits += f64::from(u8::from(span.kind == COMMIT));
+                    sum.commits += f64::from(u8::from(span.kind == COMMIT_KIND));
                     continue;
                 }
-                if span.layer != Layer::Driver || span.disk.is_some_and(|disk| !index.counted.contains(&disk)) {
+                if span.layer != Layer::Driver || span.disk.is_some_and(|disk| !index.counted_disks.contains(&disk)) {
                     continue;
                 }
                 any.insert(at);
@@ -151,7 +153,7 @@ impl Waited {
                         sum.bytes += span.bytes as f64;
                         let WaitedData { itself, process, others, unattributed } = &mut sum.data;
                         *unattributed += span.bytes as f64;
-                        for cause in charged.of(at as usize).iter().map(|&at| causes.at(at as usize)) {
+                        for cause in charged.rows_of(at as usize).iter().map(|&at| causes.at(at as usize)) {
                             let part = cause.share * span.bytes as f64;
                             *unattributed -= part;
                             *match cause.origin {

@@ -11,9 +11,9 @@
 //! placeholders (`{scratch}`, `{inner}`, `{fathom}`) unexpanded, so that differences between processes do not make cells
 //! incomparable.
 
-use super::Of;
-use super::error::{Error, Silent};
-use super::results::{Measured, words};
+use super::ScoreKind;
+use super::error::{Error, WithoutDirection};
+use super::results::{MeasuredCell, factor_words};
 use serde::Serialize;
 use serde_json::Value;
 use stats::verdict::Better;
@@ -48,7 +48,7 @@ impl Incomparable {
     pub fn title(&self) -> String {
         let levels = self.levels.as_ref().map_or_else(String::new, |[a, b]| format!(": {a} -> {b}"));
         let score = self.score.as_ref().map_or_else(String::new, |metric| format!(" {metric}"));
-        format!("{} {}{score}{levels}", self.workload, words(&self.parameters)).trim().to_string()
+        format!("{} {}{score}{levels}", self.workload, factor_words(&self.parameters)).trim().to_string()
     }
 
     /// Returns the cell and why it is not compared, in a sentence.
@@ -61,23 +61,23 @@ impl Incomparable {
 ///
 /// # Errors
 /// [`Error::OppositeDirections`], [`Error::NoDirection`].
-pub fn better(a: &Measured, b: &Measured, rules: &Rules) -> Result<Better, Error> {
-    let of = |m: &Measured| m.better().or(rules.better);
+pub fn common_direction(a: &MeasuredCell, b: &MeasuredCell, rules: &Rules) -> Result<Better, Error> {
+    let of = |m: &MeasuredCell| m.better().or(rules.better);
     match (of(a), of(b)) {
         (Some(x), Some(y)) if x == y => Ok(x),
-        (Some(x), Some(y)) => Err(Error::Directions { a: name(x), b: name(y) }),
+        (Some(x), Some(y)) => Err(Error::OppositeDirections { a: direction_name(x), b: direction_name(y) }),
         _ => Err(Error::NoDirection {
             silent: match (a.better(), b.better()) {
-                (None, None) => Silent::Both,
-                (None, _) => Silent::A,
-                _ => Silent::B,
+                (None, None) => WithoutDirection::Both,
+                (None, _) => WithoutDirection::A,
+                _ => WithoutDirection::B,
             },
             metric: a.cell.metric.clone().unwrap_or_default(),
         }),
     }
 }
 
-fn name(better: Better) -> &'static str {
+fn direction_name(better: Better) -> &'static str {
     match better {
         Better::Higher => "higher",
         Better::Lower => "lower",
@@ -86,27 +86,30 @@ fn name(better: Better) -> &'static str {
 
 /// Returns every reason why these cells cannot be compared; none if they can. `on_purpose`: the user named a factor in which
 /// they differ, and so expects their commands to differ.
-pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> Vec<String> {
+pub fn why_not(a: &MeasuredCell, b: &MeasuredCell, on_purpose: bool, rules: &Rules) -> Vec<String> {
     let mut why = Vec::new();
     let (x, y) = (a.score(), b.score());
-    if (&x.of, &x.metric) != (&y.of, &y.metric) {
+    if (&x.kind, &x.metric) != (&y.kind, &y.metric) {
         why.push(format!(
             "A's score is the {} of {:?}, B's the {} of {:?}",
-            x.of.name(),
+            x.kind.name(),
             x.metric,
-            y.of.name(),
+            y.kind.name(),
             y.metric
         ));
     }
-    why.extend(better(a, b, rules).err().map(|why| why.to_string()));
+    why.extend(common_direction(a, b, rules).err().map(|why| why.to_string()));
     // Archives without offered rates: use the mode that the process reported.
-    if a.also.is_none() && [a, b].iter().any(|m| !m.is_offered() && sends_at_a_rate(m)) {
+    if a.extra.is_none() && [a, b].iter().any(|m| !m.is_offered() && sends_at_a_rate(m)) {
         why.push(
             "the rate of an open loop is an input; run it again: percentiles of its latency are scores now".into(),
         );
     }
-    let emulated: Vec<&str> =
-        [("A", a), ("B", b)].into_iter().filter(|(_, m)| m.emulated && is_of_time(m)).map(|(which, _)| which).collect();
+    let emulated: Vec<&str> = [("A", a), ("B", b)]
+        .into_iter()
+        .filter(|(_, m)| m.emulated && depends_on_time(m))
+        .map(|(which, _)| which)
+        .collect();
     if !emulated.is_empty() {
         why.push(format!(
             "the processor of {} was emulated (QEMU's TCG): times show order, not speed; measure on hardware",
@@ -121,35 +124,35 @@ pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> V
     if !on_purpose && !rules.other_commands {
         why.extend(commands_differ(a, b));
     }
-    if !on_purpose && let Some((p, q)) = peers(a).zip(peers(b)).filter(|(p, q)| p != q) {
+    if !on_purpose && let Some((p, q)) = reported_peers(a).zip(reported_peers(b)).filter(|(p, q)| p != q) {
         why.push(format!("A was measured against {p}, B against {q}"));
     }
     why
 }
 
 /// Whether a score depends on how fast the machine is. A count does not.
-fn is_of_time(m: &Measured) -> bool {
+fn depends_on_time(m: &MeasuredCell) -> bool {
     let unit = m.estimate.unit.as_str();
-    m.score().of != Of::Value || unit.ends_with("/s") || ["ns", "us", "µs", "ms", "s"].contains(&unit)
+    m.score().kind != ScoreKind::Value || unit.ends_with("/s") || ["ns", "us", "µs", "ms", "s"].contains(&unit)
 }
 
 /// Whether a cell's processes report that they sent at a fixed rate, whether they achieved it or not.
-fn sends_at_a_rate(m: &Measured) -> bool {
+fn sends_at_a_rate(m: &MeasuredCell) -> bool {
     m.marks.get("mode").is_some_and(|modes| modes.keys().any(|mode| mode.starts_with("open loop")))
 }
 
 /// Returns the note on cells compared although their commands differ.
-pub fn note(a: &Measured, b: &Measured, rules: &Rules) -> Option<String> {
-    rules.other_commands.then(|| differs(&command(a), &command(b))).flatten()
+pub fn different_commands_note(a: &MeasuredCell, b: &MeasuredCell, rules: &Rules) -> Option<String> {
+    rules.other_commands.then(|| first_difference(&command_words(a), &command_words(b))).flatten()
 }
 
-fn commands_differ(a: &Measured, b: &Measured) -> Option<String> {
-    let what = differs(&command(a), &command(b))?;
+fn commands_differ(a: &MeasuredCell, b: &MeasuredCell) -> Option<String> {
+    let what = first_difference(&command_words(a), &command_words(b))?;
     Some(format!("{what}; to compare them anyway, give --other-commands"))
 }
 
 /// Describes the first word in which two commands differ.
-fn differs(a: &[String], b: &[String]) -> Option<String> {
+fn first_difference(a: &[String], b: &[String]) -> Option<String> {
     let at = (0..a.len().max(b.len())).find(|at| a.get(*at) != b.get(*at))?;
     let word = |all: &[String]| all.get(at).map_or_else(|| "nothing".to_string(), |word| format!("{word:?}"));
     Some(format!("their commands differ: A has {} where B has {}", word(a), word(b)))
@@ -157,7 +160,7 @@ fn differs(a: &[String], b: &[String]) -> Option<String> {
 
 /// Returns everything that a cell's process runs, as words: its command, the commands run before it and beside it, and the disk
 /// made for it.
-pub fn command(m: &Measured) -> Vec<String> {
+pub fn command_words(m: &MeasuredCell) -> Vec<String> {
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(|w| w.as_str().map(String::from)).collect()
     };
@@ -186,7 +189,7 @@ pub fn command(m: &Measured) -> Vec<String> {
 }
 
 /// Returns the peers that a cell's processes reported.
-fn peers(m: &Measured) -> Option<String> {
+fn reported_peers(m: &MeasuredCell) -> Option<String> {
     let peers = m.marks.get("peer")?;
     Some(peers.keys().cloned().collect::<Vec<_>>().join(", "))
 }

@@ -4,11 +4,11 @@ use model::table::{Coverage, MarkRow};
 use model::{Absence, Layer};
 
 /// Their text for a SQLite that was found late, for which they have no separate reason.
-const LATE: &str = "it was found after a process had begun to run it";
+const FOUND_LATE_TEXT: &str = "it was found after a process had begun to run it";
 
 /// Converts a coverage row. Archives written before `coverage` had the column `absence` give the reason as a text: these are their texts.
 pub fn coverage(mut row: Coverage) -> Coverage {
-    if row.absence == Some(Absence::Failed) && row.how.starts_with(LATE) {
+    if row.absence == Some(Absence::Failed) && row.how.starts_with(FOUND_LATE_TEXT) {
         row.absence = Some(Absence::Late);
     }
     if !row.attached && row.absence.is_none() {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_sqlite_found_late_become_found_late() {
+    fn failures_of_a_sqlite_found_late_become_found_late() {
         let how =
             "it was found after a process had begun to run it: that process's first statements, or all, are missing";
         let row = |absence| Coverage::absent(Layer::Database, "/a/app", absence, how);

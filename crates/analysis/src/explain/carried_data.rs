@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 /// Maximum number of writers that are distinguished.
-const WRITERS: usize = 8;
+const WRITERS_MAX: usize = 8;
 
 /// What spans of the layers below the file system carry.
-pub struct Carried {
+pub struct CarriedData {
     metadata: Vec<bool>,
     writers: Writers,
     /// Commits with the process of each call that joined them, in order.
@@ -41,12 +41,12 @@ impl Writers {
     /// Adds processes to those of a span.
     fn add(&mut self, span: usize, who: &[u32]) {
         let own = self.list(span);
-        if who.iter().all(|tgid| own.contains(tgid)) || own.len() >= WRITERS {
+        if who.iter().all(|tgid| own.contains(tgid)) || own.len() >= WRITERS_MAX {
             return;
         }
         let mut all = own.to_vec();
         for tgid in who {
-            if !all.contains(tgid) && all.len() < WRITERS {
+            if !all.contains(tgid) && all.len() < WRITERS_MAX {
                 all.push(*tgid);
             }
         }
@@ -67,7 +67,7 @@ impl Writers {
     }
 }
 
-impl Carried {
+impl CarriedData {
     /// Follows the links.
     pub fn new(index: &Index) -> Self {
         let rows = index.rows;

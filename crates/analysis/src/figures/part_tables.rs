@@ -115,7 +115,7 @@ columns! {
 
 /// The related tables of a timeline or a part.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Held {
+pub struct PartTables {
     /// Spans by start time.
     pub spans: SpanColumns,
     /// Links between them.
@@ -128,7 +128,7 @@ pub struct Held {
 
 /// Positions of their rows in the recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct HeldRows {
+pub struct PartRowPositions {
     /// Of spans, by start time.
     pub spans: Positions,
     pub links: Positions,
@@ -136,7 +136,7 @@ pub struct HeldRows {
 }
 
 /// State for converting rows to columns.
-pub struct Tabling<'a> {
+pub struct TableBuilder<'a> {
     index: &'a Index<'a>,
     /// Rows of spans in order of time.
     order: &'a [usize],
@@ -157,7 +157,7 @@ pub struct Tabling<'a> {
     local: Vec<Option<u32>>,
 }
 
-impl<'a> Tabling<'a> {
+impl<'a> TableBuilder<'a> {
     pub fn new(
         index: &'a Index<'a>,
         order: &'a [usize],
@@ -190,8 +190,8 @@ impl<'a> Tabling<'a> {
     }
 
     /// Builds the tables of these spans, as positions in order of time, and of these operations' slices, as positions in the rows.
-    pub fn of(&mut self, spans: &[u32], operations: &[usize]) -> (Held, HeldRows) {
-        let (mut held, mut at) = (Held::default(), HeldRows::default());
+    pub fn build_tables(&mut self, spans: &[u32], operations: &[usize]) -> (PartTables, PartRowPositions) {
+        let (mut held, mut at) = (PartTables::default(), PartRowPositions::default());
         let rows: Vec<usize> = spans.iter().map(|&position| self.order[position as usize]).collect();
         rows.iter().enumerate().for_each(|(i, &row)| self.local[row] = Some(i as u32));
         for (&position, &row) in spans.iter().zip(&rows) {
@@ -205,7 +205,7 @@ impl<'a> Tabling<'a> {
         (held, at)
     }
 
-    fn held(&self, id: u64) -> Option<u32> {
+    fn local_position(&self, id: u64) -> Option<u32> {
         self.local[self.index.span(id)?]
     }
 
@@ -213,17 +213,17 @@ impl<'a> Tabling<'a> {
         let index = self.index;
         let s = &index.rows.spans.at(row);
         let (layer, lane) = self.places[position];
-        let (file, offset) = self.carried.of(row).unwrap_or((s.file, s.offset));
+        let (file, offset) = self.carried.file_and_offset(row).unwrap_or((s.file, s.offset));
         let file = file.and_then(|id| index.file(id)).map(|at| at as u32);
         let label = self
             .sent
             .get(&s.id)
-            .map_or_else(|| label(index, s), |&at| index.rows.driver_commands.at(at as usize).label());
+            .map_or_else(|| span_label(index, s), |&at| index.rows.driver_commands.at(at as usize).label());
         spans.push(
             s.id,
             layer,
             lane,
-            self.strings.of(&s.kind),
+            self.strings.intern(&s.kind),
             s.start_ns - self.origin_ns,
             s.end_ns.map(|e| e.saturating_sub(self.origin_ns)),
             s.operation.and_then(|id| self.operation_at.get(&id).copied()),
@@ -231,23 +231,24 @@ impl<'a> Tabling<'a> {
             s.tid,
             file,
             offset,
-            s.disk.map(|d| self.disks.of(index, d, s)),
+            s.disk.map(|d| self.disks.include_span(index, d, s)),
             s.sector,
             s.bytes,
             s.result,
             s.number,
-            self.strings.of(&label),
-            self.strings.of(&s.flags),
+            self.strings.intern(&label),
+            self.strings.intern(&s.flags),
         );
     }
 
     fn push_links(&mut self, links: &mut LinkColumns, at: &mut Positions, rows: &[usize]) {
-        let mut own: Vec<u32> = rows.iter().flat_map(|&row| self.links_of.of(row)).copied().collect();
+        let mut own: Vec<u32> = rows.iter().flat_map(|&row| self.links_of.rows_of(row)).copied().collect();
         own.sort_unstable();
         for number in own {
             let l = &self.index.rows.links.at(number as usize);
-            if let (Some(parent), Some(child)) = (self.held(l.parent), self.held(l.child)) {
-                let (relation, confidence) = (self.strings.of(l.relation.name()), self.strings.of(l.confidence.name()));
+            if let (Some(parent), Some(child)) = (self.local_position(l.parent), self.local_position(l.child)) {
+                let (relation, confidence) =
+                    (self.strings.intern(l.relation.name()), self.strings.intern(l.confidence.name()));
                 links.push(parent, child, relation, confidence, l.weakened_by.is_some());
                 at.push(number);
             }
@@ -255,15 +256,15 @@ impl<'a> Tabling<'a> {
     }
 
     fn push_causes(&mut self, causes: &mut CauseColumns, at: &mut Positions, rows: &[usize]) {
-        let mut own: Vec<u32> = rows.iter().flat_map(|&row| self.causes_of.of(row)).copied().collect();
+        let mut own: Vec<u32> = rows.iter().flat_map(|&row| self.causes_of.rows_of(row)).copied().collect();
         own.sort_unstable();
         for number in own {
             let c = &self.index.rows.causes.at(number as usize);
-            let Some(command) = self.held(c.command) else { continue };
-            let process = c.tgid.and_then(|t| self.index.process_name(t)).map(|name| self.strings.of(name));
+            let Some(command) = self.local_position(c.command) else { continue };
+            let process = c.tgid.and_then(|t| self.index.process_name(t)).map(|name| self.strings.intern(name));
             let operation = c.operation.and_then(|id| self.operation_at.get(&id).copied());
-            let (origin, confidence) = (self.strings.of(c.origin.name()), self.strings.of(c.confidence.name()));
-            causes.push(command, origin, operation, c.tgid, process, c.share, confidence, self.strings.of(&c.via));
+            let (origin, confidence) = (self.strings.intern(c.origin.name()), self.strings.intern(c.confidence.name()));
+            causes.push(command, origin, operation, c.tgid, process, c.share, confidence, self.strings.intern(&c.via));
             at.push(number);
         }
     }
@@ -273,16 +274,16 @@ impl<'a> Tabling<'a> {
         let mut own: Vec<(u32, u64, u32)> = Vec::new();
         for &operation in operations {
             let Some(&at) = self.operation_at.get(&rows.operations.id(operation)) else { continue };
-            let of_operation = self.slices_of.of(operation).iter();
+            let of_operation = self.slices_of.rows_of(operation).iter();
             own.extend(of_operation.map(|&number| (at, rows.slices.start_ns(number as usize), number)));
         }
         own.sort_unstable();
         for (operation, _, number) in own {
             let s = &rows.slices.at(number as usize);
-            let sure = self.strings.of(self.confidence(s).name());
-            let (layer, reason) = (self.strings.of(s.layer.name()), self.strings.of(s.why()));
+            let sure = self.strings.intern(self.confidence(s).name());
+            let (layer, reason) = (self.strings.intern(s.layer.name()), self.strings.intern(s.why()));
             let [start, end] = [s.start_ns, s.end_ns].map(|ns| ns.saturating_sub(self.origin_ns));
-            slices.push(operation, layer, reason, start, end, s.span.and_then(|id| self.held(id)), sure);
+            slices.push(operation, layer, reason, start, end, s.span.and_then(|id| self.local_position(id)), sure);
         }
     }
 
@@ -291,7 +292,7 @@ impl<'a> Tabling<'a> {
     fn confidence(&self, slice: &Slice) -> Confidence {
         let confidence = slice.confidence.unwrap_or(Confidence::Interval);
         let causes = &self.index.rows.causes;
-        let of_command = slice.span.and_then(|id| self.index.span(id)).map_or(&[][..], |at| self.causes_of.of(at));
+        let of_command = slice.span.and_then(|id| self.index.span(id)).map_or(&[][..], |at| self.causes_of.rows_of(at));
         let own =
             of_command.iter().rev().map(|&at| at as usize).find(|&at| causes.operation(at) == Some(slice.operation));
         own.map_or(confidence, |at| confidence.min(causes.confidence(at)))
@@ -319,12 +320,12 @@ struct CarriedFiles {
 }
 
 /// No entry.
-const NONE: u32 = u32::MAX;
+const NO_ENTRY: u32 = u32::MAX;
 
 impl CarriedFiles {
     fn new(index: &Index) -> Self {
         let (links, spans) = (&index.rows.links, &index.rows.spans);
-        let mut carried = Self { number: vec![NONE; spans.len()], found: Vec::new() };
+        let mut carried = Self { number: vec![NO_ENTRY; spans.len()], found: Vec::new() };
         for upper in [Layer::Block, Layer::IoScheduler] {
             let carries = |at: &usize| matches!(links.relation(*at), Relation::Carries | Relation::Merges);
             for at in (0..links.len()).filter(carries) {
@@ -333,8 +334,9 @@ impl CarriedFiles {
                 if spans.layer(parent) != upper || spans.file(child).is_some() {
                     continue;
                 }
-                let (file, offset) = carried.of(parent).unwrap_or_else(|| (spans.file(parent), spans.offset(parent)));
-                if carried.number[child] == NONE {
+                let (file, offset) =
+                    carried.file_and_offset(parent).unwrap_or_else(|| (spans.file(parent), spans.offset(parent)));
+                if carried.number[child] == NO_ENTRY {
                     carried.number[child] = carried.found.len() as u32;
                     carried.found.push((file, offset));
                 }
@@ -348,13 +350,13 @@ impl CarriedFiles {
         carried
     }
 
-    fn of(&self, span: usize) -> Option<(Option<u64>, Option<u64>)> {
+    fn file_and_offset(&self, span: usize) -> Option<(Option<u64>, Option<u64>)> {
         self.found.get(self.number[span] as usize).copied()
     }
 }
 
 /// Returns the text of a span's box.
-fn label(index: &Index, span: &Span) -> String {
+fn span_label(index: &Index, span: &Span) -> String {
     if matches!(span.layer, Layer::App | Layer::Database)
         && let Some(shape) =
             index.operation_of(span).filter(|&o| index.rows.operations.span(o) == span.id).and_then(|o| index.shape(o))
