@@ -703,7 +703,7 @@ fn namespaced_marks() -> Result<()> {
     let load = [&fathom, "workload", "sqlite", "--op", "insert", "--rows", "3000", "--dir", &at];
     let argv: Vec<&str> = ["unshare", "--pid", "--fork"].into_iter().chain(load).collect();
     let summary = show(&record(directory.path(), &[], &argv)?)?;
-    // The program is found when it is mapped, so the first statements may run unseen (docs/reference/limits.md); each seen one has a
+    // The program is found when it is mapped, so the first statements may run unseen (docs/guide/record.md); each seen one has a
     // mark around it, which then is not an operation of its own.
     let seen = number(shape_of(&summary, "INSERT")?, "/count")?;
     ensure!(seen >= 500.0, "only {seen} INSERTs were seen");

@@ -171,7 +171,8 @@ fn main() -> ExitCode {
         }),
         ("starved_receiver_is_cpu", bed().and_then(|()| installed("taskset")), || {
             // A weight of 15 against about a thousand (sched(7)).
-            let (serve, background) = ("taskset -c 0 nice -n 19".into(), "taskset -c 0 sh -c 'while :; do :; done'".into());
+            let (serve, background) =
+                ("taskset -c 0 nice -n 19".into(), "taskset -c 0 sh -c 'while :; do :; done'".into());
             let link = &["--delay", "2ms"];
             named(InjectedLimit { cause: "cpu", link, serve, background, run: &["--copy"], ..InjectedLimit::default() })
         }),

@@ -151,7 +151,9 @@ impl<'a> Foreign<'a> {
     /// Passes its events to `sink`.
     pub fn run(&self, sink: &mut dyn FnMut(&Event)) -> Summary {
         match &self.content {
-            ForeignContent::Pages(trace, parts) => run::translate_buffers(parts, &self.trace_context, &trace.stats, sink),
+            ForeignContent::Pages(trace, parts) => {
+                run::translate_buffers(parts, &self.trace_context, &trace.stats, sink)
+            }
             ForeignContent::Gathered(gathered) => run::translate_content(gathered, &self.trace_context, sink),
         }
     }

@@ -208,7 +208,8 @@ impl Bench {
         notify: Notify<'_>,
     ) -> Result<Results> {
         let design = &self.designs[at];
-        let (mut make, mut sensors, mut counts, mut scores) = (make_disk, read_sensors, count_activity, half_width_scorer(design));
+        let (mut make, mut sensors, mut counts, mut scores) =
+            (make_disk, read_sensors, count_activity, half_width_scorer(design));
         let mut setting = Setting::new(fathom, &mut make);
         setting.sensors = Some(&mut sensors);
         setting.counts = Some(&mut counts);

@@ -21,7 +21,7 @@
 //! Compiled code is stored next to its jar, where any ART that loads that jar finds it; so it is made for a copy of the jar, in a
 //! directory `aot`, and the other modes never see it.
 //!
-//! Uncertain: none of this was run on a device (docs/reference/limits.md). The names of the JIT cache are those that public tools for
+//! Uncertain: none of this was run on a device (docs/guide/compute.md). The names of the JIT cache are those that public tools for
 //! Android search for.
 
 use crate::options::Spec;

@@ -145,7 +145,7 @@ pub fn every_shipped() -> Result<()> {
         let directory = tempfile::tempdir()?;
         let (mut status, mut line) = run_json(directory.path(), &["run", name])?;
         if line["ending"] == "hung" {
-            // Seen once in ten runs of an SD card with f2fs (docs/reference/limits.md).
+            // Seen once in ten runs of an SD card with f2fs (docs/guide/lab.md).
             println!("{name} hung, and is run again: {line:#}");
             (status, line) = run_json(directory.path(), &["run", name])?;
         }

@@ -21,7 +21,7 @@ fn compile_program(directory: &Path, flags: &[&str]) -> Result<PathBuf> {
 }
 
 /// Records `work`; returns the rows of the program's functions and those of the kernel's, and the archive. A kernel that does not run the
-/// scheduler's probes (docs/reference/limits.md, "A probe that is not run") hides a sleep: then it is recorded again, at most three times.
+/// scheduler's probes (docs/guide/record.md, "A probe that is not run") hides a sleep: then it is recorded again, at most three times.
 fn record_stacks(
     directory: &Path,
     program: &Path,

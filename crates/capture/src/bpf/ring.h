@@ -58,7 +58,7 @@ struct ring_control {
 	u64 table_full;
 	u64 late_ns; /* total time by which the recorded ends of reset statements may be too late */
 	u64 reset_wanted; /* that time is too long: user space should probe resets */
-	/* Proved by a later event: the kernel did not run the program (docs/reference/limits.md). */
+	/* Proved by a later event: the kernel did not run the program (docs/guide/record.md, Completeness). */
 	u64 switches_unseen;
 	u64 wakings_unseen;
 	u64 pad;
