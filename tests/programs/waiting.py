@@ -1,5 +1,5 @@
 # Every kind of operation with every kind of wait at its begin, in the middle and at its end; prints for each what the program itself
-# knows of it: process, kind, wait, place, begin and end (CLOCK_BOOTTIME, ns), its thread's CPU time (ns).
+# knows of it: process, kind, wait, place, begin and end (CLOCK_BOOTTIME, ns), its thread's CPU time and its time in the run queue (ns).
 # argv: a directory on a disk; the kinds of operation.
 import ctypes, fcntl, mmap, os, select, socket, sqlite3, struct, sys, threading, time
 
@@ -11,6 +11,11 @@ def now():
 
 def cpu():
     return time.clock_gettime_ns(time.CLOCK_THREAD_CPUTIME_ID)
+
+def queued():
+    # Field 2 of schedstat is run_delay, which the kernel counts apart from any tracer (proc_pid_schedstat).
+    with open("/proc/thread-self/schedstat") as file:
+        return int(file.read().split()[1])
 
 def busy():
     until = cpu() + BUSY_NS
@@ -155,9 +160,10 @@ def perform(kind):
                 database.create_function(f"{wait}_{place}", 0, lambda wait=wait, place=place: work(wait, place))
     for wait in WAITS:
         for place in range(PLACES):
-            begin, used = now(), cpu()
+            delayed, begin, used = queued(), now(), cpu()
             globals()[kind](wait, place, database)
-            print(os.getpid(), kind, wait, place, begin, now(), cpu() - used, flush=True)
+            end, used = now(), cpu() - used
+            print(os.getpid(), kind, wait, place, begin, end, used, queued() - delayed, flush=True)
     os._exit(0)
 
 for kind in kinds:

@@ -20,6 +20,8 @@ struct OwnAccount {
     begin_ns: u64,
     end_ns: u64,
     cpu_ns: u64,
+    /// In the run queue, by the kernel's own count.
+    queued_ns: u64,
 }
 
 /// What the kernel calls each wait outside recorded calls.
@@ -95,7 +97,7 @@ fn run_operations(
     let text = String::from_utf8(output.stdout)?;
     let own = text.lines().map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [tgid, kind, wait, place, begin_ns, end_ns, cpu_ns] = words[..] else { anyhow::bail!("{line}") };
+        let [tgid, kind, wait, place, begin_ns, end_ns, cpu_ns, queued_ns] = words[..] else { anyhow::bail!("{line}") };
         Ok(OwnAccount {
             what: format!("{kind} {wait} {place}"),
             wait: wait.into(),
@@ -104,6 +106,7 @@ fn run_operations(
             begin_ns: begin_ns.parse()?,
             end_ns: end_ns.parse()?,
             cpu_ns: cpu_ns.parse()?,
+            queued_ns: queued_ns.parse()?,
         })
     });
     let own = own.collect::<Result<Vec<_>>>()?;
@@ -151,7 +154,7 @@ impl RecordedOperations {
         let (cpu_ns, run_queue_ns) = (sum("cpu")?, sum("run queue")?);
         let length_ns = row_number(operation, "end_ns")? - row_number(operation, "start_ns")?;
         let waited_ns = length_ns - cpu_ns - run_queue_ns;
-        let slept_ns = (own.end_ns - own.begin_ns).saturating_sub(own.cpu_ns + run_queue_ns);
+        let slept_ns = (own.end_ns - own.begin_ns).saturating_sub(own.cpu_ns + own.queued_ns);
         let story = || {
             let line = |s: &BTreeMap<String, String>| {
                 format!("{} {} {:?}: {}-{}", s["layer"], s["reason"], s.get("wait"), s["start_ns"], s["end_ns"])
