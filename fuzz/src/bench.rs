@@ -1,11 +1,11 @@
 //! What a benchmark reads: the log of its runs, the designs of others, and what a Web server says.
 
-use analysis::bench::results::Bench;
-use analysis::bench::{self, Penalty, Tables, Why, comparability, compare, compare_text, plan, show};
 use archive::Runs;
 use archive::runs::{Entry, Run};
 use experiment::{Choices, Design, Workload, expand};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
+use scores::results::Bench;
+use scores::{self, Penalty, Tables, Why, comparability, compare, compare_text, plan, show};
 use std::collections::BTreeMap;
 use std::path::Path;
 use workload::http::{MalformedResponse, Response};
@@ -99,7 +99,7 @@ pub fn check_log(bytes: &[u8]) {
         environment: runs.machines.last().cloned().unwrap_or_default(),
     };
     let why = |name: &str| Why { archive: name.into(), failure: None, operation: None, layers: BTreeMap::new() };
-    let shown = bench::benchmark(&tables, Penalty::default(), &why);
+    let shown = scores::benchmark(&tables, Penalty::default(), &why);
     for result in &shown.results {
         let inside = |e: f64, [low, high]: [f64; 2]| low <= e && e <= high;
         let Some((e, ci)) = result.estimate.estimate.zip(result.estimate.ci95) else { continue };

@@ -2,11 +2,12 @@
 //!
 //! An input is the executions of a recording, and changes of cells of its tables: `executions table row column value`, one a line.
 
-use analysis::whatif::removal::NAMED_REMOVALS;
-use analysis::whatif::{self, PredictionRequest};
-use analysis::{Rows, diff, explain};
+use analysis::Rows;
 use model::table::{Cause, Disk, File, Link, Operation, Shape, Slice, Span};
 use model::{Confidence, Layer, Origin, Reason, Relation};
+use verdicts::whatif::removal::NAMED_REMOVALS;
+use verdicts::whatif::{self, PredictionRequest};
+use verdicts::{diff, explain};
 
 pub fn recording_seeds() -> Vec<Vec<u8>> {
     ["9\n", "40\n0 3 3 99\n1 2 1 18446744073709551615\n2 5 2 0\n3 1 0 7\n4 4 4 1\n", "7\n0 0 4 0\n0 0 5 1\n1 9 6 12\n"]

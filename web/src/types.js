@@ -4,7 +4,7 @@
 /** @typedef { Record<string, Fact> } Environment */
 /** @typedef { [number, number] } Interval */
 
-// A benchmark's page (analysis::bench::page::Page).
+// A benchmark's page (scores::page::Page).
 
 /** @typedef { { label: string, workload: string, x: string | null, series: string | null, estimate: number | null, ci95: Interval | null, values: number[], unit: string, notes: string[] } } Bar */
 /** @typedef { { what: string, paper: number, ours: number | null, unit: string } } Stated */
@@ -40,7 +40,7 @@
  * } } BenchPage
  */
 
-// What `fathom diff` adds to a page (the shown part of analysis::diff::contract::Diff).
+// What `fathom diff` adds to a page (the shown part of verdicts::diff::contract::Diff).
 
 /** @typedef { { phase: string | null, layer: string | null, reason: string | null, a_ns: number, b_ns: number, delta_ns: number, interval: Interval | null, share: number | null, different_work: boolean | null } } DifferencePart */
 /** @typedef { { statement: string, edge: string, executions: number, of: number, sure: boolean } } DifferenceEdge */

@@ -8,45 +8,38 @@
 //! the papers'). [`bench`] does the same for archives of benchmarks and network runs. The meaning of SQL texts and of
 //! SQLite's files is in `sqlite`.
 
-mod account;
-pub mod bench;
-mod blind;
-mod by_key;
+pub mod account;
+pub mod blind;
+pub mod by_key;
 pub mod caveats;
-mod charges;
-pub mod check;
-mod checkpoints;
+pub mod charges;
 pub mod completeness;
 pub mod contract;
 pub mod counts;
 mod device_times;
-pub mod diff;
 mod driver;
-mod entries;
-pub mod explain;
+pub mod entries;
 pub mod figures;
 mod files;
-mod flaws;
+pub mod flaws;
 mod gaps;
-#[cfg(test)]
-mod handmade;
+#[cfg(any(test, feature = "small-recordings"))]
+pub mod handmade;
 pub mod host_clock;
-mod lines;
-mod older_archives;
-pub mod papers;
+pub mod lines;
+pub mod older_archives;
 mod probes;
 pub mod rows;
 pub mod show;
-#[cfg(test)]
-mod small_trace;
-mod stacks;
+#[cfg(any(test, feature = "small-recordings"))]
+pub mod small_trace;
+pub mod stacks;
 pub mod summary;
 pub mod text;
-mod times;
-mod tracer;
+pub mod times;
+pub mod tracer;
 mod waited_io;
-mod waits;
-pub mod whatif;
+pub mod waits;
 
 pub use contract::Summary;
 pub use rows::Rows;

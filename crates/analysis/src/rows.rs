@@ -171,7 +171,7 @@ pub struct Index<'a> {
     disk: HashMap<u32, u32>,
     process: HashMap<u32, u32>,
     /// Their commands with who is charged for them, which several conclusions use ([`crate::account::device_commands`]).
-    pub(crate) commands: OnceLock<DeviceCommands>,
+    pub commands: OnceLock<DeviceCommands>,
 }
 
 /// Maximum nesting of operations that is followed; a damaged table may contain a cycle.

@@ -71,7 +71,7 @@ fn of_index<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Res
 }
 
 /// A summary in the making: slices are added one after the other.
-pub(crate) struct SummaryBuilder<'a>(Tallies<'a>);
+pub struct SummaryBuilder<'a>(Tallies<'a>);
 
 impl<'a> SummaryBuilder<'a> {
     /// Begins one with the executions.

@@ -174,7 +174,7 @@ impl WaitedSpans {
 
 impl WaitedIo {
     /// Turns sums over `count` executions into means.
-    pub(crate) fn mean(mut self, count: u64) -> Self {
+    pub fn mean(mut self, count: u64) -> Self {
         let n = count.max(1) as f64;
         let Self { requests, flushes, commits, bytes, data } = &mut self;
         let WaitedData { itself, process, others, unattributed } = data;

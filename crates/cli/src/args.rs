@@ -373,7 +373,7 @@ pub struct PapersBeside {
     #[arg(long, value_name = "N", requires = "device", value_parser = clap::value_parser!(u64).range(1..))]
     pub blocks: Option<u64>,
     /// Set the values of a parameter (repeatable), as for `bench run`
-    #[arg(short = 'p', long = "param", requires = "device", value_name = "NAME=VALUE,…", value_parser = runner::quantity::parameter)]
+    #[arg(short = 'p', long = "param", requires = "device", value_name = "NAME=VALUE,…", value_parser = scores::measure::quantity::parameter)]
     pub parameters: Vec<(String, Vec<String>)>,
     /// Directory on the device for the storage benchmarks (repeatable), such as internal=/data/local/tmp and external=/sdcard
     #[arg(long, value_name = "[NAME=]DIR", requires = "device")]

@@ -1,15 +1,15 @@
 //! `fathom check`: a contract of a command's use of files and disk.
 
 use crate::{Usage, args, destination, link, output, progress};
-use analysis::check::{self, Contract};
 use anyhow::Result;
 use archive::Archive;
 use archive::table_maker::Failure;
 use model::text::ShownPath as _;
 use model::{Context, counted};
-use runner::check::{Runs, UntracedReason};
 use std::path::Path;
 use std::process::ExitCode;
+use verdicts::check::counted::{Runs, UntracedReason};
+use verdicts::check::{self, Contract};
 
 pub fn run(args: &args::Check) -> Result<ExitCode> {
     match &args.verb {
@@ -52,7 +52,7 @@ fn record(args: &args::CheckRecord) -> Result<ExitCode> {
 }
 
 fn compare(args: &args::Check) -> Result<ExitCode> {
-    let contract = runner::check::read_contract(&args.file)?;
+    let contract = verdicts::check::counted::read_contract(&args.file)?;
     let command = if args.command.is_empty() { &contract.command } else { &args.command };
     if command.is_empty() {
         return Err(Usage(format!("{} names no command: give it after --", args.file.shown())).into());

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use model::Context;
 use model::text::ShownPath as _;
 use recorder::sample;
-use runner::once::Load;
+use scores::measure::once::Load;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -87,7 +87,7 @@ fn show_untraced(args: &args::Demo, load: &Load<'_>, refusal: &capture::Error, c
 
 /// Runs the workload without tracing, and prints its latencies.
 fn measure(load: &Load<'_>, context: &Context) -> Result<()> {
-    let measured = runner::once::run(&load.words("each"), context)?;
+    let measured = scores::measure::once::run(&load.words("each"), context)?;
     progress::clear(context);
     output::print_text(&measured.text());
     println!("  checked: {}", measured.checked().context("the workload did not report that its result was checked")?);

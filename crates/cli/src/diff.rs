@@ -1,16 +1,18 @@
 //! `fathom diff`: compares recordings.
 
 use crate::{Usage, args, destination, link, output, progress};
-use analysis::diff;
 use analysis::text::shown;
 use anyhow::{Result, bail};
 use archive::Archive;
 use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use verdicts::diff;
 
 pub fn open_recording(path: &Path, of_bench: &'static str, json: bool) -> Result<Archive> {
-    Ok(runner::archives::open_recording(path, of_bench, &|path| Ok(link::open(path, &progress::context(json))?))?)
+    Ok(scores::measure::archives::open_recording(path, of_bench, &|path| {
+        Ok(link::open(path, &progress::context(json))?)
+    })?)
 }
 
 /// Returns the recordings that the page shows: with several per side the middle ones, which the table shows, too.

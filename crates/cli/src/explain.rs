@@ -5,7 +5,7 @@ use anyhow::Result;
 
 pub fn run(args: &args::Explain) -> Result<()> {
     let archive = diff::open_recording(&args.archive, "`fathom bench show` shows its results", args.json)?;
-    let explanation = analysis::explain::explain_archive(&archive)?;
-    output::print_result(args.json, &explanation, || analysis::explain::text::text(&explanation))?;
+    let explanation = verdicts::explain::explain_archive(&archive)?;
+    output::print_result(args.json, &explanation, || verdicts::explain::text::text(&explanation))?;
     Ok(())
 }

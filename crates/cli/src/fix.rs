@@ -9,9 +9,9 @@ use experiment::fix::remedies::Remedy;
 use experiment::fix::text;
 use model::Context;
 use model::text::shown;
-use runner::fix::{self, Request};
 use std::path::Path;
 use std::process::ExitCode;
+use verdicts::fix::{self, Request};
 
 pub fn run(args: &args::Fix) -> Result<ExitCode> {
     fix::put_back_left_over(&notices::print_runner_notice)?;

@@ -64,8 +64,8 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("fathom: {}", error_sentence(&error));
             ExitCode::from(match error.downcast_ref() {
-                Some(runner::Error::Usage(_)) => 2,
-                Some(runner::Error::Cancelled) => output::INTERRUPTED_STATUS,
+                Some(scores::measure::Error::Usage(_)) => 2,
+                Some(scores::measure::Error::Cancelled) => output::INTERRUPTED_STATUS,
                 _ if error.is::<Usage>() => 2,
                 _ if error.is::<Interrupted>() => output::INTERRUPTED_STATUS,
                 _ => 1,

@@ -22,7 +22,7 @@ pub fn print_table_notice(notice: experiment::tables::Notice) {
 }
 
 /// Prints a notice of a benchmark's runner.
-pub fn print_runner_notice(notice: runner::Notice) {
+pub fn print_runner_notice(notice: scores::measure::Notice) {
     print_notice(&notice);
 }
 

@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result};
 use recorder::{Request, Target};
-use runner::once::Load;
+use scores::measure::once::Load;
 use std::path::Path;
 
 /// Returns the request to record this load into `archive`.

@@ -1,11 +1,11 @@
 //! `fathom papers`: the papers' figures on this machine, with their values and ours in separate columns.
 
 use crate::{Usage, args, bench, destination, link, notices, output, own_load, progress, report};
-use analysis::papers::list::{self, ListedFigure, nothing_to_make};
+use ::papers::list::{self, ListedFigure, nothing_to_make};
 use anyhow::{Context as _, Result, bail};
 use archive::ArchiveKind;
 use model::text::ShownPath as _;
-use runner::once::Load;
+use scores::measure::once::Load;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -64,7 +64,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
             },
             given => given.to_vec(),
         };
-        text += &runner::papers::values(&archives, &made, &|path| Ok(link::open(path, &progress::context(false))?))?;
+        text += &::papers::measure::values(&archives, &made, &|path| Ok(link::open(path, &progress::context(false))?))?;
         for archive in &archives {
             draw_figures(archive, args.archive.is_empty())?;
         }
@@ -82,7 +82,8 @@ pub fn figure_page(figure: &str, archives: &[PathBuf], command: &str, state: &st
     let wanted = all.figure.into_iter().filter(|listed| listed.is_named_by(figure));
     let wanted: Vec<ListedFigure> = wanted.map(|listed| listed.made_by(command.into(), state.into())).collect();
     let wanted: Vec<&ListedFigure> = wanted.iter().collect();
-    let values = runner::papers::values(archives, &wanted, &|path| Ok(link::open(path, &progress::context(false))?))?;
+    let values =
+        ::papers::measure::values(archives, &wanted, &|path| Ok(link::open(path, &progress::context(false))?))?;
     Ok(list::page_head() + &list::overview(&all.paper, &wanted) + &values)
 }
 
@@ -161,7 +162,7 @@ fn score_figures(args: &args::Papers, figures: &[&ListedFigure]) -> Result<Figur
             path
         }
     };
-    Ok(FiguresOutcome::Text(runner::papers::scores(&bench::inspect::load(&path)?, figures)?))
+    Ok(FiguresOutcome::Text(::papers::measure::scores(&bench::inspect::load(&path)?, figures)?))
 }
 
 #[cfg(test)]

@@ -54,10 +54,8 @@ fn benchmarks_page(archives: &[PathBuf]) -> Result<String> {
     let bench = bench::inspect::load(shown)?;
     let why = |name: &str| bench::results::explain(shown, name, &context);
     let (page, title) = match &a {
-        Some(a) => {
-            (analysis::bench::page::page_with_comparison(a, &bench, &why), format!("{} beside {}", bench.name, a.name))
-        }
-        None => (analysis::bench::page::page(&bench, &why), bench.name.clone()),
+        Some(a) => (scores::page::page_with_comparison(a, &bench, &why), format!("{} beside {}", bench.name, a.name)),
+        None => (scores::page::page(&bench, &why), bench.name.clone()),
     };
     Ok(report::bench_page(&title, &page)?)
 }

@@ -1,13 +1,13 @@
 //! `fathom show`: the summary of an archive, for people or for programs.
 
 use crate::{args, bench, link, output, progress};
-use analysis::bench::Penalty;
-use analysis::bench::net::page_of;
-use analysis::bench::net_text;
-use analysis::bench::results::Bench;
-use analysis::explain;
 use anyhow::Result;
 use archive::{Archive, ArchiveKind};
+use scores::Penalty;
+use scores::net::page_of;
+use scores::net_text;
+use scores::results::Bench;
+use verdicts::explain;
 
 pub fn run(args: &args::Show) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(args.json))?;

@@ -2,10 +2,10 @@
 
 use crate::{Usage, args, diff, output};
 use analysis::Rows;
-use analysis::whatif::{self, PredictionRequest};
 use anyhow::{Context as _, Result};
 use model::text::ShownPath as _;
 use std::path::Path;
+use verdicts::whatif::{self, PredictionRequest};
 
 pub fn run(args: &args::Whatif) -> Result<()> {
     if args.without.is_empty() && args.device.is_none() && args.queue.is_none() {

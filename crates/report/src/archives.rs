@@ -1,17 +1,18 @@
 //! Pages of archives: which parts are loaded, and which archives go onto one page.
 
 use crate::{PageData, bench_page, packed_part, page, pages, pages_with};
-use analysis::bench::flows;
-use analysis::bench::net::page_of;
-use analysis::bench::recording_series::RecordingSeries;
-use analysis::bench::results::Bench;
-use analysis::diff::contract::Diff;
 use analysis::host_clock::HostClock;
 use analysis::rows::Index;
-use analysis::{Rows, explain, figures};
+use analysis::{Rows, figures};
 use archive::{Archive, ArchiveKind};
+use scores::flows;
+use scores::net::page_of;
+use scores::recording_series::RecordingSeries;
+use scores::results::Bench;
 use serde_json::{Value, json};
 use std::path::Path;
+use verdicts::diff::contract::Diff;
+use verdicts::explain;
 
 /// Why there is no page.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +23,7 @@ pub enum Error {
     Archive(#[from] archive::Error),
     /// Benchmarks, or network runs, cannot be shown.
     #[error(transparent)]
-    Bench(#[from] analysis::bench::Error),
+    Bench(#[from] scores::Error),
     /// It cannot be written as JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),

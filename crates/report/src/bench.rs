@@ -1,7 +1,7 @@
 //! The page of a benchmark: the same kind of document as a recording's, with its own sections and script.
 
 use crate::{data_block, escape_html, fill_template, hash, script};
-use analysis::bench::page::Page;
+use scores::page::Page;
 use serde_json::Value;
 
 const PAGE_TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_str!("../../../web/bench.html"));

@@ -18,13 +18,13 @@ pub use bench::{bench_page, bench_page_of};
 
 use analysis::contract::Summary;
 use analysis::counts::Counts;
-use analysis::explain::contract::Explanation;
 use analysis::figures::{PartRowPositions, PartTables, Scatter, Timeline};
 use pack::PackedColumns;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::io;
 use std::mem::take;
+use verdicts::explain::contract::Explanation;
 
 /// The page's contents, as JSON: made [from an archive's figures](PageData::of), or by hand in the browser's tests. A part that
 /// is `Value::Null` is shown as missing, not left blank.

@@ -7,11 +7,11 @@ mod support {
     pub mod webdriver;
 }
 
-use analysis::bench::contract::Tables;
-use analysis::bench::net;
-use analysis::bench::results::Bench;
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use report::bench_page_of;
+use scores::contract::Tables;
+use scores::net;
+use scores::results::Bench;
 use serde_json::{Value, json};
 use support::page::{ShownPage, of_modules, run};
 use support::webdriver::Result;
@@ -20,7 +20,7 @@ fn show(data: &Value) -> Result<ShownPage> {
     ShownPage::page(&bench_page_of("b <b>.fathom", data), "")
 }
 
-/// Two cells of five processes: one flat, one that warms up. Shaped like the output of `analysis::bench::page`.
+/// Two cells of five processes: one flat, one that warms up. Shaped like the output of `scores::page`.
 fn bench_data() -> Value {
     let cell = |mode: &str, estimate: f64| {
         json!({
@@ -188,7 +188,7 @@ fn network_run(name: &str) -> Bench {
     let mut tables = Tables::default();
     tables.designs.push(DesignRow {
         id: 0,
-        name: analysis::bench::run_score::RUN.into(),
+        name: scores::run_score::RUN.into(),
         question: "What does the link deliver, and what limited it?".into(),
         seed: 0,
         quick: false,

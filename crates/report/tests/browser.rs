@@ -19,7 +19,6 @@ mod texts;
 #[path = "pages/timeline.rs"]
 mod timeline;
 
-use analysis::explain::contract::Explanation;
 use analysis::figures::Limits;
 use report::{PageData, page, pages, pages_with};
 use serde_json::{Value, json};
@@ -27,6 +26,7 @@ use support::many_operations;
 use support::page::{ShownPage, of_modules, run};
 use support::synthetic::{HOSTILE_STATEMENT, INSERT_STATEMENT, Synthetic};
 use support::webdriver::Result;
+use verdicts::explain::contract::Explanation;
 
 const INSERT_COUNT: u64 = 60;
 const TIMELINE_SELECTOR: &str = "#timeline";

@@ -3,7 +3,7 @@
 use crate::destination::directory_parser;
 use clap::Args;
 use model::quantity::{long_time, percent};
-use runner::quantity::slower;
+use scores::measure::quantity::slower;
 use std::path::PathBuf;
 use std::time::Duration;
 

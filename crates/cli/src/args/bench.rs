@@ -5,7 +5,7 @@ use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp
 use crate::destination::directory_parser;
 use clap::{Args, Subcommand};
 use model::quantity::{long_time, percent};
-use runner::quantity::parameter;
+use scores::measure::quantity::parameter;
 use std::path::PathBuf;
 use std::time::Duration;
 

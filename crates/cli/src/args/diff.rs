@@ -1,7 +1,7 @@
 //! Command line of `fathom diff` and `fathom explain`.
 
 use clap::Args;
-use runner::quantity::slower;
+use scores::measure::quantity::slower;
 use std::path::PathBuf;
 
 /// Compare two recordings statement by statement, and show where the difference lies.

@@ -2,10 +2,10 @@
 
 use super::one_of;
 use crate::destination::directory_parser;
-use analysis::bench::Penalty;
 use clap::Args;
 use model::quantity::percent;
-use runner::quantity::{parameter, setting, slower};
+use scores::Penalty;
+use scores::measure::quantity::{parameter, setting, slower};
 use stats::verdict::Better;
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! Command line of `fathom whatif`.
 
-use analysis::whatif::removal::{NAMED_REMOVALS, Removal};
 use clap::Args;
 use std::path::PathBuf;
+use verdicts::whatif::removal::{NAMED_REMOVALS, Removal};
 
 /// Predict how long a recording's statements would take without a flush, a call or a checkpoint, or on another device.
 ///

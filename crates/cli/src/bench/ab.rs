@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
-    let parameters = runner::ab::parse_parameters(&args.param)?;
+    let parameters = scores::measure::ab::parse_parameters(&args.param)?;
     let lines = args.commands.iter().map(|line| Command { line: line.clone(), ..Command::default() });
     let mut commands =
         ab::combine_parameters(&lines.collect::<Vec<_>>(), &parameters).map_err(|why| Usage(why.to_string()))?;
@@ -24,11 +24,11 @@ pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
         );
     }
     if args.git.is_none() && args.prepare.is_none() {
-        commands.iter().try_for_each(runner::ab::check_program)?;
+        commands.iter().try_for_each(scores::measure::ab::check_program)?;
     }
     let worktrees = args.git.as_ref().map(|range| check_out(args, range)).transpose()?;
     if let Some(worktrees) = &worktrees {
-        commands = runner::ab::in_worktrees(worktrees, &commands);
+        commands = scores::measure::ab::in_worktrees(worktrees, &commands);
     }
     let design = ab::design(&AbRequest {
         commands,
@@ -52,7 +52,7 @@ pub fn measure_design(design: &Design, to: &Path, quiet: bool) -> Result<(Result
     notices::keep_old(to, quiet)?;
     let (context, _) = eta::context(quiet, Eta::new(vec![Part::from_design(design)]));
     progress::end_on_signal(&context);
-    let (results, machine) = runner::ab::measure(design, to, &context, &notices::print_runner_notice)?;
+    let (results, machine) = scores::measure::ab::measure(design, to, &context, &notices::print_runner_notice)?;
     let tables = experiment::tables::make(to).map(|made| drop(notices::print_warnings(made)));
     recorder::output::give_to_caller(to)?;
     let outcome = Outcome::new(&results, &machine);
@@ -82,7 +82,7 @@ fn check_out(args: &args::BenchAb, range: &str) -> Result<Worktrees> {
     progress::end_on_signal(&context);
     // git, too, may have ended because of the signal.
     let interrupted = |error: git::Error| {
-        if context.cancelled() { runner::Error::Cancelled.into() } else { anyhow::Error::from(error) }
+        if context.cancelled() { scores::measure::Error::Cancelled.into() } else { anyhow::Error::from(error) }
     };
     let worktrees = Worktrees::new(&here, range).map_err(interrupted)?;
     if let Some(build) = &args.build {

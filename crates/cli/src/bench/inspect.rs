@@ -3,19 +3,19 @@
 use super::results;
 use crate::args::ResultFiles;
 use crate::{args, destination, link, notices, output, progress};
-use analysis::bench::comparability::Rules;
-use analysis::bench::regressions::check_regressions;
-use analysis::bench::results::Bench;
-use analysis::bench::{self, Benchmark, Penalty, compare_text, history};
 use anyhow::Result;
 use archive::Archive;
 use model::text::ShownPath as _;
+use scores::comparability::Rules;
+use scores::regressions::check_regressions;
+use scores::results::Bench;
+use scores::{self, Benchmark, Penalty, compare_text, history};
 use std::path::Path;
 use std::process::ExitCode;
 
 /// The benchmark in an archive.
 pub fn load(path: &Path) -> Result<Bench> {
-    Ok(runner::archives::load(path, &|path| Ok(link::open(path, &progress::context(true))?))?)
+    Ok(scores::measure::archives::load(path, &|path| Ok(link::open(path, &progress::context(true))?))?)
 }
 
 /// The same, with its processes classified as the user wants.
@@ -27,7 +27,7 @@ fn load_classified(path: &Path, penalty: Penalty) -> Result<Bench> {
 fn load_for_comparison(path: &Path, args: &args::BenchCompare) -> Result<Bench> {
     let mut bench = load_classified(path, args.penalty)?;
     if args.even_disturbed {
-        bench::disturbance::ignore_disturbances(&mut bench.tables.replicates);
+        scores::disturbance::ignore_disturbances(&mut bench.tables.replicates);
     }
     Ok(bench)
 }
@@ -36,7 +36,7 @@ fn load_for_comparison(path: &Path, args: &args::BenchCompare) -> Result<Bench> 
 fn evaluate_archive(path: &Path, penalty: Penalty) -> Result<Benchmark> {
     let context = progress::context(true);
     let bench = load_classified(path, penalty)?;
-    Ok(bench::benchmark(&bench.tables, bench.penalty, &|name| results::explain(path, name, &context)))
+    Ok(scores::benchmark(&bench.tables, bench.penalty, &|name| results::explain(path, name, &context)))
 }
 
 pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
@@ -60,11 +60,11 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
 }
 
 pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
-    let all = bench::plan::plan(&load(&args.archive)?, args.precision, args.difference);
+    let all = scores::plan::plan(&load(&args.archive)?, args.precision, args.difference);
     let value = serde_json::json!({
         "version": 1, "archive": args.archive, "precision": args.precision, "difference": args.difference, "results": all,
     });
-    output::print_result(args.json, &value, || bench::plan::text(&all, args.precision, args.difference))?;
+    output::print_result(args.json, &value, || scores::plan::text(&all, args.precision, args.difference))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -72,7 +72,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     let a = load_for_comparison(&args.a, args)?;
     let rules = Rules { better: args.better, other_commands: args.other_commands };
     let b = args.b.as_deref().map(|b| load_for_comparison(b, args)).transpose()?;
-    let done = runner::archives::compare_benchmarks(&a, b.as_ref(), args.by.as_deref(), &rules)?;
+    let done = scores::measure::archives::compare_benchmarks(&a, b.as_ref(), args.by.as_deref(), &rules)?;
     if let Some(path) = &args.markdown {
         destination::write_text(path, &compare_text::markdown(&done))?;
     }
@@ -100,10 +100,10 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
 
 pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
     let mut benches = Vec::new();
-    for path in runner::archives::expand_directories(&args.paths)? {
+    for path in scores::measure::archives::expand_directories(&args.paths)? {
         let mut bench = load(&path)?;
         if args.even_disturbed {
-            bench::disturbance::ignore_disturbances(&mut bench.tables.replicates);
+            scores::disturbance::ignore_disturbances(&mut bench.tables.replicates);
         }
         benches.push(bench);
     }

@@ -5,7 +5,7 @@ use anyhow::Result;
 use experiment::Workload;
 use experiment::catalog::{self, Runnable};
 use experiment::list::{contract, text};
-use runner::run::find;
+use scores::measure::run::find;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 

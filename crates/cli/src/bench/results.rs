@@ -2,12 +2,12 @@
 
 use crate::args::ResultFiles;
 use crate::{destination, link, output};
-use analysis::bench::{self, Benchmark, Why};
 use anyhow::Result;
 use archive::Runs;
 use experiment::Results;
 use model::Context;
-use runner::results::{self, markdown, without_comparisons};
+use scores::measure::results::{self, markdown, without_comparisons};
+use scores::{self, Benchmark, Why};
 use std::path::{Path, PathBuf};
 
 pub fn evaluate(runs: &Runs, dir: &Path) -> Benchmark {
@@ -54,7 +54,7 @@ impl ResultFiles {
     /// Writes them. `run` is the command that was run, for the manual's page of comparisons.
     pub fn write(&self, benchmark: &Benchmark, all: &[Results], run: Option<&[String]>) -> Result<()> {
         if let Some(path) = &self.csv {
-            destination::write_text(path, &bench::show::csv(benchmark))?;
+            destination::write_text(path, &scores::show::csv(benchmark))?;
         }
         if let Some(path) = &self.markdown {
             let only_comparisons = without_comparisons(benchmark, all).designs.is_empty();

@@ -11,7 +11,7 @@ use experiment::Design;
 use experiment::catalog::{self, Runnable};
 use experiment::selection::Selection;
 use model::text::ShownPath as _;
-use runner::run::{Bench, MeasuredDesigns, find};
+use scores::measure::run::{Bench, MeasuredDesigns, find};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -33,7 +33,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         Some(dir) => Bench::resume(dir, &notices::print_runner_notice)?,
         None => {
             // What cannot be run as requested is reported before anything is made.
-            let directories = runner::run::parse_directories(&args.dir).map_err(as_usage)?;
+            let directories = scores::measure::run::parse_directories(&args.dir).map_err(as_usage)?;
             let chosen = choose_designs(args, &directories).map_err(as_usage)?;
             notices::keep_old(&args.output, args.quiet)?;
             Bench::create(&args.output, chosen, &directories, &notices::print_runner_notice)?
@@ -94,7 +94,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     if !args.quiet {
         results::print_next_steps(&dir);
     }
-    let failures = runner::results::failures(&benchmark, &all);
+    let failures = scores::measure::results::failures(&benchmark, &all);
     failures.iter().for_each(|why| eprintln!("fathom: {why}"));
     let failed = nothing || !failures.is_empty();
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -137,5 +137,5 @@ fn choose_designs(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(
         precision: args.precision,
         seed: args.sweep.seed,
     };
-    Ok(runner::run::choose_designs(&selection)?)
+    Ok(scores::measure::run::choose_designs(&selection)?)
 }

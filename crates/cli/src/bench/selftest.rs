@@ -6,8 +6,8 @@ use crate::{Usage, args, notices, progress};
 use anyhow::{Context as _, Result};
 use experiment::catalog::{self, Runnable};
 use experiment::eta::{Eta, Limit, Part};
-use runner::run::find;
-use runner::selftest::{self, Request};
+use scores::measure::run::find;
+use scores::measure::selftest::{self, Request};
 use std::process::ExitCode;
 use std::time::Duration;
 

@@ -8,12 +8,12 @@ use crate::args::BenchRun;
 use crate::bench::results;
 use crate::output::{self, INTERRUPTED_STATUS};
 use crate::{Usage, notices, progress};
+use ::papers::pairs::split_name;
 use anyhow::{Context as _, Result};
 use device::remote::{CommandEnd, Concurrency, DeviceAddress, new_name};
 use model::Context;
 use model::text::ShownPath as _;
 use recorder::incoming::{REMOTE_ARCHIVE_NAME, RemoteRun};
-use runner::both::split_name;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

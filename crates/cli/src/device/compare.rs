@@ -7,17 +7,17 @@ use crate::args::{self, BenchCompare, MeasureBoth};
 use crate::bench::inspect::load;
 use crate::output::{self, INTERRUPTED_STATUS};
 use crate::{Usage, destination, link, progress};
-use analysis::bench::comparability::Rules;
-use analysis::bench::decomposition::{self, Setting};
-use analysis::bench::{compare, compare_text};
-use analysis::diff;
+use ::papers::pairs;
+use ::papers::traced::TracedPair;
 use anyhow::Result;
 use device::remote::DeviceAddress;
 use model::Environment;
-use runner::both;
-use runner::traced::TracedPair;
+use scores::comparability::Rules;
+use scores::decomposition::{self, Setting};
+use scores::{compare, compare_text};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use verdicts::diff;
 
 /// INSERTs and full scans that --trace records, and with --quick.
 const ROWS_AND_SCANS: (u64, u64) = (1000, 10);
@@ -27,7 +27,7 @@ const DIRECTORY_DEFAULT: &str = "compare";
 
 /// Runs the comparison, if A and B are devices.
 pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
-    let (a, b) = match (both::parse_device(&args.a), args.b.as_deref().and_then(both::parse_device)) {
+    let (a, b) = match (pairs::parse_device(&args.a), args.b.as_deref().and_then(pairs::parse_device)) {
         (Some(a), Some(b)) => (a, b),
         // An archive that does not exist, or is no device: opening it fails with the reason.
         (None, None) if is_unused(&args.measure) => return Ok(None),
@@ -120,12 +120,12 @@ fn settings(args: &BenchCompare, places: [&DeviceAddress; 2]) -> Result<Vec<Sett
     let requested = [&args.measure.a_settings[..], &args.measure.b_settings[..]];
     let mut facts = [Environment::new(), Environment::new()];
     for (side, place) in places.into_iter().enumerate() {
-        both::check_factors(requested[side])?;
-        if matches!(place, DeviceAddress::Adb(_)) && requested[side].len() < both::SQLITE_FACTORS.len() {
+        pairs::check_factors(requested[side])?;
+        if matches!(place, DeviceAddress::Adb(_)) && requested[side].len() < pairs::SQLITE_FACTORS.len() {
             facts[side] = info::ask(place, &args.measure.binary)?.facts;
         }
     }
-    Ok(both::settings(requested, [&facts[0], &facts[1]]))
+    Ok(pairs::settings(requested, [&facts[0], &facts[1]]))
 }
 
 /// `fathom bench run` for both.
@@ -137,7 +137,7 @@ fn measure_both(
 ) -> Result<ExitCode> {
     let workloads = if measure.workloads.is_empty() { vec!["sqlite".to_owned()] } else { measure.workloads.clone() };
     let is_sqlite = workloads.iter().any(|w| w == "sqlite");
-    let run = both::MeasureBoth {
+    let run = pairs::MeasureBoth {
         devices,
         directory,
         binaries: &measure.binary,
@@ -148,7 +148,7 @@ fn measure_both(
         dex_jar: None,
         modes: Vec::new(),
         parameters: &measure.parameters,
-        cells: if is_sqlite { both::cell_arguments(settings) } else { Vec::new() },
+        cells: if is_sqlite { pairs::cell_arguments(settings) } else { Vec::new() },
         workloads,
     };
     bench::run(&args::parse_bench_run(&run.words())?)

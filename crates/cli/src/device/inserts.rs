@@ -4,10 +4,10 @@
 use super::record;
 use crate::output::INTERRUPTED_STATUS;
 use crate::{Interrupted, args, link, notices, own_load, progress};
-use analysis::papers::Figure;
 use anyhow::{Result, bail};
 use device::remote::{DeviceAddress, PROGRAM_PLACEHOLDER};
-use runner::once::Load;
+use papers::Figure;
+use scores::measure::once::Load;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -73,5 +73,5 @@ fn record_there(place: &DeviceAddress, load: &Load<'_>, path: &Path, binaries: &
 
 fn read_figures(path: &Path) -> Result<Vec<Figure>> {
     let archive = link::open(path, &progress::context(true))?;
-    Ok(analysis::papers::measured_figures(&analysis::summarise_archive(&archive)?))
+    Ok(papers::measured_figures(&analysis::summarise_archive(&archive)?))
 }

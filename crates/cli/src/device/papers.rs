@@ -10,15 +10,15 @@ use crate::bench::inspect::load;
 use crate::bench::run::run as measure;
 use crate::output::{self, INTERRUPTED_STATUS};
 use crate::{Usage, destination};
-use analysis::bench::results::Bench;
-use analysis::papers::list::{List, ListedFigure};
+use ::papers::beside::{self as beside, Needs, Page, unmeasured_machine};
+use ::papers::list::{List, ListedFigure};
+use ::papers::networks::{Ends, Networks, is_network};
+use ::papers::pairs::{self, Directory, MeasureBoth};
 use anyhow::{Context as _, Result};
 use device::remote::DeviceAddress;
 use model::Environment;
 use model::text::ShownPath as _;
-use runner::both::{self, Directory, MeasureBoth};
-use runner::papers_beside::{self as beside, Needs, Page, unmeasured_machine};
-use runner::papers_network::{Ends, Networks, is_network};
+use scores::results::Bench;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&ListedFi
         return Err(Usage("--device local is this machine; `fathom papers` makes its figures".into()).into());
     }
     destination::check_one_on_stdout(args.beside.json, args.output.as_deref())?;
-    let directories = both::directories(&args.beside.dir, &args.beside.dir_here)?;
+    let directories = pairs::directories(&args.beside.dir, &args.beside.dir_here)?;
     // Queried first: a missing device is reported before anything is measured.
     let facts = info::ask(place, &args.beside.binary)?.facts;
     let directory =
@@ -51,7 +51,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&ListedFi
         };
         (host.network, device.network) = (a, b);
     }
-    let modes = needs.recorded.then(|| both::journal_modes(&device.facts));
+    let modes = needs.recorded.then(|| pairs::journal_modes(&device.facts));
     if let Some(modes) = &modes {
         let [(here, _), (there, _)] = modes;
         let sides = [(&DeviceAddress::Local, here.as_str()), (place, there.as_str())];

@@ -3,6 +3,7 @@
 mod exec;
 mod list;
 mod prepared;
+mod recording;
 mod run;
 mod shell;
 

@@ -138,7 +138,7 @@ fn run_scenario(args: &args::LabRun, name: &str, scenario: &Scenario, directory:
         Err(NotStarted::Lab(error)) => return Err(explain_missing(error)),
     };
     // A user who interrupted the run gets the partial result, and can interrupt this step as well.
-    let recording = runner::guest::read_recording(directory, &|path| Ok(link::open(path, &Context::silent())?));
+    let recording = super::recording::read_recording(directory, &|path| Ok(link::open(path, &Context::silent())?));
     let well = is_success(scenario, &outcome.ending, recording.as_ref());
     if args.json {
         let line = to_json(name, directory, &outcome, recording.as_ref(), well);

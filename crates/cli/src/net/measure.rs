@@ -24,7 +24,7 @@ pub fn run(args: &NetMeasure) -> Result<ExitCode> {
 
 /// Describes this machine, after a run.
 pub fn describe_machine() -> ClientMachine {
-    ClientMachine { facts: runner::facts(&[]), boot: device::boot_id(&device::Local), moment: Moment::now() }
+    ClientMachine { facts: scores::measure::facts(&[]), boot: device::boot_id(&device::Local), moment: Moment::now() }
 }
 
 /// Measures, with progress.

@@ -3,7 +3,6 @@
 use super::measure;
 use crate::args::{NetRun, ReadingsCost};
 use crate::{Usage, notices, output, progress};
-use analysis::bench::run_score::{LIMITED_BY, RUN};
 use anyhow::{Context as _, Result};
 use archive::StagedArchive;
 use device::remote::DeviceAddress;
@@ -17,6 +16,7 @@ use net::request::{self, RequestError, RequestedEnds, TrafficKind};
 use net::run_archive::{RowNames, RunArchive, check_output};
 use net::show::{self, RunView};
 use net::spec::{Readings, SocketOptions, Spec};
+use scores::run_score::{LIMITED_BY, RUN};
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -13,8 +13,8 @@ import java.io.PrintStream;
 /**
  * Writes and reads whole files, as the papers' program did (000, section 4.5.2): streams and an array, nothing newer.
  *
- * <p>`fathom workload file` creates the directories, sets the state of the cache and counts the disk's I/O; this process
- * receives `write DIRECTORY` or `read DIRECTORY`, does that, and responds with start and duration in ns. See
+ * <p>`fathom workload file` creates the directories, sets the state of the cache and counts the disk's I/O; this
+ * process receives `write DIRECTORY` or `read DIRECTORY`, does that, and responds with start and duration in ns. See
  * crates/workload/src/storage/machine.rs.
  */
 public final class Files {

@@ -1,0 +1,229 @@
+//! Counts the file and disk requests of a command, run by run.
+//!
+//! Each run is a process: a traced one is `fathom record`, whose archive is read and removed; an untraced one is `fathom workload command`.
+
+use crate::check::contract::BPF;
+use crate::check::{self, Contract, ObservedRun, Outcome, SectionCounts};
+use analysis::Rows;
+use model::Context;
+use model::text::{ShownPath as _, shown};
+use scores::measure::error::IoContext as _;
+use scores::measure::supervised::output;
+use scores::measure::{Error, Open, Result};
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Maximum number of attempts if recordings lose events.
+const RECORDING_ATTEMPTS_MAX: u32 = 3;
+
+/// Reads the contract in a file.
+///
+/// # Errors
+/// There is no contract, or it cannot be read.
+pub fn read_contract(path: &Path) -> Result<Contract> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => {
+            Contract::parse(&text).map_err(|source| Error::Contract { file: path.into(), source: source.into() })
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::NoContract(path.into())),
+        Err(error) => Err(error).doing(format!("cannot read {}", path.shown())),
+    }
+}
+
+/// A command to be run repeatedly.
+pub struct Runs<'a> {
+    fathom: PathBuf,
+    command: &'a [String],
+    prepare: Option<&'a str>,
+    directory: tempfile::TempDir,
+    context: &'a Context,
+    open: Open<'a>,
+}
+
+/// The result of a traced run.
+#[derive(Debug)]
+pub enum TracedRun {
+    Counted(ObservedRun),
+    /// Tracing is not possible here, with the reason.
+    Impossible(UntracedReason),
+}
+
+/// The reason why runs are not traced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UntracedReason {
+    /// The user does not want it.
+    NotWanted,
+    /// The contract was made without tracing.
+    ContractUntraced,
+    /// It is not possible here: the error of `fathom record`.
+    Impossible(String),
+}
+
+impl fmt::Display for UntracedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotWanted => f.write_str("--no-trace"),
+            Self::ContractUntraced => f.write_str("the contract was recorded without tracing"),
+            Self::Impossible(why) => f.write_str(why),
+        }
+    }
+}
+
+/// The input for a contract.
+#[derive(Debug, Default)]
+pub struct LearnedRuns {
+    /// Traced runs.
+    pub traced: Vec<ObservedRun>,
+    /// Runs counted by the kernel alone.
+    pub untraced: Vec<SectionCounts>,
+    /// Why there are no traced runs, or no more.
+    pub untraced_reason: Option<UntracedReason>,
+}
+
+impl<'a> Runs<'a> {
+    /// Prepares runs of this command; `prepare` runs before each of them. Cancelling `context` ends the current run.
+    pub fn new(command: &'a [String], prepare: Option<&'a str>, context: &'a Context, open: Open<'a>) -> Result<Self> {
+        let directory =
+            tempfile::Builder::new().prefix("fathom-check-").tempdir().doing("making a directory for recordings")?;
+        let fathom = std::env::current_exe().doing("cannot find Fathom's own binary")?;
+        Ok(Self { fathom, command, prepare, directory, context, open })
+    }
+
+    fn run_prepare(&self) -> Result<()> {
+        let Some(prepare) = self.prepare else { return Ok(()) };
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", prepare]).stdin(Stdio::null());
+        let done = output(&mut command, self.context, || "running --prepare".into())?;
+        if !done.status.success() {
+            return Err(Error::Command {
+                what: format!("--prepare {prepare}"),
+                how: format!("{}: {}", done.status, last_error_line(&done.stderr)),
+            });
+        }
+        Ok(())
+    }
+
+    /// Runs the command under `fathom record`; repeats the run if events were lost.
+    ///
+    /// # Errors
+    /// The command fails, or each recording lost events.
+    pub fn traced(&self) -> Result<TracedRun> {
+        let mut why = String::new();
+        for _ in 0..RECORDING_ATTEMPTS_MAX {
+            self.run_prepare()?;
+            let archive = self.directory.path().join("run.fathom");
+            let mut record = Command::new(&self.fathom);
+            record.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(&archive);
+            record.arg("--").args(self.command).stdin(Stdio::null());
+            let done = output(&mut record, self.context, || "starting `fathom record`".into())?;
+            if !archive.join("meta.json").exists() {
+                let error = last_error_line(&done.stderr);
+                // If the command could not be started, nothing else can be done either.
+                if matches!(done.status.code(), Some(126 | 127)) {
+                    return Err(Error::Refused(error));
+                }
+                return Ok(TracedRun::Impossible(UntracedReason::Impossible(error)));
+            }
+            if !done.status.success() {
+                let how = format!("{}: {}", done.status, last_error_line(&done.stderr));
+                return Err(Error::Command { what: self.shown(), how });
+            }
+            let rows = Rows::load_without_slices(&(self.open)(&archive).map_err(Error::Open)?)?;
+            std::fs::remove_dir_all(&archive).doing("removing a recording")?;
+            let observed = check::observe(&rows);
+            match observed.incomplete {
+                None => return Ok(TracedRun::Counted(observed)),
+                Some(lost) => why = lost,
+            }
+        }
+        Err(Error::Incomplete { tries: RECORDING_ATTEMPTS_MAX, why })
+    }
+
+    /// Runs the command, counted by the kernel alone.
+    ///
+    /// # Errors
+    /// The command fails, or the kernel counts nothing.
+    pub fn untraced(&self) -> Result<SectionCounts> {
+        let words = self.command.iter().map(|word| model::shell_word(Path::new(word)).to_string());
+        let line = words.collect::<Vec<_>>().join(" ");
+        let mut command = Command::new(&self.fathom);
+        command.args(["workload", "command", "--prepare", self.prepare.unwrap_or_default(), "--", &line]);
+        let done = output(command.stdin(Stdio::null()), self.context, || "starting the command".into())?;
+        if !done.status.success() {
+            return Err(Error::Refused(experiment::ab::text::shorten_failure(
+                String::from_utf8_lossy(&done.stderr).trim(),
+            )));
+        }
+        let one = SectionCounts::parse(&String::from_utf8_lossy(&done.stdout));
+        let one = one.map_err(|source| Error::MalformedOutput { what: "the command", source })?;
+        if one.calls.is_empty() {
+            return Err(Error::NothingCounted);
+        }
+        Ok(one)
+    }
+
+    /// Makes `runs` runs of each kind, for a contract; the very first one is discarded, since what it caches or compiles is not
+    /// requested again. `report` gets the reason at once if nothing is traced.
+    ///
+    /// # Errors
+    /// Same as [`Runs::traced`] and [`Runs::untraced`].
+    pub fn learn(&self, runs: u64, trace: bool, report: &dyn Fn(&UntracedReason)) -> Result<LearnedRuns> {
+        self.untraced()?;
+        let untraced = (0..runs).map(|_| self.untraced()).collect::<Result<Vec<_>>>()?;
+        let mut learned = LearnedRuns {
+            untraced,
+            untraced_reason: (!trace).then_some(UntracedReason::NotWanted),
+            ..LearnedRuns::default()
+        };
+        while learned.untraced_reason.is_none() && (learned.traced.len() as u64) < runs {
+            match self.traced()? {
+                TracedRun::Counted(observed) => learned.traced.push(observed),
+                TracedRun::Impossible(why) => learned.untraced_reason = Some(why),
+            }
+        }
+        learned.untraced_reason.iter().for_each(report);
+        Ok(learned)
+    }
+
+    /// Compares runs with the contract, traced if that is requested and possible; `report` gets the reason at once if not.
+    ///
+    /// # Errors
+    /// Same as [`Runs::traced`] and [`Runs::untraced`].
+    pub fn compare(&self, contract: &Contract, trace: bool, report: &dyn Fn(&UntracedReason)) -> Result<Outcome> {
+        let done = match (contract.counted_by == BPF, trace) {
+            (false, _) => Err(UntracedReason::ContractUntraced),
+            (true, false) => Err(UntracedReason::NotWanted),
+            (true, true) => self.compare_traced(contract)?,
+        };
+        match done {
+            Ok(outcome) => Ok(outcome),
+            Err(why) => {
+                report(&why);
+                check::check_untraced(contract, || self.untraced())
+            }
+        }
+    }
+
+    fn compare_traced(&self, contract: &Contract) -> Result<std::result::Result<Outcome, UntracedReason>> {
+        check::check_traced(contract, || {
+            Ok(match self.traced()? {
+                TracedRun::Counted(observed) => Ok(observed),
+                TracedRun::Impossible(why) => Err(why),
+            })
+        })
+    }
+
+    /// Returns the command, for people.
+    pub fn shown(&self) -> String {
+        shown(&self.command.join(" "))
+    }
+}
+
+fn last_error_line(error: &[u8]) -> String {
+    let error = String::from_utf8_lossy(error);
+    let line = error.trim_end().lines().last().unwrap_or_default();
+    shown(line.strip_prefix("fathom: ").unwrap_or(line))
+}

@@ -1,0 +1,23 @@
+//! `fathom check`: a program's requests to the layers below, as a contract in a file, and the differences of a later run.
+//!
+//! Times cannot be a contract: the same INSERTs take three times as long on a busy machine. Counts can. System calls depend only
+//! on the program, and are exact; requests to the device depend on who else flushes, and get a range.
+//!
+//! [`observe`] counts a recording, [`contract`] is what several of them have in common, [`compare`] finds the differences of
+//! another one, [`because`] the setting that explains them, and [`text`] formats them for people.
+
+mod because;
+mod compare;
+pub mod contract;
+mod count_name;
+pub mod counted;
+mod difference;
+pub mod observe;
+#[cfg(test)]
+mod tests;
+pub mod text;
+
+pub use compare::{check_traced, check_untraced, differences, judge, untraced_differences};
+pub use contract::{Contract, ContractError};
+pub use difference::{Difference, Outcome};
+pub use observe::{ObservedRun, SectionCounts, observe};

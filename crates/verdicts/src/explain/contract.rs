@@ -1,0 +1,133 @@
+//! The contract of `fathom explain --json`: what a program may rely on.
+//!
+//! As in [`analysis::contract`], names and shapes change only together with [`VERSION`]. Times are ns, shares from 0 to 1, intervals
+//! `[low, high]` of 0.95. Unknown values are null.
+
+use analysis::caveats::Caveats;
+use analysis::contract::SlowWait;
+use model::{Layer, Reason, Wait};
+use serde::Serialize;
+
+/// Version of this contract.
+pub const VERSION: u32 = 1;
+
+/// The causes of lost time in a recording's statements.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Explanation {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Sorted by saving, by the lower bound of its interval; findings that only report where time goes come after their cause;
+    /// those that cast doubt on the recording itself come first.
+    pub findings: Vec<Finding>,
+    /// What cannot be claimed from this recording. Where times cannot be relied on, no finding has a saving.
+    pub caveats: Caveats,
+    /// Finished executions of all operations; without any there is nothing to explain.
+    pub executions: u64,
+    /// Time of all executions; nested ones count as part of the outer ones.
+    pub latency_ns: u64,
+    /// Where that time went, whether or not a finding names it.
+    pub account: Account,
+}
+
+/// A partition of the time of the outermost executions: what `leaves` have and what is unaccounted add up to the whole.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Account {
+    /// The time that is divided: [`Explanation::latency_ns`].
+    pub whole_ns: u64,
+    /// The outermost executions: those inside others are part of them.
+    pub executions: u64,
+    /// The parts, the largest first.
+    pub leaves: Vec<Leaf>,
+    /// Time in no slice.
+    pub unaccounted_ns: u64,
+}
+
+/// A part of the time: what the thread did or waited for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Leaf {
+    /// All that in words, as it follows "of the time": `waits for a futex, ended by worker (PID 7)`.
+    pub what: String,
+    /// The layer, of time on a CPU and of sleeps whose reason is not known; null for others, whose reason says it.
+    pub layer: Option<Layer>,
+    /// As in the table `slices`.
+    pub reason: Reason,
+    /// The wait, where the kernel shows it.
+    pub wait: Option<Wait>,
+    /// The system call or the file system's work, of time in the kernel.
+    pub call: Option<String>,
+    /// The time.
+    pub ns: u64,
+    /// Its share of the whole. No remedy for it saves more.
+    pub share: f64,
+    /// Whether it is listed by itself, and not with the rest: it has a tenth, or is one of the three largest and has 2 %.
+    pub listed: bool,
+    /// The interval of that share, for this recording.
+    pub interval: Option<[f64; 2]>,
+    /// Executions that have some of it, of [`Account::executions`].
+    pub executions: u64,
+    /// The statement, mark, function or call that has most of it.
+    pub statement: Option<String>,
+    /// How much that has.
+    pub statement_ns: u64,
+    /// Who ended the waits, the longest first: at most five.
+    pub by: Vec<WaitEnder>,
+    /// The longest piece.
+    pub longest_ns: u64,
+    /// Its span.
+    pub longest_span: Option<u64>,
+    /// Stacks during these sleeps, from a sample, the longest first: at most three.
+    pub slow_waits: Vec<SlowWait>,
+}
+
+/// Who held the lock, or ended the wait.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WaitEnder {
+    /// Path of the locked file.
+    pub file: Option<String>,
+    /// The process.
+    pub tgid: Option<u32>,
+    /// Its name.
+    pub process: Option<String>,
+    /// The statement, function or call that it was in.
+    pub statement: Option<String>,
+    /// Number of pieces.
+    pub times: u64,
+    /// Their time.
+    pub ns: u64,
+}
+
+/// A conclusion.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// Code of the finding: `F01`.
+    pub code: String,
+    /// Title in words.
+    pub title: String,
+    /// The statement concerned; absent if the finding is about the whole recording.
+    pub statement: Option<String>,
+    /// The finding, with its numbers.
+    pub claim: String,
+    /// Executions of the statement with the finding.
+    pub executions: u64,
+    /// Executions of the statement.
+    pub of: u64,
+    /// The time concerned, over all executions.
+    pub time_ns: Option<u64>,
+    /// Its share of the statement's time.
+    pub share: Option<f64>,
+    /// The interval of that share, for this recording.
+    pub interval: Option<[f64; 2]>,
+    /// Its share of the time of all statements.
+    pub share_of_all: Option<f64>,
+    /// Upper bound of what the remedy can save; absent if unknown.
+    pub saving_ns: Option<u64>,
+    /// The interval of that saving, for this recording.
+    pub saving_interval_ns: Option<[u64; 2]>,
+    /// The remedy.
+    pub remedy: String,
+    /// Spans as evidence (`spans.id`), the longest first.
+    pub evidence: Vec<u64>,
+    /// Stacks of the threads during these sleeps, from a sample of sleeps (facts `stacks.*`): times are the part that the finding
+    /// concerns.
+    pub slow_waits: Vec<SlowWait>,
+}
