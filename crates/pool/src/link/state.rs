@@ -42,6 +42,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 mod job;
+mod reply;
 
 /// Data in a frame after which the frame is complete.
 const FRAME_DATA_BYTES_MAX: usize = 1 << 20;
@@ -777,32 +778,6 @@ impl State {
         self.ended = Some(failure);
         self.pace.record_answers(self.node.place, now, 0, 0);
     }
-}
-
-/// The result of a reply; data that does not match its checksum was corrupted in transit. An error may come with the
-/// offset of its cause.
-fn check_reply(
-    request: &Request,
-    reply: &Reply,
-    data: Bytes,
-) -> Result<Result<Bytes, (Status, Option<u64>)>, FrameError> {
-    if reply.status != Status::Done {
-        return Ok(Err((reply.status, data.first_chunk().map(|offset| u64::from_le_bytes(*offset)))));
-    }
-    let fits = match request.operation {
-        Operation::Read => data.len() == request.length as usize,
-        Operation::Map => Stretch::parse_all(&data, request.length).is_some(),
-        Operation::Verify => BadBlock::parse_all(&data).is_some(),
-        Operation::Write | Operation::Flush | Operation::Trim => data.is_empty(),
-    };
-    if !fits {
-        return Err(FrameError::Invalid("an answer has a different length than requested"));
-    }
-    // Data in shared memory was not transmitted.
-    if !data.is_empty() && !request.unchecked && !reply.placed && crc32c::crc32c(&data) != reply.checksum {
-        return Err(FrameError::Checksum);
-    }
-    Ok(Ok(data))
 }
 
 #[cfg(test)]
