@@ -44,7 +44,7 @@ pub struct Design {
     #[serde(default)]
     pub plan: Option<Plan>,
     /// The absolute path of the design file's directory: `{design}`. Not stored in the file; set by whoever reads it.
-    #[serde(default, rename = "folder")]
+    #[serde(default, rename = "folder", alias = "directory")]
     pub directory: Option<PathBuf>,
 }
 

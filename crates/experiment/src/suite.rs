@@ -226,7 +226,7 @@ pub struct Factor {
     pub free: bool,
     /// Whether values are directories on the storage under test, given by `--dir`. `{dir}` is then a new directory in it for
     /// the replicate, and `{kept}` one that exists as long as the run.
-    #[serde(default, rename = "folder")]
+    #[serde(default, alias = "folder")]
     pub directory: bool,
     /// Additional needs of some values, by value.
     #[serde(default)]
@@ -536,7 +536,7 @@ mod tests {
         name = "dir"
         about = "where"
         default = "."
-        folder = true
+        directory = true
 
         [[skip]]
         when = { mode = "b", size = [1, 2] }

@@ -30,7 +30,7 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Removed { directories, parent } => {
-                let directories = counted(*directories, "folder");
+                let directories = counted(*directories, "directory");
                 write!(f, "removed {directories} in {}, left behind by a killed run", parent.shown())
             }
             Self::Instead(text) | Self::Mended(text) => f.write_str(text),
