@@ -183,7 +183,7 @@ impl Archives {
         let mut runs = std::collections::HashMap::new();
         for dir in dirs {
             let archive = if read_only { as_it_is(dir)? } else { open_linked(dir)? };
-            let identity = Identity::of(&archive, None)?;
+            let identity = Identity::from_archive(&archive, None)?;
             let recording = identity.recording.clone().unwrap_or_else(|| identity.run.clone());
             if let Some(first) = runs.insert(recording, dir.clone()) {
                 bail!(

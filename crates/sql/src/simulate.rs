@@ -67,7 +67,7 @@ pub fn run(args: &Simulate) -> Result<()> {
         }
     }
     let files = state.files.len();
-    write_file(&args.directory, commits::INFO, &serde_json::to_vec(&sample.info)?)?;
+    write_file(&args.directory, commits::INFO_FILE_NAME, &serde_json::to_vec(&sample.info)?)?;
     let checkpoint = serde_json::to_vec(&state.to_checkpoint())?;
     write_file(&args.directory, &commits::checkpoint_path(state.last), &checkpoint)?;
     let summary = serde_json::json!({"archives": args.archives, "files": files, "checkpoint_bytes": checkpoint.len(),
@@ -85,7 +85,7 @@ fn add_archive(
     rows: u64,
     bytes: u64,
 ) -> Result<()> {
-    let path = format!("{}/part-{day:05}-{n:05}.parquet", commits::directory(table, date));
+    let path = format!("{}/part-{day:05}-{n:05}.parquet", commits::data_directory(table, date));
     let to = directory.join(&path);
     fs::create_dir_all(to.parent().unwrap_or(directory)).with_context(|| format!("creating {}", to.display()))?;
     fs::File::create_new(&to)

@@ -20,8 +20,6 @@
 //! Input is `f64`; a value that is not a finite number is an error of the caller and yields `None`, never a number.
 
 pub mod batch;
-#[cfg(test)]
-mod bca;
 pub mod bootstrap;
 pub mod cells;
 pub mod changes;

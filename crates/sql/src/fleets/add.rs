@@ -14,7 +14,7 @@ use super::rows::Files;
 use crate::{errors, open};
 use anyhow::{Context as _, Result};
 use archive::Archive;
-use fleet::candidates::{Candidate, Known, grouped, known};
+use fleet::candidates::{Candidate, FleetMatch, group_by_recording, find_match};
 use fleet::commits::{Commit, Conflict};
 use fleet::privacy::{self, Class};
 use fleet::{ARCHIVES, Identity};
@@ -118,13 +118,13 @@ async fn known_and_new(
                 continue;
             }
         };
-        match known(&fleet.state, &identity) {
+        match find_match(&fleet.state, &identity) {
             None => new.push(Candidate { dir: dir.clone(), identity }),
-            Some(Known::Same) => added.known += 1,
-            Some(Known::OtherState(run)) => added.skipped.push((dir.clone(), other_state(&run))),
+            Some(FleetMatch::Same) => added.known += 1,
+            Some(FleetMatch::OtherState(run)) => added.skipped.push((dir.clone(), other_state(&run))),
         }
     }
-    let mut new: Vec<WaitingArchive> = grouped(new).into_iter().filter_map(WaitingArchive::best_of).collect();
+    let mut new: Vec<WaitingArchive> = group_by_recording(new).into_iter().filter_map(WaitingArchive::best_of).collect();
     new.sort_by(|a, b| {
         let key = |one: &WaitingArchive| (one.identity.day, one.identity.device.clone(), one.identity.run.clone());
         key(a).cmp(&key(b))
@@ -138,7 +138,7 @@ async fn yield_to_interrupt() {
 }
 
 fn read_identity(dir: &Path, device: Option<&str>) -> Result<Identity> {
-    Ok(Identity::of(&open::open_linked(dir)?, device)?)
+    Ok(Identity::from_archive(&open::open_linked(dir)?, device)?)
 }
 
 /// Why an archive is not added whose recording the fleet has.
@@ -215,14 +215,14 @@ async fn add_batch(
             }
             Err(CommitError::Conflict(Conflict::Runs(known))) => {
                 fleet.discard(&add).await?;
-                waiting.retain(|one| !known.contains(&one.identity.run));
+                waiting.retain(|one| !find_match.contains(&one.identity.run));
                 added.known += known.len();
             }
             Err(CommitError::Conflict(Conflict::Recordings(others))) => {
                 fleet.discard(&add).await?;
                 let of = |one: &WaitingArchive| known(&fleet.state, &one.identity);
                 for one in waiting.extract_if(.., |one| others.contains(&one.identity.run)) {
-                    if let Some(Known::OtherState(run)) = of(&one) {
+                    if let Some(FleetMatch::OtherState(run)) = of(&one) {
                         added.skipped.push((one.dir, other_state(&run)));
                     }
                 }
@@ -279,7 +279,7 @@ fn read_rows(
 /// Converts a table's rows to their form in the fleet.
 struct RowConverter<'a> {
     fleet: &'a Fleet,
-    /// The private columns: index, class, and whether they may be empty.
+    /// The private columns: index, column_class, and whether they may be empty.
     private: Vec<(usize, Class, bool)>,
     /// The column whose text names the kind of a row.
     name: Option<usize>,

@@ -32,7 +32,7 @@ pub struct CollectResult {
 /// # Errors
 /// The store fails; the fleet is in the state before or after each merge.
 pub async fn merge(fleet: &mut Fleet, at_least: usize) -> Result<(usize, usize)> {
-    let plan = plan::merges(&fleet.state, fleet.info.file_bytes, at_least);
+    let plan = plan::plan_merges(&fleet.state, fleet.info.file_bytes, at_least);
     let (mut merged, mut into) = (0, 0);
     let mut progress = Progress::default();
     for (at, one) in plan.iter().enumerate() {

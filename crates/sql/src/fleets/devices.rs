@@ -6,7 +6,7 @@ use crate::scratch::{HeldDirectory, Purpose};
 use anyhow::{Context as _, Result, bail, ensure};
 use device::remote::DeviceAddress;
 use device::remote::output::{quoted, stream, there};
-use fleet::devices::{Found, Source, hashes, listed, listing, runs};
+use fleet::devices::{FoundArchive, Source, hash_commands, parse_listing, listing_command, parse_hashes};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
@@ -63,20 +63,20 @@ pub fn fetch(source: &Source, have: &BTreeSet<String>) -> Result<FetchedArchives
     let place = there(&place)?;
     let mut progress = Progress::default();
     progress.step(&format!("looking for archives on {place}"), 0, 0);
-    let all = listed(&run_shell(&place, &listing(&source.directory, quoted))?);
+    let all = parse_listing(&run_shell(&place, &listing_command(&source.directory, quoted))?);
     ensure!(!all.is_empty(), "{}:{} has no archives in it", source.device, source.directory);
     let mut known = BTreeSet::new();
-    for line in hashes(&source.directory, &all, quoted) {
+    for line in hash_commands(&source.directory, &all, quoted) {
         // A device without sha256sum prints nothing: then all are fetched.
         let output_lines = run_shell(&place, &line).unwrap_or_default();
         known.extend(
-            runs(&output_lines).into_iter().filter(|(at, run)| *at < all.len() && have.contains(run)).map(|(at, _)| at),
+            parse_hashes(&output_lines).into_iter().filter(|(at, run)| *at < all.len() && have.contains(run)).map(|(at, _)| at),
         );
     }
     let directory = HeldDirectory::new(Purpose::Device).context("creating a directory for fetched archives")?;
     let mut fetched =
         FetchedArchives { source: source.clone(), directory, known: known.len(), failed: Vec::new(), count: 0 };
-    let new: Vec<&Found> =
+    let new: Vec<&FoundArchive> =
         all.iter().enumerate().filter(|(at, _)| !known.contains(at)).map(|(_, found)| found).collect();
     for (at, found) in new.iter().enumerate() {
         progress.step(&format!("fetching archives from {place}"), at, new.len());

@@ -5,7 +5,7 @@ use crate::tables::{Part, Parts};
 use anyhow::{Context as _, Result, anyhow, bail};
 use archive::unix_now_ns;
 use datafusion::common::ScalarValue;
-use fleet::commits::{self, Checkpoint, Commit, Conflict, DataFile, Info, State};
+use fleet::commits::{self, Checkpoint, Commit, Conflict, DataFile, FleetInfo, State};
 use futures_util::{StreamExt, TryStreamExt};
 
 /// A fleet.
@@ -14,7 +14,7 @@ pub struct Fleet {
     /// Its location.
     pub store: Store,
     /// Its description.
-    pub info: Info,
+    pub info: FleetInfo,
     /// Its content.
     pub state: State,
 }
@@ -33,23 +33,23 @@ impl Fleet {
     ///
     /// # Errors
     /// There already is a fleet or something else, or the store refuses.
-    pub async fn init(word: &str, info: Info) -> Result<Self> {
+    pub async fn init(word: &str, info: FleetInfo) -> Result<Self> {
         let store = Store::open(word)?;
         if let Some(directory) = store.directory() {
             let others = std::fs::read_dir(directory).map(|mut entries| entries.next().is_some()).unwrap_or(false);
-            if others && store.read(commits::INFO).await?.is_none() {
+            if others && store.read(commits::INFO_FILE_NAME).await?.is_none() {
                 bail!("{word} is not empty; give a new or empty directory");
             }
             std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
         }
         let bytes = serde_json::to_vec_pretty(&info)?;
-        if !store.put_new(commits::INFO, bytes.clone()).await? {
+        if !store.put_new(commits::INFO_FILE_NAME, bytes.clone()).await? {
             bail!("{word} is already a fleet; `fathom fleet add` adds to it");
         }
         // The second put of the same name must fail, or two writers could both believe to be first. Its bytes differ,
         // so that it cannot be taken for a repetition of the first.
-        if store.put_new(commits::INFO, [&bytes[..], b"\n"].concat()).await? {
-            store.delete(commits::INFO).await?;
+        if store.put_new(commits::INFO_FILE_NAME, [&bytes[..], b"\n"].concat()).await? {
+            store.delete(commits::INFO_FILE_NAME).await?;
             bail!(
                 "this store overwrites a file in spite of If-None-Match: several writers would lose each other's work"
             );
@@ -63,9 +63,9 @@ impl Fleet {
     /// There is none, or it cannot be read.
     pub async fn open(word: &str) -> Result<Self> {
         let store = Store::open(word)?;
-        let bytes = store.read(commits::INFO).await?;
+        let bytes = store.read(commits::INFO_FILE_NAME).await?;
         let bytes = bytes.ok_or_else(|| anyhow!("{word} is not a fleet; `fathom fleet init {word}` creates one"))?;
-        let info = Info::parse(&bytes).map_err(|why| anyhow!("{word}: {why}"))?;
+        let info = FleetInfo::parse(&bytes).map_err(|why| anyhow!("{word}: {why}"))?;
         let mut fleet = Self { store, info, state: State::default() };
         fleet.load().await?;
         Ok(fleet)
@@ -76,13 +76,13 @@ impl Fleet {
         let checkpoints = self.store.list("_checkpoints").await?;
         if let Some((path, number)) = checkpoints
             .iter()
-            .filter_map(|one| Some((&one.path, commits::number(&one.path)?)))
+            .filter_map(|one| Some((&one.path, commits::number_from_path(&one.path)?)))
             .max_by_key(|(_, number)| *number)
         {
             let bytes = self.store.read(path).await?.with_context(|| format!("{path} is missing"))?;
             let checkpoint: Checkpoint =
                 serde_json::from_slice(&bytes).with_context(|| format!("{path} is damaged"))?;
-            if checkpoint.upto != number || checkpoint.version > commits::VERSION {
+            if checkpoint.upto != number || checkpoint.version > commits::FORMAT_VERSION {
                 bail!("{path} belongs to another commit, or to a newer version");
             }
             self.state = State::from_checkpoint(checkpoint).with_context(|| format!("{path} is damaged"))?;
@@ -98,7 +98,7 @@ impl Fleet {
         let after = self.state.last;
         // Earlier ones are never listed again: a store needs a request per thousand.
         let listed = self.store.list_after("_log", Some(&commits::commit_path(after))).await?;
-        let newest = listed.iter().filter_map(|one| commits::number(&one.path)).max().unwrap_or(after);
+        let newest = listed.iter().filter_map(|one| commits::number_from_path(&one.path)).max().unwrap_or(after);
         // Reads all commits up to the newest, including those not listed: a listing is no snapshot, and may have passed the position of a
         // commit before that was made, but not that of the next one.
         let new = (after + 1..=newest).map(|number| (number, commits::commit_path(number)));
@@ -113,11 +113,11 @@ impl Fleet {
             .buffered(16);
         let mut state = self.state.clone();
         while let Some((number, path, commit)) = read.try_next().await? {
-            if commit.version > commits::VERSION {
+            if commit.version > commits::FORMAT_VERSION {
                 bail!(
                     "{path} has a newer version ({}); this program reads versions up to {}",
                     commit.version,
-                    commits::VERSION
+                    commits::FORMAT_VERSION
                 );
             }
             state.apply(number, &commit).with_context(|| format!("{path} is damaged"))?;
@@ -132,18 +132,18 @@ impl Fleet {
     /// # Errors
     /// As [`CommitError`]; the state is then the newest.
     pub async fn commit(&mut self, mut commit: Commit) -> Result<(), CommitError> {
-        commit.version = commits::VERSION;
+        commit.version = commits::FORMAT_VERSION;
         commit.id = super::rows::unique_name();
         commit.made_by = super::rows::made_by();
         commit.at_unix_ns = unix_now_ns();
         loop {
-            self.state.allows(&commit).map_err(CommitError::Conflict)?;
+            self.state.check_commit(&commit).map_err(CommitError::Conflict)?;
             let next = self.state.last + 1;
             let bytes = serde_json::to_vec(&commit).map_err(|error| CommitError::Store(error.into()))?;
             let first = self.store.put_new(&commits::commit_path(next), bytes).await.map_err(CommitError::Store)?;
             if first || self.is_ours(next, &commit.id).await.map_err(CommitError::Store)? {
                 self.state.apply(next, &commit).map_err(CommitError::Conflict)?;
-                if next.is_multiple_of(commits::CHECKPOINT_EVERY) {
+                if next.is_multiple_of(commits::COMMITS_PER_CHECKPOINT) {
                     self.checkpoint().await.map_err(CommitError::Store)?;
                 }
                 return Ok(());

@@ -14,7 +14,7 @@ use crate::engine::{Engine, Settings};
 use crate::output::print;
 use anyhow::{Context as _, Result, bail};
 use fleet::args::{Fleet as Arguments, FleetVerb, Init};
-use fleet::commits::{FORMAT, Info, VERSION};
+use fleet::commits::{FORMAT_NAME, FleetInfo, FORMAT_VERSION};
 use fleet::privacy::Rules;
 use log::Fleet;
 use std::collections::BTreeMap;
@@ -155,14 +155,14 @@ fn percent_encoded(name: &str) -> String {
     })
 }
 
-fn fleet_info(args: &Init) -> Result<Info> {
+fn fleet_info(args: &Init) -> Result<FleetInfo> {
     let private = Rules { commands: args.commands.into(), paths: args.paths.into(), sql: args.sql.into() };
     if args.keep_raw && !private.keep_all() {
         bail!("--keep-raw would keep what the rules for commands, paths and SQL remove; give one or the other");
     }
-    Ok(Info {
-        format: FORMAT.into(),
-        version: VERSION,
+    Ok(FleetInfo {
+        format: FORMAT_NAME.into(),
+        version: FORMAT_VERSION,
         made_by: rows::made_by(),
         created_unix_ns: archive::unix_now_ns(),
         private,

@@ -98,17 +98,6 @@ def t_interval():
     return {"values": values.tolist(), "low": float(interval.low), "high": float(interval.high)}
 
 
-def bca():
-    for n in [10, 20, 40]:
-        values = numpy.round(random.lognormal(3, 0.5, n), 3)
-        # The mean over many runs, so that the golden's own error is small, and the scatter of one run.
-        ends = [stats.bootstrap((values,), numpy.mean, n_resamples=100_000, confidence_level=0.95, method="BCa", rng=s)
-                .confidence_interval for s in range(20)]
-        yield {"values": values.tolist(), "low": float(numpy.mean([e.low for e in ends])),
-               "high": float(numpy.mean([e.high for e in ends])),
-               "error": float(max(numpy.std([e.low for e in ends]), numpy.std([e.high for e in ends])))}
-
-
 goldens = {
     "made_by": f"ruptures {importlib.metadata.version('ruptures')}, SciPy {scipy.__version__}, "
                f"NumPy {numpy.__version__}, Python {sys.version.split()[0]}",
@@ -116,12 +105,11 @@ goldens = {
     "ranks": list(ranks()),
     "student": list(student()),
     "t_interval": t_interval(),
-    "bca": list(bca()),
 }
 path = pathlib.Path(__file__).with_name("goldens.json")
 # One line per golden.
 lines = [f'  "made_by": {json.dumps(goldens["made_by"])}']
-for key in ["series", "ranks", "student", "bca"]:
+for key in ["series", "ranks", "student"]:
     rows = ",\n".join("    " + json.dumps(row) for row in goldens[key])
     lines.append(f'  "{key}": [\n{rows}\n  ]')
 lines.append(f'  "t_interval": {json.dumps(goldens["t_interval"])}')
