@@ -38,7 +38,9 @@ pub fn all(root: &Path) -> Result<()> {
         println!("SKIP dist {AARCH64_TARGET}: this Rust has no such target (rustup target add {AARCH64_TARGET})");
         return Ok(());
     }
-    cross(root, &["--profile", "dist", "--package", "fathom"])?;
+    let version = output(Command::new(&runs).arg("--version"))?;
+    let version = format!("env.FATHOM_VERSION={:?}", version.trim().trim_start_matches("fathom "));
+    cross(root, &["--profile", "dist", "--package", "fathom", "--config", &version])?;
     let built = root.join("target").join(AARCH64_TARGET).join("dist/fathom");
     let sql = cross(root, &["--release", "--manifest-path", "crates/sql/Cargo.toml", "--target-dir", "target/sql"]);
     if let Err(why) = &sql {

@@ -44,11 +44,17 @@ use recorder::{Backend, Probes};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+/// The release; what ships is built with `git describe` of its commit, too (`scripts/build --dist`).
+const VERSION: &str = match option_env!("FATHOM_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// Trace a program's I/O from SQL statements down to device commands, and benchmark storage, CPU and networks.
 #[derive(Debug, Parser)]
 #[command(
     name = "fathom",
-    version,
+    version = VERSION,
     arg_required_else_help = true,
     after_help = "\
 Start here:
