@@ -39,6 +39,7 @@ pub fn offences(file: &File) -> Vec<String> {
         found.extend(check_prints(file, name));
         found.extend(check_purity(file, name));
         found.extend(check_paths(file, name));
+        found.extend(check_decisions(file));
     }
     found.extend(check_length(file));
     found.extend(check_words(file));
@@ -72,6 +73,18 @@ fn check_purity(file: &File, name: &str) -> Vec<String> {
     }
     at_lines(file, |code| {
         IMPURE_PATHS.iter().find(|i| code.contains(*i)).map(|i| format!("{i} in the pure crate {name}"))
+    })
+}
+
+/// A decision on the text of an error breaks when the text is reworded: errors have variants. Only what is visible in a line is found: an
+/// error made into text and compared at once.
+fn check_decisions(file: &File) -> Vec<String> {
+    const TESTS: [&str; 4] = ["contains(", "starts_with(", "ends_with(", "find("];
+    at_lines(file, |code| {
+        let (_, compared) = code.split_once(".to_string().")?;
+        let test = TESTS.iter().find(|test| compared.starts_with(**test))?;
+        let literal = compared[test.len()..].starts_with('"');
+        literal.then(|| "a decision on a message's text: match the error's variant".to_string())
     })
 }
 
@@ -177,6 +190,15 @@ mod tests {
             assert_eq!(check("docs/a.md", &format!("see {a}{b} here\n")).len(), 1, "{a}{b}");
         }
         assert_eq!(check("docs/a.md", "to do it, work/ around a mastodon\n").len(), 0);
+    }
+
+    #[test]
+    fn decision_on_a_text_is_found() {
+        let file = |code: &str| File { path: "crates/pool/src/link.rs".into(), text: code.into() };
+        let found = |code: &str| check_decisions(&file(code)).len();
+        assert_eq!(found("if error.to_string().contains(\"fenced\") {"), 1);
+        assert_eq!(found("let name = id.to_string(); list.contains(\"a\");"), 0);
+        assert_eq!(found("if matches!(error, Error::Fenced) {"), 0);
     }
 
     #[test]
