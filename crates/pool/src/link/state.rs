@@ -21,9 +21,7 @@
 use super::faults::NodeFault;
 use super::liveness::{Liveness, LivenessError, Path, report_ms};
 use super::{Counts, Failure, FaultOffset, LastError};
-use crate::frame::{
-    self, BadBlock, Frame, FrameError, FrameHeader, Operation, Reply, Report, Request, Status, Stretch, WaitClass,
-};
+use crate::frame::{self, Frame, FrameError, FrameHeader, Operation, Report, Request, Status, WaitClass};
 use crate::hello::Welcome;
 use crate::protocol::{Loss, LossCause};
 use crate::setting::{Hold, Setting};
@@ -43,6 +41,8 @@ use tokio::time::Instant;
 
 mod job;
 mod reply;
+
+use reply::check_reply;
 
 /// Data in a frame after which the frame is complete.
 const FRAME_DATA_BYTES_MAX: usize = 1 << 20;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::frame::Reply;
 use crate::link::STALL_TIMEOUT;
 use crate::link::liveness::SILENCE_TIMEOUT;
 use crate::setting::Hold;
