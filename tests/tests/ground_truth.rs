@@ -316,7 +316,7 @@ fn archive_beside() -> Result<()> {
     let (_apart, apart) = record_mode("delete", "0")?;
     let disk = ext4()?;
     // ext4 keeps a directory's files together; those in the root directory it spreads.
-    let directory = disk.path().join("folder");
+    let directory = disk.path().join("directory");
     fs::create_dir(&directory)?;
     let (database, rows) = (directory.join("t.db"), ROW_COUNT.to_string());
     let command = ["python3", "-c", PYTHON_PROGRAM, &database.to_string_lossy(), "delete", &rows, "0"];

@@ -265,7 +265,7 @@ seldom void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 
 	}
 }
 
-/* A removed file's name, as passed by the program. Its inode was read during the call, see filesystem.bpf.c. */
+/* A removed file's name, as passed by the program. Its inode was read during the call, on ext4 only: see filesystem.bpf.c. */
 seldom void exit_unlink(struct slot *slot, u64 name, u64 now)
 {
 	struct scratch *s = take_scratch();
@@ -410,12 +410,10 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 	}
 	if (unlikely(slot->call == FATHOM_CALL_OPEN && result >= 0))
 		exit_names(task, slot, result, now);
-	if (unlikely(slot->call == FATHOM_CALL_UNLINK && result == 0))
+	if (unlikely(slot->call == FATHOM_CALL_UNLINK && result == 0 && slot->ino))
 		exit_unlink(slot, ARG(args, shape.pos), now);
-	/* Opening or removing something that is not a file on a disk is not storage. */
+	/* Opening something that is not a file is not storage. */
 	if (slot->call == FATHOM_CALL_OPEN && !slot->handles && !(slot->file_flags & FATHOM_REGULAR))
-		goto out;
-	if (slot->call == FATHOM_CALL_UNLINK && !slot->handles && !slot->ino)
 		goto out;
 	/* io_uring's requests are recorded apart from the call. */
 	if (!call_reads(slot->call) && slot->call != FATHOM_CALL_IO_URING_ENTER &&
