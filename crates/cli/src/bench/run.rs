@@ -7,10 +7,11 @@ use anyhow::{Context as _, Result};
 use archive::Meta;
 use device::knobs::SavedSettings;
 use device::remote::detached;
-use experiment::Design;
+use experiment::{Design, Results};
 use experiment::catalog::{self, Runnable};
 use experiment::selection::Selection;
 use model::text::ShownPath as _;
+use scores::Benchmark;
 use scores::measure::run::{Bench, MeasuredDesigns, find};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -27,12 +28,50 @@ fn set_fixed_performance() -> Result<SavedSettings, device::performance::Error> 
 }
 
 pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
-    let fathom = std::env::current_exe().context("cannot find Fathom's own binary")?;
-    let steady = args.fixed_performance.then(set_fixed_performance).transpose()?;
+    let fixed_performance = args.fixed_performance.then(set_fixed_performance).transpose()?;
+    let mut bench = open_bench(args)?;
+    if fixed_performance.is_some() {
+        bench.mark("performance", "Android's fixed-performance mode was set for this run")?;
+    }
+    let measured = measure(&mut bench, args)?;
+    if let Some(Err(failed)) = fixed_performance.map(SavedSettings::restore) {
+        failed.iter().for_each(|why| eprintln!("fathom: {}", analysis::text::shown(&why.to_string())));
+    }
+    let run = evaluate_run(&bench, measured)?;
+    args.files.print(&results::format_results(&run.benchmark, &run.results, &run.dir, args.sweep.json)?);
+    if let Some(error) = run.table_error {
+        return Err(without_space_for_tables(error, run.error, &run.dir));
+    }
+    let unwritten = write_files(args, &run)?;
+    conclude(args, run, &unwritten)
+}
+
+/// What was measured, and what follows from it.
+struct EvaluatedRun {
+    dir: PathBuf,
+    results: Vec<Results>,
+    benchmark: Benchmark,
+    /// What ended the run early, other than an interruption.
+    error: Option<anyhow::Error>,
+    /// Why there are no tables: no space. The log has everything.
+    table_error: Option<anyhow::Error>,
+}
+
+impl EvaluatedRun {
+    fn is_empty(&self) -> bool {
+        self.benchmark.results.iter().all(|r| r.estimate.processes == 0)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.benchmark.complete && self.error.is_none()
+    }
+}
+
+/// Creates the archive, or opens the one to resume. What cannot be run as requested is reported before anything is made.
+fn open_bench(args: &args::BenchRun) -> Result<Bench> {
     let mut bench = match &args.resume {
         Some(dir) => Bench::resume(dir, &notices::print_runner_notice)?,
         None => {
-            // What cannot be run as requested is reported before anything is made.
             let directories = scores::measure::run::parse_directories(&args.dir).map_err(as_usage)?;
             let chosen = choose_designs(args, &directories).map_err(as_usage)?;
             notices::keep_old(&args.output, args.quiet)?;
@@ -45,59 +84,62 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     if args.why {
         bench.record_why()?;
     }
-    if steady.is_some() {
-        bench.mark("performance", "Android's fixed-performance mode was set for this run")?;
-    }
+    Ok(bench)
+}
+
+fn measure(bench: &mut Bench, args: &args::BenchRun) -> Result<MeasuredDesigns> {
+    let fathom = std::env::current_exe().context("cannot find Fathom's own binary")?;
     let (context, eta) = eta::context(args.quiet, bench.eta());
     progress::end_on_signal(&context);
-    let MeasuredDesigns { results: all, error: failed } =
-        bench.measure(&fathom, !args.sweep.no_wait, (&context, &eta), &notices::print_runner_notice);
-    let (dir, failed) = (bench.dir.clone(), failed.map(anyhow::Error::from));
-    if let Some(Err(failed)) = steady.map(SavedSettings::restore) {
-        failed.iter().for_each(|why| eprintln!("fathom: {}", analysis::text::shown(&why.to_string())));
-    }
-    // The log has everything; without space for the tables the scores are printed all the same.
-    let (runs, without_tables) = match experiment::tables::make(&dir) {
+    Ok(bench.measure(&fathom, !args.sweep.no_wait, (&context, &eta), &notices::print_runner_notice))
+}
+
+/// Makes the tables and computes the scores; without space for the tables, from the log.
+fn evaluate_run(bench: &Bench, measured: MeasuredDesigns) -> Result<EvaluatedRun> {
+    let dir = bench.dir.clone();
+    let (runs, table_error) = match experiment::tables::make(&dir) {
         Ok(made) => (notices::print_warnings(made), None),
         Err(error) => (bench.runs().clone(), Some(error.into())),
     };
     recorder::output::give_to_caller(&dir)?;
     let benchmark = results::evaluate(&runs, &dir);
-    let files = &args.files;
-    files.print(&results::format_results(&benchmark, &all, &dir, args.sweep.json)?);
-    if let Some(error) = without_tables {
-        return Err(without_space_for_tables(error, failed, &dir));
-    }
-    // A page of the results until an interruption would replace a complete one.
-    let nothing = benchmark.results.iter().all(|r| r.estimate.processes == 0);
-    let whole = benchmark.complete && failed.is_none() && !nothing;
-    let unwritten = if whole { Vec::new() } else { files.names() };
-    if !unwritten.is_empty() {
-        let ended = benchmark.complete && failed.is_none();
-        let why = if ended { "nothing was measured" } else { "the run is incomplete" };
-        eprintln!("fathom: not written: {} ({why})", unwritten.join(" and "));
+    let error = measured.error.map(anyhow::Error::from);
+    Ok(EvaluatedRun { dir, results: measured.results, benchmark, error, table_error })
+}
+
+/// Writes the requested files, and returns the names of those that were not: a page of the results until an interruption would replace a
+/// complete one.
+fn write_files(args: &args::BenchRun, run: &EvaluatedRun) -> Result<Vec<String>> {
+    let unwritten = if run.has_ended() && !run.is_empty() { Vec::new() } else { args.files.names() };
+    if unwritten.is_empty() {
+        let kept = || format!("everything measured is kept: fathom bench show {}", output::word(&run.dir));
+        let names = design_names(args, &run.dir);
+        args.files.write(&run.benchmark, &run.results, Some(&names)).with_context(kept)?;
     } else {
-        let what = design_names(args, &dir);
-        files
-            .write(&benchmark, &all, Some(&what))
-            .with_context(|| format!("everything measured is kept: fathom bench show {}", output::word(&dir)))?;
+        let why = if run.has_ended() { "nothing was measured" } else { "the run is incomplete" };
+        eprintln!("fathom: not written: {} ({why})", unwritten.join(" and "));
     }
-    if let Some(error) = failed {
-        return Err(error.context(format!("earlier results are in {}", dir.shown())));
+    Ok(unwritten)
+}
+
+/// Says how the run ended, and what to do next.
+fn conclude(args: &args::BenchRun, run: EvaluatedRun, unwritten: &[String]) -> Result<ExitCode> {
+    let is_empty = run.is_empty();
+    if let Some(error) = run.error {
+        return Err(error.context(format!("earlier results are in {}", run.dir.shown())));
     }
-    let complete = benchmark.complete;
-    if !complete {
+    if !run.benchmark.complete {
         let rest: String = unwritten.iter().map(|file| format!(" {file}")).collect();
-        eprintln!("fathom: interrupted; continue with: fathom {} --resume {}{rest}", args.verb, output::word(&dir));
+        let dir = output::word(&run.dir);
+        eprintln!("fathom: interrupted; continue with: fathom {} --resume {dir}{rest}", args.verb);
         return Ok(ExitCode::from(INTERRUPTED_STATUS));
     }
     if !args.quiet {
-        results::print_next_steps(&dir);
+        results::print_next_steps(&run.dir);
     }
-    let failures = scores::measure::results::failures(&benchmark, &all);
+    let failures = scores::measure::results::failures(&run.benchmark, &run.results);
     failures.iter().for_each(|why| eprintln!("fathom: {why}"));
-    let failed = nothing || !failures.is_empty();
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if is_empty || !failures.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// The designs to run; for a resumed run, those of its archive.
