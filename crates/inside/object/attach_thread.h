@@ -7,6 +7,8 @@
 #ifndef FATHOM_INSIDE_ATTACH_THREAD_H
 #define FATHOM_INSIDE_ATTACH_THREAD_H
 
+#include "thread_state.h"
+
 #if defined(__x86_64__)
 #define THREADS 512
 /* Number of slots in which a thread's state may be, starting at the one of its thread ID. */

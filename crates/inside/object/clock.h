@@ -17,6 +17,8 @@
 #ifndef FATHOM_INSIDE_CLOCK_H
 #define FATHOM_INSIDE_CLOCK_H
 
+#include "process.h"
+
 #define CLOCK_MONOTONIC_COARSE 6
 /* More cycles than this are not converted by a rate: the product would overflow. */
 #define PAIRED_CYCLES_MAX (1UL << 28)

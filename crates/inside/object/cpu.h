@@ -7,6 +7,8 @@
 #ifndef FATHOM_INSIDE_CPU_H
 #define FATHOM_INSIDE_CPU_H
 
+#include "process.h"
+
 /* Offset in struct rseq. */
 #define RSEQ_CPU_AT 4
 #define RSEQ_SIZE 20

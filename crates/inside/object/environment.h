@@ -12,7 +12,9 @@
 #ifndef FATHOM_INSIDE_ENVIRONMENT_H
 #define FATHOM_INSIDE_ENVIRONMENT_H
 
-#define PAGE_BYTES 4096UL
+#include "ask.h"
+#include "site.h"
+
 #define VARIABLE "LD_PRELOAD="
 #define VARIABLE_SIZE (sizeof(VARIABLE) - 1)
 /* A larger environment, or a longer list of other objects, is passed on unchanged. */
@@ -144,7 +146,7 @@ static u64 named_length(const char *text, u64 most)
 
 	for (n = 0; n < most; n += size) {
 		/* At most to the end of a page, as the next may be unmapped. */
-		size = PAGE_BYTES - ((u64)(text + n) & (PAGE_BYTES - 1));
+		size = PAGE - ((u64)(text + n) & (PAGE - 1));
 		size = size < sizeof(part) ? size : sizeof(part);
 		if (!copy_named(part, text + n, size))
 			return most;

@@ -6,6 +6,9 @@
 #ifndef FATHOM_INSIDE_LOAD_H
 #define FATHOM_INSIDE_LOAD_H
 
+#include "patch.h"
+#include "price.h"
+
 /* Number of objects remembered as examined. Further ones are examined every time. */
 #define SEEN 512
 
@@ -220,8 +223,16 @@ static void leave(void)
 	hidden_variable = 0;
 }
 
+/* Sets what thread.h calls. */
+static void connect(void)
+{
+	on_recording_over = leave;
+	on_first_ring = tell_prices;
+}
+
 static void watch_libraries(void)
 {
+	connect();
 	find_cpu();
 	follow_loader();
 	look_at_all();

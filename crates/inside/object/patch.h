@@ -12,7 +12,14 @@
 #ifndef FATHOM_INSIDE_PATCH_H
 #define FATHOM_INSIDE_PATCH_H
 
-#define PAGE 4096UL
+#include "attach_code.h"
+#if defined(__x86_64__)
+#include "named.h"
+#include "unwind.h"
+#else
+#include "unnamed.h"
+#endif
+
 #define NEAR_STEP SITES_ALIGNED
 
 static u8 *map_near(u64 place)
@@ -35,46 +42,6 @@ static u8 *map_near(u64 place)
 		}
 	}
 	return 0;
-}
-
-/*
- * Writes code that no other thread executes. Through /proc/self/mem the kernel copies the page and changes no mapping; a mapping change
- * would make it insert uprobes' breakpoints again.
- */
-static int write_code(u64 at, const u8 *bytes, u64 size)
-{
-	u64 start = at & ~(PAGE - 1);
-	u64 length = ((at + size + PAGE - 1) & ~(PAGE - 1)) - start;
-	long fd = open_file("/proc/self/mem", O_RDWR | O_CLOEXEC, 0);
-	long written = -1;
-
-	if (fd >= 0) {
-		written = call4(SYS_pwrite64, fd, bytes, size, at);
-		call1(SYS_close, fd);
-	}
-	if (written == (long)size) {
-		synchronise_code(at, size);
-		return 1;
-	}
-	if (call3(SYS_mprotect, start, length, PROT_READ | PROT_WRITE))
-		return 0;
-	memcpy((void *)at, bytes, size);
-	synchronise_code(at, size);
-	return !call3(SYS_mprotect, start, length, PROT_READ | PROT_EXEC);
-}
-
-/* Whether an address is mapped: for others mincore fails. */
-static int is_mapped(u64 at)
-{
-	u8 present[2];
-
-	return !call3(SYS_mincore, at & ~(PAGE - 1), PAGE, present);
-}
-
-/* Returns the target of the jump at an address; 0: there is none, as in a library that was unloaded meanwhile. */
-static u64 jump_target(u64 at)
-{
-	return is_mapped(at) && is_mapped(at + JUMP - 1) ? read_jump((const u8 *)at) : 0;
 }
 
 static void *hook_of(u8 kind)
@@ -105,8 +72,6 @@ static int is_original(const u8 *entry, const struct plan_function *f)
 	}
 	return 1;
 }
-
-#include "attach_code.h"
 
 /* Hooked libraries, and where they are loaded. */
 #define HOOKED 64

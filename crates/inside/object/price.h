@@ -8,6 +8,8 @@
 #ifndef FATHOM_INSIDE_PRICE_H
 #define FATHOM_INSIDE_PRICE_H
 
+#include "sqlite.h"
+
 #define SQLITE_DONE 101
 
 static struct {

@@ -8,6 +8,8 @@
 #ifndef FATHOM_INSIDE_PROCESS_H
 #define FATHOM_INSIDE_PROCESS_H
 
+#include "system.h"
+
 #define AT_NULL 0
 #define AT_PHDR 3
 #define AT_PHNUM 5
@@ -62,6 +64,7 @@ struct debug {
 extern hidden const struct dynamic _DYNAMIC[];
 
 #define PATH_MOST 256
+#define PAGE 4096UL
 
 /* State that the kernel clears in a fork's child. */
 struct process {
@@ -291,6 +294,14 @@ static int read_plan(void)
 	return process != 0;
 #endif
 	return process && !call3(SYS_madvise, process, 4096, MADV_WIPEONFORK);
+}
+
+/* Whether an address is mapped: for others mincore fails. */
+static int is_mapped(u64 at)
+{
+	u8 present[2];
+
+	return !call3(SYS_mincore, at & ~(PAGE - 1), PAGE, present);
 }
 
 static int same_text(const char *a, const char *b)

@@ -24,6 +24,8 @@
 #ifndef FATHOM_INSIDE_SAMPLE_H
 #define FATHOM_INSIDE_SAMPLE_H
 
+#include "clock.h"
+
 /* Steps and gaps that are timed before any are passed over. */
 #define SAMPLE_FIRST 16
 /* Steps of a batch in the mean, once SAMPLE_FIRST times as many were seen. */

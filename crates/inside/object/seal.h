@@ -8,6 +8,8 @@
 #ifndef FATHOM_INSIDE_SEAL_H
 #define FATHOM_INSIDE_SEAL_H
 
+#include "thread.h"
+
 #define PR_SET_SECCOMP 22
 /* Modes of prctl, one above the operations of seccomp. */
 #define SECCOMP_MODE_STRICT 1

@@ -8,18 +8,10 @@
 #ifndef FATHOM_INSIDE_SQLITE_H
 #define FATHOM_INSIDE_SQLITE_H
 
+#include "site.h"
+#include "stubs.h"
+
 #define SQLITE_ROW 100
-
-/* Alignment of the memory that starts with the sites. */
-#define SITES_ALIGNED (1UL << 20)
-
-/* A patched function, as its stub passes it to the code below. */
-struct site {
-	void *real; /* the trampoline: runs the original function */
-	void *hook;
-	const struct plan_library *library;
-	const struct plan_function *function;
-};
 
 static inline const char *statement_text(const void *stmt, const struct site *site)
 {
@@ -35,8 +27,6 @@ static inline int runs_already(const void *stmt, const struct site *site)
 
 	return at && ((const u8 *)stmt)[at - 1] == site->library->running;
 }
-
-static void settle_functions(struct thread *t, u64 slot);
 
 /* Ends steps that were left without returning (longjmp, an exception): the stack pointer is above them. */
 static inline void settle_left(struct thread *t, u64 sp)

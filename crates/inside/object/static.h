@@ -7,6 +7,8 @@
 #ifndef FATHOM_INSIDE_STATIC_H
 #define FATHOM_INSIDE_STATIC_H
 
+#include "load.h"
+
 /* Written by the recorder, which finds it by name (../src/image.rs). */
 hidden struct {
 	u64 entry; /* the program's own entry point */
@@ -22,6 +24,7 @@ __attribute__((used)) hidden void fathom_begin_implanted(void)
 		return;
 	memcpy(directory, fathom_implant.directory, n);
 	directory_length = n;
+	connect();
 	if (read_auxiliary() && !is_filtered() && read_plan() && find_clock())
 		look_at("/proc/self/exe", fathom_implant.bias);
 }

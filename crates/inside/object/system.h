@@ -3,9 +3,14 @@
 #ifndef FATHOM_INSIDE_SYSTEM_H
 #define FATHOM_INSIDE_SYSTEM_H
 
-#define likely(x) __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
-#define hidden __attribute__((visibility("hidden")))
+#include "compiler.h"
+#if defined(__x86_64__)
+#include "x86_64.h"
+#elif defined(__aarch64__)
+#include "aarch64.h"
+#else
+#error "The object is written for x86-64 and aarch64 only"
+#endif
 
 #define AT_FDCWD (-100)
 #define S_IFMT 0170000
@@ -40,18 +45,6 @@
 #define EINTR 4
 #define ESRCH 3
 #define CLOCK_BOOTTIME 7
-
-/* Compilers generate calls to these. */
-hidden void *memcpy(void *to, const void *from, u64 size);
-hidden void *memset(void *at, int byte, u64 size);
-
-#if defined(__x86_64__)
-#include "x86_64.h"
-#elif defined(__aarch64__)
-#include "aarch64.h"
-#else
-#error "The object is written for x86-64 and aarch64 only"
-#endif
 
 /*
  * Passed as the sixth argument, which no recorded system call takes: it tells the BPF programs that a call is the object's own, not the

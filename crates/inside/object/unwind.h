@@ -7,6 +7,9 @@
 #ifndef FATHOM_INSIDE_UNWIND_H
 #define FATHOM_INSIDE_UNWIND_H
 
+#include "process.h"
+#include "site.h"
+
 #define PT_GNU_EH_FRAME 0x6474e550
 /* Encodings of numbers (DWARF): signed, 4 bytes, relative to itself or to the table's start; unsigned, 4 bytes. */
 #define RELATIVE_TO_ITSELF 0x1b

@@ -3,6 +3,8 @@
 #ifndef FATHOM_INSIDE_X86_64_H
 #define FATHOM_INSIDE_X86_64_H
 
+#include "compiler.h"
+
 #define SYS_read 0
 #define SYS_close 3
 #define SYS_mmap 9
@@ -91,7 +93,7 @@ static inline u64 share(u64 part, u64 whole, u64 all)
 	return part;
 }
 
-/* Compilers generate calls to these. */
+/* As compiler.h declares them. */
 void *memcpy(void *to, const void *from, u64 size)
 {
 	void *start = to;

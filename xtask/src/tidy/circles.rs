@@ -182,16 +182,24 @@ fn resolve(modules: &BTreeMap<Module, Names>, of: &[String], path: &[String], de
 
 /// Modules that use each other, ignoring the file above a directory for those in the directory.
 fn find_circles(modules: &BTreeMap<Module, Names>) -> Vec<BTreeSet<Module>> {
-    let mut reaches: BTreeMap<&Module, BTreeSet<Module>> = BTreeMap::new();
+    let mut uses: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
     for (module, names) in modules {
         let targets = names.paths.iter().filter_map(|path| resolve(modules, module, path, 8));
-        reaches.insert(module, targets.filter(|target| !module.starts_with(target)).collect());
+        uses.insert(module.clone(), targets.filter(|target| !module.starts_with(target)).collect());
     }
+    circles_among(uses)
+}
+
+/// Sets of nodes that reach each other, given what each uses directly.
+pub fn circles_among<N: Clone + Ord>(uses: BTreeMap<N, BTreeSet<N>>) -> Vec<BTreeSet<N>> {
+    let mut reaches = uses;
     // Everything that is reached indirectly, too.
     loop {
-        let more: Vec<(&Module, BTreeSet<Module>)> = reaches
+        let more: Vec<(N, BTreeSet<N>)> = reaches
             .iter()
-            .map(|(from, to)| (*from, to.iter().filter_map(|next| reaches.get(next)).flatten().cloned().collect()))
+            .map(|(from, to)| {
+                (from.clone(), to.iter().filter_map(|next| reaches.get(next)).flatten().cloned().collect())
+            })
             .collect();
         let mut grown = false;
         for (from, to) in more {
@@ -204,13 +212,10 @@ fn find_circles(modules: &BTreeMap<Module, Names>) -> Vec<BTreeSet<Module>> {
             break;
         }
     }
-    let on_circle = |module: &&&Module| reaches[**module].contains(**module);
-    let both = |a: &Module, b: &Module| reaches[a].contains(b) && reaches[b].contains(a);
-    let all: BTreeSet<BTreeSet<Module>> = reaches
-        .keys()
-        .filter(on_circle)
-        .map(|a| reaches.keys().filter(|b| both(a, b)).map(|b| b.to_vec()).collect())
-        .collect();
+    let on_circle = |node: &&N| reaches[*node].contains(*node);
+    let both = |a: &N, b: &N| reaches[a].contains(b) && reaches.get(b).is_some_and(|to| to.contains(a));
+    let all: BTreeSet<BTreeSet<N>> =
+        reaches.keys().filter(on_circle).map(|a| reaches.keys().filter(|b| both(a, b)).cloned().collect()).collect();
     all.into_iter().collect()
 }
 

@@ -6,6 +6,7 @@ mod circles;
 mod code;
 mod commits;
 mod docs;
+mod headers;
 mod manual;
 mod testing;
 mod versions;
@@ -30,6 +31,7 @@ pub fn run(root: &Path) -> Result<()> {
         .with_context(|| format!("cannot read {ARCHITECTURE_PAGE}"))?;
     offences.extend(arrows::offences(&arrows::parse_rules(&architecture)?, &all_packages(root)?));
     offences.extend(circles::offences(&architecture, &files));
+    offences.extend(headers::offences(&files));
     offences.extend(versions::offences(root)?);
     offences.extend(commits::offences(root)?);
 

@@ -56,7 +56,7 @@ static __always_inline void forget_inside(u32 tgid)
 	bpf_map_delete_elem(&inside_libraries, &tgid);
 }
 
-/* `struct op` of the object's thread.h. */
+/* `struct op` of the object's thread_state.h. */
 struct inside_op {
 	u64 key;
 	u64 start_ns;

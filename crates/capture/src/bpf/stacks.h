@@ -266,7 +266,7 @@ static __always_inline void put_returns(struct task_struct *task, struct stack_o
 	}
 }
 
-/* The end of an execution's description inside the program (struct op in thread.h of the crate `inside`), and its size. */
+/* The end of an execution's description inside the program (struct op in thread_state.h of the crate `inside`), and its size. */
 struct stack_op {
 	u64 slot;
 	u32 stub;
