@@ -21,7 +21,7 @@
 #define OP_LEFT 2
 #define OP_GAVE_WAY 3
 
-/* An open execution. The BPF programs read it (inside.bpf.c). */
+/* An open execution. The BPF programs read it (inside.bpf.c, stacks.h). */
 struct op {
 	u64 stmt; /* of a function: its index in the list */
 	u64 start_ns;
@@ -43,7 +43,7 @@ struct op {
 	u32 tag; /* of the statement's text */
 };
 
-_Static_assert(sizeof(struct op) == 96 && __builtin_offsetof(struct op, slot) == 56, "as inside.bpf.c says");
+_Static_assert(sizeof(struct op) == 96 && __builtin_offsetof(struct op, slot) == 56, "as common.h of the BPF programs says");
 
 struct known {
 	u64 stmt;

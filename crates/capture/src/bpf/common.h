@@ -65,6 +65,9 @@ const volatile u64 log_block_end;
  */
 #define OPS 8
 
+#define OP_STATEMENT 0
+#define OP_FUNCTION 1
+
 struct op {
 	u64 key;
 	u64 start_ns;
@@ -80,7 +83,7 @@ struct op {
 	u16 running_at;
 	u8 running;
 	u8 open;
-	u32 kind;
+	u32 kind; /* OP_STATEMENT, OP_FUNCTION */
 };
 
 #define PREPARES 2
@@ -170,6 +173,25 @@ struct slot {
 /* User space writes whole slots, so it must use the same size. */
 #define SLOT_SIZE 1000
 _Static_assert(sizeof(struct slot) <= SLOT_SIZE, "SLOT_SIZE in session.rs");
+
+/* An open execution of a thread that is probed inside: `struct op` of thread_state.h of the crate `inside`. */
+struct inside_op {
+	u64 key;
+	u64 start_ns;
+	u64 others[5];
+	/* What replaced a function's return address, and where. */
+	struct inside_return {
+		u64 slot;
+		u32 stub;
+		u16 kind;
+		u8 shared;
+		u8 open;
+	} returns;
+	u32 samples[6];
+};
+_Static_assert(sizeof(struct inside_op) == 96 && __builtin_offsetof(struct inside_op, returns) == 56, "as thread_state.h says");
+/* Size of the stubs, and of the table of the originals behind them (named.h of the crate `inside`). */
+#define STUBS_SIZE 0x4000
 
 union slot_value {
 	struct slot slot;

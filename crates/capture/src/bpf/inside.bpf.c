@@ -56,20 +56,6 @@ static __always_inline void forget_inside(u32 tgid)
 	bpf_map_delete_elem(&inside_libraries, &tgid);
 }
 
-/* `struct op` of the object's thread_state.h. */
-struct inside_op {
-	u64 key;
-	u64 start_ns;
-	u64 others[5];
-	u64 slot;
-	u32 stub;
-	u16 kind;
-	u8 shared;
-	u8 open;
-	u32 samples[6];
-};
-#define STUBS_SIZE 0x4000
-
 /* Whether a function was left that was called with its return address at `entered`. */
 static __always_inline bool inside_was_left(struct slot *slot, u64 entered, u64 sp)
 {
@@ -92,7 +78,7 @@ seldom void tell_left_inside(struct slot *slot, u64 sp, u64 now)
 
 		if (bpf_probe_read_user(&op, sizeof(op), (void *)(slot->inside_operations + i * sizeof(op))))
 			return;
-		if (!op.open || op.kind != OP_FUNCTION || !inside_was_left(slot, op.slot, sp))
+		if (!op.returns.open || op.returns.kind != OP_FUNCTION || !inside_was_left(slot, op.returns.slot, sp))
 			continue;
 		if (slot->inside_left[i & (OPS - 1)] == op.start_ns)
 			continue;

@@ -4,8 +4,6 @@
  * so the slot holds a few. If more are open, a new one displaces the one that began first: it may have been left open forever.
  */
 
-#define OP_STATEMENT 0
-#define OP_FUNCTION 1
 /* In op_end only: a function that was left without returning. */
 #define OP_LEFT 2
 /* In op_end only: an execution of either kind that was displaced. Its later activity, and its end, are unknown. */

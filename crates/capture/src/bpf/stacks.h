@@ -266,20 +266,6 @@ static __always_inline void put_returns(struct task_struct *task, struct stack_o
 	}
 }
 
-/* The end of an execution's description inside the program (struct op in thread_state.h of the crate `inside`), and its size. */
-struct stack_op {
-	u64 slot;
-	u32 stub;
-	u16 kind;
-	u8 shared;
-	u8 open;
-};
-#define STACK_OP_AT 56
-#define STACK_OP_SIZE 72
-#define STACK_OP_FUNCTION 1
-/* Offset of the originals from the stubs (named.h there). */
-#define STACK_ORIGINALS 0x4000
-
 /* Those that the object inside the program replaced by its stubs: read while the program is still in memory. */
 static __always_inline void put_returns_inside(struct slot *slot, struct stack_of_call *r)
 {
@@ -288,20 +274,21 @@ static __always_inline void put_returns_inside(struct slot *slot, struct stack_o
 
 #pragma clang loop unroll(disable)
 	for (i = 0; i < HALF_RETURNS; i++) {
-		struct stack_op op = {};
+		const struct inside_op *ops = (void *)slot->inside_operations;
+		struct inside_return op = {};
 
 		r->returns[HALF_RETURNS + i].at = 0;
 		r->returns[HALF_RETURNS + i].original = 0;
 		if (!slot->inside_functions || !slot->inside_stubs)
 			continue;
-		bpf_probe_read_user(&op, sizeof(op), (void *)(slot->inside_operations + i * STACK_OP_SIZE + STACK_OP_AT));
-		if (!op.open || op.kind != STACK_OP_FUNCTION)
+		bpf_probe_read_user(&op, sizeof(op), &ops[i].returns);
+		if (!op.open || op.kind != OP_FUNCTION)
 			continue;
 		original = slot->inside_stubs + op.stub * 8ULL;
 		/* A function that was jumped to returns to the stub of the one that jumped. */
 #pragma clang loop unroll(disable)
-		for (j = 0; j < 4 && original - slot->inside_stubs < STACK_ORIGINALS; j++)
-			if (bpf_probe_read_user(&original, sizeof(original), (void *)(original + STACK_ORIGINALS)))
+		for (j = 0; j < 4 && original - slot->inside_stubs < STUBS_SIZE; j++)
+			if (bpf_probe_read_user(&original, sizeof(original), (void *)(original + STUBS_SIZE)))
 				break;
 		r->returns[HALF_RETURNS + i].at = op.slot;
 		r->returns[HALF_RETURNS + i].original = original;
