@@ -170,6 +170,22 @@ pub fn shell_status(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
+/// The exit status, or the negated number of the signal that killed the process: unlike in a shell, one is not taken for the other.
+pub fn signed_status(status: ExitStatus) -> i32 {
+    status.code().or(status.signal().map(|signal| -signal)).unwrap_or(127)
+}
+
+/// Quotes a word for a shell.
+pub fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Quotes a word for a shell where that changes its meaning, so that a line is easy to read.
+pub fn quoted_if_needed(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%^".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { quoted(word) }
+}
+
 /// Opens a descriptor of the process, where the kernel supports it.
 fn open_pidfd(pid: u32) -> Option<OwnedFd> {
     let pid = libc::pid_t::try_from(pid).ok()?;
@@ -238,10 +254,23 @@ mod tests {
     fn child_that_ignores_request_is_terminated() {
         let mut child = sh("exec sleep 600");
         let status = wait_or_terminate(&mut child, || true, Duration::from_millis(1)).unwrap();
-        assert_eq!(shell_status(status), 128 + libc::SIGTERM);
+        assert_eq!((shell_status(status), signed_status(status)), (128 + libc::SIGTERM, -libc::SIGTERM));
         let mut child = sh("exit 3");
         let status = wait_or_terminate(&mut child, || false, Duration::ZERO).unwrap();
-        assert_eq!(shell_status(status), 3);
+        assert_eq!((shell_status(status), signed_status(status)), (3, 3));
+    }
+
+    #[test]
+    fn quoted_words_survive_the_shell() {
+        for word in
+            ["a", "", "a b", "it's", "$x;`y`", "$(touch x)", "ä", "-o", "data=ordered", "^has_journal", "*", "~", "#"]
+        {
+            for line in [quoted(word), quoted_if_needed(word)] {
+                let out = Command::new("sh").args(["-c", &format!("printf %s {line}")]).output().unwrap();
+                assert_eq!(String::from_utf8_lossy(&out.stdout), word, "{line}");
+            }
+        }
+        assert_eq!([quoted_if_needed("data=ordered"), quoted_if_needed("a b")], ["data=ordered", "'a b'"]);
     }
 
     #[test]

@@ -8,9 +8,9 @@ use crate::{Local, Reader};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -372,7 +372,7 @@ impl Agent {
         }
         // Its remaining processes have no connection any more.
         signal_group(&child, libc::SIGKILL);
-        send(&self.to, &Frame::Exit(status.map_or(127, |s| status_of(&s))))
+        send(&self.to, &Frame::Exit(status.map_or(127, child::signed_status)))
     }
 
     fn signal(&self, number: i32) {
@@ -429,10 +429,6 @@ fn forward_output(from: Option<impl Read>, frame: fn(Vec<u8>) -> Frame, to: &Sha
         }
     }
     let _ = hear.send(AgentEvent::OutputEnd);
-}
-
-fn status_of(status: &ExitStatus) -> i32 {
-    status.code().or(status.signal().map(|s| -s)).unwrap_or(127)
 }
 
 /// Sends a signal to the command's process group, whose leader is the command.

@@ -101,11 +101,8 @@ impl AgentLink {
         on_event: impl Fn(Event) + Send + 'static,
     ) -> Result<Self, Unreachable> {
         let place = &deployment.place;
-        let line = format!(
-            "exec {} agent {}",
-            transport::quoted(&deployment.program),
-            transport::quoted(&deployment.directory)
-        );
+        let line =
+            format!("exec {} agent {}", child::quoted(&deployment.program), child::quoted(&deployment.directory));
         let Pipe { to, from, complaints, life } = transport::open(place, &line, context)?;
         let said = Arc::new(Mutex::new(String::new()));
         // Nothing is sent: the channel closes when all error output was read.

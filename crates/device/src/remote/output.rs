@@ -10,6 +10,9 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// For the words of a command.
+pub use child::quoted;
+
 /// How long to wait for a command to exit after its output is closed.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum error output that is kept, bytes.
@@ -74,11 +77,6 @@ pub fn stream(place: &DeviceAddress, line: &str) -> Result<Output, Unreachable> 
         complaints: Some(reader),
         life,
     })
-}
-
-/// Quotes a word for the device's shell.
-pub fn quoted(word: &str) -> String {
-    transport::quoted(word)
 }
 
 impl Read for Output {

@@ -132,7 +132,7 @@ pub fn record(
             // If the device is still reachable.
             if let Err(error) = transport::run(
                 place,
-                &format!("rm -f {}", transport::quoted(&there)),
+                &format!("rm -f {}", child::quoted(&there)),
                 None,
                 &Context::silent(),
                 "remove the trace",
@@ -236,7 +236,7 @@ fn run_trace(place: &DeviceAddress, config: &Config, there: &str, context: &Cont
 /// SIGINT), and its output file is removed. The configuration is not a here-document, which needs a directory for temporary
 /// files on Android.
 fn command_line(config: &Config, there: &str) -> String {
-    let (config, there, most) = (transport::quoted(&config.text()), transport::quoted(there), STOP_TIMEOUT.as_secs());
+    let (config, there, most) = (child::quoted(&config.text()), child::quoted(there), STOP_TIMEOUT.as_secs());
     format!(
         "exec 3<&0; echo {config} | perfetto --txt -c - -o {there} 3<&- & p=$!; echo $p; \
          {{ read -r x <&3; trap '' TERM HUP; kill -TERM $p; n=0; \

@@ -4,8 +4,9 @@
 
 use super::adb::{AdbServer, AdbSync};
 use super::patience::run_in_thread;
-use super::transport::{self, quoted};
+use super::transport;
 use super::{DeviceAddress, Remark, Unreachable};
+use child::quoted;
 use model::Context;
 use model::program::{Build, find_build};
 use model::text::ShownPath as _;

@@ -7,6 +7,7 @@ use super::adb::{AdbServer, Failure, shell};
 use super::patience::{DRAIN_TIMEOUT, SILENCE_TIMEOUT, TransferCount, receive, run_in_thread};
 use super::pipe::{Ending, LossCause, Pipe};
 use super::{DeviceAddress, Unreachable};
+use child::quoted;
 use model::Context;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
@@ -85,11 +86,6 @@ fn ssh(user: Option<&str>, host: &str, port: Option<u16>, line: &str) -> Command
     // The remote user's shell may be any.
     command.args(["--", host, &format!("exec sh -c {}", quoted(line))]);
     command
-}
-
-/// Quotes a word for a shell.
-pub fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Looks up the device: the namespace exists, or adb has one that may be used and is recent enough; an adb device is

@@ -2,6 +2,7 @@
 //! check them.
 
 use super::{Backend, Bus, Disk, MOUNT_POINT, Scenario};
+use child::quoted_if_needed;
 
 /// The paths of the scripts in the guest.
 pub(crate) const PREPARE_PATH: &str = "/lab/prepare";
@@ -22,15 +23,20 @@ pub(crate) const SHELL_COMMAND: &str =
 pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)], is_made: bool) -> String {
     let fs = &scenario.filesystem;
     let disk = format!("/dev/disk/{}", fs.disk);
-    let mkfs =
-        fs.kind.mkfs_options().iter().map(ToString::to_string).chain(fs.mkfs.iter().cloned()).map(|w| quoted(&w));
-    let options = if fs.mount.is_empty() { String::new() } else { format!("-o {} ", quoted(&fs.mount)) };
+    let mkfs = fs
+        .kind
+        .mkfs_options()
+        .iter()
+        .map(ToString::to_string)
+        .chain(fs.mkfs.iter().cloned())
+        .map(|w| quoted_if_needed(&w));
+    let options = if fs.mount.is_empty() { String::new() } else { format!("-o {} ", quoted_if_needed(&fs.mount)) };
     let mut script = "set -e\n".to_string();
     if scenario.record.backend == Backend::Ftrace {
         script += "mount -t tracefs tracefs /sys/kernel/tracing\n";
     }
     for (name, path) in programs.iter().filter(|(name, path)| *path != format!("/bin/{name}")) {
-        script += &format!("ln -sf {} {}\n", quoted(path), quoted(&format!("/bin/{name}")));
+        script += &format!("ln -sf {} {}\n", quoted_if_needed(path), quoted_if_needed(&format!("/bin/{name}")));
     }
     for (i, (name, disk)) in scenario.disk.iter().enumerate() {
         script += &set_up_disk(i, name, disk);
@@ -94,7 +100,7 @@ pub(crate) fn workload(scenario: &Scenario) -> Result<String, String> {
 
 /// Records the workload into the shared directory.
 pub(crate) fn record(scenario: &Scenario) -> String {
-    let words = scenario.record.arguments.iter().map(|w| format!("{} ", quoted(w))).collect::<String>();
+    let words = scenario.record.arguments.iter().map(|w| format!("{} ", quoted_if_needed(w))).collect::<String>();
     format!(
         "exec fathom record --backend {} --duration {} -o /share/{ARCHIVE_NAME} {words}-- sh {WORKLOAD_PATH} >/share/{WORKLOAD_LOG} 2>&1",
         scenario.record.backend.name(),
@@ -105,16 +111,6 @@ pub(crate) fn record(scenario: &Scenario) -> String {
 /// Unmounts the file system and keeps the kernel log; prints the workload's status.
 pub(crate) fn put_away() -> String {
     format!("cat {STATUS_PATH} 2>/dev/null\ndmesg >/share/kernel.log\numount {MOUNT_POINT}\nsync\n")
-}
-
-/// A word quoted for a shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+:,./@%^".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_string()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }
 
 #[cfg(test)]

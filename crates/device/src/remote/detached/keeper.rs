@@ -15,9 +15,9 @@ use crate::remote::frame::BEAT_INTERVAL;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -73,7 +73,7 @@ pub fn run(directory: &Path, lease: Duration, argv: &[String]) -> Result<(), Err
         let (by, ended, leader) = (by.clone(), ended.clone(), child.id());
         move || wait_for_end(&words, lease, leader, &by, &ended)
     });
-    let exit = child.wait().map_or(127, |status| exit_code(&status));
+    let exit = child.wait().map_or(127, child::signed_status);
     ended.store(true, Ordering::Relaxed);
     // Remaining child processes would keep its outputs open.
     let _ = signal_group(child.id(), libc::SIGKILL);
@@ -131,10 +131,6 @@ fn copy_bounded(mut from: impl Read, mut to: &File) {
         // On a full device output is lost; the command continues.
         let _ = to.write_all(&buffer[..n]);
     }
-}
-
-fn exit_code(status: &ExitStatus) -> i32 {
-    status.code().or(status.signal().map(|s| -s)).unwrap_or(127)
 }
 
 /// The signals to wait for, blocked in all threads from here on.
