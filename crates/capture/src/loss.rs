@@ -13,6 +13,8 @@ use std::os::fd::RawFd;
 pub struct CpuState {
     /// Records dropped because a ring was full.
     pub lost: u64,
+    /// Parts of its ring that could not be read; each was at least one record.
+    pub unreadable: u64,
     /// Number of times a table was full.
     pub table_full: u64,
     /// Threads that ran although no switch to them was seen.
@@ -52,6 +54,7 @@ impl LossWatch {
             let cpu = cpu as u16;
             let found = [
                 (new.lost - old.lost, cpu, LossSource::Ring, ""),
+                (new.unreadable - old.unreadable, cpu, LossSource::Unread, ""),
                 (new.table_full - old.table_full, cpu, LossSource::TableFull, ""),
                 // Where they were missed is not known.
                 (new.switches_unseen - old.switches_unseen, NO_CPU, LossSource::NotRun, "sched_switch"),
@@ -62,7 +65,11 @@ impl LossWatch {
                 if source != LossSource::NotRun {
                     self.lost += count;
                 }
-                all.push(loss_event(start, now, cpu, count, source, program));
+                let mut event = loss_event(start, now, cpu, count, source, program);
+                if let Record::Loss(loss) = &mut event.record {
+                    loss.bound = (source == LossSource::Unread).into();
+                }
+                all.push(event);
             }
             *old = *new;
         }
@@ -118,7 +125,7 @@ mod tests {
     #[test]
     fn growing_counters_are_losses_of_their_source() {
         let mut watch = LossWatch::new();
-        let state = CpuState { lost: 2, table_full: 1, switches_unseen: 4, wakings_unseen: 3 };
+        let state = CpuState { lost: 2, unreadable: 5, table_full: 1, switches_unseen: 4, wakings_unseen: 3 };
         let told = watch.losses_since_last(&[CpuState::default(), state]);
         let rows = |told: &[Event]| -> Vec<(u16, u64, u16, String)> {
             let row = |event: &Event| match &event.record {
@@ -130,11 +137,12 @@ mod tests {
         let not_run = LossSource::NotRun.number();
         let expected = [
             (1, 2, LossSource::Ring.number(), String::new()),
+            (1, 5, LossSource::Unread.number(), String::new()),
             (1, 1, LossSource::TableFull.number(), String::new()),
             (NO_CPU, 4, not_run, "sched_switch".into()),
             (NO_CPU, 3, not_run, "sched_waking".into()),
         ];
-        assert_eq!((rows(&told), watch.lost()), (expected.to_vec(), 3));
+        assert_eq!((rows(&told), watch.lost()), (expected.to_vec(), 8));
         assert!(watch.losses_since_last(&[CpuState::default(), state]).is_empty());
     }
 

@@ -8,12 +8,15 @@
 use crate::Error;
 use crate::kernel::clock::boot_ns;
 use crate::loss::CpuState;
-use crate::unpack::{CHECK_MASK, CHUNK, PackedRecord};
+use crate::unpack::{CHECK_MASK, CHUNK, PackedRecord, RECORD_WORDS_MAX};
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// Size of a word: every position in a ring is a multiple of it.
+const WORD_BYTES: u64 = size_of::<u64>() as u64;
 /// Spare bytes after a chunk, for a record that begins in it; as in `ring.h`.
 const CHUNK_SPARE: u64 = 8 << 10;
 /// Maximum number of chunks of all rings together.
@@ -48,6 +51,16 @@ struct Control {
     pad_tail: [u64; 7],
 }
 
+// The kernel side has the same layout, with `tail` in a cache line of its own; and a record that begins at a chunk's last word must end
+// within its spare bytes.
+const _: () = {
+    assert!(size_of::<Control>() == 128 && align_of::<Control>() == 8);
+    assert!(offset_of!(Control, head) == 0 && offset_of!(Control, tail) == 64);
+    assert!(CHUNK.is_power_of_two() && CHUNK_SPARE.is_multiple_of(WORD_BYTES));
+    assert!((RECORD_WORDS_MAX - 1) * WORD_BYTES <= CHUNK_SPARE);
+    assert!(CHUNKS_MAX.is_power_of_two() && RING_CHUNKS_MIN <= RING_CHUNKS_MAX && RING_CHUNKS_MAX <= CHUNKS_MAX);
+};
+
 /// The check's upper bits in the first 4 GiB of a ring. A body word left from the previous lap, where a record was begun and not yet
 /// named, must not look like a record's: no word in bodies (numbers, times, addresses with flags, sectors, texts) ends like this.
 const CHECK_UPPER_BITS: u64 = 0xd << 60;
@@ -71,12 +84,20 @@ impl RingLayout {
     pub fn new(cpus: u32, running: u32, salt: u64) -> Self {
         let rings = running.clamp(1, CHUNKS_MAX / RING_CHUNKS_MIN);
         let share = (CHUNKS_MAX / rings).min(RING_CHUNKS_MAX);
-        Self {
+        let layout = Self {
             cpus: cpus.max(rings),
             rings,
             chunks: 1 << share.ilog2(),
             salt: CHECK_UPPER_BITS | salt & (CHECK_MASK >> 4) & CHECK_MASK,
-        }
+        };
+        layout.check_invariants();
+        layout
+    }
+
+    /// The kernel side masks the chunk's number, and has a control block for each ring.
+    fn check_invariants(&self) {
+        assert!(self.chunks.is_power_of_two() && self.chunks >= RING_CHUNKS_MIN);
+        assert!(self.rings >= 1 && self.rings <= self.cpus && self.rings * self.chunks <= CHUNKS_MAX);
     }
 
     fn ring_bytes(&self) -> u64 {
@@ -88,8 +109,16 @@ impl RingLayout {
         u64::from(self.rings) * u64::from(self.chunks) * (CHUNK + CHUNK_SPARE)
     }
 
+    /// Returns the number of bytes between these positions; `None` if they are impossible. Both are in memory that the kernel side
+    /// writes, too.
+    fn used_bytes(&self, head: u64, tail: u64) -> Option<u64> {
+        let used = head.checked_sub(tail)?;
+        (used <= self.ring_bytes() && (head | tail).is_multiple_of(WORD_BYTES)).then_some(used)
+    }
+
     /// Returns the offset in memory of a place in a ring.
     fn memory_offset(&self, ring: u32, place: u64) -> usize {
+        debug_assert!(ring < self.rings);
         let chunk = u64::from(ring) * u64::from(self.chunks) + place / CHUNK % u64::from(self.chunks);
         (chunk * (CHUNK + CHUNK_SPARE) + place % CHUNK) as usize
     }
@@ -102,21 +131,33 @@ pub struct Rings {
     began_ns: u64,
     /// The record being passed on.
     record_words: Vec<u64>,
-    /// The time of each ring's last record.
-    last_ns: Vec<u64>,
+    progress: Vec<RingProgress>,
+    /// Parts of the rings, by CPU, that could not be read.
+    unreadable: Vec<u64>,
+}
+
+/// How far a ring was read.
+#[derive(Debug, Clone, Copy, Default)]
+struct RingProgress {
+    /// The time of its last record.
+    last_ns: u64,
+    /// How often it had to be read on at its head.
+    resynchronised: u64,
 }
 
 impl Rings {
     /// Maps the two tables, `ring_controls` and `ring_memory`. Must be called before anything writes into them.
     pub fn new(shape: RingLayout, controls: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> Result<Self, Error> {
+        shape.check_invariants();
         let maps = Maps {
             shape,
             controls: TableMapping::new(controls, u64::from(shape.cpus) * size_of::<Control>() as u64)?,
             memory: TableMapping::new(memory, shape.memory_bytes())?,
         };
         let began_ns = boot_ns().saturating_sub(CLOCK_SKEW_NS_MAX);
-        let last_ns = vec![boot_ns(); shape.rings as usize];
-        Ok(Self { maps, numbers: SequenceNumbers::new(shape.cpus), began_ns, record_words: Vec::new(), last_ns })
+        let progress = vec![RingProgress { last_ns: boot_ns(), resynchronised: 0 }; shape.rings as usize];
+        let (numbers, unreadable) = (SequenceNumbers::new(shape.cpus), vec![0; shape.cpus as usize]);
+        Ok(Self { maps, numbers, began_ns, record_words: Vec::new(), progress, unreadable })
     }
 
     /// Whether so many statements were left between their rows that their resets matter.
@@ -126,13 +167,14 @@ impl Rings {
 
     /// Returns the counters of each CPU.
     pub fn counters(&self) -> Vec<CpuState> {
-        let state = |control: &Control| CpuState {
+        let state = |(control, unreadable): (&Control, &u64)| CpuState {
             lost: control.lost.load(Ordering::Relaxed),
+            unreadable: *unreadable,
             table_full: control.table_full.load(Ordering::Relaxed),
             switches_unseen: control.switches_unseen.load(Ordering::Relaxed),
             wakings_unseen: control.wakings_unseen.load(Ordering::Relaxed),
         };
-        self.maps.each_cpu().map(state).collect()
+        self.maps.each_cpu().zip(&self.unreadable).map(state).collect()
     }
 
     /// Returns how full the fullest ring is, from 0 to 1.
@@ -142,20 +184,30 @@ impl Rings {
 
     /// Passes on the available records, for no longer than `at_most`. They are complete: a header and a body as in `model::event`.
     pub fn drain(&mut self, at_most: Duration, order: Order, sink: &mut dyn FnMut(&[u8])) -> DrainResult {
-        let Self { maps, numbers, began_ns, record_words: whole, last_ns } = self;
+        let Self { maps, numbers, began_ns, record_words: whole, progress, unreadable } = self;
+        let resynchronised: Vec<u64> = progress.iter().map(|ring| ring.resynchronised).collect();
         let mut count = 0;
-        let until_ns = maps.drain(at_most, order, *began_ns, last_ns, &mut |ring, record| {
+        let until_ns = maps.drain(at_most, order, *began_ns, progress, &mut |ring, record| {
             let (cpu, time_ns) = (record.cpu().unwrap_or(ring), record.time_ns(*began_ns));
-            if record.unpack(time_ns, cpu, numbers.next(cpu), whole) {
+            let Some(number) = numbers.next(cpu) else {
+                unreadable[ring as usize] += 1;
+                return;
+            };
+            if record.unpack(time_ns, cpu, number, whole) {
                 sink(bytes_of(whole));
                 count += 1;
             }
-            if record.has_rest() {
-                record.unpack_rest(time_ns, cpu, numbers.next(cpu), whole);
+            if record.has_rest()
+                && let Some(number) = numbers.next(cpu)
+            {
+                record.unpack_rest(time_ns, cpu, number, whole);
                 sink(bytes_of(whole));
                 count += 1;
             }
         });
+        for ((all, ring), before) in unreadable.iter_mut().zip(progress.iter()).zip(resynchronised) {
+            *all += ring.resynchronised - before;
+        }
         numbers.skip_lost(maps.each_cpu().map(|control| control.lost.load(Ordering::Relaxed)));
         DrainResult { count, until_ns }
     }
@@ -185,10 +237,11 @@ impl SequenceNumbers {
         Self { next: vec![0; cpus as usize], lost: vec![0; cpus as usize] }
     }
 
-    fn next(&mut self, cpu: u32) -> u32 {
-        let Some(next) = self.next.get_mut(cpu as usize) else { return 0 };
+    /// Returns the next number of a CPU; `None` if there is no such CPU.
+    fn next(&mut self, cpu: u32) -> Option<u32> {
+        let next = self.next.get_mut(cpu as usize)?;
         *next = next.wrapping_add(1);
-        next.wrapping_sub(1)
+        Some(next.wrapping_sub(1))
     }
 
     /// Skips the numbers of lost records, by each CPU's count.
@@ -226,30 +279,34 @@ impl Maps {
         (0..self.shape.cpus).map(|cpu| self.control(cpu))
     }
 
+    /// Returns how full the fullest ring is. One with impossible positions counts as full, so that it is soon resynchronised.
     fn fill_ratio(&self) -> f64 {
         let used = |ring| {
             let control = self.control(ring);
-            control.head.load(Ordering::Relaxed).saturating_sub(control.tail.load(Ordering::Relaxed))
+            let (head, tail) = (control.head.load(Ordering::Relaxed), control.tail.load(Ordering::Relaxed));
+            self.shape.used_bytes(head, tail).unwrap_or(self.shape.ring_bytes())
         };
         (0..self.shape.rings).map(used).max().unwrap_or(0) as f64 / self.shape.ring_bytes() as f64
     }
 
-    /// Passes on the available records, each with its ring, for no longer than `at_most`. `last_ns` has the time of each ring's last
-    /// one. Returns the time up to which no ring has more, if any has.
+    /// Passes on the available records, each with its ring, for no longer than `at_most`. Returns the time up to which no ring has
+    /// more, if any has.
     fn drain(
         &self,
         at_most: Duration,
         order: Order,
         began_ns: u64,
-        last_ns: &mut [u64],
+        progress: &mut [RingProgress],
         sink: &mut dyn FnMut(u32, PackedRecord<'_>),
     ) -> Option<u64> {
         let (began, mut retries_left) = (Instant::now(), RETRIES_MAX);
-        let mut readers: Vec<RingReader<'_>> =
-            (0..).zip(last_ns.iter()).map(|(ring, last)| RingReader::new(self, ring, began_ns, *last)).collect();
+        let mut readers: Vec<RingReader<'_>> = (0..)
+            .zip(progress.iter())
+            .map(|(ring, progress)| RingReader::new(self, ring, began_ns, *progress))
+            .collect();
         // If records arrive faster than they are taken (an emulated machine), a drain would never end.
         while began.elapsed() < at_most {
-            let held_up_ns = readers.iter().filter(|r| r.is_blocked()).map(|r| r.last_ns).min();
+            let held_up_ns = readers.iter().filter(|r| r.is_blocked()).map(|r| r.progress.last_ns).min();
             let limit = held_up_ns
                 .filter(|_| order == Order::Kept && self.fill_ratio() < WAITING_FILL_RATIO_MAX)
                 .unwrap_or(u64::MAX);
@@ -268,10 +325,11 @@ impl Maps {
                 None => break,
             }
         }
-        for (last, reader) in last_ns.iter_mut().zip(&readers) {
-            *last = reader.last_ns;
+        for (progress, reader) in progress.iter_mut().zip(&readers) {
+            *progress = reader.progress;
         }
-        let next = |reader: &RingReader<'_>| reader.time().or_else(|| reader.is_blocked().then_some(reader.last_ns));
+        let next =
+            |reader: &RingReader<'_>| reader.time().or_else(|| reader.is_blocked().then_some(reader.progress.last_ns));
         readers.iter().filter_map(next).min()
     }
 }
@@ -304,16 +362,51 @@ struct RingReader<'a> {
     released: u64,
     /// The head when reading began.
     head: u64,
-    /// The time of the last record.
-    last_ns: u64,
+    progress: RingProgress,
 }
 
 impl<'a> RingReader<'a> {
-    fn new(maps: &'a Maps, ring: u32, began_ns: u64, last_ns: u64) -> Self {
+    fn new(maps: &'a Maps, ring: u32, began_ns: u64, progress: RingProgress) -> Self {
         let control = maps.control(ring);
         let at = control.tail.load(Ordering::Relaxed);
         let head = control.head.load(Ordering::Acquire);
-        Self { maps, control, ring, began_ns, position: at, released: at, head, last_ns }
+        let mut reader = Self { maps, control, ring, began_ns, position: at, released: at, head, progress };
+        if maps.shape.used_bytes(head, at).is_none() || reader.has_false_length() {
+            reader.resynchronise();
+        }
+        reader
+    }
+
+    /// Reads on at the head: nothing before it can be located any more.
+    fn resynchronise(&mut self) {
+        self.progress.resynchronised += 1;
+        self.position = self.head;
+        self.release_read();
+    }
+
+    /// Returns the first word of the record at the current place, and the number of words that it names, if it is complete.
+    fn first_word(&self) -> Option<(NonNull<u64>, usize)> {
+        if self.position >= self.head {
+            return None;
+        }
+        let shape = &self.maps.shape;
+        assert!(self.position.is_multiple_of(WORD_BYTES));
+        // SAFETY: the place is within the mapping, and a multiple of 8; the kernel side stores words whole.
+        let (start, word) = unsafe {
+            let start = self.maps.memory.start.add(shape.memory_offset(self.ring, self.position)).cast::<u64>();
+            (start, start.cast::<AtomicU64>().as_ref().load(Ordering::Acquire))
+        };
+        Some((start, PackedRecord::length(word, self.position, shape.salt)?))
+    }
+
+    /// Whether so many words were reserved.
+    fn is_reserved(&self, words: usize) -> bool {
+        words as u64 <= (self.head - self.position) / WORD_BYTES
+    }
+
+    /// Whether the record at the current place is longer than what was reserved: its word was overwritten.
+    fn has_false_length(&self) -> bool {
+        self.first_word().is_some_and(|(_, words)| !self.is_reserved(words))
     }
 
     /// Whether the record at the current place is not complete.
@@ -323,18 +416,7 @@ impl<'a> RingReader<'a> {
 
     /// Returns the record at the current place, if there is one and it is complete.
     fn record(&self) -> Option<PackedRecord<'a>> {
-        if self.position >= self.head {
-            return None;
-        }
-        let shape = &self.maps.shape;
-        // SAFETY: the place is within the mapping, and a multiple of 8 since all lengths are; the kernel side stores words
-        // whole.
-        let (start, word) = unsafe {
-            let start = self.maps.memory.start.add(shape.memory_offset(self.ring, self.position)).cast::<u64>();
-            (start, start.cast::<AtomicU64>().as_ref().load(Ordering::Acquire))
-        };
-        let length =
-            PackedRecord::length(word, self.position, shape.salt).filter(|words| 8 * *words as u64 <= CHUNK_SPARE)?;
+        let (start, length) = self.first_word().filter(|(_, words)| self.is_reserved(*words))?;
         // SAFETY: it ends within its chunk or the spare bytes after that, hence within the mapping. It is complete, and the kernel
         // side does not write there again before `tail` has passed it.
         Some(PackedRecord::new(unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }))
@@ -352,12 +434,16 @@ impl<'a> RingReader<'a> {
             if time_ns > until_ns {
                 break;
             }
-            self.last_ns = self.last_ns.max(time_ns);
+            self.progress.last_ns = self.progress.last_ns.max(time_ns);
             sink(self.ring, record);
-            self.position += 8 * record.words() as u64;
+            self.position += WORD_BYTES * record.words() as u64;
+            assert!(self.position <= self.head);
             if self.position - self.released >= RELEASE_BYTES {
                 self.release_read();
             }
+        }
+        if self.has_false_length() {
+            self.resynchronise();
         }
         self.release_read();
     }
@@ -476,13 +562,13 @@ mod tests {
 
         /// Returns the times and lengths of the available records.
         fn drain(&self) -> Vec<(u64, u64)> {
-            self.drain_in(Order::GivenUp, &mut [0; 2]).0
+            self.drain_in(Order::GivenUp, &mut [RingProgress::default(); 2]).0
         }
 
         /// The same, and until when nothing is left.
-        fn drain_in(&self, order: Order, last_ns: &mut [u64]) -> (Vec<(u64, u64)>, Option<u64>) {
+        fn drain_in(&self, order: Order, progress: &mut [RingProgress]) -> (Vec<(u64, u64)>, Option<u64>) {
             let mut all = Vec::new();
-            let until = self.rings.maps.drain(Duration::from_secs(60), order, 0, last_ns, &mut |_, record| {
+            let until = self.rings.maps.drain(Duration::from_secs(60), order, 0, progress, &mut |_, record| {
                 let time = record.time_ns(0);
                 for (nth, word) in record.all().iter().enumerate().skip(RECORD_HEAD_WORDS as usize) {
                     assert_eq!(*word, time ^ nth as u64);
@@ -533,23 +619,23 @@ mod tests {
     fn rings_wait_for_an_incomplete_record_unless_they_fill_up() {
         // Times that one stretch keeps apart.
         let at = |nth: u64| nth * 2 * TIME_SLICE_NS;
-        let (mut kernel, mut last_ns) = (Kernel::new(), [0; 2]);
+        let (mut kernel, mut progress) = (Kernel::new(), [RingProgress::default(); 2]);
         assert!(kernel.put(0, 3, at(1)));
         let open = kernel.take(0, 4).unwrap();
         assert!(kernel.put(1, 3, at(1)) && kernel.put(1, 3, at(4)));
-        assert_eq!(kernel.drain_in(Order::Kept, &mut last_ns), (vec![(at(1), 3), (at(1), 3)], Some(at(1))));
-        assert_eq!(kernel.drain_in(Order::Kept, &mut last_ns), (vec![], Some(at(1))));
+        assert_eq!(kernel.drain_in(Order::Kept, &mut progress), (vec![(at(1), 3), (at(1), 3)], Some(at(1))));
+        assert_eq!(kernel.drain_in(Order::Kept, &mut progress), (vec![], Some(at(1))));
         kernel.fill(0, open, 4, at(2));
-        assert_eq!(kernel.drain_in(Order::Kept, &mut last_ns), (vec![(at(2), 4), (at(4), 3)], None));
+        assert_eq!(kernel.drain_in(Order::Kept, &mut progress), (vec![(at(2), 4), (at(4), 3)], None));
         let open = kernel.take(0, 4).unwrap();
         let half = TEST_LAYOUT.ring_bytes() / 2 / 24;
         assert!((0..half - 1).all(|nth| kernel.put(1, 3, at(5 + nth))));
-        assert_eq!(kernel.drain_in(Order::Kept, &mut last_ns), (vec![], Some(at(2))));
+        assert_eq!(kernel.drain_in(Order::Kept, &mut progress), (vec![], Some(at(2))));
         assert!(kernel.put(1, 3, at(5 + half)) && kernel.put(1, 3, at(6 + half)));
-        let (passed, until) = kernel.drain_in(Order::Kept, &mut last_ns);
+        let (passed, until) = kernel.drain_in(Order::Kept, &mut progress);
         assert!(!passed.is_empty() && until == Some(at(2)), "{} of {half}", passed.len());
         kernel.fill(0, open, 4, at(3));
-        let (rest, until) = kernel.drain_in(Order::Kept, &mut last_ns);
+        let (rest, until) = kernel.drain_in(Order::Kept, &mut progress);
         assert_eq!((rest[0], (passed.len() + rest.len()) as u64, until), ((at(3), 4), half + 2, None));
     }
 
@@ -571,6 +657,71 @@ mod tests {
         assert_eq!(kernel.rings.unread(&heads), [8 * 7, 0]);
         kernel.drain();
         assert_eq!(kernel.rings.unread(&heads), [0, 0]);
+    }
+
+    /// Drains everything; returns the CPU and time of each record, and the number of parts of each ring that could not be read.
+    fn drain_whole(kernel: &mut Kernel) -> (Vec<(u16, u64)>, [u64; 2]) {
+        let mut all = Vec::new();
+        kernel.rings.drain(Duration::from_secs(60), Order::GivenUp, &mut |bytes| {
+            let event = model::Event::decode(bytes).unwrap();
+            all.push((event.header.cpu, event.header.time_ns));
+        });
+        let counters = kernel.rings.counters();
+        (all, [counters[0].unreadable, counters[1].unreadable])
+    }
+
+    /// Puts a commit's begin, whose body is one word, of the ring's or another CPU.
+    fn put_commit(kernel: &mut Kernel, ring: usize, cpu: Option<u64>, time: u64) {
+        let words = 3 + u64::from(cpu.is_some());
+        let place = kernel.take(ring, words).unwrap();
+        kernel.store(ring, place, 1, time << 9);
+        kernel.store(ring, place, 2, 5);
+        let mut word = Kernel::word(place, words) | u64::from(model::event::CommitBegin::INFO.kind) << 10;
+        if let Some(cpu) = cpu {
+            kernel.store(ring, place, 3, cpu << 32);
+            word |= 1 << 20;
+        }
+        kernel.store(ring, place, 0, word);
+    }
+
+    #[test]
+    fn false_length_is_counted_loss() {
+        for false_words in [5, 100, 1023] {
+            let mut kernel = Kernel::new();
+            put_commit(&mut kernel, 0, None, 10);
+            let place = kernel.take(0, 4).unwrap();
+            kernel.store(0, place, 0, Kernel::word(place, false_words));
+            put_commit(&mut kernel, 1, None, 20);
+            assert_eq!(drain_whole(&mut kernel), (vec![(0, 10), (1, 20)], [1, 0]), "{false_words}");
+            assert_eq!(kernel.control(0).tail.load(Ordering::Relaxed), kernel.heads[0]);
+            // Room is released, and later records are read.
+            put_commit(&mut kernel, 0, None, 30);
+            assert_eq!(drain_whole(&mut kernel), (vec![(0, 30)], [1, 0]), "{false_words}");
+        }
+    }
+
+    #[test]
+    fn impossible_ring_positions_are_counted_losses() {
+        let ring = TEST_LAYOUT.ring_bytes();
+        for (head, tail) in
+            [(0, 8), (ring + 8, 0), (u64::MAX - 7, 0), (64, 61), (5 * ring, 7 * ring), (0, u64::MAX - 7)]
+        {
+            let mut kernel = Kernel::new();
+            kernel.control(0).head.store(head, Ordering::Relaxed);
+            kernel.control(0).tail.store(tail, Ordering::Relaxed);
+            assert!(kernel.rings.fill_ratio() <= 1.0);
+            assert_eq!(drain_whole(&mut kernel), (vec![], [1, 0]), "{head} {tail}");
+            assert_eq!(kernel.control(0).tail.load(Ordering::Relaxed), head);
+        }
+    }
+
+    #[test]
+    fn record_of_unknown_cpu_is_counted_loss() {
+        let mut kernel = Kernel::new();
+        put_commit(&mut kernel, 0, Some(1), 10);
+        put_commit(&mut kernel, 0, Some(2), 20);
+        put_commit(&mut kernel, 0, Some(0), 30);
+        assert_eq!(drain_whole(&mut kernel), (vec![(1, 10), (0, 30)], [1, 0]));
     }
 
     #[test]
@@ -622,14 +773,6 @@ mod tests {
     #[test]
     fn records_and_losses_are_numbered_per_cpu() {
         let mut kernel = Kernel::new();
-        // A commit's begin, whose body is one word.
-        let commit = u64::from(model::event::CommitBegin::INFO.kind) << 10;
-        let put = |kernel: &mut Kernel, cpu: usize, time: u64| {
-            let place = kernel.take(cpu, 3).unwrap();
-            kernel.store(cpu, place, 1, time << 9);
-            kernel.store(cpu, place, 2, 5);
-            kernel.store(cpu, place, 0, Kernel::word(place, 3) | commit);
-        };
         let numbers = |kernel: &mut Kernel| {
             let mut all = Vec::new();
             let drained = kernel.rings.drain(Duration::from_secs(60), Order::Kept, &mut |bytes| {
@@ -639,12 +782,12 @@ mod tests {
             assert_eq!(drained.count, all.len());
             all
         };
-        put(&mut kernel, 0, 10);
-        put(&mut kernel, 1, 20);
-        put(&mut kernel, 0, 30);
+        put_commit(&mut kernel, 0, None, 10);
+        put_commit(&mut kernel, 1, None, 20);
+        put_commit(&mut kernel, 0, None, 30);
         kernel.control(0).lost.store(3, Ordering::Relaxed);
         assert_eq!(numbers(&mut kernel), [(0, 0, 10), (0, 1, 30), (1, 0, 20)]);
-        put(&mut kernel, 0, 40);
+        put_commit(&mut kernel, 0, None, 40);
         assert_eq!(numbers(&mut kernel), [(0, 5, 40)]);
     }
 

@@ -11,6 +11,8 @@ use model::record::RecordInfo;
 
 /// Bits of a record's first word that hold its number of words.
 const LENGTH_BITS: u32 = 10;
+/// Maximum number of words of a record.
+pub const RECORD_WORDS_MAX: u64 = (1 << LENGTH_BITS) - 1;
 /// Number of words before a body.
 const HEAD_WORDS: usize = 2;
 /// Number of words of a full record's header.
@@ -78,7 +80,7 @@ impl<'a> PackedRecord<'a> {
     }
 
     pub fn new(words: &'a [u64]) -> Self {
-        debug_assert!(words.len() >= HEAD_WORDS);
+        assert!(words.len() >= HEAD_WORDS && words.len() as u64 <= RECORD_WORDS_MAX);
         Self(words)
     }
 
