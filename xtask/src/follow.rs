@@ -18,6 +18,11 @@ const LEFT_BEHIND_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 1 } el
 /// A program that prints nothing for this long hangs: no single test may take more than 15 minutes.
 const SILENCE_TIMEOUT: Duration = if cfg!(test) { Duration::from_secs(3) } else { Duration::from_secs(60 * 20) };
 
+/// How often to check whether the program has ended, or is to be stopped.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The same for a program that has closed its output, and so normally has ended.
+const CLOSED_CHECK_INTERVAL: Duration = Duration::from_millis(5);
+
 /// Runs a suite's command, passes on the output of both streams, and counts. Returns true if it succeeded. It is killed when `stop` is
 /// set.
 pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, stop: &AtomicBool) -> Result<bool> {
@@ -30,35 +35,44 @@ pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, 
     let mut child = child.with_context(|| format!("cannot start {}", show(command)))?;
     let (says, said) = mpsc::channel();
     std::thread::spawn(move || BufReader::new(lines).split(b'\n').try_for_each(|line| says.send(line)));
-    let mut quiet = false;
+    let (mut quiet, mut closed) = (false, false);
     let mut ended = None;
     let mut heard = Instant::now();
+    let mut checked = Instant::now();
     loop {
         if stop.load(Ordering::Relaxed) {
             child.kill().and_then(|()| child.wait()).context("the tests' end")?;
             return Ok(false);
         }
-        let line = match said.recv_timeout(Duration::from_secs(1)) {
-            Ok(line) => String::from_utf8_lossy(&line.context("the tests' output")?).into_owned(),
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                if ended.is_none() && child.try_wait()?.is_some() {
-                    ended = Some(Instant::now());
+        // However much is printed: a process that was left behind may print without end.
+        if closed || checked.elapsed() >= CHECK_INTERVAL {
+            checked = Instant::now();
+            if ended.is_none() {
+                ended = child.try_wait().context("the tests' end")?.map(|status| (status, Instant::now()));
+            }
+            let failure = match ended {
+                Some((status, _)) if closed => return Ok(status.success()),
+                Some((_, at)) if at.elapsed() > LEFT_BEHIND_TIMEOUT => {
+                    Some(format!("FAILED: a test left processes behind, which hold its output: {}", holders(&pipe)))
                 }
-                if ended.is_some_and(|ended| ended.elapsed() > LEFT_BEHIND_TIMEOUT) {
-                    let left =
-                        format!("FAILED: a test left processes behind, which hold its output: {}", holders(&pipe));
-                    tally.read(&left);
-                    writeln!(output, "{left}")?;
-                    return Ok(false);
-                }
-                if ended.is_none() && heard.elapsed() > SILENCE_TIMEOUT {
+                None if heard.elapsed() > SILENCE_TIMEOUT => {
                     child.kill().and_then(|()| child.wait()).context("the tests' end")?;
-                    let hung =
-                        format!("FAILED: it printed nothing for {} s, so it was killed", SILENCE_TIMEOUT.as_secs());
-                    tally.read(&hung);
-                    writeln!(output, "{hung}")?;
-                    return Ok(false);
+                    Some(format!("FAILED: it printed nothing for {} s, so it was killed", SILENCE_TIMEOUT.as_secs()))
+                }
+                _ => None,
+            };
+            if let Some(failure) = failure {
+                tally.read(&failure);
+                writeln!(output, "{failure}")?;
+                return Ok(false);
+            }
+        }
+        let line = match said.recv_timeout(CHECK_INTERVAL) {
+            Ok(line) => String::from_utf8_lossy(&line.context("the tests' output")?).into_owned(),
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => {
+                if std::mem::replace(&mut closed, true) {
+                    std::thread::sleep(CLOSED_CHECK_INTERVAL);
                 }
                 continue;
             }
@@ -77,7 +91,6 @@ pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, 
             writeln!(output, "{line}")?;
         }
     }
-    Ok(child.wait().context("the tests' end")?.success())
 }
 
 /// Other processes that have that pipe open: number and command.
@@ -109,6 +122,37 @@ mod tests {
         assert!(follow("echo all is well"));
         // The process ends by itself soon after.
         assert!(!follow("sleep 8 &"));
+        // Nor does it matter that it prints.
+        assert!(!follow("for n in $(seq 40); do echo $n; sleep 0.2; done &"));
+    }
+
+    #[test]
+    fn program_that_closes_its_output_is_not_awaited_forever() {
+        let (mut tally, mut output) = (Tally::default(), Vec::new());
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec >/dev/null 2>&1; exec sleep 60"]);
+        assert!(!follow(&mut command, &mut tally, &mut output, &AtomicBool::new(false)).unwrap());
+        let printed = String::from_utf8(output).unwrap();
+        assert_eq!(printed, "FAILED: it printed nothing for 3 s, so it was killed\n");
+    }
+
+    #[test]
+    fn program_that_closed_its_output_is_stopped() {
+        let closed = std::env::temp_dir().join(format!("fathom-xtask-closed-{}", std::process::id()));
+        let (stop, mut output) = (AtomicBool::new(false), Vec::new());
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec >/dev/null 2>&1; echo >\"$0\"; exec sleep 60"]).arg(&closed);
+        let success = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !closed.exists() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+            follow(&mut command, &mut Tally::default(), &mut output, &stop).unwrap()
+        });
+        std::fs::remove_file(&closed).unwrap();
+        assert_eq!((success, output.as_slice()), (false, &b""[..]));
     }
 
     #[test]
