@@ -13,7 +13,7 @@
 //! studentised one, accounts for how often that happens. If a slower cell is slower by one factor in all of its
 //! processes, like a changed program, the ratio of the medians is the ratio of the means as well.
 //!
-//! The rank tests behind the ratios are exact for any noise that is the same for both cells: heavy tails, two modes, a few
+//! The rank tests behind the ratios are exact (of unpaired cells up to 50 processes each; above they are approximated) for any noise that is the same for both cells: heavy tails, two modes, a few
 //! disturbed processes. `simulation` tests them on the shapes of noise that machines produce; docs/results/coverage.md has the
 //! figures.
 //!
@@ -85,7 +85,14 @@ pub fn typical_process(cell: &Cell, level: f64) -> Option<Estimate> {
 pub fn ratio(a: &Cell, b: &Cell, pairing: Pairing, level: f64) -> Option<Comparison> {
     let (x, y) = (a.logarithms()?, b.logarithms()?);
     let (Difference { estimate: e, p }, method) = match pairing {
-        Pairing::Unpaired => (rank::difference(&x, &y, level)?, "median ratio of processes, exact rank test"),
+        Pairing::Unpaired => (
+            rank::difference(&x, &y, level)?,
+            if rank::counts_exactly(x.len(), y.len()) {
+                "median ratio of processes, exact rank test"
+            } else {
+                "median ratio of processes, rank test by normal approximation"
+            },
+        ),
         Pairing::Blocks => (
             within::difference(&x, &y, level)?,
             "median ratio of processes of neighbouring blocks, exact test by swaps within blocks",
@@ -115,6 +122,15 @@ mod tests {
             assert!((turned.ratio.low * c.ratio.high - 1.0).abs() < 1e-12, "{turned:?}");
             let same = ratio(&a, &a, pairing, 0.95).unwrap();
             assert!(same.ratio.holds(1.0) && same.p > 0.9, "{same:?}");
+        }
+    }
+
+    #[test]
+    fn approximated_ratio_is_not_called_exact() {
+        for (processes, exact) in [(50, true), (51, false)] {
+            let cell = Cell::new(&(1..=processes).map(|i| [f64::from(i)]).collect::<Vec<_>>()).unwrap();
+            let method = ratio(&cell, &cell, Pairing::Unpaired, 0.95).unwrap().ratio.method;
+            assert_eq!(method.contains("exact"), exact, "{processes}: {method}");
         }
     }
 

@@ -69,7 +69,8 @@ pub fn segmentations(values: &[f64], low: f64, high: f64, shortest: usize) -> Op
     let mut ahead = vec![least];
     while let Some(right) = ahead.pop() {
         let left = found.last_mut()?;
-        let crossing = crossing(left, &right).clamp(low, high);
+        // Where lines nearly coincide, rounding may put it before the place where `left` begins.
+        let crossing = crossing(left, &right).clamp(left.from, high);
         let between = cheapest(crossing);
         let (new, old) = (penalised_cost(&between, crossing), penalised_cost(left, crossing));
         let fewer = between.changepoints.len() < left.changepoints.len();
@@ -81,11 +82,16 @@ pub fn segmentations(values: &[f64], low: f64, high: f64, shortest: usize) -> Op
             found.push(Segmentation { from: crossing, ..right });
         }
     }
+    debug_assert!(found[0].from == low && found.last().is_some_and(|last| last.to == high));
+    debug_assert!(found.windows(2).all(|s| {
+        s[0].to == s[1].from && s[0].from <= s[0].to && s[0].changepoints.len() > s[1].changepoints.len()
+    }));
     Some(found)
 }
 
 /// Where the lines of two segmentations cross; `left` has more changepoints.
 fn crossing(left: &Segmentation, right: &Segmentation) -> f64 {
+    assert!(left.changepoints.len() > right.changepoints.len());
     (right.cost - left.cost) / (left.changepoints.len() - right.changepoints.len()) as f64
 }
 

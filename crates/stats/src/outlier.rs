@@ -61,7 +61,10 @@ pub fn flag_outliers(times: &[f64]) -> Option<Outliers> {
         }
         let median = quantile::of_sorted(&window, 0.5)?;
         others.clear();
+        // The window contains the iteration itself, which does not count among the others.
+        assert!(window.len() == width && (start..start + width).contains(&i));
         let own = position(&window, *time);
+        assert!(window[own].total_cmp(time).is_eq());
         others.extend(window[..own].iter().chain(&window[own + 1..]));
         let spread = quantile::of_sorted(&others, 0.99)? - quantile::of_sorted(&others, 0.01)?;
         if (time - median).abs() > DISTANCE_RATIO_MAX * spread {
@@ -70,6 +73,7 @@ pub fn flag_outliers(times: &[f64]) -> Option<Outliers> {
     }
     let cold = flagged.iter().zip(0..).take_while(|(flag, i)| **flag == *i).count();
     flagged.drain(..cold);
+    debug_assert!(flagged.is_sorted());
     let total: f64 = times.iter().sum();
     let taken: f64 = flagged.iter().map(|i| times[*i]).sum();
     Some(Outliers { flagged, share_of_time: if total > 0.0 { taken / total } else { 0.0 } })
@@ -82,8 +86,10 @@ fn position(window: &[f64], value: f64) -> usize {
 
 /// Removes one value from the sorted window and inserts another.
 fn replace_in_window(window: &mut Vec<f64>, out: f64, into: f64) {
-    window.remove(position(window, out));
+    let removed = window.remove(position(window, out));
+    assert!(removed.total_cmp(&out).is_eq());
     window.insert(position(window, into), into);
+    debug_assert!(window.is_sorted());
 }
 
 #[cfg(test)]

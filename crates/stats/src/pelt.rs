@@ -81,6 +81,7 @@ impl Sums {
     /// The changepoints of the cheapest segmentation; `shortest` is at least 2 and at most the number of values.
     pub(crate) fn cheapest_changepoints(&self, penalty: f64, shortest: usize) -> Vec<usize> {
         let n = self.values.len() - 1;
+        assert!(shortest >= 2 && shortest <= n);
         // best[t]: the least cost of the first t values, less one penalty, and where its last segment starts.
         let mut best = vec![(f64::INFINITY, 0_usize); n + 1];
         best[0] = (-penalty, 0);
@@ -95,6 +96,8 @@ impl Sums {
                 .iter()
                 .map(|(start, _)| (best[*start].0 + self.cost(*start, end) + penalty, *start))
                 .min_by(|a, b| a.0.total_cmp(&b.0));
+            // The last start is not pruned before the next one is added, so there is always one.
+            debug_assert!(least.is_some_and(|(cost, _)| cost.is_finite()));
             let Some(least) = least else { continue };
             best[end] = least;
             for (start, until) in &mut starts {
@@ -107,9 +110,14 @@ impl Sums {
         let mut at = best[n].1;
         while at > 0 {
             found.push(at);
+            assert!(best[at].1 < at);
             at = best[at].1;
         }
         found.reverse();
+        debug_assert!(
+            [&[0], &found[..], &[n]].concat().windows(2).all(|ends| ends[1] - ends[0] >= shortest),
+            "{found:?} of {n}"
+        );
         found
     }
 
@@ -122,6 +130,7 @@ impl Sums {
 
     /// The cost of the values from `start` (inclusive) to `end` (exclusive).
     pub(crate) fn cost(&self, start: usize, end: usize) -> f64 {
+        debug_assert!(start < end);
         let m = (end - start) as f64;
         let sum = self.values[end] - self.values[start];
         let square = self.squares[end] - self.squares[start];

@@ -91,6 +91,11 @@ pub fn shift(a: &[f64], b: &[f64], level: f64) -> Option<Estimate> {
 
 /// The largest size of a group for which [`difference`] counts exactly.
 const COUNTED_GROUP_MAX: usize = 50;
+/// Whether [`difference`] counts exactly for groups of these sizes; otherwise it approximates.
+pub fn counts_exactly(n: usize, m: usize) -> bool {
+    n.max(m) <= COUNTED_GROUP_MAX
+}
+
 /// The fewest values of a group for a comparison.
 const GROUP_VALUES_MIN: usize = 3;
 
@@ -109,7 +114,7 @@ pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
     let (u, pairs) = (win_count(a, b), n * m);
     let miss = (1.0 - level) / 2.0;
     let away = u.max(pairs as f64 - u);
-    let (k, p) = if n.max(m) <= COUNTED_GROUP_MAX {
+    let (k, p) = if counts_exactly(n, m) {
         let shares = probabilities_by_addition(n, m);
         let k = shares.iter().scan(0.0, |below, share| {
             *below += share;
@@ -129,7 +134,11 @@ pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
         return None;
     }
     let value = quantile::of_sorted(&all, 0.5)?;
-    let method = "median difference of processes, exact rank test";
+    let method = if counts_exactly(n, m) {
+        "median difference of processes, exact rank test"
+    } else {
+        "median difference of processes, rank test by normal approximation"
+    };
     let (low, high) = (all[k - 1], all[all.len() - k]);
     Some(Difference { estimate: Estimate { value, low, high, level, n: n.min(m), method }, p: p.min(1.0) })
 }
@@ -274,6 +283,15 @@ mod tests {
         assert_eq!(difference(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0, 7.0], 0.95), None, "2 of 35 orders are too many");
         let many: Vec<f64> = (0..60).map(f64::from).collect();
         assert!(difference(&many, &many, 0.95).is_some_and(|d| d.estimate.holds(0.0) && d.p > 0.99));
+    }
+
+    #[test]
+    fn approximated_test_is_not_called_exact() {
+        for (n, m, exact) in [(50, 50, true), (51, 10, false), (10, 51, false), (200, 200, false)] {
+            let values = |n: u32| -> Vec<f64> { (0..n).map(f64::from).collect() };
+            let method = difference(&values(n), &values(m), 0.95).unwrap().estimate.method;
+            assert_eq!(method.contains("exact"), exact, "{n} {m}: {method}");
+        }
     }
 
     #[test]

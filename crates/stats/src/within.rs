@@ -64,8 +64,12 @@ pub fn difference(a: &[f64], b: &[f64], level: f64) -> Option<Difference> {
     };
     let low = first_not_rejected(all.len(), |k| tail_shares(a, b, stretch(k)).0 > miss);
     let high = first_not_rejected(all.len(), |k| tail_shares(a, b, stretch(all.len() - k)).1 > miss);
+    assert!(low <= all.len() / 2 && high <= all.len() / 2);
     let (low, high) = (all[low.saturating_sub(1)], all[all.len() - high.max(1)]);
+    assert!(low <= high);
     let (above, below) = tail_shares(a, b, 0.0);
+    // Their sum counts the value itself twice.
+    debug_assert!(above + below > 1.0 - 1e-9);
     let method = "median difference of neighbouring processes, exact test by swaps within blocks";
     Some(Difference {
         estimate: Estimate {
@@ -99,6 +103,7 @@ fn tail_shares(a: &[f64], b: &[f64], t: f64) -> (f64, f64) {
     let found: i64 = weights.iter().sum();
     let most: i64 = weights.iter().map(|w| w.abs()).sum();
     // The share of swaps with each sum; index `most` is a sum of 0. Each weight shifts it up or down.
+    assert!(found.abs() <= most);
     let width = usize::try_from(2 * most + 1).unwrap_or(1);
     let mut shares = vec![0.0; width];
     let mut next = vec![0.0; width];
@@ -107,6 +112,7 @@ fn tail_shares(a: &[f64], b: &[f64], t: f64) -> (f64, f64) {
     let mut reach = 0;
     for weight in weights.iter().map(|w| w.unsigned_abs() as usize) {
         reach += weight;
+        assert!(reach <= middle);
         let part = middle - reach..=middle + reach;
         next[part.clone()].fill(0.0);
         for at in middle - (reach - weight)..=middle + (reach - weight) {
@@ -116,6 +122,8 @@ fn tail_shares(a: &[f64], b: &[f64], t: f64) -> (f64, f64) {
         }
         shares[part.clone()].copy_from_slice(&next[part]);
     }
+    assert!(reach == middle);
+    debug_assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
     let at = usize::try_from(found + most).unwrap_or(0);
     (shares[at..].iter().sum(), shares[..=at].iter().sum())
 }
