@@ -109,6 +109,7 @@ pub struct Plan {
 
 const FUNCTION_BYTES: usize = 24 + PLAN_ORIGINAL + PLAN_CODE + 8 * PLAN_FIXUPS;
 const LIBRARY_BYTES: usize = 32 + PLAN_FUNCTIONS * FUNCTION_BYTES;
+const _: () = assert!(PLAN_ORIGINAL <= 255 && PLAN_CODE <= 255 && PLAN_FIXUPS <= 255);
 /// Size of a plan in bytes.
 pub const PLAN_BYTES: usize = 40 + PLAN_LIBRARIES * LIBRARY_BYTES;
 
@@ -123,6 +124,7 @@ impl Plan {
         for library in libraries {
             library.write(&mut out);
         }
+        assert!(out.len() <= PLAN_BYTES);
         out.resize(PLAN_BYTES, 0);
         out
     }
@@ -143,6 +145,7 @@ impl Library {
         for function in functions {
             function.write(out);
         }
+        assert!(out.len() <= end);
         out.resize(end, 0);
     }
 }
@@ -151,6 +154,13 @@ impl Function {
     fn write(&self, out: &mut Vec<u8>) {
         let end = out.len() + FUNCTION_BYTES;
         let Recipe { first, undo, original, code, fixups } = &self.recipe;
+        // The lengths are stored in a byte each, and the object copies as many bytes as they say.
+        assert!(original.len() <= PLAN_ORIGINAL && code.len() <= PLAN_CODE && fixups.len() <= PLAN_FIXUPS);
+        assert!(usize::from(*first) <= original.len());
+        for fixup in fixups {
+            let bytes = if fixup.absolute { 8 } else { 4 };
+            assert!(usize::from(fixup.at) + bytes <= code.len(), "{fixup:?} in {} bytes", code.len());
+        }
         out.extend(self.address.to_le_bytes());
         out.extend(self.role.bytes());
         out.extend([*first, original.len() as u8, *undo, code.len() as u8, fixups.len() as u8]);
@@ -167,6 +177,7 @@ impl Function {
             out.extend([fixup.at, fixup.end, fixup.absolute.into(), 0]);
             out.extend(fixup.target.to_le_bytes());
         }
+        assert!(out.len() <= end);
         out.resize(end, 0);
     }
 }

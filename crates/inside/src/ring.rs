@@ -57,6 +57,7 @@ impl RingReader {
             self.tail = head;
             return None;
         }
+        assert!(count <= RING_WORDS);
         Some(count)
     }
 
@@ -89,6 +90,7 @@ impl RingReader {
                 None => self.unusable += 1,
             }
         }
+        assert!(words.len() as u64 <= RING_WORDS);
         self.tail = self.tail.wrapping_add(words.len() as u64);
     }
 

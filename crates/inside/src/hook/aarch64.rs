@@ -9,6 +9,7 @@
 //! accesses and the parts of memory copies (MOPS), which belong together.
 
 use super::{Fixup, HookError, Recipe, SEARCHED_BYTES};
+use crate::layout::{PLAN_CODE, PLAN_FIXUPS};
 
 /// Size of an instruction in bytes.
 const INSTRUCTION_BYTES: usize = 4;
@@ -332,6 +333,8 @@ pub fn recipe(code: &[u8], address: u64, read: &[u32], null: bool) -> Result<Rec
         }
     }
     let (trampoline, fixups) = trampoline.finish(runs_on);
+    // Two instructions become at most three words of code or two and an address each, and a jump.
+    assert!(trampoline.len() <= PLAN_CODE && fixups.len() <= PLAN_FIXUPS);
     let taken = INSTRUCTION_BYTES as i64;
     if fixups.iter().any(|fixup| i64::from(fixup.target) == taken) {
         return Err(HookError::InnerJump);
@@ -375,7 +378,6 @@ fn relative_to_begin(kind: InstructionKind, begin: i64) -> InstructionKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{PLAN_CODE, PLAN_FIXUPS};
     use proptest::prelude::*;
 
     const NOP: u32 = 0xd503_201f;
