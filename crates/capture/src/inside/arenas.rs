@@ -269,6 +269,8 @@ fn read_word(bytes: &[u8], at: usize) -> u64 {
 
 /// Reads words of a ring from a position on; they may wrap around.
 fn read_words(file: &File, ring: usize, tail: u64, count: u64) -> Option<Vec<u64>> {
+    // More than a ring has would wrap around onto itself; `words_to_read` bounds what the program claims.
+    assert!(count <= RING_WORDS);
     let mut bytes = vec![0; count as usize * 8];
     let at = tail % RING_WORDS;
     let first = (count.min(RING_WORDS - at) * 8) as usize;
