@@ -4,6 +4,7 @@
 use super::detached::{self, CommandDirectory, DetachedCommands, State, undo_notes};
 use super::follow::Follower;
 use super::frame::{AGENT_GREETING, BEAT_INTERVAL, FRAME_BYTES_MAX, Frame, path_below};
+use super::read::read_some;
 use crate::{Local, Reader};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
@@ -411,7 +412,7 @@ fn send_tail(
         return true;
     }
     let mut buffer = vec![0; 1 << 16];
-    while let Some(n) = file.read(&mut buffer).ok().filter(|n| *n > 0) {
+    while let Some(n) = read_some(&mut file, &mut buffer).ok().filter(|n| *n > 0) {
         if !send(to, &frame(buffer[..n].to_vec())) {
             return false;
         }
@@ -423,7 +424,7 @@ fn send_tail(
 fn forward_output(from: Option<impl Read>, frame: fn(Vec<u8>) -> Frame, to: &SharedOutput, hear: &Sender<AgentEvent>) {
     let mut buffer = vec![0; 1 << 16];
     let mut from = from;
-    while let Some(n) = from.as_mut().and_then(|f| f.read(&mut buffer).ok()).filter(|n| *n > 0) {
+    while let Some(n) = from.as_mut().and_then(|f| read_some(f, &mut buffer).ok()).filter(|n| *n > 0) {
         if !send(to, &frame(buffer[..n].to_vec())) {
             break;
         }

@@ -5,6 +5,7 @@
 //! file are not detected: logs of archives only grow, and everything else in an archive is replaced as a whole.
 
 use super::frame::{FRAME_BYTES_MAX, Frame};
+use super::read::read_some;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -111,7 +112,7 @@ pub fn hash_prefix(file: impl io::Read, length: u64) -> io::Result<String> {
     let mut from = file.take(length);
     let mut buffer = vec![0; 1 << 16];
     while left > 0 {
-        let n = from.read(&mut buffer)?;
+        let n = read_some(&mut from, &mut buffer)?;
         if n == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

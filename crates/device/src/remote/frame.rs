@@ -2,6 +2,7 @@
 //! bytes. Data from a device is not trusted: a frame has at most [`FRAME_BYTES_MAX`] bytes, and the name of a file cannot lead outside
 //! its directory.
 
+use super::read::read_head;
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -139,11 +140,7 @@ impl Frame {
     /// The pipe broke, or the data is not a valid frame.
     pub fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
         let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_string());
-        let mut head = [0; 5];
-        match from.read(&mut head[..1])? {
-            0 => return Ok(None),
-            _ => from.read_exact(&mut head[1..])?,
-        }
+        let Some(head) = read_head::<5>(from)? else { return Ok(None) };
         let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if length > FRAME_BYTES_MAX {
             return Err(invalid("a frame is too long"));
@@ -166,6 +163,7 @@ pub fn path_below(directory: &Path, name: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::read::tests::Interrupted;
     use super::*;
     use proptest::prelude::*;
 
@@ -192,8 +190,10 @@ mod tests {
         let mut bytes = Vec::new();
         all.iter().for_each(|f| f.write(&mut bytes).unwrap());
         let mut from = &bytes[..];
+        let mut interrupted = Interrupted(&bytes, false);
         for frame in &all {
             assert_eq!(Frame::read(&mut from).unwrap().as_ref(), Some(frame));
+            assert_eq!(Frame::read(&mut interrupted).unwrap().as_ref(), Some(frame));
         }
         assert_eq!(Frame::read(&mut from).unwrap(), None);
         // Truncated anywhere inside a frame, it is an error, not EOF.

@@ -5,6 +5,7 @@ use super::frame::{AGENT_GREETING, BEAT_INTERVAL, FRAME_BYTES_MAX, Frame};
 use super::patience::{SILENCE_TIMEOUT, TransferCount, receive};
 use super::pipe::{Ending, Life, LossCause, Pipe};
 use super::program::Deployment;
+use super::read::read_some;
 use super::{Unreachable, transport};
 use crate::Reader;
 use model::{Context, Dev};
@@ -280,7 +281,7 @@ pub(super) fn skew(asked: u64, theirs: u64, back: u64) -> Skew {
 fn keep_error_output(from: impl Read, said: &Mutex<String>) {
     let mut buffer = [0; 4096];
     let mut from = from;
-    while let Some(n) = from.read(&mut buffer).ok().filter(|n| *n > 0) {
+    while let Some(n) = read_some(&mut from, &mut buffer).ok().filter(|n| *n > 0) {
         let Ok(mut said) = said.lock() else { return };
         said.push_str(&String::from_utf8_lossy(&buffer[..n]));
         if said.len() > 16_384 {

@@ -28,6 +28,7 @@ mod patience;
 pub mod perfetto;
 mod pipe;
 pub mod program;
+mod read;
 mod remark;
 pub mod stop;
 mod transport;

@@ -3,6 +3,7 @@
 
 use super::patience::{NoAnswer, TransferCount, receive};
 use super::pipe::{Ending, Life, LossCause, Pipe};
+use super::read::read_some;
 use super::{DeviceAddress, Unreachable, transport};
 use model::Context;
 use std::io::{self, Read};
@@ -60,7 +61,7 @@ pub fn stream(place: &DeviceAddress, line: &str) -> Result<Output, Unreachable> 
     std::thread::spawn(move || {
         loop {
             let mut piece = vec![0; PIECE_BYTES];
-            let got = from.read(&mut piece).map(|got| {
+            let got = read_some(&mut from, &mut piece).map(|got| {
                 piece.truncate(got);
                 piece
             });

@@ -10,6 +10,7 @@ use super::agent::now_ns;
 use super::link::{Skew, skew};
 use super::patience::{SILENCE_TIMEOUT, run_in_thread};
 use super::pipe::{Ending, LossCause, Pipe};
+use super::read::read_some;
 use super::transport;
 use super::{DeviceAddress, Unreachable};
 use model::Context;
@@ -249,7 +250,7 @@ fn command_line(config: &Config, there: &str) -> String {
 fn keep_tail(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let (mut said, mut buffer) = (Vec::new(), [0; 4096]);
-        while let Some(got) = from.read(&mut buffer).ok().filter(|got| *got > 0) {
+        while let Some(got) = read_some(&mut from, &mut buffer).ok().filter(|got| *got > 0) {
             said.extend_from_slice(&buffer[..got]);
             if said.len() > 2 * OUTPUT_BYTES_KEPT {
                 said.drain(..said.len() - OUTPUT_BYTES_KEPT);

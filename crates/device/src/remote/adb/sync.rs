@@ -3,6 +3,7 @@
 
 use super::server::{AdbServer, Failure};
 use super::wire::{CHUNK_BYTES_MAX, SyncAnswer, SyncStat, sync_head, sync_request};
+use crate::remote::read::read_some;
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -76,7 +77,7 @@ impl AdbSync {
         }
         let mut buffer = vec![0; CHUNK_BYTES_MAX];
         loop {
-            let got = match from.read(&mut buffer) {
+            let got = match read_some(from, &mut buffer) {
                 Ok(0) => break,
                 Ok(got) => got,
                 Err(error) => {

@@ -1,5 +1,6 @@
 //! The wire format of the adb server. Lengths are checked before memory is allocated: the responses may come from any device.
 
+use crate::remote::read::read_head;
 use std::io::{self, Read, Write};
 
 /// The maximum length of a service name: its length field has four hexadecimal digits.
@@ -116,11 +117,7 @@ impl Packet {
     /// # Errors
     /// The connection broke within a packet, or it is too long.
     pub fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
-        let mut head = [0; 5];
-        match from.read(&mut head[..1])? {
-            0 => return Ok(None),
-            _ => from.read_exact(&mut head[1..])?,
-        }
+        let Some(head) = read_head::<5>(from)? else { return Ok(None) };
         let bytes = read_counted(from, [head[1], head[2], head[3], head[4]])?;
         Ok(Some(match (head[0], bytes.first()) {
             (0, _) => Self::Stdin(bytes),

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::knobs;
 use crate::remote::frame::BEAT_INTERVAL;
+use crate::remote::read::read_some;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -125,7 +126,7 @@ fn start(place: &CommandDirectory, argv: &[String]) -> io::Result<Child> {
 fn copy_bounded(mut from: impl Read, mut to: &File) {
     let mut buffer = [0; 1 << 14];
     let mut left = OUTPUT_BYTES_MAX;
-    while let Some(n) = from.read(&mut buffer).ok().filter(|n| *n > 0) {
+    while let Some(n) = read_some(&mut from, &mut buffer).ok().filter(|n| *n > 0) {
         let n = (n as u64).min(left) as usize;
         left -= n as u64;
         // On a full device output is lost; the command continues.
