@@ -50,13 +50,13 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
         "su in /system/bin, /system/xbin, /sbin",
         Ok(if su { "yes" } else { "no" }.into()),
     );
-    sheet.put("access.selinux", Run, "", "getenforce", sheet.reader.run(&["getenforce"]));
-    let heat = sheet.reader.run(&["dumpsys", "thermalservice"]);
+    sheet.put("access.selinux", Run, "", "getenforce", sheet.reader.run(&["getenforce"]).map_err(String::from));
+    let heat = sheet.reader.run(&["dumpsys", "thermalservice"]).map_err(String::from);
     let status = heat.as_deref().map_err(|e| (*e).to_owned()).and_then(|text| Ok(thermal_status(text)?.to_owned()));
     sheet.put("thermal.status", Run, "", "dumpsys thermalservice", status);
     let skin = heat.and_then(|text| temperature(&text, "skin").ok_or_else(|| "no skin sensor is listed".into()));
     sheet.put("thermal.skin", Run, "°C", "dumpsys thermalservice", skin.map(|t| format!("{t:.1}")));
-    let text = sheet.reader.run(&["dumpsys", "battery"]);
+    let text = sheet.reader.run(&["dumpsys", "battery"]).map_err(String::from);
     let charge = text.as_deref().map_err(|e| (*e).to_owned()).and_then(parse_battery);
     sheet.put("battery.level", Run, "%", "dumpsys battery", charge.clone().map(|c| c.percent.to_string()));
     sheet.put("battery.status", Run, "", "dumpsys battery", charge.map(|c| c.status));

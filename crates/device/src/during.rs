@@ -207,8 +207,8 @@ mod tests {
             let below = |p: &String| Some(p.strip_prefix(directory)?.strip_prefix('/')?.split('/').next()?.to_string());
             Ok(self.0.keys().filter_map(below).collect())
         }
-        fn run(&self, _: &[&str]) -> Result<String, String> {
-            Err("no commands".into())
+        fn run(&self, _: &[&str]) -> Result<String, crate::RunError> {
+            Err(crate::RunError::Failed("no commands".into()))
         }
         fn canonical(&self, path: &str) -> Result<String, String> {
             Ok(path.into())

@@ -217,7 +217,7 @@ fn processor(sheet: &mut Sheet<'_>) {
     // Kernels before 6.1 have no such file.
     let (source, answer) = match sheet.reader.read("/proc/sys/kernel/arch") {
         Ok(arch) => ("/proc/sys/kernel/arch", Ok(arch)),
-        Err(_) => ("uname -m", sheet.reader.run(&["uname", "-m"])),
+        Err(_) => ("uname -m", sheet.reader.run(&["uname", "-m"]).map_err(String::from)),
     };
     sheet.put("cpu.architecture", Device, "", source, answer);
     sheet.part("cpu.model", Device, "", "/proc/cpuinfo", |text| {
@@ -337,7 +337,7 @@ pub(crate) fn versions(sheet: &mut Sheet<'_>) {
         ("version.cc", &["cc", "--version"]),
     ] {
         let answer = sheet.reader.run(words).map(|text| text.lines().next().unwrap_or_default().to_owned());
-        sheet.put(name, Device, "", &words.join(" "), answer);
+        sheet.put(name, Device, "", &words.join(" "), answer.map_err(String::from));
     }
 }
 

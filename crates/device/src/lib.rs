@@ -33,7 +33,7 @@ mod storage;
 pub use disks::{BlockDisk, DiskBacking, Disks};
 pub use during::{Activity, ActivityCount};
 pub use mounts::{Mount, identity, mount_of};
-pub use reader::{Fixture, Local, Reader};
+pub use reader::{Fixture, Local, Reader, RunError};
 pub use sensors::{Battery, CpuSample, Readings};
 pub use stat::DiskStat;
 

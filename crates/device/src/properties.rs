@@ -1,13 +1,12 @@
 //! Android's properties: the output of `getprop`, read once.
 
-use crate::Reader;
-use crate::reader::beyond_limits;
+use crate::{Reader, RunError};
 use std::collections::BTreeMap;
 
 /// All properties that could be read.
 pub(crate) struct Properties<'a> {
     reader: &'a dyn Reader,
-    all: Result<BTreeMap<String, String>, String>,
+    all: Result<BTreeMap<String, String>, RunError>,
 }
 
 /// Whether this is Android: only Android has this program. It can be run even where the directory cannot be listed.
@@ -29,7 +28,7 @@ impl<'a> Properties<'a> {
         let value = match self.all.as_ref().map(|all| all.get(name).cloned()) {
             Ok(Some(value)) => value,
             Ok(None) => String::new(),
-            Err(why) if beyond_limits(why) => return Err(why.clone()),
+            Err(RunError::BeyondLimits(why)) => return Err(why.clone()),
             // A directory of files may have some of them separately.
             Err(_) => self.reader.run(&["getprop", name])?,
         };
@@ -82,11 +81,11 @@ mod tests {
     /// A tool that hangs, or never ends, would do so for each of some dozens of properties.
     #[test]
     fn tool_beyond_limits_is_asked_once() {
-        struct Hanging(std::cell::Cell<u32>, &'static str);
+        struct Hanging(std::cell::Cell<u32>, RunError);
         impl Reader for Hanging {
-            fn run(&self, _: &[&str]) -> Result<String, String> {
+            fn run(&self, _: &[&str]) -> Result<String, RunError> {
                 self.0.set(self.0.get() + 1);
-                Err(self.1.into())
+                Err(self.1.clone())
             }
             fn read(&self, _: &str) -> Result<String, String> {
                 Err("no".into())
@@ -101,14 +100,14 @@ mod tests {
                 Err("no".into())
             }
         }
-        for (why, asked) in
-            [("getprop: no answer within 20 s", 1), ("getprop: prints more than 9 bytes", 1), ("No such file", 4)]
-        {
-            let reader = Hanging(0.into(), why);
+        // Whatever the sentence says.
+        let why = "no answer within";
+        for (error, asked) in [(RunError::BeyondLimits(why.into()), 1), (RunError::Failed(why.into()), 4)] {
+            let reader = Hanging(0.into(), error.clone());
             let properties = Properties::read(&reader);
             assert_eq!(properties.get("a").unwrap_err(), why);
             assert!(properties.first(&["b"]).1.is_err());
-            assert_eq!(reader.0.get(), asked, "{why}");
+            assert_eq!(reader.0.get(), asked, "{error:?}");
         }
     }
 

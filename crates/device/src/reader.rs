@@ -27,7 +27,7 @@ pub trait Reader {
     ///
     /// # Errors
     /// Why there is no output.
-    fn run(&self, words: &[&str]) -> Result<String, String>;
+    fn run(&self, words: &[&str]) -> Result<String, RunError>;
 
     /// The path without links and dots.
     ///
@@ -42,17 +42,29 @@ pub trait Reader {
     fn identity(&self, path: &str) -> Result<(Dev, u64), String>;
 }
 
+/// Why a command has no output, as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// It exceeded the limits of time or output. Repeating it would exceed them again.
+    #[error("{0}")]
+    BeyondLimits(String),
+    /// It is absent, or failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<RunError> for String {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::BeyondLimits(why) | RunError::Failed(why) => why,
+        }
+    }
+}
+
 /// The maximum size of a file; a log read by mistake must not exhaust the memory.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// A tool that waits for an unresponsive service must not block everything else. `dumpsys` itself gives up after 10 s.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
-const TOO_LONG: &str = "prints more than";
-const NO_ANSWER: &str = "no answer within";
-
-/// Whether a tool exceeded its limits. Repeating it would exceed them again.
-pub(crate) fn beyond_limits(why: &str) -> bool {
-    why.contains(TOO_LONG) || why.contains(NO_ANSWER)
-}
 
 fn trimmed(mut text: String) -> String {
     text.truncate(text.trim_end_matches(['\n', '\0']).len());
@@ -79,9 +91,10 @@ fn error_text(error: &std::io::Error) -> String {
 }
 
 /// The output of a command, if it finishes within this time.
-fn run_command(argv: &[&str], timeout: Duration) -> Result<String, String> {
-    let (program, arguments) = argv.split_first().ok_or("an empty command")?;
-    let fail = |e: std::io::Error| format!("{program}: {}", error_text(&e));
+fn run_command(argv: &[&str], timeout: Duration) -> Result<String, RunError> {
+    let (program, arguments) = argv.split_first().ok_or_else(|| RunError::Failed("an empty command".into()))?;
+    let fail = |e: std::io::Error| RunError::Failed(format!("{program}: {}", error_text(&e)));
+    let beyond = |what: String| Err(RunError::BeyondLimits(format!("{program}: {what}")));
     let mut command = std::process::Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     // In its own process group, so that its children end with it.
@@ -105,16 +118,16 @@ fn run_command(argv: &[&str], timeout: Duration) -> Result<String, String> {
             child.wait().map_err(fail)?
         }
     };
-    let Ok(bytes) = received else { return Err(format!("{program}: {NO_ANSWER} {} s", timeout.as_secs())) };
+    let Ok(bytes) = received else { return beyond(format!("no answer within {} s", timeout.as_secs())) };
     let bytes = bytes.map_err(fail)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("{program}: {TOO_LONG} {FILE_BYTES_MAX} bytes"));
+        return beyond(format!("prints more than {FILE_BYTES_MAX} bytes"));
     }
     if ended.is_none() {
-        return Err(format!("{program}: did not end within {} s", timeout.as_secs()));
+        return beyond(format!("did not end within {} s", timeout.as_secs()));
     }
     if !status.success() {
-        return Err(format!("{program}: {status}"));
+        return Err(RunError::Failed(format!("{program}: {status}")));
     }
     Ok(trimmed(String::from_utf8_lossy(&bytes).into_owned()))
 }
@@ -131,7 +144,7 @@ impl Reader for Local {
         list_names(directory.as_ref()).map_err(|e| error_text(&e))
     }
 
-    fn run(&self, asked: &[&str]) -> Result<String, String> {
+    fn run(&self, asked: &[&str]) -> Result<String, RunError> {
         run_command(asked, COMMAND_TIMEOUT)
     }
 
@@ -180,9 +193,10 @@ impl Reader for Fixture {
         list_names(&self.host_path(directory)).map_err(|e| error_text(&e))
     }
 
-    fn run(&self, asked: &[&str]) -> Result<String, String> {
+    fn run(&self, asked: &[&str]) -> Result<String, RunError> {
         let answer = std::fs::read_to_string(self.root.join("run").join(asked.join(" ")));
-        answer.map(trimmed).map_err(|e| format!("{}: {}", asked.first().unwrap_or(&""), error_text(&e)))
+        let fail = |e| RunError::Failed(format!("{}: {}", asked.first().unwrap_or(&""), error_text(&e)));
+        answer.map(trimmed).map_err(fail)
     }
 
     fn canonical(&self, path: &str) -> Result<String, String> {
@@ -224,7 +238,7 @@ mod tests {
         ] {
             let script = script.replace("PID", &pid.to_string_lossy());
             let said = run_command(&["sh", "-c", &script], soon).unwrap_err();
-            assert!(said.contains(why), "{script}: {said}");
+            assert!(matches!(&said, RunError::BeyondLimits(said) if said.contains(why)), "{script}: {said}");
             // On a busy machine it may not have got this far.
             let Ok(started) = std::fs::read_to_string(&pid) else { continue };
             let there = std::path::Path::new("/proc").join(started.trim()).join("stat");
@@ -235,16 +249,18 @@ mod tests {
             });
             assert!(ended, "{script}: what it started runs on");
         }
-        assert_eq!(run_command(&["echo", "yes"], COMMAND_TIMEOUT).as_deref(), Ok("yes"));
+        assert_eq!(run_command(&["echo", "yes"], COMMAND_TIMEOUT), Ok("yes".into()));
     }
 
     #[test]
     fn facts_of_this_machine_have_a_value_or_a_reason() {
         assert!(Local.read("/proc/sys/kernel/osrelease").is_ok_and(|r| !r.is_empty() && !r.ends_with('\n')));
         assert!(Local.read("/no/such/file").is_err_and(|why| why.contains("No such file")));
-        assert!(Local.run(&["no-such-command-at-all"]).is_err());
-        assert!(Local.run(&["false"]).is_err());
-        assert!(Local.run(&["yes"]).is_err_and(|why| why.contains("prints more than")), "it is ended");
+        for failing in ["no-such-command-at-all", "false"] {
+            assert!(matches!(Local.run(&[failing]), Err(RunError::Failed(_))), "{failing}");
+        }
+        let endless = Local.run(&["yes"]).unwrap_err();
+        assert!(matches!(&endless, RunError::BeyondLimits(why) if why.contains("prints more than")), "it is ended");
         assert_eq!(Local.canonical("/proc/../proc/self/..").as_deref(), Ok("/proc"));
         // The same numbers as in the kernel's own list for the root.
         let (dev, _) = Local.identity("/").unwrap();

@@ -147,8 +147,8 @@ mod tests {
             names.dedup();
             Ok(names)
         }
-        fn run(&self, words: &[&str]) -> Result<String, String> {
-            self.read(&format!("/run/{}", words.join(" ")))
+        fn run(&self, words: &[&str]) -> Result<String, crate::RunError> {
+            self.read(&format!("/run/{}", words.join(" "))).map_err(crate::RunError::Failed)
         }
         fn canonical(&self, path: &str) -> Result<String, String> {
             Ok(path.into())

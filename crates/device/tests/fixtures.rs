@@ -108,8 +108,8 @@ fn cyclic_disk_stack_terminates() {
                 _ => Err("absent".into()),
             }
         }
-        fn run(&self, _: &[&str]) -> Result<String, String> {
-            Err("absent".into())
+        fn run(&self, _: &[&str]) -> Result<String, device::RunError> {
+            Err(device::RunError::Failed("absent".into()))
         }
         fn canonical(&self, path: &str) -> Result<String, String> {
             Ok(path.into())

@@ -61,8 +61,8 @@ mod tests {
             all.dedup();
             if all.is_empty() { Err("absent".into()) } else { Ok(all) }
         }
-        fn run(&self, _: &[&str]) -> Result<String, String> {
-            Err("absent".into())
+        fn run(&self, _: &[&str]) -> Result<String, device::RunError> {
+            Err(device::RunError::Failed("absent".into()))
         }
         fn canonical(&self, path: &str) -> Result<String, String> {
             Ok(path.into())

@@ -5,7 +5,7 @@ use super::detached::{self, CommandDirectory, DetachedCommands, State, undo_note
 use super::follow::Follower;
 use super::frame::{AGENT_GREETING, BEAT_INTERVAL, FRAME_BYTES_MAX, Frame, path_below};
 use super::read::read_some;
-use crate::{Local, Reader};
+use crate::{Local, Reader, RunError};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -160,9 +160,10 @@ impl Agent {
                 send(&self.to, &Frame::Pong(number, now_ns()))
             }
             Frame::Ask(question) => {
-                let mut answer = self.about_detached(&question).unwrap_or_else(|| answer_question(&question));
+                let about = self.about_detached(&question).map(|answer| answer.map_err(RunError::Failed));
+                let mut answer = about.unwrap_or_else(|| answer_question(&question));
                 if answer.as_ref().is_ok_and(|text| text.len() >= FRAME_BYTES_MAX) {
-                    answer = Err("the file is too long".into());
+                    answer = Err(RunError::BeyondLimits("the file is too long".into()));
                 }
                 send(&self.to, &Frame::Answer(answer))
             }
@@ -447,18 +448,19 @@ pub(super) fn now_ns() -> u64 {
 }
 
 /// Answers a request about this machine.
-fn answer_question(question: &[String]) -> Result<String, String> {
+fn answer_question(question: &[String]) -> Result<String, RunError> {
     let words: Vec<&str> = question.iter().map(String::as_str).collect();
-    match words[..] {
+    let answer = match words[..] {
         ["read", path] => Local.read(path),
         ["list", path] => Local.list(path).map(|names| names.join("\n")),
         ["canonical", path] => Local.canonical(path),
         ["identity", path] => {
             Local.identity(path).map(|(dev, inode)| format!("{} {} {inode}", dev.major(), dev.minor()))
         }
-        ["run", ref argv @ ..] => Local.run(argv),
+        ["run", ref argv @ ..] => return Local.run(argv),
         _ => Err("this version of Fathom does not know the request".into()),
-    }
+    };
+    answer.map_err(RunError::Failed)
 }
 
 /// The agent's own directory, accessible only to its user, and removed with it. It is locked (flock) like the directories of

@@ -3,6 +3,7 @@
 //! its directory.
 
 use super::read::read_head;
+use crate::RunError;
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 /// The maximum content of a frame, bytes.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 /// The first line of an agent. Anything before it comes from a login shell.
-pub const AGENT_GREETING: &str = "FATHOM-AGENT 3\n";
+pub const AGENT_GREETING: &str = "FATHOM-AGENT 4\n";
 /// The host sends a frame at least this often.
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -43,7 +44,7 @@ pub enum Frame {
     /// The number of a [`Frame::Ping`], and the device's CLOCK_BOOTTIME, ns.
     Pong(u64, u64),
     /// The response to a [`Frame::Ask`].
-    Answer(Result<String, String>),
+    Answer(Result<String, RunError>),
 }
 
 fn encode_words(all: &[String]) -> Vec<u8> {
@@ -59,6 +60,21 @@ fn encode_result(value: &Result<String, String>) -> Vec<u8> {
     match value {
         Ok(text) => [b"+", text.as_bytes()].concat(),
         Err(why) => [b"-", why.as_bytes()].concat(),
+    }
+}
+
+fn encode_answer(answer: &Result<String, RunError>) -> Vec<u8> {
+    match answer {
+        Ok(text) => [b"+", text.as_bytes()].concat(),
+        Err(RunError::Failed(why)) => [b"-", why.as_bytes()].concat(),
+        Err(RunError::BeyondLimits(why)) => [b">", why.as_bytes()].concat(),
+    }
+}
+
+fn parse_answer(bytes: &[u8]) -> Option<Result<String, RunError>> {
+    match bytes.split_first()? {
+        (b'>', why) => Some(Err(RunError::BeyondLimits(String::from_utf8_lossy(why).into_owned()))),
+        _ => parse_result(bytes).map(|answer| answer.map_err(RunError::Failed)),
     }
 }
 
@@ -86,7 +102,7 @@ impl Frame {
             Self::Exit(status) => (b'x', status.to_le_bytes().to_vec()),
             Self::Done(done) => (b'd', encode_result(&done.clone().map(|()| String::new()))),
             Self::Pong(number, ns) => (b'!', [number.to_le_bytes(), ns.to_le_bytes()].concat()),
-            Self::Answer(answer) => (b'r', encode_result(answer)),
+            Self::Answer(answer) => (b'r', encode_answer(answer)),
         }
     }
 
@@ -112,7 +128,7 @@ impl Frame {
             b'x' => Self::Exit(i32::from_le_bytes(bytes.try_into().ok()?)),
             b'd' => Self::Done(parse_result(bytes)?.map(|_| ())),
             b'!' => Self::Pong(number(bytes.get(..8)?)?, number(bytes.get(8..)?)?),
-            b'r' => Self::Answer(parse_result(bytes)?),
+            b'r' => Self::Answer(parse_answer(bytes)?),
             _ => return None,
         })
     }
@@ -186,6 +202,8 @@ mod tests {
             Frame::Done(Err("no".into())),
             Frame::Pong(7, u64::MAX),
             Frame::Answer(Ok("+".into())),
+            Frame::Answer(Err(RunError::Failed(">".into()))),
+            Frame::Answer(Err(RunError::BeyondLimits("-".into()))),
         ];
         let mut bytes = Vec::new();
         all.iter().for_each(|f| f.write(&mut bytes).unwrap());

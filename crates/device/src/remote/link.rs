@@ -7,7 +7,7 @@ use super::pipe::{Ending, Life, LossCause, Pipe};
 use super::program::Deployment;
 use super::read::read_some;
 use super::{Unreachable, transport};
-use crate::Reader;
+use crate::{Reader, RunError};
 use model::{Context, Dev};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -50,8 +50,8 @@ pub enum RequestError {
     #[error("{0} does not answer")]
     Silent(super::DeviceAddress),
     /// The device returned an error.
-    #[error("{0}")]
-    Refused(String),
+    #[error(transparent)]
+    Refused(RunError),
 }
 
 /// The relation of a device's CLOCK_BOOTTIME to this machine's.
@@ -415,8 +415,11 @@ impl Reader for AgentLink {
         self.fact(&["list", directory]).map(|names| names.lines().map(Into::into).collect())
     }
 
-    fn run(&self, words: &[&str]) -> Result<String, String> {
-        self.fact(&[&["run"], words].concat())
+    fn run(&self, words: &[&str]) -> Result<String, RunError> {
+        self.ask(&[&["run"], words].concat()).map_err(|why| match why {
+            RequestError::Refused(why) => why,
+            RequestError::Silent(_) => RunError::Failed(why.to_string()),
+        })
     }
 
     fn canonical(&self, path: &str) -> Result<String, String> {
