@@ -49,6 +49,7 @@ pub use error::Error;
 pub use inside::Inside;
 pub use kernel::clock::boot_ns;
 pub use namespace::{in_pid_namespace, in_proc, tracer};
+pub use price::Activity;
 pub use probes::names as probe_names;
 pub use request::{Request, Scope};
 pub use session::{FinishedRecording, Session};

@@ -17,6 +17,39 @@ const WINDOW_DURATION: Duration = Duration::from_millis(5);
 /// Approximate time that timing a run takes, in ns, which is included in the measured time.
 const TIMING_NS: f64 = 45.0;
 
+/// What a program does that costs it more while it is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    /// A call of `sqlite3_step`.
+    Step,
+    /// The additional cost of an execution, if probed inside.
+    Statement,
+    /// A call of a function that prepares statements.
+    Prepare,
+    /// A call of a function named by --op.
+    Function,
+    /// A recorded system call.
+    Call,
+}
+
+impl Activity {
+    /// Returns its name in the facts `tracer.price.*`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Statement => "statement",
+            Self::Prepare => "prepare",
+            Self::Function => "function",
+            Self::Call => "call",
+        }
+    }
+
+    /// Whether it calls a probed function, which traps unless its process is probed inside.
+    pub fn is_function_call(self) -> bool {
+        matches!(self, Self::Step | Self::Prepare | Self::Function)
+    }
+}
+
 /// Returns what being recorded costs a program, by activity: the traps, if any, and the programs at its begin and its end. How much of
 /// the programs' time is the timing itself is known only approximately: the minimum excludes it, the maximum includes all of it.
 ///
@@ -29,7 +62,7 @@ pub fn costs(
     traps: &BTreeMap<FirstInstruction, Price>,
     begins: &BTreeSet<(ProbedFunction, FirstInstruction)>,
     programs: &BTreeMap<&str, ProgramInfo>,
-) -> Vec<(&'static str, Price)> {
+) -> Vec<(Activity, Price)> {
     let emulated_ns = traps.get(&FirstInstruction::Emulated).map(|price| price.ns);
     let inside = |begin: FirstInstruction, price: Price| match (begin, emulated_ns) {
         (FirstInstruction::Stepped, Some(emulated_ns)) if price.ns > emulated_ns => price.ns - emulated_ns / 2.0,
@@ -67,8 +100,9 @@ pub fn costs(
         traps(ProbedFunction::Prepare).map(|traps| with(traps, pair("sqlite_prepare", "sqlite_prepare_return")));
     let function = traps(ProbedFunction::Function).map(|traps| with(traps, pair("function_enter", "function_return")));
     let call = pair("sys_enter", "sys_exit");
-    let all = [("step", step), ("prepare", prepare), ("function", function), ("call", call)];
-    all.into_iter().filter_map(|(name, price)| Some((name, price?))).collect()
+    let all =
+        [(Activity::Step, step), (Activity::Prepare, prepare), (Activity::Function, function), (Activity::Call, call)];
+    all.into_iter().filter_map(|(activity, price)| Some((activity, price?))).collect()
 }
 
 /// What recording inside costs a program, relative to what it costs in a loop of nothing else, where it was measured. Among other
@@ -79,7 +113,7 @@ const PROGRAM_FACTORS: [f64; 2] = [0.25, 1.5];
 
 /// Returns what being recorded inside the process costs it: a step, and the additional cost of a statement, independent of its steps.
 /// `statement` is the cost of one with one step. Both lie half before and half after the clock is read.
-pub fn inside_costs(step: Option<Price>, statement: Option<Price>) -> Vec<(&'static str, Price)> {
+pub fn inside_costs(step: Option<Price>, statement: Option<Price>) -> Vec<(Activity, Price)> {
     let (Some(step), Some(whole)) = (step, statement) else { return Vec::new() };
     let rest = |whole: f64, step: f64| (whole - step).max(0.0);
     let statement = Price {
@@ -90,7 +124,7 @@ pub fn inside_costs(step: Option<Price>, statement: Option<Price>) -> Vec<(&'sta
     };
     let [least, most] = PROGRAM_FACTORS;
     let in_program = |price: Price| Price { low_ns: price.low_ns * least, high_ns: price.high_ns * most, ..price };
-    vec![("step", in_program(step)), ("statement", in_program(statement))]
+    vec![(Activity::Step, in_program(step)), (Activity::Statement, in_program(statement))]
 }
 
 /// Opens and closes the windows.
@@ -206,7 +240,10 @@ mod tests {
         let price = |ns| Price { ns, low_ns: ns - 2.0, high_ns: ns + 4.0, inside_ns: ns / 2.0 };
         let step = Price { ns: 30.0, low_ns: 7.0, high_ns: 51.0, inside_ns: 15.0 };
         let statement = Price { ns: 120.0, low_ns: 28.5, high_ns: 189.0, inside_ns: 60.0 };
-        assert_eq!(inside_costs(Some(price(30.0)), Some(price(150.0))), [("step", step), ("statement", statement)]);
+        assert_eq!(
+            inside_costs(Some(price(30.0)), Some(price(150.0))),
+            [(Activity::Step, step), (Activity::Statement, statement)]
+        );
         assert_eq!(inside_costs(Some(price(30.0)), Some(price(10.0)))[1].1.ns, 0.0);
         assert_eq!(inside_costs(Some(price(30.0)), None), []);
     }
@@ -232,16 +269,16 @@ mod tests {
         assert_eq!(
             costs(&traps, &begins, &programs),
             [
-                ("step", Price { ns: 1300.0, low_ns: 1200.0, high_ns: 1590.0, inside_ns: 650.0 }),
-                ("function", Price { ns: 3000.0, low_ns: 900.0, high_ns: 5200.0, inside_ns: 2500.0 })
+                (Activity::Step, Price { ns: 1300.0, low_ns: 1200.0, high_ns: 1590.0, inside_ns: 650.0 }),
+                (Activity::Function, Price { ns: 3000.0, low_ns: 900.0, high_ns: 5200.0, inside_ns: 2500.0 })
             ]
         );
         // Stepping is 4,000 of the 5,000, and happens after the clock was read.
         let stepped = BTreeSet::from([(ProbedFunction::Function, FirstInstruction::Stepped)]);
         let function = Price { ns: 5000.0, low_ns: 4900.0, high_ns: 5200.0, inside_ns: 4500.0 };
-        assert_eq!(costs(&traps, &stepped, &programs), [("function", function)]);
+        assert_eq!(costs(&traps, &stepped, &programs), [(Activity::Function, function)]);
         let prepared = BTreeSet::from([(ProbedFunction::Prepare, FirstInstruction::Stepped)]);
-        assert_eq!(costs(&traps, &prepared, &programs), [("prepare", function)]);
+        assert_eq!(costs(&traps, &prepared, &programs), [(Activity::Prepare, function)]);
         assert_eq!(costs(&BTreeMap::new(), &begins, &programs), []);
     }
 }

@@ -11,14 +11,14 @@ use crate::kernel::types::KernelTypes;
 use crate::kernel::{calls, compat, symbols};
 use crate::loss::LossWatch;
 use crate::multi::MultiUprobes;
-use crate::price::{self, PriceSampler, ProgramInfo, program_info};
+use crate::price::{self, Activity, PriceSampler, ProgramInfo, program_info};
 use crate::request::{Function, Request, Scope};
 use crate::rings::{Order, RingLayout, Rings};
 use crate::sqlite::SqliteSymbols;
 use crate::stacks::{self, Stacks};
 use crate::trap::{self, FirstInstruction};
 use crate::uprobes::Uprobes;
-use crate::{Error, Inside, error, namespace, probes, refusal, tasks, uprobes};
+use crate::{Error, Inside, error, namespace, probes, refusal, tasks};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader};
 use model::Event;
@@ -108,10 +108,8 @@ pub struct FinishedRecording {
     pub cpu_ns: u64,
     /// How long the kernel counted and timed the programs' runs, in ns: the time to which the `hits` of the coverage refer.
     pub counted_ns: u64,
-    /// What being recorded costs a program per activity: its name (`step`, a call of `sqlite3_step`; `statement`, the additional
-    /// cost of an execution, if probed inside; `function`, of a function named by --op; `call`, a recorded system call) and the
-    /// cost, in ns.
-    pub costs: Vec<(&'static str, trap::Price)>,
+    /// What being recorded costs a program per activity, in ns.
+    pub costs: Vec<(Activity, trap::Price)>,
     /// How the budget for stacks was kept; `None`: none were requested.
     pub stacks: Option<stacks::Budget>,
     /// Since when all sleeps of recorded threads were recorded, as the command may mark intervals, CLOCK_BOOTTIME in ns; `None`: it did
@@ -242,11 +240,10 @@ impl Session {
     /// probed is left alone. What could not be attached is in the coverage; returns whether the steps are seen.
     pub fn attach_sqlite(&mut self, path: &Path, symbols: &SqliteSymbols) -> bool {
         let inside = self.inside.as_ref().and_then(|inside| inside.library(path));
-        let Some(rows) = self.uprobes.attach_sqlite(&mut self.ebpf, path, symbols, inside) else { return true };
-        let seen = rows.iter().any(|r| r.attached && r.probe.ends_with(":sqlite3_step"));
-        self.cover(rows);
+        let Some(attached) = self.uprobes.attach_sqlite(&mut self.ebpf, path, symbols, inside) else { return true };
+        self.cover(attached.rows);
         self.find_programs();
-        seen
+        attached.sees_steps
     }
 
     /// Makes the executions of these functions operations, by uprobes.
@@ -433,11 +430,11 @@ impl Session {
         let mut costs = price::costs(&traps.collect(), self.uprobes.begins(), &prices);
         // Calls of SQLite and functions of hooked processes have no traps, whose cost would be subtracted from theirs.
         if self.inside.as_ref().is_some_and(Inside::is_used) {
-            costs.retain(|(what, _)| !matches!(*what, "step" | "prepare" | "function"));
+            costs.retain(|(activity, _)| !activity.is_function_call());
         }
         let counted = self.price.counted_duration();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {
-            let program = uprobes::program_of(&row.probe).unwrap_or(&row.probe);
+            let program = self.uprobes.program_of(&row.probe).unwrap_or(&row.probe);
             let Some(info) = prices.get(program) else { continue };
             row.hits = (counted > Duration::ZERO).then_some(info.run_count);
             row.misses = Some(info.recursion_misses);

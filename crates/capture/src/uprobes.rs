@@ -15,7 +15,7 @@ use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink,
 use aya::programs::{ProgramError, UProbe};
 use model::table::Coverage;
 use model::{Absence, Layer};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::{FileExt as _, MetadataExt};
@@ -33,6 +33,8 @@ pub struct Uprobes {
     files: HashSet<(u64, u64)>,
     links: Vec<AttachedProbe>,
     begins: BTreeSet<(ProbedFunction, FirstInstruction)>,
+    /// The program at the begin of each probed function, by its name in the coverage.
+    programs_at_begin: BTreeMap<String, &'static str>,
     /// Whether resets are probed everywhere.
     resets: bool,
     /// Those that are not probed yet.
@@ -47,6 +49,21 @@ struct PendingReset {
     probe: String,
     place: ProbePoint,
 }
+
+/// The outcome of probing the SQLite in a file.
+#[derive(Debug)]
+pub struct AttachedSqlite {
+    pub rows: Vec<Coverage>,
+    /// Whether its executions are seen.
+    pub sees_steps: bool,
+}
+
+/// The programs at the returns and at the begins of functions, attached in this order.
+const FINALIZE_PROGRAMS: &[&str] = &["sqlite_finalize"];
+const RESET_PROGRAMS: &[&str] = &["sqlite_reset"];
+const STEP_PROGRAMS: &[&str] = &["sqlite_step_return", "sqlite_step"];
+const PREPARE_PROGRAMS: &[&str] = &["sqlite_prepare_return", "sqlite_prepare"];
+const FUNCTION_PROGRAMS: &[&str] = &["function_return", "function_enter"];
 
 /// The names of the two ways in the coverage.
 const LINK_NAME: &str = "uprobe_multi";
@@ -71,6 +88,7 @@ impl Uprobes {
             files: HashSet::new(),
             links: Vec::new(),
             begins: BTreeSet::new(),
+            programs_at_begin: BTreeMap::new(),
             resets: false,
             waiting: Vec::new(),
         }
@@ -84,7 +102,7 @@ impl Uprobes {
         path: &Path,
         symbols: &SqliteSymbols,
         inside: Option<usize>,
-    ) -> Option<Vec<Coverage>> {
+    ) -> Option<AttachedSqlite> {
         // A file that cannot be read will not be attached to either; the rows contain the reason.
         let identity = fs::metadata(path).map(|m| (m.dev(), m.ino()));
         if identity.is_ok_and(|i| !self.files.insert(i)) {
@@ -97,7 +115,7 @@ impl Uprobes {
         // Ends before begins, so that what begins is seen to end.
         if let Some(offset) = symbols.finalize {
             let all = [("sqlite3_finalize", ProbePoint { offset, cookie: text })];
-            rows.extend(self.attach_programs(ebpf, path, &["sqlite_finalize"], &all));
+            rows.extend(self.attach_programs(ebpf, path, FINALIZE_PROGRAMS, &all));
         }
         // A trap in each execution, useful only for statements that are abandoned between their rows.
         let waits = File::open(path).ok().filter(|_| !self.resets && symbols.running.is_some());
@@ -105,35 +123,31 @@ impl Uprobes {
         let waiting = match (reset, waits) {
             (Some(place), Some(file)) => Some(PendingReset { file, probe: name("sqlite3_reset"), place }),
             (Some(place), None) => {
-                rows.extend(self.attach_programs(ebpf, path, &["sqlite_reset"], &[("sqlite3_reset", place)]));
+                rows.extend(self.attach_programs(ebpf, path, RESET_PROGRAMS, &[("sqlite3_reset", place)]));
                 None
             }
             (None, _) => None,
         };
         self.note_begin(ProbedFunction::Step, path, symbols.step);
         let step = ProbePoint { offset: symbols.step, cookie: step_cookie(symbols) | library };
-        rows.extend(self.attach_programs(
-            ebpf,
-            path,
-            &["sqlite_step_return", "sqlite_step"],
-            &[("sqlite3_step", step)],
-        ));
+        let steps = self.attach_programs(ebpf, path, STEP_PROGRAMS, &[("sqlite3_step", step)]);
+        let sees_steps = steps.iter().all(|row| row.attached);
+        rows.extend(steps);
         let cookie = |p: &Prepare| prepare_cookie(p, symbols.sql_offset) | library;
         let place = |p: &Prepare| ProbePoint { offset: p.offset, cookie: cookie(p) };
         symbols.prepares.iter().for_each(|p| self.note_begin(ProbedFunction::Prepare, path, p.offset));
         let prepares: Vec<_> = symbols.prepares.iter().map(|p| (p.name, place(p))).collect();
-        rows.extend(self.attach_programs(ebpf, path, &["sqlite_prepare_return", "sqlite_prepare"], &prepares));
+        rows.extend(self.attach_programs(ebpf, path, PREPARE_PROGRAMS, &prepares));
         if let Some(reset) = waiting {
             // Useless if the steps are not seen.
-            let steps = rows.iter().any(|r| r.attached && r.probe == name("sqlite3_step"));
-            let how = if steps { Ok(WAITING_TEXT.into()) } else { Err("sqlite3_step is not watched".into()) };
+            let how = if sees_steps { Ok(WAITING_TEXT.into()) } else { Err("sqlite3_step is not watched".into()) };
             rows.push(coverage_row(Layer::Database, &reset.probe, how));
-            self.waiting.extend(steps.then_some(reset));
+            self.waiting.extend(sees_steps.then_some(reset));
         }
         rows.extend(symbols.blind_to().into_iter().map(|what| {
             coverage_row(Layer::Database, &path.to_string_lossy(), Err(format!("blind to {what}").into()))
         }));
-        Some(rows)
+        Some(AttachedSqlite { rows, sees_steps })
     }
 
     /// Attaches programs, in their order, to functions of a file; returns a row for each function.
@@ -141,7 +155,7 @@ impl Uprobes {
         &mut self,
         ebpf: &mut Ebpf,
         path: &Path,
-        programs: &[&str],
+        programs: &[&'static str],
         functions: &[(&str, ProbePoint)],
     ) -> Vec<Coverage> {
         let places: Vec<ProbePoint> = functions.iter().map(|(_, place)| *place).collect();
@@ -151,9 +165,18 @@ impl Uprobes {
                 Some(Ok(())) => Ok(describe_place(LINK_NAME, place)),
                 _ => self.attach(ebpf, path, programs, place),
             };
-            coverage_row(Layer::Database, &format!("{}:{name}", path.to_string_lossy()), outcome)
+            self.row(format!("{}:{name}", path.to_string_lossy()), programs, outcome)
         };
         functions.iter().map(alone).collect()
+    }
+
+    /// Returns the row of a probe for the coverage, and notes which of its programs determines its cost.
+    fn row(&mut self, probe: String, programs: &[&'static str], outcome: Result<String, AttachError>) -> Coverage {
+        let row = coverage_row(Layer::Database, &probe, outcome);
+        if let Some(program) = programs.last() {
+            self.programs_at_begin.insert(probe, program);
+        }
+        row
     }
 
     /// Attaches programs, in their order, to a place of a file, all of them in one way or none. Returns how, for the
@@ -213,8 +236,9 @@ impl Uprobes {
         let mut rows = Vec::new();
         for reset in std::mem::take(&mut self.waiting) {
             let path = format!("/proc/self/fd/{}", reset.file.as_raw_fd());
-            let outcome = self.attach(ebpf, Path::new(&path), &["sqlite_reset"], reset.place);
-            rows.push(coverage_row(Layer::Database, &reset.probe, outcome.map(|how| format!("{how}, {WAITING_TEXT}"))));
+            let outcome = self.attach(ebpf, Path::new(&path), RESET_PROGRAMS, reset.place);
+            let outcome = outcome.map(|how| format!("{how}, {WAITING_TEXT}"));
+            rows.push(self.row(reset.probe, RESET_PROGRAMS, outcome));
         }
         rows
     }
@@ -226,19 +250,23 @@ impl Uprobes {
 
     /// Makes the executions of functions operations, each with its index in the list as its number.
     pub fn attach_functions(&mut self, ebpf: &mut Ebpf, functions: &[Function]) -> Vec<Coverage> {
-        let programs = ["function_return", "function_enter"];
         let mut rows = Vec::new();
         for (function, cookie) in functions.iter().zip(0..) {
             let path = &function.path;
             let outcome = find_entry(path, &function.name).map_err(|why| why.to_string().into()).and_then(|offset| {
                 self.note_begin(ProbedFunction::Function, path, offset);
                 let place = ProbePoint { offset, cookie: cookie | library_cookie(function.inside) };
-                self.attach(ebpf, path, &programs, place)
+                self.attach(ebpf, path, FUNCTION_PROGRAMS, place)
             });
             let name = format!("{}:{}", path.to_string_lossy(), function.name);
-            rows.push(coverage_row(Layer::Database, &name, outcome));
+            rows.push(self.row(name, FUNCTION_PROGRAMS, outcome));
         }
         rows
+    }
+
+    /// Returns the program that determines the cost in the row of a probed function: the one at its begin.
+    pub fn program_of(&self, probe: &str) -> Option<&'static str> {
+        self.programs_at_begin.get(probe).copied()
     }
 
     /// Returns how the probed functions begin.
@@ -260,7 +288,7 @@ impl Uprobes {
         let Some(offset) = trap::trap_offset(begin) else { return false };
         // Not a number of the list.
         let place = ProbePoint { offset, cookie: u64::MAX };
-        self.attach(ebpf, trap::own_program(), &["function_return", "function_enter"], place).is_ok()
+        self.attach(ebpf, trap::own_program(), FUNCTION_PROGRAMS, place).is_ok()
     }
 
     /// Returns the programs that are attached other than through `ebpf`, by name.
@@ -282,17 +310,6 @@ impl Uprobes {
 /// Describes a way and a place.
 fn describe_place(way: &str, place: ProbePoint) -> String {
     format!("{way} at {:#x}", place.offset)
-}
-
-/// Returns the program that determines the cost in a row of [`Uprobes`]: the one at the function's begin.
-pub fn program_of(probe: &str) -> Option<&'static str> {
-    Some(match probe.rsplit_once(':')?.1 {
-        "sqlite3_step" => "sqlite_step",
-        "sqlite3_reset" => "sqlite_reset",
-        "sqlite3_finalize" => "sqlite_finalize",
-        name if name.starts_with("sqlite3") => "sqlite_prepare",
-        _ => "function_enter",
-    })
 }
 
 /// Bits 0 to 15: the offset of the text in a statement, plus one; 0: unknown.
@@ -359,6 +376,20 @@ mod tests {
         assert_eq!(prepare_cookie(&prepare, Some(0xf8)), 0x0102_0104_0000_00f9);
     }
 
+    #[test]
+    fn cost_of_named_function_is_not_taken_for_sqlites() {
+        let mut uprobes = Uprobes::new(None);
+        for (name, programs, begin) in [
+            ("/lib/a:b:sqlite3_step", STEP_PROGRAMS, "sqlite_step"),
+            ("/lib/a:sqlite3_prepare_v2", PREPARE_PROGRAMS, "sqlite_prepare"),
+            ("/bin/own:sqlite3_wrapper", FUNCTION_PROGRAMS, "function_enter"),
+        ] {
+            let row = uprobes.row(name.into(), programs, Ok("uprobe at 0x10".into()));
+            assert_eq!((row.probe.as_str(), uprobes.program_of(name)), (name, Some(begin)));
+        }
+        assert_eq!(uprobes.program_of("sched_switch"), None);
+    }
+
     /// Returns the rows for this program, which contains SQLite, for each way that this kernel supports; last with a kernel
     /// that refuses one of the programs for links. One of its functions has an offset beyond the file's end.
     fn rows_of_a_program() -> Vec<(&'static str, Vec<Coverage>)> {
@@ -381,7 +412,8 @@ mod tests {
             (MIXED_NAME, Uprobes::new(Some(multi)), 5)
         }));
         let rows = ways.into_iter().map(|(way, mut uprobes, of_links)| {
-            let rows = uprobes.attach_sqlite(&mut ebpf, &path, &symbols, None).unwrap();
+            let AttachedSqlite { rows, sees_steps } = uprobes.attach_sqlite(&mut ebpf, &path, &symbols, None).unwrap();
+            assert!(sees_steps);
             assert_eq!(uprobes.programs().len(), of_links, "{way}: separate programs");
             uprobes.detach();
             (way, rows)

@@ -97,7 +97,8 @@ impl Collector {
         add("tracer.records", finished.records, "");
         add("tracer.records_outside", outside, "");
         add("tracer.records_lost", finished.lost, "");
-        for (what, price) in &finished.costs {
+        for (activity, price) in &finished.costs {
+            let what = activity.name();
             let parts =
                 [("", price.ns), (".low", price.low_ns), (".high", price.high_ns), (".inside", price.inside_ns)];
             for (part, ns) in parts {

@@ -10,8 +10,8 @@ use crate::setup::{self, Setup};
 use crate::stop::StopCondition;
 use crate::{Error, ErrorContext, Notice, Notify, Result};
 use archive::Archive;
-use capture::Session;
 use capture::launch::Child;
+use capture::{Activity, Session};
 use model::event::{File, Header, file_what};
 use model::{Context, Record};
 use std::collections::BTreeMap;
@@ -146,7 +146,7 @@ pub(crate) fn record_since(
     finished.lost = finished.lost.saturating_sub(archive.log.lost_outside);
     if libraries.inside.is_mixed() {
         // The same statements cost more when they are probed by traps, and how many were is not known.
-        finished.costs.retain(|(what, _)| !matches!(*what, "step" | "statement"));
+        finished.costs.retain(|(activity, _)| !matches!(activity, Activity::Step | Activity::Statement));
     }
     context.clear_progress();
     if let Some(left) = LeftProcesses::from_candidates(&left) {

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::kernel::clock::boot_ns;
 use crate::launch::{ExecStop, Follower, LingeringProcess};
 use crate::multi::ProbePoint;
-use crate::price;
+use crate::price::{self, Activity};
 use crate::request;
 use crate::sqlite;
 use crate::sqlite::find::FoundSqlite;
@@ -557,7 +557,7 @@ impl Inside {
     }
 
     /// Returns the cost of recording a step, and the additional cost of a statement, as measured by the processes.
-    pub(crate) fn costs(&mut self) -> Vec<(&'static str, Price)> {
+    pub(crate) fn costs(&mut self) -> Vec<(Activity, Price)> {
         let prices = self.arenas.prices();
         price::inside_costs(trap::price_of_batches(&mut prices.step), trap::price_of_batches(&mut prices.statement))
     }
