@@ -18,6 +18,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum length of a line; a longer one is not a command.
 const LINE_BYTES_MAX: usize = 256;
+/// How often is read at once; a sender without end must not keep the recording from anything else.
+const READS_MAX: usize = 256;
+const ANSWER: &[u8] = b"ack\n";
 
 /// Where commands come from and where answers go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +61,12 @@ pub struct Control(Arc<Mutex<OpenPlace>>);
 struct OpenPlace {
     commands: Option<File>,
     answers: Option<File>,
-    /// The bytes of an incomplete line.
+    /// Number of answers that found no room.
+    owed_answers: usize,
+    /// The bytes of an incomplete line, at most [`LINE_BYTES_MAX`].
     partial_line: Vec<u8>,
+    /// Whether the line is too long, and the rest of it is skipped.
+    skips_line: bool,
 }
 
 /// The commands received.
@@ -96,7 +103,9 @@ impl Control {
                 (fifo(commands)?, answers.as_ref().map(fifo).transpose()?)
             }
         };
-        Ok(Self(Arc::new(Mutex::new(OpenPlace { commands: Some(commands), answers, partial_line: Vec::new() }))))
+        let (partial_line, commands) = (Vec::new(), Some(commands));
+        let place = OpenPlace { commands, answers, owed_answers: 0, partial_line, skips_line: false };
+        Ok(Self(Arc::new(Mutex::new(place))))
     }
 
     /// Takes the commands that have arrived, and answers them; never blocks.
@@ -108,23 +117,37 @@ impl Control {
 impl OpenPlace {
     fn take(&mut self) -> Commands {
         let mut all = Commands::default();
-        while let Some(file) = self.commands.as_mut().filter(|file| is_ready(file)) {
+        for _ in 0..READS_MAX {
+            let Some(file) = self.commands.as_mut().filter(|file| is_ready(file, libc::POLLIN)) else { break };
             let mut bytes = [0; LINE_BYTES_MAX];
             match file.read(&mut bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 // Nobody sends any more; the recording continues.
                 Ok(0) | Err(_) => self.commands = None,
-                Ok(n) => self.partial_line.extend_from_slice(&bytes[..n]),
-            }
-            while let Some(end) = self.partial_line.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.partial_line.drain(..=end).collect();
-                self.handle_line(String::from_utf8_lossy(&line).trim(), &mut all);
-            }
-            if self.partial_line.len() > LINE_BYTES_MAX {
-                all.unknown.push(String::from_utf8_lossy(&std::mem::take(&mut self.partial_line)).into_owned());
+                Ok(n) => bytes[..n].iter().for_each(|byte| self.handle_byte(*byte, &mut all)),
             }
         }
+        self.send_answers();
         all
+    }
+
+    fn handle_byte(&mut self, byte: u8, all: &mut Commands) {
+        match byte {
+            b'\n' => {
+                let line = std::mem::take(&mut self.partial_line);
+                if !std::mem::take(&mut self.skips_line) {
+                    self.handle_line(String::from_utf8_lossy(&line).trim(), all);
+                }
+            }
+            _ if self.skips_line => {}
+            _ if self.partial_line.len() == LINE_BYTES_MAX => {
+                let line = std::mem::take(&mut self.partial_line);
+                all.unknown.push(String::from_utf8_lossy(&line).into_owned());
+                self.skips_line = true;
+            }
+            _ => self.partial_line.push(byte),
+        }
+        assert!(self.partial_line.len() <= LINE_BYTES_MAX);
     }
 
     fn handle_line(&mut self, line: &str, all: &mut Commands) {
@@ -134,16 +157,28 @@ impl OpenPlace {
             "stop" => all.stop = true,
             other => return all.unknown.push(other.into()),
         }
-        // A peer that no longer reads needs no answer.
-        if let Some(answers) = &mut self.answers {
-            let _ = answers.write_all(b"ack\n");
+        self.owed_answers += 1;
+    }
+
+    /// Sends the answers for which there is room; the others are sent when the peer has read some.
+    fn send_answers(&mut self) {
+        while self.owed_answers > 0
+            && let Some(answers) = self.answers.as_mut().filter(|file| is_ready(file, libc::POLLOUT))
+        {
+            // A pipe that is ready has room for so many bytes. Non-blocking mode would be the peer's, too.
+            let count = self.owed_answers.min(libc::PIPE_BUF / ANSWER.len());
+            match answers.write_all(&ANSWER.repeat(count)) {
+                Ok(()) => self.owed_answers -= count,
+                // A peer that no longer reads needs no answer.
+                Err(_) => self.answers = None,
+            }
         }
     }
 }
 
-/// Whether a read would not block.
-fn is_ready(file: &File) -> bool {
-    let mut wanted = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+/// Whether a read (POLLIN) or a write (POLLOUT) would not block.
+fn is_ready(file: &File, events: i16) -> bool {
+    let mut wanted = libc::pollfd { fd: file.as_raw_fd(), events, revents: 0 };
     // SAFETY: one structure that lives until the call returns; the call does not block.
     unsafe { libc::poll(&raw mut wanted, 1, 0) == 1 }
 }
@@ -199,5 +234,49 @@ mod tests {
         theirs.read_exact(&mut answer).unwrap();
         theirs.write_all(&[b'x'; 1]).unwrap_err();
         assert!(Control::open(&Place::Descriptors(9999, None)).is_err());
+    }
+
+    #[test]
+    fn full_pipe_of_answers_does_not_block() {
+        let (commands, mut to) = io::pipe().unwrap();
+        let (mut answers, mut from) = io::pipe().unwrap();
+        // SAFETY: changes the size of an open pipe.
+        let size = unsafe { libc::fcntl(from.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
+        from.write_all(&vec![b'x'; usize::try_from(size).unwrap()]).unwrap();
+        let control = Control::open(&Place::Descriptors(commands.as_raw_fd(), Some(from.as_raw_fd()))).unwrap();
+        drop(from);
+        to.write_all(b"ping\nstop\n").unwrap();
+        let (sender, taken) = std::sync::mpsc::channel();
+        let taker = control.clone();
+        std::thread::spawn(move || sender.send(taker.take()));
+        let taken = taken.recv_timeout(std::time::Duration::from_secs(60)).expect("it blocks");
+        assert_eq!(taken, Commands { stop: true, unknown: vec![] });
+        // They are sent once there is room.
+        answers.read_exact(&mut vec![0; usize::try_from(size).unwrap()]).unwrap();
+        assert_eq!(control.take(), Commands::default());
+        drop(control);
+        let mut rest = String::new();
+        answers.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "ack\nack\n");
+    }
+
+    #[test]
+    fn rest_of_overlong_line_is_not_a_command() {
+        for length in [LINE_BYTES_MAX + 1, 2 * LINE_BYTES_MAX, 3 * LINE_BYTES_MAX, 5000] {
+            let (commands, mut to) = io::pipe().unwrap();
+            let control = Control::open(&Place::Descriptors(commands.as_raw_fd(), None)).unwrap();
+            let line = format!("{}stop\n", "x".repeat(length));
+            // In pieces, so that the rest begins with the command.
+            let mut all = Commands::default();
+            for piece in [&line.as_bytes()[..length], &line.as_bytes()[length..]] {
+                to.write_all(piece).unwrap();
+                let taken = control.take();
+                all.stop |= taken.stop;
+                all.unknown.extend(taken.unknown);
+            }
+            assert_eq!(all, Commands { stop: false, unknown: vec!["x".repeat(LINE_BYTES_MAX)] }, "{length}");
+            to.write_all(b"stop\n").unwrap();
+            assert!(control.take().stop);
+        }
     }
 }
