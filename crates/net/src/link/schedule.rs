@@ -60,7 +60,9 @@ pub struct PacketCounts {
 impl PacketCounts {
     /// Packets still in the queue or on the line: all offered packets that are in no other count.
     pub fn in_flight(&self) -> u64 {
-        self.offered.saturating_sub(self.delivered + self.lost + self.dropped + self.rejected)
+        let settled = self.delivered + self.lost + self.dropped + self.rejected;
+        assert!(self.offered >= settled, "{self:?}");
+        self.offered - settled
     }
 }
 
@@ -120,6 +122,27 @@ struct HalfLink<T> {
     counts: PacketCounts,
 }
 
+impl<T> HalfLink<T> {
+    /// Cheap; in tests and debug builds also the sums over all packets.
+    fn check_invariants(&self) {
+        assert!(self.queued_packets <= self.counts.in_flight());
+        assert!(!self.queue.is_empty() || self.queued_packets == 0 && self.queued_bytes == 0);
+        assert!(!self.line.is_empty() || self.line_bytes == 0);
+        assert!(self.line_bytes + self.queued_bytes <= IN_FLIGHT_BYTES_MAX);
+        #[cfg(any(test, debug_assertions))]
+        {
+            let sum = |sizes: &mut dyn Iterator<Item = WireSize>| {
+                sizes.fold((0, 0), |(packets, bytes), size| (packets + u64::from(size.packets), bytes + size.bytes))
+            };
+            let queued = sum(&mut self.queue.iter().map(|packet| packet.size));
+            let (line_packets, line_bytes) = sum(&mut self.line.iter().map(|packet| packet.size));
+            assert_eq!((self.queued_packets, self.queued_bytes), queued);
+            assert_eq!((self.counts.in_flight(), self.line_bytes), (queued.0 + line_packets, line_bytes));
+            assert!(self.queue.iter().is_sorted_by_key(|packet| packet.arrived));
+        }
+    }
+}
+
 /// The transmitter: one packet at a time.
 #[derive(Default, Clone, Copy)]
 struct Medium {
@@ -167,6 +190,7 @@ impl<T> EmulatedLink<T> {
     /// # Errors
     /// The packet was rejected, and is counted as such.
     pub fn push(&mut self, direction: Direction, item: T, size: WireSize, now: u64) -> Result<(), PushError> {
+        assert!(size.packets > 0 && size.bytes > 0);
         self.advance(now);
         let side = &mut self.sides[direction];
         let packets = u64::from(size.packets);
@@ -179,10 +203,12 @@ impl<T> EmulatedLink<T> {
         // being sent. A direction without a rate of its own also waits for a medium that the other direction occupies.
         if full {
             side.counts.dropped += packets;
+            side.check_invariants();
             return Err(PushError::Queue);
         }
         if side.line_bytes + side.queued_bytes + size.bytes > IN_FLIGHT_BYTES_MAX {
             side.counts.rejected += packets;
+            side.check_invariants();
             return Err(PushError::Memory);
         }
         side.queue.push_back(QueuedPacket { arrived: now, size, item });
@@ -191,6 +217,7 @@ impl<T> EmulatedLink<T> {
         self.advance(now);
         let side = &mut self.sides[direction];
         side.counts.queue_max = side.counts.queue_max.max(side.queued_packets);
+        side.check_invariants();
         Ok(())
     }
 
@@ -203,6 +230,8 @@ impl<T> EmulatedLink<T> {
         side.line_bytes -= flying.size.bytes;
         side.counts.delivered += u64::from(flying.size.packets);
         side.counts.delivered_bytes += flying.size.bytes;
+        assert!(flying.due <= now);
+        side.check_invariants();
         Some(Departure { direction, due: flying.due, item: flying.item })
     }
 
@@ -259,6 +288,8 @@ impl<T> EmulatedLink<T> {
             end += (time / u128::from(rate.get())) as u64;
             medium.carry = (time % u128::from(rate.get())) as u64;
         }
+        // It sends one packet at a time, and not before the packet has arrived.
+        assert!(start >= medium.free_at && start >= sent.arrived && end >= start);
         (medium.free_at, medium.last) = (end, direction);
         if side.losses.loses_next() {
             side.counts.lost += u64::from(sent.size.packets);
