@@ -114,6 +114,11 @@ impl Handover {
     pub fn parse(json: &[u8]) -> Result<Self> {
         let HandoverJson { mut outcome, readings, search, interrupted, place } =
             serde_json::from_slice(json).map_err(Error::HandOver)?;
+        let directions = sent_directions(&mut outcome).count();
+        if readings.len() != directions {
+            let why = format!("samples of {} directions for {directions} that were sent", readings.len());
+            return Err(Error::HandOver(serde::de::Error::custom(why)));
+        }
         for (sent, readings) in sent_directions(&mut outcome).zip(readings) {
             (sent.samples, sent.acks) = (readings.samples, readings.acks);
         }
@@ -219,6 +224,17 @@ mod tests {
         let latency = back.own.transactions.unwrap().latency_us;
         assert!(latency[0] == 1.0 && latency[1].is_nan() && latency[4] == 5.0);
         assert!(back.own.sent[0].packets.as_ref().unwrap().late_us.iter().all(|late| late.is_nan()));
+    }
+
+    #[test]
+    fn samples_that_do_not_match_directions_are_refused() {
+        let whole: serde_json::Value = serde_json::from_str(&handed_over().into_json().unwrap()).unwrap();
+        for count in [0, 1, 3] {
+            let mut json = whole.clone();
+            let readings = json["readings"].as_array_mut().unwrap();
+            readings.resize(count, readings[0].clone());
+            assert!(matches!(Handover::parse(json.to_string().as_bytes()), Err(Error::HandOver(_))), "{count}");
+        }
     }
 
     #[test]
