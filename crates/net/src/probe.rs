@@ -23,7 +23,7 @@ const BUFFER_KIB: &str = "8192";
 /// Prefix of the instance names, followed by the process id and a counter.
 const INSTANCE_PREFIX: &str = "fathom-net-";
 /// The maximum number of events kept.
-const ACKS_MAX: usize = 1_000_000;
+pub const ACKS_MAX: usize = 1_000_000;
 
 /// A running trace instance; dropping it removes the instance.
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 use crate::link::{self, RoutedLink};
 use crate::measure::{Handover, RunRequest};
 use crate::spec::{Spec, Traffic};
+use crate::{probe, spec};
 use device::remote::{AgentLink, DeviceAddress, Event, Remark, Skew, Unreachable, program};
 use model::{Context, Environment};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -24,8 +25,15 @@ const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
 const GUEST_LISTEN_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long one end may be silent after the other is gone.
 const LONE_END_TIMEOUT: Duration = Duration::from_secs(20);
-/// The maximum size of a result, bytes: a device must not exhaust the memory here.
-const RESULT_BYTES_MAX: usize = 4 << 30;
+/// The maximum size of a result, bytes: a device must not exhaust the memory here. A run in both directions has the samples of two ends,
+/// [`spec::READINGS_MAX`] and [`probe::ACKS_MAX`] of each.
+const RESULT_BYTES_MAX: usize = 640 << 20;
+const _: () = assert!(
+    RESULT_BYTES_MAX
+        >= 2 * (spec::READINGS_MAX as usize + probe::ACKS_MAX) * spec::SAMPLE_JSON_BYTES + SAMPLES_REST_BYTES
+);
+/// What a result has besides samples, among it the receivers' unread bytes.
+const SAMPLES_REST_BYTES: usize = 64 << 20;
 /// File names in the agents' directories.
 const KEY_FILE_NAME: &str = "net.key";
 const REQUEST_FILE_NAME: &str = "asked.json";

@@ -8,9 +8,9 @@ use crate::error::OperationContext as _;
 use crate::offset::{self, Exchange};
 use crate::outcome::EndReport;
 use crate::rate_check::TrialVerdict;
-use crate::spec::{Direction, Spec};
+use crate::spec::{Direction, READINGS_MAX, Spec};
 use crate::traffic::{self, Carrier, Connection, Role, packet};
-use crate::{Error, Result, clock, serve, socket};
+use crate::{Error, Result, clock, probe, serve, socket};
 use serde::{Deserialize, Serialize};
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -235,8 +235,13 @@ impl Session {
         loop {
             match self.channel.require(PEER_TIMEOUT + Duration::from_secs(5), doing).await? {
                 Message::Samples { direction, acks: of_acks, samples: part } if spec.has_direction(direction) => {
-                    let to = if of_acks { &mut acks } else { &mut samples };
-                    if to.len() + part.len() > 40 * crate::spec::READINGS_MAX as usize {
+                    let (to, most) = if of_acks {
+                        (&mut acks, probe::ACKS_MAX)
+                    } else {
+                        // With a margin for a run that ends late.
+                        (&mut samples, 2 * READINGS_MAX as usize)
+                    };
+                    if to.len() + part.len() > most {
                         return Err(Error::Protocol("more samples than a run can have".into(), self.address));
                     }
                     to.extend(part);

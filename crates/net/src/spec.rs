@@ -24,6 +24,8 @@ pub const THROUGHPUT_INTERVAL_NS: u64 = 100_000_000;
 pub const SAMPLE_INTERVAL_NS: u64 = 10_000_000;
 /// The maximum number of samples of a run at one end: 100 MB on the wire as JSON.
 pub const READINGS_MAX: u64 = 500_000;
+/// The mean size of samples and acknowledgements as JSON, generously.
+pub const SAMPLE_JSON_BYTES: usize = 200;
 
 /// The sampling interval, in ns, for this number of sockets and duration.
 pub fn sampling_interval_ns(sockets: u64, duration_ns: u64) -> u64 {
