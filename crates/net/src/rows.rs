@@ -268,11 +268,20 @@ pub fn from_outcome(outcome: &Outcome, context: RowContext<'_>) -> Rows {
         start_unix_ns: Some(context.moment.unix_ns_at(start.min(end))),
         exit: Some(0),
         verified: Some(failure.is_none()),
-        verified_by: Some("bytes counted at the receiver".into()),
+        verified_by: Some(verified_by(outcome).into()),
         warmup: false,
         why: None,
         gates: None,
         failure,
     };
     Rows { replicate, samples, marks }
+}
+
+/// What the verdict of a run relies on.
+fn verified_by(outcome: &Outcome) -> &'static str {
+    if outcome.own.transactions.is_some() {
+        "transactions counted at the client"
+    } else {
+        "bytes counted at the receiver"
+    }
 }

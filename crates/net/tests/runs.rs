@@ -56,10 +56,17 @@ fn limits(outcome: &Outcome, direction: Direction) -> Vec<why::Limit> {
     why::limits(&why::BothEnds { spec: &outcome.spec, sent, received, sender, receiver, rate_bps, searched: None })
 }
 
+fn verified_by(outcome: &Outcome) -> Option<String> {
+    let moment = net::clock::Moment::now();
+    let context = net::rows::RowContext { ahead_ns: 0, marks: Vec::new(), limited_by: "", moment, link: None };
+    net::rows::from_outcome(outcome, context).replicate.verified_by
+}
+
 #[test]
 fn bulk_is_counted_at_receiver_and_sampled_at_sender() {
     let both = [Direction::Up, Direction::Down];
     let outcome = run(&Spec { streams: 2, ..spec(BULK_TCP, &both, 1000) });
+    assert_eq!(verified_by(&outcome).as_deref(), Some("bytes counted at the receiver"));
     for direction in both {
         let (sent, received) = (outcome.sent(direction).unwrap(), outcome.received(direction).unwrap());
         let total: u64 = received.streams.iter().sum();
@@ -128,6 +135,7 @@ fn udp_sends_due_packets_and_counts_received_ones() {
 #[test]
 fn transactions_are_counted_and_timed() {
     let outcome = run(&spec(Traffic::Transactions { request_bytes: 1, response_bytes: 100 }, UP_ONLY, 500));
+    assert_eq!(verified_by(&outcome).as_deref(), Some("transactions counted at the client"));
     let transactions = outcome.own.transactions.unwrap();
     assert!(transactions.counts.iter().sum::<u64>() > 0);
     assert!(transactions.latency_us.is_sorted() && transactions.latency_us[0] > 0.0, "{transactions:?}");
