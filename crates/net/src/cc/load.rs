@@ -49,6 +49,7 @@ impl Drop for Registration {
 /// # Errors
 /// What the kernel lacks or rejects, and how to fix it.
 pub fn register(algorithm: Algorithm, name: &str) -> Result<Registration, Error> {
+    let padded = padded_name(name)?;
     let (ops, value) = kernel_structs()?;
     let data = value.member("data").ok_or(Error::NoStructOps)?.1.offset;
     super::raise_locked_memory();
@@ -76,11 +77,6 @@ pub fn register(algorithm: Algorithm, name: &str) -> Result<Registration, Error>
         put(&function.name, &(program.as_raw_fd() as u64).to_ne_bytes())?;
         programs.push(program);
     }
-    let mut padded = [0; NAME_BYTES];
-    if name.is_empty() || name.len() >= NAME_BYTES {
-        return Err(Error::BadName(name.to_string()));
-    }
-    padded[..name.len()].copy_from_slice(name.as_bytes());
     put("name", &padded)?;
     put("flags", &NON_RESTRICTED.to_ne_bytes())?;
 
@@ -98,6 +94,16 @@ pub fn register(algorithm: Algorithm, name: &str) -> Result<Registration, Error>
     struct_ops::set_value(&map, &bytes).map_err(exists)?;
     let link = if by_link { Some(struct_ops::link(&map).map_err(exists)?) } else { None };
     Ok(Registration { name: name.to_string(), map, link })
+}
+
+/// A name as the kernel stores it. Its end is the first NUL.
+fn padded_name(name: &str) -> Result<[u8; NAME_BYTES], Error> {
+    if name.is_empty() || name.len() >= NAME_BYTES || name.contains('\0') {
+        return Err(Error::BadName(name.to_string()));
+    }
+    let mut padded = [0; NAME_BYTES];
+    padded[..name.len()].copy_from_slice(name.as_bytes());
+    Ok(padded)
 }
 
 /// The kernel's struct, and the map value that contains it.

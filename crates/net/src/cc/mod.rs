@@ -66,6 +66,13 @@ impl Algorithm {
     }
 }
 
+/// Whether a congestion control of this name sends at the rate of its model of the path, so that single losses do not reduce its window:
+/// BBR in any version, by whomever it is registered.
+pub fn paces_by_model(name: &str) -> bool {
+    let plain = ["tcp_", NAME_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+    plain.starts_with("bbr")
+}
+
 /// Why a congestion control is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -257,11 +264,19 @@ fn module_name(file: &str) -> Option<String> {
 
 /// Whether this process has the capabilities, according to /proc; the kernel makes the final decision.
 fn has_capabilities() -> bool {
-    /// CAP_SYS_ADMIN, or CAP_BPF with CAP_NET_ADMIN.
-    const SUFFICIENT_CAPABILITIES: [u64; 2] = [1 << 21, 1 << 39 | 1 << 12];
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let held = status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("CapEff:")?.trim(), 16).ok());
-    held.is_some_and(|held| SUFFICIENT_CAPABILITIES.iter().any(|set| held & set == *set))
+    held.is_some_and(are_sufficient)
+}
+
+/// CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON (a struct_ops program has access to `struct sock`: `is_perfmon_prog_type` in
+/// kernel/bpf/syscall.c), or CAP_SYS_ADMIN, which the kernel accepts instead of each.
+fn are_sufficient(held: u64) -> bool {
+    const NET_ADMIN: u64 = 1 << 12;
+    const SYS_ADMIN: u64 = 1 << 21;
+    const PERFMON: u64 = 1 << 38;
+    const BPF: u64 = 1 << 39;
+    [SYS_ADMIN, NET_ADMIN | BPF | PERFMON].iter().any(|set| held & set == *set)
 }
 
 /// Kernels before 5.11 count BPF memory as locked. If the limit cannot be raised, loading fails later where it is too low.
@@ -289,6 +304,33 @@ mod tests {
         assert_eq!(module_name("tcp_westwood.ko.xz"), Some("westwood".into()));
         assert_eq!(module_name("tcp_diag.ko"), None);
         assert_eq!(module_name("ip_gre.ko"), None);
+    }
+
+    #[test]
+    fn bad_name_is_refused_before_anything_is_loaded() {
+        for name in ["", "a name of 16 byt", "a\0b"] {
+            let error = register(Algorithm::Bic, name).expect_err("not a name");
+            assert!(matches!(error, Error::BadName(_)), "{name:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn capabilities_are_those_of_the_message() {
+        let bits = |all: &[u32]| all.iter().fold(0, |held, bit| held | 1 << bit);
+        assert!(are_sufficient(bits(&[12, 38, 39])) && are_sufficient(bits(&[21])) && are_sufficient(u64::MAX));
+        for missing in [&[38, 39][..], &[12, 39], &[12, 38], &[12], &[]] {
+            assert!(!are_sufficient(bits(missing)), "{missing:?}");
+        }
+    }
+
+    #[test]
+    fn only_bbr_paces_by_a_model() {
+        for name in ["bbr", "bbr2", "bbr3", "bbrplus", "fathom_bbr", "tcp_bbr"] {
+            assert!(paces_by_model(name), "{name}");
+        }
+        for name in ["cubic", "reno", "westwood", "fathom_bic", "fathom_", "notbbr", ""] {
+            assert!(!paces_by_model(name), "{name}");
+        }
     }
 
     #[test]

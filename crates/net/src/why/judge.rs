@@ -168,7 +168,7 @@ struct JudgeContext<'a> {
     by_rwnd: bool,
     by_sndbuf: bool,
     requested_bps: Option<u64>,
-    uses_bbr: bool,
+    paces_by_model: bool,
     /// The first window of each stream with a loss: before it the reason cannot be loss.
     first_loss: BTreeMap<u64, u64>,
 }
@@ -208,7 +208,7 @@ impl<'a> JudgeContext<'a> {
             slow_by_cpu: if slow > 0.0 { (receiver_ready / slow).min(1.0) } else { 0.0 },
             by_rwnd: share(&|w| w.rwnd) > LIMITED_SHARE_MIN,
             by_sndbuf: share(&|w| w.sndbuf) > LIMITED_SHARE_MIN,
-            uses_bbr: seen.sent.sockets.iter().any(|s| s.congestion.as_deref().is_some_and(|c| c.contains("bbr"))),
+            paces_by_model: seen.paces_by_model(),
             seen,
             facts,
             windows,
@@ -312,7 +312,7 @@ impl<'a> JudgeContext<'a> {
                     || w.in_flight_bytes >= NEARLY_FULL_SHARE_MIN * self.facts.in_flight_bytes_max && w.unsent_bytes < w.in_flight_bytes))
                 .then_some(Reason::SendBuffer),
             (!held && w.retransmitted == 0 && !w.recovering && is_held_back(w)).then(|| self.competing_traffic(w).unwrap_or(Reason::EstimatedPathRate)),
-            (!self.uses_bbr && after).then_some(Reason::Loss),
+            (!self.paces_by_model && after).then_some(Reason::Loss),
             // The application limits its rate, and its data is awaiting acknowledgement.
             held.then_some(Reason::NothingToSend),
             (!lossy && (full || w.unsent_bytes <= self.facts.mss)).then_some(Reason::GrowingWindow),

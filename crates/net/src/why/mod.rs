@@ -50,12 +50,12 @@ pub mod stored;
 mod text;
 mod udp;
 
-use crate::bound;
 use crate::outcome::{EndReport, ReceivedDirection, SentDirection};
 use crate::rate_check::TrialVerdict;
 use crate::spec::{Spec, Traffic};
 use crate::tcp_info::TcpSample;
 use crate::usage::ThreadTotals;
+use crate::{bound, cc};
 use judge::{Basis, Verdict};
 use model::text::duration;
 use path::PathFindings;
@@ -150,6 +150,13 @@ pub struct BothEnds<'a> {
     pub rate_bps: f64,
     /// For UDP at the highest rate of a search: what stopped the search.
     pub searched: Option<TrialVerdict>,
+}
+
+impl BothEnds<'_> {
+    /// Whether the sender's congestion control paces by a model of the path.
+    fn paces_by_model(&self) -> bool {
+        self.sent.sockets.iter().any(|socket| socket.congestion.as_deref().is_some_and(cc::paces_by_model))
+    }
 }
 
 /// The reason for a part of the time, finer than [`Cause`], since remedies differ.

@@ -100,8 +100,8 @@ pub fn evidence_and_remedy(
                 b.cwnd
             );
             let mut remedy = "find where packets are lost (`ip -s link`, `tc -s qdisc`, the radio)".to_string();
-            // Suggesting BBR is pointless where any version of it is already in use, including Fathom's own.
-            if !seen.sent.sockets.iter().any(|s| s.congestion.as_deref().is_some_and(|c| c.contains("bbr"))) {
+            // Suggesting BBR is pointless where any version of it is already in use.
+            if !seen.paces_by_model() {
                 remedy += ", or use a congestion control that tolerates loss: --cc bbr";
             }
             (evidence, Some(remedy))
