@@ -197,7 +197,9 @@ fn run(seed: u64, rounds: u64) {
         (0..steps).for_each(|_| world.step());
         let order = if world.below(2) == 0 { Order::Kept } else { Order::GivenUp };
         reader.drain(Duration::from_secs(60), order, 0, &mut progress, &mut |ring, record| {
-            (0..world.below(6)).for_each(|_| world.step());
+            // Now and then so many that room which is released too early is written again.
+            let steps = if world.below(8) == 0 { world.below(200) } else { world.below(4) };
+            (0..steps).for_each(|_| world.step());
             world.accept(ring, record);
         });
         world.check_invariants();
@@ -228,8 +230,8 @@ fn run(seed: u64, rounds: u64) {
 
 #[test]
 fn records_survive_any_interleaving_with_a_drain() {
-    for seed in 1..=4 {
-        run(seed, 64);
+    for seed in 1..=2 {
+        run(seed, 32);
     }
 }
 
