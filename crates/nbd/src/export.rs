@@ -86,7 +86,7 @@ pub struct Info {
     pub rotational: bool,
     /// Whether TRIM has an effect.
     pub trim: bool,
-    /// Whether writing zeroes is faster than writing data.
+    /// Whether writing zeroes may be faster than writing data: only then clients are offered to ask for that.
     pub fast_zero: bool,
 }
 

@@ -303,7 +303,7 @@ impl Handshake {
             (export.multi_connection, t::CAN_MULTI_CONN),
             (export.trim && !export.read_only, t::SEND_TRIM),
             (!export.read_only, t::SEND_WRITE_ZEROES),
-            (!export.read_only, t::SEND_FAST_ZERO),
+            (export.fast_zero && !export.read_only, t::SEND_FAST_ZERO),
             (self.structured, t::SEND_DF),
         ] {
             flags |= if is { flag } else { 0 };
@@ -432,6 +432,21 @@ mod tests {
 
     fn greeted(options: &[Vec<u8>]) -> Vec<u8> {
         [3_u32.to_be_bytes().to_vec(), options.concat()].concat()
+    }
+
+    /// Each property that has a flag is offered where the export has it, and only there.
+    #[test]
+    fn flags_say_what_the_export_can_do() {
+        use transmission as t;
+        let state = Handshake::new(Encryption::Off, &mut BytesMut::new());
+        let plain = Info { multi_connection: false, trim: false, ..Info::disk(1 << 20) };
+        let changed = |info: Info| state.flags(&info) ^ state.flags(&plain);
+        assert_eq!(changed(Info { rotational: true, ..plain.clone() }), t::ROTATIONAL);
+        assert_eq!(changed(Info { multi_connection: true, ..plain.clone() }), t::CAN_MULTI_CONN);
+        assert_eq!(changed(Info { trim: true, ..plain.clone() }), t::SEND_TRIM);
+        assert_eq!(changed(Info { fast_zero: true, ..plain.clone() }), t::SEND_FAST_ZERO);
+        let read_only = Info { read_only: true, trim: true, fast_zero: true, ..plain.clone() };
+        assert_eq!(changed(read_only), t::READ_ONLY | t::SEND_WRITE_ZEROES);
     }
 
     #[test]

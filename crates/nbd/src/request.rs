@@ -14,7 +14,7 @@ pub fn check_request(request: &Request, export: &Info, structured: bool, block_s
         // FUA has no meaning for these, but the protocol permits it everywhere.
         command::READ => flag::FUA | if structured { flag::DF } else { 0 },
         command::WRITE | command::TRIM | command::FLUSH | command::CACHE => flag::FUA,
-        command::WRITE_ZEROES => flag::FUA | flag::NO_HOLE | flag::FAST_ZERO,
+        command::WRITE_ZEROES => flag::FUA | flag::NO_HOLE | if export.fast_zero { flag::FAST_ZERO } else { 0 },
         command::BLOCK_STATUS if block_status => flag::FUA | flag::REQ_ONE,
         _ => return Err(Error::Invalid),
     };
@@ -65,6 +65,15 @@ mod tests {
         assert_eq!(ask(request(command::READ, flag::NO_HOLE, 0, 512)), Err(Error::Invalid));
         assert_eq!(ask(request(command::BLOCK_STATUS, 0, 0, 512)), Err(Error::Invalid));
         assert_eq!(ask(request(77, 0, 0, 512)), Err(Error::Invalid));
+    }
+
+    #[test]
+    fn fast_zero_is_refused_where_it_is_not_offered() {
+        let zero = request(command::WRITE_ZEROES, flag::FAST_ZERO, 0, 512);
+        for (fast_zero, expected) in [(true, Ok(())), (false, Err(Error::Invalid))] {
+            let disk = Info { fast_zero, ..Info::disk(1 << 20) };
+            assert_eq!(check_request(&zero, &disk, true, false), expected, "fast: {fast_zero}");
+        }
     }
 
     #[test]
