@@ -116,27 +116,23 @@ impl Disk {
     }
 
     pub fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        let written = logged!(
-            self,
-            What::Write { at, bytes: bytes.to_vec() },
-            pieces(bytes, at).try_for_each(|(piece, at)| self.file.write_all_at(piece, at))
-        );
-        // Also if it failed: a part may have been written.
-        self.dirty.record_write(at, bytes.len());
-        written
+        self.write_after(bytes, at, |_| {})
     }
 
     /// As [`Disk::write`]; passes each piece to `before` when it is about to be written, so that it is in the CPU's cache. If
     /// a write fails, `before` has not received all.
     pub fn write_after(&self, bytes: &[u8], at: u64, mut before: impl FnMut(&[u8])) -> io::Result<()> {
-        logged!(
+        let written = logged!(
             self,
             What::Write { at, bytes: bytes.to_vec() },
             pieces(bytes, at).try_for_each(|(piece, at)| {
                 before(piece);
                 self.file.write_all_at(piece, at)
             })
-        )
+        );
+        // Also if it failed: a part may have been written.
+        self.dirty.record_write(at, bytes.len());
+        written
     }
 
     /// Writes; these bytes are on the medium when this returns, with no guarantee for others.
@@ -230,6 +226,24 @@ fn pieces(bytes: &[u8], at: u64) -> impl Iterator<Item = (&[u8], u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each way to write data tells the account, also if it fails: a part may have been written.
+    #[test]
+    fn every_write_counts_as_dirty_even_one_that_fails() {
+        type Write = fn(&Disk, &[u8], u64) -> io::Result<()>;
+        let ways: [(&str, Write); 2] =
+            [("write", Disk::write), ("write_after", |disk, bytes, at| disk.write_after(bytes, at, |_| {}))];
+        for ((name, write), can_write) in ways.into_iter().flat_map(|way| [(way, true), (way, false)]) {
+            let named = tempfile::NamedTempFile::new().expect("a file");
+            named.as_file().set_len(1 << 20).expect("it has room");
+            let file = File::options().read(true).write(can_write).open(named.path()).expect("it is there");
+            // Of a file on a medium, wherever the temporary directory is.
+            let dirty = DirtyData::new(Some(file.try_clone().expect("a descriptor")), 1 << 20);
+            let disk = Disk { dirty, ..Disk::memory(file) };
+            assert_eq!(write(&disk, &[7; 8192], 4096).is_ok(), can_write, "{name}");
+            assert_eq!(disk.dirty().bytes(), 8192, "{name}, can write: {can_write}");
+        }
+    }
 
     #[test]
     fn pieces_cover_the_range_without_crossing_a_boundary() {
