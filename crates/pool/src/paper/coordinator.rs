@@ -26,6 +26,9 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum length of a queue, however slow its node: at the limit issuing stops, and the slowest node determines the
 /// rate, as it must with uniform addresses.
 const QUEUE_LENGTH_MAX: usize = 1 << 20;
+/// The limits of the bytes of replies read at once.
+const ANSWER_BYTES_MIN: usize = 64;
+const ANSWER_BYTES_MAX: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
@@ -77,12 +80,25 @@ struct SharedState {
     failure: Mutex<Option<Failure>>,
 }
 
-impl SharedState {
-    /// The length below which a node's queue has run low: twice the requests of all its threads.
+impl Load {
+    /// The length below which a node's queue has run low: twice the requests of all its threads, as far as the queue permits.
     fn low_mark(&self) -> usize {
-        (2 * self.load.threads * self.load.batch * self.load.ahead) as usize
+        let outstanding = self.outstanding_requests().saturating_mul(self.threads as usize);
+        outstanding.saturating_mul(2).min(QUEUE_LENGTH_MAX)
     }
 
+    /// The bytes of replies read at once: those of all outstanding writes, within limits.
+    fn answer_bytes(&self) -> usize {
+        self.outstanding_requests().clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX)
+    }
+
+    /// The maximum of outstanding requests of a transfer thread.
+    fn outstanding_requests(&self) -> usize {
+        (self.batch as usize).saturating_mul(self.ahead as usize)
+    }
+}
+
+impl SharedState {
     fn set_low(&self) {
         *lock(&self.is_low) = true;
         self.low_changed.notify_one();
@@ -243,7 +259,7 @@ fn sleep_until(end: Instant, shared: &SharedState, cancelled: &dyn Fn() -> bool)
 fn issue_requests(shared: &SharedState) {
     let space = shared.load.node_bytes * shared.nodes.len() as u64;
     let mut random = Random::new(shared.load.seed);
-    let lot = (shared.low_mark() * shared.nodes.len()).max(64);
+    let lot = (shared.load.low_mark() * shared.nodes.len()).max(64);
     let mut addresses = Vec::with_capacity(lot);
     loop {
         let mut low = lock(&shared.is_low);
@@ -283,7 +299,7 @@ fn dispatch_requests(shared: &SharedState) {
             addresses.clear();
         }
         // Some nodes may have got too few of them.
-        if shared.nodes.iter().any(|queue| queue.len() < shared.low_mark()) {
+        if shared.nodes.iter().any(|queue| queue.len() < shared.load.low_mark()) {
             shared.set_low();
         }
     }
@@ -311,7 +327,7 @@ fn exchange_requests(own: &Transfer, shared: &SharedState, tally: &mut Tally) ->
     let (queue, first) = (&shared.nodes[own.node], own.node as u64 * node_bytes);
     let mut stream = &own.stream;
     let (mut taken, mut out) = (Vec::new(), Vec::new());
-    let mut answers = vec![0; (batch * ahead).clamp(64, 1 << 16) as usize];
+    let mut answers = vec![0; shared.load.answer_bytes()];
     // Incomplete writes: their time, and the number of missing replies. And the expected bytes, if they are checked.
     let (mut under_way, mut expected) = (VecDeque::<(Instant, u64)>::new(), VecDeque::<u8>::new());
     loop {
@@ -320,7 +336,7 @@ fn exchange_requests(own: &Transfer, shared: &SharedState, tally: &mut Tally) ->
             if taken.is_empty() {
                 break;
             }
-            if queue.len() < shared.low_mark() && shared.main.len() == 0 {
+            if queue.len() < shared.load.low_mark() && shared.main.len() == 0 {
                 shared.set_low();
             }
             out.clear();
@@ -432,6 +448,16 @@ mod tests {
             let sent = packets_per_s.sent * packet_bytes_mean.sent;
             assert!((sent / (5.0 * ops_per_s) - 1.0).abs() < 0.1, "{measured:?}");
         }
+    }
+
+    #[test]
+    fn queue_of_any_load_is_bounded() {
+        for each in [1, 1 << 11, 1 << 16, u32::MAX] {
+            let load = load(each, each, each);
+            assert!((2..=QUEUE_LENGTH_MAX).contains(&load.low_mark()), "{each}");
+            assert!((64..=ANSWER_BYTES_MAX).contains(&load.answer_bytes()), "{each}");
+        }
+        assert_eq!((load(2, 10, 4).low_mark(), load(2, 100, 4).answer_bytes()), (160, 400));
     }
 
     #[test]
