@@ -104,10 +104,10 @@ pub enum Operation {
 }
 
 impl Operation {
+    const ALL: [Self; 6] = [Self::Read, Self::Write, Self::Flush, Self::Trim, Self::Map, Self::Verify];
+
     fn from_code(code: u8) -> Option<Self> {
-        [Self::Read, Self::Write, Self::Flush, Self::Trim, Self::Map, Self::Verify]
-            .into_iter()
-            .find(|o| *o as u8 == code)
+        Self::ALL.into_iter().find(|operation| *operation as u8 == code)
     }
 }
 
@@ -133,9 +133,10 @@ pub enum Status {
 }
 
 impl Status {
+    const ALL: [Self; 6] = [Self::Done, Self::Io, Self::Damaged, Self::Range, Self::Full, Self::Lost];
+
     fn from_code(code: u8) -> Option<Self> {
-        use Status::{Damaged, Done, Full, Io, Lost, Range};
-        [Done, Io, Damaged, Range, Full, Lost].into_iter().find(|s| *s as u8 == code)
+        Self::ALL.into_iter().find(|status| *status as u8 == code)
     }
 }
 
@@ -623,7 +624,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn request() -> impl Strategy<Value = (Request, Vec<u8>)> {
-        let operation = (1_u8..=6).prop_map(|code| Operation::from_code(code).expect("all are known"));
+        let operation = prop::sample::select(&Operation::ALL[..]);
         let flags = (any::<bool>(), any::<bool>(), 0_u8..4);
         (operation, flags, any::<u16>(), 0_u32..5000, any::<u64>()).prop_map(
             |(operation, (durable, unchecked, places), tag, length, offset)| {
@@ -634,7 +635,7 @@ mod tests {
     }
 
     fn reply() -> impl Strategy<Value = (Reply, Vec<u8>)> {
-        let status = (0_u8..=4).prop_map(|code| Status::from_code(code).expect("all are known"));
+        let status = prop::sample::select(&Status::ALL[..]);
         let data = (any::<bool>(), proptest::collection::vec(any::<u8>(), 0..600));
         (status, any::<u16>(), data).prop_map(|(status, tag, (placed, data))| {
             let (length, checksum) = (data.len() as u32, crc32c::crc32c(&data));
