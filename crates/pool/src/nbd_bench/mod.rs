@@ -34,7 +34,7 @@ const SOCKET_READ_BYTES: usize = 512 << 10;
 /// Bytes of each write that fills the disk.
 const FILL_WRITE_BYTES: u32 = 1 << 20;
 /// Outstanding writes while the disk is filled.
-const FILL_DEPTH: u32 = 8;
+const FILL_DEPTH: usize = 8;
 /// A slot number has 16 bits of a cookie.
 const DEPTH_MAX: u32 = 1 << 16;
 /// The connection is closed after this long without data from the server.
@@ -161,25 +161,34 @@ fn is_pattern(data: &[u8], offset: u64, seed: u64) -> bool {
 /// Writes every block of the disk once.
 fn fill_disk(session: &mut Session, seed: u64) -> Result<(), Error> {
     let size = session.size_bytes();
-    let (mut asked, mut answered, count) = (0_u64, 0_u64, size.div_ceil(u64::from(FILL_WRITE_BYTES)));
-    let mut out = Vec::new();
-    while answered < count {
-        while asked < count && asked - answered < u64::from(FILL_DEPTH) {
+    let (mut asked, count) = (0_u64, size.div_ceil(u64::from(FILL_WRITE_BYTES)));
+    let (mut out, mut in_flight) = (Vec::new(), Vec::with_capacity(FILL_DEPTH));
+    while asked < count || !in_flight.is_empty() {
+        while asked < count && in_flight.len() < FILL_DEPTH {
             let offset = asked * u64::from(FILL_WRITE_BYTES);
             let length = (size - offset).min(u64::from(FILL_WRITE_BYTES)) as u32;
             out.clear();
             put_request(&mut out, command::WRITE, asked, offset, length);
             put_pattern(&mut out, offset, length, seed);
             session.send(&out)?;
+            in_flight.push(asked);
             asked += 1;
         }
         let (error, cookie) = session.reply()?;
-        if error != 0 || cookie >= asked {
+        let Some(nth) = in_flight.iter().position(|sent| *sent == cookie) else {
+            return Err(not_in_flight(session, cookie));
+        };
+        in_flight.swap_remove(nth);
+        if error != 0 {
             return Err(session.protocol_error(format!("failed a write while filling the disk: error {error}")));
         }
-        answered += 1;
     }
     Ok(())
+}
+
+/// The error for a reply to a request that was answered before, or never sent.
+fn not_in_flight(session: &Session, cookie: u64) -> Error {
+    session.protocol_error(format!("answered the request {cookie:#x}, which is not in flight"))
 }
 
 struct LoadLoop<'a> {
@@ -325,9 +334,7 @@ impl<'a> LoadLoop<'a> {
         };
         let slot = (cookie & 0xffff) as usize;
         let Some(asked) = self.slots.get(slot).copied().flatten().filter(|asked| asked.cookie == cookie) else {
-            return Err(self
-                .session
-                .protocol_error(format!("answered the request {cookie:#x}, which is not in flight")));
+            return Err(not_in_flight(self.session, cookie));
         };
         let length = if self.load.write || error != 0 { 0 } else { self.load.block_bytes as usize };
         let Some(data) = data.get(..length) else { return Ok(false) };
@@ -370,6 +377,56 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nbd::wire::{self, handshake, info, option, reply};
+    use std::io::{Read, Write};
+
+    /// A server that sends all its bytes whatever it is asked.
+    struct ScriptedServer(io::Cursor<Vec<u8>>);
+
+    impl Read for ScriptedServer {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            self.0.read(to)
+        }
+    }
+
+    impl Write for ScriptedServer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A session with a disk of this size, whose server then answers the requests with these cookies.
+    fn scripted_session(size_bytes: u64, cookies: &[u64]) -> Session {
+        let mut script = [wire::GREETING_MAGIC.to_be_bytes(), wire::OPTION_MAGIC.to_be_bytes()].concat();
+        script.extend(handshake::FIXED_NEWSTYLE.to_be_bytes());
+        let export = [&info::EXPORT.to_be_bytes()[..], &size_bytes.to_be_bytes(), &[0, 0]].concat();
+        for (kind, data) in [(reply::INFO, &export[..]), (reply::ACK, &[])] {
+            script.extend(wire::OPTION_REPLY_MAGIC.to_be_bytes());
+            [option::GO, kind, data.len() as u32].into_iter().for_each(|word| script.extend(word.to_be_bytes()));
+            script.extend(data);
+        }
+        for cookie in cookies {
+            script.extend(u64::from(wire::SIMPLE_REPLY_MAGIC).rotate_left(32).to_be_bytes());
+            script.extend(cookie.to_be_bytes());
+        }
+        let place = Uri { export: String::new(), server: ServerAddress::Unix("nowhere".into()) };
+        Session::from_stream(Box::new(ScriptedServer(io::Cursor::new(script))), &place).expect("a server")
+    }
+
+    #[test]
+    fn each_fill_write_needs_a_reply_of_its_own() {
+        let fill = |cookies: &[u64]| fill_disk(&mut scripted_session(3 << 20, cookies), 7);
+        assert!(fill(&[2, 0, 1]).is_ok());
+        for wrong in [&[0, 0, 1][..], &[0, 1, 1], &[0, 1, 3]] {
+            let why = fill(wrong).expect_err("a write has no reply").to_string();
+            assert!(why.contains("not in flight"), "{wrong:?}: {why}");
+        }
+        assert!(fill(&[0, 1]).is_err(), "it closed the connection");
+    }
 
     #[test]
     fn pattern_differs_by_offset_and_seed() {
