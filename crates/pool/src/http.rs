@@ -114,7 +114,7 @@ fn response_to(request: &[u8], pages: &dyn Pages, is_local: bool) -> (&'static s
             Some(status) => ("200 OK", "application/json", status),
             None => ("404 Not Found", text, "this is a node; the coordinator has the status\n".into()),
         },
-        (b"GET", _) => ("404 Not Found", text, "available: /metrics, /status\n".into()),
+        (b"GET", _) => ("404 Not Found", text, supported_requests(is_local).into()),
         (b"POST", b"/scrub") if !is_local => {
             ("403 Forbidden", text, "a scrub is started at the coordinator's socket, not at its metrics\n".into())
         }
@@ -125,7 +125,16 @@ fn response_to(request: &[u8], pages: &dyn Pages, is_local: bool) -> (&'static s
                 ("404 Not Found", text, "there is nothing to scrub here\n".into())
             }
         }
-        _ => ("400 Bad Request", text, "only GET is supported\n".into()),
+        _ => ("400 Bad Request", text, supported_requests(is_local).into()),
+    }
+}
+
+/// What [`response_to`] has an answer to.
+fn supported_requests(is_local: bool) -> &'static str {
+    if is_local {
+        "available: GET /metrics, GET /status, POST /scrub\n"
+    } else {
+        "available: GET /metrics, GET /status\n"
     }
 }
 
@@ -205,6 +214,15 @@ mod tests {
         assert_eq!(status(b"GET /status HTTP/1.1\r\n\r\n"), "404 Not Found");
         for bad in [&b""[..], b"\r\n\r\n", b"POST /metrics HTTP/1.1\r\n\r\n", b"\xff\xfe \x00", b"GET"] {
             assert!(status(bad).starts_with('4'));
+        }
+        let answer = |method: &str, is_local| {
+            response_to(format!("{method} /other HTTP/1.1\r\n\r\n").as_bytes(), &TestPages, is_local).2
+        };
+        for method in ["GET", "POST", "PUT"] {
+            for (word, is_there) in [("GET /metrics", true), ("GET /status", true), ("POST /scrub", false)] {
+                assert!(answer(method, true).contains(word), "{method}");
+                assert_eq!(answer(method, false).contains(word), is_there, "{method}");
+            }
         }
         let scrub = b"POST /scrub HTTP/1.1\r\n\r\n";
         assert_eq!(
