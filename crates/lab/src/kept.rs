@@ -99,6 +99,14 @@ impl UndoGuard {
         Self::new(make, undo, &[device.as_os_str(), write_bytes_per_s.to_string().as_ref(), THROTTLE_PATH.as_ref()])
     }
 
+    /// Changes the rate of [`Self::throttle`] in one step: what waits is subject to the new one, and nothing passes between.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn set_throttle(&self, write_bytes_per_s: u64) -> Result<()> {
+        std::fs::write(THROTTLE_PATH, format!("{} {write_bytes_per_s}", self.answer()))
+    }
+
     /// Whether [`Self::throttle`] works here.
     ///
     /// # Errors
