@@ -50,7 +50,8 @@ impl Share {
         if bytes > before {
             self.budget.held_bytes.fetch_add(bytes - before, Ordering::Relaxed);
         } else if bytes < before {
-            self.budget.held_bytes.fetch_sub(before - bytes, Ordering::Relaxed);
+            let all = self.budget.held_bytes.fetch_sub(before - bytes, Ordering::Relaxed);
+            assert!(all >= before, "the sum of all connections is less than one of them");
         }
         bytes < CONNECTION_BYTES_MIN.max(self.budget.limit_bytes.saturating_sub(self.budget.held_bytes()))
     }

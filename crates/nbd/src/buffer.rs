@@ -99,6 +99,17 @@ const fn size_class_bytes(nth: usize) -> usize {
     if bytes > LARGE_BYTES { bytes + PAYLOAD_MARGIN_BYTES } else { bytes }
 }
 
+// Each size is a buffer's whole length in the provided memory, and the sizes ascend, so that the first that fits is the smallest.
+const _: () = {
+    let mut nth = 0;
+    while nth < SIZE_COUNT {
+        assert!(size_class_bytes(nth) <= SHARED_BYTES_PER_SIZE);
+        assert!(nth == 0 || size_class_bytes(nth - 1) < size_class_bytes(nth));
+        nth += 1;
+    }
+    assert!(size_class_bytes(0) == BUFFER_BYTES_MIN && size_class_bytes(SIZE_COUNT - 1) > LARGE_BYTES);
+};
+
 /// The index of the size, and the size; `None` if such buffers are not kept.
 fn size_class(length: usize) -> Option<(usize, usize)> {
     (0..SIZE_COUNT).map(|nth| (nth, size_class_bytes(nth))).find(|(_, size)| length <= *size)
@@ -117,12 +128,17 @@ impl Buffer {
         let given = size_class(length)
             .and_then(|(nth, _)| SHARED_BUFFERS[nth].lock().unwrap_or_else(PoisonError::into_inner).pop());
         if let Some(given) = given {
+            assert!(given.len() >= length, "a buffer of another size");
             return Self { memory: BufferMemory::Shared(given), length };
         }
         let kept = size_class(length)
             .and_then(|(nth, _)| IDLE_BUFFERS[nth].lock().unwrap_or_else(PoisonError::into_inner).pop());
         if let Some(kept) = &kept {
-            IDLE_BYTES.fetch_sub(kept.len(), Ordering::Relaxed);
+            let idle_bytes = IDLE_BYTES.fetch_sub(kept.len(), Ordering::Relaxed);
+            assert!(
+                kept.len() >= length && idle_bytes >= kept.len(),
+                "a buffer of another size, or one that was not counted"
+            );
         }
         let allocate = || vec![0; size_class(length).map_or(length, |(_, size)| size)].into_boxed_slice();
         Self { memory: BufferMemory::Own(kept.unwrap_or_else(allocate)), length }
@@ -171,7 +187,8 @@ impl Drop for Buffer {
         let bytes = match std::mem::replace(&mut self.memory, nothing) {
             BufferMemory::Own(bytes) => bytes,
             BufferMemory::Shared(bytes) => {
-                if let Some((nth, _)) = size_class(bytes.len()) {
+                if let Some((nth, size)) = size_class(bytes.len()) {
+                    debug_assert_eq!(size, bytes.len(), "a buffer of another size");
                     SHARED_BUFFERS[nth].lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
                 }
                 return;

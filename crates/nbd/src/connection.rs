@@ -278,6 +278,7 @@ where
                 && let Poll::Ready(done) = tasks.poll_next(cx)
             {
                 let (request, answer): (Request, Answer) = done;
+                assert!(session.in_flight_bytes >= request.data_bytes(), "a request ended twice");
                 session.in_flight_bytes -= request.data_bytes();
                 session.put_answer(&request, answer);
             }
@@ -296,6 +297,7 @@ where
             if handed_over {
                 continue;
             }
+            assert!(!tasks.is_empty() || session.in_flight_bytes == 0, "bytes of no request would be held for ever");
             let wrote = session.write(&mut stream, cx)?;
             if session.ending && tasks.is_empty() && session.outbox.is_empty() {
                 return pin!(stream.shutdown()).poll(cx).map(|_| Ok(()));

@@ -58,14 +58,17 @@ impl Outbox {
     /// Passes the next slices to `write`, and drops as many bytes as it has written.
     pub fn send<T>(&mut self, write: impl FnOnce(&[IoSlice<'_>]) -> T, taken: impl FnOnce(&T) -> usize) -> T {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let mut count = 0;
+        let (mut count, mut offered_bytes) = (0, 0);
         let tail = (self.chunks.len() < SLICES_MAX).then_some(&self.tail[..]);
         for (slice, bytes) in slices.iter_mut().zip(self.chunks.iter().map(|c| &c[..]).chain(tail)) {
             *slice = IoSlice::new(bytes);
             count += 1;
+            offered_bytes += bytes.len();
         }
         let result = write(&slices[..count]);
-        self.drop_sent(taken(&result));
+        let sent_bytes = taken(&result);
+        assert!(sent_bytes <= offered_bytes, "{sent_bytes} of {offered_bytes} bytes were written");
+        self.drop_sent(sent_bytes);
         result
     }
 
@@ -95,6 +98,7 @@ impl Outbox {
                 self.chunks.pop_front();
             }
         }
+        debug_assert_eq!(self.chunk_bytes, self.chunks.iter().map(Bytes::len).sum::<usize>());
         if count < self.tail.len() {
             self.tail.advance(count);
         } else if self.tail.capacity() > IDLE_TAIL_BYTES_MAX {

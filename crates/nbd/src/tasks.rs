@@ -82,6 +82,7 @@ impl<F: Future> Tasks<F> {
             place
         });
         let place = &mut self.slots[nth];
+        assert!(place.future.is_none(), "the slot of a running task is free");
         place.future.set(Some(future));
         // A slot that was already woken for its previous future is still to be polled.
         if !place.slot_waker.is_queued.swap(true, Ordering::AcqRel) {
@@ -109,6 +110,7 @@ impl<F: Future> Tasks<F> {
             if let Poll::Ready(output) = future.poll(&mut Context::from_waker(&place.waker)) {
                 place.future.set(None);
                 self.free.push(nth);
+                assert!(self.free.len() <= self.slots.len(), "a slot is free twice");
                 return Poll::Ready(output);
             }
         }
