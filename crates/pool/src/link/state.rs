@@ -39,9 +39,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+#[cfg(debug_assertions)]
+mod invariants;
 mod job;
+mod orphan;
 mod reply;
 
+use orphan::Orphan;
 use reply::check_reply;
 
 /// Data in a frame after which the frame is complete.
@@ -139,24 +143,6 @@ struct Job {
 struct MemoryInUse {
     _data: Parts,
     _into: Option<Buffer>,
-}
-
-/// A write or trim whose requester is gone.
-#[derive(Debug, Clone, Copy)]
-struct Orphan {
-    number: u64,
-    offset: u64,
-    length: u32,
-}
-
-impl Orphan {
-    fn touches(&self, job: &Job) -> bool {
-        let (one, other) = (self.offset, job.request.offset);
-        let within = |from: u64, to: u64, length: u32| to >= from && to - from < u64::from(length);
-        job.number > self.number
-            && job.request.length > 0
-            && (within(one, other, self.length) || within(other, one, job.request.length))
-    }
 }
 
 /// One of the node's connections.
@@ -311,6 +297,9 @@ impl State {
             let _ = reply.send(Err(failure));
             return (number, None);
         }
+        let data_bytes: usize = data.iter().map(Bytes::len).sum();
+        let expected_bytes = if request.operation == Operation::Write { request.length as usize } else { 0 };
+        assert!(data_bytes == expected_bytes && data_bytes <= frame::DATA_BYTES_MAX, "{data_bytes} bytes: {request:?}");
         let covers = self.answered_writes;
         self.pending.push_back(Job {
             number,
@@ -329,6 +318,7 @@ impl State {
     /// The requester of this request is gone, before it was answered.
     pub fn abandon(&mut self, number: u64, request: &Request) {
         if matches!(request.operation, Operation::Write | Operation::Trim) && self.ended.is_none() {
+            debug_assert!(self.orphans.iter().all(|orphan| orphan.number != number), "it was abandoned before");
             self.orphans.push(Orphan { number, offset: request.offset, length: request.length });
         }
     }
@@ -410,6 +400,8 @@ impl State {
 
     /// The node has welcomed a connection; nothing is outstanding on it.
     pub fn set_open(&mut self, nth: usize, now: Instant, memory: bool) {
+        assert!(self.connections[nth].in_flight == 0, "requests of a lost connection were not requeued");
+        assert!(self.memory_in_use.is_empty(), "the node may still use memory of the last connections");
         self.connections[nth] = Connection::new(true, now, memory);
     }
 
@@ -511,6 +503,7 @@ impl State {
         self.record_loss(&welcome.loss);
         self.liveness.record_reopen(now);
         self.trouble = None;
+        assert!(self.in_flight_count() == 0, "a request is outstanding, and its memory is given up");
         self.memory_in_use.clear();
         self.counts.reconnected += 1;
     }
@@ -531,6 +524,8 @@ impl State {
             }
             self.connections[nth].can_send = out.is_empty();
         }
+        #[cfg(debug_assertions)]
+        self.check_invariants();
         self.next_connection().filter(|next| *next != nth && self.frame_room() > 0)
     }
 
@@ -559,7 +554,8 @@ impl State {
             frame_bytes += job.data.iter().map(Bytes::len).sum::<usize>();
             large |= job.is_large();
             self.requests.push(job.request);
-            self.tags[usize::from(tag)] = Some(job);
+            let before = self.tags[usize::from(tag)].replace(job);
+            assert!(before.is_none(), "the tag {tag} was free and used");
         }
         if self.requests.is_empty() {
             return;
@@ -620,9 +616,11 @@ impl State {
             let (operation, offset, length) = (job.request.operation, job.request.offset, job.request.length);
             let Some(job) = self.tags[usize::from(reply.tag)].take() else { continue };
             self.free_tags.push(reply.tag);
+            let out = &mut self.in_flight[job.class() as usize];
+            let is_counted = out.requests > 0 && out.bytes >= job.bytes() && self.connections[nth].in_flight > 0;
+            assert!(is_counted && self.free_tags.len() <= self.granted, "an answered request was not outstanding");
             self.connections[nth].in_flight -= 1;
             left = job.sent_at;
-            let out = &mut self.in_flight[job.class() as usize];
             (out.requests, out.bytes) = (out.requests - 1, out.bytes - job.bytes());
             self.counts.answered += 1;
             if result.is_ok() && job.extents.is_some() {
@@ -670,6 +668,8 @@ impl State {
         let took_us = now.saturating_duration_since(left).as_nanos() as f64 / 1000.0;
         let rtt_us = &mut self.counts.rtt_us;
         *rtt_us = if *rtt_us == 0.0 { took_us } else { *rtt_us + (took_us - *rtt_us) / 8.0 };
+        #[cfg(debug_assertions)]
+        self.check_invariants();
         Ok(())
     }
 
@@ -726,7 +726,10 @@ impl State {
         for connection in &mut self.connections {
             (connection.is_open, connection.in_flight) = (false, 0);
         }
+        assert!(self.in_flight_count() == 0, "a request was neither requeued nor answered");
         self.expire(now);
+        #[cfg(debug_assertions)]
+        self.check_invariants();
     }
 
     /// Whether the node has been silent for so long that requests do not wait for it.

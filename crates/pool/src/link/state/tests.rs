@@ -70,6 +70,7 @@ impl Trial {
         let (reply, answer) = oneshot::channel();
         let data = if operation == Operation::Write { vec![Bytes::from_static(b"abcd")] } else { Vec::new() };
         let (number, woken) = self.state.queue_request(request_for(operation, offset), data.into(), self.now, reply);
+        self.state.check_invariants();
         (number, answer, woken)
     }
 
@@ -77,6 +78,7 @@ impl Trial {
     fn leave(&mut self, number: u64, operation: Operation, offset: u64, answer: AnswerReceiver) {
         self.state.abandon(number, &request_for(operation, offset));
         drop(answer);
+        self.state.check_invariants();
     }
 
     /// What is sent over a connection, and which other one to wake.
@@ -108,7 +110,17 @@ impl Trial {
             (Reply { status: Status::Done, placed: false, tag: request.tag, length, checksum }, data)
         };
         let frame = Frame::Replies(FrameHeader::default(), requests.iter().map(reply).collect());
-        self.state.process_frame(nth, frame, self.now)
+        let processed = self.state.process_frame(nth, frame, self.now);
+        self.state.check_invariants();
+        processed
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.state.check_invariants();
+        }
     }
 }
 
