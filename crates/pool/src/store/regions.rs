@@ -27,6 +27,10 @@ const MARKED_BIT: u64 = 1 << 63;
 const WRITER_UNIT: u64 = 1 << 48;
 const WRITERS_MASK: u64 = MARKED_BIT - WRITER_UNIT;
 const WRITTEN_MASK: u64 = WRITER_UNIT - 1;
+/// Far more writers than there are threads, and far fewer than would overflow into the mark.
+const WRITERS_MAX: u64 = WRITERS_MASK / 2;
+const _: () =
+    assert!(MARKED_BIT ^ WRITERS_MASK ^ WRITTEN_MASK == u64::MAX && WRITER_UNIT & WRITERS_MASK == WRITER_UNIT);
 
 /// Bytes of a region in a store of this size.
 pub(super) fn region_bytes(size_bytes: u64) -> u64 {
@@ -113,13 +117,15 @@ impl Regions {
     pub fn begin_write(&self, offset: u64, length: u64) -> WriteInProgress<'_> {
         let range = self.touched_by(offset, length);
         for word in &self.words[range.clone()] {
-            word.fetch_add(WRITER_UNIT, Ordering::SeqCst);
+            let before = word.fetch_add(WRITER_UNIT, Ordering::SeqCst);
+            assert!(before & WRITERS_MASK < WRITERS_MAX, "writes that ended still count as running");
         }
         WriteInProgress { regions: self, range }
     }
 
     /// The regions that this range of bytes, which is not empty, touches.
     pub fn touched_by(&self, offset: u64, length: u64) -> Range<usize> {
+        assert!(length > 0, "a write that touches nothing would mark a region");
         (offset / self.region_bytes) as usize..(offset + length).div_ceil(self.region_bytes) as usize
     }
 
@@ -180,6 +186,7 @@ impl Regions {
 
     /// Records that a flush succeeded.
     pub fn record_flush(&self, number: u64) {
+        assert!((1..=self.flushes_begun()).contains(&number), "flush {number} has not begun");
         self.last_flushed.fetch_max(number, Ordering::SeqCst);
     }
 
@@ -224,6 +231,7 @@ impl Regions {
     /// marking.
     pub fn unmark(&self, regions: &[(usize, u64)]) -> Vec<usize> {
         let taken = |(region, word): &(usize, u64)| {
+            assert!(word & MARKED_BIT != 0 && word & WRITERS_MASK == 0, "region {region} was not covered by a flush");
             let change =
                 self.words[*region].compare_exchange(*word, word & !MARKED_BIT, Ordering::SeqCst, Ordering::SeqCst);
             change.is_ok().then_some(*region)
@@ -235,6 +243,31 @@ impl Regions {
     pub fn range(&self, region: usize, size_bytes: u64) -> Range<u64> {
         let begin = region as u64 * self.region_bytes;
         begin.min(size_bytes)..(begin + self.region_bytes).min(size_bytes)
+    }
+
+    /// Panics if the words contradict the flushes; also while others write and flush. Returns the marked regions.
+    #[cfg(test)]
+    pub fn check_invariants(&self) -> Vec<usize> {
+        // Read in this order: a flush begins before it is recorded, and before anything is written after it.
+        let flushed = self.last_flushed.load(Ordering::SeqCst);
+        let words: Vec<u64> = self.words.iter().map(|word| word.load(Ordering::SeqCst)).collect();
+        let begun = self.flushes_begun();
+        assert!(flushed <= begun, "flush {flushed} of {begun} succeeded");
+        for (region, word) in words.iter().enumerate() {
+            assert!(word & WRITTEN_MASK <= begun, "region {region} was written after a flush that has not begun");
+            assert!(word & WRITERS_MASK < WRITERS_MAX, "region {region} has too many writers");
+        }
+        let (next, ahead) = *self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(next <= words.len() && ahead <= AHEAD_REGIONS_MAX, "{ahead} regions before {next} are marked ahead");
+        let wanted = self.wanted_marks.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(wanted.iter().all(|range| range.start < range.end && range.end <= words.len()), "{wanted:?}");
+        (0..words.len()).filter(|region| words[*region] & MARKED_BIT != 0).collect()
+    }
+
+    /// Whether anything is being written.
+    #[cfg(test)]
+    pub fn has_writers(&self) -> bool {
+        self.words.iter().any(|word| word.load(Ordering::SeqCst) & WRITERS_MASK != 0)
     }
 }
 
@@ -256,7 +289,10 @@ impl Drop for WriteInProgress<'_> {
         // Read after the write: a flush that begins later covers it.
         let when = self.regions.flushes_begun() & WRITTEN_MASK;
         for word in &self.regions.words[self.range.clone()] {
-            let leave = |word: u64| Some(((word - WRITER_UNIT) & !WRITTEN_MASK) | when.max(word & WRITTEN_MASK));
+            let leave = |word: u64| {
+                assert!(word & WRITERS_MASK > 0, "a write ended twice");
+                Some(((word - WRITER_UNIT) & !WRITTEN_MASK) | when.max(word & WRITTEN_MASK))
+            };
             // The closure never returns `None`.
             let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, leave);
         }

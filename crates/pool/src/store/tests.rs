@@ -69,6 +69,19 @@ fn settle(store: &Store) {
     assert!(!store.header().is_marked());
 }
 
+/// Panics if the store contradicts itself; nothing is being written.
+fn check_invariants(store: &Store) {
+    let Some(regions) = &store.regions else { return };
+    // While it is locked no region is marked.
+    let header = store.header.lock().unwrap_or_else(PoisonError::into_inner);
+    let marked = regions.check_invariants();
+    let on_medium: std::collections::BTreeSet<usize> = header.marked.iter().collect();
+    let unknown: Vec<_> = marked.iter().filter(|region| !on_medium.contains(region)).collect();
+    assert!(unknown.is_empty(), "the regions {unknown:?} are marked in memory only");
+    assert_eq!(header.sequence, store.sequence());
+    assert!(!regions.has_writers(), "a write has not ended");
+}
+
 #[test]
 fn writes_survive_clean_and_unclean_shutdown() {
     for close in [true, false] {
@@ -422,6 +435,7 @@ proptest! {
                     store.claim("p", &claim(1)).expect("it is ours");
                 }
             }
+            check_invariants(&store);
         }
         let data = read(&store, 0, STORE_BYTES as u32);
         prop_assert_eq!(data.as_deref(), Ok(&model[..]));
@@ -459,6 +473,7 @@ fn killed_store_has_sums_of_regions_unmarked_during_writes() {
             writers.into_iter().for_each(|writer| writer.join().expect("it writes"));
             over.store(true, Ordering::Release);
         });
+        check_invariants(&store);
         let now = read(&store, 0, STORE_BYTES as u32).expect("it is whole");
         drop(store);
         let store = Store::open(&at.path).expect("a store");

@@ -300,6 +300,7 @@ fn run_story(seed: u64, cuts: usize) -> Result<usize, String> {
         // Marks that are being removed.
         let mut prepared = None;
         for _ in 0..5 + chance.below(40) {
+            check_invariants(&store);
             let begun = [log.now() + 1, plain.0.now() + 1];
             let place = if chance.one_in(3) { chance.below(kind.size) } else { hot[chance.below(6) as usize] };
             let (place, length) = match chance.below(4) {
@@ -411,6 +412,7 @@ fn run_story(seed: u64, cuts: usize) -> Result<usize, String> {
             one.ended = [log.now(), plain.0.now()];
             asked.push(one);
         }
+        check_invariants(&store);
         if store_content(&store)? != now {
             return Err("a read before any cut is wrong".into());
         }

@@ -312,6 +312,7 @@ impl Trial {
                 self.open();
             }
         }
+        check_invariants(self.store());
         self.check()
     }
 }
