@@ -46,7 +46,7 @@
 //! The last three fields before the header checksum are set by the node, and zero in requests. The coordinator uses them
 //! for tuning and for statistics, and they cost no extra packet.
 
-use crate::shm::Extent;
+use crate::shm::{EXTENTS_MAX, Extent};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nbd::buffer::LARGE_BYTES;
 use nbd::inbox::Inbox;
@@ -83,6 +83,15 @@ pub const VERIFY_BYTES_MAX: u32 = 4 << 20;
 pub const STRETCHES_MAX: usize = 8192;
 /// Bytes of one stretch.
 const STRETCH_BYTES: usize = 8;
+
+// The tables above.
+const _: () = assert!(HEADER_BYTES == 4 + 1 + 1 + 2 + 4 + 8 + 8 + 2 + 2 + 4 + 4);
+const _: () = assert!(REQUEST_BYTES == 1 + 1 + 2 + 4 + 8 && REPLY_BYTES == 1 + 1 + 2 + 4 + 4);
+const _: () = assert!(REPORT_BYTES == 4 * 8 + 2 * 4 + 8);
+const _: () = assert!(ENTRIES_MAX <= u16::MAX as usize && BODY_BYTES_MAX <= u32::MAX as usize);
+// All requests with all their ranges, or as many as carry the data of two, fit into a frame.
+const _: () = assert!(ENTRIES_MAX * (REQUEST_BYTES + EXTENTS_MAX * 12) + 2 * DATA_BYTES_MAX + 4 <= BODY_BYTES_MAX);
+const _: () = assert!(STRETCHES_MAX * STRETCH_BYTES <= DATA_BYTES_MAX);
 
 /// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -388,12 +397,14 @@ pub fn put_requests<'d>(
     put_header(small, head, KIND_REQUESTS, requests.len(), body);
     let begin = small.len();
     for request in requests {
+        assert!(usize::from(request.extent_count) <= EXTENTS_MAX, "{} ranges", request.extent_count);
         small.put_u8(request.operation as u8);
         small.put_u8(u8::from(request.durable) | u8::from(request.unchecked) << 1 | request.extent_count << 2);
         small.put_u16_le(request.tag);
         small.put_u32_le(request.length);
         small.put_u64_le(request.offset);
     }
+    debug_assert_eq!(small.len() - begin, requests.len() * REQUEST_BYTES);
     let mut checksum = crc32c::crc32c(&small[begin..]);
     for (nth, request) in requests.iter().enumerate().filter(|(_, r)| r.data_bytes() > 0) {
         debug_assert_eq!(data(nth).iter().map(Bytes::len).sum::<usize>(), request.data_bytes());
@@ -424,6 +435,8 @@ pub fn put_replies(
         small.put_u32_le(reply.length);
         small.put_u32_le(reply.checksum);
     }
+    debug_assert_eq!(small.len() - begin, replies.len() * REPLY_BYTES);
+    debug_assert_eq!(data_bytes, replies.iter().map(Reply::data_bytes).sum::<usize>());
     let checksum = crc32c::crc32c(&small[begin..]);
     let (mut rest, mut done) = (data, 0);
     for (nth, data) in large {
@@ -450,13 +463,15 @@ pub fn put_report(out: &mut impl FrameOutput, head: &FrameHeader, report: &Repor
     small.put_u32_le(report.flushing_ms);
     small.put_u32_le(report.flags());
     small.put_u64_le(report.faults);
+    assert_eq!(small.len() - begin, REPORT_BYTES);
     let checksum = crc32c::crc32c(&small[begin..]);
     small.put_u32_le(checksum);
 }
 
 /// Writes the header of a frame with a body of `body` bytes.
 fn put_header(out: &mut BytesMut, head: &FrameHeader, kind: u8, count: usize, body: usize) {
-    debug_assert!(count <= ENTRIES_MAX);
+    assert!(count <= ENTRIES_MAX, "{count} entries");
+    debug_assert!(body <= BODY_BYTES_MAX, "{body} bytes");
     let begin = out.len();
     out.put_u32_le(MAGIC);
     out.put_u8(VERSION);
@@ -470,6 +485,7 @@ fn put_header(out: &mut BytesMut, head: &FrameHeader, kind: u8, count: usize, bo
     out.put_u32_le(head.service_us);
     let checksum = crc32c::crc32c(&out[begin..]);
     out.put_u32_le(checksum);
+    assert_eq!(out.len() - begin, HEADER_BYTES);
 }
 
 /// Takes the next frame from `input`, if it is complete. Data are slices of the input, not copies.

@@ -39,6 +39,11 @@ const FILE_BYTES: usize = FILE_HEADER_BYTES + SHARED_MEMORY_BYTES;
 pub const EXTENTS_MAX: usize = 63;
 /// Bytes of one range in a frame.
 const EXTENT_BYTES: usize = 12;
+const _: () = assert!(EXTENT_BYTES == size_of::<u64>() + size_of::<u32>());
+// In a request's flags, their number has the six bits above two others.
+const _: () = assert!(EXTENTS_MAX == (u8::MAX >> 2) as usize);
+// The last word of the header is aligned, as an atomic has to be.
+const _: () = assert!(CPU_OFFSET % align_of::<AtomicU32>() == 0 && FILE_HEADER_BYTES % 4096 == 0);
 
 /// The description of a coordinator's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -222,7 +227,9 @@ impl Extent {
     }
 
     pub fn count(places: &[u8]) -> u8 {
-        (places.len() / EXTENT_BYTES) as u8
+        let count = places.len() / EXTENT_BYTES;
+        assert!(count <= EXTENTS_MAX && places.len() % EXTENT_BYTES == 0, "{} bytes of ranges", places.len());
+        count as u8
     }
 
     /// Bytes of `count` ranges in a frame.
@@ -230,8 +237,9 @@ impl Extent {
         usize::from(count) * EXTENT_BYTES
     }
 
-    /// The ranges of a frame.
+    /// The ranges of a frame, which has checked that there are whole ones.
     pub fn decode(mut places: &[u8]) -> impl Iterator<Item = Self> {
+        assert!(places.len() % EXTENT_BYTES == 0, "{} bytes of ranges", places.len());
         std::iter::from_fn(move || {
             (places.len() >= EXTENT_BYTES).then(|| Self { offset: places.get_u64_le(), length: places.get_u32_le() })
         })

@@ -554,6 +554,7 @@ impl Volume {
             for (place, length) in share.pieces.drain(..) {
                 parts[place] = answer.split_to(length as usize);
             }
+            assert!(answer.is_empty(), "a node's answer has bytes of no piece");
         }
         Ok(parts)
     }
@@ -603,6 +604,8 @@ impl Volume {
                 shares.push(NodeShare { node, offset, length, pieces: vec![(place, length)] });
             }
         }
+        let share_bytes: u64 = shares.iter().map(|share| u64::from(share.length)).sum();
+        assert_eq!(share_bytes, u64::from(length), "the nodes' shares are not the whole range");
         (shares, count)
     }
 
@@ -618,6 +621,7 @@ impl Volume {
         let parts = try_join_all(std::iter::once(first).chain(pieces).map(ask)).await?;
         let mut data = BytesMut::with_capacity(length as usize);
         parts.iter().for_each(|part| data.extend_from_slice(part));
+        assert_eq!(data.len(), length as usize, "the nodes' answers are not the whole range");
         Ok(data.freeze())
     }
 
@@ -637,6 +641,7 @@ impl Volume {
             begins[place + 1] = *length as usize;
         }
         (0..count).for_each(|nth| begins[nth + 1] += begins[nth]);
+        assert_eq!(begins[count], data.len(), "the pieces are not the whole data");
         let writes = shares.iter().map(|share| {
             let parts = share.pieces.iter().map(|(place, _)| data.slice(begins[*place]..begins[place + 1])).collect();
             self.links[share.node].write_parts(share.offset, parts, durable)
