@@ -466,6 +466,11 @@ impl State {
         }
         self.loss.clone_from(loss);
         self.pace.doubtful.set(true);
+        self.refuse_changes();
+    }
+
+    /// Fails the writes and flushes in the queue.
+    fn refuse_changes(&mut self) {
         for job in std::mem::take(&mut self.pending) {
             if job.request.is_read_only() {
                 self.pending.push_back(job);
@@ -722,6 +727,9 @@ impl State {
         // No request of the old connections can be executed any more.
         self.pending.retain(|job| !job.reply.is_closed());
         self.orphans.clear();
+        if !self.loss.ranges.is_empty() {
+            self.refuse_changes();
+        }
         self.in_flight = Default::default();
         for connection in &mut self.connections {
             (connection.is_open, connection.in_flight) = (false, 0);

@@ -15,6 +15,8 @@ impl State {
             assert!(is_first, "the request {} was abandoned twice", orphan.number);
             assert!(orphan.number <= self.last_number, "the request {} was never queued", orphan.number);
         }
+        let may_change = self.loss.ranges.is_empty();
+        assert!(may_change || self.pending.iter().all(|job| job.request.is_read_only()), "a change waits after a loss");
         assert!(self.requests.is_empty(), "a frame was built and not sent");
         assert!(self.ended.is_none() || self.pending.is_empty(), "requests wait for a node that is not used any more");
     }

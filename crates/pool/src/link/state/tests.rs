@@ -310,6 +310,27 @@ fn failed_flush_is_remembered_whatever_the_node_says_later() {
     assert_eq!(trial.state.loss.ranges, [(8192, 4096)]);
 }
 
+/// The node may answer them as if nothing had happened.
+#[test]
+fn changes_in_flight_at_a_failed_flush_are_not_resent() {
+    let mut trial = Trial::natural(1);
+    let _first = trial.put(Operation::Flush);
+    let later = [Operation::Flush, Operation::Write, Operation::Trim].map(|operation| trial.put(operation).0);
+    let _read = trial.put(Operation::Read);
+    let (sent, _) = trial.fill(0);
+    assert_eq!(sent.len(), 5);
+    let lost = Reply { status: Status::Lost, placed: false, tag: sent[0].tag, length: 0, checksum: 0 };
+    let frame = Frame::Replies(FrameHeader::default(), vec![(lost, Bytes::new())]);
+    trial.state.process_frame(0, frame, trial.now).expect("it was asked");
+    trial.state.requeue_all(trial.now);
+    for mut answer in later {
+        assert_eq!(answer.try_recv().expect("an answer"), Err(Failure::Lost));
+    }
+    trial.state.record_reopen(&welcome("boot"), trial.now);
+    trial.state.set_open(0, trial.now, false);
+    assert_eq!(trial.fill(0).0.iter().map(|request| request.operation).collect::<Vec<_>>(), [Operation::Read]);
+}
+
 #[test]
 fn active_connection_does_not_hide_a_silent_one() {
     let mut trial = Trial::natural(2);
