@@ -223,6 +223,7 @@ pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header
     if region == 0 || region % BLOCK_BYTES != 0 || size.div_ceil(region) > REGIONS_MAX {
         return Err(unformatted());
     }
+    header.marked.truncate(size.div_ceil(region) as usize);
     header.lost.retain(|(begin, bytes)| *bytes > 0 && begin.checked_add(*bytes).is_some_and(|end| end <= size));
     if block != BLOCK_BYTES || size == 0 || size % BLOCK_BYTES != 0 {
         return Err(unformatted());

@@ -58,6 +58,12 @@ impl RegionSet {
         }
     }
 
+    /// Removes the regions from `end` on.
+    pub(super) fn truncate(&mut self, end: usize) {
+        let beyond: Vec<usize> = self.iter().filter(|region| *region >= end).collect();
+        beyond.into_iter().for_each(|region| self.take(region));
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(|byte| *byte == 0)
     }
@@ -242,7 +248,7 @@ impl Regions {
     /// The range of the store's bytes in a region.
     pub fn range(&self, region: usize, size_bytes: u64) -> Range<u64> {
         let begin = region as u64 * self.region_bytes;
-        begin.min(size_bytes)..(begin + self.region_bytes).min(size_bytes)
+        begin.min(size_bytes)..begin.saturating_add(self.region_bytes).min(size_bytes)
     }
 
     /// Panics if the words contradict the flushes; also while others write and flush. Returns the marked regions.

@@ -82,6 +82,25 @@ fn check_invariants(store: &Store) {
     assert!(!regions.has_writers(), "a write has not ended");
 }
 
+/// Where a file's header has more marks than the store has regions, or regions so large that their ends are no numbers.
+#[test]
+fn marks_beyond_the_end_are_ignored() {
+    for (region_bytes, marked) in [(None, vec![1]), (Some(1 << 63), Vec::new())] {
+        let at = temp_place();
+        let mut header = format_store(&at).header();
+        header.region_bytes = region_bytes.unwrap_or(header.region_bytes);
+        [1, 100, 8191].into_iter().for_each(|region| header.marked.put(region));
+        (header.sequence, header.clean, header.boot) = (header.sequence + 1, false, "another".into());
+        let place = store_bytes(STORE_BYTES) - 2 * HEADER_BYTES + header.sequence % 2 * HEADER_BYTES;
+        overwrite(&at.path, place, &header.to_bytes().expect("a header"));
+        let store = Store::open(&at.path).expect("a store");
+        assert_eq!(store.header().marked.iter().collect::<Vec<_>>(), marked);
+        assert!(store.header().lost.iter().all(|(begin, bytes)| *bytes > 0 && begin + bytes <= STORE_BYTES));
+        assert_eq!(store.recovery().is_some(), !marked.is_empty());
+        check_invariants(&store);
+    }
+}
+
 #[test]
 fn writes_survive_clean_and_unclean_shutdown() {
     for close in [true, false] {
