@@ -635,6 +635,10 @@ impl Node {
             if !held.replies.is_empty()
                 && (full || held_since.is_some_and(|since| since.elapsed() >= REPLY_HOLD_TIMEOUT))
             {
+                assert!(
+                    waiting >= held.replies.len() && waiting_bytes >= held.moved_bytes,
+                    "a request is answered twice"
+                );
                 waiting -= held.replies.len();
                 waiting_bytes -= held.moved_bytes;
                 answers.put(waiting, &held);

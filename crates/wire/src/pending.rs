@@ -79,6 +79,7 @@ impl PendingConnections {
         let number = inner.next;
         inner.next += 1;
         inner.connections.push_back((number, close));
+        assert!(inner.connections.len() <= self.connections_max, "more connections are pending than permitted");
         PendingConnection {
             pending: self.clone(),
             number,
