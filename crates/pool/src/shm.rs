@@ -43,7 +43,7 @@ const _: () = assert!(EXTENT_BYTES == size_of::<u64>() + size_of::<u32>());
 // In a request's flags, their number has the six bits above two others.
 const _: () = assert!(EXTENTS_MAX == (u8::MAX >> 2) as usize);
 // The last word of the header is aligned, as an atomic has to be.
-const _: () = assert!(CPU_OFFSET % align_of::<AtomicU32>() == 0 && FILE_HEADER_BYTES % 4096 == 0);
+const _: () = assert!(CPU_OFFSET.is_multiple_of(align_of::<AtomicU32>()) && FILE_HEADER_BYTES.is_multiple_of(4096));
 
 /// The description of a coordinator's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,7 +228,7 @@ impl Extent {
 
     pub fn count(places: &[u8]) -> u8 {
         let count = places.len() / EXTENT_BYTES;
-        assert!(count <= EXTENTS_MAX && places.len() % EXTENT_BYTES == 0, "{} bytes of ranges", places.len());
+        assert!(count <= EXTENTS_MAX && places.len().is_multiple_of(EXTENT_BYTES), "{} bytes of ranges", places.len());
         count as u8
     }
 
@@ -239,7 +239,7 @@ impl Extent {
 
     /// The ranges of a frame, which has checked that there are whole ones.
     pub fn decode(mut places: &[u8]) -> impl Iterator<Item = Self> {
-        assert!(places.len() % EXTENT_BYTES == 0, "{} bytes of ranges", places.len());
+        assert!(places.len().is_multiple_of(EXTENT_BYTES), "{} bytes of ranges", places.len());
         std::iter::from_fn(move || {
             (places.len() >= EXTENT_BYTES).then(|| Self { offset: places.get_u64_le(), length: places.get_u32_le() })
         })

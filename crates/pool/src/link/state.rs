@@ -39,7 +39,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-#[cfg(debug_assertions)]
+#[cfg(any(test, debug_assertions))]
 mod invariants;
 mod job;
 mod orphan;
