@@ -258,7 +258,8 @@ const BLOCK_BYTES: u32 = 4096;
 /// Reads, one after the other, that are answered before a flush that was reported before the first was sent. If reads waited for
 /// flushes, one could be, since its answer may overtake that of the flush on the way to the clients.
 const OVERTAKING_MAX: usize = 2;
-/// How much slower the medium becomes at most to hold a flush: a minute for what is rewritten. Reads that take longer wait for it.
+/// How much slower the medium becomes at most to hold a flush: a minute for what is rewritten. Reads that take longer
+/// wait for the flush.
 const SLOWDOWN_MAX: u64 = 16;
 
 fn slow_medium(Slow { data_mib, mib_per_s, options }: Slow) -> Result<()> {
@@ -297,8 +298,9 @@ fn slow_medium(Slow { data_mib, mib_per_s, options }: Slow) -> Result<()> {
         }
         Ok(())
     };
-    // Flushes by another client while there is much to flush, and reads that overtake one of them. On a busy machine, two reads may
-    // take longer than any flush of the copy: after it there is data of our own, whose flush takes twice as long each time.
+    // Flushes by another client while there is much to flush, and reads that overtake one of them. On a busy machine, two
+    // reads may take longer than any flush of the copy: after it there is data of our own, whose flush takes twice as
+    // long each time.
     let (mut flusher, _) = Client::connect(&socket)?;
     let (mut left, mut slowdown) = (cold.iter(), 1);
     let mut overtaking = 0;

@@ -99,7 +99,8 @@ impl UndoGuard {
         Self::new(make, undo, &[device.as_os_str(), write_bytes_per_s.to_string().as_ref(), THROTTLE_PATH.as_ref()])
     }
 
-    /// Changes the rate of [`Self::throttle`] in one step: what waits is subject to the new one, and nothing passes between.
+    /// Changes the rate of [`Self::throttle`] in one step: what waits is subject to the new one, and nothing passes
+    /// between.
     ///
     /// # Errors
     /// The kernel refuses it.

@@ -99,7 +99,7 @@ const fn size_class_bytes(nth: usize) -> usize {
     if bytes > LARGE_BYTES { bytes + PAYLOAD_MARGIN_BYTES } else { bytes }
 }
 
-// Each size is a buffer's whole length in the provided memory, and the sizes ascend, so that the first that fits is the smallest.
+// Each size is a buffer's whole length in the provided memory, and they ascend: the first that fits is the smallest.
 const _: () = {
     let mut nth = 0;
     while nth < SIZE_COUNT {

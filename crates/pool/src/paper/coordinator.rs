@@ -81,7 +81,7 @@ struct SharedState {
 }
 
 impl Load {
-    /// The length below which a node's queue has run low: twice the requests of all its threads, as far as the queue permits.
+    /// The length below which a node's queue has run low: twice the requests of all its threads, if the queue permits.
     fn low_mark(&self) -> usize {
         let outstanding = self.outstanding_requests().saturating_mul(self.threads as usize);
         outstanding.saturating_mul(2).min(QUEUE_LENGTH_MAX)

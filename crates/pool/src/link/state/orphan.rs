@@ -1,4 +1,4 @@
-//! Writes that may still be executed although nobody waits for them any more, and the requests that must not overtake them.
+//! Writes that may still be executed although nobody waits for them any more, and requests that must not overtake them.
 
 use super::Job;
 
