@@ -72,7 +72,7 @@ $created"
 clean_up() {
     status=$?
     trap - EXIT
-    rm -rf "$temporary"
+    [ -z "$temporary" ] || rm -rf "$temporary"
     if [ "$status" -ne 0 ]; then
         printf '%s' "$staged" | while IFS= read -r path; do rm -f "$path"; done
         printf '%s' "$created" | while IFS= read -r path; do rmdir "$path" 2>/dev/null || :; done
@@ -125,11 +125,12 @@ main() {
 
     base=${FATHOM_BASE:-$repository/releases/download/v$version}
     base=${base%/}
-    staged='' created=''
-    temporary=$(mktemp -d)
+    staged='' created='' temporary=''
     trap clean_up EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
+    trap 'exit 141' PIPE
+    temporary=$(mktemp -d)
 
     fetch SHA256SUMS
     if [ -n "$key" ] && has minisign; then
