@@ -23,7 +23,7 @@ pub fn run(args: &args::Workload) -> Result<ExitCode> {
             eprintln!("fathom workload: {text}");
             Ok(ExitCode::from(2))
         }
-        Err(Error::Interrupted) => Ok(ExitCode::from(130)),
+        Err(Error::Interrupted) => Ok(ExitCode::from(output::INTERRUPTED_STATUS)),
         Err(error) => Err(error.into()),
     }
 }

@@ -16,7 +16,7 @@ pub fn run(args: &NetMeasure) -> Result<ExitCode> {
         .with_context(|| format!("{} is not a valid measurement request", args.asked.shown()))?;
     let Some(measured) = measure(&request)? else {
         eprintln!("fathom: interrupted; nothing was stored");
-        return Ok(ExitCode::from(130));
+        return Ok(ExitCode::from(output::INTERRUPTED_STATUS));
     };
     output::print_text(&Handover { measured, place: describe_machine() }.into_json()?);
     Ok(ExitCode::SUCCESS)

@@ -55,7 +55,7 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
 
 fn report_interrupted() -> ExitCode {
     eprintln!("fathom: interrupted; nothing was stored");
-    ExitCode::from(130)
+    ExitCode::from(output::INTERRUPTED_STATUS)
 }
 
 /// Conducts a run with an end on another machine.
@@ -120,7 +120,7 @@ fn finish(args: &NetRun, handed: &Handover, conducted: Option<&RemoteOutcome>) -
     }
     if handed.measured.interrupted {
         eprintln!("fathom: interrupted; the results so far");
-        return Ok(ExitCode::from(130));
+        return Ok(ExitCode::from(output::INTERRUPTED_STATUS));
     }
     if let Some(trouble) = &outcome.own.trouble {
         eprintln!("fathom: {}", model::text::shown(trouble));

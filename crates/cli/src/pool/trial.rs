@@ -2,6 +2,7 @@
 
 use super::auth;
 use crate::args::PoolTry;
+use crate::output;
 use anyhow::{Result, anyhow};
 use nbd::Tls;
 use pool::bench::Figures;
@@ -52,7 +53,7 @@ fn report_interrupted(args: &PoolTry, measured: usize) -> ExitCode {
     }
     let kept = if args.load.json { "nothing was stored" } else { "the results so far" };
     eprintln!("fathom: interrupted after {measured} of {LOAD_COUNT} measurements; {kept}");
-    ExitCode::from(130)
+    ExitCode::from(output::INTERRUPTED_STATUS)
 }
 
 /// `measured` counts the loads that are done.
