@@ -2,6 +2,7 @@
 //! or hangs costs one answer.
 
 use crate::{Error, Result};
+use model::messages::strip_program_name;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -81,7 +82,7 @@ fn run_within(
     if !status.success() {
         let messages = stderr_reader.join().unwrap_or_default();
         let lines: Vec<String> =
-            messages.trim().lines().map(|line| model::text::shown(line.trim_start_matches("fathom: "))).collect();
+            messages.trim().lines().map(|line| model::text::shown(strip_program_name(line))).collect();
         return Err(Error::Refused(if lines.is_empty() {
             format!("it ended with {status}")
         } else {

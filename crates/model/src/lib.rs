@@ -12,6 +12,7 @@ pub mod event;
 pub mod fleet;
 mod lines;
 pub mod marks;
+pub mod messages;
 pub mod packed;
 pub mod program;
 pub mod quantity;

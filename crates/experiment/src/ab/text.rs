@@ -3,6 +3,7 @@
 use super::contract::{Control, MeasuredCommand, Metric, Outcome};
 use crate::StopReason;
 use model::counted;
+use model::messages::split_own_message;
 use model::text::{bytes, count, digits, duration};
 use std::fmt::Write as _;
 
@@ -97,7 +98,7 @@ pub fn shorten_failure(why: &str) -> String {
         _ => why,
     };
     // The command's own error output precedes it.
-    let (complaint, said) = why.rsplit_once("fathom: ").unwrap_or(("", why));
+    let (complaint, said) = split_own_message(why);
     match complaint.trim().lines().last() {
         Some(complaint) => format!("{} ({complaint})", said.trim()),
         None => said.trim().to_string(),

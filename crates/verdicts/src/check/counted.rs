@@ -6,6 +6,7 @@ use crate::check::contract::BPF;
 use crate::check::{self, Contract, ObservedRun, Outcome, SectionCounts};
 use analysis::Rows;
 use model::Context;
+use model::messages::strip_program_name;
 use model::text::{ShownPath as _, shown};
 use scores::measure::error::IoContext as _;
 use scores::measure::supervised::output;
@@ -225,5 +226,5 @@ impl<'a> Runs<'a> {
 fn last_error_line(error: &[u8]) -> String {
     let error = String::from_utf8_lossy(error);
     let line = error.trim_end().lines().last().unwrap_or_default();
-    shown(line.strip_prefix("fathom: ").unwrap_or(line))
+    shown(strip_program_name(line))
 }
