@@ -22,10 +22,22 @@ pub fn expand(
     Ok(expanded)
 }
 
-/// Replaces the known variables in a word, and leaves the others unchanged.
+/// Replaces the known variables in a word, whatever characters their names have, and leaves the others unchanged. A value is literal,
+/// even if it contains another variable's name in braces.
 pub fn fill(word: &str, variables: &BTreeMap<String, String>) -> String {
-    let known = variables.iter();
-    known.fold(word.to_string(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
+    let (mut filled, mut rest) = (String::with_capacity(word.len()), word);
+    while let Some(open) = rest.find('{') {
+        let inside = &rest[open + 1..];
+        let known = variables.iter().find_map(|(name, value)| {
+            let after = inside.strip_prefix(name.as_str())?.strip_prefix('}')?;
+            Some((value.as_str(), after))
+        });
+        let (put, after) = known.unwrap_or(("{", inside));
+        filled.push_str(&rest[..open]);
+        filled.push_str(put);
+        rest = after;
+    }
+    filled + rest
 }
 
 /// Yields the names of the variables in a word.
@@ -73,5 +85,14 @@ mod tests {
         assert_eq!(expand(&["t", "@load", "@other"]).unwrap(), ["t", "w", "--dir=/a b/x", "@other"]);
         assert_eq!(expand(&[r#"printf '{"v":{}}' ${HOME} {"#]).unwrap(), [r#"printf '{"v":{}}' ${HOME} {"#]);
         assert_eq!(expand(&["{speed}"]), Err("unknown variable {speed}".into()));
+    }
+
+    #[test]
+    fn value_that_names_another_variable_is_literal() {
+        let variables =
+            [("A", "{B}"), ("B", "{C}{A}"), ("C", "c"), ("a b", "{")].map(|(name, value)| (name.into(), value.into()));
+        let variables = BTreeMap::from(variables);
+        assert_eq!(fill("{A} {B} {C} {a b} {D} {{C} {C {} }{", &variables), "{B} {C}{A} c { {D} {c {C {} }{");
+        assert_eq!((fill("", &variables).as_str(), fill("{A}", &BTreeMap::new()).as_str()), ("", "{A}"));
     }
 }

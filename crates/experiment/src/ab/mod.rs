@@ -13,7 +13,7 @@ pub use verdict::verdict;
 
 use crate::design::{Fill, Plan};
 use crate::suite::{Better, Score, ScoreKind};
-use crate::{Cell, Design, Error, Results};
+use crate::{Cell, Design, Error, Results, template};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -145,9 +145,9 @@ pub fn design(request: &AbRequest) -> Result<Design, Error> {
     })
 }
 
-/// Substitutes the values of parameters in a line.
+/// Substitutes the values of parameters in a line; a value is literal, whatever is in it.
 pub fn substitute_values(line: &str, values: &BTreeMap<String, String>) -> String {
-    values.iter().fold(line.to_string(), |line, (name, value)| line.replace(&format!("{{{name}}}"), value))
+    template::fill(line, values)
 }
 
 /// The command line of a cell.
@@ -273,6 +273,14 @@ mod tests {
         assert_eq!((design.baseline.as_deref(), design.cells[3].same_as.as_deref()), (Some("a"), Some("a")));
         assert_eq!(command_line(&design.cells[3]), "a");
         assert!(super::design(&request(&["a"])).unwrap_err().to_string().contains("two commands"));
+    }
+
+    #[test]
+    fn value_of_a_parameter_is_literal() {
+        let values = [("A", "{B}"), ("B", "{A}")].map(|(name, value)| (name.to_string(), vec![value.to_string()]));
+        let all = combine_parameters(&[command("x {A} {B}")], &values).unwrap();
+        assert_eq!(substitute_values(&all[0].line, &all[0].values), "x {B} {A}");
+        assert_eq!(all[0].name, "x {B} {A}");
     }
 
     #[test]
