@@ -2,7 +2,7 @@
 //! reading the log again.
 
 use crate::{AbsentCell, Design, PastResults, Results, Sink, StopReason, StoreResult};
-use archive::runs::{Entry, Run};
+use archive::runs::{Entry, NET_RUN, Run};
 use archive::tables::Index;
 use archive::{Meta, Runs, RunsWriter, is_lost};
 use model::shell_word;
@@ -117,18 +117,29 @@ impl Store {
     }
 }
 
+fn parse_design(row: &DesignRow) -> Result<Design, Error> {
+    serde_json::from_str(&row.design).map_err(|why| Error::Damaged { name: row.name.clone(), why })
+}
+
 /// Returns the designs of a log, as they were run.
 fn designs(runs: &Runs) -> Result<Vec<Design>, Error> {
-    let read = |row: &DesignRow| {
-        serde_json::from_str(&row.design).map_err(|why| Error::Damaged { name: row.name.clone(), why })
-    };
-    runs.designs.iter().map(read).collect()
+    runs.designs.iter().map(parse_design).collect()
+}
+
+/// Yields the designs of a log that benchmarks have, each with its number: that of a network run is of another kind.
+fn benchmark_designs(runs: &Runs) -> impl Iterator<Item = (usize, Result<Design, Error>)> {
+    let own = runs.designs.iter().enumerate().filter(|(_, row)| row.name != NET_RUN);
+    own.map(|(at, row)| (at, parse_design(row)))
 }
 
 /// Returns the comparisons of a log: the designs with a baseline.
 pub fn comparisons(runs: &Runs) -> Result<Vec<Results>, Error> {
-    let all = designs(runs)?;
-    Ok((0..).zip(&all).filter(|(_, d)| d.baseline.is_some()).map(|(at, d)| design_results(runs, at, d)).collect())
+    let results = |(at, design): (usize, Result<Design, Error>)| match design {
+        Ok(design) if design.baseline.is_some() => Some(Ok(design_results(runs, at, &design))),
+        Ok(_) => None,
+        Err(damaged) => Some(Err(damaged)),
+    };
+    benchmark_designs(runs).filter_map(results).collect()
 }
 
 /// Returns the results of design `at` in a log.
@@ -236,9 +247,15 @@ pub fn read(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
         ));
         runs.designs.iter_mut().for_each(|design| design.stopped = None);
     }
-    // A network run has a design of its own kind.
-    for (at, design) in designs(&runs).unwrap_or_default().iter().enumerate() {
-        let gaps = design_results(&runs, at, design).missing_count();
+    for (at, design) in benchmark_designs(&runs).collect::<Vec<_>>() {
+        let design = match design {
+            Ok(design) => design,
+            Err(damaged) => {
+                warnings.push(format!("{}: {damaged}; so whether processes are missing is unknown", dir.shown()));
+                continue;
+            }
+        };
+        let gaps = design_results(&runs, at, &design).missing_count();
         if gaps > 0 && runs.designs[at].stopped.take().is_some() {
             warnings.push(format!(
                 "{} of {} are missing in {}: `fathom bench run --resume {}` measures them",
@@ -270,5 +287,29 @@ pub fn meta_with_tables(meta: Meta, runs: &Runs) -> Meta {
         complete: !runs.designs.is_empty() && runs.designs.iter().all(|d| d.stopped.is_some()),
         table_version: model::table::TABLE_VERSION,
         ..meta
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_design_is_a_warning_and_a_network_run_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::create(dir.path()).unwrap();
+        let text =
+            "name = 'w'\nquestion = '?'\nmetric = 'wall'\nblocks = 2\nseed = 1\n[[cell]]\nname = 'a'\nargv = ['a']";
+        let good = design_row(0, &Design::parse("w.toml", text).unwrap()).unwrap();
+        for (id, name, design) in [(0, NET_RUN, "{}"), (1, "w", good.design.as_str()), (2, "torn", "{")] {
+            let row = DesignRow { id, name: name.into(), design: design.into(), ..good.clone() };
+            store.push(Entry::Design(row)).unwrap();
+        }
+        let (mut runs, warnings) = read(dir.path()).unwrap();
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(warning.contains("the design torn in the archive is damaged"), "{warning}");
+        assert!(comparisons(&runs).is_err_and(|why| why.to_string().contains("torn")));
+        runs.designs.pop();
+        assert!(comparisons(&runs).unwrap().is_empty());
     }
 }
