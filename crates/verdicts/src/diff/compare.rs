@@ -241,6 +241,7 @@ impl<'a> PairedParts<'a> {
             CountDifference {
                 layer: key.layer,
                 name: key.name.into(),
+                unit: key.unit,
                 file: key.file.map(|kind| kind.name().to_owned()).filter(|name| !name.is_empty()),
                 a: mean(x, all_a),
                 b: mean(y, all_b),

@@ -5,6 +5,7 @@
 
 use super::align::UnmatchedStatement;
 use super::edges::Edges;
+use super::series::CountUnit;
 use analysis::caveats::Caveats;
 use analysis::contract::Blind;
 use model::{Layer, Reason};
@@ -224,6 +225,9 @@ pub struct CountDifference {
     pub layer: Layer,
     /// What is counted.
     pub name: String,
+    /// Its unit, which its name tells people.
+    #[serde(skip)]
+    pub unit: CountUnit,
     /// The kind of file: `database`, `rollback journal`, `WAL`, `directory`, `other`, …
     pub file: Option<String>,
     /// A's.

@@ -25,14 +25,37 @@ pub struct Place {
     pub layer: Option<(Layer, Reason)>,
 }
 
+/// The unit of a count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CountUnit {
+    #[default]
+    Number,
+    Bytes,
+}
+
 /// Something counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CountKey {
     pub layer: Layer,
     /// What is counted.
     pub name: &'static str,
+    pub unit: CountUnit,
     /// The kind of file, where it is distinguished.
     pub file: Option<FileRole>,
+}
+
+impl CountKey {
+    fn number(layer: Layer, name: &'static str) -> Self {
+        Self { layer, name, unit: CountUnit::Number, file: None }
+    }
+
+    fn bytes(layer: Layer, name: &'static str) -> Self {
+        Self { unit: CountUnit::Bytes, ..Self::number(layer, name) }
+    }
+
+    fn of_file(self, file: FileRole) -> Self {
+        Self { file: Some(file), ..self }
+    }
 }
 
 /// Measures of a phase's work: if these counts are equal in both recordings, the work was the same.
@@ -264,7 +287,7 @@ impl SeriesBuilder<'_> {
             let does = entries.effect_of(index, i, &span);
             let file = phases.kind(span.file);
             if let (Layer::Syscall, phase @ Phase::In(call, kind)) = (span.layer, phases.of_call(i)) {
-                let counted = CountKey { layer: Layer::Syscall, name: call.name(), file: Some(kind) };
+                let counted = CountKey::number(Layer::Syscall, call.name()).of_file(kind);
                 // The return value of an open or a removal is not a number of bytes.
                 let bytes = if call.reads() || call.writes() || call.copies() { does.bytes } else { 0 };
                 self.each_around(operation, |part, stretch| {
@@ -275,17 +298,18 @@ impl SeriesBuilder<'_> {
             }
             let added = span.cache_added.filter(|n| *n > 0 && (does.read.is_some() || does.enters));
             if let Some(pages) = added {
-                let missed = CountKey { layer: Layer::FileSystem, name: "page-cache misses", file: Some(file) };
+                let missed = CountKey::number(Layer::FileSystem, "page-cache misses").of_file(file);
                 self.each_around(operation, |part, stretch| {
                     add_to_stretch(&mut part.counts, missed, stretch, pages as f64)
                 });
             }
-            let names = match (does.wrote.is_some(), does.read.is_some()) {
-                (true, _) => ["writes", "bytes written"],
-                (_, true) => ["reads", "bytes read"],
+            let (count, bytes) = match (does.wrote.is_some(), does.read.is_some()) {
+                (true, _) => ("writes", "bytes written"),
+                (_, true) => ("reads", "bytes read"),
                 _ => continue,
             };
-            let [count, bytes] = names.map(|name| CountKey { layer: Layer::FileSystem, name, file: Some(file) });
+            let count = CountKey::number(Layer::FileSystem, count).of_file(file);
+            let bytes = CountKey::bytes(Layer::FileSystem, bytes).of_file(file);
             self.each_around(operation, |part, stretch| {
                 add_to_stretch(&mut part.counts, count, stretch, 1.0);
                 add_to_stretch(&mut part.counts, bytes, stretch, does.bytes as f64);
@@ -329,35 +353,36 @@ impl SeriesBuilder<'_> {
             *carried_out.entry(command).or_default() += 1.0;
         }
         let counted = |at: usize| spans.disk(at).is_some_and(|disk| index.counted_disks.contains(&disk));
-        for (at, parts) in charges.commits.iter() {
-            let _ = at;
-            self.shares(parts, &[(Layer::FileSystem, "journal commits", 1.0)]);
+        let number = |name, amount: f64| (CountKey::number(Layer::Driver, name), amount);
+        let bytes = |name, span: &Span| (CountKey::bytes(Layer::Driver, name), span.bytes as f64);
+        for (_, parts) in charges.commits.iter() {
+            self.shares(parts, &[(CountKey::number(Layer::FileSystem, "journal commits"), 1.0)]);
         }
         for (at, parts) in charges.bios.iter().filter(|(at, _)| counted(*at)) {
             let data = matches!(IoAction::on_disk(&spans.at(at)), IoAction::Read | IoAction::Write);
-            let bytes = if data { spans.bytes(at) as f64 } else { 0.0 };
-            self.shares(parts, &[(Layer::Block, "bios", 1.0), (Layer::Block, "bytes of bios", bytes)]);
+            let moved = if data { spans.bytes(at) as f64 } else { 0.0 };
+            let count = CountKey::number(Layer::Block, "bios");
+            self.shares(parts, &[(count, 1.0), (CountKey::bytes(Layer::Block, "bytes of bios"), moved)]);
         }
         for (at, parts) in charges.commands.iter().filter(|(at, _)| counted(*at)) {
             let span = &spans.at(at);
-            let bytes = span.bytes as f64;
-            let sent = (Layer::Driver, "driver's own commands", carried_out.get(&span.id).copied().unwrap_or(0.0));
-            let what: &[(Layer, &'static str, f64)] = match IoAction::on_disk(span) {
-                IoAction::Flush => &[(Layer::Driver, "flushes", 1.0), sent],
-                IoAction::Read => &[(Layer::Driver, "requests", 1.0), (Layer::Driver, "bytes read", bytes), sent],
-                IoAction::Write => &[(Layer::Driver, "requests", 1.0), (Layer::Driver, "bytes written", bytes), sent],
-                IoAction::Discard | IoAction::Other => &[(Layer::Driver, "discards", 1.0), sent],
+            let sent = number("driver's own commands", carried_out.get(&span.id).copied().unwrap_or(0.0));
+            let what: &[(CountKey, f64)] = match IoAction::on_disk(span) {
+                IoAction::Flush => &[number("flushes", 1.0), sent],
+                IoAction::Read => &[number("requests", 1.0), bytes("bytes read", span), sent],
+                IoAction::Write => &[number("requests", 1.0), bytes("bytes written", span), sent],
+                IoAction::Discard | IoAction::Other => &[number("discards", 1.0), sent],
             };
             self.shares(parts, what);
         }
     }
 
-    fn shares(&mut self, parts: &[analysis::charges::OperationShare], what: &[(Layer, &'static str, f64)]) {
+    fn shares(&mut self, parts: &[analysis::charges::OperationShare], what: &[(CountKey, f64)]) {
         // The parts already include the operations around the innermost one.
         for part in parts.iter().filter(|part| part.share > 0.0) {
             self.each(part.operation as usize, |to, stretch| {
-                for &(layer, name, amount) in what.iter().filter(|(.., amount)| *amount > 0.0) {
-                    add_to_stretch(&mut to.counts, CountKey { layer, name, file: None }, stretch, amount * part.share);
+                for &(key, amount) in what.iter().filter(|(_, amount)| *amount > 0.0) {
+                    add_to_stretch(&mut to.counts, key, stretch, amount * part.share);
                 }
             });
         }
@@ -374,6 +399,13 @@ impl SeriesBuilder<'_> {
                 if rest.abs() >= 1.0 {
                     add_to_stretch(&mut part.times, Place { phase: Phase::Outside, layer: None }, stretch, rest);
                 }
+                // Sums of f64: they are exact up to 104 days, and a damaged archive may claim any time.
+                debug_assert!({
+                    let whole = part.latency_ns[stretch];
+                    let sum: f64 = part.times.values().map(|sums| sums[stretch]).sum();
+                    let size: f64 = part.times.values().map(|sums| sums[stretch].abs()).sum();
+                    (sum - whole).abs() <= 1.0 + 1e-9 * (size + whole)
+                });
             }
         }
         self.series

@@ -66,6 +66,29 @@ fn an_extra_sync_of_a_directory_is_named_and_charged() {
 }
 
 #[test]
+fn statements_beyond_those_shown_are_not_said_to_be_small() {
+    let rows = recording(&vec![insert(); 50]);
+    let mut diff = diff(&rows, &rows);
+    let each = |n: usize| contract::Statement { statement: format!("statement {n}"), ..diff.statements[0].clone() };
+    let small = |n: usize| {
+        let mut small = each(n);
+        (small.latency_ns.a, small.latency_ns.b) = (1, 1);
+        small
+    };
+    let (large, small): (Vec<_>, Vec<_>) = ((0..15).map(each).collect(), (15..17).map(small).collect());
+    let mut of = |statements: Vec<contract::Statement>| {
+        diff.statements = statements;
+        text::text(&diff)
+    };
+    let text = of(large.clone());
+    assert!(text.contains("\n3 more statements (--json lists all)") && !text.contains("below 1 %"), "{text}");
+    let text = of([large, small.clone()].concat());
+    assert!(text.contains("\n3 more statements, 2 others below 1 % of the time (--json lists all)"), "{text}");
+    let text = of(small);
+    assert!(text.contains("\n2 more statements below 1 % of the time (--json lists all)"), "{text}");
+}
+
+#[test]
 fn the_same_work_in_more_time_is_inconclusive() {
     let slow = Execution {
         calls: insert().calls.into_iter().map(|(kind, file, ns, bytes)| (kind, file, 2 * ns, bytes)).collect(),

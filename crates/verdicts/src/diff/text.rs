@@ -3,6 +3,7 @@
 use super::align::UnmatchedStatement;
 use super::contract::{Contribution, CountDifference, Diff, Recordings, Side, Statement};
 use super::edges::OneSidedEdge;
+use super::series::CountUnit;
 use analysis::lines::{capitalise, line, paragraph};
 use analysis::text::{bytes, count, digits, duration, shown};
 use model::counted;
@@ -183,9 +184,17 @@ fn statements(out: &mut String, diff: &Diff) {
     for statement in shown.iter().take(ROWS_MAX) {
         self::statement(out, statement, diff);
     }
-    let rest = rest.len() + shown.len().saturating_sub(ROWS_MAX);
-    if rest > 0 {
-        line(out, &format!("\n{} below 1 % of the time (--json lists all)", counted(rest, "more statement")));
+    let (beyond, below) = (shown.len().saturating_sub(ROWS_MAX), rest.len());
+    let mut more = Vec::new();
+    if beyond > 0 {
+        more.push(counted(beyond, "more statement"));
+    }
+    if below > 0 {
+        let what = if beyond > 0 { "other" } else { "more statement" };
+        more.push(format!("{} below 1 % of the time", counted(below, what)));
+    }
+    if !more.is_empty() {
+        line(out, &format!("\n{} (--json lists all)", more.join(", ")));
     }
 }
 
@@ -211,7 +220,10 @@ fn statement(out: &mut String, s: &Statement, diff: &Diff) {
     }
     for row in differing {
         let of = row.file.as_ref().map_or(String::new(), |file| format!(" {file}"));
-        let shown = |x: f64| if row.name.contains("bytes") { bytes(x) } else { count(x) };
+        let shown = match row.unit {
+            CountUnit::Bytes => bytes,
+            CountUnit::Number => count,
+        };
         let sign = if row.delta < 0.0 { "-" } else { "+" };
         let delta = format!("{sign}{}", shown(row.delta.abs()));
         let name = format!("{:<12} {}{of}", row.layer.name(), row.name);
