@@ -23,7 +23,8 @@ pub fn calls_in_operations<'a>(
 /// Size of a WAL's header in bytes; the header is written separately.
 const WAL_HEADER_BYTES: u64 = 32;
 
-fn is_sync(call: Call) -> bool {
+/// Whether a call syncs one file.
+pub fn is_sync(call: Call) -> bool {
     matches!(call, Call::Fsync | Call::Fdatasync)
 }
 

@@ -67,9 +67,12 @@ pub struct ObservedRun {
 }
 
 /// Directories of the system, whose files belong to no program.
-const SYSTEM_DIRECTORIES: [&str; 14] = [
+const SYSTEM_DIRECTORIES: [&str; 17] = [
     "/usr/",
-    "/lib",
+    "/lib/",
+    "/lib32/",
+    "/lib64/",
+    "/libx32/",
     "/bin/",
     "/sbin/",
     "/etc/",
@@ -269,5 +272,23 @@ fn count_device_commands(index: &Index, repeated: &RepeatedShapes, found: &mut O
         if let (Some(at), true) = (index.span(cause.command), cause.tgid.is_some_and(|tgid| tracked.contains(&tgid))) {
             add(None, at, cause.share);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_directories_are_the_systems() {
+        for path in
+            ["/lib/a.so", "/lib64/a.so", "/usr/lib/a", "/etc/passwd", "/home/u/.cache/x", "/memfd:a", "pipe:[1]"]
+        {
+            assert!(!is_own_file(path), "{path}");
+        }
+        for path in ["/library/x.db", "/libraries/x", "/etcetera/x", "/home/u/lib/x", "/home/u/my.cache/x"] {
+            assert!(is_own_file(path), "{path}");
+        }
+        assert!(SYSTEM_DIRECTORIES.iter().all(|name| name.starts_with('/') && name.ends_with('/')));
     }
 }

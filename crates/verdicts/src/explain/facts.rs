@@ -5,6 +5,7 @@ use super::account::AccountBuilder;
 use super::carried_data::CarriedData;
 use super::contract::Account;
 use super::others::OtherProcesses;
+use crate::checkpoints::is_sync;
 use crate::diff::phase::{FileRole, Phase, Phases, wal_databases};
 use analysis::charges::SharedItems;
 use analysis::contract::SlowWait;
@@ -340,7 +341,7 @@ fn collect_slice(
     let mut ns = whole;
     let call_at = phases.call_of_thread(thread, slice.start_ns);
     let phase = call_at.map_or(Phase::Outside, |at| phases.of_call(at));
-    let in_sync = matches!(phase, Phase::In(Call::Fsync | Call::Fdatasync, _));
+    let in_sync = matches!(phase, Phase::In(call, _) if is_sync(call));
     let of_span = slice.span.and_then(|id| index.span(id));
     let own = of_span.is_some_and(|at| carried.is_metadata(at));
     // The process for which it was, if only for others; data that they wrote into files is handled below.
@@ -403,7 +404,7 @@ fn collect_slice(
         facts.blame(index, at, TimeCategory::ForeignData, process_culprit(index, tgid), joined);
     }
     if let Phase::In(call, kind) = phase {
-        let syncs = matches!(call, Call::Fsync | Call::Fdatasync);
+        let syncs = is_sync(call);
         if syncs {
             // Includes the waits caused by others: without the call there would be none.
             facts.add_time(index, at, TimeCategory::Sync, whole, span);

@@ -265,7 +265,9 @@ fn list_unknown(
         }
     }
     if let Some(delays) = change.delays {
-        said.push(if delays.serial == delays.commands {
+        said.push(if delays.commands == 0 {
+            "no command of the device was recorded from its queueing to its end: another depth changes nothing here".into()
+        } else if delays.serial == delays.commands {
             "the device serves one command after the other, as the order and the distances of their ends tell: so it is taken to do at any depth; the scheduler's order and the driver's own limit are not replayed".into()
         } else {
             "how a command's time depends on the number at the device is a straight line through the recorded ones; the scheduler's order and the driver's own limit are not replayed".into()

@@ -6,7 +6,7 @@
 //! kernel.
 
 use super::pieces::Piece;
-use crate::checkpoints::{calls_in_operations, checkpoint_windows};
+use crate::checkpoints::{calls_in_operations, checkpoint_windows, is_sync};
 use crate::diff::phase::{FileRole, Phases};
 use analysis::rows::{Index, IoAction};
 use model::{Call, Layer, Reason, SpanFlag};
@@ -150,10 +150,6 @@ pub struct Lookup {
     kept_flush: HashMap<u32, u64>,
 }
 
-fn is_sync(call: Call) -> bool {
-    matches!(call, Call::Fsync | Call::Fdatasync)
-}
-
 impl Lookup {
     /// Resolves the removal in one pass over the rows.
     pub fn new(removal: Removal, index: &Index, phases: &Phases, pieces: &[Vec<Piece>]) -> Self {
@@ -231,8 +227,8 @@ impl Lookup {
 
     fn take_all_but_longest(&mut self, index: &Index, phases: &Phases) {
         let mut longest: HashMap<usize, (u64, u32)> = HashMap::new();
-        for (at, operation, call, _) in calls_in_operations(index, phases).filter(|(_, _, call, _)| is_sync(*call)) {
-            let _ = call;
+        let syncs = calls_in_operations(index, phases).filter(|(_, _, call, _)| is_sync(*call));
+        for (at, operation, ..) in syncs {
             let span = &index.rows.spans.at(at);
             let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
             self.calls.insert(at as u32);

@@ -232,6 +232,24 @@ fn a_queue_of_one_serves_one_command_after_the_other() {
     assert_eq!(sum(&rows, 2), 8 * 340_000);
 }
 
+/// No command, so that nothing is known of whether the disk serves one after the other.
+#[test]
+fn a_queue_without_commands_claims_nothing_of_the_disk() {
+    let rows = recording(&vec![insert(); 8]);
+    let said = |rows: &Rows| {
+        let asked = PredictionRequest { queue: Some(1), ..PredictionRequest::default() };
+        predict(rows, &asked).unwrap().unknown.join("; ")
+    };
+    let without: Rows = {
+        let mut rows = rows;
+        rows.spans = rows.spans.iter().filter(|span| span.layer != Layer::Driver).collect();
+        rows
+    };
+    let text = said(&without);
+    assert!(!text.contains("one command after the other") && text.contains("another depth changes nothing"), "{text}");
+    assert!(!said(&with_commands(&vec![insert(); 8])).contains("another depth changes nothing"));
+}
+
 /// Flushes that were never alone: the time of a single one is not in the recording.
 #[test]
 fn a_depth_that_was_never_recorded_is_unknown() {
