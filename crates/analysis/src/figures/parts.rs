@@ -220,7 +220,7 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
         cuts.push(make_cut(own, marks.take(), whole, &position));
     }
     cuts.sort_by_key(|cut| cut.own.start);
-    alone.sort_by_key(|&at| Reverse(rows.operations.end_ns(at).unwrap_or(u64::MAX) - rows.operations.start_ns(at)));
+    alone.sort_by_key(|&at| Reverse(length_ns(rows, at)));
     let mut passed_over = 0;
     for at in alone {
         found.clear();
@@ -244,6 +244,11 @@ fn make_cut(own: Range<usize>, spans: Vec<u32>, operations: Vec<usize>, position
     Cut { own, spans, operations }
 }
 
+/// Returns how long an operation took; one without an end is longer than any other.
+fn length_ns(rows: &Rows, at: usize) -> u64 {
+    rows.operations.end_ns(at).unwrap_or(u64::MAX).saturating_sub(rows.operations.start_ns(at))
+}
+
 /// Returns the parts by time, or, if not all are kept, those with priority first.
 fn by_priority(
     rows: &Rows,
@@ -251,10 +256,7 @@ fn by_priority(
     window: Option<(u64, u64)>,
     time: impl Fn(usize) -> (u64, u64),
 ) -> Vec<usize> {
-    let slowest = |number: usize| {
-        let lengths = operations[number].iter().map(|&at| rows.operations.at(at));
-        lengths.map(|o| o.end_ns.unwrap_or(u64::MAX).saturating_sub(o.start_ns)).max().unwrap_or(0)
-    };
+    let slowest = |number: usize| operations[number].iter().map(|&at| length_ns(rows, at)).max().unwrap_or(0);
     let inside = |number: usize| {
         let (begin, end) = time(number);
         window.is_some_and(|(from, to)| begin <= to && end >= from)
@@ -302,6 +304,17 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// In a damaged archive; those without an end are the longest.
+    #[test]
+    fn operations_that_end_before_they_begin_are_cut() {
+        let mut rows = small_trace::rows();
+        rows.operations.edit().iter_mut().for_each(|o| (o.start_ns, o.end_ns) = (u64::MAX, Some(0)));
+        let (index, order) = (Index::new(&rows), in_order(&rows));
+        for limits in [all(1), Limits { single: 1, ..all(1) }, Limits { all: 2, ..all(1) }] {
+            assert!(!cut(&index, &order, &limits, Some((u64::MAX, 0))).is_empty(), "{limits:?}");
         }
     }
 

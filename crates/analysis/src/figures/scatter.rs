@@ -96,7 +96,9 @@ pub fn scatter_of(index: &Index, limits: &Limits) -> Scatter {
     let origin_ns = begins.chain(commands.iter().map(|&(start_ns, ..)| start_ns)).min().unwrap_or(0);
     for (at, operation) in rows.operations.iter().enumerate() {
         let Some(shape) = index.shape(at).map(|s| &mut shapes[s]) else { continue };
-        let (start, end) = (operation.start_ns - origin_ns, operation.end_ns.unwrap_or(operation.start_ns) - origin_ns);
+        let start = operation.start_ns - origin_ns;
+        // In a damaged archive an operation may end before the first begins.
+        let end = operation.end_ns.map_or(start, |end| end.saturating_sub(origin_ns));
         shape.start = Some(shape.start.map_or(start, |s| s.min(start)));
         shape.end = Some(shape.end.map_or(end, |e| e.max(end)));
     }
@@ -192,6 +194,17 @@ mod tests {
         assert_eq!((s.points.sector[flush], s.points.latency[flush]), (None, Some(40_000)));
         let limited = scatter(&small_trace::rows(), &Limits { points: 2, ..Limits::default() });
         assert_eq!((limited.points.t.len(), limited.left_out.spans), (2, 4));
+    }
+
+    #[test]
+    fn times_of_a_damaged_trace_are_scattered() {
+        for (start, end) in [(u64::MAX, 0), (u64::MAX, u64::MAX), (7, 3), (0, u64::MAX)] {
+            let mut rows = small_trace::rows();
+            rows.operations.edit().iter_mut().for_each(|o| (o.start_ns, o.end_ns) = (start, Some(end)));
+            assert_eq!(scatter(&rows, &Limits::default()).points.t.len(), 6);
+            rows.spans.edit().iter_mut().for_each(|s| (s.start_ns, s.end_ns) = (start, Some(end)));
+            assert_eq!(scatter(&rows, &Limits::default()).points.t.len(), 6);
+        }
     }
 
     #[test]

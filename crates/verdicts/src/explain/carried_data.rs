@@ -148,8 +148,12 @@ impl CarriedData {
         let bytes = from..from.saturating_add(read.bytes);
         let until = read.end_ns.unwrap_or(slice.end_ns).max(slice.end_ns);
         let sent = self.reads.get(&read.file?)?.iter().find(|(at, tgid, of)| {
-            (slice.start_ns + 1..=until).contains(at) && *tgid != own && of.start < bytes.end && bytes.start < of.end
+            (slice.start_ns.saturating_add(1)..=until).contains(at)
+                && *tgid != own
+                && of.start < bytes.end
+                && bytes.start < of.end
         });
-        sent.map(|(at, ..)| (*at).min(slice.end_ns))
+        // A slice of a damaged archive may end before it begins.
+        sent.map(|(at, ..)| (*at).min(slice.end_ns).max(slice.start_ns))
     }
 }
