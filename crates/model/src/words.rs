@@ -595,6 +595,50 @@ names! {
     }
 }
 
+names! {
+    /// The code of a finding of `fathom explain`: docs/guide/explain.md describes each.
+    FindingCode {
+        /// Journal of a journal.
+        J01 = "J01",
+        /// Journal file created and deleted per transaction.
+        J02 = "J02",
+        /// Fdatasync turned into a full commit.
+        J03 = "J03",
+        /// Two or more flushes a commit.
+        F01 = "F01",
+        /// Flush behind someone else's flush.
+        F02 = "F02",
+        /// Flush dominates.
+        F03 = "F03",
+        /// Foreign pages in an fsync.
+        W01 = "W01",
+        /// Queue longer than device.
+        Q01 = "Q01",
+        /// Device tail.
+        D01 = "D01",
+        /// Autocommit loop.
+        S01 = "S01",
+        /// WAL checkpoint stall.
+        S02 = "S02",
+        /// Statement prepared for every execution.
+        S03 = "S03",
+        /// Full scan where an index would serve.
+        S04 = "S04",
+        /// Write amplification.
+        R01 = "R01",
+        /// Scheduling delay.
+        G01 = "G01",
+        /// F2fs checkpoint forced.
+        C01 = "C01",
+        /// Lock wait.
+        L01 = "L01",
+        /// Dirty throttling.
+        M01 = "M01",
+        /// The trace is unreliable: about the whole recording, so that no remedy for a command follows from it.
+        T01 = "T01",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

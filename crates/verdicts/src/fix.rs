@@ -10,8 +10,9 @@ use experiment::ab::{self, AbRequest};
 use experiment::fix::contract::UntriedRemedy;
 use experiment::fix::remedies::{self, Database as Known, Machine, Remedy};
 use experiment::fix::{Variants, copy_paths};
-use model::Context;
+use model::messages::strip_program_name;
 use model::text::ShownPath as _;
+use model::{Context, FindingCode};
 use scores::measure::error::IoContext as _;
 use scores::measure::supervised::output;
 use scores::measure::{Error, Notice, Notify, Open, Result};
@@ -23,7 +24,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The finding that reports only how long something took: no remedy follows from it.
-const NO_REMEDY_CODE: &str = "T01";
+const NO_REMEDY_CODE: FindingCode = FindingCode::T01;
 
 /// A request to try remedies.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +59,7 @@ pub struct Trial {
     /// Remedies that cannot be tried, and why.
     pub not_tried: Vec<UntriedRemedy>,
     /// Findings that have remedies.
-    pub findings: Vec<String>,
+    pub findings: Vec<FindingCode>,
     database: Option<PathBuf>,
     kept: SavedSettings,
     _scratch: tempfile::TempDir,
@@ -233,7 +234,7 @@ fn diagnose(
     system: bool,
     context: &Context,
     open: Open<'_>,
-) -> Result<(Vec<String>, bool)> {
+) -> Result<(Vec<FindingCode>, bool)> {
     const NO_RECORDING_REMEDY: &str =
         "without a recording, name the remedies to try: --try NAME,… (`fathom fix --list`)";
     run_shell(&variants.prepare(None), context)?;
@@ -242,7 +243,7 @@ fn diagnose(
     record.args(["record", "--quiet", "--as-root", "--no-probe-cost", "-o"]).arg(&archive);
     record.arg("--").args(variants.words()).stdin(Stdio::null());
     let done = output(&mut record, context, || "starting `fathom record`".into())?;
-    let said = strip_program_name(&done.stderr);
+    let said = read_messages(&done.stderr);
     if !archive.join("meta.json").exists() {
         return Err(Error::NotRecorded { why: said, remedy: NO_RECORDING_REMEDY });
     }
@@ -255,7 +256,7 @@ fn diagnose(
         let disk = rows.disks.iter().find(|disk| disk.holds_files).map(|disk| disk.name.as_str());
         queue_of(machine, disk, None);
     }
-    let mut codes: Vec<String> = Vec::new();
+    let mut codes: Vec<FindingCode> = Vec::new();
     for finding in crate::explain::explain(&rows).findings {
         if finding.code != NO_REMEDY_CODE && !codes.contains(&finding.code) {
             codes.push(finding.code);
@@ -264,10 +265,10 @@ fn diagnose(
     Ok((codes, crate::explain::spans_databases(&rows)))
 }
 
-/// Returns the error output of a process of ours, without its program name, which this one adds to its own errors.
-fn strip_program_name(stderr: &[u8]) -> String {
+/// Returns the messages of a process of ours, without its program name, which this one adds to its own errors.
+fn read_messages(stderr: &[u8]) -> String {
     let said = String::from_utf8_lossy(stderr);
-    let lines = said.trim().lines().map(|line| line.strip_prefix("fathom: ").unwrap_or(line));
+    let lines = said.trim().lines().map(strip_program_name);
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -276,7 +277,7 @@ fn run_shell(line: &str, context: &Context) -> Result<()> {
     command.args(["-c", line]).stdin(Stdio::null());
     let done = output(&mut command, context, || "starting /bin/sh".into())?;
     if !done.status.success() {
-        return Err(Error::Refused(strip_program_name(&done.stderr)));
+        return Err(Error::Refused(read_messages(&done.stderr)));
     }
     Ok(())
 }
@@ -391,11 +392,10 @@ mod tests {
     #[test]
     fn error_of_an_own_process_loses_the_program_name() {
         assert_eq!(
-            strip_program_name(b"fathom: the kernel refuses\nfathom: see the guide\n"),
+            read_messages(b"fathom: the kernel refuses\nfathom: see the guide\n"),
             "the kernel refuses\nsee the guide"
         );
-        let whole =
-            Error::NotRecorded { why: strip_program_name(b"fathom: no BTF\n"), remedy: "name them" }.to_string();
+        let whole = Error::NotRecorded { why: read_messages(b"fathom: no BTF\n"), remedy: "name them" }.to_string();
         assert_eq!(whole, "no BTF\nname them");
     }
 

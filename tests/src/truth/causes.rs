@@ -7,6 +7,7 @@ use super::whatif::Hogs;
 use super::{Disk, MissingParts, Place, PreparedRun, Settings, median, run_recorded, run_unrecorded, verb_output};
 use anyhow::{Context, Result, bail, ensure};
 use lab::loopdisk::LoopDisk;
+use model::FindingCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use stats::random::Random;
@@ -41,7 +42,7 @@ pub struct Cause {
     pub name: String,
     /// Codes of findings, any of which names it. The first one's size is compared, or with `sum` that of all.
     #[serde(default)]
-    pub expect: Vec<String>,
+    pub expect: Vec<FindingCode>,
     /// Settings, or the values that they are drawn from.
     pub settings: Map<String, Value>,
     /// The settings that remove the cause.
@@ -263,7 +264,7 @@ fn draw_value(value: &Value, random: &mut Random) -> Value {
 #[derive(Debug, Clone, Default)]
 pub struct Trial {
     /// The codes that were found, except T01, in order.
-    pub codes: Vec<String>,
+    pub codes: Vec<FindingCode>,
     /// Whether the trace was reported as unreliable.
     pub unreliable: bool,
     /// The share of the statements' time that can be saved at most according to the expected finding, less that without
@@ -290,7 +291,7 @@ impl Trial {
 
     /// The result in one line.
     pub fn result_line(&self, cause: &Cause) -> String {
-        let codes = if self.codes.is_empty() { "nothing".to_owned() } else { self.codes.join(" ") };
+        let codes = if self.codes.is_empty() { "nothing".to_owned() } else { join_codes(&self.codes, " ") };
         let right = if cause.expect.is_empty() { self.wrong().is_empty() } else { self.first(cause) };
         let mut said = format!("{}{codes}", if right { "" } else { "WRONG: " });
         if let Some((claimed, saved)) = self.claimed.zip(self.saved) {
@@ -306,14 +307,19 @@ impl Trial {
     }
 
     /// For a healthy workload, the findings that are wrong. Scheduling delay that the kernel counted is not.
-    pub fn wrong(&self) -> Vec<String> {
-        self.codes.iter().filter(|code| *code != "G01" || self.delayed < DELAY_SHARE_MIN).cloned().collect()
+    pub fn wrong(&self) -> Vec<FindingCode> {
+        let counted = self.delayed >= DELAY_SHARE_MIN;
+        self.codes.iter().copied().filter(|code| *code != FindingCode::G01 || !counted).collect()
     }
+}
+
+fn join_codes(codes: &[FindingCode], separator: &str) -> String {
+    codes.iter().map(|code| code.name()).collect::<Vec<_>>().join(separator)
 }
 
 /// A recorded run: its findings, and the reports of the program itself and the kernel.
 struct Run {
-    codes: Vec<String>,
+    codes: Vec<FindingCode>,
     unreliable: bool,
     claimed_ns: f64,
     statements_ns: f64,
@@ -323,15 +329,16 @@ struct Run {
 fn run_of(cause: &Cause, archive: &Path, report: &Value) -> Result<Run> {
     let explained = verb_output("explain", archive, &[])?;
     let findings = explained["findings"].as_array().context("findings[]")?;
-    let code = |finding: &Value| finding["code"].as_str().unwrap_or_default().to_owned();
+    let code = |finding: &Value| FindingCode::deserialize(&finding["code"]).context("findings[].code");
+    let codes = findings.iter().map(code).collect::<Result<Vec<_>>>()?;
     // All statements with the finding.
     let sizing = if cause.sum { &cause.expect[..] } else { &cause.expect[..cause.expect.len().min(1)] };
-    let sized = findings.iter().filter(|f| sizing.contains(&code(f)));
+    let sized = codes.iter().zip(findings).filter(|(code, _)| sizing.contains(code));
     let elapsed_ns = report["elapsed_ns"].as_f64().context("elapsed_ns")?;
     Ok(Run {
-        codes: findings.iter().map(code).filter(|code| code != "T01").collect(),
-        unreliable: findings.iter().any(|f| code(f) == "T01"),
-        claimed_ns: sized.filter_map(|f| f["saving_ns"].as_f64()).sum(),
+        unreliable: codes.contains(&FindingCode::T01),
+        claimed_ns: sized.filter_map(|(_, finding)| finding["saving_ns"].as_f64()).sum(),
+        codes: codes.into_iter().filter(|code| *code != FindingCode::T01).collect(),
         statements_ns: report["statements_ns"].as_f64().context("statements_ns")?,
         delayed: report["run_delay_ns"].as_f64().context("run_delay_ns")? / elapsed_ns,
     })
@@ -418,7 +425,7 @@ fn fastest_runs(bare: &BTreeMap<&str, Vec<f64>>, rounds: impl Fn(usize) -> bool)
 
 pub fn results_page(
     causes: &[(Cause, Vec<Trial>)],
-    healthy: &[(Cause, Vec<Vec<String>>)],
+    healthy: &[(Cause, Vec<Vec<FindingCode>>)],
     missing: &MissingParts,
     how: &str,
 ) -> String {
@@ -467,8 +474,11 @@ pub fn results_page(
     for (cause, trials) in causes {
         let first = trials.iter().filter(|t| t.first(cause)).count();
         let found = trials.iter().filter(|t| t.has_finding(cause)).count();
-        let mut instead: Vec<&str> =
-            trials.iter().filter(|t| !t.first(cause)).map(|t| t.codes.first().map_or("none", String::as_str)).collect();
+        let mut instead: Vec<&str> = trials
+            .iter()
+            .filter(|t| !t.first(cause))
+            .map(|t| t.codes.first().map_or("none", |code| code.name()))
+            .collect();
         instead.sort_unstable();
         instead.dedup();
         let both: Vec<(f64, f64)> = trials.iter().filter_map(|t| Some((t.claimed?, t.saved?))).collect();
@@ -477,7 +487,7 @@ pub fn results_page(
         let row = format!(
             "| {} | {} | {first} of {} | {found} | {} | {} | {} | {} |\n",
             cause.name,
-            cause.expect.join(", "),
+            join_codes(&cause.expect, ", "),
             trials.len(),
             instead.join(", "),
             part(of(|b| b.0)),
@@ -492,7 +502,7 @@ pub fn results_page(
     let mut rows: Vec<(f64, String)> = Vec::new();
     for (cause, trials) in healthy {
         let loud = trials.iter().filter(|codes| !codes.is_empty()).count();
-        let mut codes: Vec<&str> = trials.iter().flatten().map(String::as_str).collect();
+        let mut codes: Vec<&str> = trials.iter().flatten().map(|code| code.name()).collect();
         codes.sort_unstable();
         codes.dedup();
         let row = format!("| {} | {loud} of {} | {} |\n", cause.name, trials.len(), codes.join(", "));
@@ -523,9 +533,9 @@ mod tests {
 
     #[test]
     fn counted_delay_is_no_false_finding() {
-        let trial = |delayed| Trial { codes: vec!["G01".into(), "D01".into()], delayed, ..Trial::default() };
-        assert_eq!(trial(0.06).wrong(), ["D01"]);
-        assert_eq!(trial(0.04).wrong(), ["G01", "D01"]);
+        let trial = |delayed| Trial { codes: vec![FindingCode::G01, FindingCode::D01], delayed, ..Trial::default() };
+        assert_eq!(trial(0.06).wrong(), [FindingCode::D01]);
+        assert_eq!(trial(0.04).wrong(), [FindingCode::G01, FindingCode::D01]);
     }
 
     #[test]
@@ -553,14 +563,14 @@ mod tests {
     #[test]
     fn page_lists_the_worst_cause_first() {
         let list = read_list().unwrap();
-        let hit = Trial { codes: vec!["S01".into()], claimed: Some(0.5), saved: Some(0.4), ..Trial::default() };
-        let miss = Trial { codes: vec!["F03".into(), "S02".into()], ..Trial::default() };
+        let hit = Trial { codes: vec![FindingCode::S01], claimed: Some(0.5), saved: Some(0.4), ..Trial::default() };
+        let miss = Trial { codes: vec![FindingCode::F03, FindingCode::S02], ..Trial::default() };
         let named = |name: &str| list.cause.iter().find(|c| c.name == name).unwrap().clone();
         let causes =
             [(named("autocommit loop"), vec![hit.clone(), hit]), (named("small WAL autocheckpoint"), vec![miss])];
         let page = results_page(
             &causes,
-            &[(list.healthy[0].clone(), vec![vec![], vec!["D01".into()]])],
+            &[(list.healthy[0].clone(), vec![vec![], vec![FindingCode::D01]])],
             &MissingParts::default(),
             "By hand.",
         );

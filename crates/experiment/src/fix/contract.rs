@@ -5,6 +5,7 @@ use super::remedies::{Durability, Remedy};
 use crate::StopReason;
 use crate::ab::contract::{self as ab, Control};
 use crate::ab::text::shorten_failure;
+use model::FindingCode;
 use serde::Serialize;
 use stats::verdict::{self, Verdict};
 
@@ -17,7 +18,7 @@ pub struct FixOutcome {
     /// [`FORMAT_VERSION`].
     pub version: u32,
     /// Codes of the findings that have remedies; empty if the user named the remedies.
-    pub findings: Vec<String>,
+    pub findings: Vec<FindingCode>,
     /// Every remedy that was tried, the largest saving first.
     pub tried: Vec<TriedRemedy>,
     /// Remedies that could not be tried, and why.
@@ -69,7 +70,7 @@ impl FixOutcome {
         outcome: &ab::Outcome,
         remedies: Vec<Remedy>,
         not_tried: Vec<UntriedRemedy>,
-        findings: Vec<String>,
+        findings: Vec<FindingCode>,
         allowed: Durability,
     ) -> Self {
         let mut tried: Vec<TriedRemedy> = remedies
@@ -113,7 +114,7 @@ impl FixOutcome {
     }
 
     /// The result for a command for which no remedy could be tried.
-    pub fn untried(not_tried: Vec<UntriedRemedy>, findings: Vec<String>, allowed: Durability) -> Self {
+    pub fn untried(not_tried: Vec<UntriedRemedy>, findings: Vec<FindingCode>, allowed: Durability) -> Self {
         Self {
             version: FORMAT_VERSION,
             findings,
@@ -165,7 +166,7 @@ mod tests {
         };
         let remedies = all(&Machine::default());
         let tried = remedies.into_iter().filter(|r| verdicts.iter().any(|(name, ..)| *name == r.name)).collect();
-        FixOutcome::new(&outcome, tried, Vec::new(), vec!["F01".into()], allowed)
+        FixOutcome::new(&outcome, tried, Vec::new(), vec![FindingCode::F01], allowed)
     }
 
     #[test]

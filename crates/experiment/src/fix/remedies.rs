@@ -4,6 +4,7 @@
 //! NORMAL may lose the last commits in a power failure but not corrupt the database; with a rollback journal, NORMAL has a small
 //! chance of corruption on an unfortunately timed power failure on older file systems; OFF may corrupt it in either.
 
+use model::FindingCode;
 use model::quantity::Choices;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -44,7 +45,7 @@ pub struct Remedy {
     pub name: String,
     /// Findings that have this remedy.
     #[serde(skip)]
-    pub codes: &'static [&'static str],
+    pub codes: &'static [FindingCode],
     /// SQL that changes the database itself, permanently.
     pub persistent: Option<String>,
     /// SQL that changes a connection: the program has to execute it each time.
@@ -84,7 +85,7 @@ const DATABASE_DAMAGE: &str = "a power failure or a crash of the system may dama
 
 fn sql_remedy(
     name: &str,
-    codes: &'static [&'static str],
+    codes: &'static [FindingCode],
     (persistent, connection): (Option<&str>, Option<&str>),
     (durability, gives_up): (Durability, &'static str),
 ) -> Remedy {
@@ -103,59 +104,50 @@ fn sql_remedy(
 /// Returns all remedies that can be tried.
 pub fn all(machine: &Machine) -> Vec<Remedy> {
     use Durability::{Corruption, LastCommits, Same};
+    use FindingCode::*;
     let wal = Some("PRAGMA journal_mode=WAL");
     let mut all = vec![
-        sql_remedy("wal", &["J01", "J02", "J03", "F01", "F03", "S01", "R01"], (wal, None), (Same, SAME_DURABILITY_WAL)),
-        sql_remedy(
-            "truncate",
-            &["J01", "J02", "J03"],
-            (None, Some("PRAGMA journal_mode=TRUNCATE")),
-            (Same, SAME_DURABILITY),
-        ),
-        sql_remedy(
-            "persist",
-            &["J01", "J02", "J03"],
-            (None, Some("PRAGMA journal_mode=PERSIST")),
-            (Same, SAME_DURABILITY),
-        ),
+        sql_remedy("wal", &[J01, J02, J03, F01, F03, S01, R01], (wal, None), (Same, SAME_DURABILITY_WAL)),
+        sql_remedy("truncate", &[J01, J02, J03], (None, Some("PRAGMA journal_mode=TRUNCATE")), (Same, SAME_DURABILITY)),
+        sql_remedy("persist", &[J01, J02, J03], (None, Some("PRAGMA journal_mode=PERSIST")), (Same, SAME_DURABILITY)),
         sql_remedy(
             "checkpoint-10000",
-            &["S02"],
+            &[S02],
             (None, Some("PRAGMA wal_autocheckpoint=10000")),
             (Same, "nothing: the WAL grows to 10,000 pages, and takes longer to recover"),
         ),
         sql_remedy(
             "cache-64M",
-            &["S04", "D01", "R01"],
+            &[S04, D01, R01],
             (None, Some("PRAGMA cache_size=-65536")),
             (Same, "nothing: up to 64 MB of memory a connection"),
         ),
         sql_remedy(
             "page-8192",
-            &["R01", "S04"],
+            &[R01, S04],
             (Some("PRAGMA journal_mode=DELETE; PRAGMA page_size=8192; VACUUM"), None),
             (Same, SAME_DURABILITY),
         ),
         sql_remedy(
             "wal-normal",
-            &["J01", "J02", "J03", "F01", "F02", "F03", "S01", "D01", "W01"],
+            &[J01, J02, J03, F01, F02, F03, S01, D01, W01],
             (wal, Some("PRAGMA synchronous=NORMAL")),
             (LastCommits, LAST_COMMITS_LOST),
         ),
         sql_remedy(
             "normal",
-            &["F01"],
+            &[F01],
             (None, Some("PRAGMA synchronous=NORMAL")),
             (Corruption, DAMAGE_ON_OLD_FILE_SYSTEMS),
         ),
         sql_remedy(
             "off",
-            &["F01", "F02", "F03", "S01", "J03"],
+            &[F01, F02, F03, S01, J03],
             (None, Some("PRAGMA synchronous=OFF")),
             (Corruption, DATABASE_DAMAGE),
         ),
     ];
-    let of_machine = |name: String, codes: &'static [&'static str], file: PathBuf, value: &str| Remedy {
+    let of_machine = |name: String, codes: &'static [FindingCode], file: PathBuf, value: &str| Remedy {
         name,
         codes,
         machine: Some((file, value.into())),
@@ -165,21 +157,21 @@ pub fn all(machine: &Machine) -> Vec<Remedy> {
         for scheduler in &machine.schedulers {
             all.push(of_machine(
                 format!("scheduler-{scheduler}"),
-                &["Q01", "F02", "D01", "W01"],
+                &[Q01, F02, D01, W01],
                 queue.join("scheduler"),
                 scheduler,
             ));
         }
-        all.push(of_machine("read-ahead-1024".into(), &["S04", "D01"], queue.join("read_ahead_kb"), "1024"));
-        all.push(of_machine("requests-256".into(), &["Q01"], queue.join("nr_requests"), "256"));
+        all.push(of_machine("read-ahead-1024".into(), &[S04, D01], queue.join("read_ahead_kb"), "1024"));
+        all.push(of_machine("requests-256".into(), &[Q01], queue.join("nr_requests"), "256"));
     }
     if let Some(governor) = machine.governors.first() {
-        all.push(of_machine("governor-performance".into(), &["G01"], governor.clone(), "performance"));
+        all.push(of_machine("governor-performance".into(), &[G01], governor.clone(), "performance"));
     }
     if let Some(directory) = &machine.scratch {
         let mount = |name: &str, option: &str, durability, gives_up| Remedy {
             mount: Some((directory.clone(), option.into())),
-            ..sql_remedy(name, &["F01", "F02", "F03", "J01", "J03"], (None, None), (durability, gives_up))
+            ..sql_remedy(name, &[F01, F02, F03, J01, J03], (None, None), (durability, gives_up))
         };
         all.push(mount(
             "mount-lazytime",
@@ -231,8 +223,8 @@ pub fn undo_option(option: &str) -> Option<&'static str> {
 }
 
 /// Returns the remedies of the given findings, in the order of the list.
-pub fn for_findings(all: Vec<Remedy>, codes: &[String]) -> Vec<Remedy> {
-    all.into_iter().filter(|remedy| codes.iter().any(|code| remedy.codes.contains(&code.as_str()))).collect()
+pub fn for_findings(all: Vec<Remedy>, codes: &[FindingCode]) -> Vec<Remedy> {
+    all.into_iter().filter(|remedy| codes.iter().any(|code| remedy.codes.contains(code))).collect()
 }
 
 #[cfg(test)]
@@ -308,13 +300,12 @@ mod tests {
 
     #[test]
     fn findings_choose_their_remedies() {
-        let names = |codes: &[&str]| -> Vec<String> {
-            let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
-            for_findings(all_possible_remedies(), &codes).into_iter().map(|r| r.name).collect()
+        let names = |code: FindingCode| -> Vec<String> {
+            for_findings(all_possible_remedies(), &[code]).into_iter().map(|r| r.name).collect()
         };
-        assert_eq!(names(&["S02"]), ["checkpoint-10000"]);
-        assert_eq!(names(&["G01"]), ["governor-performance"]);
-        assert!(names(&["J02"]).starts_with(&["wal".into(), "truncate".into(), "persist".into()]));
-        assert!(names(&["T01"]).is_empty());
+        assert_eq!(names(FindingCode::S02), ["checkpoint-10000"]);
+        assert_eq!(names(FindingCode::G01), ["governor-performance"]);
+        assert!(names(FindingCode::J02).starts_with(&["wal".into(), "truncate".into(), "persist".into()]));
+        assert!(names(FindingCode::T01).is_empty());
     }
 }

@@ -2,8 +2,13 @@
 
 use super::contract::{FixOutcome, TriedRemedy};
 use super::remedies::{Durability, Remedy};
+use model::FindingCode;
 use model::text::ShownPath as _;
 use model::text::shown;
+
+fn join_codes(codes: &[FindingCode]) -> String {
+    codes.iter().map(|code| code.name()).collect::<Vec<_>>().join(", ")
+}
 
 pub fn text(fixed: &FixOutcome) -> String {
     let mut out = String::new();
@@ -12,7 +17,7 @@ pub fn text(fixed: &FixOutcome) -> String {
         out.push('\n');
     };
     if !fixed.findings.is_empty() {
-        line(&format!("Findings that name remedies: {}", fixed.findings.join(", ")));
+        line(&format!("Findings that name remedies: {}", join_codes(&fixed.findings)));
     }
     if let Some(wall) = fixed.as_it_is_s {
         line(&format!("As it is: {} in the median, {} blocks", model::text::duration(wall * 1e9), fixed.blocks));
@@ -73,7 +78,7 @@ pub fn text(fixed: &FixOutcome) -> String {
 pub fn untried(fixed: &FixOutcome) -> String {
     let head = match &fixed.findings[..] {
         [] => "No finding names a remedy.\n".to_owned(),
-        codes => format!("Findings: {}; none of their remedies can be tried here.\n", codes.join(", ")),
+        codes => format!("Findings: {}; none of their remedies can be tried here.\n", join_codes(codes)),
     };
     fixed.not_tried.iter().fold(head, |text, one| text + &format!("  {}: {}\n", one.name, shown(&one.why)))
 }

@@ -5,7 +5,7 @@
 
 use analysis::caveats::Caveats;
 use analysis::contract::SlowWait;
-use model::{Layer, Reason, Wait};
+use model::{FindingCode, Layer, Reason, Wait};
 use serde::Serialize;
 
 /// Version of this contract.
@@ -100,7 +100,7 @@ pub struct WaitEnder {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     /// Code of the finding: `F01`.
-    pub code: String,
+    pub code: FindingCode,
     /// Title in words.
     pub title: String,
     /// The statement concerned; absent if the finding is about the whole recording.

@@ -25,9 +25,10 @@ use analysis::summary::SummaryBuilder;
 use archive::{Archive, Error};
 use contract::{Explanation, Finding, VERSION};
 use facts::FactsBuilder;
-use model::ShapeKind;
 use model::packed::PackedTable;
 use model::table::Slice;
+use model::{FindingCode, ShapeKind};
+use rules::Remedy;
 pub use rules::spans_databases;
 use stats::proportion;
 use stats::stretches::{Draws, STRETCH_COUNT, resample_sum, stretch_index};
@@ -39,7 +40,8 @@ const SHARE_MIN: f64 = 0.05;
 const SHARE_OF_ALL_MIN: f64 = 0.01;
 /// Findings that may occur by chance: a few slow executions are no pattern. Excludes what the program does by itself, or the kernel
 /// reports.
-const CHANCE_CODES: [&str; 5] = ["D01", "F02", "G01", "Q01", "W01"];
+const CHANCE_CODES: [FindingCode; 5] =
+    [FindingCode::D01, FindingCode::F02, FindingCode::G01, FindingCode::Q01, FindingCode::W01];
 /// The lower bound of the interval below which a finding by chance is not listed.
 const LOWER_BOUND_MIN: f64 = 0.02;
 /// Number of waits from which on they are a pattern where an interval cannot show it: there are too few executions for one; or
@@ -162,11 +164,12 @@ fn build_explanation(index: &Index, facts: FactsBuilder) -> Explanation {
     let outermost = (0..rows.operations.len()).filter(|&at| index.chain(at).nth(1).is_none());
     let latency_ns = outermost.fold(0_u64, |sum, at| sum.saturating_add(latency(rows, at)));
     let caveats = flaws::find_caveats(index);
+    let across = spans_databases(rows);
     let mut findings = Vec::new();
     for statement in statements(index) {
         let found = rules::find_in_statement(index, &facts, &statement);
         for found in found.into_iter().chain(scan::full_scan(index, &scans, &statement)) {
-            findings.extend(build_finding(index, &statement, found, latency_ns));
+            findings.extend(build_finding(index, &statement, found, latency_ns, across));
         }
     }
     // Before they are ranked by it: what times do not show decides no order either.
@@ -187,19 +190,19 @@ fn build_explanation(index: &Index, facts: FactsBuilder) -> Explanation {
 
 /// Moves general findings, which only report where time goes, behind the findings of the same statement that cause it.
 fn move_general_last(findings: &mut [Finding]) {
-    const CAUSE_CODES: [&str; 6] = ["S01", "S02", "F01", "F02", "J02", "W01"];
-    const GENERAL_CODES: [&str; 4] = ["F03", "J01", "J03", "R01"];
+    const CAUSE_CODES: [FindingCode; 6] =
+        [FindingCode::S01, FindingCode::S02, FindingCode::F01, FindingCode::F02, FindingCode::J02, FindingCode::W01];
+    const GENERAL_CODES: [FindingCode; 4] = [FindingCode::F03, FindingCode::J01, FindingCode::J03, FindingCode::R01];
     let saving = |f: &Finding| f.saving_ns.unwrap_or(0) as f64;
     let mut at = findings.len();
     // From last to first, so that a finding is moved past those already moved.
     while at > 0 {
         at -= 1;
         let (statement, least) = (findings[at].statement.clone(), CAUSE_SAVING_RATIO_MIN * saving(&findings[at]));
-        if !GENERAL_CODES.contains(&findings[at].code.as_str()) {
+        if !GENERAL_CODES.contains(&findings[at].code) {
             continue;
         }
-        let causes =
-            |f: &Finding| CAUSE_CODES.contains(&f.code.as_str()) && f.statement == statement && saving(f) >= least;
+        let causes = |f: &Finding| CAUSE_CODES.contains(&f.code) && f.statement == statement && saving(f) >= least;
         if let Some(last) = findings.iter().rposition(causes).filter(|last| *last > at) {
             findings[at..=last].rotate_left(1);
         }
@@ -251,7 +254,7 @@ fn statements(index: &Index) -> Vec<Statement> {
 
 /// The result of a rule for a statement.
 struct FindingDraft {
-    code: &'static str,
+    code: FindingCode,
     title: &'static str,
     claim: String,
     /// The time concerned, per execution.
@@ -262,7 +265,7 @@ struct FindingDraft {
     /// Number of pieces of the time, if known.
     pieces: Option<u64>,
     saving_ns: Option<u64>,
-    remedy: String,
+    remedy: Remedy,
     evidence: Vec<u64>,
     slow_waits: Vec<SlowWait>,
 }
@@ -280,7 +283,13 @@ fn lower_bound_of_rare(stretches: &[f64]) -> f64 {
 }
 
 /// Builds a finding, if it matters.
-fn build_finding(index: &Index, statement: &Statement, found: FindingDraft, all: u64) -> Option<Finding> {
+fn build_finding(
+    index: &Index,
+    statement: &Statement,
+    found: FindingDraft,
+    all: u64,
+    spans_databases: bool,
+) -> Option<Finding> {
     let latency = |at: usize| {
         let beside = found.outside_latency.as_ref().map_or(0, |beside| beside[at]);
         latency(index.rows, statement.executions[at] as usize).saturating_add(beside)
@@ -326,7 +335,7 @@ fn build_finding(index: &Index, statement: &Statement, found: FindingDraft, all:
     // A time outside the executions is saved whole: without a saving, its length is unknown, too.
     let known = found.outside_latency.is_none() || saving.is_some();
     Some(Finding {
-        code: found.code.into(),
+        code: found.code,
         title: found.title.into(),
         statement: Some(index.rows.shapes[statement.shape].text.clone()),
         claim: found.claim,
@@ -338,7 +347,7 @@ fn build_finding(index: &Index, statement: &Statement, found: FindingDraft, all:
         share_of_all: known.then_some(of_all),
         saving_ns: saving,
         saving_interval_ns,
-        remedy: found.remedy,
+        remedy: found.remedy.describe(spans_databases),
         evidence: found.evidence,
         slow_waits: found.slow_waits,
     })

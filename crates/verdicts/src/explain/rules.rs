@@ -9,7 +9,7 @@ use analysis::completeness::lost_at_unknown_time;
 use analysis::rows::{Index, Rows};
 use analysis::text::{bytes, count, duration};
 use analysis::tracer;
-use model::{Absence, Layer, ShapeKind, Wait, counted};
+use model::{Absence, FindingCode, Layer, ShapeKind, Wait, counted};
 use sqlite::{FileClass, classify_path};
 use std::collections::HashSet;
 
@@ -59,20 +59,36 @@ pub(super) fn find_in_statement(index: &Index, facts: &Facts, statement: &Statem
         case.lock_wait(),
         case.dirty_throttling(),
     ];
-    let across = spans_databases(index.rows);
-    let whole = |found: FindingDraft| {
-        if across && found.remedy.contains("WAL") {
-            FindingDraft { remedy: format!("{}; {WAL_ATOMICITY_NOTE}", found.remedy), ..found }
-        } else {
-            found
-        }
-    };
-    found.into_iter().flatten().map(whole).collect()
+    found.into_iter().flatten().collect()
 }
 
 /// Drawback of a WAL for transactions with several databases (sqlite.org: Write-Ahead Logging, disadvantages).
 const WAL_ATOMICITY_NOTE: &str =
-    "with a WAL, a transaction over several attached databases is atomic in each, but no longer across them";
+    "; with a WAL, a transaction over several attached databases is atomic in each, but no longer across them";
+
+/// What to do about a finding.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Remedy {
+    words: &'static str,
+    /// Whether it is, among others, a WAL: it costs transactions over several databases their atomicity.
+    is_wal: bool,
+}
+
+impl Remedy {
+    pub(super) const fn new(words: &'static str) -> Self {
+        Self { words, is_wal: false }
+    }
+
+    const fn wal(words: &'static str) -> Self {
+        Self { words, is_wal: true }
+    }
+
+    /// Returns it in words, with what it costs transactions over several databases, if there are any.
+    pub(super) fn describe(self, spans_databases: bool) -> String {
+        let note = if self.is_wal && spans_databases { WAL_ATOMICITY_NOTE } else { "" };
+        format!("{}{note}", self.words)
+    }
+}
 
 /// Whether a transaction wrote several databases at once: SQLite creates a master journal then, unless they have WALs.
 pub fn spans_databases(rows: &Rows) -> bool {
@@ -88,7 +104,7 @@ struct Case<'a> {
 
 impl Case<'_> {
     /// Returns a remedy for SQLite if the operations are its statements or transactions, otherwise another one.
-    fn remedy(&self, of_sqlite: &'static str, otherwise: &'static str) -> &'static str {
+    fn remedy(&self, of_sqlite: Remedy, otherwise: Remedy) -> Remedy {
         let shape = &self.index.rows.shapes[self.statement.shape];
         let is_sql = shape.is(ShapeKind::Statement) || shape.is(ShapeKind::Transaction);
         if is_sql { of_sqlite } else { otherwise }
@@ -151,11 +167,11 @@ impl Case<'_> {
     /// Builds a finding about a category of time, all of which its remedy could save.
     fn time_finding(
         &self,
-        code: &'static str,
+        code: FindingCode,
         title: &'static str,
         of: TimeCategory,
         claim: String,
-        remedy: &str,
+        remedy: Remedy,
     ) -> FindingDraft {
         let time = if matches!(of, TimeCategory::Flush | TimeCategory::DataCommit) {
             self.time_of_commits(of)
@@ -171,7 +187,7 @@ impl Case<'_> {
             saving_ns: Some(sum_ns(&time)),
             outside_latency: None,
             time,
-            remedy: remedy.into(),
+            remedy,
             evidence: self.evidence(of),
             slow_waits: self.facts.asleep.get(&(self.statement.shape, of)).cloned().unwrap_or_default(),
         }
@@ -190,11 +206,11 @@ impl Case<'_> {
             bytes(device)
         );
         Some(self.time_finding(
-            "J01",
+            FindingCode::J01,
             "journal of a journal",
             TimeCategory::Metadata,
             claim,
-            "let the journal's file keep its size and its place: PRAGMA journal_mode = WAL, PERSIST or TRUNCATE; fewer, larger transactions",
+            Remedy::wal("let the journal's file keep its size and its place: PRAGMA journal_mode = WAL, PERSIST or TRUNCATE; fewer, larger transactions"),
         ))
     }
 
@@ -207,9 +223,9 @@ impl Case<'_> {
             let synced = if directory > 0 { ", and its directory synced" } else { "" };
             let executions = counted(self.count(), "execution");
             let claim = format!("the rollback journal is created and deleted{synced}: in {having} of {executions}");
-            let remedy = "PRAGMA journal_mode = WAL; TRUNCATE and PERSIST keep the file, but sync it once more with synchronous = FULL, which may take as long (`fathom fix` measures them)";
+            let remedy = Remedy::wal("PRAGMA journal_mode = WAL; TRUNCATE and PERSIST keep the file, but sync it once more with synchronous = FULL, which may take as long (`fathom fix` measures them)");
             let title = "journal file created and deleted per transaction";
-            let found = self.time_finding("J02", title, TimeCategory::JournalFile, claim, remedy);
+            let found = self.time_finding(FindingCode::J02, title, TimeCategory::JournalFile, claim, remedy);
             // A new file has to be committed when it is synced; a persistent one is overwritten.
             let sum = |at| self.facts.ns(at, TimeCategory::JournalFile).saturating_add(self.facts.ns(at, TimeCategory::NewFile));
             let time = self.each(sum);
@@ -226,10 +242,10 @@ impl Case<'_> {
                 counted(self.count(), "execution")
             );
             let remedy = self.remedy(
-                "let files keep their size: PRAGMA journal_mode = WAL (a WAL that has its size is overwritten) or PERSIST; preallocate the database (SQLITE_FCNTL_CHUNK_SIZE)",
-                "overwrite files that have their size and blocks already (a log that is written full of zeros in advance, or reused), instead of appending",
+                Remedy::wal("let files keep their size: PRAGMA journal_mode = WAL (a WAL that has its size is overwritten) or PERSIST; preallocate the database (SQLITE_FCNTL_CHUNK_SIZE)"),
+                Remedy::new("overwrite files that have their size and blocks already (a log that is written full of zeros in advance, or reused), instead of appending"),
             );
-            self.time_finding("J03", "fdatasync turned into a full commit", TimeCategory::DataCommit, claim, remedy)
+            self.time_finding(FindingCode::J03, "fdatasync turned into a full commit", TimeCategory::DataCommit, claim, remedy)
         })
     }
 
@@ -245,7 +261,7 @@ impl Case<'_> {
             };
             let time = self.each(further);
             FindingDraft {
-                code: "F01",
+                code: FindingCode::F01,
                 title: "two or more flushes a commit",
                 claim: format!(
                     "{} flushes and {} syncs an execution, where one would suffice; counted: all but the longest",
@@ -259,10 +275,9 @@ impl Case<'_> {
                 outside_latency: None,
                 remedy: self
                     .remedy(
-                        "PRAGMA journal_mode = WAL (one sync a commit, none with synchronous = NORMAL); fewer, larger transactions",
-                        "one file to sync for each commit, or syncs that several commits share; overwrite files that have their size and blocks, so that the file system's journal need not commit as well",
-                    )
-                    .into(),
+                        Remedy::wal("PRAGMA journal_mode = WAL (one sync a commit, none with synchronous = NORMAL); fewer, larger transactions"),
+                        Remedy::new("one file to sync for each commit, or syncs that several commits share; overwrite files that have their size and blocks, so that the file system's journal need not commit as well"),
+                    ),
                 evidence: self.evidence(TimeCategory::Sync),
                 slow_waits: Vec::new(),
             }
@@ -277,8 +292,14 @@ impl Case<'_> {
             counted(self.count(), "execution"),
             duration(self.sum(TimeCategory::OthersFlush) as f64)
         );
-        let remedy = "let the other program sync less often, or use another disk";
-        Some(self.time_finding("F02", "flush behind someone else's flush", TimeCategory::OthersFlush, claim, remedy))
+        let remedy = Remedy::new("let the other program sync less often, or use another disk");
+        Some(self.time_finding(
+            FindingCode::F02,
+            "flush behind someone else's flush",
+            TimeCategory::OthersFlush,
+            claim,
+            remedy,
+        ))
     }
 
     fn dominant_flush(&self) -> Option<FindingDraft> {
@@ -295,10 +316,10 @@ impl Case<'_> {
                     duration(flush as f64)
                 );
                 let remedy = self.remedy(
-                    "fewer syncs (WAL, larger transactions), or a device with power-loss protection or cheaper flushes",
-                    "fewer syncs (several changes to each), or a device with power-loss protection or cheaper flushes",
+                    Remedy::wal("fewer syncs (WAL, larger transactions), or a device with power-loss protection or cheaper flushes"),
+                    Remedy::new("fewer syncs (several changes to each), or a device with power-loss protection or cheaper flushes"),
                 );
-                self.time_finding("F03", "flush dominates", TimeCategory::Flush, claim, remedy)
+                self.time_finding(FindingCode::F03, "flush dominates", TimeCategory::Flush, claim, remedy)
             })
     }
 
@@ -308,9 +329,10 @@ impl Case<'_> {
             "{} asleep for pages that other processes wrote, or for their part of a commit; most of it for {culprit}",
             duration(self.sum(TimeCategory::ForeignData) as f64)
         );
-        let remedy =
-            "put the other program's files on another file system, or let it write with less in the page cache";
-        Some(self.time_finding("W01", "foreign pages in my fsync", TimeCategory::ForeignData, claim, remedy))
+        let remedy = Remedy::new(
+            "put the other program's files on another file system, or let it write with less in the page cache",
+        );
+        Some(self.time_finding(FindingCode::W01, "foreign pages in my fsync", TimeCategory::ForeignData, claim, remedy))
     }
 
     fn queue_longer_than_device(&self) -> Option<FindingDraft> {
@@ -324,8 +346,8 @@ impl Case<'_> {
                 duration(queue as f64),
                 duration(device as f64)
             );
-            let remedy = "look at what else uses the disk (`fathom show`, device commands), its I/O scheduler and queue depth, and the limits of the program's cgroup (io.max)";
-            self.time_finding("Q01", "queue longer than device", TimeCategory::Queue, claim, remedy)
+            let remedy = Remedy::new("look at what else uses the disk (`fathom show`, device commands), its I/O scheduler and queue depth, and the limits of the program's cgroup (io.max)");
+            self.time_finding(FindingCode::Q01, "queue longer than device", TimeCategory::Queue, claim, remedy)
         })
     }
 
@@ -361,7 +383,7 @@ impl Case<'_> {
         }
         let of_device = sum_ns(&time);
         (slow > 0).then(|| FindingDraft {
-            code: "D01",
+            code: FindingCode::D01,
             title: "device tail",
             claim: format!(
                 "{slow} of {} took over {TAIL_RATIO} times the median ({}) for no more commands, mostly waiting for the device: {} longer in all, {} of it the device",
@@ -375,7 +397,7 @@ impl Case<'_> {
             saving_ns: Some(of_device),
             time,
             outside_latency: None,
-            remedy: "a device of steadier latency; leave it free space and discard what is deleted (fstrim), so that it collects garbage less".into(),
+            remedy: Remedy::new("a device of steadier latency; leave it free space and discard what is deleted (fstrim), so that it collects garbage less"),
             evidence: self.facts.evidence(self.statement.shape, &[TimeCategory::Device, TimeCategory::Flush]),
             slow_waits: Vec::new(),
         })
@@ -403,7 +425,7 @@ impl Case<'_> {
             })
             .sum();
         Some(FindingDraft {
-            code: "S01",
+            code: FindingCode::S01,
             title: "autocommit loop",
             claim: format!("up to {longest} in a row on one thread, each a transaction of its own with its own syncs"),
             executions: inside.len() as u64,
@@ -411,7 +433,7 @@ impl Case<'_> {
             saving_ns: Some(sum_ns(&time).saturating_sub(kept)),
             time,
             outside_latency: None,
-            remedy: "BEGIN before and COMMIT after them, if they need not be durable one by one".into(),
+            remedy: Remedy::new("BEGIN before and COMMIT after them, if they need not be durable one by one"),
             evidence: self.evidence(TimeCategory::Sync),
             slow_waits: Vec::new(),
         })
@@ -464,8 +486,10 @@ impl Case<'_> {
             counted(self.count(), "execution"),
             duration(most as f64)
         );
-        let remedy = "checkpoint in another thread or when idle: PRAGMA wal_autocheckpoint = 0 and PRAGMA wal_checkpoint(PASSIVE) there";
-        Some(self.time_finding("S02", "WAL checkpoint stall", TimeCategory::Checkpoint, claim, remedy))
+        let remedy = Remedy::new(
+            "checkpoint in another thread or when idle: PRAGMA wal_autocheckpoint = 0 and PRAGMA wal_checkpoint(PASSIVE) there",
+        );
+        Some(self.time_finding(FindingCode::S02, "WAL checkpoint stall", TimeCategory::Checkpoint, claim, remedy))
     }
 
     fn prepare_per_execution(&self) -> Option<FindingDraft> {
@@ -489,7 +513,7 @@ impl Case<'_> {
             ),
         };
         Some(FindingDraft {
-            code: "S03",
+            code: FindingCode::S03,
             title: "statement prepared for every execution",
             claim: format!(
                 "{having} of {} come right after a prepare on their thread, which {takes}, in addition to their own time",
@@ -500,9 +524,9 @@ impl Case<'_> {
             saving_ns: known.then(|| sum_ns(&time)),
             outside_latency: Some(time.clone()),
             time,
-            remedy:
-                "keep the prepared statement and bind new values (sqlite3_reset); in Python, a larger cached_statements"
-                    .into(),
+            remedy: Remedy::new(
+                "keep the prepared statement and bind new values (sqlite3_reset); in Python, a larger cached_statements",
+            ),
             evidence: self.evidence(TimeCategory::Prepare),
             slow_waits: Vec::new(),
         })
@@ -518,10 +542,10 @@ impl Case<'_> {
                 bytes(written)
             );
             let remedy = self.remedy(
-                "fewer, larger transactions; WAL; a page size that fits the rows",
-                "fewer, larger writes before each sync; blocks as large as what is written",
+                Remedy::wal("fewer, larger transactions; WAL; a page size that fits the rows"),
+                Remedy::new("fewer, larger writes before each sync; blocks as large as what is written"),
             );
-            let found = self.time_finding("R01", "write amplification", TimeCategory::Device, claim, remedy);
+            let found = self.time_finding(FindingCode::R01, "write amplification", TimeCategory::Device, claim, remedy);
             // What is written once has to be written anyway.
             FindingDraft { saving_ns: found.saving_ns.map(|ns| (ns as f64 * (1.0 - 1.0 / factor)) as u64), ..found }
         })
@@ -545,11 +569,11 @@ impl Case<'_> {
                 claim.push_str(&format!("; the load average was {load} on {cpus} CPUs as the recording began"));
             }
             let remedy = if throttled {
-                "a larger CPU quota (cpu.max; of a container: its CPU limit), or less work between its periods"
+                Remedy::new("a larger CPU quota (cpu.max; of a container: its CPU limit), or less work between its periods")
             } else {
-                "fewer busy threads or more CPUs; a higher priority for this program; fewer sleeps (syncs), after each of which it waits anew"
+                Remedy::new("fewer busy threads or more CPUs; a higher priority for this program; fewer sleeps (syncs), after each of which it waits anew")
             };
-            self.time_finding("G01", "scheduling delay", TimeCategory::RunQueue, claim, remedy)
+            self.time_finding(FindingCode::G01, "scheduling delay", TimeCategory::RunQueue, claim, remedy)
         })
     }
 
@@ -571,16 +595,22 @@ impl Case<'_> {
         );
         let remedy = if let Culprit::Checkpoint { is_of_directories: true, .. } = reason {
             self.remedy(
-                "do not create, link or sync directories in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file",
-                "do not create, link or sync directories each time: write into files that stay",
+                Remedy::wal("do not create, link or sync directories in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file"),
+                Remedy::new("do not create, link or sync directories each time: write into files that stay"),
             )
         } else {
             self.remedy(
-                "a journal that stays (WAL, TRUNCATE, PERSIST); free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)",
-                "files that stay; free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)",
+                Remedy::wal("a journal that stays (WAL, TRUNCATE, PERSIST); free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)"),
+                Remedy::new("files that stay; free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)"),
             )
         };
-        Some(self.time_finding("C01", "f2fs checkpoint forced", TimeCategory::ForcedCheckpoint, claim, remedy))
+        Some(self.time_finding(
+            FindingCode::C01,
+            "f2fs checkpoint forced",
+            TimeCategory::ForcedCheckpoint,
+            claim,
+            remedy,
+        ))
     }
 
     fn lock_wait(&self) -> Option<FindingDraft> {
@@ -594,16 +624,16 @@ impl Case<'_> {
         let remedy = match culprit {
             Culprit::Lock { wait: Wait::Fcntl | Wait::Flock, .. } => {
                 self.remedy(
-                    "shorter transactions in the holder; WAL, so that readers and a writer do not wait for each other; one writer, to which the others hand their work",
-                    "hold the lock for less time; one writer, to which the others hand their work",
+                    Remedy::wal("shorter transactions in the holder; WAL, so that readers and a writer do not wait for each other; one writer, to which the others hand their work"),
+                    Remedy::new("hold the lock for less time; one writer, to which the others hand their work"),
                 )
             }
             Culprit::Lock { wait: Wait::KernelLock, .. } => {
-                "do not write one file from several threads; a file each, or one thread that writes"
+                Remedy::new("do not write one file from several threads; a file each, or one thread that writes")
             }
-            _ => "hold the lock for less time: do not wait for the disk while holding it",
+            _ => Remedy::new("hold the lock for less time: do not wait for the disk while holding it"),
         };
-        Some(self.time_finding("L01", "lock wait", TimeCategory::Lock, claim, remedy))
+        Some(self.time_finding(FindingCode::L01, "lock wait", TimeCategory::Lock, claim, remedy))
     }
 
     fn dirty_throttling(&self) -> Option<FindingDraft> {
@@ -614,8 +644,8 @@ impl Case<'_> {
                 counted(self.count(), "execution"),
                 duration(self.sum(TimeCategory::Dirty) as f64)
             );
-            let remedy = "write back earlier and steadily (sync_file_range, smaller bursts); look who dirties most; a larger vm.dirty_bytes, or memory limit of the cgroup";
-            self.time_finding("M01", "dirty throttling", TimeCategory::Dirty, claim, remedy)
+            let remedy = Remedy::new("write back earlier and steadily (sync_file_range, smaller bursts); look who dirties most; a larger vm.dirty_bytes, or memory limit of the cgroup");
+            self.time_finding(FindingCode::M01, "dirty throttling", TimeCategory::Dirty, claim, remedy)
         })
     }
 }
@@ -677,7 +707,7 @@ pub(super) fn find_in_recording(index: &Index) -> Option<Finding> {
     let mut remedies: Vec<&str> = remedies.into_iter().filter(|(of, _)| *of).map(|(_, remedy)| remedy).collect();
     remedies.push("`fathom show` lists losses and coverage");
     (!claim.is_empty()).then(|| Finding {
-        code: "T01".into(),
+        code: FindingCode::T01,
         title: "the trace is unreliable here".into(),
         statement: None,
         claim,

@@ -4,11 +4,12 @@
 //! no record contains the query plan: a statement may read as much for another reason, such as very long rows, and the rule
 //! therefore requires many separate reads per row.
 
+use super::rules::Remedy;
 use super::{FindingDraft, Statement, latency};
 use crate::diff::phase::{FileRole, Phase, Phases};
 use analysis::rows::{Index, call_of_span};
 use analysis::text::{bytes, count, duration};
-use model::{Layer, ShapeKind, counted};
+use model::{FindingCode, Layer, ShapeKind, counted};
 use sqlite::FileClass;
 use std::collections::HashMap;
 
@@ -55,11 +56,15 @@ impl Scans {
 
 /// Whether a statement selects rows by their contents.
 fn selects_by_contents(text: &str) -> bool {
-    let text = text.to_ascii_uppercase();
-    let first = text.split_whitespace().next().unwrap_or("");
-    let Some((_, condition)) = text.split_once("WHERE") else { return false };
-    ["SELECT", "UPDATE", "DELETE"].contains(&first)
-        && (condition.contains(['=', '<', '>']) || condition.contains(" IN"))
+    // Each piece is a word and the character after it: names may contain keywords.
+    let ends_word = |c: char| !(c.is_alphanumeric() || matches!(c, '_' | '$'));
+    let is = |piece: &str, keyword: &str| piece.trim_end_matches(ends_word).eq_ignore_ascii_case(keyword);
+    let mut pieces = text.split_inclusive(ends_word).skip_while(|piece| piece.chars().all(ends_word));
+    if !pieces.next().is_some_and(|first| ["SELECT", "UPDATE", "DELETE"].iter().any(|verb| is(first, verb))) {
+        return false;
+    }
+    let mut condition = pieces.skip_while(|piece| !is(piece, "WHERE"));
+    condition.any(|piece| piece.ends_with(['=', '<', '>']) || is(piece, "IN"))
 }
 
 /// Returns the finding, if it applies to the statement.
@@ -88,7 +93,7 @@ pub(super) fn full_scan(index: &Index, scans: &Scans, statement: &Statement) -> 
     longest.sort_unstable_by(|p, q| q.cmp(p));
     let sum = time.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
     Some(FindingDraft {
-        code: "S04",
+        code: FindingCode::S04,
         title: "full scan where an index would serve",
         claim: format!(
             "{} of {} read {} pages of the database ({}) for {} rows, in the mean; {} each",
@@ -104,10 +109,39 @@ pub(super) fn full_scan(index: &Index, scans: &Scans, statement: &Statement) -> 
         saving_ns: Some(saved as u64),
         time,
         outside_latency: None,
-        remedy:
-            "CREATE INDEX on the columns that the WHERE clause compares; EXPLAIN QUERY PLAN says whether it is used"
-                .into(),
+        remedy: Remedy::new(
+            "CREATE INDEX on the columns that the WHERE clause compares; EXPLAIN QUERY PLAN says whether it is used",
+        ),
         evidence: longest.into_iter().map(|(_, span)| span).take(EVIDENCE_SPANS_MAX).collect(),
         slow_waits: Vec::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keywords_in_names_are_none() {
+        for text in [
+            "SELECT a FROM t WHERE b=?",
+            "select a from t where(b)in(?)",
+            "DELETE FROM t\nWHERE\tb > ?",
+            "UPDATE t SET a = ? WHERE b IN (?)",
+            "SELECT a FROM nowhere WHERE b < ?",
+        ] {
+            assert!(selects_by_contents(text), "{text}");
+        }
+        for text in [
+            "SELECT a FROM nowhere JOIN u ON a = b",
+            "SELECT somewhere IN (?) FROM t",
+            "SELECT a FROM t WHERE b IS NULL ORDER BY INDEX_OF",
+            "SELECT a FROM t WHERE b ISNULL LIMIT inner",
+            "SELECTION WHERE a = ?",
+            "INSERT INTO t SELECT a FROM u WHERE b = ?",
+            "",
+        ] {
+            assert!(!selects_by_contents(text), "{text}");
+        }
+    }
 }

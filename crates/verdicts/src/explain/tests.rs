@@ -15,11 +15,11 @@ use proptest::prelude::*;
 const WAL_FILE: u64 = 4;
 
 fn codes(explanation: &Explanation) -> Vec<&str> {
-    explanation.findings.iter().map(|f| f.code.as_str()).collect()
+    explanation.findings.iter().map(|f| f.code.name()).collect()
 }
 
 fn find_finding<'e>(explanation: &'e Explanation, code: &str) -> &'e Finding {
-    let found = explanation.findings.iter().find(|f| f.code == code);
+    let found = explanation.findings.iter().find(|f| f.code.name() == code);
     found.unwrap_or_else(|| panic!("no {code} in {:?}", codes(explanation)))
 }
 
@@ -85,7 +85,7 @@ fn flushes_and_syncs_of_delete_mode_are_found() {
 #[test]
 fn a_remedy_with_a_wal_says_what_several_databases_lose() {
     let mut rows = recording(&vec![insert(); 40]);
-    let of_wal = |rows: &Rows| -> Vec<(String, bool)> {
+    let of_wal = |rows: &Rows| -> Vec<(FindingCode, bool)> {
         let found = explain(rows).findings.into_iter().filter(|f| f.remedy.contains("WAL"));
         found.map(|f| (f.code, f.remedy.contains("atomic in each, but no longer across them"))).collect()
     };

@@ -5,7 +5,7 @@ use super::leaf;
 use analysis::lines::{capitalise, line, wrapped};
 use analysis::stacks;
 use analysis::text::{duration, shown};
-use model::counted;
+use model::{FindingCode, counted};
 
 /// Maximum number of codes in the line of `fathom show`.
 const CODES_SHOWN_MAX: usize = 3;
@@ -94,11 +94,11 @@ pub fn summary(explanation: &Explanation) -> String {
         None => format!("{} {}", finding.code, finding.title),
     };
     // For each code, the finding with most time.
-    let mut codes: Vec<&str> = Vec::new();
+    let mut codes: Vec<FindingCode> = Vec::new();
     let mut names: Vec<String> = Vec::new();
     for finding in &explanation.findings {
-        if !codes.contains(&finding.code.as_str()) {
-            codes.push(&finding.code);
+        if !codes.contains(&finding.code) {
+            codes.push(finding.code);
             names.push(named(finding));
         }
     }
