@@ -19,7 +19,7 @@ pub struct History {
     pub version: u32,
     /// The archives, oldest first.
     pub archives: Vec<Entry>,
-    /// One line per cell.
+    /// One line per cell; several if its unit changed.
     pub cells: Vec<Line>,
 }
 
@@ -72,9 +72,10 @@ type Key = (String, String, Option<String>);
 /// Returns the history of these archives, given in any order.
 pub fn history(mut benches: Vec<Bench>) -> History {
     benches.sort_by_key(|b| b.created_unix_ns);
-    let mut lines: BTreeMap<Key, Line> = BTreeMap::new();
-    // The last archive that has each cell.
-    let mut last: BTreeMap<Key, usize> = BTreeMap::new();
+    // By cell and unit: scores of different units share no axis.
+    let mut lines: BTreeMap<(Key, String), Line> = BTreeMap::new();
+    // The last archive that has each cell, and the cell's unit there.
+    let mut last: BTreeMap<Key, (usize, String)> = BTreeMap::new();
     let mut entries = Vec::new();
     for (at, bench) in benches.iter().enumerate() {
         let changed = match at.checked_sub(1).and_then(|before| benches.get(before)) {
@@ -95,7 +96,7 @@ pub fn history(mut benches: Vec<Bench>) -> History {
             let parameters = distinguishing_factors(&m);
             let score = m.extra_metric().map(String::from);
             let key = (m.design.name.clone(), factor_words(&parameters), score.clone());
-            let all: Option<&BenchComparison> = last.get(&key).map(|before| {
+            let all: Option<&BenchComparison> = last.get(&key).map(|(before, _)| {
                 let with = || compare_archives(&benches[*before], bench, &Rules::default());
                 &*compared.entry(*before).or_insert_with(with)
             });
@@ -113,15 +114,18 @@ pub fn history(mut benches: Vec<Bench>) -> History {
                 ratio: pair.and_then(|p| p.ratio),
                 verdict: pair.map(|p| p.verdict.name()).or(is_incomparable.then_some("not comparable")),
             };
-            let line = lines.entry(key.clone()).or_insert_with(|| Line {
+            // Without a score its unit may be unknown.
+            let before = last.get(&key).filter(|_| m.estimate.estimate.is_none());
+            let unit = before.map_or(&m.estimate.unit, |(_, unit)| unit).clone();
+            let line = lines.entry((key.clone(), unit.clone())).or_insert_with(|| Line {
                 workload: m.design.name.clone(),
                 parameters,
                 score,
-                unit: m.estimate.unit.clone(),
+                unit: unit.clone(),
                 points: Vec::new(),
             });
             line.points.push(point);
-            last.insert(key, at);
+            last.insert(key, (at, unit));
         }
     }
     History { version: 1, archives: entries, cells: lines.into_values().collect() }

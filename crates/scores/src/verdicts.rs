@@ -217,6 +217,26 @@ fn a_history_is_in_order_of_time_and_notes_machine_changes() {
     assert!(text.contains("changed: kernel.release from 6.1 to 6.8") && text.contains("slower (x 0.66"), "{text}");
 }
 
+/// Another unit of its work makes the score another quantity: its points have a line, a unit and a scale of their own.
+#[test]
+fn a_history_draws_no_two_units_on_one_line() {
+    let made = |day: u64, unit: &str| {
+        let mut bench = bench(unit, "w");
+        bench.created_unix_ns = day;
+        bench.add(&[("op", "x")], 100.0, 1000.0, 10);
+        bench.tables.samples.iter_mut().filter(|s| s.metric == "work").for_each(|s| s.unit = unit.into());
+        bench
+    };
+    let mut empty = made(3, "page");
+    empty.tables.samples.clear();
+    let h = history::history(vec![made(1, "row"), made(2, "page"), empty]);
+    let lines: Vec<(&str, Vec<usize>)> =
+        h.cells.iter().map(|l| (l.unit.as_str(), l.points.iter().map(|p| p.archive).collect())).collect();
+    assert_eq!(lines, [("page/s", vec![1, 2]), ("row/s", vec![0])]);
+    assert_eq!(h.cells[0].points[0].verdict, Some("not comparable"));
+    assert!(h.cells[0].points[1].estimate.is_none());
+}
+
 #[test]
 fn table_cells_are_escaped() {
     let mut a = bench("a|b", "w");
