@@ -37,6 +37,17 @@ pub enum State {
     Unavailable,
 }
 
+impl State {
+    /// The name in the archive.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
 /// One gate, as stored with the replicate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mark {

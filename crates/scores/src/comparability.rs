@@ -12,12 +12,14 @@
 //! incomparable.
 
 use super::ScoreKind;
+use super::contract::MODE_MARK;
 use super::error::{Error, WithoutDirection};
 use super::results::{MeasuredCell, factor_words};
 use serde::Serialize;
 use serde_json::Value;
 use stats::verdict::Better;
 use std::collections::BTreeMap;
+use workload::http::OPEN_LOOP_MODE;
 
 /// Decisions of the user where archives are ambiguous.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -138,7 +140,7 @@ fn depends_on_time(m: &MeasuredCell) -> bool {
 
 /// Whether a cell's processes report that they sent at a fixed rate, whether they achieved it or not.
 fn sends_at_a_rate(m: &MeasuredCell) -> bool {
-    m.marks.get("mode").is_some_and(|modes| modes.keys().any(|mode| mode.starts_with("open loop")))
+    m.marks.get(MODE_MARK).is_some_and(|modes| modes.keys().any(|mode| mode.starts_with(OPEN_LOOP_MODE)))
 }
 
 /// Returns the note on cells compared although their commands differ.

@@ -18,6 +18,7 @@ use super::comparability::{self, Incomparable, Rules};
 use super::contract::MODE_MARK;
 use super::error::Error;
 use super::fact_difference::{self, FactDifference};
+use super::gates::GateState;
 use super::results::{Bench, MeasuredCell, factor_words};
 use super::{ScoreKind, disturbance, merged_marks};
 use analysis::text::digits;
@@ -524,7 +525,7 @@ fn machine_notes(m: &Match) -> Vec<String> {
     let mut gates = Vec::new();
     for (which, x) in [("A", m.a), ("B", m.b)] {
         let before = x.estimate.gates.iter().filter(|(gate, _)| !disturbance::is_during_run(gate));
-        let failed = before.filter_map(|(gate, states)| Some((gate, states.get("failed")?)));
+        let failed = before.filter_map(|(gate, states)| Some((gate, states.get(&GateState::Failed)?)));
         let processes = |n: u64| counted(n as usize, "process");
         gates.extend(failed.map(|(gate, n)| format!("{which}: gate {gate} not passed before {}", processes(*n))));
         if let (n @ 1.., all) = x.estimate.disturbed() {

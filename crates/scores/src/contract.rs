@@ -6,7 +6,7 @@ use analysis::contract::Summary;
 use archive::Runs;
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use model::{Environment, Fact};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use stats::steady::Penalty;
 use std::collections::BTreeMap;
 
@@ -26,7 +26,8 @@ pub struct Benchmark {
     /// Whether any of it was a quick run.
     pub quick: bool,
     /// The penalty for a change of level when processes were classified: `15 ln n`, or `the elbow of CROPS`.
-    pub penalty: &'static str,
+    #[serde(serialize_with = "serialize_penalty")]
+    pub penalty: Penalty,
     /// What was run.
     pub designs: Vec<Design>,
     /// One entry per cell, in the order of the designs.
@@ -35,6 +36,10 @@ pub struct Benchmark {
     pub marks: Vec<Mark>,
     /// Facts about the machine.
     pub environment: Environment,
+}
+
+fn serialize_penalty<S: Serializer>(penalty: &Penalty, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(penalty.name())
 }
 
 /// A design that was run.
@@ -200,7 +205,7 @@ pub fn benchmark(tables: &Tables, penalty: Penalty, why: &dyn Fn(&str) -> Why) -
         version: VERSION,
         complete: tables.designs.iter().all(|d| d.stopped.is_some()),
         quick: tables.designs.iter().any(|d| d.quick),
-        penalty: penalty.name(),
+        penalty,
         designs: tables.designs.iter().map(describe_design).collect(),
         results: estimates.into_iter().filter_map(result).collect(),
         marks: tables

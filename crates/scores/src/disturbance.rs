@@ -5,12 +5,12 @@
 //! quarter of a cell's processes were disturbed, the estimate is based on the rest. If more were, excluding them would base the
 //! estimate on whatever moments remained; then all count, the cell is called disturbed, and nothing is concluded from it.
 
+use super::gates::{GateState, gate_states};
 use super::{CellEstimate, is_counted};
+pub use experiment::disturbed::UNDISTURBED_MARK;
 use model::table::Replicate;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The mark that summarises what was counted while a process ran.
-pub const UNDISTURBED_MARK: &str = "undisturbed";
 /// Prefix of the marks that it summarises.
 pub const DURING_PREFIX: &str = "during.";
 /// Maximum share of disturbed processes that are excluded.
@@ -23,8 +23,7 @@ pub fn is_during_run(mark: &str) -> bool {
 
 /// Whether a replicate was disturbed.
 fn is_disturbed(replicate: &Replicate) -> bool {
-    let marks = replicate.gates.as_ref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
-    marks.is_some_and(|marks| marks[UNDISTURBED_MARK]["state"] == "failed")
+    gate_states(replicate).get(UNDISTURBED_MARK) == Some(&GateState::Failed)
 }
 
 fn too_many(disturbed: usize, all: usize) -> bool {
@@ -49,8 +48,9 @@ pub fn excluded_replicates<'a>(replicates: impl IntoIterator<Item = &'a Replicat
 pub fn ignore_disturbances(replicates: &mut [Replicate]) {
     for text in replicates.iter_mut().filter_map(|r| r.gates.as_mut()) {
         let Ok(mut marks) = serde_json::from_str::<BTreeMap<String, serde_json::Value>>(text) else { continue };
-        let failed = marks.iter_mut().filter(|(name, mark)| is_during_run(name) && mark["state"] == "failed");
-        failed.for_each(|(_, mark)| mark["state"] = "overlooked".into());
+        let failed = |mark: &serde_json::Value| mark["state"] == GateState::Failed.name();
+        let failed = marks.iter_mut().filter(|(name, mark)| is_during_run(name) && failed(mark));
+        failed.for_each(|(_, mark)| mark["state"] = GateState::Overlooked.name().into());
         *text = serde_json::json!(marks).to_string();
     }
 }
@@ -59,8 +59,8 @@ impl CellEstimate {
     /// Returns the number of processes that were disturbed while they ran, including those without a result, and of all processes.
     pub fn disturbed(&self) -> (usize, usize) {
         let states = self.gates.get(UNDISTURBED_MARK);
-        let of = |state: &str| states.and_then(|s| s.get(state)).map_or(0, |n| *n as usize);
-        (of("failed"), states.map_or(0, |s| s.values().sum::<u64>() as usize))
+        let failed = states.and_then(|s| s.get(&GateState::Failed)).map_or(0, |n| *n as usize);
+        (failed, states.map_or(0, |s| s.values().sum::<u64>() as usize))
     }
 
     /// Whether so many were disturbed that nothing can be concluded.
@@ -71,7 +71,7 @@ impl CellEstimate {
 
     /// Returns notes about gates that were not passed and about disturbances.
     pub fn machine_notes(&self) -> Vec<String> {
-        let failed = |name: &str| self.gates.get(name).and_then(|states| states.get("failed")).copied();
+        let failed = |name: &str| self.gates.get(name).and_then(|states| states.get(&GateState::Failed)).copied();
         let mut notes = Vec::new();
         for (gate, states) in self.gates.iter().filter(|(gate, _)| !is_during_run(gate)) {
             if let Some(n) = failed(gate) {

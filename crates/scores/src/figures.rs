@@ -44,7 +44,7 @@ const EMPTY_SPEC: FigureSpec = FigureSpec {
 };
 
 /// Directory names that indicate a card or stick.
-const EXTERNAL_NAMES: &[&str] = &["external", "usb", "sd", "card"];
+pub const EXTERNAL_NAMES: &[&str] = &["external", "usb", "sd", "card"];
 
 const FIGURE_SPECS: &[FigureSpec] = &[
     FigureSpec {

@@ -27,6 +27,7 @@ pub mod fact_difference;
 pub mod figure;
 pub mod figures;
 pub mod flows;
+pub mod gates;
 pub mod history;
 pub mod measure;
 pub mod merged_marks;
@@ -47,11 +48,12 @@ pub use error::{Error, WithoutDirection};
 pub use selftest::{SelfTest, self_test};
 pub use stats::steady::Penalty;
 
+use gates::{GateCounts, count_gate_states};
 use model::table::{DesignCell, DesignRow, Replicate, Sample};
 use serde::Serialize;
 use stats::steady::{self, Class, Consistency};
 use stats::{Estimate, cells};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 /// The level of every interval.
 pub const CONFIDENCE_LEVEL: f64 = 0.95;
@@ -219,7 +221,7 @@ pub struct CellEstimate {
     pub outlier_share: f64,
     /// How many processes each gate passed, marked, or could not evaluate: gate, state, number. Includes those for the time in
     /// which they ran ([`disturbance`]).
-    pub gates: BTreeMap<String, BTreeMap<String, u64>>,
+    pub gates: GateCounts,
     /// Whether all of these processes checked their results; `None` if none reports it.
     pub verified: Option<bool>,
     /// What they checked, as the first one reports.
@@ -369,19 +371,6 @@ fn score_unit(score: &Score, process: Option<&Process>) -> String {
         _ => p.unit.clone(),
     };
     score.unit.clone().or_else(|| process.map(of_process)).unwrap_or_default()
-}
-
-fn count_gate_states(replicates: &[&Replicate]) -> BTreeMap<String, BTreeMap<String, u64>> {
-    let mut all: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
-    for text in replicates.iter().filter_map(|r| r.gates.as_ref()) {
-        // A damaged mark is not a gate; the rest of the archive remains valid.
-        let gates: BTreeMap<String, serde_json::Value> = serde_json::from_str(text).unwrap_or_default();
-        for (name, gate) in gates.iter().filter(|(name, _)| *name != "waited") {
-            let state = gate["state"].as_str().unwrap_or("unavailable").to_string();
-            *all.entry(name.clone()).or_default().entry(state).or_default() += 1;
-        }
-    }
-    all
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -1,5 +1,6 @@
 //! Network runs (`fathom net run -o`): a cell with one process, which reports its own score and interval (`run_score`).
 
+use super::disturbance::excluded_replicates;
 use super::error::Error;
 use super::figure::{Bar, Figure};
 use super::flows;
@@ -59,7 +60,9 @@ fn run_figure(bench: &Bench, several: bool) -> Option<Figure> {
     let all = bench.measured_cells();
     let m = all.first()?;
     let name = |words: String| if several { format!("{} {words}", bench.name.replace(' ', "_")) } else { words };
-    let samples: Vec<&Sample> = bench.tables.samples.iter().collect();
+    let (counted, disturbed) = (counted_replicates(bench), excluded_replicates(bench.tables.replicates.iter()));
+    let is_counted = |s: &&Sample| s.replicate.is_some_and(|id| counted.contains(&id) && !disturbed.contains(&id));
+    let samples: Vec<&Sample> = bench.tables.samples.iter().filter(is_counted).collect();
     let score = m.score();
     let directions: BTreeSet<&str> =
         samples.iter().filter(|s| s.metric == score.metric).filter_map(|s| direction_label(&s.labels)).collect();
@@ -95,13 +98,17 @@ fn run_figure(bench: &Bench, several: bool) -> Option<Figure> {
     })
 }
 
+fn counted_replicates(bench: &Bench) -> BTreeSet<u64> {
+    bench.tables.replicates.iter().filter(|r| is_counted(r)).map(|r| r.id).collect()
+}
+
 fn direction_label(labels: &str) -> Option<&str> {
     labels.split(' ').find_map(|word| word.strip_prefix("direction="))
 }
 
 /// Returns what limited each direction, as the run stored it. A malformed mark, in a foreign archive, is left out.
 fn direction_limits(bench: &Bench, several: bool) -> Vec<DirectionLimits> {
-    let good: BTreeSet<u64> = bench.tables.replicates.iter().filter(|r| is_counted(r)).map(|r| r.id).collect();
+    let good = counted_replicates(bench);
     let of_run = bench.tables.marks.iter().filter(|m| m.replicate.is_some_and(|id| good.contains(&id)));
     let one = |mark: &MarkRow| {
         let direction = mark.name.strip_prefix(LIMITED_BY)?.to_string();
@@ -110,4 +117,36 @@ fn direction_limits(bench: &Bench, several: bool) -> Vec<DirectionLimits> {
         Some(DirectionLimits { run: several.then(|| bench.name.clone()), direction, limits })
     };
     of_run.filter_map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::bench;
+
+    /// The score of the run leaves them out, so those of its directions must.
+    #[test]
+    fn warm_ups_and_failures_count_for_no_direction() {
+        let mut run = bench("run", super::super::run_score::RUN);
+        run.tables.designs[0].score = "run".into();
+        run.add(&[("direction", "both")], 100.0, 1.0, 3);
+        run.tables.cells[0].metric = Some("throughput".into());
+        run.tables.replicates[0].warmup = true;
+        run.tables.replicates[1].failure = Some("the connection was lost".into());
+        run.tables.samples = (0..3)
+            .flat_map(|id| {
+                ["up", "down"].map(|way| Sample {
+                    replicate: Some(id),
+                    metric: "throughput".into(),
+                    unit: "bit/s".into(),
+                    labels: format!("direction={way}"),
+                    time_ns: None,
+                    value: if id == 2 { 100.0 } else { 7.0 },
+                })
+            })
+            .collect();
+        let figure = run_figure(&run, false).unwrap();
+        let estimates: Vec<Option<f64>> = figure.bars.iter().map(|bar| bar.estimate).collect();
+        assert_eq!(estimates, [Some(200.0), Some(100.0), Some(100.0)]);
+    }
 }

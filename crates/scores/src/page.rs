@@ -8,7 +8,7 @@ use super::flows::{Flows, flows};
 use super::metrics::{self, OtherMetric};
 use super::results::{Bench, CountedProcess, MeasuredCell, factor_words};
 use super::run_score::{self, DirectionLimits};
-use super::{Benchmark, Why, benchmark};
+use super::{Benchmark, ScoreKind, Why, benchmark};
 use analysis::text::digits;
 use model::counted;
 use serde::Serialize;
@@ -137,10 +137,12 @@ fn describe_design(bench: &Bench, d: &model::table::DesignRow) -> Design {
         (None, Some(why)) => format!("Stopped because: {why}."),
         (_, None) => "It was interrupted.".into(),
     });
-    method.push(match d.score.as_ref() {
-        "rate" => "The score is work / mean time of the steady iterations; times are averaged, then inverted.".into(),
-        "time" => "The score is the mean time of the steady iterations.".into(),
-        _ => "The score is the mean of what each process printed.".into(),
+    method.push(match ScoreKind::from_name(&d.score) {
+        ScoreKind::Rate => {
+            "The score is work / mean time of the steady iterations; times are averaged, then inverted.".into()
+        }
+        ScoreKind::Time => "The score is the mean time of the steady iterations.".into(),
+        ScoreKind::Value | ScoreKind::Run => "The score is the mean of what each process printed.".into(),
     });
     if d.quick {
         method.push("A quick run: fewer processes and smaller values; not comparable with a full run.".into());

@@ -260,11 +260,7 @@ impl MeasuredCell<'_> {
 
     /// Returns the direction of its score; `None` if its archive does not record it (comparisons once did not): it is never guessed.
     pub fn better(&self) -> Option<Better> {
-        match self.extra.as_ref().map(|also| also.better.as_str()).or(self.design.better.as_deref())? {
-            "lower" => Some(Better::Lower),
-            "higher" => Some(Better::Higher),
-            _ => None,
-        }
+        Better::from_name(self.extra.as_ref().map(|also| also.better.as_str()).or(self.design.better.as_deref())?)
     }
 
     /// Returns its processes for a ratio; only those of `blocks`, in that order, if blocks are given.

@@ -1,15 +1,17 @@
 //! A benchmark's results for people: as text, as Markdown, as CSV. Names and texts come from designs and processes, hence
 //! from untrusted sources, and are escaped.
 
-use super::contract::{Benchmark, CellResult};
+use super::contract::{Benchmark, CellResult, MODE_MARK};
 use super::{CellEstimate, metrics};
 use analysis::lines::{paragraph, wrapped};
-use analysis::text::{digits, scale, shown};
+use analysis::text::{digits, escaped, scale, shown};
 use archive::runs::LIMITED_BY_MARK;
+use experiment::StopReason;
 use model::counted;
 use stats::median::VALUES_MIN;
 use stats::steady::{Class, Consistency, Penalty};
 use std::fmt::Write as _;
+use workload::http::OPEN_LOOP_MODE;
 
 /// Fewer processes than this are few: the minimum of a run that is not quick.
 const FULL_RUN_PROCESSES_MIN: usize = 10;
@@ -52,20 +54,24 @@ pub fn text(benchmark: &Benchmark) -> String {
 }
 
 fn end_sentence(benchmark: &Benchmark, design: &super::contract::Design) -> String {
-    let why = match design.stopped.as_deref() {
-        Some("precision") => "every interval reached the target".to_string(),
-        Some("budget") => "the time budget was spent before every interval reached the target (`fathom bench plan` \
+    let stopped = design.stopped.as_deref().map(|name| StopReason::from_name(name).ok_or(name));
+    let why = match stopped {
+        Some(Ok(StopReason::Precision)) => "every interval reached the target".to_string(),
+        Some(Ok(StopReason::Budget)) => {
+            "the time budget was spent before every interval reached the target (`fathom bench plan` \
             estimates what it takes)"
-            .to_string(),
-        Some("blocks") => "the requested number of blocks".to_string(),
-        Some(other) => shown(other),
+                .to_string()
+        }
+        Some(Ok(StopReason::Blocks)) => "the requested number of blocks".to_string(),
+        Some(Ok(reason @ StopReason::Nothing)) => reason.name().into(),
+        Some(Err(other)) => shown(other),
         None if benchmark.complete => String::new(),
         None => "INTERRUPTED: the run is incomplete".to_string(),
     };
     let target = design.precision.map_or(String::new(), |p| format!(" (target: \u{b1} {} %)", digits(p * 100.0)));
     let penalty = match benchmark.penalty {
-        usual if usual == Penalty::default().name() => String::new(),
-        other => format!("; change-point penalty: {other}"),
+        Penalty::Fixed => String::new(),
+        Penalty::Elbow => format!("; change-point penalty: {}", benchmark.penalty.name()),
     };
     format!("median of processes with its 95 % interval; {why}{target}; seed {}{penalty}", design.seed)
 }
@@ -111,7 +117,7 @@ fn score_notes(result: &CellResult) -> Vec<String> {
     let e = &result.estimate;
     let mut notes: Vec<String> = metrics::metrics_line(&result.metrics).into_iter().collect();
     // The rate of an open loop is a setting; only the achieved rate is a result.
-    let open = result.marks.get("mode").and_then(|mode| mode.strip_prefix("open loop, "));
+    let open = result.marks.get(MODE_MARK).and_then(|mode| mode.strip_prefix(OPEN_LOOP_MODE));
     notes.extend(open.map(|mode| {
         let offered = mode.split(';').next().unwrap_or(mode);
         format!("open loop: {} were offered; the score is the rate achieved", shown(offered))
@@ -173,7 +179,7 @@ fn score_notes(result: &CellResult) -> Vec<String> {
 pub fn markdown(benchmark: &Benchmark) -> String {
     let mut out = String::new();
     for design in &benchmark.designs {
-        let _ = writeln!(out, "## {}\n\n{}\n", escape_cell(&design.name), escape_cell(&design.question));
+        let _ = writeln!(out, "## {}\n\n{}\n", escaped(&design.name), escaped(&design.question));
         let own: Vec<&CellResult> = benchmark.results.iter().filter(|r| r.workload == design.name).collect();
         if design.quick {
             let _ = writeln!(out, "**{}**\n", quick_label(&own));
@@ -194,27 +200,15 @@ pub fn markdown(benchmark: &Benchmark) -> String {
             let _ = writeln!(
                 out,
                 "| {} | {} | {} | {half} | {interval} | {} | {} | {} |",
-                escape_cell(&result.name),
+                escaped(&result.name),
                 score,
-                escape_cell(&unit),
+                escaped(&unit),
                 e.processes,
                 e.class.map_or("", Consistency::name),
-                escape_cell(&notes.join("; "))
+                escaped(&notes.join("; "))
             );
         }
-        let _ = writeln!(out, "\n{}.\n", escape_cell(&end_sentence(benchmark, design)));
-    }
-    out
-}
-
-/// Formats a text for a cell of a Markdown table.
-fn escape_cell(text: &str) -> String {
-    let mut out = String::new();
-    for c in shown(text).chars() {
-        if matches!(c, '|' | '`' | '<' | '*' | '_' | '[' | '\\') {
-            out.push('\\');
-        }
-        out.push(c);
+        let _ = writeln!(out, "\n{}.\n", escaped(&end_sentence(benchmark, design)));
     }
     out
 }
@@ -266,6 +260,7 @@ fn csv_field(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::contract::{Design, Why};
+    use crate::gates::GateState;
     use std::collections::BTreeMap;
 
     fn benchmark() -> Benchmark {
@@ -284,7 +279,7 @@ mod tests {
             iterations: 100,
             outliers: 2,
             outlier_share: 0.07,
-            gates: BTreeMap::from([("load".into(), BTreeMap::from([("failed".into(), 2), ("passed".into(), 3)]))]),
+            gates: BTreeMap::from([("load".into(), BTreeMap::from([(GateState::Failed, 2), (GateState::Passed, 3)]))]),
             verified: Some(true),
             verified_by: None,
             absent: None,
@@ -324,7 +319,7 @@ mod tests {
             version: 1,
             complete: true,
             quick: true,
-            penalty: Penalty::default().name(),
+            penalty: Penalty::default(),
             designs: vec![Design {
                 name: "w".into(),
                 question: "How fast?".into(),

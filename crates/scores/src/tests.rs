@@ -1,5 +1,6 @@
 //! Processes with known times, so that the score can be computed by hand.
 
+use super::gates::GateState;
 use super::*;
 
 fn design(score: &'static str, unit: Option<&str>, scale: f64) -> DesignRow {
@@ -98,8 +99,8 @@ fn a_rate_is_the_work_over_the_mean_time() {
     assert!(low < 50_000.0 && 50_000.0 < high && low > 40_000.0 && high < 65_000.0);
     assert_eq!((estimate.unit.as_str(), estimate.processes, estimate.iterations), ("row/s", 10, 400));
     assert_eq!((estimate.class.map(Consistency::name), estimate.verified), (Some("flat"), Some(true)));
-    assert_eq!(estimate.gates["load"]["passed"], 10);
-    assert!(estimate.gates["temperature"]["unavailable"] == 10 && !estimate.gates.contains_key("waited"));
+    assert_eq!(estimate.gates["load"][&GateState::Passed], 10);
+    assert!(estimate.gates["temperature"][&GateState::Unavailable] == 10 && !estimate.gates.contains_key("waited"));
 }
 
 #[test]

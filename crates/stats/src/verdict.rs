@@ -35,6 +35,11 @@ impl Better {
         ("higher", "Higher is better, such as rates", Self::Higher),
         ("lower", "Lower is better, such as times", Self::Lower),
     ];
+
+    /// Returns the direction of that name, as archives have it.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::CHOICES.into_iter().find(|(known, ..)| *known == name).map(|(.., better)| better)
+    }
 }
 
 /// The meaning of a ratio.

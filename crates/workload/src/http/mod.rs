@@ -37,6 +37,9 @@ use target::Url;
 const HELP_SUMMARY: &str = "HTTP transactions: GETs of one byte (paper 000, 4.3), in a closed loop or at a constant \
     rate.\n--self instead of --url serves from this process; on another machine: fathom bench serve-http";
 
+/// Begins the mark `mode` of an open loop; its rate follows.
+pub const OPEN_LOOP_MODE: &str = "open loop, ";
+
 const OPTION_SPECS: &[Spec] = &[
     Spec { name: "url", default: "self", help: "http://HOST[:PORT]/PATH; self: a server in this process" },
     Spec { name: "connections", default: "1", help: "concurrent connections, 1 to 4096" },
@@ -194,7 +197,8 @@ fn measure(p: &Parameters, url: &Url, target: &str, context: &Context, out: &mut
         return Err(Error::Failed(format!("{first}; {done} requests had succeeded")));
     }
     let mut lines = Vec::new();
-    let loops = if p.rate > 0.0 { format!("open loop, {} requests a second", p.rate) } else { "closed loop".into() };
+    let loops =
+        if p.rate > 0.0 { format!("{OPEN_LOOP_MODE}{} requests a second", p.rate) } else { "closed loop".into() };
     let alive = if p.keep_alive { "kept alive" } else { "a new one for each request" };
     let wait = if plan.blocking { "blocking" } else { "epoll" };
     let mode = format!("{loops}; {} connections, {alive}; {} threads of the client, {wait}", p.connections, p.threads);
