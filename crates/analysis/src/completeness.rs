@@ -6,18 +6,12 @@
 //! lost and the recording ended normally. A trace of another tool has no such statistics: nothing is compared, and it is never called
 //! complete.
 
+use crate::check_state::CheckState::{self, Checked, Failed, NotChecked};
 use crate::contract::{CheckedCount, Completeness, DiskCheck};
 use crate::rows::{Index, Rows};
 use model::table::CheckRow;
 use model::{Layer, LossSource};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Nothing is missing.
-pub const CHECKED: &str = "checked";
-/// Something is missing, or the counts disagree.
-pub const FAILED: &str = "failed";
-/// Completeness is unknown.
-pub const NOT_CHECKED: &str = "not checked";
 
 /// Returns the number of records that the recorder counted as lost, without a loss row: their time is unknown.
 pub fn lost_at_unknown_time(rows: &Rows) -> u64 {
@@ -43,7 +37,7 @@ pub fn completeness(index: &Index) -> Completeness {
     }
     let disks: BTreeMap<String, DiskCheck> =
         by_disk.into_iter().map(|(dev, rows)| (index.disk_name(dev), check_disk(&rows))).collect();
-    let all = |state: &str| disks.iter().filter(|(_, d)| d.state == state).collect::<Vec<_>>();
+    let all = |state: CheckState| disks.iter().filter(|(_, d)| d.state == state).collect::<Vec<_>>();
     let reported = |list: Vec<(&String, &DiskCheck)>| {
         let each = |(name, check): &(&String, &DiskCheck)| format!("{name}: {}", check.why.as_deref().unwrap_or(""));
         list.iter().map(each).collect::<Vec<_>>().join("; ")
@@ -53,25 +47,25 @@ pub fn completeness(index: &Index) -> Completeness {
     let used: BTreeSet<u32> = drivers.filter_map(|at| spans.disk(at)).collect();
     let used: BTreeSet<String> = used.into_iter().map(|disk| index.disk_name(disk)).collect();
     let uncounted: Vec<&str> = used.iter().filter(|name| !disks.contains_key(*name)).map(String::as_str).collect();
-    let (failed, unchecked) = (all(FAILED), all(NOT_CHECKED));
+    let (failed, unchecked) = (all(Failed), all(NotChecked));
     let (state, why) = if !rows.trace.complete {
-        (NOT_CHECKED, Some("the recording was cut short".into()))
+        (NotChecked, Some("the recording was cut short".into()))
     } else if !failed.is_empty() {
-        (FAILED, Some(reported(failed)))
+        (Failed, Some(reported(failed)))
     } else if !rows.losses.is_empty() {
-        (FAILED, Some("records were lost".into()))
+        (Failed, Some("records were lost".into()))
     } else if lost_at_unknown_time(rows) > 0 {
-        (FAILED, Some("records were lost at an unknown time".into()))
+        (Failed, Some("records were lost at an unknown time".into()))
     } else if disks.is_empty() && !(used.is_empty() && was_compared(rows)) {
-        (NOT_CHECKED, Some("nothing was compared, since the archive has no disk statistics".into()))
+        (NotChecked, Some("nothing was compared, since the archive has no disk statistics".into()))
     } else if !unchecked.is_empty() {
-        (NOT_CHECKED, Some(reported(unchecked)))
+        (NotChecked, Some(reported(unchecked)))
     } else if !uncounted.is_empty() {
-        (NOT_CHECKED, Some(format!("the statistics of {} were not read", uncounted.join(", "))))
+        (NotChecked, Some(format!("the statistics of {} were not read", uncounted.join(", "))))
     } else {
-        (CHECKED, None)
+        (Checked, None)
     };
-    Completeness { state: state.into(), why, disks }
+    Completeness { state, why, disks }
 }
 
 fn check_disk(rows: &[&CheckRow]) -> DiskCheck {
@@ -91,13 +85,13 @@ fn check_disk(rows: &[&CheckRow]) -> DiskCheck {
     };
     let differing: Vec<String> = rows.iter().filter_map(differs).collect();
     let (state, why) = if !differing.is_empty() {
-        (FAILED, Some(differing.join(", ")))
+        (Failed, Some(differing.join(", ")))
     } else if let Some(why) = rows.iter().find_map(|row| row.unknown.clone()) {
-        (NOT_CHECKED, Some(why))
+        (NotChecked, Some(why))
     } else {
-        (CHECKED, None)
+        (Checked, None)
     };
-    DiskCheck { state: state.into(), why, counts }
+    DiskCheck { state, why, counts }
 }
 
 #[cfg(test)]
@@ -112,7 +106,7 @@ mod tests {
     }
 
     /// The small trace without its loss, and with counts of both its disks.
-    fn state(change: impl Fn(&mut crate::rows::Rows)) -> (String, String) {
+    fn state(change: impl Fn(&mut crate::rows::Rows)) -> (CheckState, String) {
         let mut rows = small_trace::rows();
         rows.losses.clear();
         rows.links.edit().iter_mut().for_each(|link| link.weakened_by = None);
@@ -125,10 +119,10 @@ mod tests {
 
     #[test]
     fn only_checked_recordings_are_complete() {
-        assert_eq!(state(|_| ()), (CHECKED.into(), String::new()));
-        assert_eq!(state(|rows| rows.trace.complete = false).0, NOT_CHECKED);
-        assert_eq!(state(|rows| rows.losses = small_trace::rows().losses).0, FAILED);
-        assert_eq!(state(|rows| rows.checks.clear()).0, NOT_CHECKED, "an archive of before");
+        assert_eq!(state(|_| ()), (Checked, String::new()));
+        assert_eq!(state(|rows| rows.trace.complete = false).0, NotChecked);
+        assert_eq!(state(|rows| rows.losses = small_trace::rows().losses).0, Failed);
+        assert_eq!(state(|rows| rows.checks.clear()).0, NotChecked, "an archive of before");
         // Without any command: an idle disk equals its statistics, a trace without statistics equals nothing.
         let idle = |compared: Option<u64>| {
             state(|rows| {
@@ -137,22 +131,22 @@ mod tests {
                 rows.facts.extend(compared.map(|disks| small_trace::fact("trace.disks_compared", disks)));
             })
         };
-        assert_eq!(idle(Some(2)).0, CHECKED);
+        assert_eq!(idle(Some(2)).0, Checked);
         for none in [None, Some(0)] {
             let (state, why) = idle(none);
-            assert_eq!((state.as_str(), why.contains("nothing was compared")), (NOT_CHECKED, true), "{why}");
+            assert_eq!((state, why.contains("nothing was compared")), (NotChecked, true), "{why}");
         }
         let (one, why) = state(|rows| rows.checks.truncate(2));
-        assert_eq!((one.as_str(), why.as_str()), (NOT_CHECKED, "the statistics of vda were not read"));
-        assert_eq!(state(|rows| rows.checks[0] = row("writes", None, 3, 0)).0, NOT_CHECKED);
+        assert_eq!((one, why.as_str()), (NotChecked, "the statistics of vda were not read"));
+        assert_eq!(state(|rows| rows.checks[0] = row("writes", None, 3, 0)).0, NotChecked);
     }
 
     /// Losses counted by the recorder against losses in the log.
     #[test]
     fn records_lost_at_an_unknown_time_are_counted() {
         let lost = |n: u64| move |rows: &mut Rows| rows.facts.push(small_trace::fact("tracer.records_lost", n));
-        assert_eq!(state(lost(0)).0, CHECKED);
-        assert_eq!(state(lost(940)), (FAILED.into(), "records were lost at an unknown time".into()));
+        assert_eq!(state(lost(0)).0, Checked);
+        assert_eq!(state(lost(940)), (Failed, "records were lost at an unknown time".into()));
         let mut rows = small_trace::rows();
         rows.losses[0].source = LossSource::Ring;
         let reported = rows.losses.iter().filter_map(|l| l.events).sum::<u64>();
@@ -165,13 +159,13 @@ mod tests {
     #[test]
     fn differing_counts_are_reported() {
         let (failed, why) = state(|rows| rows.checks[0] = row("writes", Some(5), 3, 0));
-        assert_eq!((failed.as_str(), why.as_str()), (FAILED, "loop0: 5 writes in the kernel's statistics, 3 recorded"));
+        assert_eq!((failed, why.as_str()), (Failed, "loop0: 5 writes in the kernel's statistics, 3 recorded"));
         assert_eq!(
             state(|rows| rows.checks[0] = row("writes", Some(2), 3, 0)).0,
-            FAILED,
+            Failed,
             "more than the kernel counted"
         );
-        assert_eq!(state(|rows| rows.checks[0] = row("writes", Some(2), 3, 1)).0, CHECKED);
-        assert_eq!(state(|rows| rows.checks[0] = row("writes", Some(4), 3, 1)).0, FAILED);
+        assert_eq!(state(|rows| rows.checks[0] = row("writes", Some(2), 3, 1)).0, Checked);
+        assert_eq!(state(|rows| rows.checks[0] = row("writes", Some(4), 3, 1)).0, Failed);
     }
 }

@@ -7,6 +7,8 @@
 //! leaves them out, so that the own counts of all operations add up to the totals.
 
 use crate::caveats::Caveats;
+use crate::check_state::CheckState;
+use crate::phase_names::GapEnd;
 use model::{Absence, Environment, Layer, Wait};
 use serde::Serialize;
 use sqlite::FileClass;
@@ -377,9 +379,9 @@ pub struct Phase {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Gap {
     /// Phase, or `begin`.
-    pub from: String,
+    pub from: GapEnd,
     /// Phase, or `next statement`: the start of the same thread's next statement.
-    pub to: String,
+    pub to: GapEnd,
     /// Number of gaps.
     pub count: u64,
     /// Length of the gaps.
@@ -618,7 +620,7 @@ pub struct LossInterval {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Completeness {
     /// `checked`: nothing was lost, and all counts agree. `failed`: something is missing, or the counts disagree. `not checked`.
-    pub state: String,
+    pub state: CheckState,
     /// Why the state is not `checked`.
     pub why: Option<String>,
     /// Disks with any activity.
@@ -629,7 +631,7 @@ pub struct Completeness {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DiskCheck {
     /// As in [`Completeness`].
-    pub state: String,
+    pub state: CheckState,
     /// Why the state is not `checked`.
     pub why: Option<String>,
     /// `reads`, `writes`, `discards`, `flushes` completed; `bytes read`, `bytes written`, `bytes discarded`. The kernel counts an

@@ -2,7 +2,8 @@
 
 use crate::account;
 use crate::caveats::{Caveat, Caveats, Limit};
-use crate::completeness::{CHECKED, completeness, lost_at_unknown_time};
+use crate::check_state::CheckState;
+use crate::completeness::{completeness, lost_at_unknown_time};
 use crate::rows::{Index, Rows};
 use crate::text::count;
 use model::words::{EMULATED_TIMES, is_emulated};
@@ -45,7 +46,7 @@ pub fn find_caveats(index: &Index) -> Caveats {
         add(Limit::UnknownOrigins, &unknown, format!("all that an operation caused at the device: {unknown}"));
     }
     let confirmed = completeness(index);
-    if confirmed.state != CHECKED {
+    if confirmed.state != CheckState::Checked {
         let (state, why) = (confirmed.state, confirmed.why.unwrap_or_else(|| "the kernel's counts are unknown".into()));
         add(
             Limit::Unconfirmed,

@@ -9,6 +9,7 @@
 //! compared by the phase's name: class and ordinal.
 
 use crate::contract::{Gap, Phase, Times};
+use crate::phase_names::{GapEnd, ORDINAL_MAX, PhaseName};
 use crate::times::times;
 use sqlite::FileClass;
 use std::collections::BTreeMap;
@@ -26,14 +27,11 @@ pub struct Act {
     pub bytes: u64,
 }
 
-/// Ordinal from which on phases are no longer distinguished: a checkpoint may have thousands.
-const ORDINAL_MAX: u32 = 9;
-
 /// The acts, phases and gaps of all executions of one shape.
 #[derive(Debug, Default)]
 pub struct Phases {
-    phases: Vec<(String, u64, u64, u64, Vec<u64>)>,
-    gaps: Vec<(String, String, u64, Vec<u64>)>,
+    phases: Vec<(PhaseName, u64, u64, u64, Vec<u64>)>,
+    gaps: Vec<(GapEnd, GapEnd, u64, Vec<u64>)>,
     /// From the end of the last phase of a database to the next statement.
     after_database: Vec<u64>,
 }
@@ -41,7 +39,7 @@ pub struct Phases {
 impl Phases {
     /// Adds one execution: its acts in order of time, its start, and the start of the thread's next execution, if any.
     pub fn add(&mut self, acts: &[Act], start_ns: u64, next_ns: Option<u64>) {
-        let mut from = "begin".to_owned();
+        let mut from = GapEnd::Begin;
         let mut from_ns = start_ns;
         let mut syncs = 0;
         let mut ordinals: BTreeMap<FileClass, u32> = BTreeMap::new();
@@ -57,37 +55,33 @@ impl Phases {
             at += run.len();
             let end_ns = run.iter().map(|a| a.end_ns).max().unwrap_or(run[0].end_ns);
             let ordinal = ordinals.entry(class).or_default();
-            *ordinal += 1;
-            let name = if *ordinal < ORDINAL_MAX {
-                format!("{} write {ordinal}", class.name())
-            } else {
-                format!("{} write {ORDINAL_MAX}+", class.name())
-            };
-            self.add_gap(&from, &name, syncs, run[0].start_ns.saturating_sub(from_ns));
+            *ordinal = (*ordinal + 1).min(ORDINAL_MAX);
+            let name = PhaseName { class, ordinal: *ordinal };
+            self.add_gap(from, GapEnd::Phase(name), syncs, run[0].start_ns.saturating_sub(from_ns));
             let bytes = run.iter().fold(0_u64, |sum, a| sum.saturating_add(a.bytes));
-            self.add_phase(&name, run.len() as u64, bytes, end_ns.saturating_sub(run[0].start_ns));
-            (from, from_ns, syncs) = (name, end_ns, 0);
+            self.add_phase(name, run.len() as u64, bytes, end_ns.saturating_sub(run[0].start_ns));
+            (from, from_ns, syncs) = (GapEnd::Phase(name), end_ns, 0);
             if class == FileClass::Database {
                 database_ns = Some(end_ns);
             }
         }
         self.after_database.extend(database_ns.zip(next_ns).map(|(end, next)| next.saturating_sub(end)));
-        if let Some(next_ns) = next_ns.filter(|_| from != "begin") {
-            self.add_gap(&from, "next statement", syncs, next_ns.saturating_sub(from_ns));
+        if let Some(next_ns) = next_ns.filter(|_| from != GapEnd::Begin) {
+            self.add_gap(from, GapEnd::NextStatement, syncs, next_ns.saturating_sub(from_ns));
         }
     }
 
-    fn add_gap(&mut self, from: &str, to: &str, syncs: u64, ns: u64) {
+    fn add_gap(&mut self, from: GapEnd, to: GapEnd, syncs: u64, ns: u64) {
         match self.gaps.iter_mut().find(|g| g.0 == from && g.1 == to) {
             Some(gap) => {
                 gap.2 += syncs;
                 gap.3.push(ns);
             }
-            None => self.gaps.push((from.into(), to.into(), syncs, vec![ns])),
+            None => self.gaps.push((from, to, syncs, vec![ns])),
         }
     }
 
-    fn add_phase(&mut self, name: &str, writes: u64, bytes: u64, ns: u64) {
+    fn add_phase(&mut self, name: PhaseName, writes: u64, bytes: u64, ns: u64) {
         match self.phases.iter_mut().find(|p| p.0 == name) {
             Some(phase) => {
                 phase.1 += writes;
@@ -95,21 +89,21 @@ impl Phases {
                 phase.3 += 1;
                 phase.4.push(ns);
             }
-            None => self.phases.push((name.into(), writes, bytes, 1, vec![ns])),
+            None => self.phases.push((name, writes, bytes, 1, vec![ns])),
         }
     }
 
     /// Returns the summaries in order of first occurrence, and the times from the last phase of a database to the next statement.
     pub fn finish(mut self) -> (Vec<Phase>, Vec<Gap>, Option<Times>) {
         let mean = |sum: u64, n: u64| sum as f64 / n.max(1) as f64;
-        let phase = |(phase, writes, bytes, n, mut ns): (String, u64, u64, u64, Vec<u64>)| Phase {
-            phase,
+        let phase = |(phase, writes, bytes, n, mut ns): (PhaseName, u64, u64, u64, Vec<u64>)| Phase {
+            phase: phase.to_string(),
             count: n,
             writes: mean(writes, n),
             bytes: mean(bytes, n),
             duration_ns: times(&mut ns),
         };
-        let gap = |(from, to, syncs, mut ns): (String, String, u64, Vec<u64>)| {
+        let gap = |(from, to, syncs, mut ns): (GapEnd, GapEnd, u64, Vec<u64>)| {
             let n = ns.len() as u64;
             Gap { from, to, count: n, duration_ns: times(&mut ns), fsyncs: mean(syncs, n) }
         };
@@ -155,7 +149,8 @@ mod tests {
                 ("database write 1", 1.0, 20)
             ]
         );
-        let gaps: Vec<_> = gaps.iter().map(|g| (g.to.as_str(), g.duration_ns.sum, g.fsyncs)).collect();
+        let gaps: Vec<_> = gaps.iter().map(|g| (g.to.to_string(), g.duration_ns.sum, g.fsyncs)).collect();
+        let gaps: Vec<_> = gaps.iter().map(|(to, sum, syncs)| (to.as_str(), *sum, *syncs)).collect();
         assert_eq!(
             gaps,
             [
@@ -178,7 +173,10 @@ mod tests {
         phases.add(&acts(&run[..1]), 300, Some(400));
         phases.add(&acts(&run), 400, None);
         let (_, gaps, after) = phases.finish();
-        assert!(gaps.iter().all(|g| g.to != "next statement" || g.from != "database write 1"), "{gaps:?}");
+        assert!(
+            gaps.iter().all(|g| g.to != GapEnd::NextStatement || g.from.to_string() != "database write 1"),
+            "{gaps:?}"
+        );
         let after = after.unwrap();
         assert_eq!((after.sum, after.p50), (160, 160));
     }

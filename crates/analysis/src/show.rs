@@ -1,11 +1,12 @@
 //! A summary as text for people: the output of `fathom show`. It fits 100 columns, has no colours and no control
 //! characters, and contains nothing that is not in the JSON.
 
-use crate::completeness::{CHECKED, FAILED, NOT_CHECKED};
+use crate::check_state::CheckState;
 use crate::contract::{ByConfidence, Completeness, DiskRole, FileUse, OperationSummary, Summary, WaitedData};
 use crate::counts::{self, StatementCounts};
 use crate::device_times;
 use crate::lines::{LINE_COLUMNS_MAX, bars, capitalise, line, paragraph, wrapped};
+use crate::phase_names::GapEnd;
 use crate::probes;
 use crate::stacks;
 use crate::text::{bytes, count, digits, duration, shown, size};
@@ -354,9 +355,11 @@ fn gaps(out: &mut String, operation: &OperationSummary) {
     line(out, &format!("  {:<58} {:>6} {:>9} {:>9} {:>6}", "gaps between phases", "times", "median", "p95", "syncs"));
     for gap in &operation.gaps {
         // A marked span or a function of --op is not a statement.
-        let to = match gap.to.as_str() {
-            "next statement" if operation.kind != ShapeKind::Statement.name() => format!("next {}", operation.kind),
-            to => to.to_owned(),
+        let to = match gap.to {
+            GapEnd::NextStatement if operation.kind != ShapeKind::Statement.name() => {
+                format!("next {}", operation.kind)
+            }
+            to => to.to_string(),
         };
         let name = format!("{} -> {to}", gap.from);
         let (p50, p95) = (duration(gap.duration_ns.p50 as f64), duration(gap.duration_ns.p95 as f64));
@@ -506,10 +509,10 @@ fn losses(out: &mut String, summary: &Summary) {
         } else {
             ("No losses", "No losses were detected")
         };
-        let text = match check.state.as_str() {
-            CHECKED => format!("{none}: the recording matches each disk's own statistics."),
-            FAILED => format!("{none_seen}, but the disks' own statistics differ{why}."),
-            _ => format!("{none_seen}; completeness was not checked{why}."),
+        let text = match check.state {
+            CheckState::Checked => format!("{none}: the recording matches each disk's own statistics."),
+            CheckState::Failed => format!("{none_seen}, but the disks' own statistics differ{why}."),
+            CheckState::NotChecked => format!("{none_seen}; completeness was not checked{why}."),
         };
         wrapped(out, "", &text);
         return disk_checks(out, check);
@@ -529,7 +532,7 @@ fn losses(out: &mut String, summary: &Summary) {
     if loss.events_at_unknown_time > 0 {
         line(out, &format!("  {} more at an unknown time", loss.events_at_unknown_time));
     }
-    if check.state == NOT_CHECKED {
+    if check.state == CheckState::NotChecked {
         wrapped(out, "  ", &format!("Completeness was not checked{why}."));
     }
     disk_checks(out, check);

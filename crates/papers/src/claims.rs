@@ -10,9 +10,11 @@ use super::list::ListedFigure;
 use super::network::{Cell, NetworkTest};
 pub use super::outcome::Outcome;
 use super::outcome::{Decision, RELEVANT_RATIO_MIN, cannot_be_tested};
+use super::quantity::Quantity;
 use super::two_machines::{self, Machine, format_ratio};
-use analysis::text::{count, digits, duration, escaped};
+use analysis::text::{digits, escaped};
 use scores::compare::Pair;
+use scores::figures::EXTERNAL_NAMES;
 use serde::Serialize;
 use stats::verdict::Verdict;
 use std::fmt::Write as _;
@@ -61,19 +63,19 @@ enum Test {
     /// The ratio of one workload equals that of the other, within a quarter.
     SameRatio(Cells, Cells),
     /// The device's recording has more of this, by at least a half.
-    More(&'static str, &'static str),
+    More(&'static str, Quantity),
     /// The device's recording has a larger time, by at least a quarter; `x86`: for Android on a PC.
-    Longer(&'static str, &'static str, bool),
+    Longer(&'static str, Quantity, bool),
     /// A smaller time.
-    Shorter(&'static str, &'static str),
+    Shorter(&'static str, Quantity),
     /// The same time within a quarter, for Android on a PC.
-    SameTime(&'static str, &'static str),
+    SameTime(&'static str, Quantity),
     /// The same count, for Android on a PC.
-    SameCount(&'static str, &'static str),
+    SameCount(&'static str, Quantity),
     /// Its recording has some of this.
-    Some(&'static str, &'static str),
+    Some(&'static str, Quantity),
     /// Its recording has none of this.
-    None(&'static str, &'static str),
+    None(&'static str, Quantity),
     /// Flash compared with a hard disk.
     HardDisk(Cells),
     /// Tested with the device as part of a network.
@@ -91,7 +93,6 @@ impl Test {
 
 /// Smallest relevant difference between counts per INSERT.
 const COUNT_DIFFERENCE_MIN: f64 = 0.5;
-const EXTERNAL_NAMES: &[&str] = &["external", "usb", "sd", "card"];
 const INSERT_CELLS: Cells = only(&["sqlite"], "op", &["insert"]);
 const LINE_CELLS: Cells = only(&["draw"], "shape", &["line"]);
 /// Bytecode variants of the CPU benchmarks.
@@ -140,11 +141,11 @@ const CLAIMS: &[(&str, &str, Test)] = &[
      Test::Alike(Cells { workloads: &["file"], only: Some(("dir", EXTERNAL_NAMES)), without: Some(("op", &["read"])) })),
     ("000/9", "INSERTs are slower on Android", Test::Slower(INSERT_CELLS)),
     ("000/10", "SELECTs are slower on Android", Test::Slower(only(&["sqlite"], "op", &["select"]))),
-    ("000/11", "during INSERTs Android's device gets write commands", Test::Some("11", "device commands per INSERT")),
-    ("000/12", "during SELECTs it gets none: the page cache answers", Test::None("12", "device commands per SELECT")),
+    ("000/11", "during INSERTs Android's device gets write commands", Test::Some("11", Quantity::DeviceCommandsPerInsert)),
+    ("000/12", "during SELECTs it gets none: the page cache answers", Test::None("12", Quantity::DeviceCommandsPerSelect)),
     ("000/13-15", "an INSERT writes the database three times on Android, twice on Linux",
-     Test::More("13-15", "database writes per INSERT, at the file system")),
-    ("000/13-15", "the device gets more writes for it on Android", Test::More("13-15", "device writes around them")),
+     Test::More("13-15", Quantity::DatabaseWritesPerInsert)),
+    ("000/13-15", "the device gets more writes for it on Android", Test::More("13-15", Quantity::DeviceWrites)),
     ("001/1-4", "flash answers more random reads than a hard disk", Test::HardDisk(all(&["random"]))),
     ("001/7", "one request in a packet: more threads raise the rate", above(node("32", "1"), node("1", "1"))),
     ("001/7-9", "more nodes raise the rate, nearly in proportion with 10 and 100 requests in a packet",
@@ -163,18 +164,18 @@ const CLAIMS: &[(&str, &str, Test)] = &[
     ("002/5", "and lower at 32 ms", above(delayed("cubic", "16"), delayed("cubic", "32"))),
     ("002/6", "westwood is lower than cubic", above(delayed("cubic", "16"), delayed("westwood", "16"))),
     ("004/1", "INSERTs are slower on the phone than on Linux (0.83, by the paper's two ratios)", Test::Slower(INSERT_CELLS)),
-    ("004/2-4", "an INSERT is more file-system writes on the phone (14 versus 3)", Test::More("2-4", "file-system writes per INSERT")),
-    ("004/2-4", "more of them to the journal (11 versus 2)", Test::More("2-4", "of these to the journal")),
-    ("004/2-4", "more of them to the database (3 versus 1)", Test::More("2-4", "of these to the database")),
-    ("004/2-4", "the block layer gets more requests on the phone", Test::More("2-4", "device commands per INSERT")),
-    ("004/2-3", "Android x86 makes as many file-system writes as Linux", Test::SameCount("2-4", "file-system writes per INSERT")),
+    ("004/2-4", "an INSERT is more file-system writes on the phone (14 versus 3)", Test::More("2-4", Quantity::FileSystemWritesPerInsert)),
+    ("004/2-4", "more of them to the journal (11 versus 2)", Test::More("2-4", Quantity::JournalWrites)),
+    ("004/2-4", "more of them to the database (3 versus 1)", Test::More("2-4", Quantity::DatabaseWrites)),
+    ("004/2-4", "the block layer gets more requests on the phone", Test::More("2-4", Quantity::DeviceCommandsPerInsert)),
+    ("004/2-3", "Android x86 makes as many file-system writes as Linux", Test::SameCount("2-4", Quantity::FileSystemWritesPerInsert)),
     ("004/2-3", "the journal's first write to its second takes about as long on Android x86",
-     Test::SameTime("2-4", "from journal write 1 to journal write 2")),
+     Test::SameTime("2-4", Quantity::FirstToSecondJournalWrite)),
     ("004/2-3", "the database write to the next INSERT takes longer on Android x86",
-     Test::Longer("2-4", "from the database write to the next INSERT", true)),
-    ("004/4", "a single INSERT takes less time on the phone", Test::Shorter("5", "median of an INSERT")),
+     Test::Longer("2-4", Quantity::DatabaseWriteToNextInsert, true)),
+    ("004/4", "a single INSERT takes less time on the phone", Test::Shorter("5", Quantity::InsertMedian)),
     ("004/5", "requests take long from layer to layer on the phone",
-     Test::Longer("5", "time of an INSERT between the file system and the driver", false)),
+     Test::Longer("5", Quantity::InsertBetweenLayers, false)),
 ];
 
 /// Whether one of these workloads was to run in a directory with such a name.
@@ -388,9 +389,8 @@ impl MachinePair<'_> {
         }
     }
 
-    fn judge_rows(&self, paper: &str, figure: &str, what: &str, judge: impl Fn(f64, f64) -> Outcome) -> Decision {
+    fn judge_rows(&self, paper: &str, figure: &str, what: Quantity, judge: impl Fn(f64, f64) -> Outcome) -> Decision {
         let mut values = Vec::new();
-        let mut unit = "";
         for machine in [self.host, self.device] {
             let figures = match &machine.recorded {
                 Ok(figures) => figures,
@@ -401,10 +401,9 @@ impl MachinePair<'_> {
                 return cannot_be_tested(format!("the recording of {} has no figure {figure}", machine.name));
             };
             let Some(value) = row.ours else { return cannot_be_tested(format!("{}: {}", machine.name, row.note)) };
-            unit = row.unit;
             values.push(value);
         }
-        let shown = |x: f64| if unit == "ns" { duration(x) } else { count(x) };
+        let shown = |x: f64| what.unit().format(x);
         let because = format!("host {}, device {}; one recording each", shown(values[0]), shown(values[1]));
         (judge(values[0], values[1]), because)
     }
@@ -456,6 +455,7 @@ fn ratio_range(pairs: &[&Pair]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::quantity::Unit;
     use super::*;
 
     /// Both are made of the papers' texts; the page of all claims is made of that table.
@@ -590,7 +590,7 @@ mod tests {
         let with = |name: &str, more: f64| {
             let mut m = sqlite(name, 1e6, 1e5, 4);
             let mut figures = crate::measured_figures(&summarise(&small_trace::rows()));
-            let rows = figures.iter_mut().flat_map(|f| &mut f.rows).filter(|r| r.unit == "count");
+            let rows = figures.iter_mut().flat_map(|f| &mut f.rows).filter(|r| r.unit == Unit::Count);
             rows.for_each(|r| r.ours = r.ours.map(|x| x + more));
             m.recorded = Ok(figures);
             m

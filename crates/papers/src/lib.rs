@@ -15,13 +15,16 @@ pub mod network;
 pub mod networks;
 mod outcome;
 pub mod pairs;
+pub mod quantity;
 pub mod traced;
 pub mod two_machines;
 
 use analysis::contract::{FileUse, Gap, OperationSummary, Summary};
 use analysis::figures::looks_read_only;
-use analysis::text::{bytes, count, duration, shown};
+use analysis::phase_names::{GapEnd, PhaseName};
+use analysis::text::shown;
 use model::{Layer, ShapeKind};
+use quantity::{Quantity, Unit};
 use serde::Serialize;
 use sqlite::FileClass;
 use std::fmt::Write as _;
@@ -45,9 +48,9 @@ pub struct Figure {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// Name of the quantity.
-    pub what: &'static str,
-    /// `count`, `bytes` or `ns`.
-    pub unit: &'static str,
+    pub what: Quantity,
+    /// That of the quantity: `count`, `bytes` or `ns`.
+    pub unit: Unit,
     pub paper: Vec<PaperStatement>,
     /// The value of our trace.
     pub ours: Option<f64>,
@@ -137,9 +140,9 @@ pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
         }
         _ => of(insert, value, "latency"),
     };
-    let row = |what, unit, paper: Vec<PaperStatement>, (ours, note): (Option<f64>, String)| Row {
+    let row = |what: Quantity, paper: Vec<PaperStatement>, (ours, note): (Option<f64>, String)| Row {
         what,
-        unit,
+        unit: what.unit(),
         paper,
         ours,
         note,
@@ -150,9 +153,7 @@ pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
         Some(why) => (None, why.clone()),
         None => of,
     };
-    let gap = |from: FileClass, last: bool, to: fn(&Gap) -> bool| {
-        median_gap(commit.or(insert), commit.is_some(), from, last, to)
-    };
+    let gap = |from: fn(PhaseName) -> bool, to: PhaseName| median_gap(commit.or(insert), commit.is_some(), from, to);
     vec![
         Figure {
             paper: "000",
@@ -160,8 +161,7 @@ pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
             title: "device commands during INSERTs, by time and address",
             window_ns: None,
             rows: vec![row(
-                "device commands per INSERT",
-                "count",
+                Quantity::DeviceCommandsPerInsert,
                 vec![stated_words(ANDROID_000, "write commands are issued")],
                 at_device(of(insert, device_commands, "requests and flushes, by share")),
             )],
@@ -172,8 +172,7 @@ pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
             title: "device commands during SELECTs, by time and address",
             window_ns: None,
             rows: vec![row(
-                "device commands per SELECT",
-                "count",
+                Quantity::DeviceCommandsPerSelect,
                 vec![stated_number(ANDROID_000, 0.0, "none: the page cache answers")],
                 at_device(of(select, device_commands, "requests and flushes, by share")),
             )],
@@ -185,14 +184,12 @@ pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
             window_ns: Some(12_000_000),
             rows: vec![
                 row(
-                    "database writes per INSERT, at the file system",
-                    "count",
+                    Quantity::DatabaseWritesPerInsert,
                     vec![stated_number(ANDROID_000, 3.0, "3 of 1024 B"), stated_number(LINUX_000, 2.0, "2 of 1024 B")],
                     of(insert, |o| writes_of_class(o, FileClass::Database).0, "calls"),
                 ),
                 row(
-                    "size of a database write",
-                    "bytes",
+                    Quantity::DatabaseWriteSize,
                     vec![stated_number(ANDROID_000, 1024.0, "1024 B"), stated_number(LINUX_000, 1024.0, "1024 B")],
                     match commit {
                         Some(_) => of(commit, mean_database_write, "mean"),
@@ -200,8 +197,7 @@ pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
                     },
                 ),
                 row(
-                    "device writes around them",
-                    "count",
+                    Quantity::DeviceWrites,
                     vec![
                         stated_number(ANDROID_000, 3.0, "2 of 4 KB and 1 of 8 KB"),
                         stated_number(LINUX_000, 2.0, "2 of 4 KB"),
@@ -221,8 +217,7 @@ pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
             window_ns: Some(80_000_000),
             rows: vec![
                 row(
-                    "file-system writes per INSERT",
-                    "count",
+                    Quantity::FileSystemWritesPerInsert,
                     vec![
                         stated_number(LINUX_PC, 3.0, "3"),
                         stated_number(ANDROID_X86, 3.0, "3"),
@@ -231,8 +226,7 @@ pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
                     of(insert, |o| o.per_operation.filesystem_writes.values().map(|w| w.count).sum(), "calls"),
                 ),
                 row(
-                    "of these to the journal",
-                    "count",
+                    Quantity::JournalWrites,
                     vec![
                         stated_number(LINUX_PC, 2.0, "2"),
                         stated_number(ANDROID_X86, 2.0, "2"),
@@ -245,8 +239,7 @@ pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
                     ),
                 ),
                 row(
-                    "of these to the database",
-                    "count",
+                    Quantity::DatabaseWrites,
                     vec![
                         stated_number(LINUX_PC, 1.0, "1"),
                         stated_number(ANDROID_X86, 1.0, "1"),
@@ -255,23 +248,20 @@ pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
                     of(insert, |o| writes_of_class(o, FileClass::Database).0, "calls"),
                 ),
                 row(
-                    "from journal write 1 to journal write 2",
-                    "ns",
+                    Quantity::FirstToSecondJournalWrite,
                     vec![
                         stated_words(LINUX_PC, "no great difference to Android x86"),
                         stated_words(ANDROID_X86, "no great difference to Linux"),
                     ],
-                    gap(FileClass::RollbackJournal, false, |g| g.to == "rollback journal write 2"),
+                    gap(|from| from == JOURNAL_WRITE_1, JOURNAL_WRITE_2),
                 ),
                 row(
-                    "from the last journal write to the database write",
-                    "ns",
+                    Quantity::JournalToDatabaseWrite,
                     vec![],
-                    gap(FileClass::RollbackJournal, true, |g| g.to == "database write 1"),
+                    gap(|from| from.class == FileClass::RollbackJournal, DATABASE_WRITE_1),
                 ),
                 row(
-                    "from the database write to the next INSERT",
-                    "ns",
+                    Quantity::DatabaseWriteToNextInsert,
                     vec![
                         stated_words(LINUX_PC, "differs by about 67 % from Android x86"),
                         stated_words(ANDROID_X86, "differs by about 67 % from Linux"),
@@ -279,8 +269,7 @@ pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
                     time_to_next(commit.or(insert)),
                 ),
                 row(
-                    "device commands per INSERT",
-                    "count",
+                    Quantity::DeviceCommandsPerInsert,
                     vec![
                         stated_words(LINUX_PC, "fewer after the database write"),
                         stated_words(ANDROID_X86, "more after the database write"),
@@ -297,20 +286,17 @@ pub fn measured_figures(summary: &Summary) -> Vec<Figure> {
             window_ns: None,
             rows: vec![
                 row(
-                    "median of an INSERT",
-                    "ns",
+                    Quantity::InsertMedian,
                     vec![stated_words(ANDROID_PHONE, "short where dense, but not always")],
                     alone(|o| o.latency_ns.p50 as f64),
                 ),
                 row(
-                    "95th percentile of an INSERT",
-                    "ns",
+                    Quantity::InsertP95,
                     vec![stated_words(ANDROID_PHONE, "sparse parts lower the rate")],
                     alone(|o| o.latency_ns.p95 as f64),
                 ),
                 row(
-                    "time of an INSERT between the file system and the driver",
-                    "ns",
+                    Quantity::InsertBetweenLayers,
                     vec![stated_words(ANDROID_PHONE, "requests take long from layer to layer")],
                     at_device(of(insert, between_layers, "mean time in the block layer and the I/O scheduler")),
                 ),
@@ -325,7 +311,7 @@ pub fn without_emulated_times(summary: &Summary, figures: &mut [Figure]) {
         return;
     }
     for row in
-        figures.iter_mut().flat_map(|figure| &mut figure.rows).filter(|row| row.unit == "ns" && row.ours.is_some())
+        figures.iter_mut().flat_map(|figure| &mut figure.rows).filter(|row| row.unit == Unit::Ns && row.ours.is_some())
     {
         (row.ours, row.note) = (None, "not timed: its processor is emulated".into());
     }
@@ -378,20 +364,22 @@ fn time_to_next(of: Option<&OperationSummary>) -> (Option<f64>, String) {
     }
 }
 
-/// Returns the median of a gap that begins with a write to `from`: of the matching gaps, the most frequent; with
-/// `last` any ordinal matches, otherwise only the first. `of`: the INSERT, or the `commit` that wrote for it.
+const JOURNAL_WRITE_1: PhaseName = PhaseName { class: FileClass::RollbackJournal, ordinal: 1 };
+const JOURNAL_WRITE_2: PhaseName = PhaseName { class: FileClass::RollbackJournal, ordinal: 2 };
+const DATABASE_WRITE_1: PhaseName = PhaseName { class: FileClass::Database, ordinal: 1 };
+
+/// Returns the median of a gap between phases: of the matching gaps, the most frequent. `of`: the INSERT, or the `commit` that wrote
+/// for it.
 fn median_gap(
     of: Option<&OperationSummary>,
     commit: bool,
-    from: FileClass,
-    last: bool,
-    to: fn(&Gap) -> bool,
+    from: fn(PhaseName) -> bool,
+    to: PhaseName,
 ) -> (Option<f64>, String) {
     let Some(of) = of else { return (None, "the recording has no INSERT".into()) };
     let within = if commit { format!(" of {}", shown(&of.statement)) } else { String::new() };
-    let name = from.name();
-    let begins = |g: &&Gap| if last { g.from.starts_with(name) } else { g.from == format!("{name} write 1") };
-    match of.gaps.iter().filter(begins).filter(|g| to(g)).max_by_key(|g| g.count) {
+    let fits = |g: &&Gap| matches!(g.from, GapEnd::Phase(phase) if from(phase)) && g.to == GapEnd::Phase(to);
+    match of.gaps.iter().filter(fits).max_by_key(|g| g.count) {
         Some(g) => {
             (Some(g.duration_ns.p50 as f64), format!("median of {} gaps{within}, {} to {}", g.count, g.from, g.to))
         }
@@ -415,11 +403,7 @@ pub fn markdown(recordings: &[(String, Vec<Figure>)]) -> String {
         for (j, row) in figure.rows.iter().enumerate() {
             let paper: Vec<String> = row.paper.iter().map(|s| format!("{}: {}", s.system, s.text)).collect();
             let paper = if paper.is_empty() { "not stated".to_owned() } else { paper.join("; ") };
-            let value = |x: f64| match row.unit {
-                "ns" => duration(x),
-                "bytes" => bytes(x),
-                _ => count(x),
-            };
+            let value = |x: f64| row.unit.format(x);
             let same = || recordings.iter().filter_map(|(_, figures)| figures.get(i)?.rows.get(j));
             let ours: Vec<String> = same().map(|row| row.ours.map_or_else(|| "none".to_owned(), value)).collect();
             let mut notes: Vec<&str> = Vec::new();
@@ -443,12 +427,7 @@ pub fn side_by_side(a: &[Figure], b: &[Figure]) -> String {
     for (figure, other) in a.iter().zip(b) {
         let _ = writeln!(out, "  {} figure {}: {}", figure.paper, figure.figure, figure.title);
         for (row, other) in figure.rows.iter().zip(&other.rows) {
-            let value = |x: Option<f64>| match (x, row.unit) {
-                (None, _) => "not known".to_owned(),
-                (Some(x), "ns") => duration(x),
-                (Some(x), "bytes") => bytes(x),
-                (Some(x), _) => count(x),
-            };
+            let value = |x: Option<f64>| x.map_or_else(|| "not known".to_owned(), |x| row.unit.format(x));
             let factor = match (row.ours, other.ours) {
                 (Some(x), Some(y)) if x > 0.0 && y > 0.0 => format!("x {}", analysis::text::digits(y / x)),
                 _ => String::new(),
@@ -478,7 +457,7 @@ mod tests {
         let summary = summarise(&small_trace::rows());
         let values = |figures: &[Figure], ns: bool| {
             let rows = figures.iter().flat_map(|figure| &figure.rows);
-            rows.filter(|row| (row.unit == "ns") == ns && row.ours.is_some()).count()
+            rows.filter(|row| (row.unit == Unit::Ns) == ns && row.ours.is_some()).count()
         };
         let whole = measured_figures(&summary);
         let mut figures = whole.clone();
@@ -494,13 +473,13 @@ mod tests {
     #[test]
     fn measured_values_come_from_the_trace_others_from_the_paper() {
         let figures = measured_figures(&summarise(&small_trace::rows()));
-        let row = |what: &str| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
-        assert_eq!(row("of these to the journal").ours, Some(2.0));
-        assert_eq!(row("of these to the database").ours, Some(0.5));
-        assert_eq!(row("device commands per SELECT").ours, Some(0.0));
-        assert_eq!(row("from journal write 1 to journal write 2").ours, Some(270_000.0));
-        assert_eq!(row("from the database write to the next INSERT").ours, Some(580_000.0));
-        let theirs: Vec<_> = row("file-system writes per INSERT").paper.iter().map(|s| s.value).collect();
+        let row = |what: Quantity| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
+        assert_eq!(row(Quantity::JournalWrites).ours, Some(2.0));
+        assert_eq!(row(Quantity::DatabaseWrites).ours, Some(0.5));
+        assert_eq!(row(Quantity::DeviceCommandsPerSelect).ours, Some(0.0));
+        assert_eq!(row(Quantity::FirstToSecondJournalWrite).ours, Some(270_000.0));
+        assert_eq!(row(Quantity::DatabaseWriteToNextInsert).ours, Some(580_000.0));
+        let theirs: Vec<_> = row(Quantity::FileSystemWritesPerInsert).paper.iter().map(|s| s.value).collect();
         assert_eq!(theirs, [Some(3.0), Some(3.0), Some(14.0)]);
     }
 
@@ -518,11 +497,11 @@ mod tests {
         };
         summary.environment.insert("disk.name".into(), fact);
         let figures = measured_figures(&summary);
-        let row = |what: &str| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
-        for what in ["device commands per SELECT", "device commands per INSERT", "device writes around them"] {
+        let row = |what: Quantity| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
+        for what in [Quantity::DeviceCommandsPerSelect, Quantity::DeviceCommandsPerInsert, Quantity::DeviceWrites] {
             assert_eq!((row(what).ours, row(what).note.as_str()), (None, why), "{what}");
         }
-        assert_eq!(row("of these to the journal").ours, Some(2.0));
+        assert_eq!(row(Quantity::JournalWrites).ours, Some(2.0));
         // Other files may be on a device.
         summary.environment.remove("disk.name");
         summary.files.iter_mut().for_each(|f| f.dev = "0:40".into());
@@ -537,8 +516,8 @@ mod tests {
         let mut other = figures.clone();
         for row in other.iter_mut().flat_map(|f| &mut f.rows) {
             match row.what {
-                "of these to the journal" => row.ours = Some(11.0),
-                "device commands per SELECT" => (row.ours, row.note) = (None, "no disk".into()),
+                Quantity::JournalWrites => row.ours = Some(11.0),
+                Quantity::DeviceCommandsPerSelect => (row.ours, row.note) = (None, "no disk".into()),
                 _ => {}
             }
         }
@@ -559,8 +538,7 @@ mod tests {
         insert.layers.insert(Layer::Block, analysis::contract::LayerTime { exclusive_ns: 3_000 * n, ..other.clone() });
         insert.layers.insert(Layer::IoScheduler, analysis::contract::LayerTime { exclusive_ns: 500 * n, ..other });
         let figures = measured_figures(&summary);
-        let row =
-            figures.iter().flat_map(|f| &f.rows).find(|r| r.what.starts_with("time of an INSERT between")).unwrap();
+        let row = figures.iter().flat_map(|f| &f.rows).find(|r| r.what == Quantity::InsertBetweenLayers).unwrap();
         assert_eq!(row.ours, Some(3_500.0));
     }
 
@@ -579,15 +557,15 @@ mod tests {
         insert.per_operation.filesystem_writes.remove(&FileClass::Database);
         summary.operations.push(commit);
         let figures = measured_figures(&summary);
-        let row = |what: &str| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
+        let row = |what: Quantity| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
         // Two journal writes for each INSERT; half a database write for each COMMIT, of which there are half as many.
-        assert_eq!(row("of these to the journal").ours, Some(2.0));
-        assert_eq!(row("of these to the database").ours, Some(0.25));
-        assert_eq!(row("file-system writes per INSERT").ours, Some(2.25));
-        assert_eq!(row("size of a database write").ours, Some(4096.0));
-        assert_eq!(row("from the database write to the next INSERT").ours, Some(580_000.0));
-        assert!(row("of these to the database").note.contains("COMMIT"));
-        assert!(row("median of an INSERT").note.contains("without COMMIT"));
+        assert_eq!(row(Quantity::JournalWrites).ours, Some(2.0));
+        assert_eq!(row(Quantity::DatabaseWrites).ours, Some(0.25));
+        assert_eq!(row(Quantity::FileSystemWritesPerInsert).ours, Some(2.25));
+        assert_eq!(row(Quantity::DatabaseWriteSize).ours, Some(4096.0));
+        assert_eq!(row(Quantity::DatabaseWriteToNextInsert).ours, Some(580_000.0));
+        assert!(row(Quantity::DatabaseWrites).note.contains("COMMIT"));
+        assert!(row(Quantity::InsertMedian).note.contains("without COMMIT"));
     }
 
     #[test]

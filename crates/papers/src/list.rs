@@ -151,11 +151,14 @@ pub fn notes(figures: &[&ListedFigure]) -> String {
     noted.map(|(k, note)| format!("\n### {} figure {}, notes\n\n{}\n", k.paper, k.number, note.trim())).collect()
 }
 
+/// The name of a recording that is the only one.
+const ONLY_RECORDING: &str = "here";
+
 /// Returns the name of each recording: `here` if there is one; otherwise its file's name, or its directory's if all
 /// files have the same name.
 pub fn recording_names(archives: &[PathBuf]) -> Vec<String> {
     if let [_] = archives {
-        return vec!["here".into()];
+        return vec![ONLY_RECORDING.into()];
     }
     let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let alike = archives.windows(2).all(|pair| stem(&pair[0]) == stem(&pair[1]));
@@ -164,7 +167,7 @@ pub fn recording_names(archives: &[PathBuf]) -> Vec<String> {
 }
 
 fn title_of_recording(text: &str) -> String {
-    if text == "here" { "Here".into() } else { format!("`{text}`") }
+    if text == ONLY_RECORDING { "Here".into() } else { format!("`{text}`") }
 }
 
 /// Describes the machine of a recording, in a line; `name` is the recording's name.

@@ -368,7 +368,7 @@ fn nothing_compared_is_not_called_equal() {
         ],
     ] {
         let read = ImportedTrace::from_trace(&trace_lines(events));
-        assert_eq!(read.shown.completeness.state, "not checked", "{:?}", read.shown.completeness);
+        assert_eq!(read.shown.completeness.state.name(), "not checked", "{:?}", read.shown.completeness);
         assert!(!read.text().contains("matches each disk"), "{}", read.text());
     }
 }

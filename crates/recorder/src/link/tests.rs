@@ -43,7 +43,7 @@ const WRITE_EVENTS: [&str; 4] = [
 #[test]
 fn completeness_is_judged_by_diskstats() {
     let whole = summarise_lines(&WRITE_EVENTS, 2);
-    assert_eq!((whole.completeness.state.as_str(), whole.loss.events), ("checked", 0), "{:?}", whole.completeness);
+    assert_eq!((whole.completeness.state.name(), whole.loss.events), ("checked", 0), "{:?}", whole.completeness);
     let text = analysis::show::text(&whole);
     // Nobody is known to have caused them, which is a loss of another kind.
     assert!(text.contains("No record was lost") && text.contains("vda counted 2 writes"), "{text}");
@@ -51,7 +51,7 @@ fn completeness_is_judged_by_diskstats() {
     for (missing, program) in [(1, "rq_done"), (3, "rq_done")] {
         let lines: Vec<&str> = (0..4).filter(|n| *n != missing).map(|n| WRITE_EVENTS[n]).collect();
         let summary = summarise_lines(&lines, 2);
-        assert_eq!((summary.completeness.state.as_str(), summary.loss.events), ("failed", 1), "{missing}");
+        assert_eq!((summary.completeness.state.name(), summary.loss.events), ("failed", 1), "{missing}");
         let interval = &summary.loss.intervals[0];
         assert_eq!((interval.source.as_str(), interval.program.as_deref()), ("probe not run", Some(program)));
         assert_eq!(summary.device_commands.incomplete, 1);
@@ -62,8 +62,8 @@ fn completeness_is_judged_by_diskstats() {
     let unissued = summarise_lines(&[WRITE_EVENTS[0], WRITE_EVENTS[1], WRITE_EVENTS[3]], 2);
     assert_eq!((unissued.loss.events, unissued.loss.intervals[0].program.as_deref()), (1, Some("rq_issue")));
     let unseen = summarise_lines(&WRITE_EVENTS[..2], 2);
-    assert_eq!((unseen.loss.events, unseen.completeness.state.as_str()), (1, "failed"));
-    assert_eq!(summarise_lines(&WRITE_EVENTS, 1).completeness.state, "failed", "more than the disk counted");
+    assert_eq!((unseen.loss.events, unseen.completeness.state.name()), (1, "failed"));
+    assert_eq!(summarise_lines(&WRITE_EVENTS, 1).completeness.state.name(), "failed", "more than the disk counted");
 }
 
 #[test]
