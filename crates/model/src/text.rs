@@ -154,7 +154,7 @@ pub fn escape_controls(text: &str) -> Cow<'_, str> {
     while let Some(c) = chars.next() {
         // Lines of CSV end with both.
         let ends_line = c == '\r' && chars.peek() == Some(&'\n');
-        if is_steering(c) && !ends_line {
+        if steers(c) && !ends_line {
             // Writing to a string cannot fail.
             let _ = write!(out, "\\u{:04x}", u32::from(c));
         } else {
