@@ -287,7 +287,7 @@ mod tests {
         name = "dir"
         about = ""
         default = "."
-        directory = true
+        folder = true
         [[skip]]
         when = { op = "insert", mode = ["y"] }
         because = "y inserts nothing"

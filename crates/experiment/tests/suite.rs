@@ -66,7 +66,7 @@ fn workload(script: &str, rest: &str) -> Workload {
         name = "dir"
         about = "where"
         default = "."
-        directory = true
+        folder = true
     "#
     );
     Workload::parse("fake.toml", &text).unwrap()
