@@ -35,7 +35,7 @@ pub enum Limit {
 impl Part {
     /// Returns what is known about a design.
     pub fn from_design(design: &Design) -> Self {
-        let least = (design.warmup + design.blocks) * design.cells.len() as u64;
+        let least = design.warmup.saturating_add(design.blocks).saturating_mul(design.cells.len() as u64);
         match &design.plan {
             None => Self { budget: COMPARISON_DURATION_ESTIMATE, limit: Limit::None },
             // An explicit number of blocks has no time limit.
@@ -73,7 +73,10 @@ impl Eta {
         let part = self.parts.get(self.current)?;
         let elapsed = now.saturating_sub(self.current_start);
         let rest = part.budget.saturating_sub(elapsed);
-        let at_this_speed = |total: u64| elapsed.mul_f64(total.saturating_sub(done) as f64 / done.max(1) as f64);
+        let at_this_speed = |total: u64| {
+            let seconds = elapsed.as_secs_f64() * total.saturating_sub(done) as f64 / done.max(1) as f64;
+            Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+        };
         let (least, most) = match part.limit {
             Limit::None if done == 0 => return None,
             Limit::Strict if done == 0 => (rest, rest),
@@ -86,8 +89,10 @@ impl Eta {
                 (least, least.max(rest))
             }
         };
-        let later: Duration = self.parts.get(self.current + 1..).unwrap_or_default().iter().map(|p| p.budget).sum();
-        Some((least + later, most + later))
+        assert!(least <= most, "at least {least:?}, at most {most:?}");
+        let later = self.parts.get(self.current + 1..).unwrap_or_default().iter().map(|p| p.budget);
+        let later = later.fold(Duration::ZERO, Duration::saturating_add);
+        Some((least.saturating_add(later), most.saturating_add(later)))
     }
 }
 
@@ -123,6 +128,15 @@ mod tests {
         let eta = Eta::new(vec![Part { budget: s(10), limit: Limit::None }]);
         assert_eq!(one(eta.remaining(s(20), 5, 10)), s(20));
         assert_eq!(eta.remaining(s(20), 0, 10), None);
+    }
+
+    #[test]
+    fn absurd_numbers_of_processes_have_an_eta() {
+        for limit in [Limit::None, Limit::Strict, Limit::Beyond(u64::MAX)] {
+            let part = Part { budget: Duration::MAX, limit };
+            let (least, most) = Eta::new(vec![part; 3]).remaining(s(20), 1, u64::MAX).unwrap();
+            assert!(least <= most && most == Duration::MAX, "{limit:?}: {least:?}");
+        }
     }
 
     #[test]

@@ -121,9 +121,9 @@ impl Results {
             self.replicates.iter().filter(|r| r.cell == cell as u64 && r.why.is_none()).map(|r| r.block).collect()
         };
         let blocks: Vec<BTreeSet<u64>> = (0..self.design.cells.len()).map(own).collect();
-        let end = |of: &BTreeSet<u64>| of.last().map_or(0, |last| last + 1);
+        let end = |of: &BTreeSet<u64>| of.last().map_or(0, |last| last.saturating_add(1));
         let all = blocks.iter().map(end).max().unwrap_or(0);
-        let requested = self.design.warmup + self.design.blocks;
+        let requested = self.design.warmup.saturating_add(self.design.blocks);
         let least = if self.stopped == Some(StopReason::Blocks) { all.max(requested) } else { all };
         let lacks = |(of, cell): (&BTreeSet<u64>, &crate::Cell)| {
             let until = if self.is_absent(&cell.name) { end(of) } else { least };

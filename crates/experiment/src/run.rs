@@ -140,7 +140,7 @@ pub fn run(
         }
         Some(plan) => (GATE_TIMEOUT, plan.budget.mul_f64(GATE_BUDGET_SHARE_MAX).min(GATE_TOTAL_TIMEOUT)),
         None => {
-            let blocks = u32::try_from(design.warmup + design.blocks).unwrap_or(u32::MAX);
+            let blocks = u32::try_from(design.warmup.saturating_add(design.blocks)).unwrap_or(u32::MAX);
             (GATE_TIMEOUT, GATE_BLOCK_TIMEOUT.saturating_mul(blocks).min(GATE_TOTAL_TIMEOUT))
         }
     };
@@ -294,7 +294,7 @@ impl Runner<'_, '_> {
             if design.disk.as_ref().is_some_and(|d| d.fresh == DiskLifetime::Block) {
                 self.renew_disk()?;
             }
-            let total = (design.warmup + design.blocks).max(block + 1) * cells;
+            let total = design.warmup.saturating_add(design.blocks).max(block + 1).saturating_mul(cells);
             for (place, at) in order.into_iter().enumerate() {
                 if self.context.cancelled() {
                     return Ok(());
@@ -383,7 +383,7 @@ impl Runner<'_, '_> {
     }
 
     fn elapsed_ns(&self) -> u64 {
-        self.past.took_ns + process::now_ns().saturating_sub(self.begun_ns)
+        self.past.took_ns.saturating_add(process::now_ns().saturating_sub(self.begun_ns))
     }
 
     fn run_replicate(&mut self, at: usize, block: u64, place: u64) -> Result<(), Error> {
@@ -477,7 +477,7 @@ impl Runner<'_, '_> {
             metric: "process.duration".into(),
             unit: "ns".into(),
             t: Some(row.end_ns),
-            v: (row.end_ns - row.start_ns) as f64,
+            v: row.end_ns.saturating_sub(row.start_ns) as f64,
             labels: String::new(),
         };
         let sample = |line: process::Line| Sample {

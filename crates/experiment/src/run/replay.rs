@@ -39,7 +39,8 @@ impl Replay {
     pub(super) fn new(past: PastResults) -> Self {
         let mut by_id: BTreeMap<u64, ReplayedRun> =
             past.replicates.into_iter().map(|r| (r.id, (r, Vec::new(), Vec::new()))).collect();
-        let took_ns = by_id.values().map(|(r, ..)| r.end_ns.saturating_sub(r.start_ns)).sum();
+        let each = by_id.values().map(|(r, ..)| r.end_ns.saturating_sub(r.start_ns));
+        let took_ns = each.fold(0_u64, u64::saturating_add);
         for sample in past.samples {
             if let Some((_, samples, _)) = sample.replicate.and_then(|id| by_id.get_mut(&id)) {
                 samples.push(sample);
