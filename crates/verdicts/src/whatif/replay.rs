@@ -51,8 +51,10 @@ pub fn replay_operation(index: &Index, at: usize, pieces: &[Piece], change: &Cha
     let (mut asleep, mut still_asleep, mut cpu) = (0.0, 0.0, 0.0);
     // Whether the last command that was waited for in this sleep is removed.
     let mut ended_by_gone = false;
+    let mut had = 0.0;
     for piece in pieces {
         let ns = piece.ns as f64;
+        had += ns;
         let goes =
             change.without.iter().enumerate().find_map(|(by, lookup)| Some((by, lookup.extent_of(at as u32, piece)?)));
         let command = matches!(piece.reason, Reason::Device | Reason::Flush);
@@ -71,7 +73,10 @@ pub fn replay_operation(index: &Index, at: usize, pieces: &[Piece], change: &Cha
         match piece.reason {
             Reason::RunQueue => {
                 if goes.is_none() && slept > 0.0 && left == 0.0 {
-                    gone[taker] += ns;
+                    // Without a removal, the other device served it in no time.
+                    if let Some(gone) = gone.get_mut(taker) {
+                        *gone += ns;
+                    }
                     kept = 0.0;
                 }
                 (slept, left) = (0.0, 0.0);
@@ -93,6 +98,9 @@ pub fn replay_operation(index: &Index, at: usize, pieces: &[Piece], change: &Cha
         let thread = (operation.tgid, operation.tid);
         saved -= delays.delay_at(thread, end) - delays.delay_at(thread, operation.start_ns);
     }
+    // Each piece is removed at most once. (In a damaged archive, pieces may be longer than their operation.)
+    let removed: f64 = gone.iter().sum();
+    assert!(removed <= had * (1.0 + 1e-9), "{removed} ns removed of {had}");
     ReplayedOperation { ns: (latency as f64 - saved).max(0.0), removed_ns: gone }
 }
 

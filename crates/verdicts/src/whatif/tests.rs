@@ -200,6 +200,23 @@ fn another_device_stretches_waits_by_its_service_times() {
     assert_eq!(predict(&rows, &asked(&none, 1)), Err(Error::NoCommands));
 }
 
+/// Nothing is removed then, and yet the thread is not woken: its wait for a CPU goes, too.
+#[test]
+fn a_device_that_takes_no_time_leaves_no_sleep() {
+    let mut rows = with_commands(&vec![insert(); 10]);
+    let flushes: Vec<Slice> = rows.slices.iter().filter(|s| s.reason == Reason::Flush).collect();
+    for flush in flushes {
+        let woken = Slice::new(flush.operation, Layer::RunQueue, Reason::RunQueue, flush.end_ns, flush.end_ns + 7);
+        rows.slices.push(woken);
+    }
+    let mut other = with_commands(&[insert()]);
+    for span in other.spans.edit().iter_mut().filter(|s| s.layer == Layer::Driver) {
+        (span.end_ns, span.number) = (Some(span.start_ns), Some(1));
+    }
+    let asked = PredictionRequest { device: Some(&other), ..PredictionRequest::default() };
+    assert!(predict(&rows, &asked).unwrap().total.ratio.is_some_and(|ratio| ratio < 1.0));
+}
+
 #[test]
 fn a_kind_that_the_other_device_lacks_keeps_its_time() {
     let rows = with_commands(&vec![insert(); 10]);
