@@ -24,6 +24,8 @@ fn charge_commands(index: &Index) -> DeviceCommands {
     let mut account = DeviceCommands::default();
     let mut by_disk: BTreeMap<u32, DiskCommands> = BTreeMap::new();
     let mut processes: BTreeMap<(Origin, Option<u32>), (f64, f64)> = BTreeMap::new();
+    // What all commands are charged; more than there are only if a damaged table charges one more than once.
+    let mut charged = 0.0;
     let retried: HashSet<u64> =
         rows.links.iter().filter(|l| l.relation == Relation::Retries).map(|l| l.parent).collect();
     for span in rows.spans.of_layer(Layer::Driver).map(|(_, s)| s) {
@@ -79,12 +81,23 @@ fn charge_commands(index: &Index) -> DeviceCommands {
         let own: Vec<Cause> = own.collect();
         own.iter().for_each(|c| charge(c.origin, c.tgid, c.share));
         // The rest that the table does not charge is listed as unattributed.
-        let open = 1.0 - own.iter().map(|c| c.share).sum::<f64>();
+        let shared = own.iter().map(|c| c.share).sum::<f64>();
+        let open = 1.0 - shared;
         if open > SHARE_TOLERANCE {
             charge(Origin::Unattributed, None, open);
         }
+        if counted {
+            charged += if open > SHARE_TOLERANCE { 1.0 } else { shared };
+        }
     }
     account.attributed = account.by_operations + account.by_recorded_processes;
+    let sum = account.attributed + account.other_processes + account.tracer + account.unattributed;
+    assert!(
+        !charged.is_finite() || !sum.is_finite() || (sum - charged).abs() <= SHARE_TOLERANCE * (1.0 + charged),
+        "{charged} commands charged as {sum}"
+    );
+    // A command of which nothing is open may lack as much as the tolerance.
+    debug_assert!(charged >= account.total as f64 * (1.0 - 2.0 * SHARE_TOLERANCE));
     let name = |dev: u32| if dev == 0 { "unknown disk".to_owned() } else { index.disk_name(dev) };
     account.by_disk =
         by_disk.into_iter().map(|(dev, disk)| (name(dev), DiskCommands { role: index.role(dev), ..disk })).collect();

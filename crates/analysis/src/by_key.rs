@@ -19,6 +19,8 @@ impl RowsByKey {
             rows[next[key] as usize] = row;
             next[key] += 1;
         }
+        // Every key's rows end where the next one's begin: both passes saw the same pairs.
+        debug_assert!(next.iter().zip(&first[1..]).all(|(end, begin)| end == begin));
         Self { first, rows }
     }
 

@@ -69,6 +69,7 @@ impl SharedItems {
                 None => self.shares.push(part),
             }
         }
+        assert!(self.shares.len() <= u32::MAX as usize, "more shares than positions");
         self.items.push(span as u32);
         self.ends.push(self.shares.len() as u32);
     }
@@ -125,6 +126,7 @@ pub fn command_shares(index: &Index) -> SharedItems {
         let parts = own.iter().flat_map(|&(_, op, share)| shares_in_chain(index, op as usize, share));
         shared.push(span as usize, parts);
     }
+    assert!(rest.is_empty(), "shares of a command that does not exist");
     shared
 }
 

@@ -154,6 +154,7 @@ pub struct Limits {
 /// another, have priority, followed by those of the slowest operations.
 pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64, u64)>) -> Vec<Cut> {
     let rows = index.rows;
+    assert_eq!(order.len(), rows.spans.len(), "an order has each span once");
     let belongs = ChainLinks::new(index);
     let part = limits.part.max(1);
     let mut position = vec![0_u32; order.len()];
@@ -220,6 +221,7 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
         cuts.push(make_cut(own, marks.take(), whole, &position));
     }
     cuts.sort_by_key(|cut| cut.own.start);
+    assert!(cuts.windows(2).all(|pair| pair[0].own.end <= pair[1].own.start), "a span has two owners");
     alone.sort_by_key(|&at| Reverse(length_ns(rows, at)));
     let mut passed_over = 0;
     for at in alone {
@@ -241,6 +243,11 @@ pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64,
 fn make_cut(own: Range<usize>, spans: Vec<u32>, operations: Vec<usize>, position: &[u32]) -> Cut {
     let mut spans: Vec<u32> = spans.into_iter().map(|at| position[at as usize]).collect();
     spans.sort_unstable();
+    debug_assert!(
+        own.clone().all(|position| spans.binary_search(&(position as u32)).is_ok()),
+        "an owned span is not held"
+    );
+    debug_assert!(spans.is_sorted_by(|a, b| a < b), "a span is held twice");
     Cut { own, spans, operations }
 }
 

@@ -132,7 +132,8 @@ impl<'a> AccountBuilder<'a> {
         (*times, *sum) = (*times + 1, sum.saturating_add(ns));
         let thread = (self.index.rows.operations.tgid(at), self.index.rows.operations.tid(at));
         for (sleep, ns) in sleeps.within(thread, slice.start_ns, slice.end_ns) {
-            *sums.sleeps.entry(sleep).or_default() += ns;
+            let slept = sums.sleeps.entry(sleep).or_default();
+            *slept = slept.saturating_add(ns);
         }
     }
 
@@ -193,6 +194,8 @@ impl<'a> AccountBuilder<'a> {
             leaf.listed =
                 leaf.share >= LISTED_SHARE_MIN || nth < LISTED_LEAVES_MIN && leaf.share >= NOTICEABLE_SHARE_MIN;
         }
+        let listed = leaves.iter().fold(0_u64, |sum, leaf| sum.saturating_add(leaf.ns));
+        assert_eq!(listed, accounted, "leaves without time are the only ones left out");
         Account { whole_ns, executions, leaves, unaccounted_ns: whole_ns - accounted }
     }
 
@@ -208,13 +211,15 @@ impl<'a> AccountBuilder<'a> {
                 *part = part.saturating_add(ns);
                 own.executions.insert(place);
                 if let Some(shape) = self.index.shape(at) {
-                    *own.shapes.entry(shape).or_default() += ns;
+                    let of_shape = own.shapes.entry(shape).or_default();
+                    *of_shape = of_shape.saturating_add(ns);
                 }
             }
         }
         for (layer, part) in parts {
             let on_cpu = |key: &Key<'_>| key.0 == Some(layer) && key.1 == Reason::Cpu;
-            let of_layer: u64 = self.leaves.iter().filter(|(key, _)| on_cpu(key)).map(|(_, sums)| sums.ns).sum();
+            let leaves = self.leaves.iter().filter(|(key, _)| on_cpu(key));
+            let of_layer = leaves.fold(0_u64, |sum, (_, sums)| sum.saturating_add(sums.ns));
             for (_, sums) in self.leaves.iter_mut().filter(|(key, _)| on_cpu(key)) {
                 let gives = u128::from(sums.ns) * u128::from(part.min(of_layer)) / u128::from(of_layer.max(1));
                 let left = (sums.ns as f64 - gives as f64) / sums.ns.max(1) as f64;

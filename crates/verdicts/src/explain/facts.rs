@@ -278,7 +278,8 @@ impl<'a> FactsBuilder<'a> {
         let (Some(of), Some(shape)) = (asleep_for(slice), index.shape(at)) else { return };
         let thread = (index.rows.operations.tgid(at), index.rows.operations.tid(at));
         for (key, ns) in self.sleeps.within(thread, slice.start_ns, slice.end_ns) {
-            *self.asleep.entry((shape, of)).or_default().entry(key).or_default() += ns;
+            let asleep = self.asleep.entry((shape, of)).or_default().entry(key).or_default();
+            *asleep = asleep.saturating_add(ns);
         }
     }
 
