@@ -65,7 +65,7 @@ pub fn check_links(bytes: &[u8]) {
         stacked: vec![StackedDisk { disk: 7 << 20, backing: Backing::File { dev: 254 << 20, ino: 900 } }],
         ..Config::default()
     };
-    let rows = causal::text::link(config, text.lines().filter_map(parse_event));
+    let rows = causal::text::link_checked(config, text.lines().filter_map(parse_event));
     assert_charges(&rows);
     assert_times(&rows);
 }

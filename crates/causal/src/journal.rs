@@ -13,10 +13,11 @@
 //! the next one; who waited for it is a guess.
 
 use crate::actor::{Actor, Source, TxnKey};
-use crate::context::Context;
+use crate::context::{Context, span};
 use crate::hash::FastMap;
 use crate::loss::Window;
-use model::{Confidence, Relation};
+use model::table::Span;
+use model::{Confidence, Layer, Relation};
 use std::collections::VecDeque;
 
 /// Number of transactions kept after their end, for checkpoints. jbd2 checkpoints long before that many commits.
@@ -25,6 +26,8 @@ const TRANSACTIONS_MAX: usize = 4096;
 const MEMBERS_MAX: usize = 1 << 18;
 /// Number of home blocks kept: 256 MiB of metadata.
 const HOMES_MAX: usize = 1 << 16;
+/// Number of waits kept per file system.
+const SYNCS_MAX: usize = 4096;
 /// Number of kernel threads kept that joined for others.
 const PROXIES_MAX: usize = 4096;
 
@@ -69,6 +72,23 @@ pub(crate) struct Transaction {
     pub cpu: u16,
     pub joiners: Vec<Joiner>,
     pub waiters: Vec<Waiter>,
+}
+
+impl Transaction {
+    /// Whether its commit began and has no end yet.
+    fn is_unfinished(&self) -> bool {
+        self.span != 0 && self.end_ns.is_none()
+    }
+
+    /// Its commit's row.
+    pub(crate) fn row(&self, key: TxnKey) -> Span {
+        Span {
+            end_ns: self.end_ns,
+            disk: Some(key.0),
+            number: Some(key.1.into()),
+            ..span(self.span, Layer::FileSystem, "commit", self.begin_ns, self.tgid, self.tid)
+        }
+    }
 }
 
 /// A call (or a flush command of a loop disk) that waits for the medium.
@@ -149,7 +169,7 @@ impl Journal {
         let joiners = &mut self.transaction(key).joiners;
         joiners.push(joiner);
         let place = joiners.len() - 1;
-        self.prune();
+        self.prune(key, cx);
         if let Some((span, begin_ns, cpu)) = self.get(key).map(|t| (t.span, t.begin_ns, t.cpu)) {
             joiner.link(span, begin_ns, cpu, cx);
         }
@@ -157,18 +177,24 @@ impl Journal {
     }
 
     /// Replaces a member that turned out to have acted for others (a writeback thread for those who dirtied the pages).
-    pub(crate) fn replace(&mut self, key: TxnKey, place: usize, with: impl Iterator<Item = Joiner>) {
+    pub(crate) fn replace(
+        &mut self,
+        key: TxnKey,
+        place: usize,
+        mut with: impl Iterator<Item = Joiner>,
+        cx: &mut Context<'_>,
+    ) {
         let Some(joiners) = self.transactions.get_mut(&key).map(|t| &mut t.joiners) else { return };
         if place >= joiners.len() {
             return;
         }
         let before = joiners.len();
-        let mut with = with;
         if let Some(first) = with.next() {
             joiners[place] = first;
             joiners.extend(with);
         }
         self.members += joiners.len() - before;
+        self.prune(key, cx);
     }
 
     /// Records that a kernel thread joined for what it will write next.
@@ -196,8 +222,9 @@ impl Journal {
         tid: u32,
         cpu: u16,
         time_ns: u64,
-        span: u64,
+        cx: &mut Context<'_>,
     ) -> &Transaction {
+        let span = cx.new_span();
         self.committing.insert(tid, key);
         let transaction = self.transaction(key);
         *transaction = Transaction {
@@ -209,7 +236,7 @@ impl Journal {
             joiners: std::mem::take(&mut transaction.joiners),
             ..Transaction::default()
         };
-        self.prune();
+        self.prune(key, cx);
         &self.transactions[&key]
     }
 
@@ -293,7 +320,7 @@ impl Journal {
                     syncs.retain(|s| s.end_ns > now_ns);
                 }
                 // A wait whose end was lost would otherwise stay forever.
-                if syncs.len() >= 4096 {
+                if syncs.len() >= SYNCS_MAX {
                     syncs.remove(0);
                 }
                 syncs.push(SyncWait { expects: sync.expects.max(known), ..sync });
@@ -344,18 +371,43 @@ impl Journal {
     /// Returns the commits without an end, at the end of the trace, oldest first.
     pub(crate) fn unfinished(&self) -> Vec<(TxnKey, &Transaction)> {
         let mut all: Vec<_> =
-            self.transactions.iter().filter(|(_, t)| t.span != 0 && t.end_ns.is_none()).map(|(k, t)| (*k, t)).collect();
+            self.transactions.iter().filter(|(_, t)| t.is_unfinished()).map(|(k, t)| (*k, t)).collect();
         all.sort_by_key(|(_, t)| t.span);
         all
     }
 
-    fn prune(&mut self) {
+    /// Forgets the oldest transactions beyond the bounds, except the one `in_use`. A commit that has not ended gets its row, since links
+    /// may name it.
+    fn prune(&mut self, in_use: TxnKey, cx: &mut Context<'_>) {
         while self.order.len() > TRANSACTIONS_MAX || (self.members > MEMBERS_MAX && self.order.len() > 2) {
-            let Some(old) = self.order.pop_front() else { break };
-            if let Some(gone) = self.transactions.remove(&old) {
-                self.members -= gone.joiners.len().min(self.members);
+            let oldest = usize::from(self.order.front() == Some(&in_use));
+            let Some(old) = self.order.remove(oldest) else { break };
+            let Some(gone) = self.transactions.remove(&old) else { continue };
+            self.members -= gone.joiners.len();
+            if gone.is_unfinished() {
+                cx.sink.span(gone.row(old));
             }
         }
+        assert!(self.order.len() <= TRANSACTIONS_MAX && self.transactions.len() == self.order.len());
+    }
+
+    /// Panics if what is counted or listed twice does not agree.
+    pub(crate) fn check_invariants(&self) {
+        assert_eq!(self.order.len(), self.transactions.len(), "a transaction is not listed by age");
+        assert!(self.order.iter().all(|key| self.transactions.contains_key(key)), "a transaction is listed twice");
+        assert!(self.order.len() <= TRANSACTIONS_MAX);
+        assert_eq!(self.members, self.transactions.values().map(|t| t.joiners.len()).sum::<usize>());
+        assert!(self.members <= MEMBERS_MAX || self.order.len() <= 2, "{} members", self.members);
+        for (key, t) in &self.transactions {
+            let newest = self.newest.get(&key.0).copied();
+            assert!(newest.is_some_and(|newest| newest >= key.1), "{key:?} is newer than {newest:?}");
+            assert!(t.joiners.iter().all(|j| j.handles.is_finite() && j.handles >= 0.0), "{key:?}: {:?}", t.joiners);
+            assert!(t.end_ns.is_none_or(|end_ns| t.span != 0 && end_ns >= t.begin_ns), "{key:?}: {t:?}");
+            assert!(t.end_ns.is_some() || t.waiters.is_empty() && !t.end_unseen, "{key:?} has not ended: {t:?}");
+        }
+        assert!(self.homes.len() <= HOMES_MAX && self.homes_order.len() == self.homes.len());
+        assert!(self.inodes.len() <= HOMES_MAX);
+        assert!(self.syncs.values().all(|syncs| syncs.len() <= SYNCS_MAX));
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -385,4 +437,66 @@ fn add_up(joiners: &mut Vec<Joiner>) -> usize {
     });
     joiners.shrink_to_fit();
     before - joiners.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::SharedState;
+    use crate::text::Rows;
+    use model::Origin;
+
+    fn joiner(tgid: u32) -> Joiner {
+        Joiner {
+            source: Source::Actor(Actor::process(Origin::Process, tgid)),
+            span: 0,
+            handles: 1.0,
+            confidence: Confidence::Structural,
+            time_ns: 1,
+            cpu: 0,
+        }
+    }
+
+    /// A journal with three transactions, the oldest of which has as many members as are kept in total.
+    fn full_journal(cx: &mut Context<'_>) -> Journal {
+        let mut journal = Journal::default();
+        for txn in 1..=3 {
+            journal.join((1, txn), 0, joiner(txn), cx);
+        }
+        journal.replace((1, 1), 0, (0..MEMBERS_MAX as u32).map(joiner), cx);
+        journal.check_invariants();
+        journal
+    }
+
+    #[test]
+    fn a_transaction_in_use_is_not_forgotten() {
+        let mut shared = SharedState::new(crate::Config::default());
+        let mut rows = Rows::default();
+        let cx = &mut shared.context(&mut rows);
+        let oldest = (1, 1);
+
+        let mut journal = full_journal(cx);
+        assert_eq!(journal.begin(oldest, 5, 5, 0, 10, cx).joiners.len(), MEMBERS_MAX);
+        journal.check_invariants();
+
+        let mut journal = full_journal(cx);
+        let place = journal.join(oldest, 0, joiner(9), cx);
+        assert_eq!(journal.get(oldest).map(|t| t.joiners.len()), Some(place + 1));
+        journal.check_invariants();
+    }
+
+    #[test]
+    fn a_forgotten_commit_without_an_end_has_a_row() {
+        let mut shared = SharedState::new(crate::Config::default());
+        let mut rows = Rows::default();
+        let cx = &mut shared.context(&mut rows);
+        let mut journal = Journal::default();
+        let begun = TRANSACTIONS_MAX as u32 + 10;
+        for txn in 1..=begun {
+            journal.begin((1, txn), txn, txn, 0, u64::from(txn), cx);
+        }
+        journal.check_invariants();
+        let kept = journal.unfinished().len();
+        assert_eq!((kept, rows.spans.len()), (TRANSACTIONS_MAX, 10));
+    }
 }

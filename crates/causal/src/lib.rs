@@ -276,6 +276,11 @@ impl Linker {
         self.router.on_time(&mut cx);
     }
 
+    /// Panics if the state contradicts itself: for tests and fuzz targets, after any event.
+    pub fn check_invariants(&self) {
+        self.router.check_invariants();
+    }
+
     /// Number of entries held in memory, of all kinds: for the test of the memory bound.
     pub fn held(&self) -> usize {
         self.order.len() + self.shared.len() + self.router.len()

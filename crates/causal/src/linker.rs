@@ -139,6 +139,10 @@ impl Router {
         objects.names.finish(cx.sink);
     }
 
+    pub(crate) fn check_invariants(&self) {
+        self.objects.journal.check_invariants();
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.objects.len() + self.tasks.len() + self.checkpoints.len() + self.block.len() + self.attribution.len()
     }

@@ -3,14 +3,13 @@
 
 use crate::Config;
 use crate::activity::Activity;
-use crate::actor::{Actor, Source, TxnKey};
-use crate::context::{Context, span};
-use crate::journal::{Journal, Transaction};
+use crate::actor::{Actor, Source};
+use crate::context::Context;
+use crate::journal::Journal;
 use crate::logs::Logs;
 use crate::names::Names;
 use crate::pages::Pages;
 use crate::stacked::Stack;
-use model::Layer;
 use model::event::{CommitBegin, CommitEnd, Header};
 use model::table::Span;
 
@@ -53,11 +52,11 @@ impl Objects {
         if let Some(old) = self.journal.committing(h.tid)
             && let Some(transaction) = self.journal.end_unseen(old, h.tid, h.time_ns)
         {
-            cx.sink.span(Span { end_ns: None, ..commit_span(old, transaction) });
+            cx.sink.span(Span { end_ns: None, ..transaction.row(old) });
             self.activity.commit_ended(old, h.time_ns, false);
         }
-        let id = cx.new_span();
-        let joiners = self.journal.begin(key, h.tgid, h.tid, h.cpu, h.time_ns, id).joiners.clone();
+        let transaction = self.journal.begin(key, h.tgid, h.tid, h.cpu, h.time_ns, cx);
+        let (id, joiners) = (transaction.span, transaction.joiners.clone());
         joiners.iter().for_each(|j| j.link(id, h.time_ns, h.cpu, cx));
         self.activity.commit_began(key, id, h.time_ns);
     }
@@ -66,7 +65,7 @@ impl Objects {
     pub(crate) fn on_commit_end(&mut self, h: &Header, r: &CommitEnd, cx: &mut Context<'_>) {
         let key = (r.dev, r.txn);
         if let Some(transaction) = self.journal.end(key, h.tid, h.time_ns) {
-            cx.sink.span(commit_span(key, transaction));
+            cx.sink.span(transaction.row(key));
             self.activity.commit_ended(key, h.time_ns, true);
         }
     }
@@ -74,7 +73,7 @@ impl Objects {
     /// Writes the commits that had not ended at the end of the trace.
     pub(crate) fn finish_commits(&self, cx: &mut Context<'_>) {
         for (key, transaction) in self.journal.unfinished() {
-            cx.sink.span(commit_span(key, transaction));
+            cx.sink.span(transaction.row(key));
         }
     }
 
@@ -91,14 +90,5 @@ impl Objects {
             + self.logs.len()
             + self.activity.len()
             + self.stacked.len()
-    }
-}
-
-fn commit_span(key: TxnKey, t: &Transaction) -> Span {
-    Span {
-        end_ns: t.end_ns,
-        disk: Some(key.0),
-        number: Some(key.1.into()),
-        ..span(t.span, Layer::FileSystem, "commit", t.begin_ns, t.tgid, t.tid)
     }
 }

@@ -166,7 +166,7 @@ impl Tasks {
         let (source, span) = (Source::Command(upper), upper);
         let sure = joiner.confidence.min(Confidence::Interval);
         let joiner = crate::journal::Joiner { source, span, confidence: sure, ..joiner };
-        objects.journal.replace(key, place, std::iter::once(joiner));
+        objects.journal.replace(key, place, std::iter::once(joiner), cx);
         if commit != 0 {
             joiner.link(commit, begin_ns, cpu, cx);
         }

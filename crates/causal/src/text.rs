@@ -81,6 +81,18 @@ pub fn link(config: crate::Config, events: impl IntoIterator<Item = Event>) -> R
     rows
 }
 
+/// As [`link`], checking the linker's state after each event: for tests and fuzz targets.
+pub fn link_checked(config: crate::Config, events: impl IntoIterator<Item = Event>) -> Rows {
+    let mut rows = Rows::default();
+    let mut linker = crate::Linker::new(config);
+    for event in events {
+        linker.push(event, &mut rows);
+        linker.check_invariants();
+    }
+    linker.finish(&mut rows);
+    rows
+}
+
 impl Rows {
     /// All rows as lines.
     pub fn to_text(&self) -> String {

@@ -112,7 +112,7 @@ fn run(text: &str) -> String {
             _ => events.push(event(line)),
         }
     }
-    causal::text::link(config, events).to_text()
+    causal::text::link_checked(config, events).to_text()
 }
 
 #[test]

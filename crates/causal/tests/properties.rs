@@ -2,7 +2,7 @@
 
 mod common;
 
-use causal::text::{Rows, link};
+use causal::text::{Rows, link, link_checked};
 use causal::{Backing, Config, Linker, StackedDisk};
 use common::Inserts;
 use model::event::{Header, OpBegin, OpEnd};
@@ -143,7 +143,7 @@ proptest! {
             ],
             ..Config::default()
         };
-        check_invariants(&link(config, events));
+        check_invariants(&link_checked(config, events));
     }
 
     #[test]
@@ -151,7 +151,7 @@ proptest! {
         events in calls_on_files(),
         horizon_ns in prop_oneof![Just(0u64), Just(50), Just(100_000)],
     ) {
-        check_invariants(&link(Config { horizon_ns, ..Config::default() }, events));
+        check_invariants(&link_checked(Config { horizon_ns, ..Config::default() }, events));
     }
 
     #[test]
@@ -169,7 +169,7 @@ proptest! {
                 _ => events.push(event),
             }
         }
-        check_invariants(&link(Config { horizon_ns, ..Config::default() }, events));
+        check_invariants(&link_checked(Config { horizon_ns, ..Config::default() }, events));
     }
 
     #[test]
@@ -179,7 +179,7 @@ proptest! {
     ) {
         let events = inserts(threads, 5);
         let config = Config { horizon_ns: 1_000_000, ..Config::default() };
-        let expected = link(config.clone(), events.clone());
+        let expected = link_checked(config.clone(), events.clone());
         check_invariants(&expected);
         let mut late: Vec<(u64, Event)> =
             events.into_iter().zip(delays.iter().cycle()).map(|(e, d)| (e.header.time_ns + d, e)).collect();

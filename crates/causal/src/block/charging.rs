@@ -321,7 +321,7 @@ impl BioCharger<'_, '_> {
             confidence: c.confidence.min(Confidence::Interval),
             ..joiner
         });
-        self.objects.journal.replace(key, place, members);
+        self.objects.journal.replace(key, place, members, self.cx);
     }
 
     /// Charges what a file system writes for itself, which no page or transaction explains. `dev`: the file system, if its
