@@ -81,6 +81,18 @@ impl Charge {
     }
 }
 
+impl Charge {
+    /// Whether its weight is one that can be summed and divided.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.weight.is_finite() && self.weight >= 0.0
+    }
+}
+
+/// Whether a sum is what it should be, but for rounding.
+pub(crate) fn is_near(sum: f64, expected: f64) -> bool {
+    (sum - expected).abs() <= expected.abs() * 1e-9
+}
+
 /// Splits off the charges of the first `bytes`; charges are in the order of their pages.
 pub(crate) fn split_off_front(charges: &mut Vec<Charge>, bytes: f64) -> Vec<Charge> {
     let mut left = bytes;
@@ -109,7 +121,10 @@ pub(crate) fn cut_out(charges: &[Charge], (from, bytes): (u64, u64), all: u64) -
     let scale = sum / all as f64;
     let mut rest = charges.to_vec();
     split_off_front(&mut rest, from as f64 * scale);
-    split_off_front(&mut rest, bytes as f64 * scale)
+    let part = split_off_front(&mut rest, bytes as f64 * scale);
+    // Rounding is relative to the whole, of which this may be a small part.
+    debug_assert!((part.iter().map(|c| c.weight).sum::<f64>() - bytes as f64 * scale).abs() <= sum * 1e-9);
+    part
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //! unattributed. A commit whose end was lost would keep commands open forever; after [`LOST_TIMEOUT_NS`] they are settled with
 //! what is known. The confidence of a share is that of the weakest link of its chain.
 
-use crate::actor::{Actor, Charge, Source};
+use crate::actor::{Actor, Charge, Source, is_near};
 use crate::context::Context;
 use crate::hash::FastMap;
 use crate::loss::Window;
@@ -75,10 +75,33 @@ struct Share {
 impl Attribution {
     /// Adds a completed command.
     pub(crate) fn add(&mut self, pending: PendingCommand) {
+        debug_assert!(pending.charges.iter().all(Charge::is_valid), "{pending:?}");
         if pending.on_file {
-            self.pending_on_file.insert(pending.command);
+            assert!(self.pending_on_file.insert(pending.command), "command {} ended twice", pending.command);
         }
+        self.push(pending);
+    }
+
+    /// Appends a command, which falls due no earlier than the one before it.
+    fn push(&mut self, mut pending: PendingCommand) {
+        pending.due_ns = self.due.back().map_or(0, |last| last.due_ns).max(pending.due_ns);
         self.due.push_back(pending);
+    }
+
+    /// Panics if what waits and what is settled do not agree.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.due.iter().is_sorted_by_key(|p| p.due_ns), "a command falls due before an earlier one");
+        let mut waiting = BTreeSet::new();
+        for p in &self.due {
+            assert!(waiting.insert(p.command), "command {} waits twice", p.command);
+            assert!(p.done_ns >= p.issue_ns && p.expected_weight.is_finite(), "{p:?}");
+            assert!(p.charges.iter().all(Charge::is_valid), "{p:?}");
+            assert_eq!(p.on_file, self.pending_on_file.contains(&p.command), "{p:?}");
+            assert!(!self.outcomes.contains_key(&p.command), "command {} is settled and waits", p.command);
+        }
+        assert!(self.pending_on_file.is_subset(&waiting), "a command that is awaited does not wait");
+        assert_eq!(self.outcomes.len(), self.outcomes_order.len());
+        assert!(self.outcomes.len() <= OUTCOMES_MAX);
     }
 
     /// Whether a command is due.
@@ -91,14 +114,17 @@ impl Attribution {
     pub(crate) fn settle(&mut self, end: bool, threads: &mut Threads, objects: &Objects, cx: &mut Context<'_>) {
         let mut attempts_left = self.due.len().saturating_mul(STACK_DEPTH_MAX as usize);
         let now_ns = cx.now_ns;
-        while let Some(mut pending) = self.due.pop_front_if(|p| end || p.due_ns <= now_ns) {
+        // Once each: at the end of the clock, everything is due again at once.
+        let mut tries_left = if end { usize::MAX } else { self.due.len() };
+        while let Some(mut pending) = self.due.pop_front_if(|p| tries_left > 0 && (end || p.due_ns <= now_ns)) {
+            tries_left -= 1;
             let is_forced = now_ns > pending.done_ns.saturating_add(LOST_TIMEOUT_NS) || (end && attempts_left == 0);
             attempts_left = attempts_left.saturating_sub(1);
             if !self.settle_one(&pending, (end, is_forced), threads, objects, cx) {
                 pending.due_ns = now_ns.saturating_add(cx.config.horizon_ns.max(1));
-                self.due.push_back(pending);
+                self.push(pending);
             } else if pending.on_file {
-                self.pending_on_file.remove(&pending.command);
+                assert!(self.pending_on_file.remove(&pending.command), "command {} settled twice", pending.command);
             }
         }
     }
@@ -153,7 +179,8 @@ impl Attribution {
             shares.push(Share { actor: Actor::UNATTRIBUTED, share: left, confidence: Confidence::Exact, via });
         }
         for s in shares.iter_mut() {
-            s.actor = threads.settled(s.actor);
+            // That it is a guess is in the confidence.
+            s.actor = Actor { guess: false, ..threads.settled(s.actor) };
             threads.decide(s.actor.operation, cx);
         }
         if pending.flush && !cx.config.group_commits.is_empty() {
@@ -181,7 +208,8 @@ impl Attribution {
             }
         }
         if pending.on_file {
-            self.outcomes.insert(pending.command, shares.clone());
+            let before = self.outcomes.insert(pending.command, shares.clone());
+            assert!(before.is_none(), "command {} settled twice", pending.command);
             self.outcomes_order.push_back(pending.command);
             if self.outcomes_order.len() > OUTCOMES_MAX {
                 self.outcomes_order.pop_front().map(|old| self.outcomes.remove(&old));
@@ -320,6 +348,7 @@ fn share_among_groups(
 
 /// Sums the shares per actor and divides them by their total.
 fn add_up(shares: &mut Vec<Share>) {
+    debug_assert!(shares.iter().all(|s| s.share.is_finite() && s.share >= 0.0), "{shares:?}");
     shares.retain(|s| s.share > 0.0);
     if shares.is_empty() {
         shares.push(Share { actor: Actor::UNATTRIBUTED, share: 1.0, confidence: Confidence::Guess, via: "unknown" });
@@ -327,7 +356,10 @@ fn add_up(shares: &mut Vec<Share>) {
     // The larger share of an actor comes first: its chain is named.
     shares.sort_by(|a, b| a.actor.cmp(&b.actor).then(b.share.total_cmp(&a.share)).then(a.via.cmp(b.via)));
     let total: f64 = shares.iter().map(|s| s.share).sum();
+    assert!(total > 0.0 && total.is_finite(), "shares of {total}");
     shares.iter_mut().for_each(|s| s.share /= total);
+    // What a long chain of disks in a damaged log made tiny may be nothing now.
+    shares.retain(|s| s.share > 0.0);
     shares.dedup_by(|s, first| {
         let same = s.actor == first.actor;
         if same {
@@ -336,5 +368,7 @@ fn add_up(shares: &mut Vec<Share>) {
         }
         same
     });
+    debug_assert!(is_near(shares.iter().map(|s| s.share).sum(), 1.0), "{shares:?}");
+    debug_assert!(shares.is_sorted_by(|a, b| a.actor < b.actor), "an actor twice: {shares:?}");
     debug_assert!(shares.iter().all(|s| s.actor.origin != Origin::Operation || s.actor.operation != 0));
 }

@@ -141,6 +141,8 @@ impl Router {
 
     pub(crate) fn check_invariants(&self) {
         self.objects.journal.check_invariants();
+        self.block.check_invariants();
+        self.attribution.check_invariants();
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -254,6 +254,10 @@ impl Pages {
         out: &mut Vec<WriterShare>,
     ) {
         let end = index.saturating_add(pages);
+        // A damaged record: no file has a page there.
+        if end == index {
+            return;
+        }
         let unknown = |pages: u64| WriterShare { writer: None, weight: (pages * PAGE_BYTES) as f64 };
         let Some(book) = self.files.get_mut(&file) else {
             out.push(unknown(end - index));

@@ -13,10 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Checks the rules that every result obeys.
 fn check_invariants(rows: &Rows) {
     let mut shares: BTreeMap<u64, f64> = BTreeMap::new();
+    let mut actors = BTreeSet::new();
     for cause in &rows.causes {
         assert!(cause.share > 0.0 && cause.share <= 1.0 + 1e-9, "{cause:?}");
         assert_eq!(cause.operation.is_some(), cause.origin == Origin::Operation, "{cause:?}");
         *shares.entry(cause.command).or_default() += cause.share;
+        let actor = (cause.command, cause.origin, cause.operation, cause.tgid);
+        assert!(actors.insert(actor), "an actor twice: {cause:?}");
     }
     let mut ids = BTreeSet::new();
     for span in &rows.spans {
@@ -186,6 +189,53 @@ proptest! {
         late.sort_by_key(|(arrival, _)| *arrival);
         let got = link(config, late.into_iter().map(|(_, e)| e));
         prop_assert_eq!(got.to_text(), expected.to_text());
+    }
+}
+
+fn events_of(lines: &str) -> Vec<Event> {
+    let event = |line: &str| {
+        let (line, kernel) = line.strip_suffix(" kernel").map_or((line, false), |rest| (rest, true));
+        let mut event = Event::parse(line).expect(line);
+        event.header.flags = kernel.into();
+        event
+    };
+    lines.lines().map(event).collect()
+}
+
+/// A transaction with a process and a kernel thread, which then writes the pages in `carried`, and a command of its commit.
+fn commit_after(carried: &str) -> String {
+    format!(
+        "@50 10/10 join dev=5 txn=5 handles=1\n\
+         @60 60/60 join dev=5 txn=5 handles=2 kernel\n\
+         {carried}\
+         @80 50/50 commit_begin dev=5 txn=5 kernel\n\
+         @82 50/50 bio_queue bio=20 ino=5 index=77 bytes=4096 disk=5 dev=5 pages=1 op=1 flags=4 kernel\n\
+         @84 50/50 rq_issue rq=91 bytes=4096 disk=5 op=1 listed=1 total=1 bios=20 kernel\n\
+         @90 0/0 rq_done rq=91 bytes=4096 disk=5 op=1 last=1\n\
+         @95 50/50 commit_end dev=5 txn=5 kernel"
+    )
+}
+
+#[test]
+fn impossible_pages_leave_a_transactions_members() {
+    let queued =
+        |index: u64| format!("@70 60/60 bio_queue bio=16 ino=12 index={index} bytes=4096 disk=5 dev=5 pages=1 op=1\n");
+    let listed = "@71 60/60 bio_pages bio=16 ino=12 index=9 dev=5 pages=0\n";
+    for carried in [queued(u64::MAX), queued(u64::MAX) + listed] {
+        let rows = link_checked(Config::default(), events_of(&commit_after(&carried)));
+        check_invariants(&rows);
+        let causes: Vec<_> = rows.causes.iter().map(|c| (c.tgid, c.share)).collect();
+        assert_eq!(causes, [(Some(10), 1.0)], "{carried}");
+    }
+}
+
+#[test]
+fn an_open_commit_at_the_end_of_time_is_settled_once() {
+    let last = u64::MAX;
+    let log = commit_after("").replace("@90", &format!("@{last}")).replace("@95", &format!("@{last}"));
+    let whole = events_of(&log);
+    for events in [whole.clone(), whole[..whole.len() - 1].to_vec()] {
+        check_invariants(&link_checked(Config::default(), events));
     }
 }
 

@@ -11,7 +11,7 @@ use super::bio::{Bio, disk_op, flag_words, new_flight};
 use super::charging::{BioCharger, FILE_INODE_MIN};
 use super::{BlockIo, Env};
 use crate::Config;
-use crate::actor::{Actor, cut_out, split_off_front};
+use crate::actor::{Actor, cut_out, is_near, split_off_front};
 use crate::context::{Context, span};
 use crate::loss::Window;
 use crate::pages::PAGE_BYTES;
@@ -21,7 +21,12 @@ use model::table::Span;
 use model::{BioEnd, Confidence, DiskOp, Layer, Relation};
 
 /// Number of bios of stacked disks that are kept until their clones appear, which happens at once.
-const STACKED_BIOS_MAX: usize = 256;
+pub(super) const STACKED_BIOS_MAX: usize = 256;
+
+/// Maximum number of bios kept, if their ends are lost.
+pub(super) const BIOS_MAX: usize = 1 << 16;
+/// Maximum number of bios kept that need a flush.
+pub(super) const BARRIERS_MAX: usize = 4096;
 
 /// Whether a bio carries a program's memory, by its completion handler: `submit_bio_wait` sends data for short direct I/O to a block
 /// device (`__blkdev_direct_IO_simple`). btrfs has one handler for all its bios; it sends only the call's data while a thread is in a
@@ -143,13 +148,19 @@ impl BlockIo {
         let Some(mut parent) = self.bios.remove(&r.parent) else { return };
         let bytes = u64::from(r.bytes).min(parent.bytes);
         let all: f64 = parent.charges.iter().map(|c| c.weight).sum();
-        let part = if parent.bytes > 0 { all * bytes as f64 / parent.bytes as f64 } else { 0.0 };
+        let front = if bytes == parent.bytes {
+            // Nothing stays, not even what rounding would leave.
+            std::mem::take(&mut parent.charges)
+        } else {
+            split_off_front(&mut parent.charges, all * (bytes as f64 / parent.bytes as f64))
+        };
+        debug_assert!(is_near(front.iter().chain(&parent.charges).map(|c| c.weight).sum(), all));
         let child = Bio {
             span: env.cx.new_span(),
             queue_ns: header.time_ns,
             cpu: header.cpu,
             bytes,
-            charges: split_off_front(&mut parent.charges, part),
+            charges: front,
             derived: false,
             written: false,
             ..parent.clone()
@@ -284,10 +295,9 @@ impl BlockIo {
         while self.barriers.len() > 64 && self.barriers.front().is_some_and(|b| !self.bios.contains_key(b)) {
             self.barriers.pop_front();
         }
-        if self.barriers.len() > 4096 {
+        if self.barriers.len() > BARRIERS_MAX {
             self.barriers.pop_front();
         }
-        const BIOS_MAX: usize = 1 << 16;
         if self.bios.len() > BIOS_MAX {
             let mut all: Vec<(u64, u64)> = self.bios.iter().map(|(at, b)| (b.queue_ns, *at)).collect();
             all.sort_unstable();

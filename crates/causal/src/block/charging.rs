@@ -311,9 +311,13 @@ impl BioCharger<'_, '_> {
 
     /// A writeback thread joined a transaction for the pages it now sends: the handles belong to the pages' writers.
     fn settle_join(&mut self, charges: &[Charge]) {
+        let all: f64 = charges.iter().map(|c| c.weight).sum();
+        // A damaged record names no page at all; the next one may tell.
+        if all <= 0.0 {
+            return;
+        }
         let Some((key, place)) = self.objects.journal.take_proxy(self.tid) else { return };
         let Some(joiner) = self.objects.journal.get(key).and_then(|t| t.joiners.get(place)).copied() else { return };
-        let all: f64 = charges.iter().map(|c| c.weight).sum();
         let members = charges.iter().map(|c| Joiner {
             source: c.source,
             span: 0,
@@ -345,6 +349,8 @@ impl BioCharger<'_, '_> {
         if waiting.is_empty() {
             let meant = self.objects.logs.changers(bio.queue_ns, here);
             let all: f64 = meant.iter().map(|m| m.1).sum();
+            // Each changed something at least once.
+            assert!(all.is_finite() && (all > 0.0 || meant.is_empty()), "{all}");
             let line = |(source, part): &(Source, f64)| Charge {
                 source: *source,
                 confidence: Confidence::Guess,

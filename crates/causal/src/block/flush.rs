@@ -12,7 +12,7 @@ use super::requests::Request;
 use super::{BlockIo, Env};
 use crate::Config;
 use crate::activity::Flight;
-use crate::actor::{Charge, Source};
+use crate::actor::{Charge, Source, is_near};
 use crate::loss::Window;
 use model::event::{FlushIssue, Header};
 use model::{Confidence, DiskOp, Relation};
@@ -109,6 +109,7 @@ impl BlockIo {
         let window = Window { start_ns: bio.queue_ns, end_ns: time_ns, cpus: [bio.cpu, request.cpu] };
         let sure = env.cx.link(bio.span, request.command, Relation::WaitsForFlush, sure, window);
         let all: f64 = bio.charges.iter().map(|c| c.weight).sum();
+        let first = request.charges.len();
         for charge in &bio.charges {
             let source = match charge.source {
                 Source::Joiners(key) => Source::Waiters(key),
@@ -122,6 +123,8 @@ impl BlockIo {
                 span: charge.span,
             });
         }
+        let part: f64 = request.charges[first..].iter().map(|c| c.weight).sum();
+        debug_assert!(part == 0.0 || is_near(part, 1.0), "a waiter has {part} of an equal part");
         if let Some(flight) = env.objects.activity.get(bio.flight) {
             let flight = Flight {
                 queue_ns: request.issue_ns,

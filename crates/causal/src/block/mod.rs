@@ -12,6 +12,7 @@ mod nvme;
 mod requests;
 mod scsi;
 
+use crate::actor::Charge;
 use crate::attribution::PendingCommand;
 use crate::context::Context;
 use crate::hash::FastMap;
@@ -71,6 +72,18 @@ impl BlockIo {
         let end_ns = env.cx.now_ns;
         requests.into_iter().for_each(|r| self.charge_open(r, end_ns, env));
         self.put_sent(env.cx);
+        assert!(self.bios.is_empty() && self.requests.is_empty() && self.sent.is_empty(), "something has no row");
+    }
+
+    /// Panics if something in flight contradicts itself, or is beyond its bound.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.completed.is_empty(), "a command was not handed on");
+        assert!(self.bios.len() <= bios::BIOS_MAX && self.barriers.len() <= bios::BARRIERS_MAX);
+        assert!(self.on_stacked_disks.len() <= bios::STACKED_BIOS_MAX);
+        let mapped = [self.inserts.len(), self.requests.len(), self.sequences.len()];
+        assert!(mapped.iter().all(|entries| *entries <= requests::IN_FLIGHT_MAX), "{mapped:?}");
+        assert!(self.bios.values().flat_map(|bio| &bio.charges).all(Charge::is_valid));
+        self.requests.values().for_each(Request::check_invariants);
     }
 
     pub(crate) fn len(&self) -> usize {

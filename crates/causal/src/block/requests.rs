@@ -12,7 +12,7 @@
 
 use super::bio::{disk_op, flag_words};
 use super::{BlockIo, Env};
-use crate::actor::{Charge, Source};
+use crate::actor::{Charge, Source, is_near};
 use crate::attribution::PendingCommand;
 use crate::context::{Context, span};
 use crate::journal::SyncWait;
@@ -24,6 +24,7 @@ use model::event::{Header, RqBios, RqDone, RqInsert, RqIssue, bio_flags};
 use model::table::Span;
 use model::{Confidence, DiskOp, Layer, Relation};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 /// Maximum number of entries in maps whose ends may be lost.
 pub(super) const IN_FLIGHT_MAX: usize = 1 << 16;
@@ -60,6 +61,14 @@ fn first_sector(op: DiskOp, sector: u64) -> Option<u64> {
 }
 
 impl Request {
+    /// Panics if it contradicts itself.
+    pub(super) fn check_invariants(&self) {
+        assert!(self.made_ns <= self.issue_ns, "{self:?}");
+        assert!(self.charges.iter().all(Charge::is_valid), "{self:?}");
+        let flights: BTreeSet<u64> = self.flights.iter().copied().collect();
+        assert_eq!(flights.len(), self.flights.len(), "it carries something twice: {self:?}");
+    }
+
     /// Whether it moves data of its disk's sectors; commands of the driver's own complete without any.
     fn is_data(&self) -> bool {
         self.bytes > 0 && !matches!(self.op, DiskOp::Flush | DiskOp::Other)
@@ -69,6 +78,7 @@ impl Request {
 impl PendingCommand {
     /// The charges of a command that ended at `done_ns`.
     fn from_request(request: Request, due_ns: u64, done_ns: u64, above: bool) -> Self {
+        assert!(done_ns >= request.issue_ns, "it ended before it was issued");
         let flush = request.op == DiskOp::Flush;
         Self {
             due_ns,
@@ -114,9 +124,10 @@ impl BlockIo {
                 let window = Window { start_ns: old.issue_ns, end_ns: header.time_ns, cpus: [old.cpu, header.cpu] };
                 env.cx.link(tried, old.command, Relation::Retries, Confidence::Exact, window);
                 env.cx.link(old.span, old.command, Relation::Carries, Confidence::Exact, window);
-                (old.issue_ns, old.cpu) = (header.time_ns, header.cpu);
+                // It cannot be issued again before it was issued, though its record may come late.
+                (old.issue_ns, old.cpu) = (by_ns, header.cpu);
                 for flight in &old.flights {
-                    env.objects.activity.issued_again(*flight, header.time_ns, old.command);
+                    env.objects.activity.issued_again(*flight, by_ns, old.command);
                 }
                 for at in &old.bios {
                     self.bios.get_mut(at).into_iter().for_each(|b| b.carrier = old.command);
@@ -229,6 +240,11 @@ impl BlockIo {
     fn add_bio(&mut self, request: &mut Request, at: u64, env: &mut Env<'_, '_>) {
         request.bios.push(at);
         let Some(mut bio) = self.bios.remove(&at) else { return };
+        // A damaged record may list it twice.
+        if bio.carrier == request.command {
+            self.bios.insert(at, bio);
+            return;
+        }
         bio.carrier = request.command;
         // A bio that came after the request was made joined it at once: plugging merges inside submit_bio.
         let taken_ns = request.made_ns.clamp(bio.queue_ns.min(request.issue_ns), request.issue_ns);
@@ -244,12 +260,17 @@ impl BlockIo {
         let window = Window { start_ns: bio.queue_ns, end_ns: request.issue_ns, cpus: [bio.cpu, request.cpu] };
         let sure = env.cx.link(bio.span, request.span, relation, Confidence::Exact, window);
         let all: f64 = bio.charges.iter().map(|c| c.weight).sum();
-        let factor = if all > 0.0 { bio.bytes.max(1) as f64 / all } else { 0.0 };
-        request.charges.extend(bio.charges.iter().map(|c| Charge {
-            weight: c.weight * factor,
-            confidence: c.confidence.min(sure),
-            ..*c
-        }));
+        if all > 0.0 {
+            let bytes = bio.bytes.max(1) as f64;
+            let first = request.charges.len();
+            // Divided first: `all` may be next to nothing after many splits in a damaged log.
+            request.charges.extend(bio.charges.iter().map(|c| Charge {
+                weight: c.weight / all * bytes,
+                confidence: c.confidence.min(sure),
+                ..*c
+            }));
+            debug_assert!(is_near(request.charges[first..].iter().map(|c| c.weight).sum(), bytes));
+        }
         self.bios.insert(at, bio);
     }
 
@@ -326,6 +347,7 @@ impl BlockIo {
 
     /// Charges a command without an end, which ended by then if at all: its causes are known from its issue.
     pub(crate) fn charge_open(&mut self, mut request: Request, by_ns: u64, env: &mut Env<'_, '_>) {
+        let by_ns = by_ns.max(request.issue_ns);
         if request.op == DiskOp::Flush && request.waiters == 0 {
             self.guess_waiters(&mut request, env);
         }
