@@ -13,6 +13,7 @@
 //! unattributed. A commit whose end was lost would keep commands open forever; after [`LOST_TIMEOUT_NS`] they are settled with
 //! what is known. The confidence of a share is that of the weakest link of its chain.
 
+use crate::Config;
 use crate::actor::{Actor, Charge, Source, is_near};
 use crate::context::Context;
 use crate::hash::FastMap;
@@ -58,6 +59,11 @@ pub(crate) struct Attribution {
     /// The causes of such commands that are settled.
     outcomes: FastMap<u64, Vec<Share>>,
     outcomes_order: VecDeque<u64>,
+    /// The flushes that commits in groups may share, by their ends, until they are settled or known to wait for something that later
+    /// flushes may settle: each covers what no earlier one did.
+    in_turn: BTreeSet<(u64, u64)>,
+    /// The latest end of a flush that was shared.
+    shared_ns: u64,
     /// Kept to reuse their memory.
     shares: Vec<Share>,
     waits: Vec<(u64, Confidence)>,
@@ -70,14 +76,28 @@ struct Share {
     share: f64,
     confidence: Confidence,
     via: &'static str,
+    /// It was already divided among those whom the actor's commit led.
+    divided: bool,
+}
+
+/// Why a command cannot be settled yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unknown {
+    /// The journal's commit is under way, or its records are.
+    Commit,
+    /// A command above is not settled, or a mark may not be an operation.
+    Other,
 }
 
 impl Attribution {
     /// Adds a completed command.
-    pub(crate) fn add(&mut self, pending: PendingCommand) {
+    pub(crate) fn add(&mut self, pending: PendingCommand, config: &Config) {
         debug_assert!(pending.charges.iter().all(Charge::is_valid), "{pending:?}");
         if pending.on_file {
             assert!(self.pending_on_file.insert(pending.command), "command {} ended twice", pending.command);
+        }
+        if pending.flush && !config.group_commits.is_empty() {
+            self.in_turn.insert((pending.done_ns, pending.command));
         }
         self.push(pending);
     }
@@ -100,6 +120,7 @@ impl Attribution {
             assert!(!self.outcomes.contains_key(&p.command), "command {} is settled and waits", p.command);
         }
         assert!(self.pending_on_file.is_subset(&waiting), "a command that is awaited does not wait");
+        assert!(self.in_turn.iter().all(|(_, command)| waiting.contains(command)), "a settled flush blocks later ones");
         assert_eq!(self.outcomes.len(), self.outcomes_order.len());
         assert!(self.outcomes.len() <= OUTCOMES_MAX);
     }
@@ -112,6 +133,9 @@ impl Attribution {
 
     /// Settles the commands that are due; at the `end`, all of them.
     pub(crate) fn settle(&mut self, end: bool, threads: &mut Threads, objects: &Objects, cx: &mut Context<'_>) {
+        if end && !self.in_turn.is_empty() {
+            self.due.make_contiguous().sort_by_key(|p| p.done_ns);
+        }
         let mut attempts_left = self.due.len().saturating_mul(STACK_DEPTH_MAX as usize);
         let now_ns = cx.now_ns;
         // Once each: at the end of the clock, everything is due again at once.
@@ -120,7 +144,17 @@ impl Attribution {
             tries_left -= 1;
             let is_forced = now_ns > pending.done_ns.saturating_add(LOST_TIMEOUT_NS) || (end && attempts_left == 0);
             attempts_left = attempts_left.saturating_sub(1);
-            if !self.settle_one(&pending, (end, is_forced), threads, objects, cx) {
+            let turn = (pending.done_ns, pending.command);
+            let early = !is_forced && self.in_turn.contains(&turn) && self.in_turn.first() != Some(&turn);
+            let result = if early {
+                Err(Unknown::Commit)
+            } else {
+                self.settle_one(&pending, (end, is_forced), threads, objects, cx)
+            };
+            if result != Err(Unknown::Commit) {
+                self.in_turn.remove(&turn);
+            }
+            if result.is_err() {
                 pending.due_ns = now_ns.saturating_add(cx.config.horizon_ns.max(1));
                 self.push(pending);
             } else if pending.on_file {
@@ -137,7 +171,7 @@ impl Attribution {
         threads: &mut Threads,
         objects: &Objects,
         cx: &mut Context<'_>,
-    ) -> bool {
+    ) -> Result<(), Unknown> {
         let (mut shares, mut waits) = (std::mem::take(&mut self.shares), std::mem::take(&mut self.waits));
         shares.clear();
         waits.clear();
@@ -154,9 +188,9 @@ impl Attribution {
             shares,
             waits,
         };
-        let known = pending.charges.iter().all(|c| settlement.resolve(c, 0));
+        let known = pending.charges.iter().try_for_each(|c| settlement.resolve(c, 0));
         Settlement { shares, waits, .. } = settlement;
-        if known {
+        if known.is_ok() {
             self.write_causes(pending, (&mut shares, &mut waits), threads, objects, cx);
         }
         (self.shares, self.waits) = (shares, waits);
@@ -176,7 +210,8 @@ impl Attribution {
         if charged < pending.expected_weight * (1.0 - 1e-9) || charged <= 0.0 {
             let left = if charged <= 0.0 { 1.0 } else { pending.expected_weight - charged };
             let via = if pending.flush { "flush" } else { "unknown" };
-            shares.push(Share { actor: Actor::UNATTRIBUTED, share: left, confidence: Confidence::Exact, via });
+            let confidence = Confidence::Exact;
+            shares.push(Share { actor: Actor::UNATTRIBUTED, share: left, confidence, via, divided: false });
         }
         for s in shares.iter_mut() {
             // That it is a guess is in the confidence.
@@ -184,7 +219,9 @@ impl Attribution {
             threads.decide(s.actor.operation, cx);
         }
         if pending.flush && !cx.config.group_commits.is_empty() {
-            share_among_groups(pending.done_ns, (shares, waits), threads, objects);
+            // One that was forced, or arrived late, comes after its turn.
+            self.shared_ns = self.shared_ns.max(pending.done_ns);
+            share_among_groups(self.shared_ns, (shares, waits), threads, objects);
         }
         add_up(shares);
         for s in shares.iter() {
@@ -244,23 +281,25 @@ struct Settlement<'a> {
 }
 
 impl Settlement<'_> {
-    /// Adds the shares of a charge. Returns `false` if they are not known yet.
-    fn resolve(&mut self, charge: &Charge, depth: u32) -> bool {
-        let unattributed =
-            |via| Share { actor: Actor::UNATTRIBUTED, share: charge.weight, confidence: charge.confidence, via };
+    /// Adds the shares of a charge, if they are known.
+    fn resolve(&mut self, charge: &Charge, depth: u32) -> Result<(), Unknown> {
+        let share_of = |actor, confidence, via| Share { actor, share: charge.weight, confidence, via, divided: false };
+        let unattributed = |via| share_of(Actor::UNATTRIBUTED, charge.confidence, via);
         if depth > STACK_DEPTH_MAX {
             self.shares.push(unattributed("unknown"));
-            return true;
+            return Ok(());
         }
         match charge.source {
-            Source::Actor(actor) if !self.all_is_final && self.threads.is_undecided(actor.operation) => false,
+            Source::Actor(actor) if !self.all_is_final && self.threads.is_undecided(actor.operation) => {
+                Err(Unknown::Other)
+            }
             Source::Actor(actor) => {
                 if charge.span != 0 {
                     self.waits.push((charge.span, charge.confidence));
                 }
                 let confidence = if actor.guess { Confidence::Guess } else { charge.confidence };
-                self.shares.push(Share { actor, share: charge.weight, confidence, via: charge.via });
-                true
+                self.shares.push(share_of(actor, confidence, charge.via));
+                Ok(())
             }
             Source::Command(command) => match self.attribution.outcomes.get(&command) {
                 Some(shares) => {
@@ -273,22 +312,22 @@ impl Settlement<'_> {
                         via: charge.via,
                         ..*s
                     }));
-                    true
+                    Ok(())
                 }
                 None if self.all_is_final || !self.attribution.is_open(command, self.objects) => {
                     self.shares.push(unattributed("stacked"));
-                    true
+                    Ok(())
                 }
-                None => false,
+                None => Err(Unknown::Other),
             },
             Source::Joiners(key) | Source::Waiters(key) => {
                 let Some(transaction) = self.objects.journal.get(key) else {
                     self.shares.push(unattributed(charge.via));
-                    return true;
+                    return Ok(());
                 };
                 let settled = transaction.end_ns.is_some_and(|e| e.saturating_add(self.horizon_ns) <= self.now_ns);
                 if !settled && !self.commits_are_final {
-                    return false;
+                    return Err(Unknown::Commit);
                 }
                 // If the end of a commit was lost, the absence of known waiters proves nothing.
                 let confidence_max = match charge.source {
@@ -307,7 +346,7 @@ impl Settlement<'_> {
                     return transaction
                         .waiters
                         .iter()
-                        .all(|w| self.resolve(&charge_of(w.source, each, w.confidence, w.span), depth + 1));
+                        .try_for_each(|w| self.resolve(&charge_of(w.source, each, w.confidence, w.span), depth + 1));
                 }
                 // Proxies are not charged, such as ext4's worker that turns written extents into valid ones
                 // (ext4_end_io_rsv_work).
@@ -315,9 +354,9 @@ impl Settlement<'_> {
                 let handles_total: f64 = members().map(|j| j.handles).sum();
                 if handles_total <= 0.0 {
                     self.shares.push(unattributed(charge.via));
-                    return true;
+                    return Ok(());
                 }
-                members().all(|j| {
+                members().try_for_each(|j| {
                     let part = charge.weight * j.handles / handles_total;
                     self.resolve(&charge_of(j.source, part, j.confidence, 0), depth + 1)
                 })
@@ -334,13 +373,16 @@ fn share_among_groups(
     objects: &Objects,
 ) {
     for at in 0..shares.len() {
+        if std::mem::replace(&mut shares[at].divided, true) {
+            continue;
+        }
         let led = threads.take_covered(shares[at].actor.operation, done_ns, &objects.names);
         let share = shares[at].share / (led.len() + 1) as f64;
         shares[at].share = share;
         let confidence = shares[at].confidence.min(Confidence::Interval);
         for commit in led {
             let actor = Actor { operation: commit.operation, tgid: commit.tgid, ..shares[at].actor };
-            shares.push(Share { actor, share, confidence, via: "group commit" });
+            shares.push(Share { actor, share, confidence, via: "group commit", divided: true });
             waits.push((commit.span, confidence));
         }
     }
@@ -351,7 +393,8 @@ fn add_up(shares: &mut Vec<Share>) {
     debug_assert!(shares.iter().all(|s| s.share.is_finite() && s.share >= 0.0), "{shares:?}");
     shares.retain(|s| s.share > 0.0);
     if shares.is_empty() {
-        shares.push(Share { actor: Actor::UNATTRIBUTED, share: 1.0, confidence: Confidence::Guess, via: "unknown" });
+        let (actor, confidence) = (Actor::UNATTRIBUTED, Confidence::Guess);
+        shares.push(Share { actor, share: 1.0, confidence, via: "unknown", divided: false });
     }
     // The larger share of an actor comes first: its chain is named.
     shares.sort_by(|a, b| a.actor.cmp(&b.actor).then(b.share.total_cmp(&a.share)).then(a.via.cmp(b.via)));

@@ -104,7 +104,7 @@ impl Router {
             Record::Loss(r) => cx.losses.add(h, r, cx.sink),
         }
         if block.has_completed() {
-            block.take_completed().for_each(|command| self.attribution.add(command));
+            block.take_completed().for_each(|command| self.attribution.add(command, cx.config));
         }
     }
 
@@ -132,7 +132,7 @@ impl Router {
         tasks.threads.finish(objects, cx);
         objects.finish_commits(cx);
         block.finish(&mut Env { tasks, objects, cx });
-        block.take_completed().for_each(|command| attribution.add(command));
+        block.take_completed().for_each(|command| attribution.add(command, cx.config));
         cx.losses.put_unseen(cx.sink);
         objects.stacked.finish();
         attribution.settle(true, &mut tasks.threads, objects, cx);

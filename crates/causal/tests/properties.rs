@@ -140,6 +140,8 @@ proptest! {
             tracer: Some(2),
             tracer_files: vec![(1, 3)],
             with_statements: Some(BTreeSet::from([2])),
+            functions: vec!["commit".into(), "other".into()],
+            group_commits: BTreeSet::from([0]),
             stacked: vec![
                 StackedDisk { disk: 1, backing: Backing::File { dev: 2, ino: 2 } },
                 StackedDisk { disk: 2, backing: Backing::File { dev: 1, ino: 1 } },

@@ -240,8 +240,8 @@ impl BlockIo {
     fn add_bio(&mut self, request: &mut Request, at: u64, env: &mut Env<'_, '_>) {
         request.bios.push(at);
         let Some(mut bio) = self.bios.remove(&at) else { return };
-        // A damaged record may list it twice.
-        if bio.carrier == request.command {
+        // Damaged records may list it twice.
+        if bio.carrier == request.command || request.flights.contains(&bio.flight) {
             self.bios.insert(at, bio);
             return;
         }

@@ -17,7 +17,7 @@ use crate::names::Names;
 use model::Call;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Number of ended commits that are kept: a flush is settled one horizon after its end.
+/// Number of ended commits that are kept: a flush is settled one horizon after its end, or after that of the journal's commit.
 const ENDED_COMMITS_MAX: usize = 1 << 12;
 
 /// A commit: an execution of a function that commits in groups.
@@ -42,6 +42,8 @@ pub(crate) struct Commit {
 pub(crate) struct Groups {
     open: BTreeMap<u64, Commit>,
     ended: VecDeque<Commit>,
+    /// When the flush ended whose commits were taken last.
+    taken_ns: u64,
 }
 
 impl Groups {
@@ -76,14 +78,16 @@ impl Groups {
     /// Returns the commits that a flush also served which ended at `done_ns`, if `leader` requested it. Must be called in
     /// the order of the flushes' ends.
     pub(crate) fn take_covered(&mut self, leader: u64, done_ns: u64, names: &Names) -> Vec<Commit> {
-        let Self { open, ended: over } = self;
+        assert!(done_ns >= self.taken_ns, "flushes out of order: {done_ns} after {}", self.taken_ns);
+        self.taken_ns = done_ns;
+        let Self { open, ended: over, .. } = self;
         let found = open.values().chain(&*over).find(|commit| commit.operation == leader && commit.synced).copied();
         let Some(leader) = found else { return Vec::new() };
         let covered = |commit: &&mut Commit| {
             commit.key == leader.key
                 && commit.tid != leader.tid
                 && !commit.synced
-                // A sync of a disk on another disk is a flush of each.
+                // A sync of a file system on several disks is a flush of each.
                 && (commit.led_by == 0 || commit.led_by == leader.operation)
                 && commit.start_ns <= leader.wrote_ns
                 && commit.end_ns > done_ns
