@@ -10,7 +10,7 @@
 use crate::Sink;
 use model::event::{Header, Loss};
 use model::table::LossRow;
-use model::{Confidence, LossSource};
+use model::{Confidence, LossScope, LossSource};
 use std::collections::VecDeque;
 
 /// The CPU number of a loss whose CPU is not known.
@@ -53,9 +53,8 @@ impl Losses {
         self.count += 1;
         let start_ns = loss.start_ns.min(header.time_ns);
         let source = LossSource::from_number(loss.source);
-        let one_probe = matches!(source, LossSource::NotRun | LossSource::Recursion | LossSource::Unreadable);
         // No link is based on the scheduler's events.
-        if !(one_probe && loss.text.starts_with("sched_")) {
+        if LossScope::of(loss) != LossScope::Scheduling {
             self.known.push_back(KnownLoss { id: self.count, cpu: header.cpu, start_ns, end_ns: header.time_ns });
             self.latest_ns = self.latest_ns.max(header.time_ns);
         }
