@@ -39,6 +39,13 @@ impl Durability {
     }
 }
 
+/// The journal mode that a remedy's SQL leaves the database in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JournalMode {
+    Delete,
+    Wal,
+}
+
 /// A remedy that can be tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Remedy {
@@ -48,6 +55,9 @@ pub struct Remedy {
     pub codes: &'static [FindingCode],
     /// SQL that changes the database itself, permanently.
     pub persistent: Option<String>,
+    /// The mode that this sets, if any.
+    #[serde(skip)]
+    pub sets_journal: Option<JournalMode>,
     /// SQL that changes a connection: the program has to execute it each time.
     pub connection: Option<String>,
     /// A file of the machine's settings and its value.
@@ -93,6 +103,7 @@ fn sql_remedy(
         name: name.into(),
         codes,
         persistent: persistent.map(Into::into),
+        sets_journal: None,
         connection: connection.map(Into::into),
         machine: None,
         mount: None,
@@ -101,13 +112,22 @@ fn sql_remedy(
     }
 }
 
+fn wal_remedy(
+    name: &str,
+    codes: &'static [FindingCode],
+    connection: Option<&str>,
+    effect: (Durability, &'static str),
+) -> Remedy {
+    let sets_journal = Some(JournalMode::Wal);
+    Remedy { sets_journal, ..sql_remedy(name, codes, (Some("PRAGMA journal_mode=WAL"), connection), effect) }
+}
+
 /// Returns all remedies that can be tried.
 pub fn all(machine: &Machine) -> Vec<Remedy> {
     use Durability::{Corruption, LastCommits, Same};
     use FindingCode::*;
-    let wal = Some("PRAGMA journal_mode=WAL");
     let mut all = vec![
-        sql_remedy("wal", &[J01, J02, J03, F01, F03, S01, R01], (wal, None), (Same, SAME_DURABILITY_WAL)),
+        wal_remedy("wal", &[J01, J02, J03, F01, F03, S01, R01], None, (Same, SAME_DURABILITY_WAL)),
         sql_remedy("truncate", &[J01, J02, J03], (None, Some("PRAGMA journal_mode=TRUNCATE")), (Same, SAME_DURABILITY)),
         sql_remedy("persist", &[J01, J02, J03], (None, Some("PRAGMA journal_mode=PERSIST")), (Same, SAME_DURABILITY)),
         sql_remedy(
@@ -122,16 +142,20 @@ pub fn all(machine: &Machine) -> Vec<Remedy> {
             (None, Some("PRAGMA cache_size=-65536")),
             (Same, "nothing: up to 64 MB of memory a connection"),
         ),
-        sql_remedy(
-            "page-8192",
-            &[R01, S04],
-            (Some("PRAGMA journal_mode=DELETE; PRAGMA page_size=8192; VACUUM"), None),
-            (Same, SAME_DURABILITY),
-        ),
-        sql_remedy(
+        Remedy {
+            // A database with a WAL keeps its page size.
+            sets_journal: Some(JournalMode::Delete),
+            ..sql_remedy(
+                "page-8192",
+                &[R01, S04],
+                (Some("PRAGMA journal_mode=DELETE; PRAGMA page_size=8192; VACUUM"), None),
+                (Same, SAME_DURABILITY),
+            )
+        },
+        wal_remedy(
             "wal-normal",
             &[J01, J02, J03, F01, F02, F03, S01, D01, W01],
-            (wal, Some("PRAGMA synchronous=NORMAL")),
+            Some("PRAGMA synchronous=NORMAL"),
             (LastCommits, LAST_COMMITS_LOST),
         ),
         sql_remedy(
@@ -203,11 +227,15 @@ pub struct Database {
 pub fn adapt_to_database(mut all: Vec<Remedy>, database: Database) -> Vec<Remedy> {
     for remedy in &mut all {
         let Some(sql) = &mut remedy.persistent else { continue };
-        if database.wal && sql.contains("journal_mode=DELETE") {
-            sql.push_str("; PRAGMA journal_mode=WAL");
-        }
-        if database.spans_databases && !database.wal && sql.contains("journal_mode=WAL") {
-            (remedy.durability, remedy.gives_up) = (Durability::Corruption, ATOMICITY_LOST);
+        match remedy.sets_journal {
+            Some(JournalMode::Delete) if database.wal => {
+                sql.push_str("; PRAGMA journal_mode=WAL");
+                remedy.sets_journal = Some(JournalMode::Wal);
+            }
+            Some(JournalMode::Wal) if database.spans_databases && !database.wal => {
+                (remedy.durability, remedy.gives_up) = (Durability::Corruption, ATOMICITY_LOST);
+            }
+            _ => {}
         }
     }
     all
@@ -279,6 +307,8 @@ mod tests {
                     .collect();
                 let named = r.name.starts_with("wal");
                 assert!(modes.last().is_none_or(|mode| *mode == last || named), "{}: {modes:?}, WAL: {wal}", r.name);
+                let set = r.sets_journal.map(|mode| if mode == JournalMode::Wal { "WAL" } else { "DELETE" });
+                assert_eq!(set, modes.last().copied(), "{}", r.name);
             }
         }
     }
