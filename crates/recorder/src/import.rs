@@ -121,7 +121,7 @@ fn make_archive(
         add(&format!("trace.note.{}", nth + 1), note);
     }
     let unread: Vec<(String, u64)> = summary.unread.iter().map(|(kind, n)| (kind.name().to_owned(), *n)).collect();
-    let left_out: Vec<(String, u64)> = summary.left_out.clone().into_iter().collect();
+    let left_out: Vec<(String, u64)> = summary.all_left_out().into_iter().collect();
     for (name, events) in [("trace.left_out", &left_out), ("trace.not_readable", &unread)] {
         if !events.is_empty() {
             add(name, &by_number(events, KINDS_STORED_MAX));
@@ -165,7 +165,7 @@ pub fn by_number(events: &[(String, u64)], kinds_max: usize) -> String {
 fn nothing_used(summary: &Summary) -> String {
     const KINDS_NAMED_MAX: usize = 5;
     let unread = summary.unread.iter().map(|(kind, events)| (format!("{} (not readable)", kind.name()), *events));
-    let all: Vec<(String, u64)> = summary.left_out.clone().into_iter().chain(unread).collect();
+    let all: Vec<(String, u64)> = summary.all_left_out().into_iter().chain(unread).collect();
     if all.is_empty() {
         return "it has no event".into();
     }
@@ -284,12 +284,12 @@ pub(crate) fn coverage(summary: &Summary) -> Vec<Coverage> {
             let attached = Coverage::attached(*layer, *probe, format!("ftrace {names}{less}"));
             return Coverage { hits: Some(hits), ..attached };
         }
-        let texts = || summary.left_out.iter().filter(|(name, _)| *probe == MARKS_PROBE && name.starts_with("print: "));
         let (absence, why) = if unread > 0 {
             let events = counted(unread as usize, "event");
             (Absence::Unreadable, format!("{events} {names} in the trace, none of which could be read"))
-        } else if texts().next().is_some() {
-            let texts: Vec<(String, u64)> = texts().map(|(name, n)| (name.replacen("print: ", "", 1), *n)).collect();
+        } else if *probe == MARKS_PROBE && !summary.unused_texts.is_empty() {
+            let texts: Vec<(String, u64)> =
+                summary.unused_texts.iter().map(|(what, n)| (what.name().to_owned(), *n)).collect();
             (
                 Absence::Unreadable,
                 format!("no mark with its begin and end among the texts: {}", by_number(&texts, KINDS_STORED_MAX)),

@@ -156,6 +156,11 @@ impl Kind {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
+    /// Whether it comes from a probe that Fathom itself adds to a kernel: other tools' traces have none.
+    pub fn is_own(self) -> bool {
+        matches!(self, Self::Step | Self::StepReturn | Self::Reset | Self::Finalize | Self::OpenPath)
+    }
+
     /// The numbers without which an event of this kind says nothing.
     fn required(self) -> &'static [usize] {
         match self {
@@ -393,6 +398,13 @@ mod tests {
             assert_eq!(decoder.decode(0, 0, &data).unwrap().text, "/a/b", "{of}");
             data[9] = 0xff;
             assert_eq!(decoder.decode(0, 0, &data).unwrap().text, "", "beyond the event's end");
+        }
+    }
+
+    #[test]
+    fn events_of_own_probes_are_named_so() {
+        for kind in Kind::ALL {
+            assert_eq!(kind.is_own(), kind.name().starts_with("fathom_"), "{}", kind.name());
         }
     }
 

@@ -4,7 +4,7 @@ use super::content::TraceContent;
 use super::decoder::{Decoder, Kind};
 use super::merge::{Clock, MergedStreams, Stream, TraceItem};
 use super::page::{Layout, Pages};
-use super::translate::{TraceContext, Translator};
+use super::translate::{TraceContext, Translator, UnusedText};
 use crate::tracedat::{Stats, TraceDat};
 use model::Event;
 use std::borrow::Cow;
@@ -32,8 +32,10 @@ pub struct Summary {
     pub taken: BTreeMap<Kind, u64>,
     /// Kinds that the trace describes: they could have been recorded.
     pub described: Vec<Kind>,
-    /// Events that have no meaning here, by name; of texts that programs wrote into the trace those that became no mark.
+    /// Events that have no meaning here, by name.
     pub left_out: BTreeMap<String, u64>,
+    /// Texts that programs wrote into the trace and that became no mark.
+    pub unused_texts: BTreeMap<UnusedText, u64>,
     /// Events that are interpreted, but could not be read, by kind.
     pub unread: BTreeMap<Kind, u64>,
     /// Events known to be lost, by CPU.
@@ -50,6 +52,14 @@ pub struct Summary {
     pub disks: Vec<(u32, String)>,
     /// Files that recorded processes executed, as they named them.
     pub executed: BTreeSet<String>,
+}
+
+impl Summary {
+    /// What has no meaning here, in words: events and texts.
+    pub fn all_left_out(&self) -> BTreeMap<String, u64> {
+        let texts = self.unused_texts.iter().map(|(what, n)| (format!("{}: {}", Kind::Print.name(), what.name()), *n));
+        self.left_out.clone().into_iter().chain(texts).collect()
+    }
 }
 
 /// A clock whose times cannot be converted to ns.
@@ -160,7 +170,7 @@ fn account_unused(
     let texts = translator.unused_texts();
     less(Kind::Print, texts.values().sum());
     summary.taken.retain(|_, events| *events > 0);
-    summary.left_out.extend(texts.into_iter().map(|(what, events)| (what.to_owned(), events)));
+    summary.unused_texts = texts;
     summary.unread = unread;
     for (kind, events) in translator.unread() {
         *summary.unread.entry(*kind).or_default() += events;

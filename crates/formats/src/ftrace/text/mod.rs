@@ -53,7 +53,7 @@ pub fn read(bytes: &[u8]) -> Result<TraceContent, ReadError> {
     let text = String::from_utf8_lossy(bytes);
     let mut out = TraceContent {
         format: "trace as text".into(),
-        described: Kind::ALL.iter().copied().filter(|kind| !kind.name().starts_with("fathom_")).collect(),
+        described: Kind::ALL.iter().copied().filter(|kind| !kind.is_own()).collect(),
         ..TraceContent::default()
     };
     let (mut events, mut bare, mut other, mut coarse) = (0_u64, false, 0_u64, true);

@@ -38,6 +38,7 @@ use extents::{Extents, File};
 use model::event::{ANY_CPU, Header, Loss, flags, header_flags};
 use model::{Event, LossSource, Record};
 use operations::Operations;
+pub use operations::UnusedText;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use tasks::Tasks;
 
@@ -278,7 +279,7 @@ impl Translator {
     }
 
     /// Texts that programs wrote into the trace and that became no mark, by what they are, once the trace has ended.
-    pub fn unused_texts(&self) -> BTreeMap<&'static str, u64> {
+    pub fn unused_texts(&self) -> BTreeMap<UnusedText, u64> {
         self.operations.unused()
     }
 

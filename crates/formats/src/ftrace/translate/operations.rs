@@ -17,13 +17,36 @@ const STATEMENTS_MAX: usize = 64;
 /// Marks open on a thread. If there are more, the outermost is given up: the ends of the others remain theirs.
 const MARKS_MAX: usize = 1024;
 
-/// Texts that become no mark.
-const WITHOUT_END: &str = "print: begins of marks without an end";
-const WITHOUT_BEGIN: &str = "print: ends of marks without a begin";
-const ASYNCHRONOUS_MARKS: &str = "print: asynchronous marks (S, F, G, H)";
-const COUNTER_TEXTS: &str = "print: counters (C)";
-const INSTANT_MARKS: &str = "print: instants (I, N)";
-const OTHER_TEXTS: &str = "print: other texts";
+/// A text that becomes no mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UnusedText {
+    /// A mark that may end on another thread.
+    Asynchronous,
+    /// The begin of a mark whose end is missing.
+    WithoutEnd,
+    /// The value of a counter.
+    Counter,
+    /// The end of a mark whose begin is missing.
+    WithoutBegin,
+    /// A mark without a duration.
+    Instant,
+    /// Any other text.
+    Other,
+}
+
+impl UnusedText {
+    /// Such texts in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WithoutEnd => "begins of marks without an end",
+            Self::WithoutBegin => "ends of marks without a begin",
+            Self::Asynchronous => "asynchronous marks (S, F, G, H)",
+            Self::Counter => "counters (C)",
+            Self::Instant => "instants (I, N)",
+            Self::Other => "other texts",
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Execution {
@@ -51,7 +74,7 @@ pub(super) struct Operations {
     texts: HashMap<(u32, u64), String>,
     marks: u64,
     /// Texts that became no mark, by what they are.
-    unused: BTreeMap<&'static str, u64>,
+    unused: BTreeMap<UnusedText, u64>,
 }
 
 impl Operations {
@@ -70,21 +93,21 @@ impl Operations {
 
     pub fn ended(&mut self, tid: u32) {
         let marks = self.threads.remove(&tid).map_or(0, |thread| thread.marks.len());
-        self.leave_out(WITHOUT_END, marks as u64);
+        self.leave_out(UnusedText::WithoutEnd, marks as u64);
     }
 
-    fn leave_out(&mut self, what: &'static str, texts: u64) {
+    fn leave_out(&mut self, what: UnusedText, texts: u64) {
         if texts > 0 {
             *self.unused.entry(what).or_default() += texts;
         }
     }
 
     /// Texts that became no mark, by what they are, once the trace has ended.
-    pub fn unused(&self) -> BTreeMap<&'static str, u64> {
+    pub fn unused(&self) -> BTreeMap<UnusedText, u64> {
         let mut all = self.unused.clone();
         let open: u64 = self.threads.values().map(|thread| thread.marks.len() as u64).sum();
         if open > 0 {
-            *all.entry(WITHOUT_END).or_default() += open;
+            *all.entry(UnusedText::WithoutEnd).or_default() += open;
         }
         all
     }
@@ -181,7 +204,7 @@ impl Translator {
             marks.push_back((s.time_ns, name.to_owned()));
             if marks.len() > MARKS_MAX {
                 marks.pop_front();
-                self.operations.leave_out(WITHOUT_END, 1);
+                self.operations.leave_out(UnusedText::WithoutEnd, 1);
             }
         } else if text == "E" || text.starts_with("E|") {
             let ended = self.operations.threads.get_mut(&s.tid).and_then(|t| t.marks.pop_back());
@@ -190,14 +213,14 @@ impl Translator {
                 let nth = self.operations.marks;
                 self.put(self.header(s), Mark { start_ns, nth, text, ..Mark::default() });
             } else {
-                self.operations.leave_out(WITHOUT_BEGIN, 1);
+                self.operations.leave_out(UnusedText::WithoutBegin, 1);
             }
         } else {
             let what = match text.split('|').next() {
-                Some("S" | "F" | "G" | "H") => ASYNCHRONOUS_MARKS,
-                Some("C") => COUNTER_TEXTS,
-                Some("I" | "N") => INSTANT_MARKS,
-                _ => OTHER_TEXTS,
+                Some("S" | "F" | "G" | "H") => UnusedText::Asynchronous,
+                Some("C") => UnusedText::Counter,
+                Some("I" | "N") => UnusedText::Instant,
+                _ => UnusedText::Other,
             };
             self.operations.leave_out(what, 1);
         }

@@ -133,7 +133,7 @@ pub fn read(bytes: &[u8]) -> Result<TraceContent, ReadError> {
     out.sort();
     fill_running_threads(&mut out);
     out.format = "Perfetto trace".into();
-    out.described = Kind::ALL.iter().copied().filter(|kind| !kind.name().starts_with("fathom_")).collect();
+    out.described = Kind::ALL.iter().copied().filter(|kind| !kind.is_own()).collect();
     if out.machine.is_none() && trace.android {
         out.machine = Some(Machine::Generic);
     }
