@@ -6,7 +6,7 @@
 
 use capture::launch::User;
 use capture::sqlite::find::{Libraries, parse_mappings};
-use device::{CpuSample, DiskStat, Disks, Reader, Readings};
+use device::{CpuSample, DiskStat, Disks, Reader, Readings, RunError};
 use model::Dev;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -85,8 +85,8 @@ impl Reader for FakeFiles {
         if names.is_empty() { Err("no such directory".into()) } else { Ok(names.into_iter().collect()) }
     }
 
-    fn run(&self, words: &[&str]) -> Result<String, String> {
-        self.read(&format!("/run/{}", words.join(" ")))
+    fn run(&self, words: &[&str]) -> Result<String, RunError> {
+        self.read(&format!("/run/{}", words.join(" "))).map_err(RunError::Failed)
     }
 
     fn canonical(&self, path: &str) -> Result<String, String> {
