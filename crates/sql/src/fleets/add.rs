@@ -14,7 +14,7 @@ use super::rows::Files;
 use crate::{errors, open};
 use anyhow::{Context as _, Result};
 use archive::Archive;
-use fleet::candidates::{Candidate, FleetMatch, group_by_recording, find_match};
+use fleet::candidates::{Candidate, FleetMatch, find_match, group_by_recording};
 use fleet::commits::{Commit, Conflict};
 use fleet::privacy::{self, Class};
 use fleet::{ARCHIVES, Identity};
@@ -124,7 +124,8 @@ async fn known_and_new(
             Some(FleetMatch::OtherState(run)) => added.skipped.push((dir.clone(), other_state(&run))),
         }
     }
-    let mut new: Vec<WaitingArchive> = group_by_recording(new).into_iter().filter_map(WaitingArchive::best_of).collect();
+    let mut new: Vec<WaitingArchive> =
+        group_by_recording(new).into_iter().filter_map(WaitingArchive::best_of).collect();
     new.sort_by(|a, b| {
         let key = |one: &WaitingArchive| (one.identity.day, one.identity.device.clone(), one.identity.run.clone());
         key(a).cmp(&key(b))

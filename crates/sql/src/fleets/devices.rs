@@ -6,7 +6,7 @@ use crate::scratch::{HeldDirectory, Purpose};
 use anyhow::{Context as _, Result, bail, ensure};
 use device::remote::DeviceAddress;
 use device::remote::output::{quoted, stream, there};
-use fleet::devices::{FoundArchive, Source, hash_commands, parse_listing, listing_command, parse_hashes};
+use fleet::devices::{FoundArchive, Source, hash_commands, listing_command, parse_hashes, parse_listing};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
@@ -70,7 +70,10 @@ pub fn fetch(source: &Source, have: &BTreeSet<String>) -> Result<FetchedArchives
         // A device without sha256sum prints nothing: then all are fetched.
         let output_lines = run_shell(&place, &line).unwrap_or_default();
         known.extend(
-            parse_hashes(&output_lines).into_iter().filter(|(at, run)| *at < all.len() && have.contains(run)).map(|(at, _)| at),
+            parse_hashes(&output_lines)
+                .into_iter()
+                .filter(|(at, run)| *at < all.len() && have.contains(run))
+                .map(|(at, _)| at),
         );
     }
     let directory = HeldDirectory::new(Purpose::Device).context("creating a directory for fetched archives")?;

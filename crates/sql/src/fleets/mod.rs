@@ -14,7 +14,7 @@ use crate::engine::{Engine, Settings};
 use crate::output::print;
 use anyhow::{Context as _, Result, bail};
 use fleet::args::{Fleet as Arguments, FleetVerb, Init};
-use fleet::commits::{FORMAT_NAME, FleetInfo, FORMAT_VERSION};
+use fleet::commits::{FORMAT_NAME, FORMAT_VERSION, FleetInfo};
 use fleet::privacy::Rules;
 use log::Fleet;
 use std::collections::BTreeMap;
