@@ -64,7 +64,21 @@ const SUITE_STREAMS: [&[&str]; 4] = [
         "bench",
     ],
     // Devices simulated by a program of ours; recordings of programs that sleep; what mostly reads archives.
-    &["phone", "phone_guest", "waits", "fix", "ab", "ftrace", "diff", "android", "archives", "install", "mcp", "sql"],
+    &[
+        "phone",
+        "phone_guest",
+        "waits",
+        "fix",
+        "ab",
+        "ftrace",
+        "diff",
+        "android",
+        "archives",
+        "install",
+        "packaging",
+        "mcp",
+        "sql",
+    ],
 ];
 
 /// Maximum number of failed tests that run again. If more fail, load is not the reason.
