@@ -22,6 +22,7 @@ help:
 	@echo "make book              the manual as a site with search: target/book/index.html"
 	@echo "make aarch64           the program for aarch64, which arm64 guests of the lab record with (some minutes the first time)"
 	@echo "make dist              a .tar.gz and a .deb for x86_64 and for aarch64 under target/dist"
+	@echo "make packages          make dist, and of it: install.sh, a Python wheel, an RPM package, an OCI image, recipes (target/packages)"
 	@echo "make install           the program, its manual pages and completions below PREFIX (/usr/local)"
 	@echo "make clean             removes what was built and what the demo left"
 
@@ -170,6 +171,11 @@ book:
 .PHONY: dist
 dist: build
 	@cargo xtask dist
+
+# The same files that a release has, and the recipes for other package managers.
+.PHONY: packages
+packages: dist
+	@packaging/make
 
 .PHONY: install
 install: setup

@@ -47,7 +47,11 @@ def write(made: Release, output: pathlib.Path) -> None:
     }
     images = [image(layout, program, notes) for program in made.programs]
     index = {"schemaVersion": 2, "mediaType": TYPE.format("index.v1"), "manifests": images, "annotations": notes}
-    named = {"org.opencontainers.image.ref.name": made.version}
+    # The names that podman and Docker give it.
+    named = {
+        "org.opencontainers.image.ref.name": f"fathom:{made.version}",
+        "io.containerd.image.name": f"localhost/fathom:{made.version}",
+    }
     entry = layout.add_json("index.v1", index, annotations=named)
     top = {"schemaVersion": 2, "mediaType": TYPE.format("index.v1"), "manifests": [entry]}
     files = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": json.dumps(top, sort_keys=True).encode()}
