@@ -1,7 +1,7 @@
 """A Python wheel that carries the program: `pip install fathom-io` puts `fathom` into an environment's bin.
 
 The wheel holds no module, so that it may be installed beside the package `fathom` (python/), which reads archives. The program is static:
-both glibc's and musl's tags are true. `fathom-sql` is left out: with it, the wheel would be larger than PyPI accepts.
+both glibc's and musl's tags are true. `fathom-sql` is left out: with it, the wheel would be three times as large.
 """
 
 import base64
