@@ -58,10 +58,9 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// The timeout for connecting, and for each message of the handshake.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(15);
 /// The pause between two attempts.
-const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// The pause between two attempts of a further connection, which is optional; and at a node that refuses, where each
-/// attempt is reported.
-const SLOW_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+/// The pause between two attempts of a further connection, which is optional; and at a node that refuses, and logs each attempt.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
@@ -577,7 +576,7 @@ impl Inner {
                         refused = Some(why.clone());
                     }
                     self.state.borrow_mut().trouble = Some(why);
-                    let pause = tokio::time::sleep(if refuses { SLOW_RETRY_INTERVAL } else { RETRY_INTERVAL });
+                    let pause = tokio::time::sleep(if refuses { REFUSED_PAUSE } else { RECONNECT_PAUSE });
                     self.run_expiring(pause, &mut expire).await;
                 }
             }
@@ -639,7 +638,7 @@ impl Inner {
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(SLOW_RETRY_INTERVAL).await;
+            tokio::time::sleep(REFUSED_PAUSE).await;
         }
     }
 

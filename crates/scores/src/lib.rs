@@ -381,5 +381,3 @@ fn mean(values: &[f64]) -> f64 {
 pub mod synthetic;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod verdicts;

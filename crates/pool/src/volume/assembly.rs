@@ -18,9 +18,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The pause between two attempts to reach a node.
-const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+const ASSEMBLY_RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// How often the nodes that are waited for are reported.
-const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+const PROGRESS_LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Whether waiting may help: nothing answers, or what answers has just been started.
 fn may_recover(why: &JoinError) -> bool {
@@ -54,21 +54,21 @@ pub(super) async fn greet_all(
                         return seen.map(|(_, welcome)| welcome);
                     }
                 }
-                sleep(RETRY_INTERVAL).await;
+                sleep(ASSEMBLY_RETRY_PAUSE).await;
             }
         }
     };
     let tell = async {
-        let (mut told, mut next) = (Vec::new(), begin + RETRY_INTERVAL);
+        let (mut told, mut next) = (Vec::new(), begin + ASSEMBLY_RETRY_PAUSE);
         loop {
-            sleep(RETRY_INTERVAL).await;
+            sleep(ASSEMBLY_RETRY_PAUSE).await;
             let now: Vec<String> = late.borrow().iter().flatten().cloned().collect();
             if now.is_empty() || (now == told && Instant::now() < next) {
                 continue;
             }
             let (left, of) = (wait.saturating_sub(begin.elapsed()).as_secs(), addresses.len());
             report(format!("waiting for {} of {of} nodes, for up to {left} s: {}", now.len(), now.join("; ")));
-            (told, next) = (now, Instant::now() + REPORT_INTERVAL);
+            (told, next) = (now, Instant::now() + PROGRESS_LINE_INTERVAL);
         }
     };
     tokio::select! {

@@ -1,10 +1,10 @@
 //! Tests of comparisons, histories and tables, on benchmarks with known results.
 
-use super::comparability::Rules;
-use super::compare::{BenchComparison, compare_across, compare_archives, compare_within};
-use super::results::Bench;
-use super::synthetic::bench;
-use super::{compare_text, history};
+use crate::comparability::Rules;
+use crate::compare::{BenchComparison, compare_across, compare_archives, compare_within};
+use crate::results::Bench;
+use crate::synthetic::bench;
+use crate::{compare_text, history};
 use stats::verdict::Better;
 
 fn verdicts(c: &BenchComparison) -> Vec<&str> {
