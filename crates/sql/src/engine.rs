@@ -145,7 +145,7 @@ impl Engine {
             engine.context.register_object_store(url.as_ref(), store);
         }
         for table in fleet::tables() {
-            let files = FilesTable::new(table, &[fleet::DATE], url.clone(), fleet.table(table.name));
+            let files = FilesTable::new(table, &[fleet::DATE_COLUMN], url.clone(), fleet.table(table.name));
             engine.context.register_table(table.name, Arc::new(files))?;
         }
         Ok(engine)

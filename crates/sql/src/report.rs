@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Days that a series needs to be tested for changes.
-const TESTED_DAYS_MIN: usize = stats::changes::SHORTEST;
+const TESTED_DAYS_MIN: usize = stats::changes::SERIES_VALUES_MIN;
 /// Statements that are drawn, those with the most total time first.
 const STATEMENTS_MAX: usize = 12;
 /// Devices that are drawn per statement.
@@ -104,8 +104,8 @@ struct FoundChanges {
 /// Looks for changes in every series, and keeps those that chance does not explain.
 fn find_changes(all: &mut All) -> FoundChanges {
     let logs: Vec<Vec<f64>> = all.values().flat_map(BTreeMap::values).map(Series::logs).collect();
-    let changes = stats::changes::look(&logs);
-    let looked = FoundChanges { at: changes.looked_at, found: changes.found, listed: changes.taken() };
+    let changes = stats::changes::find(&logs);
+    let looked = FoundChanges { at: changes.searched, found: changes.found, listed: changes.taken() };
     for (series, places) in all.values_mut().flat_map(BTreeMap::values_mut).zip(changes.places) {
         series.changes = places;
     }

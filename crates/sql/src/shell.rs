@@ -247,10 +247,10 @@ fn run_command(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -
         (Some("\\d"), Some(name)) => match fleet::tables().find(|table| table.name == name) {
             Some(table) => {
                 print(&format!("{}\n", table.doc.trim()))?;
-                for column in fleet::LEADING.iter().chain(table.columns) {
+                for column in fleet::LEADING_COLUMNS.iter().chain(table.columns) {
                     print(&format!("  {:<16} {}\n", column.name, column.doc.trim()))?;
                 }
-                print(&format!("  {:<16} The day on which the archive was made (UTC).\n", fleet::DATE))
+                print(&format!("  {:<16} The day on which the archive was made (UTC).\n", fleet::DATE_COLUMN))
             }
             None => print(&format!("no such table: {}\n", model::text::shown(name))),
         },

@@ -40,8 +40,8 @@ fn field(column: &ColumnInfo) -> Field {
 
 /// Fields of the columns that identify rows, in the order in which users see them: device, run, date, archive.
 fn leading_fields() -> Vec<Field> {
-    let mut fields: Vec<Field> = fleet::LEADING.iter().map(field).collect();
-    fields.insert(2, Field::new(fleet::DATE, DataType::Date32, false));
+    let mut fields: Vec<Field> = fleet::LEADING_COLUMNS.iter().map(field).collect();
+    fields.insert(2, Field::new(fleet::DATE_COLUMN, DataType::Date32, false));
     fields
 }
 

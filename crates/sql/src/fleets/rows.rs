@@ -35,7 +35,7 @@ pub fn in_fleet(table: &TableInfo) -> TableInfo {
     // Each of a few tables once, so that nothing is leaked twice.
     let columns = *known
         .entry(table.name)
-        .or_insert_with(|| Vec::leak(fleet::LEADING.iter().chain(table.columns).copied().collect::<Vec<_>>()));
+        .or_insert_with(|| Vec::leak(fleet::LEADING_COLUMNS.iter().chain(table.columns).copied().collect::<Vec<_>>()));
     TableInfo { name: table.name, doc: table.doc, columns }
 }
 
