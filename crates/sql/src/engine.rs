@@ -133,7 +133,7 @@ impl Engine {
         }
         let batch = archives_table(archives)?;
         let table = MemTable::try_new(batch.schema(), vec![vec![batch]])?;
-        engine.context.register_table(fleet::ARCHIVES.name, Arc::new(table))?;
+        engine.context.register_table(fleet::ARCHIVES_TABLE.name, Arc::new(table))?;
         Ok(engine)
     }
 
@@ -218,12 +218,12 @@ fn archives_table(archives: &Archives) -> Result<RecordBatch> {
         Arc::new(Date32Array::from_iter_values(identities().map(|one| one.day))),
         Arc::new(StringViewArray::from_iter_values(identities().map(|one| &one.archive))),
     ];
-    columns.extend((0..fleet::ARCHIVES.columns.len()).map(|at| array(rows.iter().map(|row| &row[at]), at)));
-    Ok(RecordBatch::try_new(Arc::new(schema(&fleet::ARCHIVES)), columns)?)
+    columns.extend((0..fleet::ARCHIVES_TABLE.columns.len()).map(|at| array(rows.iter().map(|row| &row[at]), at)));
+    Ok(RecordBatch::try_new(Arc::new(schema(&fleet::ARCHIVES_TABLE)), columns)?)
 }
 
 fn array<'a>(cells: impl Iterator<Item = &'a Cell>, column: usize) -> ArrayRef {
-    crate::output::array(fleet::ARCHIVES.columns[column].kind, cells)
+    crate::output::array(fleet::ARCHIVES_TABLE.columns[column].kind, cells)
 }
 
 #[cfg(test)]

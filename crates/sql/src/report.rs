@@ -295,7 +295,7 @@ fn push_changes(
         let _ = writeln!(
             page,
             "<tr><td>{}<td>{}<td><code>{}</code><td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{:.2}<td>{}<td>{}</tr>",
-            fleet::identity::date(day),
+            fleet::identity::format_day(day),
             escape_html(device),
             escape_html(statement),
             escape_html(&model::text::duration(before)),
@@ -327,7 +327,7 @@ fn by_device(
             page,
             "<tr><td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>{}</tr>",
             escape_html(device),
-            fleet::identity::date(last.day),
+            fleet::identity::format_day(last.day),
             last.executions,
             time(last.p10),
             time(last.p50),
@@ -388,7 +388,7 @@ fn push_chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Ser
             "<text text-anchor=\"{anchor}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             x(day),
             CHART_HEIGHT - 8.0,
-            fleet::identity::date(day)
+            fleet::identity::format_day(day)
         );
     }
     for (n, (device, series)) in shown.iter().enumerate() {
@@ -411,7 +411,7 @@ fn push_chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Ser
                 x(day.day),
                 y(day.p50),
                 escape_html(device),
-                fleet::identity::date(day.day),
+                fleet::identity::format_day(day.day),
                 time(day.p50),
                 time(day.p10),
                 time(day.p90),

@@ -17,7 +17,7 @@ use archive::Archive;
 use fleet::candidates::{Candidate, FleetMatch, find_match, group_by_recording};
 use fleet::commits::{Commit, Conflict};
 use fleet::privacy::{self, Class};
-use fleet::{ARCHIVES, Identity};
+use fleet::{ARCHIVES_TABLE, Identity};
 use model::table::{Cell, ColumnType, TABLES, TableInfo};
 use std::path::{Path, PathBuf};
 
@@ -216,12 +216,12 @@ async fn add_batch(
             }
             Err(CommitError::Conflict(Conflict::Runs(known))) => {
                 fleet.discard(&add).await?;
-                waiting.retain(|one| !find_match.contains(&one.identity.run));
+                waiting.retain(|one| !known.contains(&one.identity.run));
                 added.known += known.len();
             }
             Err(CommitError::Conflict(Conflict::Recordings(others))) => {
                 fleet.discard(&add).await?;
-                let of = |one: &WaitingArchive| known(&fleet.state, &one.identity);
+                let of = |one: &WaitingArchive| find_match(&fleet.state, &one.identity);
                 for one in waiting.extract_if(.., |one| others.contains(&one.identity.run)) {
                     if let Some(FleetMatch::OtherState(run)) = of(&one) {
                         added.skipped.push((one.dir, other_state(&run)));
@@ -271,9 +271,9 @@ fn read_rows(
             return Err(StopReason::Store(error));
         }
     }
-    let keeper = RowConverter::new(fleet, &ARCHIVES);
+    let keeper = RowConverter::new(fleet, &ARCHIVES_TABLE);
     let cells = fleet::row::archives_row(archive.meta(), &one.identity);
-    take(&ARCHIVES, keeper.row(&one.identity, cells)).map_err(StopReason::Store)?;
+    take(&ARCHIVES_TABLE, keeper.row(&one.identity, cells)).map_err(StopReason::Store)?;
     Ok(rows + 1)
 }
 
@@ -289,7 +289,7 @@ struct RowConverter<'a> {
 impl<'a> RowConverter<'a> {
     fn new(fleet: &'a Fleet, table: &TableInfo) -> Self {
         let columns = table.columns.iter().enumerate().filter(|(_, column)| column.kind == ColumnType::Text);
-        let private = columns.map(|(at, column)| (at, privacy::class(table.name, column.name), column.optional));
+        let private = columns.map(|(at, column)| (at, privacy::column_class(table.name, column.name), column.optional));
         let private = if fleet.info.private.keep_all() {
             Vec::new()
         } else {

@@ -5,7 +5,7 @@ use super::progress::Progress;
 use crate::scratch::{HeldDirectory, Purpose};
 use anyhow::{Context as _, Result, bail, ensure};
 use device::remote::DeviceAddress;
-use device::remote::output::{quoted, stream, there};
+use device::remote::output::{look_up, quoted, stream};
 use fleet::devices::{FoundArchive, Source, hash_commands, listing_command, parse_hashes, parse_listing};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -60,7 +60,7 @@ impl FetchedArchives {
 /// The device cannot be reached, or has no such directory or no archives in it.
 pub fn fetch(source: &Source, have: &BTreeSet<String>) -> Result<FetchedArchives> {
     let place: DeviceAddress = source.device.parse()?;
-    let place = there(&place)?;
+    let place = look_up(&place)?;
     let mut progress = Progress::default();
     progress.step(&format!("looking for archives on {place}"), 0, 0);
     let all = parse_listing(&run_shell(&place, &listing_command(&source.directory, quoted))?);

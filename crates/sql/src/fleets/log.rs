@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn day_is_inverse_of_date() {
         for known in [0, 1, 59, 60, 365, 11_016, 20_782, 40_000] {
-            assert_eq!(day_number(&fleet::identity::date(known)), Some(known));
+            assert_eq!(day_number(&fleet::identity::format_day(known)), Some(known));
         }
         for odd in ["2026-13-01", "x", "2026-11", ""] {
             assert_eq!(day_number(odd), None, "{odd}");

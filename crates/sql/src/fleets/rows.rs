@@ -136,7 +136,7 @@ impl Files {
             file.out.close().map_err(|error| write_error(table, error))?;
             let bytes = file.file.as_file().metadata()?.len();
             let sum = checksum(file.file.as_file_mut())?;
-            let path = format!("{}/part-{}.parquet", commits::directory(table, &self.date), unique_name());
+            let path = format!("{}/part-{}.parquet", commits::data_directory(table, &self.date), unique_name());
             self.store.put_file(file.file, &path).await?;
             whole.push(DataFile {
                 path,
