@@ -1,5 +1,6 @@
 # Every kind of operation with every kind of wait at its begin, in the middle and at its end; prints for each what the program itself
-# knows of it: process, kind, wait, place, begin and end (CLOCK_BOOTTIME, ns), its thread's CPU time and its time in the run queue (ns).
+# knows of it: process, kind, wait, place, begin and end (CLOCK_BOOTTIME, ns), its thread's CPU time, and its time in the run queue
+# and how much of that may be before begin or after end (ns).
 # argv: a directory on a disk; the kinds of operation.
 import ctypes, fcntl, mmap, os, select, socket, sqlite3, struct, sys, threading, time
 
@@ -160,10 +161,15 @@ def perform(kind):
                 database.create_function(f"{wait}_{place}", 0, lambda wait=wait, place=place: work(wait, place))
     for wait in WAITS:
         for place in range(PLACES):
-            delayed, begin, used = queued(), now(), cpu()
+            before = now()
+            delayed = queued()
+            begin, used = now(), cpu()
             globals()[kind](wait, place, database)
             end, used = now(), cpu() - used
-            print(os.getpid(), kind, wait, place, begin, end, used, queued() - delayed, flush=True)
+            delayed = queued() - delayed
+            # What of it was not between begin and end, at most.
+            unsure = begin - before + now() - end
+            print(os.getpid(), kind, wait, place, begin, end, used, delayed, unsure, flush=True)
     os._exit(0)
 
 for kind in kinds:
