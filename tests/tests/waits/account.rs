@@ -98,7 +98,9 @@ fn run_operations(
     let text = String::from_utf8(output.stdout)?;
     let own = text.lines().map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [tgid, kind, wait, place, begin_ns, end_ns, cpu_ns, queued_ns, unsure_ns] = words[..] else { anyhow::bail!("{line}") };
+        let [tgid, kind, wait, place, begin_ns, end_ns, cpu_ns, queued_ns, unsure_ns] = words[..] else {
+            anyhow::bail!("{line}")
+        };
         Ok(OwnAccount {
             what: format!("{kind} {wait} {place}"),
             wait: wait.into(),
