@@ -109,7 +109,7 @@ fn facts(arch: Arch) -> Result<()> {
         ("3234-3432", "/storage/3234-3432: removable, vfat on mmcblk1 (SD card), behind fuse"),
         ("A1B2-C3D4", "/storage/A1B2-C3D4: removable, vfat on mmcblk2 (SD card), behind fuse"),
     ] {
-        ensure!(fact(&format!("directory.{directory}")) == text, "{directory}: {value:#}");
+        ensure!(fact(&format!("folder.{directory}")) == text, "{directory}: {value:#}");
     }
     // Arbitrary bytes: to the card and back, and through FUSE.
     let directory = tempfile::tempdir()?;

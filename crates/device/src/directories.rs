@@ -21,11 +21,11 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     const MOUNTINFO_PATH: &str = "/proc/self/mountinfo";
     let all = match mounts(sheet.reader) {
         Ok(all) => all,
-        Err(why) => return sheet.put("directory", Validity::Boot, "", MOUNTINFO_PATH, Err(why)),
+        Err(why) => return sheet.put("folder", Validity::Boot, "", MOUNTINFO_PATH, Err(why)),
     };
     let disks = Disks::read(sheet.reader).unwrap_or_default();
     for (name, text) in directories(sheet, &all, &disks) {
-        sheet.put(&format!("directory.{name}"), Validity::Boot, "", MOUNTINFO_PATH, Ok(text));
+        sheet.put(&format!("folder.{name}"), Validity::Boot, "", MOUNTINFO_PATH, Ok(text));
     }
 }
 
@@ -121,11 +121,11 @@ mod tests {
         assert_eq!(
             all,
             [
-                "directory.3234-3432 = /storage/3234-3432: removable, vfat on mmcblk1 (SD card), behind fuse",
-                "directory.A1B2-C3D4 = /storage/A1B2-C3D4: removable, exfat on mmcblk2 (SD card), behind fuse",
-                "directory.USB1 = /storage/USB1: removable, vfat on sda (USB)",
-                "directory.internal = /data/local/tmp: internal, f2fs",
-                "directory.shared = /sdcard: shared, fuse before the internal storage",
+                "folder.3234-3432 = /storage/3234-3432: removable, vfat on mmcblk1 (SD card), behind fuse",
+                "folder.A1B2-C3D4 = /storage/A1B2-C3D4: removable, exfat on mmcblk2 (SD card), behind fuse",
+                "folder.USB1 = /storage/USB1: removable, vfat on sda (USB)",
+                "folder.internal = /data/local/tmp: internal, f2fs",
+                "folder.shared = /sdcard: shared, fuse before the internal storage",
             ]
         );
     }
