@@ -44,6 +44,9 @@ try:
     os.unlink(memory)
 except FileNotFoundError:
     pass
+# As rm -r does it: unlinkat with AT_REMOVEDIR.
+os.mkdir("empty")
+os.rmdir("empty", dir_fd=os.open(".", os.O_RDONLY))
 for i in range(5):
     os.pwrite(source, b"d" * 4096, 4096 * i)
     os.fdatasync(source)
@@ -51,7 +54,7 @@ os._exit(0)
 "#;
 
 /// What the program does, by call: times, and bytes moved.
-const TRUE_COUNTS: [(&str, u64, u64); 14] = [
+const TRUE_COUNTS: [(&str, u64, u64); 15] = [
     ("pwrite64", 12, 12 * 4096),
     ("pwritev2", 2, 2 * 4096),
     ("pread64", 3, 600),
@@ -62,7 +65,8 @@ const TRUE_COUNTS: [(&str, u64, u64); 14] = [
     ("ftruncate", 2, 0),
     ("link", 1, 0),
     ("symlink", 1, 0),
-    ("mkdir", 1, 0),
+    ("mkdir", 2, 0),
+    ("rmdir", 1, 0),
     ("rename", 1, 0),
     ("unlink", 3, 0),
     ("fdatasync", 5, 0),

@@ -41,6 +41,7 @@ static __always_inline bool shape_of(u64 nr, bool compat, struct call_shape *sha
  * RWF_DSYNC and RWF_SYNC (uapi/linux/fs.h): this write waits for the medium, regardless of the file's open flags
  * (kiocb_set_rw_flags).
  */
+#define AT_REMOVEDIR 0x200
 #define RWF_SYNCED (0x2 | 0x4)
 
 /*
@@ -222,6 +223,9 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	slot->cache_added = 0;
 	slot->fs_writes = 0;
 	slot->call = shape.call;
+	/* The third argument of unlink, whose name is the first one, is whatever the register has. */
+	if (unlikely(shape.call == FATHOM_CALL_UNLINK && shape.pos != 0 && args[2] & AT_REMOVEDIR))
+		slot->call = FATHOM_CALL_RMDIR;
 	if (likely(!awaits_medium(slot, shape.call)))
 		return 0;
 	if (unlikely(fd >= 0 && !(slot->file_flags & FATHOM_REGULAR)))
@@ -420,7 +424,7 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 	    (slot->call != FATHOM_CALL_OPEN || slot->handles))
 		slot->stores = 1;
 	pos = -1;
-	if (slot->call != FATHOM_CALL_UNLINK)
+	if (shape.call != FATHOM_CALL_UNLINK)
 		pos = position(slot, shape.pos, args, result);
 	requested = slot->requested;
 	if (shape.bytes == NO_ARG && call_transfers(slot->call) && result > 0)

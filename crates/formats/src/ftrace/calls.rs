@@ -54,7 +54,11 @@ impl Machine {
         let number = u16::try_from(number).ok().filter(|n| *n != NO_NUMBER)?;
         let line = FILE_CALLS.iter().find(|l| self.number_of(l.0) == number)?;
         let arg = |n: u8| (n != NO_ARGUMENT).then_some(n);
-        let how = [PREADV2_NUMBERS, PWRITEV2_NUMBERS].contains(&line.0).then_some(5);
+        let how = match line.0 {
+            PREADV2_NUMBERS | PWRITEV2_NUMBERS => Some(5),
+            UNLINKAT_NUMBERS => Some(2),
+            _ => None,
+        };
         Some(CallArguments { call: line.1, fd: arg(line.2), pos: arg(line.3), bytes: arg(line.4), flags: how })
     }
 
@@ -70,6 +74,7 @@ const NO_ARGUMENT: u8 = 0xff;
 const NO_NUMBER: u16 = u16::MAX;
 
 /// The calls whose last argument has flags.
+const UNLINKAT_NUMBERS: (u16, u16) = (263, 35);
 const PREADV2_NUMBERS: (u16, u16) = (327, 286);
 const PWRITEV2_NUMBERS: (u16, u16) = (328, 287);
 
@@ -93,7 +98,7 @@ const FILE_CALLS: &[FileCall] = &[
     FileCall((77, 46), Call::Ftruncate, 0, 1, NO_ARGUMENT),
     FileCall((285, 47), Call::Fallocate, 0, 2, 3),
     FileCall((87, NO_NUMBER), Call::Unlink, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT),
-    FileCall((263, 35), Call::Unlink, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT),
+    FileCall(UNLINKAT_NUMBERS, Call::Unlink, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT),
     FileCall((82, NO_NUMBER), Call::Rename, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT),
     FileCall((264, 38), Call::Rename, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT),
     FileCall((316, 276), Call::Rename, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT),

@@ -143,7 +143,15 @@ pub fn interpret_entry(
     number: u64,
     args: [u64; 6],
 ) -> (Option<CallArguments>, Option<DescriptorCall>) {
-    (machine.file_call(number), machine.descriptor_change(number).map(|other| DescriptorCall { other, args }))
+    // AT_REMOVEDIR of uapi/linux/fcntl.h, on every machine: unlinkat is rmdir.
+    const AT_REMOVEDIR: u64 = 0x200;
+    let mut call = machine.file_call(number);
+    if let Some(CallArguments { call: name @ Name::Unlink, flags: Some(at), .. }) = &mut call
+        && args[usize::from(*at)] & AT_REMOVEDIR != 0
+    {
+        *name = Name::Rmdir;
+    }
+    (call, machine.descriptor_change(number).map(|other| DescriptorCall { other, args }))
 }
 
 /// Whether this command of `fcntl` duplicates the descriptor.
@@ -184,6 +192,19 @@ pub fn open_mode(machine: Machine, given: u64) -> (bool, u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unlinkat_of_a_directory_is_rmdir() {
+        let name = |machine, number, flags| {
+            interpret_entry(machine, number, [3, 0, flags, 0, 0, 0]).0.map(|shape: CallArguments| shape.call)
+        };
+        for (machine, unlinkat) in [(Machine::X86_64, 263), (Machine::Generic, 35)] {
+            assert_eq!(name(machine, unlinkat, 0x200), Some(Name::Rmdir));
+            assert_eq!(name(machine, unlinkat, 0), Some(Name::Unlink));
+        }
+        // The third argument of unlink is whatever the register has.
+        assert_eq!(name(Machine::X86_64, 87, 0x200), Some(Name::Unlink));
+    }
 
     #[test]
     fn only_writes_that_say_so_are_synchronous() {

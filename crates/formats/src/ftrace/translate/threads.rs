@@ -42,10 +42,10 @@ impl Translator {
             let opened = (fd >= 0).then(|| self.descriptors.opened(tgid, fd));
             let file = opened.and_then(|o| self.known.files.get(&o).copied());
             let syncs = shape.call.syncs();
-            let about = matches!(shape.call, Name::Open | Name::Unlink);
+            let opens = shape.call == Name::Open;
             let emitted = match shape.fd {
                 Some(_) => file.is_some() || syncs,
-                None => !about || self.known.about_files.contains(&(s.tid, s.time_ns)),
+                None => !opens || self.known.about_files.contains(&(s.tid, s.time_ns)),
             };
             let start_ns = s.time_ns;
             let (txn, began_at, fs_start_ns) = (None, None, 0);
