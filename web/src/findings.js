@@ -99,6 +99,7 @@ function part(leaf, executions, has, choose) {
     {},
     el('b', {}, percent(leaf.share)),
     ` ${leaf.what}${range}: ${duration(leaf.ns)} in ${count(leaf.executions)} of ${count(executions)} executions`,
+    leaf.findings?.length ? ` [${leaf.findings.join(', ')}]` : '',
     leaf.statement ? ['; ', mostly, el('code', {}, leaf.statement), ' '] : ' ',
     span !== null && has(span)
       ? el('button', { type: 'button', dataset: { evidence: span }, onclick: () => choose(span) }, 'the longest')
@@ -126,6 +127,27 @@ function parts(account, has, choose) {
   );
 }
 
+/** Time outside operations below this share is not listed, as in `fathom explain`. */
+const BETWEEN_SHARE_MIN = 0.05;
+const BETWEEN_LISTED_SHARE_MIN = 0.02;
+
+/**
+ * Where the time of the threads went that is in no operation.
+ * @param {Between | undefined} between
+ */
+function outside(between) {
+  if (!between || between.whole_ns - between.operations_ns < BETWEEN_SHARE_MIN * between.whole_ns) return null;
+  const inside = percent(between.operations_ns / Math.max(between.whole_ns, 1));
+  return el(
+    'ul',
+    { class: 'parts', 'aria-label': 'Time of the threads outside operations' },
+    el('li', {}, `${duration(between.whole_ns)} of ${count(between.threads)} threads: ${inside} in operations`),
+    between.leaves
+      .filter((leaf) => leaf.share >= BETWEEN_LISTED_SHARE_MIN)
+      .map((leaf) => el('li', {}, el('b', {}, percent(leaf.share)), ` ${leaf.what}: ${duration(leaf.ns)}`)),
+  );
+}
+
 /**
  * @param {HTMLElement} node
  * @param {Explanation | null | undefined} explanation
@@ -138,13 +160,15 @@ export function showFindings(node, explanation, has, choose) {
     return;
   }
   if (explanation.executions === 0) {
-    fill(node, el('p', { class: 'note' }, 'No operation ended in this recording, so there is nothing to explain.'));
+    const note = el('p', { class: 'note' }, 'No operation ended in this recording, so there is nothing to explain.');
+    fill(node, outside(explanation.between), note);
     return;
   }
   const findings = explanation.findings ?? [];
   fill(
     node,
     explanation.account ? parts(explanation.account, has, choose) : null,
+    outside(explanation.between),
     findings.length === 0
       ? el('p', { class: 'note' }, 'No finding: no cause that is known by name took a noticeable part of the time.')
       : [

@@ -6,7 +6,7 @@
 //!
 //! The recording's own part is deducted from the time on a CPU, as in [`analysis::tracer`], and is a leaf.
 
-use super::contract::{Account, Leaf, WaitEnder};
+use super::contract::{Account, Leaf, WaitEnder, Whose};
 use super::leaf::phrase;
 use super::{CONFIDENCE_LEVEL, INTERVALS_SEED};
 use analysis::rows::Index;
@@ -31,7 +31,9 @@ const LISTED_LEAVES_MIN: usize = 3;
 const NOTICEABLE_SHARE_MIN: f64 = 0.02;
 
 /// What distinguishes leaves. The layer does so only for time on a CPU, or where the reason of a sleep is not known.
-type Key<'a> = (Option<Layer>, Reason, Option<Wait>, Option<Cow<'a, str>>);
+type Key<'a> = (Option<Layer>, Reason, Option<Wait>, Option<Cow<'a, str>>, Option<Whose>);
+/// Number of a leaf while the account is made.
+pub type LeafNumber = u32;
 /// What ended a wait: the file whose lock it was, the process, and the shape of its operation.
 type EndedBy = (Option<u64>, Option<u32>, Option<usize>);
 
@@ -58,12 +60,14 @@ impl Members {
 /// Sums of one leaf.
 #[derive(Default)]
 struct Sums {
+    number: LeafNumber,
     ns: u64,
     /// By stretch of executions.
     stretches: [f64; STRETCH_COUNT],
     executions: Members,
     shapes: HashMap<usize, u64>,
-    ended_by: HashMap<EndedBy, (u64, u64)>,
+    /// Number of waits, their time, and the longest since the start of the operation that ended them.
+    ended_by: HashMap<EndedBy, (u64, u64, Option<u64>)>,
     sleeps: BTreeMap<Sleep, u64>,
     /// The longest piece: length and span.
     longest: (u64, Option<u64>),
@@ -101,12 +105,41 @@ impl<'a> AccountBuilder<'a> {
         stretch_index(place, self.executions, STRETCH_COUNT.min(self.executions))
     }
 
-    /// Adds a slice; those of operations inside others repeat the time of the outer ones.
-    pub fn add(&mut self, at: usize, slice: &Slice, sleeps: &Sleeps) {
-        let Some(place) = self.place(at) else { return };
+    /// Adds a slice; those of operations inside others repeat the time of the outer ones. `theirs`: the part of it that was for another
+    /// process, of a wait for flushes, commits and requests. Returns the leaves that have it: its own, and that of others.
+    pub fn add(
+        &mut self,
+        at: usize,
+        slice: &Slice,
+        theirs: Option<(u32, u64)>,
+        sleeps: &Sleeps,
+    ) -> [Option<LeafNumber>; 2] {
+        let Some(place) = self.place(at) else { return [None, None] };
+        let whole = slice.end_ns.saturating_sub(slice.start_ns);
+        let others = theirs.map_or(0, |(_, ns)| ns.min(whole));
+        let shared = matches!(slice.reason, Reason::Flush | Reason::Journal);
+        let own = (whole > others)
+            .then(|| self.add_part(at, place, slice, (shared.then_some(Whose::Own), None), whole - others, sleeps));
+        let theirs = theirs.filter(|_| others > 0);
+        let theirs =
+            theirs.map(|(tgid, _)| self.add_part(at, place, slice, (Some(Whose::Others), Some(tgid)), others, sleeps));
+        [own, theirs]
+    }
+
+    fn add_part(
+        &mut self,
+        at: usize,
+        place: usize,
+        slice: &Slice,
+        (whose, tgid): (Option<Whose>, Option<u32>),
+        ns: u64,
+        sleeps: &Sleeps,
+    ) -> LeafNumber {
         let stretch = self.stretch_of(place);
-        let ns = slice.end_ns.saturating_sub(slice.start_ns);
-        let sums = self.leaves.entry(leaf_key(self.index, slice)).or_default();
+        let next = self.leaves.len() as LeafNumber;
+        let key = leaf_key(self.index, slice, whose);
+        let sums = self.leaves.entry(key).or_insert_with(|| Sums { number: next, ..Sums::default() });
+        let number = sums.number;
         sums.ns = sums.ns.saturating_add(ns);
         sums.stretches[stretch] += ns as f64;
         sums.executions.insert(place);
@@ -121,24 +154,26 @@ impl<'a> AccountBuilder<'a> {
             if matches!(slice.layer, Layer::App | Layer::Database | Layer::Syscall) {
                 self.running.add(at, slice.layer, ns);
             }
-            return;
+            return number;
         }
-        let by = slice.by_operation.and_then(|id| self.index.operation(id)).and_then(|at| self.index.shape(at));
-        let mut by = (slice.wait_file, slice.by_tgid, by);
+        let holder = slice.by_operation.and_then(|id| self.index.operation(id));
+        let mut by = (slice.wait_file, tgid.or(slice.by_tgid), holder.and_then(|at| self.index.shape(at)));
         if sums.ended_by.len() >= ENDERS_MAX && !sums.ended_by.contains_key(&by) {
             by = (None, None, None);
         }
-        let (times, sum) = sums.ended_by.entry(by).or_default();
-        (*times, *sum) = (*times + 1, sum.saturating_add(ns));
+        let since = holder.map(|at| slice.end_ns.saturating_sub(self.index.rows.operations.start_ns(at)));
+        let (times, sum, longest) = sums.ended_by.entry(by).or_default();
+        (*times, *sum, *longest) = (*times + 1, sum.saturating_add(ns), (*longest).max(since));
         let thread = (self.index.rows.operations.tgid(at), self.index.rows.operations.tid(at));
         for (sleep, ns) in sleeps.within(thread, slice.start_ns, slice.end_ns) {
             let slept = sums.sleeps.entry(sleep).or_default();
             *slept = slept.saturating_add(ns);
         }
+        number
     }
 
-    /// Returns the account of these operations, the largest leaf first.
-    pub fn finish(mut self, sleeps: &Sleeps) -> Account {
+    /// Returns the account of these operations, the largest leaf first, and the place of each numbered leaf in it.
+    pub fn finish(mut self, sleeps: &Sleeps) -> (Account, HashMap<LeafNumber, usize>) {
         let operations = &self.index.rows.operations;
         let stretches = STRETCH_COUNT.min(self.executions);
         let mut whole = [0.0; STRETCH_COUNT];
@@ -160,7 +195,7 @@ impl<'a> AccountBuilder<'a> {
                     resample_sum(t, &sums.stretches[..stretches]) / resample_sum(t, &whole[..stretches])
                 })
             });
-            let (layer, reason, wait, call) = key;
+            let (layer, reason, wait, call, whose) = key;
             let most = sums.shapes.iter().max_by_key(|(shape, ns)| (**ns, std::cmp::Reverse(**shape)));
             let mut stacks = sleeps.longest(sums.sleeps);
             stacks.truncate(STACKS_MAX);
@@ -170,8 +205,11 @@ impl<'a> AccountBuilder<'a> {
                 reason,
                 wait,
                 call: call.map(Cow::into_owned),
+                whose,
                 ns: sums.ns,
                 share: sums.ns as f64 / whole_ns.max(1) as f64,
+                saves_at_most_ns: sums.ns,
+                findings: Vec::new(),
                 listed: false,
                 interval: share.map(|e| [e.low.max(0.0), e.high.min(1.0)]),
                 executions: sums.executions.len(),
@@ -183,20 +221,23 @@ impl<'a> AccountBuilder<'a> {
                 slow_waits: stacks,
             };
             leaf.what = phrase(&leaf);
-            leaf
+            (sums.number, leaf)
         };
-        let mut leaves: Vec<Leaf> = self.leaves.into_iter().filter(|(_, sums)| sums.ns > 0).map(leaf).collect();
-        leaves.sort_by(|a, b| {
-            let rest = |leaf: &Leaf| (leaf.layer, leaf.reason, leaf.wait, leaf.call.clone());
+        let mut leaves: Vec<(LeafNumber, Leaf)> =
+            self.leaves.into_iter().filter(|(_, sums)| sums.ns > 0).map(leaf).collect();
+        leaves.sort_by(|(_, a), (_, b)| {
+            let rest = |leaf: &Leaf| (leaf.layer, leaf.reason, leaf.wait, leaf.call.clone(), leaf.whose);
             b.ns.cmp(&a.ns).then_with(|| rest(a).cmp(&rest(b)))
         });
+        let places = leaves.iter().enumerate().map(|(place, (number, _))| (*number, place)).collect();
+        let mut leaves: Vec<Leaf> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
         for (nth, leaf) in leaves.iter_mut().enumerate() {
             leaf.listed =
                 leaf.share >= LISTED_SHARE_MIN || nth < LISTED_LEAVES_MIN && leaf.share >= NOTICEABLE_SHARE_MIN;
         }
         let listed = leaves.iter().fold(0_u64, |sum, leaf| sum.saturating_add(leaf.ns));
         assert_eq!(listed, accounted, "leaves without time are the only ones left out");
-        Account { whole_ns, executions, leaves, unaccounted_ns: whole_ns - accounted }
+        (Account { whole_ns, executions, leaves, unaccounted_ns: whole_ns - accounted }, places)
     }
 
     /// Moves the recording's part of the time on a CPU into a leaf of its own: of a layer's leaves, each gives in proportion.
@@ -232,30 +273,33 @@ impl<'a> AccountBuilder<'a> {
             }
         }
         if own.ns > 0 {
-            self.leaves.insert((Some(Layer::Tracer), Reason::Cpu, None, None), own);
+            own.number = LeafNumber::MAX;
+            self.leaves.insert((Some(Layer::Tracer), Reason::Cpu, None, None, None), own);
         }
     }
 }
 
-fn leaf_key<'a>(index: &'a Index<'a>, slice: &Slice) -> Key<'a> {
+fn leaf_key<'a>(index: &'a Index<'a>, slice: &Slice, whose: Option<Whose>) -> Key<'a> {
     let unknown = slice.reason == Reason::Other && slice.wait.is_none();
     let on_cpu = slice.reason == Reason::Cpu;
     let in_kernel = matches!(slice.layer, Layer::Syscall | Layer::FileSystem) && (on_cpu || unknown);
     let span = slice.span.filter(|_| in_kernel).and_then(|id| index.span(id));
-    ((on_cpu || unknown).then_some(slice.layer), slice.reason, slice.wait, span.map(|at| index.rows.spans.kind(at)))
+    let call = span.map(|at| index.rows.spans.kind(at));
+    ((on_cpu || unknown).then_some(slice.layer), slice.reason, slice.wait, call, whose)
 }
 
 /// Returns what ended most of the time.
-fn longest_first(index: &Index, all: HashMap<EndedBy, (u64, u64)>) -> Vec<WaitEnder> {
+fn longest_first(index: &Index, all: HashMap<EndedBy, (u64, u64, Option<u64>)>) -> Vec<WaitEnder> {
     let known = all.into_iter().filter(|(by, _)| *by != (None, None, None));
     let mut all: Vec<WaitEnder> = known
-        .map(|((file, tgid, shape), (times, ns))| WaitEnder {
+        .map(|((file, tgid, shape), (times, ns, since_ns))| WaitEnder {
             file: file.and_then(|id| index.file(id)).and_then(|at| index.rows.files[at].path.clone()),
             tgid,
             process: tgid.and_then(|tgid| index.process_name(tgid)).map(str::to_string),
             statement: shape.map(|shape| index.rows.shapes[shape].text.clone()),
             times,
             ns,
+            since_ns,
         })
         .collect();
     all.sort_by(|a, b| {

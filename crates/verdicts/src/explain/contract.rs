@@ -27,6 +27,62 @@ pub struct Explanation {
     pub latency_ns: u64,
     /// Where that time went, whether or not a finding names it.
     pub account: Account,
+    /// Where the time of the threads went that is in none of them: between them, and all of it in a program without any.
+    pub between: Between,
+}
+
+/// A partition of the time in which threads were seen: the operations and what `leaves` have add up to the whole.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Between {
+    /// Sum over all threads, each from the first to the last thing that it was seen to do.
+    pub whole_ns: u64,
+    /// The threads.
+    pub threads: u64,
+    /// Their time in outermost operations, which [`Explanation::account`] divides.
+    pub operations_ns: u64,
+    /// The parts outside operations, the largest first.
+    pub leaves: Vec<BetweenLeaf>,
+}
+
+/// What threads did outside their operations.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BetweenLeaf {
+    /// What it was, as it follows "of the time": `in the system call pread64`.
+    pub what: String,
+    /// The system call, of time in one.
+    pub call: Option<String>,
+    /// The time.
+    pub ns: u64,
+    /// Its share of [`Between::whole_ns`].
+    pub share: f64,
+    /// The interval of that share, for this recording.
+    pub interval: Option<[f64; 2]>,
+    /// What a remedy can save at most.
+    pub saves_at_most_ns: u64,
+    /// Number of pieces.
+    pub times: u64,
+    /// Threads that have some of it.
+    pub threads: u64,
+    /// The process that has most of it.
+    pub tgid: Option<u32>,
+    /// Its name.
+    pub process: Option<String>,
+    /// The longest piece.
+    pub longest_ns: u64,
+    /// Its span, of a call.
+    pub longest_span: Option<u64>,
+    /// Stacks during these sleeps, from a sample, the longest first: at most three.
+    pub slow_waits: Vec<SlowWait>,
+}
+
+/// For whom the device flushed, or the file system committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Whose {
+    /// The process has a part in it.
+    Own,
+    /// Others alone have.
+    Others,
 }
 
 /// A partition of the time of the outermost executions: what `leaves` have and what is unaccounted add up to the whole.
@@ -55,10 +111,16 @@ pub struct Leaf {
     pub wait: Option<Wait>,
     /// The system call or the file system's work, of time in the kernel.
     pub call: Option<String>,
+    /// For whom the flush or the commit was, or the requests in front of its own; null for other waits.
+    pub whose: Option<Whose>,
     /// The time.
     pub ns: u64,
-    /// Its share of the whole. No remedy for it saves more.
+    /// Its share of the whole.
     pub share: f64,
+    /// What a remedy can save at most.
+    pub saves_at_most_ns: u64,
+    /// Codes of the findings that name it, or a part of it.
+    pub findings: Vec<FindingCode>,
     /// Whether it is listed by itself, and not with the rest: it has a tenth, or is one of the three largest and has 2 %.
     pub listed: bool,
     /// The interval of that share, for this recording.
@@ -94,6 +156,8 @@ pub struct WaitEnder {
     pub times: u64,
     /// Their time.
     pub ns: u64,
+    /// The longest time from the start of the operation that it was in to the end of a wait; null if it was in none.
+    pub since_ns: Option<u64>,
 }
 
 /// A conclusion.
@@ -119,7 +183,9 @@ pub struct Finding {
     pub interval: Option<[f64; 2]>,
     /// Its share of the time of all statements.
     pub share_of_all: Option<f64>,
-    /// Upper bound of what the remedy can save; absent if unknown.
+    /// The parts of the account that it names: positions in [`Account::leaves`], those with most of its time first.
+    pub leaves: Vec<usize>,
+    /// Upper bound of what the remedy can save, never more than those parts hold; absent if unknown.
     pub saving_ns: Option<u64>,
     /// The interval of that saving, for this recording.
     pub saving_interval_ns: Option<[u64; 2]>,

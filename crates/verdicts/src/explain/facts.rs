@@ -1,9 +1,10 @@
 //! Inputs of the rules for each execution: time spent waiting for flushes, for queues, for the file system's own writes, for data
 //! that others wrote. Collected in one pass over the slices and the spans; no rule reads a table again.
 
-use super::account::AccountBuilder;
+use super::account::{AccountBuilder, LeafNumber};
+use super::between;
 use super::carried_data::CarriedData;
-use super::contract::Account;
+use super::contract::{Account, Between};
 use super::others::OtherProcesses;
 use crate::checkpoints::is_sync;
 use crate::diff::phase::{FileRole, Phase, Phases, wal_databases};
@@ -94,6 +95,8 @@ pub enum TimeCategory {
     Prepare,
 }
 
+/// Maximum number of categories that one slice adds to.
+const TOUCHED_MAX: usize = 64;
 /// Maximum number of spans kept as evidence.
 const EVIDENCE_SPANS_MAX: usize = 5;
 
@@ -120,7 +123,14 @@ pub struct Facts {
     pub culprits: BTreeMap<(usize, TimeCategory, Culprit), u64>,
     /// By statement: the longest sleeps with a stack, by the part of this category.
     pub asleep: HashMap<(usize, TimeCategory), Vec<SlowWait>>,
+    /// By statement: the leaves of the account that hold the time of a category, with how much of it, the most first.
+    pub leaves: HashMap<(usize, TimeCategory), Vec<(usize, u64)>>,
+    /// The categories of the current slice.
+    touched: Vec<(TimeCategory, u64)>,
 }
+
+/// While the account is made: its leaves by statement and category.
+type Labels = HashMap<(usize, TimeCategory), HashMap<LeafNumber, u64>>;
 
 impl Facts {
     /// Returns the time of an execution in a category.
@@ -160,6 +170,9 @@ impl Facts {
             all.resize(at + 1, (0, 0));
         }
         all[at] = (all[at].0.saturating_add(ns), all[at].1.saturating_add(1));
+        if self.touched.len() < TOUCHED_MAX {
+            self.touched.push((of, ns));
+        }
         let Some(shape) = index.shape(at) else { return };
         let list = self.evidence.entry((shape, of)).or_default();
         match list.iter_mut().find(|(_, known)| *known == span) {
@@ -249,6 +262,16 @@ pub struct FactsBuilder<'a> {
     sleeps: Sleeps<'a>,
     asleep: HashMap<(usize, TimeCategory), BTreeMap<Key, u64>>,
     accounting: AccountBuilder<'a>,
+    labels: Labels,
+}
+
+/// What a builder has found.
+pub struct Found<'a> {
+    pub facts: Facts,
+    pub account: Account,
+    pub between: Between,
+    /// The calls.
+    pub phases: Phases<'a>,
 }
 
 impl<'a> FactsBuilder<'a> {
@@ -265,6 +288,7 @@ impl<'a> FactsBuilder<'a> {
             sleeps: Sleeps::new(index),
             asleep: HashMap::new(),
             accounting: AccountBuilder::new(index),
+            labels: Labels::new(),
         }
     }
 
@@ -272,9 +296,12 @@ impl<'a> FactsBuilder<'a> {
         let index = self.index;
         // The slices of an inner operation duplicate those of the operations around it: each slice counts for its own operation only.
         let Some(at) = index.operation(slice.operation) else { return };
-        self.accounting.add(at, slice, &self.sleeps);
+        let theirs = part_of_others(index, &self.carried, &self.others, at, slice);
+        let leaves = self.accounting.add(at, slice, theirs, &self.sleeps);
         let others = (&self.carried, &self.others);
+        self.facts.touched.clear();
         collect_slice(&mut self.facts, index, &self.phases, others, &mut self.syncing, at, slice);
+        self.label(at, leaves);
         let (Some(of), Some(shape)) = (asleep_for(slice), index.shape(at)) else { return };
         let thread = (index.rows.operations.tgid(at), index.rows.operations.tid(at));
         for (key, ns) in self.sleeps.within(thread, slice.start_ns, slice.end_ns) {
@@ -283,12 +310,47 @@ impl<'a> FactsBuilder<'a> {
         }
     }
 
-    /// Adds what is in no slice. Returns the account and the calls, too.
-    pub fn finish(self) -> (Facts, Account, Phases<'a>) {
-        let Self { index, phases, carried, commands: shared, others, mut facts, syncing, sleeps, asleep, accounting } =
-            self;
+    /// Notes which leaves hold the time that the current slice added to categories.
+    fn label(&mut self, at: usize, [own, theirs]: [Option<LeafNumber>; 2]) {
+        let Some(shape) = self.index.shape(at) else { return };
+        for (of, ns) in &self.facts.touched {
+            let both = [own, theirs];
+            let held = match of {
+                TimeCategory::OthersFlush | TimeCategory::ForeignData => [theirs.or(own), None],
+                TimeCategory::Sync | TimeCategory::JournalFile => both,
+                _ => [own.or(theirs), None],
+            };
+            for number in held.into_iter().flatten() {
+                let sum = self.labels.entry((shape, *of)).or_default().entry(number).or_default();
+                *sum = sum.saturating_add(*ns);
+            }
+        }
+    }
+
+    /// Adds what is in no slice.
+    pub fn finish(self) -> Found<'a> {
+        let Self {
+            index,
+            phases,
+            carried,
+            commands: shared,
+            others,
+            mut facts,
+            syncing,
+            sleeps,
+            asleep,
+            accounting,
+            labels,
+        } = self;
         drop(others);
-        let account = accounting.finish(&sleeps);
+        let (account, places) = accounting.finish(&sleeps);
+        let between = between::divide(index, &sleeps);
+        for (of, numbers) in labels {
+            let held = numbers.into_iter().filter_map(|(number, ns)| Some((*places.get(&number)?, ns)));
+            let mut held: Vec<(usize, u64)> = held.collect();
+            held.sort_unstable_by_key(|(place, ns)| (std::cmp::Reverse(*ns), *place));
+            facts.leaves.insert(of, held);
+        }
         facts.asleep = asleep.into_iter().map(|(of, parts)| (of, sleeps.longest(parts))).collect();
         for ((at, _), sync) in syncing {
             sync.add_commit_cost(&mut facts, index, at as usize);
@@ -296,8 +358,38 @@ impl<'a> FactsBuilder<'a> {
         collect_calls(&mut facts, index, &phases);
         collect_commands(&mut facts, index, shared, &carried);
         collect_prepares(&mut facts, index);
-        (facts, account, phases)
+        Found { facts, account, between, phases }
     }
+}
+
+/// Returns the part of a wait for the device or the file system's journal that was for another process alone, or behind it.
+fn part_of_others(
+    index: &Index,
+    carried: &CarriedData,
+    others: &OtherProcesses,
+    at: usize,
+    slice: &Slice,
+) -> Option<(u32, u64)> {
+    let ns = slice.end_ns.saturating_sub(slice.start_ns);
+    let own = index.rows.operations.tgid(at);
+    if slice.reason == Reason::Journal {
+        let (part, tgid) = carried.foreign(slice.span.and_then(|id| index.span(id))?, own)?;
+        return Some((tgid, (part * ns as f64) as u64));
+    }
+    if !matches!(slice.reason, Reason::Flush | Reason::Device | Reason::Queue) {
+        return None;
+    }
+    let whole = slice.span.filter(|_| slice.reason != Reason::Queue).and_then(|span| others.whose(index, span, own));
+    if let Some(tgid) = whole {
+        return Some((tgid, ns));
+    }
+    let mut behind: BTreeMap<u32, u64> = BTreeMap::new();
+    for period in others.behind(at, slice.start_ns, slice.end_ns) {
+        let sum = behind.entry(period.tgid).or_default();
+        *sum = sum.saturating_add(period.to - period.from);
+    }
+    let most = behind.iter().max_by_key(|(_, ns)| **ns).map(|(tgid, _)| *tgid)?;
+    Some((most, behind.values().fold(0_u64, |sum, ns| sum.saturating_add(*ns)).min(ns)))
 }
 
 /// Returns the category by which a finding's stacks are distinguished.

@@ -1,6 +1,6 @@
 //! A leaf of the account in words.
 
-use super::contract::{Account, Leaf};
+use super::contract::{Account, Between, Leaf, Whose};
 use analysis::caveats::Caveats;
 use analysis::lines::wrapped;
 use analysis::stacks;
@@ -10,6 +10,10 @@ use model::{Layer, Reason, Wait, counted};
 
 /// The share of a leaf's waits from which on one ender is named alone.
 const MAIN_ENDER_SHARE_MIN: f64 = 0.5;
+
+/// The share of the threads' time outside operations from which on it is shown, and of its parts.
+const BETWEEN_SHARE_MIN: f64 = 0.05;
+const BETWEEN_LISTED_SHARE_MIN: f64 = 0.02;
 
 /// Formats the account: a line for each large leaf, and the rest.
 pub fn text(out: &mut String, account: &Account) {
@@ -42,6 +46,69 @@ pub fn text(out: &mut String, account: &Account) {
     out.push('\n');
 }
 
+/// Formats the time outside operations, if it is noticeable: a line for each large part.
+pub fn between_text(out: &mut String, between: &Between) {
+    let outside = between.whole_ns.saturating_sub(between.operations_ns);
+    let share = |ns: u64| ns as f64 / between.whole_ns.max(1) as f64;
+    if share(outside) < BETWEEN_SHARE_MIN {
+        return;
+    }
+    let whole = duration(between.whole_ns as f64);
+    let threads = counted(between.threads as usize, "thread");
+    wrapped(
+        out,
+        "",
+        &format!(
+            "Time of the threads: {whole} in {threads}, of which {:.1} % in operations",
+            100.0 * share(between.operations_ns)
+        ),
+    );
+    let mut rest = 0_u64;
+    for leaf in &between.leaves {
+        if leaf.share < BETWEEN_LISTED_SHARE_MIN {
+            rest = rest.saturating_add(leaf.ns);
+            continue;
+        }
+        let range = leaf
+            .interval
+            .map_or(String::new(), |[low, high]| format!(" ({:.0} to {:.0} %)", 100.0 * low, 100.0 * high));
+        let who = match (leaf.process.as_deref(), leaf.tgid) {
+            (Some(name), Some(tgid)) => format!("; mostly {} (PID {tgid})", shown(name)),
+            _ => String::new(),
+        };
+        let line = format!(
+            "{}{range}: {}, in {}{who}",
+            leaf.what,
+            duration(leaf.ns as f64),
+            counted(leaf.threads as usize, "thread")
+        );
+        wrapped(out, &format!("{:>5.1} % ", 100.0 * leaf.share), &line);
+        if let Some(wait) = leaf.slow_waits.first() {
+            wrapped(out, "        ", &format!("longest seen: {}", stacks::line(wait)));
+        }
+    }
+    if rest > 0 {
+        wrapped(out, &format!("{:>5.1} % ", 100.0 * share(rest)), "smaller parts (--json)");
+    }
+    out.push('\n');
+}
+
+/// The time outside operations, as a line of `show`, where it is most of the time.
+pub fn between_line(between: &Between) -> String {
+    let outside = between.whole_ns.saturating_sub(between.operations_ns);
+    let Some(leaf) = between.leaves.first().filter(|_| outside > between.operations_ns) else { return String::new() };
+    let mut out = String::new();
+    let share = 100.0 * outside as f64 / between.whole_ns.max(1) as f64;
+    let largest = 100.0 * leaf.share;
+    let threads = counted(between.threads as usize, "thread");
+    wrapped(
+        &mut out,
+        "",
+        &format!("Outside operations: {share:.0} % of the time of {threads}; {largest:.0} % {}", leaf.what),
+    );
+    out
+}
+
 /// The largest leaf, as a line of `show`; empty if there is none.
 pub fn largest_line(account: &Account, caveats: &Caveats) -> String {
     let (share, what) = match account.leaves.first().filter(|leaf| leaf.ns >= account.unaccounted_ns) {
@@ -65,12 +132,15 @@ fn leaf_line(leaf: &Leaf, executions: u64) -> String {
         format!("; {}{}", if all { "" } else { "mostly " }, shown(text))
     });
     let of = format!("in {} of {}", leaf.executions, counted(executions as usize, "execution"));
-    format!("{}{range}: {}, {of}{statement}", leaf.what, duration(leaf.ns as f64))
+    let codes: Vec<&str> = leaf.findings.iter().map(|code| code.name()).collect();
+    let named = if codes.is_empty() { String::new() } else { format!(" [{}]", codes.join(", ")) };
+    format!("{}{range}: {}, {of}{statement}{named}", leaf.what, duration(leaf.ns as f64))
 }
 
 /// What the thread did or waited for, as it follows "of the time": `waits for a futex, ended by worker (PID 7)`.
 pub fn phrase(leaf: &Leaf) -> String {
     let call = leaf.call.as_deref().map_or(String::new(), |call| format!(", in {call}"));
+    let others = leaf.whose == Some(Whose::Others);
     let wait = match (leaf.reason, leaf.wait) {
         (Reason::Cpu, _) => {
             return match leaf.layer {
@@ -84,9 +154,13 @@ pub fn phrase(leaf: &Leaf) -> String {
         }
         (_, Some(wait)) => format!("waits for {}", with_article(wait)),
         (Reason::RunQueue, None) => "waits for a processor".into(),
+        (Reason::Device, None) if others => "waits for the device to read or write for others".into(),
         (Reason::Device, None) => "waits for the device to read or write".into(),
+        (Reason::Flush, None) if others => "waits for a flush of the device's cache that is for others".into(),
         (Reason::Flush, None) => "waits for a flush of the device's cache".into(),
+        (Reason::Queue, None) if others => "waits until its request is issued to the device, behind others".into(),
         (Reason::Queue, None) => "waits until its request is issued to the device".into(),
+        (Reason::Journal, None) if others => "waits for others' part of a commit of the file system's journal".into(),
         (Reason::Journal, None) => "waits for the file system's journal".into(),
         (Reason::Other, None) => format!("sleeps for a reason that has no name{call}"),
     };
@@ -99,6 +173,16 @@ fn ended_phrase(leaf: &Leaf) -> String {
     let on = file.map_or_else(String::new, |name| format!(" on {}", shown(name)));
     let wait = leaf.wait.unwrap_or(Wait::Futex);
     let who = waits::ended_by(wait, by.tgid, by.process.as_deref(), by.statement.as_deref());
+    let who = match (leaf.whose, by.tgid) {
+        (Some(Whose::Others), Some(tgid)) => {
+            Some(format!("{} (PID {tgid})", by.process.as_deref().map_or_else(|| "unnamed".into(), shown)))
+        }
+        _ => who,
+    };
+    // Since when a lock is held is known no better than since when its holder is in its operation.
+    let since = by.since_ns.filter(|_| wait.is_lock() && leaf.whose.is_none());
+    let since = since.map_or(String::new(), |ns| format!(", there for up to {}", duration(ns as f64)));
+    let who = who.map(|who| format!("{who}{since}"));
     let alone = by.ns as f64 >= MAIN_ENDER_SHARE_MIN * leaf.ns as f64;
     match who {
         Some(who) if alone => format!("{on}, {who}"),

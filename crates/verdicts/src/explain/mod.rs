@@ -6,12 +6,14 @@
 //! since its replacement takes time too. Findings are ranked by the saving, at the lower bound of its interval.
 
 mod account;
+mod between;
 mod carried_data;
 pub mod contract;
 mod facts;
 mod leaf;
 mod others;
 mod rules;
+mod saving;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -23,13 +25,14 @@ use analysis::flaws;
 use analysis::rows::{Index, Rows};
 use analysis::summary::SummaryBuilder;
 use archive::{Archive, Error};
-use contract::{Explanation, Finding, VERSION};
-use facts::FactsBuilder;
+use contract::{Account, Explanation, Finding, VERSION};
+use facts::{Facts, FactsBuilder, TimeCategory};
 use model::packed::PackedTable;
 use model::table::Slice;
 use model::{FindingCode, ShapeKind};
 use rules::Remedy;
 pub use rules::spans_databases;
+use saving::Saving;
 use stats::proportion;
 use stats::stretches::{Draws, STRETCH_COUNT, resample_sum, stretch_index};
 use std::sync::{Arc, mpsc};
@@ -158,7 +161,7 @@ fn explain_index<E>(
 
 fn build_explanation(index: &Index, facts: FactsBuilder) -> Explanation {
     let rows = index.rows;
-    let (facts, account, phases) = facts.finish();
+    let facts::Found { facts, mut account, between, phases } = facts.finish();
     let scans = scan::Scans::new(index, &phases);
     drop(phases);
     let outermost = (0..rows.operations.len()).filter(|&at| index.chain(at).nth(1).is_none());
@@ -169,7 +172,7 @@ fn build_explanation(index: &Index, facts: FactsBuilder) -> Explanation {
     for statement in statements(index) {
         let found = rules::find_in_statement(index, &facts, &statement);
         for found in found.into_iter().chain(scan::full_scan(index, &scans, &statement)) {
-            findings.extend(build_finding(index, &statement, found, latency_ns, across));
+            findings.extend(build_finding(index, &facts, &account, &statement, found, latency_ns, across));
         }
     }
     // Before they are ranked by it: what times do not show decides no order either.
@@ -185,7 +188,20 @@ fn build_explanation(index: &Index, facts: FactsBuilder) -> Explanation {
     // Findings that cast doubt on the rest come first.
     findings.splice(0..0, rules::find_in_recording(index));
     let executions = rows.operations.iter().filter(|operation| operation.end_ns.is_some()).count() as u64;
-    Explanation { version: VERSION, findings, caveats, executions, latency_ns, account }
+    label_leaves(&mut account, &findings);
+    Explanation { version: VERSION, findings, caveats, executions, latency_ns, account, between }
+}
+
+/// Notes at each leaf the findings that name it.
+fn label_leaves(account: &mut Account, findings: &[Finding]) {
+    for finding in findings {
+        for &place in &finding.leaves {
+            let leaf = &mut account.leaves[place];
+            if !leaf.findings.contains(&finding.code) {
+                leaf.findings.push(finding.code);
+            }
+        }
+    }
 }
 
 /// Moves general findings, which only report where time goes, behind the findings of the same statement that cause it.
@@ -265,6 +281,8 @@ struct FindingDraft {
     /// Number of pieces of the time, if known.
     pieces: Option<u64>,
     saving_ns: Option<u64>,
+    /// The categories whose leaves the finding names; none where they are not known from slices.
+    names: Vec<TimeCategory>,
     remedy: Remedy,
     evidence: Vec<u64>,
     slow_waits: Vec<SlowWait>,
@@ -282,9 +300,25 @@ fn lower_bound_of_rare(stretches: &[f64]) -> f64 {
     stretches.iter().sum::<f64>() * share * stretches.len() as f64 / having as f64
 }
 
+/// Returns the leaves that hold the time of some categories of a statement, those with most of it first.
+fn named_leaves(facts: &Facts, shape: usize, names: &[TimeCategory]) -> Vec<usize> {
+    let mut held: Vec<(usize, u64)> =
+        names.iter().filter_map(|of| facts.leaves.get(&(shape, *of))).flatten().copied().collect();
+    held.sort_by_key(|(place, ns)| (std::cmp::Reverse(*ns), *place));
+    let mut leaves = Vec::new();
+    for (place, _) in held {
+        if !leaves.contains(&place) {
+            leaves.push(place);
+        }
+    }
+    leaves
+}
+
 /// Builds a finding, if it matters.
 fn build_finding(
     index: &Index,
+    facts: &Facts,
+    account: &Account,
     statement: &Statement,
     found: FindingDraft,
     all: u64,
@@ -329,9 +363,13 @@ fn build_finding(
             return None;
         }
     }
-    let saving = found.saving_ns.map(|ns| ns.min(time));
-    let of_time = |end: f64| saving.map(|ns| (ns as f64 * end / share) as u64);
-    let saving_interval_ns = interval.as_ref().and_then(|e| Some([of_time(e.low)?, of_time(e.high)?]));
+    let interval = interval.map(|e| [e.low.clamp(0.0, 1.0), e.high.clamp(0.0, 1.0)]);
+    let leaves = named_leaves(facts, statement.shape, &found.names);
+    let held = leaves.iter().fold(0_u64, |sum, at| sum.saturating_add(account.leaves[*at].saves_at_most_ns));
+    // Time beside the executions is in no leaf.
+    let cap_ns = if leaves.is_empty() { whole.min(all.saturating_add(beside)) } else { held.saturating_add(beside) };
+    let relative = interval.map(|ends| ends.map(|end| end / share));
+    let saving = found.saving_ns.map(|ns| Saving::at_most(cap_ns, ns, relative));
     // A time outside the executions is saved whole: without a saving, its length is unknown, too.
     let known = found.outside_latency.is_none() || saving.is_some();
     Some(Finding {
@@ -343,10 +381,11 @@ fn build_finding(
         of: count as u64,
         time_ns: known.then_some(time),
         share: known.then_some(share),
-        interval: interval.filter(|_| known).map(|e| [e.low, e.high]),
+        interval: interval.filter(|_| known),
         share_of_all: known.then_some(of_all),
-        saving_ns: saving,
-        saving_interval_ns,
+        leaves,
+        saving_ns: saving.map(Saving::ns),
+        saving_interval_ns: saving.and_then(Saving::interval_ns),
         remedy: found.remedy.describe(spans_databases),
         evidence: found.evidence,
         slow_waits: found.slow_waits,

@@ -185,6 +185,7 @@ impl Case<'_> {
             executions: time.iter().filter(|ns| **ns > 0).count() as u64,
             pieces: Some(self.pieces(of)),
             saving_ns: Some(sum_ns(&time)),
+            names: vec![of],
             outside_latency: None,
             time,
             remedy,
@@ -230,7 +231,8 @@ impl Case<'_> {
             let sum = |at| self.facts.ns(at, TimeCategory::JournalFile).saturating_add(self.facts.ns(at, TimeCategory::NewFile));
             let time = self.each(sum);
             let executions = time.iter().filter(|ns| **ns > 0).count() as u64;
-            FindingDraft { saving_ns: Some(sum_ns(&time)), time, executions, ..found }
+            let names = vec![TimeCategory::JournalFile, TimeCategory::Metadata, TimeCategory::Flush];
+            FindingDraft { saving_ns: Some(sum_ns(&time)), time, executions, names, ..found }
         })
     }
 
@@ -271,6 +273,7 @@ impl Case<'_> {
                 executions: having as u64,
                 pieces: None,
                 saving_ns: Some(sum_ns(&time)),
+                names: vec![TimeCategory::Sync],
                 time,
                 outside_latency: None,
                 remedy: self
@@ -319,7 +322,9 @@ impl Case<'_> {
                     Remedy::wal("fewer syncs (WAL, larger transactions), or a device with power-loss protection or cheaper flushes"),
                     Remedy::new("fewer syncs (several changes to each), or a device with power-loss protection or cheaper flushes"),
                 );
-                self.time_finding(FindingCode::F03, "flush dominates", TimeCategory::Flush, claim, remedy)
+                let found = self.time_finding(FindingCode::F03, "flush dominates", TimeCategory::Flush, claim, remedy);
+                // A sync that is not made also saves what it took besides the flush.
+                FindingDraft { saving_ns: Some(sync), names: vec![TimeCategory::Sync], ..found }
             })
     }
 
@@ -395,6 +400,7 @@ impl Case<'_> {
             executions: slow,
             pieces: Some(slow),
             saving_ns: Some(of_device),
+            names: vec![TimeCategory::Device, TimeCategory::Flush],
             time,
             outside_latency: None,
             remedy: Remedy::new("a device of steadier latency; leave it free space and discard what is deleted (fstrim), so that it collects garbage less"),
@@ -431,6 +437,7 @@ impl Case<'_> {
             executions: inside.len() as u64,
             pieces: None,
             saving_ns: Some(sum_ns(&time).saturating_sub(kept)),
+            names: vec![TimeCategory::Sync],
             time,
             outside_latency: None,
             remedy: Remedy::new("BEGIN before and COMMIT after them, if they need not be durable one by one"),
@@ -522,6 +529,7 @@ impl Case<'_> {
             executions: having as u64,
             pieces: None,
             saving_ns: known.then(|| sum_ns(&time)),
+            names: Vec::new(),
             outside_latency: Some(time.clone()),
             time,
             remedy: Remedy::new(
@@ -717,6 +725,7 @@ pub(super) fn find_in_recording(index: &Index) -> Option<Finding> {
         share: None,
         interval: None,
         share_of_all: None,
+        leaves: Vec::new(),
         saving_ns: None,
         saving_interval_ns: None,
         remedy: remedies.join("; "),

@@ -107,6 +107,7 @@ pub(super) fn full_scan(index: &Index, scans: &Scans, statement: &Statement) -> 
         executions: having.len() as u64,
         pieces: None,
         saving_ns: Some(saved as u64),
+        names: Vec::new(),
         time,
         outside_latency: None,
         remedy: Remedy::new(

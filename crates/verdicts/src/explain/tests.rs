@@ -478,7 +478,11 @@ proptest! {
         let done = explain(&rows);
         for finding in &done.findings {
             prop_assert!(finding.time_ns.unwrap() <= done.latency_ns, "{:?}", finding);
-            prop_assert!(finding.saving_ns.is_none_or(|saving| saving <= finding.time_ns.unwrap()));
+            let held: u64 = finding.leaves.iter().map(|at| done.account.leaves[*at].saves_at_most_ns).sum();
+            let cap = if finding.leaves.is_empty() { done.latency_ns } else { held };
+            prop_assert!(finding.saving_ns.is_none_or(|saving| saving <= cap), "{:?} of {}", finding, cap);
+            prop_assert!(finding.saving_interval_ns.is_none_or(|[low, high]| low <= high && high <= cap), "{:?}", finding);
+            prop_assert!(finding.interval.is_none_or(|[low, high]| 0.0 <= low && low <= high && high <= 1.0));
             let share = finding.share.unwrap();
             prop_assert!((SHARE_MIN..=1.0).contains(&share));
             prop_assert!(finding.executions <= finding.of);

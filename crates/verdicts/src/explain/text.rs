@@ -30,6 +30,7 @@ pub fn text(explanation: &Explanation) -> String {
         out.push('\n');
     }
     leaf::text(&mut out, &explanation.account);
+    leaf::between_text(&mut out, &explanation.between);
     for finding in &explanation.findings {
         push_head(&mut out, finding);
         wrapped(&mut out, "  ", &capitalise(&shown(&finding.claim)));
@@ -86,6 +87,7 @@ fn push_head(out: &mut String, finding: &Finding) {
 /// Formats the lines of `fathom show`: the largest part of the time, and the findings, if there are any.
 pub fn summary(explanation: &Explanation) -> String {
     let mut out = leaf::largest_line(&explanation.account, &explanation.caveats);
+    out.push_str(&leaf::between_line(&explanation.between));
     if explanation.findings.is_empty() {
         return out;
     }

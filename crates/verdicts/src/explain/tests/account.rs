@@ -77,6 +77,19 @@ proptest! {
             prop_assert!(leaf.interval.is_none_or(|[low, high]| (0.0..=1.0).contains(&low) && low <= high && high <= 1.0));
             prop_assert!(leaf.by.iter().map(|by| by.ns).sum::<u64>() <= leaf.ns);
         }
+        let between = &done.between;
+        let parts: u64 = between.leaves.iter().map(|leaf| leaf.ns).sum();
+        prop_assert_eq!(between.operations_ns + parts, between.whole_ns);
+        for leaf in &between.leaves {
+            prop_assert!(leaf.interval.is_none_or(|[low, high]| 0.0 <= low && low <= high && high <= 1.0));
+            prop_assert!((0.0..=1.0).contains(&leaf.share) && leaf.saves_at_most_ns == leaf.ns);
+        }
+        for finding in &done.findings {
+            let held: u64 = finding.leaves.iter().map(|at| account.leaves[*at].saves_at_most_ns).sum();
+            let cap = if finding.leaves.is_empty() { done.latency_ns } else { held };
+            prop_assert!(finding.saving_ns.is_none_or(|ns| ns <= cap));
+            prop_assert!(finding.saving_interval_ns.is_none_or(|[low, high]| low <= high && high <= cap));
+        }
         prop_assert!(text::text(&done).lines().all(|line| line.chars().count() <= 100));
     }
 }
@@ -140,4 +153,48 @@ fn the_part_of_the_recording_is_a_leaf() {
         account.leaves.iter().find(|leaf| leaf.layer == Some(Layer::Database)).map_or(0, |leaf| leaf.ns)
     };
     assert_eq!((database(&before), database(&after)), (10 * 10_000, 10 * 9_000));
+}
+
+/// A thread that computes between its statements, and another one that only reads a file: both are in the account of threads.
+#[test]
+fn time_outside_operations_is_divided_too() {
+    let mut rows = recording(&vec![insert(); 10]);
+    rows.processes.push(Process { tgid: 7, name: "reader".into(), parent: None, tracked: true });
+    let operations: u64 = explain(&rows).account.whole_ns;
+    let before = explain(&rows).between;
+    assert_eq!(before.operations_ns, operations);
+    let start = rows.operations.at(0).start_ns;
+    let template = rows.spans.at(0).clone();
+    for nth in 0..20 {
+        let start_ns = start + nth * 1_000_000;
+        rows.spans.push(model::table::Span {
+            id: 70_000 + nth,
+            layer: Layer::Syscall,
+            kind: "pread64".into(),
+            tgid: 7,
+            tid: 8,
+            operation: None,
+            file: None,
+            start_ns,
+            end_ns: Some(start_ns + 400_000),
+            ..template.clone()
+        });
+    }
+    let after = explain(&rows).between;
+    let added = 19_400_000;
+    assert_eq!((after.whole_ns - before.whole_ns, after.threads - before.threads), (added, 1));
+    let call = after.leaves.iter().find(|leaf| leaf.call.as_deref() == Some("pread64")).expect("a leaf of the calls");
+    assert_eq!((call.ns, call.times, call.threads, call.process.as_deref()), (8_000_000, 20, 1, Some("reader")));
+    let program =
+        |between: &contract::Between| between.leaves.iter().filter(|l| l.call.is_none()).map(|l| l.ns).sum::<u64>();
+    assert_eq!(program(&after) - program(&before), added - 8_000_000);
+    // Without an operation, it is the whole account.
+    rows.processes.push(Process { tgid: template.tgid, name: "app".into(), parent: None, tracked: true });
+    rows.operations.edit().clear();
+    rows.slices.edit().clear();
+    rows.spans.edit().iter_mut().for_each(|span| span.operation = None);
+    let none = explain(&rows);
+    assert_eq!((none.executions, none.between.operations_ns), (0, 0));
+    let said = text::summary(&none);
+    assert!(said.starts_with("Outside operations: 100 % of the time of 2 threads"), "{said}");
 }

@@ -1,5 +1,6 @@
 //! Waits: for locks, CPUs and disk queues, and for other processes' writes and flushes.
 
+use super::super::contract::Whose;
 use super::super::*;
 use super::{codes, fact, find_finding, replace_reason};
 use analysis::handmade::{DATABASE_FILE, DISK_DEV, INSERT_STATEMENT, insert, recording};
@@ -240,6 +241,11 @@ fn a_flush_behind_that_of_another_process_names_the_culprit() {
     let f02 = find_finding(&done, "F02");
     assert_eq!((f02.executions, f02.time_ns), (20, Some(20 * 60_000)));
     assert!(f02.claim.contains("backup (77)"), "{}", f02.claim);
+    // The same in the account: a leaf of its own, which the finding names.
+    let leaf = &done.account.leaves[f02.leaves[0]];
+    assert_eq!((leaf.ns, leaf.whose, leaf.by[0].tgid), (20 * 60_000, Some(Whose::Others), Some(77)));
+    assert_eq!(leaf.what, "waits for a flush of the device's cache that is for others, backup (PID 77)");
+    assert!(leaf.findings.contains(&FindingCode::F02));
     assert!(f02.evidence.iter().all(|id| *id > 90_000), "the culprit's flushes: {:?}", f02.evidence);
 }
 
