@@ -8,7 +8,7 @@ use super::observe::{ObservedRun, SectionCounts};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the weight of a count: waiting for the medium weighs most, bytes least.
-fn count_weight(what: &str) -> f64 {
+pub fn count_weight(what: &str) -> f64 {
     match CountName::parse(what) {
         CountName::Checkpoints => 20_000.0,
         CountName::Call(call, _) if call.syncs() => 10_000.0,
@@ -31,7 +31,7 @@ fn clearly_more(most: u64) -> u64 {
 /// Returns by how much a count may differ although nothing has changed: bytes of a program's own files contain times and ids, and
 /// their compression differs (a commit of git's was 477 bytes in 47 of 50 runs, and 478 in three). SQLite's files are written in
 /// pages.
-fn tolerance(what: &str, was: u64) -> u64 {
+pub fn count_tolerance(what: &str, was: u64) -> u64 {
     match CountName::parse(what) {
         CountName::BytesRead(None | Some(FileKind::File)) | CountName::BytesWritten(None | Some(FileKind::File)) => {
             (was / 100).max(64)
@@ -60,13 +60,13 @@ fn section_differences(statement: Option<&str>, expected: &Section, found: &Sect
         expected.exact.keys().chain(found.calls.keys()).filter(|name| !expected.varied.contains_key(*name)).collect();
     for name in names {
         let (was, is) = (expected.exact.get(name).copied().unwrap_or(0), found.calls.get(name).copied().unwrap_or(0));
-        if was.abs_diff(is) > tolerance(name, was) {
+        if was.abs_diff(is) > count_tolerance(name, was) {
             all.push(new(name, [was, was], is, false));
         }
     }
     for (name, [least, most]) in &expected.varied {
         let is = found.calls.get(name).copied().unwrap_or(0);
-        let slack = (most - least).max(tolerance(name, *most));
+        let slack = (most - least).max(count_tolerance(name, *most));
         if is > most.saturating_add(slack) || is < least.saturating_sub(slack) {
             all.push(new(name, [*least, *most], is, false));
         }

@@ -18,6 +18,7 @@ mod tests;
 pub mod text;
 
 pub use compare::{check_traced, check_untraced, differences, judge, untraced_differences};
+pub(crate) use compare::{count_tolerance, count_weight};
 pub use contract::{Contract, ContractError};
 pub use difference::{Difference, Outcome};
 pub use observe::{ObservedRun, SectionCounts, observe};

@@ -163,6 +163,18 @@ impl ObservedRun {
         total
     }
 
+    /// Returns all counts of calls and bytes of the whole program.
+    pub fn sums(&self) -> Counts {
+        let mut sums = Counts::new();
+        let of_calls = |name: &str| !matches!(CountName::parse(name), CountName::Executions | CountName::Rows);
+        let each = self.statements.values().chain([&self.program]).flat_map(|one| &one.calls);
+        for (name, n) in each.filter(|(name, _)| of_calls(name)) {
+            let sum = sums.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*n);
+        }
+        sums
+    }
+
     fn counts_of(&mut self, index: &Index, repeated: &RepeatedShapes, operation: Option<usize>) -> &mut SectionCounts {
         match operation.and_then(|at| index.shape(at)).filter(|shape| repeated.0[*shape]) {
             Some(shape) => self.statements.entry(index.rows.shapes[shape].text.clone()).or_default(),

@@ -57,6 +57,53 @@ pub struct Diff {
     /// With several recordings a side: the basis of the verdict and of `latency_ns.ratio`. All else is from the median recording
     /// of each side.
     pub recordings: Option<Recordings>,
+    /// What the whole programs asked of the layers below, in statements and outside: the weightiest difference first. Compared even if no
+    /// statement is in both.
+    pub counts: Vec<CountTotal>,
+    /// Where the time of the whole programs went, the largest difference first: the parts of `fathom explain`.
+    pub times: Vec<TimeTotal>,
+}
+
+/// A count of the whole program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CountTotal {
+    /// What is counted, as in `fathom check`: `fsync file`, `bytes written WAL`.
+    pub what: String,
+    /// Minimum and maximum of the recordings of A.
+    pub a: [u64; 2],
+    /// Of B.
+    pub b: [u64; 2],
+    /// By how much B's middle is more.
+    pub delta: i64,
+    /// Whether B's is more than any of A's.
+    pub direction: Direction,
+}
+
+/// How a count of B compares to that of A.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// All of B's are above all of A's.
+    More,
+    /// All of B's are below all of A's.
+    Fewer,
+    /// All are equal.
+    Same,
+    /// The ranges overlap, or differ by no more than the bytes of a time stamp.
+    Unclear,
+}
+
+/// Time of the whole program in a part of its account.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TimeTotal {
+    /// What the threads did or waited for, in words.
+    pub what: String,
+    /// In A.
+    pub a_ns: u64,
+    /// In B.
+    pub b_ns: u64,
+    /// B minus A.
+    pub delta_ns: f64,
 }
 
 /// Several recordings of each side.

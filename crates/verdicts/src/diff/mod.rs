@@ -17,8 +17,12 @@ mod series;
 #[cfg(test)]
 mod tests;
 pub mod text;
+mod totals;
 
+use crate::explain::Accounting;
+use crate::explain::contract::{Account, Between};
 use analysis::blind;
+use analysis::charges;
 use analysis::completeness::lost_at_unknown_time;
 use analysis::flaws;
 use analysis::rows::{Index, Rows};
@@ -75,11 +79,12 @@ fn diff_with_gaps(a: &Archive, b: &Archive, seen: Option<&[RecordingGaps]>) -> R
 /// # Errors
 /// Those of `open` and of [`Rows::load`].
 pub fn diff_many<P, E: From<Error>>(a: &[P], b: &[P], open: impl Fn(&P) -> Result<Archive, E>) -> Result<Diff, E> {
-    let mut seen = Vec::new();
+    let (mut seen, mut counts) = (Vec::new(), Vec::new());
     let mut load = |paths: &[P], which: &str| {
         let each = paths.iter().enumerate().map(|(at, path)| {
             let rows = Rows::load_without_slices(&open(path)?)?;
             seen.push(RecordingGaps::from_index(&Index::new(&rows), format!("{which}{}", at + 1)));
+            counts.push(totals::count(&rows));
             Ok(Recording::from_rows(&rows))
         });
         each.collect::<Result<Vec<_>, E>>()
@@ -88,6 +93,8 @@ pub fn diff_many<P, E: From<Error>>(a: &[P], b: &[P], open: impl Fn(&P) -> Resul
     let (found, statements, basis) =
         recordings::compare(&of_a, &of_b, |executions| Basis::from_gaps(&seen, executions));
     let mut diff = diff_with_gaps(&open(&a[found.middle_a])?, &open(&b[found.middle_b])?, Some(&seen))?;
+    let (counts_a, counts_b) = counts.split_at(of_a.len());
+    diff.counts = totals::compare_counts(counts_a, counts_b);
     judge_by_recordings(&mut diff, found, &statements, &basis);
     Ok(diff)
 }
@@ -144,8 +151,8 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2], seen: &[Recordin
     let slots = series::assign_slots([&indices[0], &indices[1]], &alignment);
     let count = alignment.shapes.len();
     let [of_a, of_b] = slices;
-    let a = series::sum_recording(&indices[0], count, &slots[0], of_a)?;
-    let b = series::sum_recording(&indices[1], count, &slots[1], of_b)?;
+    let (a, account_a) = sum_and_account(&indices[0], count, &slots[0], of_a)?;
+    let (b, account_b) = sum_and_account(&indices[1], count, &slots[1], of_b)?;
     let lots = DrawsByCount::default();
     let mut statements: Vec<Statement> = Vec::with_capacity(count);
     for (shape, (x, y)) in alignment.shapes.iter().zip(a.statements.iter().zip(&b.statements)) {
@@ -193,12 +200,32 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2], seen: &[Recordin
         only_b: Vec::new(),
         facts: fact_difference::differing_facts(&rows[0].environment(), &rows[1].environment()),
         recordings: None,
+        counts: totals::compare_counts(&[totals::count(rows[0])], &[totals::count(rows[1])]),
+        times: totals::compare_times((&account_a.0, &account_a.1), (&account_b.0, &account_b.1)),
         a: Side::default(),
         b: Side::default(),
     };
     [diff.a, diff.b] = sides;
     [diff.only_a, diff.only_b] = alignment.alone;
     Ok(diff)
+}
+
+/// Sums up a recording and makes its account, in one pass over its slices.
+fn sum_and_account<E>(
+    index: &Index,
+    count: usize,
+    slots: &series::Slots,
+    slices: Slices<'_, E>,
+) -> Result<(series::Series, (Account, Between)), E> {
+    let commands = charges::command_shares(index);
+    let mut accounting = Accounting::new(index, &commands);
+    let sums = series::sum_recording(index, count, slots, |each| {
+        slices(&mut |slice| {
+            accounting.slice(slice);
+            each(slice);
+        })
+    })?;
+    Ok((sums, accounting.finish()))
 }
 
 /// Returns the difference of a statement's time, ns: in its aligned executions, plus those in only one recording, each with the

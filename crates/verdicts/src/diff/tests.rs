@@ -374,3 +374,45 @@ proptest! {
         prop_assert_eq!(done.edges, edges::Edges::default());
     }
 }
+
+/// 72 more fsyncs are 72 more fsyncs, though no statement is in both and times decide nothing.
+#[test]
+fn totals_compare_without_a_common_statement() {
+    use super::contract::Direction;
+    let [mut a, mut b] = [insert(), insert()].map(|one| recording(&vec![one; 24]));
+    (a.shapes[0].text, b.shapes[0].text) = ("one".into(), "another".into());
+    let process = |rows: &Rows| {
+        let tgid = rows.operations.at(0).tgid;
+        model::table::Process { tgid, name: "app".into(), parent: None, tracked: true }
+    };
+    let (of_a, of_b) = (process(&a), process(&b));
+    a.processes.push(of_a);
+    b.processes.push(of_b);
+    let same = diff(&a, &b);
+    assert!(
+        !same.counts.is_empty() && same.counts.iter().all(|one| one.direction == Direction::Same),
+        "{:?}",
+        same.counts
+    );
+    let sync = b.spans.iter().find(|span| span.kind == "fdatasync").expect("a sync");
+    for nth in 0..72 {
+        let span = model::table::Span { id: 500_000 + nth, kind: "fsync".into(), operation: None, ..sync.clone() };
+        b.spans.push(span);
+    }
+    for (a, b, direction, sign) in [(&a, &b, Direction::More, "+"), (&b, &a, Direction::Fewer, "-")] {
+        let found = diff(a, b);
+        assert!(found.statements.is_empty());
+        let first = &found.counts[0];
+        assert_eq!((first.direction, first.delta.unsigned_abs()), (direction, 72), "{first:?}");
+        assert!(first.what.starts_with("fsync "), "{first:?}");
+        let said = text::text(&found);
+        assert!(said.contains(&format!("  {sign}72 fsync ")), "{said}");
+        // The whole time of each side is in the rows, whatever has a partner.
+        let sums = found.times.iter().fold([0, 0], |[a, b], one| [a + one.a_ns, b + one.b_ns]);
+        let whole = [a, b].map(|rows| {
+            let done = crate::explain::explain(rows);
+            done.account.whole_ns + done.between.whole_ns - done.between.operations_ns
+        });
+        assert_eq!(sums, whole);
+    }
+}

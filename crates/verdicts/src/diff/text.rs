@@ -1,7 +1,9 @@
 //! A comparison as text for people: the output of `fathom diff`. It fits 100 columns, and contains nothing that is not in the JSON.
 
 use super::align::UnmatchedStatement;
-use super::contract::{Contribution, CountDifference, Diff, Recordings, Side, Statement};
+use super::contract::{
+    Contribution, CountDifference, CountTotal, Diff, Direction, Recordings, Side, Statement, TimeTotal,
+};
 use super::edges::OneSidedEdge;
 use super::series::CountUnit;
 use analysis::lines::{capitalise, line, paragraph};
@@ -16,6 +18,8 @@ const ROWS_MAX: usize = 12;
 const NAMED_STATEMENTS_MAX: usize = 3;
 /// A phase or layer with less than this fraction of the largest difference is not shown.
 const SHOWN_SHARE_MIN: f64 = 0.01;
+/// A part of the whole time with less than this fraction of the largest difference is not shown.
+const WHOLE_SHARE_MIN: f64 = 0.05;
 /// Facts that differ between any two recordings, and are not informative.
 const UNINFORMATIVE_FACT_PREFIXES: [&str; 7] =
     ["trace.", "tracer.", "load.", "memory.", "clock.", "temperature.", "stacks."];
@@ -31,6 +35,7 @@ pub fn text(diff: &Diff) -> String {
             line(&mut out, &format!("   {}", caveat.because));
         }
     }
+    work(&mut out, &diff.counts);
     let _ = writeln!(
         out,
         "\n{}",
@@ -60,11 +65,48 @@ pub fn text(diff: &Diff) -> String {
     statements(&mut out, diff);
     list_unmatched(&mut out, "A", &diff.only_a);
     list_unmatched(&mut out, "B", &diff.only_b);
+    whole_times(&mut out, &diff.times);
     list_unseen(&mut out, diff);
     facts(&mut out, diff);
     let _ = writeln!(out, "\nNotes");
     paragraph(&mut out, "  ", METHOD_NOTES);
     out
+}
+
+/// Counts of the whole programs that differ: what no noise of the machine explains comes before the times.
+fn work(out: &mut String, counts: &[CountTotal]) {
+    let differ: Vec<&CountTotal> =
+        counts.iter().filter(|one| matches!(one.direction, Direction::More | Direction::Fewer)).collect();
+    if differ.is_empty() {
+        return;
+    }
+    line(out, "\nThe programs ask for different things (A -> B, all their own files together)");
+    let range = |[least, most]: [u64; 2]| if least == most { least.to_string() } else { format!("{least} to {most}") };
+    for one in differ.iter().take(ROWS_MAX) {
+        let sign = if one.delta > 0 { "+" } else { "-" };
+        line(out, &format!("  {sign}{} {}: {} -> {}", one.delta.unsigned_abs(), one.what, range(one.a), range(one.b)));
+    }
+    if differ.len() > ROWS_MAX {
+        line(out, &format!("  {} more (--json)", differ.len() - ROWS_MAX));
+    }
+}
+
+/// Where the time of the whole programs went, by the parts of `fathom explain`.
+fn whole_times(out: &mut String, times: &[TimeTotal]) {
+    let largest = times.first().map_or(0.0, |one| one.delta_ns.abs());
+    let shown_rows: Vec<&TimeTotal> = times
+        .iter()
+        .filter(|one| one.delta_ns != 0.0 && one.delta_ns.abs() >= WHOLE_SHARE_MIN * largest)
+        .take(ROWS_MAX)
+        .collect();
+    if shown_rows.is_empty() {
+        return;
+    }
+    line(out, "\nTime of the whole programs, compared or not (A -> B)");
+    for one in shown_rows {
+        let both = [one.a_ns, one.b_ns].map(|ns| duration(ns as f64));
+        paragraph(out, "  ", &format!("{} {}: {} -> {}", signed_duration(one.delta_ns), one.what, both[0], both[1]));
+    }
 }
 
 /// Lists executions in only one recording: where calls are the operations, a missing sync shows only here.

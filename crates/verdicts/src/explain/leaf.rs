@@ -139,19 +139,23 @@ fn leaf_line(leaf: &Leaf, executions: u64) -> String {
 
 /// What the thread did or waited for, as it follows "of the time": `waits for a futex, ended by worker (PID 7)`.
 pub fn phrase(leaf: &Leaf) -> String {
+    let ended = if leaf.reason == Reason::Cpu { String::new() } else { ended_phrase(leaf) };
+    name(leaf) + &ended
+}
+
+/// The same without who ended it, so that leaves of two recordings have the same.
+pub fn name(leaf: &Leaf) -> String {
     let call = leaf.call.as_deref().map_or(String::new(), |call| format!(", in {call}"));
     let others = leaf.whose == Some(Whose::Others);
-    let wait = match (leaf.reason, leaf.wait) {
-        (Reason::Cpu, _) => {
-            return match leaf.layer {
-                Some(Layer::App) => "runs in the program".into(),
-                Some(Layer::Database) => "runs in the database's code".into(),
-                Some(Layer::Tracer) => "is the recording's own".into(),
-                Some(Layer::Syscall | Layer::FileSystem) => format!("runs in the kernel{call}"),
-                Some(layer) => format!("runs in the kernel, in {layer}"),
-                None => "runs".into(),
-            };
-        }
+    match (leaf.reason, leaf.wait) {
+        (Reason::Cpu, _) => match leaf.layer {
+            Some(Layer::App) => "runs in the program".into(),
+            Some(Layer::Database) => "runs in the database's code".into(),
+            Some(Layer::Tracer) => "is the recording's own".into(),
+            Some(Layer::Syscall | Layer::FileSystem) => format!("runs in the kernel{call}"),
+            Some(layer) => format!("runs in the kernel, in {layer}"),
+            None => "runs".into(),
+        },
         (_, Some(wait)) => format!("waits for {}", with_article(wait)),
         (Reason::RunQueue, None) => "waits for a processor".into(),
         (Reason::Device, None) if others => "waits for the device to read or write for others".into(),
@@ -163,8 +167,7 @@ pub fn phrase(leaf: &Leaf) -> String {
         (Reason::Journal, None) if others => "waits for others' part of a commit of the file system's journal".into(),
         (Reason::Journal, None) => "waits for the file system's journal".into(),
         (Reason::Other, None) => format!("sleeps for a reason that has no name{call}"),
-    };
-    format!("{wait}{}", ended_phrase(leaf))
+    }
 }
 
 fn ended_phrase(leaf: &Leaf) -> String {

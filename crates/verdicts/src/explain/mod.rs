@@ -25,8 +25,9 @@ use analysis::flaws;
 use analysis::rows::{Index, Rows};
 use analysis::summary::SummaryBuilder;
 use archive::{Archive, Error};
-use contract::{Account, Explanation, Finding, VERSION};
+use contract::{Account, Between, Explanation, Finding, VERSION};
 use facts::{Facts, FactsBuilder, TimeCategory};
+pub(crate) use leaf::name as leaf_name;
 use model::packed::PackedTable;
 use model::table::Slice;
 use model::{FindingCode, ShapeKind};
@@ -147,6 +148,24 @@ fn summarise_and_explain_groups<E>(
         let explanation = explaining.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok((summary?, explanation))
     })
+}
+
+/// The account alone of a recording, of slices that are also read for something else.
+pub(crate) struct Accounting<'a>(FactsBuilder<'a>);
+
+impl<'a> Accounting<'a> {
+    pub(crate) fn new(index: &'a Index, commands: &'a charges::SharedItems) -> Self {
+        Self(FactsBuilder::new(index, commands))
+    }
+
+    pub(crate) fn slice(&mut self, slice: &Slice) {
+        self.0.slice(slice);
+    }
+
+    pub(crate) fn finish(self) -> (Account, Between) {
+        let found = self.0.finish();
+        (found.account, found.between)
+    }
 }
 
 fn explain_index<E>(
