@@ -1,7 +1,7 @@
 //! `fathom check`: a contract of a command's use of files and disk.
 
 use crate::{Usage, args, destination, link, output, progress};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use archive::Archive;
 use archive::table_maker::Failure;
 use model::text::ShownPath as _;
@@ -36,17 +36,23 @@ fn record(args: &args::CheckRecord) -> Result<ExitCode> {
     let runs = Runs::new(&args.command, args.prepare.as_deref(), &context, &open_archive)?;
     let learned = runs.learn(args.runs, !args.no_trace, &print_blind)?;
     let contract = Contract::learn(args.command.clone(), args.prepare.clone(), &learned.traced, &learned.untraced);
+    if let Some(unnoticed) = check::proof::unnoticed_sync(&contract, &learned.traced) {
+        bail!(
+            "no contract was made: {unnoticed}; make the command repeatable (--prepare 'COMMAND' runs before each run), or check a part of it"
+        );
+    }
     destination::write_text(&args.output, &contract.to_toml()?)?;
     if destination::is_stdout(&args.output) {
         return Ok(ExitCode::SUCCESS);
     }
     recorder::output::give_to_caller(&args.output)?;
     println!(
-        "{}: {}, in {} of {}",
+        "{}: {}, in {} of {}; {}",
         args.output.shown(),
         contract.sentence(),
         counted(args.runs as usize, "run"),
-        runs.shown()
+        runs.shown(),
+        contract.notices()
     );
     Ok(ExitCode::SUCCESS)
 }

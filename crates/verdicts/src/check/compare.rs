@@ -5,6 +5,7 @@ use super::contract::{BPF, Contract, PROC, Section};
 use super::count_name::{CountName, EXECUTIONS, FileKind};
 use super::difference::{Difference, OUTCOME_VERSION, Outcome};
 use super::observe::{ObservedRun, SectionCounts};
+use super::pool;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the weight of a count: waiting for the medium weighs most, bytes least.
@@ -21,6 +22,14 @@ pub fn count_weight(what: &str) -> f64 {
         CountName::BytesRead(_) | CountName::BytesWritten(_) => 0.001,
         _ => 1.0,
     }
+}
+
+/// The weight of a count that decreased, relative to one that increased.
+const MISSING_WEIGHT: f64 = 1e-6;
+
+/// Whether fewer of them may cost durability.
+fn matters_if_missing(what: &str) -> bool {
+    matches!(CountName::parse(what), CountName::Call(call, _) if call.syncs())
 }
 
 /// Returns the count above which the device clearly did more: the maximum of its range plus a quarter, plus two.
@@ -54,6 +63,10 @@ fn section_differences(statement: Option<&str>, expected: &Section, found: &Sect
             weight: 0.0,
         };
         one.weight = one.delta().unsigned_abs() as f64 * count_weight(what);
+        // What is asked less often follows from what is asked instead; a missing sync matters by itself.
+        if one.delta() < 0 && !matters_if_missing(what) {
+            one.weight *= MISSING_WEIGHT;
+        }
         one
     };
     let names: BTreeSet<&String> =
@@ -83,6 +96,9 @@ fn section_differences(statement: Option<&str>, expected: &Section, found: &Sect
 
 /// Returns the differences between a traced run and the contract, the most important first.
 pub fn differences(contract: &Contract, found: &ObservedRun) -> Vec<Difference> {
+    // A name that the contract does not know is a temporary one, if its runs had any.
+    let known: BTreeSet<&str> = contract.statements.iter().map(|s| s.text.as_str()).collect();
+    let found = &pool::merge(found, |text, merged| known.contains(text) || !known.contains(merged));
     let nothing = (Section::default(), SectionCounts::default());
     let mut all = section_differences(None, &contract.program, &found.program);
     let was: BTreeMap<&str, &Section> = contract.statements.iter().map(|s| (s.text.as_str(), &s.counts)).collect();
@@ -90,7 +106,10 @@ pub fn differences(contract: &Contract, found: &ObservedRun) -> Vec<Difference> 
     for text in texts {
         let (expected, now) = (was.get(text), found.statements.get(text));
         let mut own = section_differences(Some(text), expected.unwrap_or(&&nothing.0), now.unwrap_or(&nothing.1));
-        if expected.is_none() || now.is_none() {
+        if pool::is_merged(text) {
+            // Each execution is a call, which is counted as such.
+            own.retain(|d| d.what != EXECUTIONS);
+        } else if expected.is_none() || now.is_none() {
             // The presence or absence of the statement is the difference; the counts only follow from it.
             let sum: f64 = own.iter().map(|d| d.weight).sum();
             own.retain(|d| d.what == EXECUTIONS);

@@ -1,6 +1,7 @@
 //! The contract as stored in its file: TOML, to be read and reviewed like code.
 
 use super::observe::{Counts, ObservedRun, SectionCounts};
+use super::pool;
 use model::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,6 +137,9 @@ impl Contract {
         traced: &[ObservedRun],
         untraced: &[SectionCounts],
     ) -> Self {
+        let lasting = pool::lasting_names(traced);
+        let traced: Vec<ObservedRun> =
+            traced.iter().map(|run| pool::merge(run, |text, _| lasting.contains(text))).collect();
         let texts: BTreeSet<&String> = traced.iter().flat_map(|run| run.statements.keys()).collect();
         let of = |text: &String| Statement {
             text: text.clone(),
@@ -162,7 +166,16 @@ impl Contract {
     /// # Errors
     /// It cannot be written as TOML.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
-        Ok(format!("{FILE_HEADER}{}", toml::to_string(self)?))
+        Ok(format!("{FILE_HEADER}# {}\n{}", self.notices(), toml::to_string(self)?))
+    }
+
+    /// Says whether an added sync would be noticed, as [`super::proof`] shows for a contract that is traced.
+    pub fn notices(&self) -> &'static str {
+        if self.counted_by == BPF {
+            "would notice one added fsync: yes"
+        } else {
+            "would notice one added fsync: no, since nothing was traced"
+        }
     }
 
     /// Parses the file's text.

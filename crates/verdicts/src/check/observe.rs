@@ -108,6 +108,34 @@ fn is_own_file(path: &str) -> bool {
         && !path.split('/').any(|part| TOOL_DIRECTORIES.contains(&part))
 }
 
+/// Ends of the names of sources that an interpreter reads: an edit of the program is no other use of the disk.
+const SOURCE_EXTENSIONS: [&str; 17] =
+    ["py", "pyc", "pyi", "js", "mjs", "cjs", "ts", "rb", "pl", "pm", "sh", "bash", "lua", "php", "tcl", "jl", "awk"];
+
+/// The files that an interpreter reads as its program: named like a source, or executed by the command itself, and never changed.
+struct Sources<'a> {
+    changed: HashSet<u64>,
+    executed: Option<&'a str>,
+}
+
+impl<'a> Sources<'a> {
+    fn new(rows: &'a Rows) -> Self {
+        let changes =
+            |kind: &str| Call::ALL.iter().any(|call| call.name() == kind && (call.changes() || call.writes()));
+        let spans = rows.spans.of_layer(Layer::Syscall).map(|(_, span)| span);
+        let changed = spans.filter(|span| changes(&span.kind)).filter_map(|span| span.file).collect();
+        let executed = rows.trace.command.first().map(|word| word.trim_start_matches("./"));
+        Self { changed, executed: executed.filter(|word| !word.is_empty()) }
+    }
+
+    fn contain(&self, file: Option<u64>, path: &str) -> bool {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let source = name.rsplit_once('.').is_some_and(|(_, end)| SOURCE_EXTENSIONS.contains(&end));
+        let executed = self.executed.is_some_and(|word| path.ends_with(word));
+        (source || executed) && file.is_none_or(|file| !self.changed.contains(&file))
+    }
+}
+
 /// Counts a recording.
 pub fn observe(rows: &Rows) -> ObservedRun {
     let index = Index::new(rows);
@@ -226,6 +254,7 @@ fn count_calls(index: &Index, repeated: &RepeatedShapes, found: &mut ObservedRun
     // Files that were open before the program began (stdout in a file) are not its own.
     let opened: HashSet<u64> =
         rows.spans.iter().filter(|s| s.kind == Call::Open.name()).filter_map(|s| s.file).collect();
+    let sources = Sources::new(rows);
     let mut checkpointed: HashSet<usize> = HashSet::new();
     for (at, span) in rows.spans.of_layer(Layer::Syscall) {
         let Phase::In(call, kind) = phases.of_call(at) else { continue };
@@ -234,6 +263,9 @@ fn count_calls(index: &Index, repeated: &RepeatedShapes, found: &mut ObservedRun
         }
         let operation = index.operation_of(&span);
         let path = index.path_of(&span);
+        if path.is_some_and(|path| sources.contain(span.file, path)) {
+            continue;
+        }
         let everything = matches!(call, Call::Sync | Call::IoUringEnter);
         let changes = call.changes() || span.file.is_some_and(|file| opened.contains(&file)) || path.is_none();
         let file = match file_kind(kind, path) {
