@@ -128,8 +128,8 @@ impl<'a> Division<'a> {
                         self.add(window, Doing::Call(spans.kind(*at)), from, *end_ns, Some(spans.id(*at)));
                     }
                 }
-                cursor = *end_ns;
             }
+            cursor = cursor.max(*end_ns);
         }
     }
 

@@ -160,6 +160,19 @@ pub struct WaitEnder {
     pub since_ns: Option<u64>,
 }
 
+/// A statement's part of a finding.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FindingStatement {
+    /// Its text.
+    pub statement: String,
+    /// Its executions with the finding.
+    pub executions: u64,
+    /// All its executions.
+    pub of: u64,
+    /// The time concerned; null if unknown.
+    pub time_ns: Option<u64>,
+}
+
 /// A conclusion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
@@ -169,7 +182,9 @@ pub struct Finding {
     pub title: String,
     /// The statement concerned; absent if the finding is about the whole recording.
     pub statement: Option<String>,
-    /// The finding, with its numbers.
+    /// All statements with the same cause and the same remedy, the one with most of its time first; `statement` is the first.
+    pub statements: Vec<FindingStatement>,
+    /// The finding, with its numbers; those of the first statement, if there are several.
     pub claim: String,
     /// Executions of the statement with the finding.
     pub executions: u64,

@@ -125,6 +125,10 @@ pub struct Facts {
     pub asleep: HashMap<(usize, TimeCategory), Vec<SlowWait>>,
     /// By statement: the leaves of the account that hold the time of a category, with how much of it, the most first.
     pub leaves: HashMap<(usize, TimeCategory), Vec<(usize, u64)>>,
+    /// Executions that write a WAL.
+    pub wal_writers: HashSet<u32>,
+    /// The time of all outermost executions.
+    pub whole_ns: u64,
     /// The categories of the current slice.
     touched: Vec<(TimeCategory, u64)>,
 }
@@ -345,6 +349,7 @@ impl<'a> FactsBuilder<'a> {
         drop(others);
         let (account, places) = accounting.finish(&sleeps);
         let between = between::divide(index, &sleeps);
+        facts.whole_ns = account.whole_ns;
         for (of, numbers) in labels {
             let held = numbers.into_iter().filter_map(|(number, ns)| Some((*places.get(&number)?, ns)));
             let mut held: Vec<(usize, u64)> = held.collect();
@@ -581,6 +586,9 @@ fn collect_calls(facts: &mut Facts, index: &Index, phases: &Phases) {
                     facts.journals.entry(at).or_default().1 += 1;
                 }
                 call if call.writes() => {
+                    if kind == FileRole::Of(FileClass::Wal) {
+                        facts.wal_writers.insert(at);
+                    }
                     let bytes = facts.bytes.entry(at).or_default();
                     bytes[0] += done;
                     bytes[1] += if own_class { done } else { 0.0 };

@@ -11,6 +11,7 @@ mod carried_data;
 pub mod contract;
 mod facts;
 mod leaf;
+mod merge;
 mod others;
 mod rules;
 mod saving;
@@ -187,13 +188,19 @@ fn build_explanation(index: &Index, facts: FactsBuilder) -> Explanation {
     let latency_ns = outermost.fold(0_u64, |sum, at| sum.saturating_add(latency(rows, at)));
     let caveats = flaws::find_caveats(index);
     let across = spans_databases(rows);
-    let mut findings = Vec::new();
+    let build = |statement: &Statement, found: &FindingDraft| {
+        build_finding(index, &facts, &account, statement, found, latency_ns, across)
+    };
+    let mut one_by_one = Vec::new();
     for statement in statements(index) {
         let found = rules::find_in_statement(index, &facts, &statement);
         for found in found.into_iter().chain(scan::full_scan(index, &scans, &statement)) {
-            findings.extend(build_finding(index, &facts, &account, &statement, found, latency_ns, across));
+            if let Some(finding) = build(&statement, &found) {
+                one_by_one.push(merge::Single { statement: statement.clone(), draft: found, finding });
+            }
         }
     }
+    let mut findings = merge::merge(index, one_by_one, build);
     // Before they are ranked by it: what times do not show decides no order either.
     if caveats.against_times().is_some() {
         findings.iter_mut().for_each(|finding| (finding.saving_ns, finding.saving_interval_ns) = (None, None));
@@ -257,8 +264,11 @@ pub(crate) fn median(ns: &[u64]) -> u64 {
 }
 
 /// A statement's finished executions, in order.
+#[derive(Clone)]
 struct Statement {
     shape: usize,
+    /// Further statements whose executions these are, of a merged finding.
+    more: Vec<usize>,
     executions: Vec<u32>,
 }
 
@@ -268,7 +278,7 @@ fn statements(index: &Index) -> Vec<Statement> {
     let sql =
         |shape: usize| rows.shapes[shape].is(ShapeKind::Statement) || rows.shapes[shape].is(ShapeKind::Transaction);
     let mut all: Vec<Statement> =
-        (0..rows.shapes.len()).map(|shape| Statement { shape, executions: Vec::new() }).collect();
+        (0..rows.shapes.len()).map(|shape| Statement { shape, more: Vec::new(), executions: Vec::new() }).collect();
     for (at, operation) in rows.operations.iter().enumerate() {
         if let Some(shape) = index.shape(at).filter(|_| operation.end_ns.is_some()) {
             all[shape].executions.push(at as u32);
@@ -288,6 +298,7 @@ fn statements(index: &Index) -> Vec<Statement> {
 }
 
 /// The result of a rule for a statement.
+#[derive(Clone)]
 struct FindingDraft {
     code: FindingCode,
     title: &'static str,
@@ -302,6 +313,8 @@ struct FindingDraft {
     saving_ns: Option<u64>,
     /// The categories whose leaves the finding names; none where they are not known from slices.
     names: Vec<TimeCategory>,
+    /// Who or what made the executions wait; findings with different ones are not one.
+    cause: Option<String>,
     remedy: Remedy,
     evidence: Vec<u64>,
     slow_waits: Vec<SlowWait>,
@@ -320,9 +333,10 @@ fn lower_bound_of_rare(stretches: &[f64]) -> f64 {
 }
 
 /// Returns the leaves that hold the time of some categories of a statement, those with most of it first.
-fn named_leaves(facts: &Facts, shape: usize, names: &[TimeCategory]) -> Vec<usize> {
-    let mut held: Vec<(usize, u64)> =
-        names.iter().filter_map(|of| facts.leaves.get(&(shape, *of))).flatten().copied().collect();
+fn named_leaves(facts: &Facts, statement: &Statement, names: &[TimeCategory]) -> Vec<usize> {
+    let shapes = || statement.more.iter().chain([&statement.shape]);
+    let keys = names.iter().flat_map(|of| shapes().map(move |shape| (*shape, *of)));
+    let mut held: Vec<(usize, u64)> = keys.filter_map(|key| facts.leaves.get(&key)).flatten().copied().collect();
     held.sort_by_key(|(place, ns)| (std::cmp::Reverse(*ns), *place));
     let mut leaves = Vec::new();
     for (place, _) in held {
@@ -339,7 +353,7 @@ fn build_finding(
     facts: &Facts,
     account: &Account,
     statement: &Statement,
-    found: FindingDraft,
+    found: &FindingDraft,
     all: u64,
     spans_databases: bool,
 ) -> Option<Finding> {
@@ -376,14 +390,15 @@ fn build_finding(
         let rule = match &interval {
             Some(interval) if interval.low >= LOWER_BOUND_MIN => true,
             Some(_) => share >= MAJORITY_SHARE && found.pieces.is_some_and(|pieces| pieces >= PIECES_MIN),
-            None => found.pieces.is_none_or(|pieces| pieces >= PIECES_MIN),
+            // Too few executions for a pattern: what is most of all the time needs none.
+            None => of_all >= MAJORITY_SHARE || found.pieces.is_none_or(|pieces| pieces >= PIECES_MIN),
         };
         if !rule {
             return None;
         }
     }
     let interval = interval.map(|e| [e.low.clamp(0.0, 1.0), e.high.clamp(0.0, 1.0)]);
-    let leaves = named_leaves(facts, statement.shape, &found.names);
+    let leaves = named_leaves(facts, statement, &found.names);
     let held = leaves.iter().fold(0_u64, |sum, at| sum.saturating_add(account.leaves[*at].saves_at_most_ns));
     // Time beside the executions is in no leaf.
     let cap_ns = if leaves.is_empty() { whole.min(all.saturating_add(beside)) } else { held.saturating_add(beside) };
@@ -395,7 +410,8 @@ fn build_finding(
         code: found.code,
         title: found.title.into(),
         statement: Some(index.rows.shapes[statement.shape].text.clone()),
-        claim: found.claim,
+        statements: Vec::new(),
+        claim: found.claim.clone(),
         executions: found.executions,
         of: count as u64,
         time_ns: known.then_some(time),
@@ -405,8 +421,10 @@ fn build_finding(
         leaves,
         saving_ns: saving.map(Saving::ns),
         saving_interval_ns: saving.and_then(Saving::interval_ns),
-        remedy: found.remedy.describe(spans_databases),
-        evidence: found.evidence,
-        slow_waits: found.slow_waits,
+        remedy: found
+            .remedy
+            .describe(spans_databases, statement.executions.iter().any(|at| facts.wal_writers.contains(at))),
+        evidence: found.evidence.clone(),
+        slow_waits: found.slow_waits.clone(),
     })
 }

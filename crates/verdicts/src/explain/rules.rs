@@ -17,6 +17,8 @@ use std::collections::HashSet;
 pub(super) const TYPICAL_SHARE_MIN: f64 = 0.5;
 /// Executions from which on flushes are repeated: a program that commits once has to flush once.
 const REPEATED_EXECUTIONS_MIN: usize = 3;
+/// The share of all time from which on even a single execution's is named.
+const ONE_OFF_SHARE_MIN: f64 = 0.2;
 /// Consecutive statements, each its own transaction, from which on they are a loop.
 const LOOP_EXECUTIONS_MIN: usize = 10;
 /// Executions from which on a few slow ones are a tail.
@@ -70,23 +72,27 @@ const WAL_ATOMICITY_NOTE: &str =
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Remedy {
     words: &'static str,
-    /// Whether it is, among others, a WAL: it costs transactions over several databases their atomicity.
-    is_wal: bool,
+    /// Where it is, among others, a WAL: what is left of it if the statement writes to one already.
+    in_wal: Option<&'static str>,
 }
 
 impl Remedy {
     pub(super) const fn new(words: &'static str) -> Self {
-        Self { words, is_wal: false }
+        Self { words, in_wal: None }
     }
 
-    const fn wal(words: &'static str) -> Self {
-        Self { words, is_wal: true }
+    /// A WAL among others, and what helps where there is one: a remedy in effect is none.
+    const fn wal(words: &'static str, in_wal: &'static str) -> Self {
+        Self { words, in_wal: Some(in_wal) }
     }
 
     /// Returns it in words, with what it costs transactions over several databases, if there are any.
-    pub(super) fn describe(self, spans_databases: bool) -> String {
-        let note = if self.is_wal && spans_databases { WAL_ATOMICITY_NOTE } else { "" };
-        format!("{}{note}", self.words)
+    pub(super) fn describe(self, spans_databases: bool, has_wal: bool) -> String {
+        match self.in_wal {
+            Some(left) if has_wal => left.into(),
+            Some(_) if spans_databases => format!("{}{WAL_ATOMICITY_NOTE}", self.words),
+            _ => self.words.into(),
+        }
     }
 }
 
@@ -140,8 +146,17 @@ impl Case<'_> {
         self.each(|at| if self.is_commit(at) { self.facts.ns(at, of) } else { 0 })
     }
 
-    fn is_typical(&self, having: usize) -> bool {
+    /// Whether most executions have it, or those that do have most of the time.
+    fn is_typical(&self, having: usize, has: impl Fn(u32) -> bool) -> bool {
+        let latency = |at: u32| latency(self.index.rows, at as usize);
+        let theirs = || sum_ns(&self.each(|at| if has(at) { latency(at) } else { 0 }));
         having as f64 >= TYPICAL_SHARE_MIN * self.count() as f64
+            || having > 0 && theirs() as f64 >= TYPICAL_SHARE_MIN * self.latency() as f64
+    }
+
+    /// Whether what few executions have is worth a word: it is repeated, or a large part of all the time.
+    fn matters(&self, having: usize, time: u64) -> bool {
+        having >= REPEATED_EXECUTIONS_MIN || time as f64 >= ONE_OFF_SHARE_MIN * self.facts.whole_ns as f64
     }
 
     fn pieces(&self, of: TimeCategory) -> u64 {
@@ -186,6 +201,7 @@ impl Case<'_> {
             pieces: Some(self.pieces(of)),
             saving_ns: Some(sum_ns(&time)),
             names: vec![of],
+            cause: self.facts.culprit(self.statement.shape, of).map(ToString::to_string),
             outside_latency: None,
             time,
             remedy,
@@ -211,7 +227,7 @@ impl Case<'_> {
             "journal of a journal",
             TimeCategory::Metadata,
             claim,
-            Remedy::wal("let the journal's file keep its size and its place: PRAGMA journal_mode = WAL, PERSIST or TRUNCATE; fewer, larger transactions"),
+            Remedy::wal("let the journal's file keep its size and its place: PRAGMA journal_mode = WAL, PERSIST or TRUNCATE; fewer, larger transactions", "fewer, larger transactions; let the WAL keep its size (no wal_checkpoint(TRUNCATE), no journal_size_limit)"),
         ))
     }
 
@@ -219,12 +235,12 @@ impl Case<'_> {
         // A transaction of several statements opens it in the first that writes, and deletes it in its COMMIT.
         let deleted = |at: u32| self.facts.journals.get(&at).is_some_and(|(_, removed)| *removed > 0);
         let having = self.count_having(deleted);
-        self.is_typical(having).then(|| {
+        self.is_typical(having, deleted).then(|| {
             let directory = self.count_having(|at| self.facts.directories.contains(&at));
             let synced = if directory > 0 { ", and its directory synced" } else { "" };
             let executions = counted(self.count(), "execution");
             let claim = format!("the rollback journal is created and deleted{synced}: in {having} of {executions}");
-            let remedy = Remedy::wal("PRAGMA journal_mode = WAL; TRUNCATE and PERSIST keep the file, but sync it once more with synchronous = FULL, which may take as long (`fathom fix` measures them)");
+            let remedy = Remedy::wal("PRAGMA journal_mode = WAL; TRUNCATE and PERSIST keep the file, but sync it once more with synchronous = FULL, which may take as long (`fathom fix` measures them)", "keep other databases of this connection in WAL mode as well");
             let title = "journal file created and deleted per transaction";
             let found = self.time_finding(FindingCode::J02, title, TimeCategory::JournalFile, claim, remedy);
             // A new file has to be committed when it is synced; a persistent one is overwritten.
@@ -237,14 +253,16 @@ impl Case<'_> {
     }
 
     fn fdatasync_with_full_commit(&self) -> Option<FindingDraft> {
-        let having = self.count_having(|at| self.is_commit(at) && self.facts.ns(at, TimeCategory::DataCommit) > 0);
-        (having >= REPEATED_EXECUTIONS_MIN && self.is_typical(having)).then(|| {
+        let waited = |at: u32| self.is_commit(at) && self.facts.ns(at, TimeCategory::DataCommit) > 0;
+        let having = self.count_having(waited);
+        let time = sum_ns(&self.time_of_commits(TimeCategory::DataCommit));
+        (self.matters(having, time) && self.is_typical(having, waited)).then(|| {
             let claim = format!(
                 "in {having} of {} an fdatasync waited for a commit of the file system's journal, as an fsync does: the file's size or blocks had changed",
                 counted(self.count(), "execution")
             );
             let remedy = self.remedy(
-                Remedy::wal("let files keep their size: PRAGMA journal_mode = WAL (a WAL that has its size is overwritten) or PERSIST; preallocate the database (SQLITE_FCNTL_CHUNK_SIZE)"),
+                Remedy::wal("let files keep their size: PRAGMA journal_mode = WAL (a WAL that has its size is overwritten) or PERSIST; preallocate the database (SQLITE_FCNTL_CHUNK_SIZE)", "let the WAL keep its size, so that it is overwritten: no wal_checkpoint(TRUNCATE), no journal_size_limit, a connection that stays open"),
                 Remedy::new("overwrite files that have their size and blocks already (a log that is written full of zeros in advance, or reused), instead of appending"),
             );
             self.time_finding(FindingCode::J03, "fdatasync turned into a full commit", TimeCategory::DataCommit, claim, remedy)
@@ -256,7 +274,7 @@ impl Case<'_> {
         let flushes = |at: u32| self.facts.flushes.get(&at).copied().unwrap_or(0);
         let several = |at: u32| self.is_commit(at) && flushes(at) >= 2;
         let having = self.count_having(several);
-        self.is_typical(having).then(|| {
+        self.is_typical(having, several).then(|| {
             let further = |at: u32| {
                 let longest = self.facts.syncs.get(&at).map_or(0, |(_, longest)| *longest);
                 if several(at) { self.facts.ns(at, TimeCategory::Sync).saturating_sub(longest) } else { 0 }
@@ -274,11 +292,12 @@ impl Case<'_> {
                 pieces: None,
                 saving_ns: Some(sum_ns(&time)),
                 names: vec![TimeCategory::Sync],
+                cause: None,
                 time,
                 outside_latency: None,
                 remedy: self
                     .remedy(
-                        Remedy::wal("PRAGMA journal_mode = WAL (one sync a commit, none with synchronous = NORMAL); fewer, larger transactions"),
+                        Remedy::wal("PRAGMA journal_mode = WAL (one sync a commit, none with synchronous = NORMAL); fewer, larger transactions", "PRAGMA synchronous = NORMAL (no sync a commit); fewer, larger transactions"),
                         Remedy::new("one file to sync for each commit, or syncs that several commits share; overwrite files that have their size and blocks, so that the file system's journal need not commit as well"),
                     ),
                 evidence: self.evidence(TimeCategory::Sync),
@@ -310,8 +329,9 @@ impl Case<'_> {
             .map(|of| sum_ns(&self.time_of_commits(of)));
         let sync = sync.saturating_sub(others);
         // A few that flushed among several, such as the first commit to a new WAL, are no pattern.
-        let having = self.count_having(|at| self.is_commit(at) && self.facts.ns(at, TimeCategory::Flush) > 0);
-        (having >= REPEATED_EXECUTIONS_MIN && self.is_typical(having) && sync > 0 && flush as f64 >= 0.5 * sync as f64)
+        let flushed = |at: u32| self.is_commit(at) && self.facts.ns(at, TimeCategory::Flush) > 0;
+        let having = self.count_having(flushed);
+        (self.matters(having, flush) && self.is_typical(having, flushed) && sync > 0 && flush as f64 >= 0.5 * sync as f64)
             .then(|| {
                 let claim = format!(
                     "of {} in fsync and fdatasync, {} were spent asleep until the device had flushed its cache",
@@ -319,7 +339,7 @@ impl Case<'_> {
                     duration(flush as f64)
                 );
                 let remedy = self.remedy(
-                    Remedy::wal("fewer syncs (WAL, larger transactions), or a device with power-loss protection or cheaper flushes"),
+                    Remedy::wal("fewer syncs (WAL, larger transactions), or a device with power-loss protection or cheaper flushes", "fewer syncs (synchronous = NORMAL, larger transactions), or a device with power-loss protection or cheaper flushes"),
                     Remedy::new("fewer syncs (several changes to each), or a device with power-loss protection or cheaper flushes"),
                 );
                 let found = self.time_finding(FindingCode::F03, "flush dominates", TimeCategory::Flush, claim, remedy);
@@ -401,6 +421,7 @@ impl Case<'_> {
             pieces: Some(slow),
             saving_ns: Some(of_device),
             names: vec![TimeCategory::Device, TimeCategory::Flush],
+            cause: None,
             time,
             outside_latency: None,
             remedy: Remedy::new("a device of steadier latency; leave it free space and discard what is deleted (fstrim), so that it collects garbage less"),
@@ -438,6 +459,7 @@ impl Case<'_> {
             pieces: None,
             saving_ns: Some(sum_ns(&time).saturating_sub(kept)),
             names: vec![TimeCategory::Sync],
+            cause: None,
             time,
             outside_latency: None,
             remedy: Remedy::new("BEGIN before and COMMIT after them, if they need not be durable one by one"),
@@ -530,6 +552,7 @@ impl Case<'_> {
             pieces: None,
             saving_ns: known.then(|| sum_ns(&time)),
             names: Vec::new(),
+            cause: None,
             outside_latency: Some(time.clone()),
             time,
             remedy: Remedy::new(
@@ -550,7 +573,10 @@ impl Case<'_> {
                 bytes(written)
             );
             let remedy = self.remedy(
-                Remedy::wal("fewer, larger transactions; WAL; a page size that fits the rows"),
+                Remedy::wal(
+                    "fewer, larger transactions; WAL; a page size that fits the rows",
+                    "fewer, larger transactions; a page size that fits the rows",
+                ),
                 Remedy::new("fewer, larger writes before each sync; blocks as large as what is written"),
             );
             let found = self.time_finding(FindingCode::R01, "write amplification", TimeCategory::Device, claim, remedy);
@@ -603,12 +629,12 @@ impl Case<'_> {
         );
         let remedy = if let Culprit::Checkpoint { is_of_directories: true, .. } = reason {
             self.remedy(
-                Remedy::wal("do not create, link or sync directories in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file"),
+                Remedy::wal("do not create, link or sync directories in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file", "do not create, link or sync directories in each transaction; keep a connection open, so that the WAL stays"),
                 Remedy::new("do not create, link or sync directories each time: write into files that stay"),
             )
         } else {
             self.remedy(
-                Remedy::wal("a journal that stays (WAL, TRUNCATE, PERSIST); free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)"),
+                Remedy::wal("a journal that stays (WAL, TRUNCATE, PERSIST); free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)", "free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)"),
                 Remedy::new("files that stay; free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)"),
             )
         };
@@ -632,7 +658,7 @@ impl Case<'_> {
         let remedy = match culprit {
             Culprit::Lock { wait: Wait::Fcntl | Wait::Flock, .. } => {
                 self.remedy(
-                    Remedy::wal("shorter transactions in the holder; WAL, so that readers and a writer do not wait for each other; one writer, to which the others hand their work"),
+                    Remedy::wal("shorter transactions in the holder; WAL, so that readers and a writer do not wait for each other; one writer, to which the others hand their work", "shorter transactions in the holder; BEGIN IMMEDIATE; one writer, to which the others hand their work"),
                     Remedy::new("hold the lock for less time; one writer, to which the others hand their work"),
                 )
             }
@@ -726,6 +752,7 @@ pub(super) fn find_in_recording(index: &Index) -> Option<Finding> {
         interval: None,
         share_of_all: None,
         leaves: Vec::new(),
+        statements: Vec::new(),
         saving_ns: None,
         saving_interval_ns: None,
         remedy: remedies.join("; "),

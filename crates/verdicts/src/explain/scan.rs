@@ -108,6 +108,7 @@ pub(super) fn full_scan(index: &Index, scans: &Scans, statement: &Statement) -> 
         pieces: None,
         saving_ns: Some(saved as u64),
         names: Vec::new(),
+        cause: None,
         time,
         outside_latency: None,
         remedy: Remedy::new(

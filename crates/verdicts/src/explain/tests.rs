@@ -131,16 +131,73 @@ fn one_sync_of_a_wal_is_no_second_flush() {
     assert_eq!(codes(&done), ["F03"], "nine in a row are no loop");
 }
 
-/// A program that commits once has to flush once.
+/// A share of the time decides, not a number of executions: the flush of a lone commit is named if it is a large part of all the time.
 #[test]
-fn the_flush_of_a_lone_commit_is_no_finding() {
-    let commit = Execution {
-        outside_ns: 1000,
+fn a_lone_flush_is_named_by_its_share_of_time() {
+    let commit = |outside_ns| Execution {
+        outside_ns,
         calls: vec![("pwrite64", WAL_FILE, 5_000, 4120), ("fdatasync", WAL_FILE, 90_000, 0)],
     };
-    for (commits, expected) in [(2, &[][..]), (3, &["F03"])] {
-        assert_eq!(codes(&explain(&with_wal(&vec![commit.clone(); commits]))), expected, "{commits}");
+    for (commits, outside_ns, expected) in [(1, 1_000, &["F03"][..]), (2, 1_000, &["F03"]), (2, 1_000_000, &[])] {
+        let rows = with_wal(&vec![commit(outside_ns); commits]);
+        assert_eq!(codes(&explain(&rows)), expected, "{commits} of {outside_ns}");
     }
+}
+
+/// A one-off that is most of the time is explained, however few its waits are.
+#[test]
+fn a_single_long_execution_is_explained() {
+    let mut rows = recording(&[insert()]);
+    replace_reason(&mut rows, Reason::Flush, (Layer::Driver, Reason::Queue));
+    let slices: Vec<_> = rows.slices.iter().filter(|slice| slice.reason == Reason::Queue).collect();
+    let (first, last) = (slices[0].start_ns, slices[slices.len() - 1].end_ns);
+    rows.slices.edit().retain(|slice| slice.end_ns <= first || slice.start_ns >= last);
+    rows.slices.push(Slice { end_ns: last, ..slices[0].clone() });
+    let done = explain(&rows);
+    let q01 = find_finding(&done, "Q01");
+    assert_eq!((q01.executions, q01.of, q01.time_ns), (1, 1, Some(last - first)));
+}
+
+/// Statements with the same cause and remedy are one finding, whose time, share and saving are theirs together.
+#[test]
+fn one_cause_of_several_statements_is_one_finding() {
+    let mut rows = recording(&vec![insert(); 60]);
+    let one = explain(&rows);
+    let alone = find_finding(&one, "F01");
+    for nth in 1..6 {
+        rows.shapes.push(Shape { id: 1 + nth, text: format!("UPDATE t{nth} SET a = ?"), ..rows.shapes[0].clone() });
+    }
+    for (nth, operation) in rows.operations.edit().iter_mut().enumerate() {
+        operation.shape = 1 + nth as u64 % 6;
+    }
+    let many = explain(&rows);
+    let f01: Vec<_> = many.findings.iter().filter(|f| f.code == FindingCode::F01).collect();
+    assert_eq!(f01.len(), 1, "{:?}", codes(&many));
+    assert_eq!((f01[0].time_ns, f01[0].executions, f01[0].of), (alone.time_ns, alone.executions, alone.of));
+    assert_eq!((f01[0].share, f01[0].interval, f01[0].saving_ns), (alone.share, alone.interval, alone.saving_ns));
+    assert_eq!(f01[0].statements.len(), 6);
+    assert_eq!(f01[0].statements.iter().map(|one| one.executions).sum::<u64>(), 60);
+    assert!(text::text(&many).contains("the same in 5 further statements: "));
+}
+
+/// A remedy that is in effect is none.
+#[test]
+fn no_wal_is_advised_to_a_wal() {
+    let commit = Execution {
+        outside_ns: 1000,
+        calls: vec![
+            ("pwrite64", WAL_FILE, 5_000, 4120),
+            ("fdatasync", WAL_FILE, 90_000, 0),
+            ("fdatasync", WAL_FILE, 90_000, 0),
+        ],
+    };
+    let done = explain(&with_wal(&vec![commit; 30]));
+    assert!(!done.findings.is_empty());
+    for finding in &done.findings {
+        assert!(!finding.remedy.contains("journal_mode") && !finding.remedy.contains("(WAL"), "{finding:?}");
+    }
+    let rollback = explain(&recording(&vec![insert(); 30]));
+    assert!(find_finding(&rollback, "F01").remedy.contains("journal_mode = WAL"));
 }
 
 #[test]

@@ -9,6 +9,8 @@ use model::{FindingCode, counted};
 
 /// Maximum number of codes in the line of `fathom show`.
 const CODES_SHOWN_MAX: usize = 3;
+/// Maximum number of further statements named for a finding.
+const STATEMENTS_SHOWN_MAX: usize = 3;
 /// Maximum number of stacks printed for a finding.
 const STACKS_SHOWN_MAX: usize = 2;
 
@@ -82,6 +84,17 @@ pub fn text(explanation: &Explanation) -> String {
 fn push_head(out: &mut String, finding: &Finding) {
     let statement = finding.statement.as_ref().map_or(String::new(), |text| format!(": {}", shown(text)));
     line(out, &format!("{}  {}{statement}", finding.code, finding.title));
+    if let [_, others @ ..] = finding.statements.as_slice()
+        && !others.is_empty()
+    {
+        let named: Vec<String> = others.iter().take(STATEMENTS_SHOWN_MAX).map(|one| shown(&one.statement)).collect();
+        let more = if others.len() > STATEMENTS_SHOWN_MAX { "; …" } else { "" };
+        wrapped(
+            out,
+            "  ",
+            &format!("the same in {}: {}{more}", counted(others.len(), "further statement"), named.join("; ")),
+        );
+    }
 }
 
 /// Formats the lines of `fathom show`: the largest part of the time, and the findings, if there are any.
