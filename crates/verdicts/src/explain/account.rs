@@ -190,6 +190,7 @@ impl<'a> AccountBuilder<'a> {
         let draws = Draws::new(stretches, INTERVALS_SEED);
         let (index, executions) = (self.index, self.executions as u64);
         let leaf = |(key, sums): (Key<'_>, Sums)| {
+            let id = leaf_id(&key);
             let share = draws.as_ref().and_then(|draws| {
                 draws.estimate(CONFIDENCE_LEVEL, |t| {
                     resample_sum(t, &sums.stretches[..stretches]) / resample_sum(t, &whole[..stretches])
@@ -200,6 +201,7 @@ impl<'a> AccountBuilder<'a> {
             let mut stacks = sleeps.longest(sums.sleeps);
             stacks.truncate(STACKS_MAX);
             let mut leaf = Leaf {
+                id,
                 what: String::new(),
                 layer,
                 reason,
@@ -286,6 +288,28 @@ fn leaf_key<'a>(index: &'a Index<'a>, slice: &Slice, whose: Option<Whose>) -> Ke
     let span = slice.span.filter(|_| in_kernel).and_then(|id| index.span(id));
     let call = span.map(|at| index.rows.spans.kind(at));
     ((on_cpu || unknown).then_some(slice.layer), slice.reason, slice.wait, call, whose)
+}
+
+/// Returns the name of a leaf on the command line: `futex`, `flush:own`, `cpu:Syscall:pread64`.
+fn leaf_id((layer, reason, wait, call, whose): &Key<'_>) -> String {
+    let what = wait.map_or_else(|| reason.name().to_string(), |wait| wait.name().to_string());
+    let mut parts = vec![what.replace(' ', "-")];
+    parts.extend(layer.map(|layer| layer.name().to_string()));
+    parts.extend(call.as_ref().map(ToString::to_string));
+    parts.extend(whose.map(|whose| if whose == Whose::Own { "own".into() } else { "others".into() }));
+    parts.join(":")
+}
+
+/// Returns the name of the leaf that has the larger part of a slice.
+pub fn leaf_id_of(index: &Index, slice: &Slice, theirs: Option<(u32, u64)>) -> String {
+    let whole = slice.end_ns.saturating_sub(slice.start_ns);
+    let of_others = theirs.is_some_and(|(_, ns)| ns > whole / 2);
+    let whose = match slice.reason {
+        _ if of_others => Some(Whose::Others),
+        Reason::Flush | Reason::Journal => Some(Whose::Own),
+        _ => None,
+    };
+    leaf_id(&leaf_key(index, slice, whose))
 }
 
 /// Returns what ended most of the time.

@@ -101,6 +101,8 @@ pub struct Account {
 /// A part of the time: what the thread did or waited for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Leaf {
+    /// Its name, for `fathom whatif --without`: `timer`, `flush:others`, `cpu:Syscall:pread64`.
+    pub id: String,
     /// All that in words, as it follows "of the time": `waits for a futex, ended by worker (PID 7)`.
     pub what: String,
     /// The layer, of time on a CPU and of sleeps whose reason is not known; null for others, whose reason says it.

@@ -367,6 +367,26 @@ impl<'a> FactsBuilder<'a> {
     }
 }
 
+/// Finds the leaf of a slice without the whole account.
+pub struct LeafFinder<'a> {
+    index: &'a Index<'a>,
+    carried: CarriedData,
+    others: OtherProcesses,
+}
+
+impl<'a> LeafFinder<'a> {
+    pub fn new(index: &'a Index<'a>, commands: &SharedItems) -> Self {
+        Self { index, carried: CarriedData::new(index), others: OtherProcesses::new(index, commands) }
+    }
+
+    /// Returns the leaf's name, and the process that the slice waited for.
+    pub fn find(&self, at: usize, slice: &Slice) -> (String, Option<u32>) {
+        let theirs = part_of_others(self.index, &self.carried, &self.others, at, slice);
+        let tgid = theirs.map(|(tgid, _)| tgid).or(slice.by_tgid);
+        (super::account::leaf_id_of(self.index, slice, theirs), tgid)
+    }
+}
+
 /// Returns the part of a wait for the device or the file system's journal that was for another process alone, or behind it.
 fn part_of_others(
     index: &Index,

@@ -27,6 +27,7 @@ use analysis::rows::{Index, Rows};
 use analysis::summary::SummaryBuilder;
 use archive::{Archive, Error};
 use contract::{Account, Between, Explanation, Finding, VERSION};
+pub(crate) use facts::LeafFinder;
 use facts::{Facts, FactsBuilder, TimeCategory};
 pub(crate) use leaf::name as leaf_name;
 use model::packed::PackedTable;

@@ -70,6 +70,14 @@ pub enum Error {
         "the recording of the other device has no finished commands on the disks of its files: its speed is unknown"
     )]
     NoCommands,
+    /// It never did what takes most of the time here.
+    #[error(
+        "the recording of the other device measured no {kinds}, which take most of the device's time here: record a program there that does"
+    )]
+    CannotServe {
+        /// The kinds of command.
+        kinds: String,
+    },
 }
 
 /// Predicts the times.
@@ -81,7 +89,7 @@ pub fn predict(rows: &Rows, asked: &PredictionRequest<'_>) -> Result<Prediction,
     let phases = Phases::new(&index);
     let pieces = pieces::pieces(&index, &phases);
     let lookups: Vec<Lookup> =
-        asked.without.iter().map(|removal| Lookup::new(*removal, &index, &phases, &pieces)).collect();
+        asked.without.iter().map(|removal| Lookup::new(removal.clone(), &index, &phases, &pieces)).collect();
     let factors = asked.device.map(|other| draw_factors(&index, &pieces, other, asked.seed)).transpose()?;
     let delays = asked.queue.map(|servers| depth::replay(&index, &pieces, servers.max(1) as usize));
     let warm = if lookups.is_empty() { None } else { warm::factor(&index, &phases, &pieces) };
@@ -120,7 +128,9 @@ pub fn predict(rows: &Rows, asked: &PredictionRequest<'_>) -> Result<Prediction,
     };
     if let Some((by, missing)) = removed.iter().enumerate().find(|(by, r)| r.executions == 0 && !exists(*by)) {
         let lacks = asked.without[by].absence_sentence();
-        return Err(Error::Missing { what: missing.what.clone(), lacks, has: existing_calls(&index, &phases) });
+        let of_account = matches!(asked.without[by], Removal::Leaf(_) | Removal::LockOf(_) | Removal::Foreign(_));
+        let has = if of_account { existing_leaves(&index) } else { existing_calls(&index, &phases) };
+        return Err(Error::Missing { what: missing.what.clone(), lacks, has });
     }
     let mut statements: Vec<Statement> =
         (0..rows.shapes.len()).filter_map(|shape| predict_statement(&index, shape, &replayed)).collect();
@@ -153,7 +163,19 @@ fn draw_factors(index: &Index, pieces: &[Vec<Piece>], other: &Rows, seed: u64) -
     if measured.is_empty() {
         return Err(Error::NoCommands);
     }
-    Ok(service::draw(index, pieces, &measured, seed))
+    let factors = service::draw(index, pieces, &measured, seed);
+    if !factors.unknown.is_empty() && factors.unknown_ns > factors.known_ns {
+        let kinds = factors.unknown.iter().copied().collect::<Vec<_>>().join(", ");
+        return Err(Error::CannotServe { kinds });
+    }
+    Ok(factors)
+}
+
+/// Lists the parts of the account, for a request that matches none.
+fn existing_leaves(index: &Index) -> String {
+    let account = crate::explain::explain_rows(index).account;
+    let ids: Vec<&str> = account.leaves.iter().map(|leaf| leaf.id.as_str()).collect();
+    format!("the parts: {}", ids.join(", "))
 }
 
 /// Lists the calls of a recording's executions, for a request that matches none.
@@ -238,7 +260,14 @@ fn list_unknown(
     let calls = |removal: &Removal| {
         !matches!(
             removal,
-            Removal::Flush | Removal::SecondFlush | Removal::Metadata | Removal::Queue | Removal::RunQueue
+            Removal::Flush
+                | Removal::SecondFlush
+                | Removal::Metadata
+                | Removal::Queue
+                | Removal::RunQueue
+                | Removal::Leaf(_)
+                | Removal::LockOf(_)
+                | Removal::Foreign(_)
         )
     };
     if asked.without.iter().any(calls) {

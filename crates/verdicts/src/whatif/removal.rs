@@ -8,15 +8,17 @@
 use super::pieces::Piece;
 use crate::checkpoints::{calls_in_operations, checkpoint_windows, is_sync};
 use crate::diff::phase::{FileRole, Phases};
+use crate::explain::LeafFinder;
+use analysis::charges;
 use analysis::rows::{Index, IoAction};
-use model::{Call, Layer, Reason, SpanFlag};
+use model::{Call, Layer, Reason, SpanFlag, Wait};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
 /// Something to remove.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
     /// Waits for flushes of the disk's cache.
     Flush,
@@ -39,6 +41,19 @@ pub enum Removal {
     RunQueue,
     /// Calls of one kind; only the n-th of each execution, if that is not 0.
     Calls(u32, Call, Option<FileRole>),
+    /// A part of the account of `fathom explain`, by its name.
+    Leaf(String),
+    /// Waits for locks that a process held, by its ID.
+    LockOf(u32),
+    /// Waits for what was for a process alone (its flush, its commit), or that it ended.
+    Foreign(u32),
+}
+
+/// Whether a text is the name of a part of the account: it begins with a wait or a reason.
+fn is_leaf_name(text: &str) -> bool {
+    let first = text.split(':').next().unwrap_or("");
+    let known = Wait::ALL.iter().map(|wait| wait.name()).chain(Reason::ALL.iter().map(|reason| reason.name()));
+    known.into_iter().any(|name| name.replace(' ', "-") == first)
 }
 
 /// The names, each with its description.
@@ -70,6 +85,9 @@ impl Removal {
             Self::Queue => "waited for a request to be issued",
             Self::RunQueue => "waited for a CPU",
             Self::Calls(..) => return format!("no statement made the call `{self}`"),
+            Self::Leaf(_) => return format!("no statement has a part `{self}` of the account"),
+            Self::LockOf(tgid) => return format!("no statement waited for a lock that process {tgid} held"),
+            Self::Foreign(tgid) => return format!("no statement waited for process {tgid}"),
         };
         format!("no statement {what}")
     }
@@ -89,7 +107,13 @@ impl fmt::Display for Removal {
         if let Some((name, ..)) = NAMED_REMOVALS.iter().find(|(_, removal, _)| removal == self) {
             return f.write_str(name);
         }
-        let Self::Calls(nth, call, kind) = self else { return Ok(()) };
+        let (nth, call, kind) = match self {
+            Self::Calls(nth, call, kind) => (nth, call, kind),
+            Self::Leaf(name) => return f.write_str(name),
+            Self::LockOf(tgid) => return write!(f, "lock:{tgid}"),
+            Self::Foreign(tgid) => return write!(f, "foreign:{tgid}"),
+            _ => return Ok(()),
+        };
         match (*nth as usize).checked_sub(1).map(|at| ORDINALS.get(at)) {
             Some(Some(ordinal)) => write!(f, "{ordinal} ")?,
             Some(None) => write!(f, "{nth}th ")?,
@@ -102,7 +126,7 @@ impl fmt::Display for Removal {
 
 /// No removal has that name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?}: expected {names}, or calls as `fathom diff` names them: [second] fdatasync [WAL]", names = NAMED_REMOVALS.map(|(name, ..)| name).join(", "))]
+#[error("{0:?}: expected {names}, calls as `fathom diff` names them: [second] fdatasync [WAL], a part of the account of `fathom explain --json` (account.leaves[].id: timer, futex, flush:others …), lock:PID or foreign:PID", names = NAMED_REMOVALS.map(|(name, ..)| name).join(", "))]
 pub struct UnknownRemoval(String);
 
 impl FromStr for Removal {
@@ -110,7 +134,17 @@ impl FromStr for Removal {
 
     fn from_str(text: &str) -> Result<Self, UnknownRemoval> {
         if let Some((_, removal, _)) = NAMED_REMOVALS.iter().find(|(name, ..)| *name == text) {
-            return Ok(*removal);
+            return Ok(removal.clone());
+        }
+        let of_process = |kind: &str| text.strip_prefix(kind)?.strip_prefix(':')?.parse().ok();
+        if let Some(tgid) = of_process("lock") {
+            return Ok(Self::LockOf(tgid));
+        }
+        if let Some(tgid) = of_process("foreign") {
+            return Ok(Self::Foreign(tgid));
+        }
+        if is_leaf_name(text) {
+            return Ok(Self::Leaf(text.into()));
         }
         let wrong = || UnknownRemoval(text.into());
         let mut words = text.split_whitespace().peekable();
@@ -148,6 +182,8 @@ pub struct Lookup {
     spans: HashSet<u64>,
     /// For each operation, the flush that is kept.
     kept_flush: HashMap<u32, u64>,
+    /// Pieces of a part of the account: operation and start.
+    parts: HashSet<(u32, u64)>,
 }
 
 impl Lookup {
@@ -159,10 +195,12 @@ impl Lookup {
             windows: HashMap::new(),
             spans: HashSet::new(),
             kept_flush: HashMap::new(),
+            parts: HashSet::new(),
         };
         let below = |layer| matches!(layer, Layer::Block | Layer::IoScheduler | Layer::Driver);
         let spans = || index.rows.spans.iter().filter(|span| below(span.layer));
-        match removal {
+        match &lookup.removal {
+            Removal::Leaf(_) | Removal::LockOf(_) | Removal::Foreign(_) => lookup.take_parts(index),
             Removal::Flush => {
                 lookup.spans = spans().filter(|s| IoAction::on_disk(s) == IoAction::Flush).map(|s| s.id).collect()
             }
@@ -190,12 +228,13 @@ impl Lookup {
     pub fn extent_of(&self, at: u32, piece: &Piece) -> Option<RemovalExtent> {
         let slept = |reasons: &[Reason]| reasons.contains(&piece.reason);
         let carried = || piece.span.is_some_and(|span| self.spans.contains(&span));
-        let wait = match self.removal {
+        let wait = match &self.removal {
             Removal::Flush => slept(&[Reason::Flush]) || slept(&[Reason::Queue]) && carried(),
             Removal::SecondFlush => slept(&[Reason::Flush]) && piece.span != self.kept_flush.get(&at).copied(),
             Removal::Metadata => slept(&[Reason::Journal]) || slept(&[Reason::Device, Reason::Queue]) && carried(),
             Removal::Queue => slept(&[Reason::Queue]),
             Removal::RunQueue => slept(&[Reason::RunQueue]),
+            Removal::Leaf(_) | Removal::LockOf(_) | Removal::Foreign(_) => self.parts.contains(&(at, piece.start_ns)),
             _ => false,
         };
         let within =
@@ -207,6 +246,24 @@ impl Lookup {
             Some(RemovalExtent::Call)
         } else {
             None
+        }
+    }
+
+    fn take_parts(&mut self, index: &Index) {
+        let commands = charges::command_shares(index);
+        let finder = LeafFinder::new(index, &commands);
+        for slice in &index.rows.slices {
+            let Some(at) = index.operation(slice.operation) else { continue };
+            let (id, tgid) = finder.find(at, &slice);
+            let is = match &self.removal {
+                Removal::Leaf(name) => *name == id,
+                Removal::LockOf(holder) => slice.wait.is_some_and(Wait::is_lock) && tgid == Some(*holder),
+                Removal::Foreign(other) => slice.reason != Reason::Cpu && tgid == Some(*other),
+                _ => false,
+            };
+            if is {
+                self.parts.insert((at as u32, slice.start_ns));
+            }
         }
     }
 
@@ -247,11 +304,12 @@ impl Lookup {
         for (at, operation, call, kind) in calls_in_operations(index, phases) {
             let journal = kind == FileRole::Of(FileClass::RollbackJournal) && matches!(call, Call::Open | Call::Unlink);
             let directory = is_sync(call) && kind == FileRole::Directory;
-            let goes = match self.removal {
+            let goes = match &self.removal {
                 Removal::Sync => is_sync(call),
                 Removal::JournalDelete => journal || directory,
                 Removal::DirectorySync => directory,
                 Removal::Calls(nth, wanted, of) => {
+                    let (nth, wanted, of) = (*nth, *wanted, *of);
                     let fits = call == wanted && of.is_none_or(|of| of == kind);
                     let count = seen.entry(operation).or_default();
                     *count += u32::from(fits);
@@ -282,6 +340,9 @@ mod tests {
             "21th unlink",
         ];
         for name in NAMED_REMOVALS.map(|(name, ..)| name).into_iter().chain(calls) {
+            assert_eq!(name.parse::<Removal>().unwrap().to_string(), name);
+        }
+        for name in ["timer", "fcntl-lock", "flush:others", "cpu:Syscall:pread64", "lock:12", "foreign:7"] {
             assert_eq!(name.parse::<Removal>().unwrap().to_string(), name);
         }
         for wrong in

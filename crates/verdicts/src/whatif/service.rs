@@ -3,7 +3,11 @@
 //! Between commands other threads have to be woken, which depends on the depth of CPU idle states: it takes longer after a long
 //! wait. So the time between commands is also taken from there, on average.
 //!
-//! **Uncertainty.** Draws are independent, but a device's slow periods last; and a service time measured there includes the
+//! A command that was issued while others were in flight also waited for them. That queue was the donor's, not this recording's, whose
+//! own waits are in it already: so the times are those of commands that found the device idle, and where a class has too few of these, the
+//! time since the commands before it were done.
+//!
+//! **Uncertainty.** On a device that works on several commands at once the latter is too short. Draws are independent, but a device's slow periods last; and a service time measured there includes the
 //! effect of other work of that device. A kind that was not measured there keeps its time; a size that was not is taken from the
 //! nearest one.
 
@@ -14,6 +18,9 @@ use model::table::Span;
 use model::{Layer, Reason, SpanFlag};
 use stats::random::Random;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Commands that found the device idle from which on they alone stand for their class.
+const ALONE_COMMANDS_MIN: usize = 5;
 
 /// Kind of command, whether it forces data to the medium (FUA), and the octave of its size.
 type Class = (IoAction, bool, u32);
@@ -49,10 +56,26 @@ fn finished_commands<'a>(index: &'a Index<'a>) -> impl Iterator<Item = (Span, u6
 impl ServiceTimes {
     /// Collects the commands of a recording.
     pub fn new(index: &Index) -> Self {
-        let mut times: BTreeMap<Class, Vec<u64>> = BTreeMap::new();
-        for (span, ns) in finished_commands(index) {
-            times.entry(command_class(&span)).or_default().push(ns);
+        let (mut alone, mut served): (BTreeMap<Class, Vec<u64>>, BTreeMap<Class, Vec<u64>>) = Default::default();
+        let mut commands: Vec<(Span, u64)> = finished_commands(index).collect();
+        commands.sort_by_key(|(span, _)| (span.start_ns, span.id));
+        // When each disk has done all that it was given before.
+        let mut busy_until: HashMap<Option<u32>, u64> = HashMap::new();
+        for (span, ns) in commands {
+            let until = busy_until.entry(span.disk).or_default();
+            let end_ns = span.start_ns.saturating_add(ns);
+            if *until <= span.start_ns {
+                alone.entry(command_class(&span)).or_default().push(ns);
+            }
+            let from_ns = span.start_ns.max((*until).min(end_ns));
+            served.entry(command_class(&span)).or_default().push(end_ns - from_ns);
+            *until = (*until).max(end_ns);
         }
+        let times = served.into_iter().map(|(class, served)| {
+            let own = alone.remove(&class).filter(|own| own.len() >= ALONE_COMMANDS_MIN);
+            (class, own.unwrap_or(served))
+        });
+        let times = times.collect();
         let phases = Phases::new(index);
         Self { times, between_ns: mean_time_between(&pieces(index, &phases)) }
     }
@@ -82,6 +105,9 @@ pub struct Factors {
     pub between: f64,
     /// Kinds of commands that were not measured on the other device.
     pub unknown: BTreeSet<&'static str>,
+    /// Time of commands of kinds that were measured there, and of others, in this recording.
+    pub known_ns: u64,
+    pub unknown_ns: u64,
     /// Number of commands whose times are from another size.
     pub nearest: u64,
     /// Number of commands with a drawn time.
@@ -96,10 +122,12 @@ pub fn draw(index: &Index, own: &[Vec<Piece>], other: &ServiceTimes, seed: u64) 
     for (span, ns) in finished_commands(index) {
         let Some((times, exact)) = other.nearest(command_class(&span)) else {
             factors.unknown.insert(IoAction::on_disk(&span).name());
+            factors.unknown_ns = factors.unknown_ns.saturating_add(ns);
             continue;
         };
         let drawn = times[random.below(times.len() as u64) as usize] as f64;
         factors.drawn += 1;
+        factors.known_ns = factors.known_ns.saturating_add(ns);
         factors.nearest += u64::from(!exact);
         factors.of.insert(span.id, drawn / ns.max(1) as f64);
         (before, after) = (before + ns as f64, after + drawn);

@@ -219,7 +219,14 @@ fn a_device_that_takes_no_time_leaves_no_sleep() {
 
 #[test]
 fn a_kind_that_the_other_device_lacks_keeps_its_time() {
-    let rows = with_commands(&vec![insert(); 10]);
+    let mut rows = with_commands(&vec![insert(); 10]);
+    // Most of the device's time is in writes, for which nobody waits.
+    let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").collect();
+    for flush in flushes {
+        let end_ns = flush.end_ns.map(|end| end + 2 * (end - flush.start_ns));
+        let (kind, flags) = ("request".into(), "write sync".into());
+        rows.spans.push(Span { id: flush.id + 1_000_000, kind, flags, bytes: 4096, end_ns, ..flush });
+    }
     let mut other = with_commands(&[insert()]);
     for span in other.spans.edit().iter_mut().filter(|s| s.kind == "flush") {
         (span.kind, span.flags, span.bytes) = ("request".into(), "write sync".into(), 4096);
@@ -381,4 +388,58 @@ fn an_execution_without_sleeps_takes_warm_cpu_time() {
     let calls = [calls.concat(), vec![("fdatasync", DATABASE_FILE, 300_000, 0)]].concat();
     let rows = recording(&vec![Execution { outside_ns: 0, calls }; 20]);
     assert_eq!(mean_predicted_ns(&predict_without(&rows, &["fdatasync rollback journal"])), 400_000);
+}
+
+/// Every part of the account can be removed by its name, and no more than it holds is saved beside what follows from it.
+#[test]
+fn each_leaf_of_the_account_can_be_removed() {
+    let rows = recording(&vec![insert(); 20]);
+    let account = crate::explain::explain(&rows).account;
+    assert!(account.leaves.len() >= 3, "{:?}", account.leaves);
+    for leaf in &account.leaves {
+        let removal: Removal = leaf.id.parse().unwrap_or_else(|why| panic!("{}: {why}", leaf.id));
+        let done = predict(&rows, &PredictionRequest { without: vec![removal], ..Default::default() }).unwrap();
+        assert!(done.removed[0].time_ns >= leaf.ns, "{}: {:?} of {}", leaf.id, done.removed, leaf.ns);
+        assert!(done.total.predicted_ns <= account.whole_ns - leaf.ns, "{}: {:?}", leaf.id, done.total);
+    }
+    let missing = PredictionRequest { without: vec!["timer".parse().unwrap()], ..Default::default() };
+    let why = predict(&rows, &missing).unwrap_err().to_string();
+    assert!(why.contains("no statement has a part `timer`") && why.contains(&account.leaves[0].id), "{why}");
+}
+
+/// A donor whose commands waited for each other serves as fast as one whose commands did not.
+#[test]
+fn the_queue_of_the_donor_is_not_taken_over() {
+    let (rows, mut queued) = (with_commands(&vec![insert(); 20]), with_commands(&vec![insert(); 20]));
+    let mut spans = queued.spans.edit();
+    let mut extra = Vec::new();
+    for span in spans.iter_mut().filter(|span| span.layer == Layer::Driver) {
+        // Another one of the same kind, issued with it and served after it, before the next two.
+        let ns = span.end_ns.unwrap() - span.start_ns;
+        span.start_ns *= 4;
+        span.end_ns = Some(span.start_ns + ns);
+        extra.push(Span {
+            id: span.id + 1_000_000,
+            start_ns: span.start_ns + 1,
+            end_ns: span.end_ns.map(|end| end + ns),
+            ..span.clone()
+        });
+    }
+    spans.extend(extra);
+    drop(spans);
+    let with = |other: &Rows| predict(&rows, &PredictionRequest { device: Some(other), ..Default::default() }).unwrap();
+    let (alone, beside) = (with(&rows).total.predicted_ns as f64, with(&queued).total.predicted_ns as f64);
+    assert!((beside / alone - 1.0).abs() < 0.02, "{beside} beside a queue, {alone} alone");
+}
+
+/// A donor that never did what takes most of the time is refused.
+#[test]
+fn a_donor_that_cannot_serve_is_refused() {
+    let (rows, mut reader) = (with_commands(&vec![insert(); 20]), with_commands(&vec![insert(); 20]));
+    for span in reader.spans.edit().iter_mut().filter(|span| span.layer == Layer::Driver) {
+        (span.kind, span.flags) = ("read".into(), "read".into());
+    }
+    let asked = PredictionRequest { device: Some(&reader), ..Default::default() };
+    let why = predict(&rows, &asked).unwrap_err();
+    assert!(matches!(&why, Error::CannotServe { kinds } if kinds.contains("flush")), "{why}");
 }
