@@ -32,8 +32,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 /// The versions of the protocol that this program supports, oldest and newest.
 /// Version 1: the first. 2: alternating sampling, which an end of version 1 would not recognise and always sample. 3: two
-/// more fields in each sample, the name of an end's clock, and the bytes that its interface carried.
-pub const PROTOCOL_VERSIONS: (u32, u32) = (3, 3);
+/// more fields in each sample, the name of an end's clock, and the bytes that its interface carried. 4: more fields in each
+/// sample.
+pub const PROTOCOL_VERSIONS: (u32, u32) = (4, 4);
 /// The first bytes of a control connection that is not encrypted.
 pub const CONTROL_MAGIC: &[u8; 8] = b"FATHOMct";
 /// The first bytes of a data connection; its [`Announcement`] follows.

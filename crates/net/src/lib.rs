@@ -12,6 +12,7 @@ pub mod clock;
 pub mod control;
 mod error;
 pub mod estimate;
+pub mod flow;
 pub mod highest_rate;
 pub mod interface;
 pub mod link;

@@ -11,7 +11,7 @@ use crate::result::{
 };
 use crate::run::Outcome;
 use crate::spec::{Direction, Readings, Spec, Traffic, sampling_interval_ns};
-use crate::tcp_info::FIELDS;
+use crate::tcp_info::{FIELDS, FIELDS_ALWAYS_STORED, FIELDS_STORED};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use model::text::rate;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub fn archive_bytes_min(spec: &Spec) -> u64 {
         Traffic::Tcp { .. } if spec.readings != Readings::None => sockets * (ns / sampling_interval_ns(sockets, ns)),
         _ => 0,
     };
-    ARCHIVE_BYTES_MIN + readings * (FIELDS.len() as u64 + 2) * SAMPLE_BYTES
+    ARCHIVE_BYTES_MIN + readings * (FIELDS_ALWAYS_STORED as u64 + 2) * SAMPLE_BYTES
 }
 
 /// Facts about a run besides the measurements of its ends.
@@ -200,8 +200,9 @@ pub fn from_outcome(outcome: &Outcome, context: RowContext<'_>) -> Rows {
                 let at = Some(to_client_clock(!up, reading.time_ns));
                 let labels = format!("{way} stream={}", reading.stream);
                 // Per acknowledgement only the fields of the tracepoint are known.
-                let known = FIELDS.iter().zip(reading.values()).filter(|(_, v)| kind == "tcp" || *v != 0);
-                for ((name, unit), value) in known {
+                let always = if kind == "tcp" { FIELDS_ALWAYS_STORED } else { 0 };
+                let fields = FIELDS[..FIELDS_STORED].iter().zip(reading.values()).enumerate();
+                for (_, ((name, unit), value)) in fields.filter(|(i, (_, v))| *i < always || *v != 0) {
                     push(format!("{kind}.{name}"), unit, labels.clone(), at, value as f64);
                 }
             }

@@ -12,13 +12,24 @@ use serde::{Deserialize, Serialize};
 use std::os::fd::RawFd;
 
 /// Larger than any kernel's structure so far (6.18: 280 bytes).
-const TCP_INFO_BYTES_MAX: usize = 512;
+pub const TCP_INFO_BYTES_MAX: usize = 512;
+/// Numbers of `SO_MEMINFO` (enum of include/uapi/linux/sock_diag.h), which follow the structure here.
+pub const MEMINFO_NUMBERS: usize = 9;
+/// Bytes of both: a sample is parsed from one buffer.
+pub const SAMPLE_BYTES_MAX: usize = TCP_INFO_BYTES_MAX + 4 * MEMINFO_NUMBERS;
+
+/// A row of another number of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a sample has {COLUMNS} values, not {found}")]
+pub struct ColumnsError {
+    found: usize,
+}
 
 macro_rules! fields {
     ($( $(#[doc = $doc:literal])+ $name:ident: $ty:ty = $offset:literal, $unit:literal; )*) => {
         /// One sample of a connection at its sending end.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(from = "Row", into = "Row")]
+        #[serde(try_from = "Row", into = "Row")]
         pub struct TcpSample {
             /// The time, CLOCK_BOOTTIME of the sending end.
             pub time_ns: u64,
@@ -31,7 +42,7 @@ macro_rules! fields {
         pub const FIELDS: &[(&str, &str)] = &[$( (stringify!($name), $unit) ),*];
 
         const COLUMNS: usize = 2 + [$( $offset ),*].len();
-        type Row = [u64; COLUMNS];
+        type Row = Vec<u64>;
 
         impl TcpSample {
             /// The values in the order of [`FIELDS`].
@@ -49,15 +60,20 @@ macro_rules! fields {
             }
         }
 
-        impl From<Row> for TcpSample {
-            fn from([time_ns, stream, $( $name ),*]: Row) -> Self {
-                Self { time_ns, stream, $( $name ),* }
+        impl TryFrom<Row> for TcpSample {
+            type Error = ColumnsError;
+
+            fn try_from(row: Row) -> Result<Self, ColumnsError> {
+                let found = row.len();
+                let row: [u64; COLUMNS] = row.try_into().map_err(|_| ColumnsError { found })?;
+                let [time_ns, stream, $( $name ),*] = row;
+                Ok(Self { time_ns, stream, $( $name ),* })
             }
         }
 
         impl From<TcpSample> for Row {
             fn from(s: TcpSample) -> Self {
-                [s.time_ns, s.stream, $( s.$name ),*]
+                vec![s.time_ns, s.stream, $( s.$name ),*]
             }
         }
     };
@@ -116,12 +132,69 @@ fields! {
     bytes_retrans: u64 = 208, "byte";
     /// The receiver's window, bytes (Linux 5.4 and later).
     snd_wnd: u32 = 228, "byte";
+    /// Timeouts since the last progress.
+    retransmits: u8 = 2, "timeout";
+    /// Probes of a closed window since the last answer.
+    probes: u8 = 3, "probe";
+    /// Doublings of the retransmission timeout since the last progress.
+    backoff: u8 = 4, "doubling";
+    /// Of the delivered segments, those whose acknowledgement echoed congestion (ECE; Linux 4.18 and later).
+    delivered_ce: u32 = 196, "segment";
+    /// Duplicates that the receiver reported (DSACK): they were sent again without need.
+    dsack_dups: u32 = 216, "segment";
+    /// Times at which packets were found to be reordered.
+    reord_seen: u32 = 220, "event";
+    /// Segments received out of order.
+    rcv_ooopack: u32 = 224, "segment";
+    /// Retransmission timeouts so far (Linux 6.7 and later).
+    total_rto: u16 = 240, "timeout";
+    /// Options of the handshake: TCPI_OPT_SACK 2, TCPI_OPT_WSCALE 4, TCPI_OPT_ECN 8, ...
+    options: u8 = 5, "flags";
+    /// Segments sent again and not acknowledged.
+    retrans: u32 = 36, "segment";
+    /// Time since the last acknowledgement, ms.
+    last_ack_ms: u32 = 56, "ms";
+    /// Upper bound of the pacing rate, bytes/s; all ones without one.
+    max_pacing_rate: u64 = 112, "byte/s";
+    /// Bytes received so far.
+    bytes_received: u64 = 128, "byte";
+    /// Segments received so far.
+    segs_in: u32 = 140, "segment";
+    /// The receiver's estimate of the round trip, us.
+    rcv_rtt_us: u32 = 92, "us";
+    /// The window that this end offers, bytes (Linux 6.2 and later).
+    rcv_wnd: u32 = 232, "byte";
+    /// Memory of received data, bytes (SO_MEMINFO, Linux 4.12 and later; so are the next).
+    rmem_alloc: u32 = 512, "byte";
+    /// Its limit, bytes.
+    rcvbuf: u32 = 516, "byte";
+    /// Memory of data handed to this machine's queue discipline or driver and not yet sent, bytes.
+    wmem_alloc: u32 = 520, "byte";
+    /// Limit of the send buffer, bytes.
+    sndbuf: u32 = 524, "byte";
+    /// Memory of written data that is not acknowledged, bytes.
+    wmem_queued: u32 = 532, "byte";
 }
+
+/// The first fields are stored in an archive with every sample, the next where they are not 0, and the rest, which serve the
+/// account only, not at all.
+pub const FIELDS_ALWAYS_STORED: usize = 26;
+pub const FIELDS_STORED: usize = FIELDS_ALWAYS_STORED + 8;
+
+/// Handshake option: window scaling (TCPI_OPT_WSCALE).
+pub const OPTION_WSCALE: u64 = 4;
+/// Handshake option: the flow may be marked instead of dropped (TCPI_OPT_ECN).
+pub const OPTION_ECN: u64 = 8;
 
 impl TcpSample {
     /// Bytes in flight.
     pub fn in_flight_bytes(&self) -> u64 {
         self.unacked.saturating_mul(self.snd_mss)
+    }
+
+    /// Segments in the network by the sender's estimate (`tcp_packets_in_flight` of include/net/tcp.h).
+    pub fn segments_in_network(&self) -> u64 {
+        (self.unacked + self.retrans).saturating_sub(self.sacked + self.lost)
     }
 }
 
@@ -138,15 +211,22 @@ fn at(bytes: &[u8], offset: usize, size: usize) -> u64 {
 /// # Errors
 /// The error of getsockopt, such as for a socket that is not TCP.
 pub fn read(fd: RawFd) -> std::io::Result<TcpSample> {
-    let mut bytes = [0_u8; TCP_INFO_BYTES_MAX];
-    let mut length = TCP_INFO_BYTES_MAX as libc::socklen_t;
+    let mut bytes = [0_u8; SAMPLE_BYTES_MAX];
+    let (info, memory) = bytes.split_at_mut(TCP_INFO_BYTES_MAX);
+    option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info)?;
+    // A kernel without it leaves zeros: unknown.
+    let _ = option(fd, libc::SOL_SOCKET, SO_MEMINFO, memory);
+    Ok(TcpSample::parse(&bytes))
+}
+
+/// include/uapi/asm-generic/socket.h
+const SO_MEMINFO: libc::c_int = 55;
+
+fn option(fd: RawFd, level: libc::c_int, name: libc::c_int, into: &mut [u8]) -> std::io::Result<()> {
+    let mut length = into.len() as libc::socklen_t;
     // SAFETY: the buffer is ours and `length` is its size; the kernel writes no more than that.
-    let failed =
-        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &raw mut length) };
-    if failed != 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    Ok(TcpSample::parse(&bytes[..(length as usize).min(TCP_INFO_BYTES_MAX)]))
+    let failed = unsafe { libc::getsockopt(fd, level, name, into.as_mut_ptr().cast(), &raw mut length) };
+    if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
@@ -183,5 +263,6 @@ mod tests {
         let info = read(std::os::fd::AsRawFd::as_raw_fd(&stream)).unwrap();
         // RFC 6928's initial window is ten segments; segments on loopback are large.
         assert!(info.cwnd == 10 && info.snd_mss > 1000 && info.snd_wnd > 1000, "{info:?}");
+        assert!(info.sndbuf > 4000 && info.rcvbuf > 4000, "{info:?}");
     }
 }

@@ -113,7 +113,7 @@ fn version_mismatch_names_both_ranges() {
     run_local(async {
         let skew = Message::Skew { oldest: 7, newest: 9, program: "Fathom 9.0".into() };
         let at = scripted_server(vec![skew]).await;
-        fails_with(Session::connect(at, None, None).await, &["Fathom 9.0", "7 to 9", "3 to 3"]);
+        fails_with(Session::connect(at, None, None).await, &["Fathom 9.0", "7 to 9", "4 to 4"]);
 
         let (at, report) = start_server(None).await;
         let mut stream = TcpStream::connect(at).await.unwrap();
@@ -122,7 +122,7 @@ fn version_mismatch_names_both_ranges() {
         stream.write_all(&hello.frame().unwrap()).await.unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.unwrap();
-        assert!(matches!(Message::parse(&answer[4..]).unwrap(), Message::Skew { oldest: 3, newest: 3, .. }));
+        assert!(matches!(Message::parse(&answer[4..]).unwrap(), Message::Skew { oldest: 4, newest: 4, .. }));
         assert!(report.borrow()[0].contains("7 to 9"), "{report:?}");
     });
 }
@@ -154,7 +154,7 @@ fn foreign_protocol_is_recognised() {
 #[test]
 fn refusal_of_peer_is_quoted() {
     run_local(async {
-        let welcome = Message::Welcome { version: 3, program: "x".into() };
+        let welcome = Message::Welcome { version: 4, program: "x".into() };
         let at = scripted_server(vec![welcome, Message::Refused { why: "I am tired".into() }]).await;
         let mut session = Session::connect(at, None, None).await.unwrap();
         fails_with(session.run(&bulk_spec(100)).await, &["refused", "I am tired"]);

@@ -1,0 +1,13 @@
+//! Any program's flows, without traffic of our own: what the kernel says of its sockets, sampled, and what held each flow.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | [`leaf`] | what a flow's time is divided into |
+//! | [`account`] | samples become a division of the flow's whole time; pure |
+//! | [`diag`] | the kernel's list of sockets, and of those destroyed |
+//! | [`receiving`] | the same as far as a receiver can see; pure |
+
+pub mod account;
+pub mod diag;
+pub mod leaf;
+pub mod receiving;
