@@ -31,6 +31,15 @@ pub fn name_by_address(address: IpAddr) -> Option<String> {
     interface_addresses().ok()?.into_iter().find(|(_, one)| same(*one)).map(|(name, _)| name)
 }
 
+/// Every address of the interface but link-local IPv6 ones.
+///
+/// # Errors
+/// [`Error::Interface`], as of [`address`].
+pub fn addresses(name: &str) -> Result<Vec<IpAddr>> {
+    address(name)?;
+    Ok(interface_addresses()?.into_iter().filter(|(own, _)| own == name).map(|(_, address)| address).collect())
+}
+
 /// The name of the interface of the default route, if there is one (IPv4).
 pub fn of_default_route() -> Option<String> {
     default_route(&std::fs::read_to_string("/proc/net/route").ok()?)

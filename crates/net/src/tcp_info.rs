@@ -192,6 +192,30 @@ impl TcpSample {
         self.unacked.saturating_mul(self.snd_mss)
     }
 
+    /// The connection at its birth: the same state, and nothing counted yet.
+    pub fn at_birth(self, time_ns: u64) -> Self {
+        Self {
+            time_ns,
+            total_retrans: 0,
+            bytes_acked: 0,
+            data_segs_out: 0,
+            busy_us: 0,
+            rwnd_limited_us: 0,
+            sndbuf_limited_us: 0,
+            delivered: 0,
+            bytes_sent: 0,
+            bytes_retrans: 0,
+            delivered_ce: 0,
+            dsack_dups: 0,
+            reord_seen: 0,
+            rcv_ooopack: 0,
+            total_rto: 0,
+            bytes_received: 0,
+            segs_in: 0,
+            ..self
+        }
+    }
+
     /// Segments in the network by the sender's estimate (`tcp_packets_in_flight` of include/net/tcp.h).
     pub fn segments_in_network(&self) -> u64 {
         (self.unacked + self.retrans).saturating_sub(self.sacked + self.lost)

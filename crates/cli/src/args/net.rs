@@ -3,11 +3,13 @@
 mod cc;
 mod link;
 mod sweep;
+mod watch;
 
 use crate::destination::directory_parser;
 pub use cc::NetCc;
 pub use link::{LinkArgument, NetLink};
 pub use sweep::{NetSweep, NetTrial};
+pub use watch::NetWatch;
 
 use super::one_of;
 use ::net::quantity::{Directions, Rate, UDP_PACKET_BYTES, parse_bps, parse_buffer_bytes};
@@ -42,6 +44,7 @@ Start here:
   fathom net run 127.0.0.1:7100                             TCP to the server, for ten seconds
   fathom net run 127.0.0.1:7100 --direction down --streams 8
   fathom net run 127.0.0.1:7100 --udp --rate auto           the highest rate with at most 1 % loss
+  sudo fathom net watch --port 443                          any program's flows: what holds them
 
 Between machines both ends need the same key:
   fathom pool keygen net.key                                then copy it to the other end
@@ -58,6 +61,7 @@ pub struct Net {
 pub enum NetVerb {
     Serve(NetServe),
     Run(Box<NetRun>),
+    Watch(NetWatch),
     Measure(NetMeasure),
     Cc(NetCc),
     Link(NetLink),

@@ -6,6 +6,7 @@ mod measure;
 mod run;
 mod serve;
 mod trial;
+mod watch;
 
 use crate::args::{Net, NetVerb};
 use anyhow::Result;
@@ -16,6 +17,7 @@ pub fn run(args: &Net) -> Result<ExitCode> {
     match &args.verb {
         NetVerb::Serve(args) => serve::run(args),
         NetVerb::Run(args) => run::run(args),
+        NetVerb::Watch(args) => watch::run(args),
         NetVerb::Measure(args) => measure::run(args),
         NetVerb::Cc(args) => cc::run(args),
         NetVerb::Link(args) => link::run(args),

@@ -43,6 +43,8 @@ const DELIVERED_PACING_SHARE_MIN: f64 = 0.75;
 const OUTAGE_TIMEOUTS_MIN: u64 = 2;
 /// Of the retransmissions, the share reported as duplicates above which they were spurious.
 const SPURIOUS_SHARE_MIN: f64 = 0.5;
+/// Of the bytes in flight, the share acknowledged at once above which all had arrived.
+const ALL_ACKED_SHARE_MIN: f64 = 0.9;
 /// Below this a segment is not of full size.
 const FULL_SIZE_SHARE_MIN: f64 = 0.75;
 /// A prediction that is wrong by more than this factor refutes its leaf.
@@ -166,9 +168,9 @@ impl FlowAccount {
             moments.add(leaf, ns);
         }
 
-        if is_progress(&before, sample) || sample.unacked == 0 || is_window_closed(sample) {
+        if is_progress(&before, sample) || !is_waiting(sample) || is_window_closed(sample) {
             self.note_size(&before, sample);
-            self.end_stall(sample, sample.time_ns);
+            self.end_stall(sample, Some(&before));
             interval.add_all(&moments);
             self.settled.add_all(&interval);
             return interval;
@@ -192,8 +194,8 @@ impl FlowAccount {
         if stall.timeouts == 0 {
             stall.segs_in = sample.segs_in;
         }
-        stall.timeouts = stall.timeouts.max(counted).max(sample.retransmits).max(sample.backoff);
-        match self.stall_leaf(sample, false) {
+        stall.timeouts = stall.timeouts.max(counted).max(sample.retransmits).max(sample.backoff).max(sample.probes);
+        match self.stall_leaf(sample, None) {
             Some(leaf) => interval.add(leaf, busy),
             None => interval.add_all(&moments),
         }
@@ -203,7 +205,7 @@ impl FlowAccount {
     /// Ends the account: a stall that lasts gets the meaning that it has now.
     pub fn finish(&mut self) {
         if let Some(last) = self.last {
-            self.end_stall(&last, last.time_ns);
+            self.end_stall(&last, None);
         }
     }
 
@@ -211,7 +213,7 @@ impl FlowAccount {
     pub fn division(&self) -> Division {
         let mut all = self.settled;
         if let (Some(stall), Some(last)) = (&self.stall, &self.last) {
-            add_stall(&mut all, stall, self.stall_leaf(last, false));
+            add_stall(&mut all, stall, self.stall_leaf(last, None));
         }
         all
     }
@@ -225,6 +227,11 @@ impl FlowAccount {
     /// Stalls that were not mere recovery, with their times, and how many more there were.
     pub fn episodes(&self) -> (&[Episode], u64) {
         (&self.episodes, self.episodes_more)
+    }
+
+    /// Whether the congestion window was last reduced by a congestion mark.
+    pub fn is_reduced_by_mark(&self) -> bool {
+        self.reduction == Reduction::Ecn
     }
 
     /// Of the time of [`Leaf::LinkRate`], that in which the queue was this machine's own, ns.
@@ -271,14 +278,20 @@ impl FlowAccount {
         self.has_full_size_passed |= acked >= mss && acked as f64 >= FULL_SIZE_SHARE_MIN * (mss * segments) as f64;
     }
 
-    /// The meaning of the present stall; `None`: what its moments said.
-    fn stall_leaf(&self, now: &TcpSample, has_progress: bool) -> Option<Leaf> {
+    /// The meaning of the present stall, which ended after the sample `before`; `None`: what its moments said.
+    fn stall_leaf(&self, now: &TcpSample, before: Option<&TcpSample>) -> Option<Leaf> {
         let stall = self.stall.as_ref()?;
         let duplicates = now.dsack_dups.saturating_sub(stall.dsack_dups);
         if stall.timeouts == 0 {
             return None;
         }
-        if has_progress && duplicates > 0 && duplicates >= stall.timeouts.min(OUTAGE_TIMEOUTS_MIN) {
+        // All that was in flight had arrived: it is acknowledged at once, and what was sent again was a duplicate.
+        let is_all_acked = before.is_some_and(|b| {
+            outstanding_bytes(b) > 0
+                && now.bytes_acked.saturating_sub(b.bytes_acked) as f64
+                    >= ALL_ACKED_SHARE_MIN * outstanding_bytes(b) as f64
+        });
+        if is_all_acked && duplicates > 0 {
             return Some(Leaf::AckPath);
         }
         if stall.timeouts < OUTAGE_TIMEOUTS_MIN {
@@ -287,8 +300,8 @@ impl FlowAccount {
         if self.has_full_size_passed {
             return Some(Leaf::Outage);
         }
-        let in_flight = now.bytes_sent.saturating_sub(now.bytes_retrans).saturating_sub(now.bytes_acked);
-        let is_full_size = in_flight as f64 >= FULL_SIZE_SHARE_MIN * (now.snd_mss * now.unacked.max(1)) as f64;
+        let is_full_size =
+            outstanding_bytes(now) as f64 >= FULL_SIZE_SHARE_MIN * (now.snd_mss * now.unacked.max(1)) as f64;
         // Nothing of full size has passed yet. That small packets do must be known: the handshake alone may have been before
         // an outage.
         let do_small_pass = self.small_packets_pass || stall.is_peer_heard || now.bytes_acked > 1;
@@ -299,9 +312,8 @@ impl FlowAccount {
         })
     }
 
-    fn end_stall(&mut self, now: &TcpSample, end_ns: u64) {
-        let has_progress = self.stall.is_some() && now.retransmits == 0;
-        let leaf = self.stall_leaf(now, has_progress);
+    fn end_stall(&mut self, now: &TcpSample, before: Option<&TcpSample>) {
+        let (leaf, end_ns) = (self.stall_leaf(now, before), now.time_ns);
         let Some(stall) = self.stall.take() else { return };
         add_stall(&mut self.settled, &stall, leaf);
         if let Some(leaf) = leaf.filter(|leaf| *leaf != Leaf::TimeoutRecovery) {
@@ -337,10 +349,7 @@ impl FlowAccount {
         let in_network = s.segments_in_network();
         let is_full = in_network as f64 >= FULL_SHARE_MIN * s.cwnd as f64;
         let has_unsent = s.notsent_bytes > s.snd_mss;
-        let is_buffer_in_flight = s.sndbuf > 0
-            && s.wmem_queued as f64 >= BUFFER_SHARE_MIN * s.sndbuf as f64
-            && s.notsent_bytes as f64 <= UNSENT_SHARE_MAX * s.in_flight_bytes() as f64
-            && s.unacked > 0;
+        let is_buffer_in_flight = is_buffer_in_flight(s);
         if s.ca_state == 4 && !self.paces_by_model {
             return self.spurious_leaf(now).unwrap_or(Leaf::TimeoutRecovery);
         }
@@ -427,9 +436,28 @@ fn is_progress(before: &TcpSample, now: &TcpSample) -> bool {
     now.bytes_acked > before.bytes_acked || now.delivered > before.delivered
 }
 
-/// Whether the receiver's window has no room for a segment, and data waits for it.
+/// Whether the receiver's window has no room for a segment, and data waits for it. Probes alone are no sign of it: the
+/// kernel also probes while its own packets cannot be sent.
 fn is_window_closed(s: &TcpSample) -> bool {
-    s.probes > 0 || s.snd_wnd > 0 && s.snd_wnd < s.snd_mss && s.notsent_bytes > 0 && s.backoff == 0
+    s.snd_wnd < s.snd_mss && s.notsent_bytes > 0 && (s.probes > 0 || s.snd_wnd > 0 && s.backoff == 0)
+}
+
+/// Whether the send buffer is nearly full, and nearly all of it is in flight.
+pub fn is_buffer_in_flight(s: &TcpSample) -> bool {
+    s.sndbuf > 0
+        && s.wmem_queued as f64 >= BUFFER_SHARE_MIN * s.sndbuf as f64
+        && s.notsent_bytes as f64 <= UNSENT_SHARE_MAX * s.in_flight_bytes() as f64
+        && s.unacked > 0
+}
+
+/// Whether packets are due for an acknowledgement, or cannot even be sent (a local filter, no route).
+fn is_waiting(s: &TcpSample) -> bool {
+    s.unacked > 0 || s.probes > 0
+}
+
+/// Bytes sent and not acknowledged.
+fn outstanding_bytes(s: &TcpSample) -> u64 {
+    s.bytes_sent.saturating_sub(s.bytes_retrans).saturating_sub(s.bytes_acked)
 }
 
 /// Whether a queue stood in the path.

@@ -166,7 +166,7 @@ fn stall_with_timeouts_is_an_outage_from_when_to_when() {
     // It lasts to the end.
     assert_eq!(stalled(20, 60, |_, _| ()).episodes().0.len(), 1);
     // The retransmissions were duplicates: the data had arrived.
-    let acks = stalled(20, 40, |i, s| s.dsack_dups = if i >= 40 { 4 } else { 0 });
+    let acks = stalled(20, 40, |i, s| s.dsack_dups = u64::from(i >= 40));
     assert_eq!(acks.episodes().0[0].leaf, Leaf::AckPath);
 }
 
@@ -183,6 +183,19 @@ fn black_hole_needs_small_packets_that_pass() {
     assert_eq!(hole(1, true), Leaf::BlackHole);
     // Only the handshake passed: it may be an outage.
     assert_eq!(hole(1, false), Leaf::Unknown);
+}
+
+#[test]
+fn probes_with_an_open_window_are_no_slow_reader() {
+    // A local filter drops what is sent: nothing is in flight, and the kernel probes.
+    let filtered = stalled(20, 40, |i, s| {
+        if (20..40).contains(&i) {
+            (s.unacked, s.retransmits, s.backoff, s.probes) = (0, 0, 0, (i - 20) / 3);
+        }
+        s.total_rto = 0;
+    });
+    assert_eq!(filtered.episodes().0[0].leaf, Leaf::Outage);
+    assert_eq!(filtered.division().of(Leaf::Reader), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! measurement and of the emulated link that it used; nothing here prints.
 
 pub mod cc;
+pub mod flows;
 pub mod json;
 pub mod lines;
 pub mod text;

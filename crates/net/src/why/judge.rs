@@ -7,7 +7,9 @@
 
 use super::path::PathFindings;
 use super::readings::{Window, unread_shares};
+use super::stalls::Stalls;
 use super::{BothEnds, CAUSE_SHARE_MIN, Facts, Reason, cpu_bound, ready_share};
+use crate::flow::leaf::Leaf;
 use crate::spec::Traffic;
 use crate::{bound, spec};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +39,10 @@ const UNREAD_SHARE_MIN: f64 = 0.15;
 /// A prediction that is wrong by more than this factor refutes its reason: samples are means of 100 ms, and the models of
 /// loss are those of Reno.
 const REFUTING_FACTOR: f64 = 3.0;
+/// A path that mostly carries what it carried at its fastest is used fully.
+const FULL_RATE_SHARE_MIN: f64 = 0.9;
+/// A queue of this share of the bandwidth-delay product holds the bursts of a model of the path.
+const DEEP_QUEUE_SHARE_MIN: f64 = 0.5;
 /// Other traffic below this share of the interface's bytes has no relevant effect.
 const OTHER_TRAFFIC_SHARE_MIN: f64 = 0.1;
 
@@ -100,9 +106,16 @@ impl Verdict {
     }
 }
 
+/// What was found beyond single windows.
+#[derive(Debug, Clone, Copy)]
+pub struct Findings<'a> {
+    pub path: &'a PathFindings,
+    pub stalls: &'a Stalls,
+}
+
 /// Evaluates the whole run.
-pub fn judge_run(seen: &BothEnds<'_>, facts: &Facts, windows: &[Window], path: &PathFindings) -> Verdict {
-    let run = JudgeContext::new(seen, facts, windows, path);
+pub fn judge_run(seen: &BothEnds<'_>, facts: &Facts, windows: &[Window], findings: &Findings<'_>) -> Verdict {
+    let run = JudgeContext::new(seen, facts, windows, findings);
     let mut refuted = BTreeSet::new();
     loop {
         let verdict = run.assign_reasons(&refuted);
@@ -158,6 +171,7 @@ struct JudgeContext<'a> {
     facts: &'a Facts,
     windows: &'a [Window],
     path: &'a PathFindings,
+    stalls: &'a Stalls,
     unread: BTreeMap<(u64, u64), f64>,
     sender_cpu: bool,
     receiver_cpu: bool,
@@ -174,7 +188,7 @@ struct JudgeContext<'a> {
 }
 
 impl<'a> JudgeContext<'a> {
-    fn new(seen: &'a BothEnds<'a>, facts: &'a Facts, windows: &'a [Window], path: &'a PathFindings) -> Self {
+    fn new(seen: &'a BothEnds<'a>, facts: &'a Facts, windows: &'a [Window], findings: &Findings<'a>) -> Self {
         let wall = seen.sent.end_ns.saturating_sub(seen.sent.start_ns);
         let (sender_ready, receiver_ready) = (
             ready_share(&seen.sent.threads, seen.sender, wall),
@@ -212,7 +226,8 @@ impl<'a> JudgeContext<'a> {
             seen,
             facts,
             windows,
-            path,
+            path: findings.path,
+            stalls: findings.stalls,
             unread,
             requested_bps: asked,
             first_loss,
@@ -240,6 +255,11 @@ impl<'a> JudgeContext<'a> {
             return verdict;
         }
         for window in self.windows {
+            if let Some(reason) = self.stalls.in_window(window.stream, window.number).map(stall_reason) {
+                add(window, Reason::NothingToSend, window.idle);
+                add(window, reason, 1.0 - window.idle);
+                continue;
+            }
             let slow = is_receiver_slow(&self.unread, window);
             let queue = self.queue_reason(window);
             let rest = self.remaining_reason(window, slow, refuted);
@@ -280,6 +300,12 @@ impl<'a> JudgeContext<'a> {
         self.path.drops.map(|drops| {
             self.competing_traffic(window).unwrap_or(if drops.is_policer {
                 Reason::Policer
+            } else if self.paces_by_model
+                && drops.rate_bps >= FULL_RATE_SHARE_MIN * drops.fastest_bps
+                && drops.queued_bytes >= DEEP_QUEUE_SHARE_MIN * drops.rate_bps * self.facts.least_rtt_us / 8e6
+            {
+                // A model of the path does not reduce its window by such losses: the link is used fully, whatever it drops.
+                Reason::EstimatedPathRate
             } else {
                 Reason::ShallowQueue
             })
@@ -290,6 +316,7 @@ impl<'a> JudgeContext<'a> {
     /// the send buffer was full.
     fn remaining_reason(&self, w: &Window, slow: bool, refuted: &BTreeSet<Reason>) -> Reason {
         let after = self.first_loss.get(&w.stream).is_some_and(|first| *first <= w.number);
+        let marked = self.stalls.is_marked(w.stream, w.number) && !self.paces_by_model;
         let lossy = after
             && (w.recovering || self.facts.retransmitted >= RETRANSMITTED_SHARE_MIN * self.facts.segments.max(1.0));
         let full = w.in_flight_segments >= FULL_SHARE_MIN * w.cwnd;
@@ -300,11 +327,13 @@ impl<'a> JudgeContext<'a> {
             (slow && (self.by_rwnd && self.slow_by_cpu > 0.5 || self.receiver_cpu)).then_some(Reason::ReceiverCpu),
             (self.by_rwnd && slow).then_some(Reason::UnreadData),
             queue,
-            if lossy { self.drop_reason(w) } else { None },
+            (marked && full).then_some(Reason::EcnMarks),
+            if lossy && !marked { self.drop_reason(w) } else { None },
             (full && lossy).then_some(Reason::Loss),
             (self.sender_cpu && !(full && w.unsent_bytes > self.facts.mss)).then_some(Reason::SenderCpu),
             self.receiver_cpu.then_some(Reason::ReceiverCpu),
             (self.by_rwnd && w.retransmitted == 0 && w.in_flight_bytes >= NEARLY_FULL_SHARE_MIN * w.offered_bytes).then_some(Reason::ReceiveWindow),
+            (w.buffer_in_flight > 0.5 && w.retransmitted == 0).then_some(Reason::SendBuffer),
             (self.by_sndbuf
                 && w.retransmitted == 0
                 // The buffer is nearly full of data in flight, or at least the congestion window is not full.
@@ -312,6 +341,7 @@ impl<'a> JudgeContext<'a> {
                     || w.in_flight_bytes >= NEARLY_FULL_SHARE_MIN * self.facts.in_flight_bytes_max && w.unsent_bytes < w.in_flight_bytes))
                 .then_some(Reason::SendBuffer),
             (!held && w.retransmitted == 0 && !w.recovering && is_held_back(w)).then(|| self.competing_traffic(w).unwrap_or(Reason::EstimatedPathRate)),
+            marked.then_some(Reason::EcnMarks),
             (!self.paces_by_model && after).then_some(Reason::Loss),
             // The application limits its rate, and its data is awaiting acknowledgement.
             held.then_some(Reason::NothingToSend),
@@ -326,6 +356,15 @@ impl<'a> JudgeContext<'a> {
             }),
         ];
         candidates.into_iter().flatten().find(|reason| !refuted.contains(reason)).unwrap_or(Reason::Unexplained)
+    }
+}
+
+fn stall_reason(leaf: Leaf) -> Reason {
+    match leaf {
+        Leaf::Outage => Reason::Outage,
+        Leaf::BlackHole => Reason::BlackHole,
+        Leaf::AckPath => Reason::AckPath,
+        _ => Reason::Unexplained,
     }
 }
 

@@ -26,6 +26,9 @@
 //! far from the rate that arrived in its time is discarded, and everything is evaluated again without it ([`judge`]). The
 //! remainder is called unexplained.
 //!
+//! **Stalls.** Before all this, windows without progress are what the account of their stream says ([`stalls`]): an outage, a
+//! black hole by size, lost acknowledgements.
+//!
 //! An application with a requested write rate whose data arrived at that rate is the limit, regardless of all else: only a
 //! higher requested rate would change what arrives.
 //!
@@ -46,6 +49,7 @@
 mod judge;
 mod path;
 mod readings;
+mod stalls;
 pub mod stored;
 mod text;
 mod udp;
@@ -56,10 +60,11 @@ use crate::spec::{Spec, Traffic};
 use crate::tcp_info::TcpSample;
 use crate::usage::ThreadTotals;
 use crate::{bound, cc};
-use judge::{Basis, Verdict};
+use judge::{Basis, Findings, Verdict};
 use model::text::duration;
 use path::PathFindings;
 use serde::{Deserialize, Serialize};
+use stalls::Stalls;
 use std::collections::BTreeMap;
 
 /// Length of a window, ns.
@@ -99,6 +104,14 @@ pub enum Cause {
     RoundTrips,
     /// A CPU of one end.
     Cpu,
+    /// Marks by the network (ECN) that reduced the congestion window.
+    EcnMarks,
+    /// Nothing got through for a time.
+    Outage,
+    /// Packets of full size do not get through.
+    BlackHole,
+    /// Acknowledgements were lost.
+    AckPath,
     /// No measurement explains it.
     Unexplained,
 }
@@ -117,6 +130,10 @@ impl Cause {
             Self::CompetingTraffic => "competing traffic",
             Self::RoundTrips => "round trips",
             Self::Cpu => "CPU",
+            Self::EcnMarks => "ECN marks",
+            Self::Outage => "outage",
+            Self::BlackHole => "black hole",
+            Self::AckPath => "lost acknowledgements",
             Self::Unexplained => "unexplained",
         }
     }
@@ -180,6 +197,10 @@ enum Reason {
     CompetingTraffic,
     SenderCpu,
     ReceiverCpu,
+    EcnMarks,
+    Outage,
+    BlackHole,
+    AckPath,
     Unexplained,
 }
 
@@ -195,6 +216,10 @@ impl Reason {
             Self::ShallowQueue => Cause::ShallowBuffer,
             Self::CompetingTraffic => Cause::CompetingTraffic,
             Self::SenderCpu | Self::ReceiverCpu => Cause::Cpu,
+            Self::EcnMarks => Cause::EcnMarks,
+            Self::Outage => Cause::Outage,
+            Self::BlackHole => Cause::BlackHole,
+            Self::AckPath => Cause::AckPath,
             Self::Unexplained => Cause::Unexplained,
         }
     }
@@ -219,6 +244,7 @@ struct Facts {
 struct Judgement {
     facts: Facts,
     path: PathFindings,
+    stalls: Stalls,
     verdict: Verdict,
 }
 
@@ -226,8 +252,10 @@ fn judge_direction(seen: &BothEnds<'_>) -> Judgement {
     let windows = readings::windows(&seen.sent.samples, seen.sent.start_ns);
     let facts = readings::direction_facts(&seen.sent.samples);
     let path = PathFindings::from_samples(seen.sent, seen.received, seen.sent.sockets.len());
-    let verdict = judge::judge_run(seen, &facts, &windows, &path);
-    Judgement { facts, path, verdict }
+    let congestion = seen.sent.sockets.iter().find_map(|socket| socket.congestion.as_deref());
+    let stalls = Stalls::from_samples(&seen.sent.samples, seen.sent.start_ns, congestion);
+    let verdict = judge::judge_run(seen, &facts, &windows, &Findings { path: &path, stalls: &stalls });
+    Judgement { facts, path, stalls, verdict }
 }
 
 /// What limited TCP in an interval.
@@ -360,6 +388,12 @@ fn share_of(ns: u64, wall_ns: u64) -> f64 {
 /// a cause; it is not a cause itself.
 fn supervisor_wait_share(end: &EndReport, wall_ns: u64) -> f64 {
     share_of(end.sampler_wait_ns, wall_ns)
+}
+
+/// The rate, bit/s, beyond which the path dropped what a flow sent, according to samples of its sender; `None` without
+/// evidence of such a rate.
+pub fn dropping_rate_bps(samples: &[TcpSample]) -> Option<f64> {
+    path::find_drops(samples, samples.first()?.time_ns).map(|drops| drops.rate_bps)
 }
 
 /// The bounds of Mathis and Padhye for the measured loss and round trip, in bit/s for all streams together; `None` without

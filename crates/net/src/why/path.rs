@@ -73,6 +73,8 @@ pub struct PathFindings {
 pub struct Drops {
     /// The rate it carries, bit/s of payload, all streams together.
     pub rate_bps: f64,
+    /// The rate in the fastest tenth of the time, bit/s.
+    pub fastest_bps: f64,
     /// The share of retransmitted segments.
     pub retransmitted_share: f64,
     /// The share of the bytes sent beyond the mean that did not arrive.
@@ -253,9 +255,9 @@ fn rank_deviation(series: &Series, episodes: &[u64], value: impl Fn(u64) -> f64)
     (rest.iter().map(|now| rank(*now)).sum::<f64>() / n - 0.5) * (12.0 * n).sqrt()
 }
 
-/// The variation of the bytes that arrive in five round trips from the first loss on, and their mean, bytes per second;
-/// `None` if there are too few.
-fn throughput_variation(series: &Series, first: u64) -> Option<(f64, f64)> {
+/// The variation of the bytes that arrive in five round trips from the first loss on, their mean, and the rate of the
+/// fastest tenth, bytes per second; `None` if there are too few.
+fn throughput_variation(series: &Series, first: u64) -> Option<(f64, f64, f64)> {
     let long_ns = series.rtt_ns.saturating_mul(5).max(WINDOW_NS);
     let from = first.saturating_add(series.rtt_ns.saturating_mul(2));
     let stretches = usize::try_from(series.end_ns.saturating_sub(from) / long_ns).ok()?.min(series.sent.len());
@@ -266,10 +268,14 @@ fn throughput_variation(series: &Series, first: u64) -> Option<(f64, f64)> {
     let came: Vec<f64> = (0..stretches).map(|i| edge(i + 1) - edge(i)).collect();
     let mean = came.iter().sum::<f64>() / stretches as f64;
     let variance = came.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / (stretches - 1) as f64;
-    (mean > 0.0).then(|| (variance.sqrt() / mean, mean * 1e9 / long_ns as f64))
+    let mut sorted = came;
+    sorted.sort_by(f64::total_cmp);
+    let fastest = sorted.get((stretches * 9 / 10).min(stretches - 1)).copied()?;
+    let per_second = 1e9 / long_ns as f64;
+    (mean > 0.0).then(|| (variance.sqrt() / mean, mean * per_second, fastest * per_second))
 }
 
-fn find_drops(samples: &[TcpSample], start_ns: u64) -> Option<Drops> {
+pub(super) fn find_drops(samples: &[TcpSample], start_ns: u64) -> Option<Drops> {
     let series = Series::from_samples(samples, start_ns)?;
     let lost = series.retransmitted.last()?.1;
     if lost < RETRANSMISSIONS_MIN {
@@ -277,7 +283,7 @@ fn find_drops(samples: &[TcpSample], start_ns: u64) -> Option<Drops> {
     }
     let least_us = samples.iter().map(|s| s.min_rtt_us).filter(|us| *us > 0 && *us < u64::from(u32::MAX)).min()?;
     let episodes = series.episodes();
-    let (varied, came) = throughput_variation(&series, *episodes.first()?)?;
+    let (varied, came, fastest) = throughput_variation(&series, *episodes.first()?)?;
     let bins = series.bins(series.rtt_ns.saturating_mul(2).max(BIN_NS_MIN));
     let span_ns = series.rtt_ns.max(BIN_NS_MIN);
     let sent_before = |now: u64| {
@@ -323,6 +329,7 @@ fn find_drops(samples: &[TcpSample], start_ns: u64) -> Option<Drops> {
     let bucket = burst > BURST_QUEUE_RATIO_MIN * queued || queued < series.mss;
     Some(Drops {
         rate_bps: came * 8.0,
+        fastest_bps: fastest * 8.0,
         retransmitted_share: share,
         slope,
         rate_rank_deviation: high,

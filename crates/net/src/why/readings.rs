@@ -3,6 +3,7 @@
 //! **Uncertainty.** The kernel counts in ticks (1 to 10 ms), so the share of one window is coarse, and sums are accurate.
 
 use super::{Facts, SAMPLE_SPAN_NS_MAX, STOPPED_INTERVALS, WINDOW_NS};
+use crate::flow::account;
 use crate::outcome::UnreadSample;
 use crate::tcp_info::TcpSample;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ pub struct Window {
     pub in_flight_bytes: f64,
     pub offered_bytes: f64,
     pub unsent_bytes: f64,
+    /// The share of samples in which the whole send buffer was in flight.
+    pub buffer_in_flight: f64,
     /// Segments retransmitted, and sent.
     pub retransmitted: u64,
     pub segments: u64,
@@ -77,6 +80,8 @@ pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
                 in_flight_bytes: mean(TcpSample::in_flight_bytes),
                 offered_bytes: if counted { mean(|s| s.snd_wnd) } else { f64::INFINITY },
                 unsent_bytes: mean(|s| s.notsent_bytes),
+                buffer_in_flight: readings.iter().filter(|s| account::is_buffer_in_flight(s)).count() as f64
+                    / readings.len() as f64,
                 retransmitted: last.total_retrans.saturating_sub(first.total_retrans),
                 segments: last.data_segs_out.saturating_sub(first.data_segs_out),
                 // 2: the window is being reduced, 3: recovery, 4: loss (include/uapi/linux/tcp.h).

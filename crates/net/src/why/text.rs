@@ -1,6 +1,7 @@
 //! The texts of a limit: its evidence, and the setting that would change it.
 
 use super::{Basis, BothEnds, Judgement, Reason, loss_bounds_from_facts};
+use crate::flow::leaf::Leaf;
 use crate::spec::Traffic;
 use crate::usage::ThreadTotals;
 use model::text::{bytes, duration, rate, size};
@@ -205,6 +206,41 @@ pub fn evidence_and_remedy(
                 rate(b.delivered_bps)
             );
             (evidence, None)
+        }
+        Reason::EcnMarks => {
+            let marked = seen.sent.samples.iter().map(|s| s.delivered_ce).max().unwrap_or(0);
+            let evidence = format!(
+                "the congestion window was reduced by congestion marks (ECN): {marked} marked segments were delivered, \
+                 window {:.0} segments at {rtt}; nothing needed to be lost",
+                b.cwnd
+            );
+            let remedy = "a queue in the path marks instead of dropping: use its share, or ask its operator for the \
+                          threshold (`tc -s qdisc` there)";
+            (evidence, Some(remedy.into()))
+        }
+        Reason::Outage => {
+            let evidence = format!(
+                "nothing got through from {}: data was in flight, and retransmissions were lost too",
+                judged.stalls.times(Leaf::Outage)
+            );
+            (evidence, Some("find what was down at that time: link, route, firewall (`ip monitor`, `dmesg`)".into()))
+        }
+        Reason::BlackHole => {
+            let evidence = format!(
+                "not one segment of {:.0} bytes was delivered from {}, while small packets passed",
+                f.mss,
+                judged.stalls.times(Leaf::BlackHole)
+            );
+            let remedy = "a hop drops packets of this size without a message: --mss 1200 to confirm; lower the MTU, clamp the \
+                          MSS, let ICMP pass, or set net.ipv4.tcp_mtu_probing=1";
+            (evidence, Some(remedy.into()))
+        }
+        Reason::AckPath => {
+            let evidence = format!(
+                "data arrived, and its acknowledgements did not, from {}: what was sent again was a duplicate",
+                judged.stalls.times(Leaf::AckPath)
+            );
+            (evidence, Some("find where the direction back loses packets".into()))
         }
         Reason::SenderCpu => (cpu_evidence("sender", &seen.sent.threads, seen, seen.sender), Some(cpu_remedy())),
         Reason::ReceiverCpu => {
