@@ -34,6 +34,8 @@ const CLOSED_WINDOW_SHARE_MAX: f64 = 0.5;
 const BUFFER_SHARE_MIN: f64 = 0.6;
 /// Unsent data below this share of the data in flight: the buffer itself is in flight.
 const UNSENT_SHARE_MAX: f64 = 0.25;
+/// A path with a standing queue delivers this share of its fastest rate.
+const USED_SHARE_MIN: f64 = 0.75;
 /// Data in this machine's own queue: this share of what is in flight, and more than this.
 const LOCAL_QUEUE_SHARE_MIN: f64 = 0.5;
 const LOCAL_QUEUE_BYTES_MIN: u64 = 16 << 10;
@@ -104,6 +106,11 @@ pub struct FlowAccount {
     carried: [u64; 3],
     /// Time in which the queue was this machine's own, of [`Leaf::LinkRate`].
     local_queue_ns: u64,
+    /// Sums over the flow, for Little's law: bytes in flight times us, and bytes acknowledged.
+    in_flight_byte_us: f64,
+    acked_bytes: f64,
+    /// The highest delivery rate, byte/s.
+    fastest: u64,
     episodes: Vec<Episode>,
     episodes_more: u64,
 }
@@ -123,6 +130,9 @@ impl FlowAccount {
             has_full_size_passed: false,
             carried: [0; 3],
             local_queue_ns: 0,
+            in_flight_byte_us: 0.0,
+            acked_bytes: 0.0,
+            fastest: 0,
             episodes: Vec::new(),
             episodes_more: 0,
         }
@@ -155,10 +165,13 @@ impl FlowAccount {
         interval.add(Leaf::Application, length - busy);
 
         self.note_reduction(&before, sample);
+        self.in_flight_byte_us += (before.in_flight_bytes() + sample.in_flight_bytes()) as f64 / 2.0 * length as f64 / 1e3;
+        self.fastest = self.fastest.max(sample.delivery_rate);
+        self.acked_bytes += sample.bytes_acked.saturating_sub(before.bytes_acked) as f64;
         let mut moments = Division::default();
         let rwnd_leaf = self.window_leaf(&before, sample);
         moments.add(rwnd_leaf, rwnd);
-        moments.add(if has_queue(sample) { Leaf::LinkRate } else { Leaf::SendBuffer }, sndbuf);
+        moments.add(if self.has_standing_queue(sample) { Leaf::LinkRate } else { Leaf::SendBuffer }, sndbuf);
         let rest = busy - rwnd - sndbuf;
         for (moment, ns) in [(&before, rest / 2), (sample, rest - rest / 2)] {
             let leaf = self.moment_leaf(moment, &before, sample);
@@ -335,7 +348,7 @@ impl FlowAccount {
         if is_window_closed(now) || (small as f64) < CLOSED_WINDOW_SHARE_MAX * self.window_max as f64 {
             return Leaf::Reader;
         }
-        if has_queue(now) {
+        if self.has_standing_queue(now) {
             return Leaf::LinkRate;
         }
         if now.options & OPTION_WSCALE == 0 { Leaf::ReceiveWindowUnscaled } else { Leaf::ReceiveWindow }
@@ -353,7 +366,7 @@ impl FlowAccount {
         if s.ca_state == 4 && !self.paces_by_model {
             return self.spurious_leaf(now).unwrap_or(Leaf::TimeoutRecovery);
         }
-        if has_queue(s) && (is_full || has_unsent || is_buffer_in_flight) {
+        if self.has_standing_queue(s) && (is_full || has_unsent || is_buffer_in_flight) {
             return Leaf::LinkRate;
         }
         if s.ca_state == 3 && !self.paces_by_model {
@@ -398,6 +411,16 @@ impl FlowAccount {
             return Leaf::Application;
         }
         Leaf::Unknown
+    }
+
+    /// Whether a queue stood in the path. A writer that refills a small buffer in bursts lengthens round trips too; then
+    /// less is in flight, on average, than a path with a queue holds (Little's law), or less arrives than it delivers.
+    fn has_standing_queue(&self, s: &TcpSample) -> bool {
+        let is_drained =
+            self.in_flight_byte_us < QUEUE_RTT_RATIO_MIN * self.acked_bytes * s.min_rtt_us as f64;
+        let seconds = self.observed_ns() as f64 / 1e9;
+        let is_unused = self.acked_bytes < USED_SHARE_MIN * self.fastest as f64 * seconds;
+        has_queue(s) && !((is_drained || is_unused) && is_buffer_in_flight(s))
     }
 
     /// The leaf of losses that were none, if most retransmissions were reported as duplicates.

@@ -39,6 +39,8 @@ const UNREAD_SHARE_MIN: f64 = 0.15;
 /// A prediction that is wrong by more than this factor refutes its reason: samples are means of 100 ms, and the models of
 /// loss are those of Reno.
 const REFUTING_FACTOR: f64 = 3.0;
+/// A path with a standing queue delivers this share of its fastest rate.
+const USED_SHARE_MIN: f64 = 0.75;
 /// A path that mostly carries what it carried at its fastest is used fully.
 const FULL_RATE_SHARE_MIN: f64 = 0.9;
 /// A queue of this share of the bandwidth-delay product holds the bursts of a model of the path.
@@ -181,6 +183,10 @@ struct JudgeContext<'a> {
     slow_by_cpu: f64,
     by_rwnd: bool,
     by_sndbuf: bool,
+    /// Whether more was in flight, on average, than a path without a queue holds (Little's law), and the path delivered all
+    /// the time. A writer that refills a small buffer in bursts lengthens round trips too, but then the path drains in
+    /// between.
+    is_queued: bool,
     requested_bps: Option<u64>,
     paces_by_model: bool,
     /// The first window of each stream with a loss: before it the reason cannot be loss.
@@ -222,6 +228,7 @@ impl<'a> JudgeContext<'a> {
             slow_by_cpu: if slow > 0.0 { (receiver_ready / slow).min(1.0) } else { 0.0 },
             by_rwnd: share(&|w| w.rwnd) > LIMITED_SHARE_MIN,
             by_sndbuf: share(&|w| w.sndbuf) > LIMITED_SHARE_MIN,
+            is_queued: is_queued(facts, windows),
             paces_by_model: seen.paces_by_model(),
             seen,
             facts,
@@ -285,6 +292,9 @@ impl<'a> JudgeContext<'a> {
 
     /// The reason of a queue in the path, if there was one: the link, or competing traffic.
     fn queue_reason(&self, window: &Window) -> Option<Reason> {
+        if window.buffer_in_flight > 0.5 && !self.is_queued {
+            return None;
+        }
         let longer = window.rtt_us > self.facts.least_rtt_us * QUEUE_RTT_RATIO_MIN + super::QUEUE_DELAY_US_MIN;
         (longer && window.in_flight_segments >= QUEUE_SEGMENTS_MIN)
             .then(|| self.competing_traffic(window).unwrap_or(Reason::StandingQueue))
@@ -357,6 +367,15 @@ impl<'a> JudgeContext<'a> {
         ];
         candidates.into_iter().flatten().find(|reason| !refuted.contains(reason)).unwrap_or(Reason::Unexplained)
     }
+}
+
+fn is_queued(facts: &Facts, windows: &[Window]) -> bool {
+    let sum = |of: fn(&Window) -> f64| windows.iter().map(|w| of(w) * w.length_ns).sum::<f64>();
+    let (in_flight, acked, length) = (sum(|w| w.in_flight_bytes), sum(|w| w.acked_bps / 8.0), sum(|_| 1.0));
+    let mut delivered: Vec<f64> = windows.iter().map(|w| w.delivery_rate).collect();
+    delivered.sort_by(f64::total_cmp);
+    let fastest = delivered.get(windows.len() * 9 / 10).copied().unwrap_or(0.0);
+    in_flight >= QUEUE_RTT_RATIO_MIN * acked * facts.least_rtt_us / 1e6 && acked >= USED_SHARE_MIN * fastest * length
 }
 
 fn stall_reason(leaf: Leaf) -> Reason {
