@@ -320,6 +320,44 @@ fn injected_causes_of_foreign_flows_are_named() {
     judge_seeds(0..CAUSES.len() as u64, 0.8);
 }
 
+/// Connections that live between two samples; their number and bytes are known here.
+const BURST: &str = "
+import socket
+l = socket.create_server(('127.0.0.1', 9))
+for _ in range(50):
+    c = socket.create_connection(('127.0.0.1', 9)); s, _ = l.accept()
+    c.sendall(bytes(1000)); s.recv(1000, socket.MSG_WAITALL)
+    c.close(); s.close()
+print('up', flush=True)
+";
+
+#[test]
+#[ignore = "root: network namespaces"]
+fn flows_between_two_samples_are_counted() {
+    let namespace = lab::netns::Namespace::create().unwrap();
+    let file = File::open(format!("/proc/{}/ns/net", namespace.pid())).unwrap();
+    let watched = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                // SAFETY: the descriptor is open; only this thread enters.
+                assert_eq!(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
+                let selection = Selection { ports: vec![9], ..Selection::default() };
+                let mut watch = Watch::start(selection).unwrap();
+                watch.pass().unwrap();
+                drop(Load::start(&mut namespace.command("python3"), BURST, &[]));
+                // A fixed wait: the kernel destroys sockets after it closed them, and reports nothing that could be polled.
+                std::thread::sleep(Duration::from_millis(300));
+                watch.finish()
+            })
+            .join()
+            .unwrap()
+    });
+    // Both ends of each, unless one was still there at the last pass.
+    let u = watched.unfollowed;
+    assert_eq!(u.short + watched.flows.len() as u64 + u.ownerless, 100, "{watched:?}");
+    assert!(u.short >= 90 && u.short_bytes >= u.short * 1000 && watched.coverage.ends_lost == 0, "{watched:?}");
+}
+
 mod long {
     #[test]
     #[ignore = "long: 36 flows of some seconds each; root"]

@@ -41,6 +41,8 @@ const LOCAL_QUEUE_SHARE_MIN: f64 = 0.5;
 const LOCAL_QUEUE_BYTES_MIN: u64 = 16 << 10;
 /// A congestion control that paces at the path's rate has this share of it delivered.
 const DELIVERED_PACING_SHARE_MIN: f64 = 0.75;
+/// The requested pacing rate is the limit if this share of it is used and delivered (BBR drains at three quarters of it).
+const PACED_SHARE_MIN: f64 = 0.7;
 /// Timeouts without progress that make a stall an outage: the data was lost, and so was a retransmission.
 const OUTAGE_TIMEOUTS_MIN: u64 = 2;
 /// Of the retransmissions, the share reported as duplicates above which they were spurious.
@@ -165,7 +167,8 @@ impl FlowAccount {
         interval.add(Leaf::Application, length - busy);
 
         self.note_reduction(&before, sample);
-        self.in_flight_byte_us += (before.in_flight_bytes() + sample.in_flight_bytes()) as f64 / 2.0 * length as f64 / 1e3;
+        self.in_flight_byte_us +=
+            (before.in_flight_bytes() + sample.in_flight_bytes()) as f64 / 2.0 * length as f64 / 1e3;
         self.fastest = self.fastest.max(sample.delivery_rate);
         self.acked_bytes += sample.bytes_acked.saturating_sub(before.bytes_acked) as f64;
         let mut moments = Division::default();
@@ -366,6 +369,9 @@ impl FlowAccount {
         if s.ca_state == 4 && !self.paces_by_model {
             return self.spurious_leaf(now).unwrap_or(Leaf::TimeoutRecovery);
         }
+        if has_unsent && is_paced_as_requested(s) {
+            return Leaf::Pacing;
+        }
         if self.has_standing_queue(s) && (is_full || has_unsent || is_buffer_in_flight) {
             return Leaf::LinkRate;
         }
@@ -381,11 +387,6 @@ impl FlowAccount {
         }
         if has_unsent && is_queued_here(s) {
             return Leaf::LinkRate;
-        }
-        let has_limit =
-            s.max_pacing_rate != 0 && s.max_pacing_rate != u64::MAX && s.max_pacing_rate != u64::from(u32::MAX);
-        if has_limit && has_unsent && s.pacing_rate as f64 >= 0.9 * s.max_pacing_rate as f64 {
-            return Leaf::Pacing;
         }
         if self.paces_by_model && has_unsent {
             // Its model of the path is the limit, whether its window is full or not.
@@ -416,8 +417,7 @@ impl FlowAccount {
     /// Whether a queue stood in the path. A writer that refills a small buffer in bursts lengthens round trips too; then
     /// less is in flight, on average, than a path with a queue holds (Little's law), or less arrives than it delivers.
     fn has_standing_queue(&self, s: &TcpSample) -> bool {
-        let is_drained =
-            self.in_flight_byte_us < QUEUE_RTT_RATIO_MIN * self.acked_bytes * s.min_rtt_us as f64;
+        let is_drained = self.in_flight_byte_us < QUEUE_RTT_RATIO_MIN * self.acked_bytes * s.min_rtt_us as f64;
         let seconds = self.observed_ns() as f64 / 1e9;
         let is_unused = self.acked_bytes < USED_SHARE_MIN * self.fastest as f64 * seconds;
         has_queue(s) && !((is_drained || is_unused) && is_buffer_in_flight(s))
@@ -489,6 +489,13 @@ fn has_queue(s: &TcpSample) -> bool {
         && s.min_rtt_us < NO_RTT
         && s.unacked >= QUEUE_SEGMENTS_MIN
         && s.srtt_us as f64 > s.min_rtt_us as f64 * QUEUE_RTT_RATIO_MIN + QUEUE_DELAY_US_MIN as f64
+}
+
+/// Whether the requested pacing rate is what is delivered. (A rate of 32 bits that is all ones is none, too.)
+fn is_paced_as_requested(s: &TcpSample) -> bool {
+    let has_limit = ![0, u64::MAX, u64::from(u32::MAX)].contains(&s.max_pacing_rate);
+    let most = s.max_pacing_rate as f64;
+    has_limit && s.pacing_rate as f64 >= PACED_SHARE_MIN * most && s.delivery_rate as f64 >= PACED_SHARE_MIN * most
 }
 
 /// Whether most of what is in flight waits in this machine's own queue.

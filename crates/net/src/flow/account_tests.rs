@@ -125,7 +125,9 @@ fn each_limit_has_its_leaf() {
         };
         assert_eq!(largest(cc, |_, s| buffer(s)), Leaf::SendBuffer);
         assert_eq!(largest(cc, |i, s| (buffer(s), s.sndbuf_limited_us = i * 50_000).1), Leaf::SendBuffer);
-        let paced = |_, s: &mut TcpSample| (s.max_pacing_rate, s.pacing_rate, s.unacked) = (5_000_000, 5_000_000, 50);
+        let paced = |_, s: &mut TcpSample| {
+            (s.max_pacing_rate, s.pacing_rate, s.delivery_rate, s.unacked) = (5_000_000, 5_000_000, 4_900_000, 50);
+        };
         assert_eq!(largest(cc, paced), Leaf::Pacing);
     }
     let estimated = |_, s: &mut TcpSample| (s.pacing_rate, s.delivery_rate, s.unacked) = (5_000_000, 4_900_000, 50);

@@ -249,7 +249,16 @@ fn netlink() -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is new and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: zero is a valid sockaddr_nl: the kernel picks the port.
+    let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+    // A socket without a port gets no messages of a group: port 0 is the sender's, the kernel's (do_one_broadcast).
+    // SAFETY: the address is a whole sockaddr_nl, whose length is given.
+    let failed = unsafe {
+        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of::<libc::sockaddr_nl>() as libc::socklen_t)
+    };
+    if failed == 0 { Ok(socket) } else { Err(io::Error::last_os_error()) }
 }
 
 fn set(socket: &OwnedFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {

@@ -207,6 +207,10 @@ impl Watch {
     fn take_ends(&mut self) -> Result<(), WatchError> {
         let Some(mut destroyed) = self.destroyed.take() else { return Ok(()) };
         let result = destroyed.drain(|socket| {
+            // A listener, or a socket that never had a connection.
+            if socket.peer.port() == 0 {
+                return;
+            }
             let is_here = self.has_selected_place(&socket);
             let is_selected = match (is_here, self.owners.is_selective() || self.cgroups.is_some()) {
                 (false, _) => Some(false),

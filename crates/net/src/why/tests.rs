@@ -563,3 +563,35 @@ fn cause_refuted_by_rate_is_not_given() {
     assert!([Cause::Policer, Cause::ShallowBuffer].contains(&limits[0].cause), "{limits:?}");
     assert!(!limits.iter().any(|l| l.evidence.contains("Mathis")), "{limits:?}");
 }
+
+#[test]
+fn stalls_and_marks_are_named_with_times() {
+    // Nothing is acknowledged from 2 to 4 s, while the retransmission timeout doubles.
+    let outage = case_with(|us, s| {
+        let lost = us.min(4_000_000).saturating_sub(2_000_000);
+        (s.bytes_acked, s.bytes_sent) = ((us - lost) * 4, (us - lost) * 4 + 130_000);
+        s.delivered = s.bytes_acked / 1448;
+        if (2_000_000..4_000_000).contains(&us) {
+            (s.ca_state, s.backoff, s.retransmits, s.last_ack_ms) = (4, lost / 500_000, lost / 500_000, lost / 1000);
+        }
+    });
+    let limits = judge(&outage);
+    let found = limits.iter().find(|l| l.cause == Cause::Outage).unwrap();
+    assert!((found.share - 0.4).abs() < 0.05 && found.evidence.contains("2.00 to 4.01 s"), "{limits:?}");
+    // Nothing but the handshake ever passed, and the control connection's packets did.
+    let hole = case_with(|us, s| {
+        (s.bytes_acked, s.bytes_sent, s.delivered, s.unacked) = (1, 14_481, 1, 10);
+        (s.ca_state, s.backoff, s.retransmits) = (4, us / 1_000_000, us / 1_000_000);
+    });
+    assert_first(&hole, Cause::BlackHole, &["1448 bytes", "--mss"]);
+    let marked = case_with(|us, s| (s.delivered_ce, s.unacked, s.ca_state) = (us / 50_000, 95, 2));
+    assert_first(&marked, Cause::EcnMarks, &["100 marked"]);
+}
+
+#[test]
+fn full_send_buffer_is_found_without_chronograph() {
+    let small = case_with(|_, s| {
+        (s.unacked, s.cwnd, s.notsent_bytes, s.sndbuf, s.wmem_queued) = (45, 100, 0, 90_000, 85_000);
+    });
+    assert_first(&small, Cause::SendBuffer, &["send buffer"]);
+}
