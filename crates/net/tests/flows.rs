@@ -227,7 +227,7 @@ fn run(case: Case) -> Watched {
     let pid = load.0.id();
     let outage = match case.cause {
         // On the path, or by a filter of the sender's own machine.
-        Cause::Outage if case.value % 2 == 0 => Some((bed.server(), "in meta l4proto tcp drop")),
+        Cause::Outage if case.value.is_multiple_of(2) => Some((bed.server(), "in meta l4proto tcp drop")),
         Cause::Outage => Some((bed.client(), "out meta l4proto tcp drop")),
         Cause::AckOutage => Some((bed.client(), "in meta l4proto tcp drop")),
         _ => None,

@@ -336,7 +336,7 @@ mod tests {
         (message[72], message[74]) = (200, INET_DIAG_INFO as u8);
         for length in 0..message.len() {
             assert_eq!(parse_socket(&message[..length]).is_some(), length >= DIAG_MSG_BYTES);
-            drop(parse_batch(&message[..length], &mut |_| ()));
+            let _ = parse_batch(&message[..length], &mut |_| ());
         }
     }
 }
