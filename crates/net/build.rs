@@ -1,4 +1,5 @@
-//! Compiles the congestion controls: one object each, embedded in the library.
+//! Compiles the congestion controls and the program that sees who opens connections: one object each, embedded in the
+//! library.
 
 use std::path::Path;
 
@@ -9,4 +10,7 @@ fn main() {
         // v3: comparisons and arithmetic of 32 bits. Every kernel that supports struct_ops (5.6) has it.
         bpf_build::compile(&sources.join(format!("{name}.bpf.c")), &format!("{name}.bpf.o"), "v3");
     }
+    let sources = Path::new("src/flow/bpf");
+    bpf_build::rerun_if_changed(sources);
+    bpf_build::compile(&sources.join("openers.bpf.c"), "openers.bpf.o", "v3");
 }

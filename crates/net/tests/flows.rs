@@ -331,31 +331,40 @@ for _ in range(50):
 print('up', flush=True)
 ";
 
-#[test]
-#[ignore = "root: network namespaces"]
-fn flows_between_two_samples_are_counted() {
+/// Watches connections that begin and end between two samples, selected by process or by port.
+fn watch_burst(by_process: bool) -> Watched {
     let namespace = lab::netns::Namespace::create().unwrap();
     let file = File::open(format!("/proc/{}/ns/net", namespace.pid())).unwrap();
-    let watched = std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                // SAFETY: the descriptor is open; only this thread enters.
-                assert_eq!(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
-                let selection = Selection { ports: vec![9], ..Selection::default() };
-                let mut watch = Watch::start(selection).unwrap();
-                watch.pass().unwrap();
-                drop(Load::start(&mut namespace.command("python3"), BURST, &[]));
-                // A fixed wait: the kernel destroys sockets after it closed them, and reports nothing that could be polled.
-                std::thread::sleep(Duration::from_millis(300));
-                watch.finish()
-            })
-            .join()
-            .unwrap()
-    });
-    // Both ends of each, unless one was still there at the last pass.
-    let u = watched.unfollowed;
-    assert_eq!(u.short + watched.flows.len() as u64 + u.ownerless, 100, "{watched:?}");
-    assert!(u.short >= 90 && u.short_bytes >= u.short * 1000 && watched.coverage.ends_lost == 0, "{watched:?}");
+    std::thread::scope(|scope| {
+        let watched = scope.spawn(|| {
+            // SAFETY: the descriptor is open; only this thread enters.
+            assert_eq!(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
+            let selection = match by_process {
+                true => Selection { pids: vec![std::process::id()], ..Selection::default() },
+                false => Selection { ports: vec![9], ..Selection::default() },
+            };
+            let mut watch = Watch::start(selection).unwrap();
+            assert_eq!(watch.coverage().no_openers_because, None);
+            watch.pass().unwrap();
+            drop(Load::start(&mut namespace.command("python3"), BURST, &[]));
+            // A fixed wait: the kernel destroys sockets after it closed them, and reports nothing that could be polled.
+            std::thread::sleep(Duration::from_millis(300));
+            watch.finish()
+        });
+        watched.join().unwrap()
+    })
+}
+
+#[test]
+#[ignore = "root: network namespaces and BPF"]
+fn flows_between_two_samples_are_counted() {
+    for by_process in [false, true] {
+        let watched = watch_burst(by_process);
+        // Both ends of each connection.
+        let u = watched.unfollowed;
+        assert_eq!(u.short, 100, "{by_process} {watched:?}");
+        assert!(u.short_bytes >= u.short * 1000 && watched.coverage.ends_lost == 0, "{watched:?}");
+    }
 }
 
 mod long {

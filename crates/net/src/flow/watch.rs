@@ -5,6 +5,7 @@
 
 use super::diag::{Destroyed, Diag, DiagSocket};
 use super::leaf::Division;
+use super::openers::Openers;
 use super::owners::Owners;
 use super::table::{FlowInterval, FlowSummary, FlowTable, Unfollowed};
 use crate::{clock, interface};
@@ -52,6 +53,8 @@ pub struct Coverage {
     pub own_only: Option<u32>,
     /// Why ends of flows are not reported; then flows that live between two samples are missed.
     pub no_ends_because: Option<String>,
+    /// Why the processes of short flows are not known, where flows are selected by process.
+    pub no_openers_because: Option<String>,
     /// Messages of ended flows for which there was no room.
     pub ends_lost: u64,
     /// Passes over all sockets, and the longest time between two, ns.
@@ -76,6 +79,8 @@ pub struct Watched {
 pub struct Watch {
     diag: Diag,
     destroyed: Option<Destroyed>,
+    /// Only where flows are selected by process.
+    openers: Option<Openers>,
     owners: Owners,
     selection: Selection,
     addresses: Option<Vec<IpAddr>>,
@@ -116,16 +121,22 @@ impl Watch {
         let own_only = (destroyed.is_none() && uid != 0).then_some(uid);
         let mut owners = Owners::of(&selection.pids);
         owners.scan();
+        let (openers, no_openers_because) = match owners.is_selective().then(Openers::attach) {
+            Some(Ok(openers)) => (Some(openers), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
         let now = clock::now_ns();
         Ok(Self {
             diag: Diag::open().map_err(WatchError::Diag)?,
             destroyed,
+            openers,
             owners,
             addresses,
             cgroups,
             uid: own_only,
             table: FlowTable::default(),
-            coverage: Coverage { own_only, no_ends_because, ..Coverage::default() },
+            coverage: Coverage { own_only, no_ends_because, no_openers_because, ..Coverage::default() },
             started_ns: now,
             cpu_from_ns: clock::thread_cpu_ns(),
             last_pass_ns: now,
@@ -212,11 +223,15 @@ impl Watch {
                 return;
             }
             let is_here = self.has_selected_place(&socket);
-            let is_selected = match (is_here, self.owners.is_selective() || self.cgroups.is_some()) {
-                (false, _) => Some(false),
-                (true, false) => Some(true),
-                // Neither process nor cgroup is in the last message.
-                (true, true) => None,
+            let opener = || {
+                self.openers.as_ref()?.of(socket.cookie).map(|mut pids| pids.any(|pid| self.owners.is_selected(pid)))
+            };
+            let is_selected = match (is_here, self.cgroups.is_some(), self.owners.is_selective()) {
+                (false, ..) => Some(false),
+                // The last message has no cgroup.
+                (true, true, _) => None,
+                (true, false, true) => opener(),
+                (true, false, false) => Some(true),
             };
             self.table.end(clock::now_ns(), &socket, is_selected);
         });

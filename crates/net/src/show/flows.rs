@@ -26,6 +26,7 @@ pub fn start_json(coverage: &Coverage, now_ns: u64) -> Value {
         "time_ns": now_ns,
         "own_only_uid": coverage.own_only,
         "no_ends_because": coverage.no_ends_because,
+        "no_openers_because": coverage.no_openers_because,
     })
 }
 
@@ -37,6 +38,9 @@ pub fn start_text(coverage: &Coverage) -> String {
     }
     if let Some(why) = &coverage.no_ends_because {
         let _ = writeln!(out, "flows that begin and end between two samples are not seen: {why}");
+    }
+    if let Some(why) = &coverage.no_openers_because {
+        let _ = writeln!(out, "the processes of flows that are shorter than a sample are not known: {why}");
     }
     out
 }
@@ -153,6 +157,7 @@ pub fn end_json(w: &Watched, now_ns: u64) -> Value {
         "end_messages_lost": c.ends_lost,
         "own_only_uid": c.own_only,
         "no_ends_because": c.no_ends_because,
+        "no_openers_because": c.no_openers_because,
         "passes": c.passes,
         "pass_interval_ns_max": c.pass_interval_ns_max,
         "cpu_ns": c.cpu_ns,
