@@ -68,6 +68,7 @@ const SUITE_STREAMS: [&[&str]; 4] = [
         "phone",
         "phone_guest",
         "waits",
+        "watch",
         "fix",
         "ab",
         "ftrace",

@@ -43,6 +43,22 @@ pub fn end_on_signal(context: &Context) {
     }
 }
 
+/// The flag that SIGUSR1 sets, null if there is none.
+static REQUEST_FLAG: AtomicPtr<AtomicBool> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Makes SIGUSR1 set this flag.
+pub fn set_on_request(flag: Arc<AtomicBool>) {
+    extern "C" fn on_signal(_: libc::c_int) {
+        // SAFETY: never freed, once it was stored.
+        if let Some(flag) = unsafe { REQUEST_FLAG.load(Ordering::SeqCst).as_ref() } {
+            flag.store(true, Ordering::Relaxed);
+        }
+    }
+    // Never freed: a handler may be reading it.
+    REQUEST_FLAG.store(Arc::into_raw(flag).cast_mut(), Ordering::SeqCst);
+    set_handler(libc::SIGUSR1, on_signal);
+}
+
 /// Makes a write beyond the limit on a file's size (RLIMIT_FSIZE) fail, as on a full disk; by default, SIGXFSZ ends the program without
 /// a message. A handler that does nothing, since an ignored signal would stay ignored in the programs that this one starts.
 pub fn size_limit_is_error() {

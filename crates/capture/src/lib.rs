@@ -47,7 +47,7 @@ mod uprobes;
 
 pub use error::Error;
 pub use inside::Inside;
-pub use kernel::clock::boot_ns;
+pub use kernel::clock::{boot_ns, process_cpu_ns};
 pub use namespace::{in_pid_namespace, in_proc, tracer};
 pub use price::Activity;
 pub use probes::names as probe_names;

@@ -15,6 +15,7 @@ mod net;
 mod paper;
 mod pool;
 mod results;
+mod watch;
 mod whatif;
 
 pub use ab::*;
@@ -31,6 +32,7 @@ pub use net::*;
 pub use paper::*;
 pub use pool::*;
 pub use results::*;
+pub use watch::*;
 pub use whatif::*;
 // The program fathom-sql has these verbs; they are declared here too, so that help, completions and manual pages know them.
 pub use fleet::args::{Fleet, Serve, Sql};
@@ -95,6 +97,7 @@ pub fn parse_bench_run<W: Into<OsString> + Clone>(words: &[W]) -> Result<BenchRu
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     Record(Record),
+    Watch(Watch),
     Show(Show),
     Explain(Explain),
     Diff(Diff),

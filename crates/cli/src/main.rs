@@ -27,6 +27,7 @@ mod progress;
 mod record;
 mod report;
 mod show;
+mod watch;
 mod whatif;
 mod workload;
 
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
 fn run(verb: Verb) -> Result<ExitCode> {
     match verb {
         Verb::Record(args) => return record::run(&args),
+        Verb::Watch(args) => return watch::run(&args),
         Verb::Demo(args) => return demo::run(&args),
         Verb::Bench(args) => return bench::run(&args),
         Verb::Workload(args) => return workload::run(&args),

@@ -53,6 +53,11 @@ impl Collector {
         collector
     }
 
+    /// Starts with what another one collected. The disks' own counters are not compared: they are those of another time.
+    pub fn from_metadata(metadata: Metadata) -> Self {
+        Self { metadata, counted: CountedDisks::from_disks(&Disks::default()) }
+    }
+
     /// Reads the disks' own counters, once the recorded time has begun.
     pub fn count_before(&mut self) {
         self.metadata.under_way = self.counted.commands_under_way();

@@ -9,6 +9,8 @@
 //! | `request` | what to record |
 //! | `backend` | which backend records, eBPF or ftrace |
 //! | `record` | a recording by eBPF, from start to finish |
+//! | `drain` | the loop that takes the records while they are made |
+//! | [`watch`] | a recording that keeps only slow operations |
 //! | `setup` | the command, held before it runs, and the probes on it |
 //! | `libraries`, `functions` | where SQLite and named functions are probed, including files that are mapped late |
 //! | `inside` | which processes record SQLite themselves, and which do not |
@@ -30,6 +32,7 @@ mod backend;
 mod collect;
 pub mod control;
 mod disk_counters;
+mod drain;
 mod error;
 mod event_log;
 mod foreign;
@@ -56,6 +59,7 @@ mod setup;
 mod sqlite_facts;
 mod sqlite_version;
 mod stop;
+pub mod watch;
 
 pub use backend::{Backend, record_by};
 pub(crate) use error::ErrorContext;

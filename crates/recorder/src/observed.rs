@@ -17,12 +17,12 @@ const JOIN_KIND: u8 = Join::INFO.kind;
 const OP_BEGIN_KIND: u8 = OpBegin::INFO.kind;
 /// The kind of a system call's record, and the offsets of three of its fields.
 const SYSCALL_KIND: u8 = Syscall::INFO.kind;
-const DEV_OFFSET: usize = field_offset("dev");
-const CALL_OFFSET: usize = field_offset("call");
-const CTX_OFFSET: usize = field_offset("ctx");
+const DEV_OFFSET: usize = syscall_offset("dev");
+const CALL_OFFSET: usize = syscall_offset("call");
+const CTX_OFFSET: usize = syscall_offset("ctx");
 
 /// Returns the offset of a field in a system call's record, in bytes, header included.
-const fn field_offset(name: &str) -> usize {
+pub const fn syscall_offset(name: &str) -> usize {
     let (mut at, mut i) = (Header::SIZE, 0);
     while i < Syscall::INFO.fields.len() {
         let field = &Syscall::INFO.fields[i];

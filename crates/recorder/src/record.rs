@@ -1,5 +1,6 @@
 //! A recording: holds the command, attaches the probes, stores what comes, and links it.
 
+use crate::drain::{Consumer, DRAIN_INTERVAL, drain, drain_until};
 use crate::event_log::EventLog;
 use crate::left_running::LeftProcesses;
 use crate::libraries::Libraries;
@@ -10,17 +11,9 @@ use crate::setup::{self, Setup};
 use crate::stop::StopCondition;
 use crate::{Error, ErrorContext, Notice, Notify, Result};
 use archive::Archive;
-use capture::launch::Child;
 use capture::{Activity, Session};
-use model::event::{File, Header, file_what};
-use model::{Context, Record};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use model::Context;
 use std::time::{Duration, Instant};
-
-/// How often the rings are checked: a quarter of the smallest, 0.5 MiB, fills in 20 ms at 300,000 records/s of one CPU, so
-/// the timer, not a wake-up by record, sets the pace (a wake-up alone takes the INSERT rate to 0.45).
-const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RecordResult {
@@ -121,7 +114,8 @@ pub(crate) fn record_since(
         setup::release_command(child, &mut session, &mut libraries).inspect_err(|_| archive.discard())?;
     }
     let mut stop = StopCondition::for_request(request, context, notify);
-    drain_until(&mut stop, &mut session, &mut libraries, &mut archive.log, child.as_mut(), context)?;
+    let mut log = ToLog { log: &mut archive.log, flushed: Instant::now(), context };
+    drain_until(&mut stop, &mut session, &mut libraries, &mut log, child.as_mut())?;
     if let Some(inside) = session.inside() {
         inside.stop_answering();
     }
@@ -130,11 +124,8 @@ pub(crate) fn record_since(
     let left = left.map_or_else(Vec::new, |child| LeftProcesses::candidates(child, || session.tracked()));
     archive.collector.count_after();
     // The last mappings are still in the rings.
-    let mut mapped = MappedFiles::new();
-    session.drain(&mut |record| {
-        note_mapped(record, &mut mapped, &mut libraries);
-        archive.log.put(record);
-    });
+    let mut log = ToLog { log: &mut archive.log, flushed: Instant::now(), context };
+    let mapped = drain(&mut session, &mut libraries, &mut log);
     mapped.values().for_each(|code| libraries.missed(code));
     libraries.inside.check_processes(&mut session, true);
     libraries.settle();
@@ -170,62 +161,28 @@ pub(crate) fn record_since(
     Ok(RecordResult::from_log(request, &stop, &archive.log, "eBPF", finished.lost, operations))
 }
 
-/// Returns the process and the file that a record names, if any.
-fn named_file(record: &[u8]) -> Option<(u32, File)> {
-    let header = Header::decode(record).filter(|h| h.kind == File::INFO.kind)?;
-    match model::Event::decode(record)?.record {
-        Record::File(file) => Some((header.tgid, file)),
-        _ => None,
-    }
+/// Stores the records in an archive's log.
+struct ToLog<'a, 'b> {
+    log: &'a mut EventLog,
+    flushed: Instant,
+    context: &'b Context,
 }
 
-/// Processes for which files became known, with those that they mapped as code: path and inode.
-type MappedFiles = BTreeMap<u32, Vec<(PathBuf, u64)>>;
-
-fn note_mapped(record: &[u8], mapped: &mut MappedFiles, libraries: &mut Libraries) {
-    let Some((tgid, file)) = named_file(record) else { return };
-    let code = mapped.entry(tgid).or_default();
-    if file.what == file_what::CODE {
-        libraries.inside.mapped(tgid, &file);
-        code.push((PathBuf::from(&file.text), file.ino));
+impl Consumer for ToLog<'_, '_> {
+    fn put(&mut self, record: &[u8]) {
+        self.log.put(record);
     }
-}
 
-/// Empties the ring periodically until the recording is to end.
-fn drain_until(
-    stop: &mut StopCondition<'_>,
-    session: &mut Session,
-    libraries: &mut Libraries,
-    log: &mut EventLog,
-    mut child: Option<&mut Child>,
-    context: &Context,
-) -> Result<()> {
-    let mut flushed = Instant::now();
-    while stop.keep_running(child.as_deref_mut())? && !log.ended() {
-        let drains = session.wait(DRAIN_INTERVAL);
-        libraries.answer(session);
-        libraries.meet(session);
-        if libraries.inside.waits() {
-            libraries.inside.check_processes(session, false);
-        }
-        if !drains {
-            continue;
-        }
-        let mut mapped = MappedFiles::new();
-        session.drain(&mut |record| {
-            note_mapped(record, &mut mapped, libraries);
-            log.put(record);
-        });
-        libraries.inside.check_processes(session, false);
-        // For processes that have ended, or run outside a container that Fathom runs in, only the record is left.
-        for (tgid, code) in mapped {
-            libraries.add_mapped(session, capture::in_proc(tgid), &code);
-        }
-        if flushed.elapsed() > Duration::from_secs(1) {
-            log.flush();
-            flushed = Instant::now();
-            context.progress(&format!("recording: {} events (Ctrl-C to stop)", log.records), 0, 0);
-        }
+    fn has_ended(&self) -> bool {
+        self.log.ended()
     }
-    Ok(())
+
+    fn drained(&mut self, _: u64, _: &Session, _: &Libraries) -> Result<()> {
+        if self.flushed.elapsed() > Duration::from_secs(1) {
+            self.log.flush();
+            self.flushed = Instant::now();
+            self.context.progress(&format!("recording: {} events (Ctrl-C to stop)", self.log.records), 0, 0);
+        }
+        Ok(())
+    }
 }

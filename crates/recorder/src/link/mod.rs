@@ -24,6 +24,7 @@ use archive::table_maker::{Failure, Occasion, TableCounts};
 use archive::{ArchiveKind, LogReader, Meta, SignalCleanup, TableMaker, TablesWriter};
 use causal::Linker;
 use causal::accounts::Accounts;
+pub(crate) use config::linker_config;
 use model::table::{Disk, FactRow, Process};
 use model::{Context, Event, LossSource, Record};
 use std::path::{Path, PathBuf};

@@ -1,0 +1,277 @@
+//! `fathom watch`: turns the command line into a request, and prints what happens.
+
+use crate::{args, notices, progress};
+use anyhow::{Context as _, Result};
+use model::counted;
+use model::text::ShownPath as _;
+use recorder::watch::account::{Culprit, Spent};
+use recorder::watch::{Happening, Incident, LimitChange, Rules, SlowOperation, WatchResult, utc};
+use recorder::{Error, Request, Target};
+use serde::Serialize;
+use serde_json::json;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Version of the JSON lines.
+const JSON_VERSION: u32 = 1;
+
+pub fn run(args: &args::Watch) -> Result<ExitCode> {
+    let context = progress::context(true);
+    progress::end_on_signal(&context);
+    let rules = Rules {
+        slow: args.slow,
+        buffer: args.buffer,
+        keep: args.keep,
+        interval: args.interval,
+        keep_now: std::sync::Arc::default(),
+    };
+    archive::interrupt::set_on_request(rules.keep_now.clone());
+    let request = request(args)?;
+    let mut printed = Ok(());
+    let mut happened = |happening: Happening| {
+        let line = if args.json { json_line(&happening) } else { text_line(args, &happening) };
+        // Line by line, for a reader at the other end of a pipe; one that is gone ends nothing.
+        if let (Some(line), Ok(())) = (line, &printed) {
+            let mut out = std::io::stdout().lock();
+            printed = writeln!(out, "{line}").and_then(|()| out.flush());
+        }
+        if let (Happening::Incident(incident), false) = (&happening, args.as_root)
+            && let Err(error) = recorder::output::give_to_caller(&incident.archive)
+        {
+            notices::print_notice(&error);
+        }
+    };
+    let done = recorder::watch::watch(&request, &rules, &context, &notices::print_recorder_notice, &mut happened);
+    let done = match done {
+        Ok(done) => done,
+        Err(Error::Launch(error)) => {
+            let code = error.exit_code();
+            eprintln!("fathom: {:#}", anyhow::Error::new(error));
+            return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if args.json {
+        println!("{}", json_summary(&done))
+    } else {
+        eprintln!("{}", text_summary(&done))
+    }
+    Ok(ExitCode::from(u8::try_from(done.status).unwrap_or(1)))
+}
+
+fn request(args: &args::Watch) -> Result<Request> {
+    let target = if !args.command.is_empty() {
+        Target::Command(args.command.clone())
+    } else if !args.pid.is_empty() {
+        Target::Pids(args.pid.clone())
+    } else if let Some(name) = &args.comm {
+        Target::Comm(name.clone())
+    } else if let Some(cgroup) = &args.cgroup {
+        Target::Pids(processes_of(cgroup)?)
+    } else {
+        Target::All
+    };
+    let program = args.command.first().map(|word| word.as_os_str());
+    let functions = args.operations.iter().flat_map(|operation| match operation.functions(program) {
+        Ok(found) => found,
+        Err(why) => args::usage_error(&why.to_string()),
+    });
+    Ok(Request {
+        also_all: target == Target::All,
+        duration: args.duration,
+        functions: functions.collect(),
+        keep_sql: args.keep_sql,
+        as_root: args.as_root,
+        probes: args.probes,
+        stacks: false,
+        ..Request::new(args.output.clone(), target)
+    })
+}
+
+/// Returns the processes in a cgroup and in those below it.
+fn processes_of(cgroup: &Path) -> Result<Vec<u32>> {
+    let root = Path::new("/sys/fs/cgroup");
+    let directory = if cgroup.starts_with(root) {
+        cgroup.to_path_buf()
+    } else {
+        root.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
+    };
+    let (mut found, mut directories) = (Vec::new(), vec![directory.clone()]);
+    while let Some(directory) = directories.pop() {
+        let file = directory.join("cgroup.procs");
+        let text = std::fs::read_to_string(&file).with_context(|| format!("--cgroup: cannot read {}", file.shown()))?;
+        found.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
+        let below = std::fs::read_dir(&directory).into_iter().flatten().flatten();
+        directories.extend(below.map(|entry| entry.path()).filter(|path| path.join("cgroup.procs").is_file()));
+    }
+    if found.is_empty() {
+        args::usage_error(&format!("--cgroup: no process is in {}", directory.shown()));
+    }
+    Ok(found)
+}
+
+fn text_line(args: &args::Watch, happening: &Happening) -> Option<String> {
+    Some(match happening {
+        Happening::Begun => {
+            eprintln!("fathom: watching for operations of {} and more (Ctrl-C to stop)", args.slow);
+            return None;
+        }
+        Happening::Incident(incident) => incident_text(incident),
+        Happening::Failed(error) => {
+            notices::print_notice(&format!("an incident was not kept: {}", model::text::error_chain(error)));
+            return None;
+        }
+        Happening::NotKept(count) => format!("{} more like it, not kept", counted_slow(*count)),
+        Happening::Limit(change, limit_ns) => {
+            let now = limit_ns.map_or_else(|| "not known yet".into(), ms);
+            match change {
+                LimitChange::Raised(_) => format!("too many slow operations: the limit is now {now}"),
+                LimitChange::Lowered(_) => format!("fewer slow operations: the limit is now {now}"),
+            }
+        }
+    })
+}
+
+fn counted_slow(count: u64) -> String {
+    counted(usize::try_from(count).unwrap_or(usize::MAX), "slow operation")
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.1} ms", ns as f64 / 1e6)
+}
+
+fn incident_text(incident: &Incident) -> String {
+    let at = utc(incident.end_unix_ns / 1_000_000_000);
+    let what = match incident.operations.split_first() {
+        None => format!("requested: {}", ms(incident.window_ns.1 - incident.window_ns.0)),
+        Some((worst, others)) => {
+            let more = if others.is_empty() { String::new() } else { format!("; {} more", others.len()) };
+            format!("{}{more}", operation_text(worst))
+        }
+    };
+    format!("{at} {what}  {}", incident.archive.shown())
+}
+
+fn operation_text(operation: &SlowOperation) -> String {
+    let name = analysis::text::shown(operation.shape.as_deref().unwrap_or("a call"));
+    let process = operation.process.as_deref().map(analysis::text::shown).unwrap_or_default();
+    let largest = operation.account.iter().max_by(|a, b| a.1.total_cmp(b.1));
+    let cause = largest.map_or_else(
+        || "cause unknown".into(),
+        |((spent, culprit), ns)| format!("{} {}", ms(*ns as u64), cause_text(operation, spent, *culprit)),
+    );
+    let (tgid, duration) = (operation.tgid, ms(operation.end_ns - operation.start_ns));
+    format!("{name} of {process} ({tgid}): {duration}, of which {cause}")
+}
+
+fn cause_text(operation: &SlowOperation, spent: &Spent, culprit: Culprit) -> String {
+    let of_disk = spent.disk().map_or_else(String::new, |disk| match operation.disks.get(&disk) {
+        Some(name) => format!(" of {}", analysis::text::shown(name)),
+        None => format!(" of {}:{}", disk >> 20, disk & 0xf_ffff),
+    });
+    let whom = match culprit {
+        Culprit::Own => String::new(),
+        Culprit::Process(tgid) => match operation.culprits.get(&tgid) {
+            Some(name) => format!(" for {} ({tgid})", analysis::text::shown(name)),
+            None => format!(" for process {tgid}"),
+        },
+        Culprit::Unknown => " for unknown".into(),
+    };
+    format!("{}{of_disk}{whom}", spent.name())
+}
+
+fn text_summary(done: &WatchResult) -> String {
+    let counts = done.counts;
+    let share = |ns: u64| 100.0 * ns as f64 / (done.duration_ns as f64).max(1.0);
+    let probes = done.probes_ns.map_or_else(|| "not measured".into(), |ns| format!("{:.2} %", share(ns)));
+    format!(
+        "fathom: {} seen: {} kept in {}, {} below the limit, {} not kept\nfathom: {} recorded, {} lost; CPU of a core: itself {:.2} %, \
+         its probes {probes}; buffer at most {:.1} MiB",
+        counted(counts.seen as usize, "operation"),
+        counts.kept,
+        counted(done.incidents as usize, "incident"),
+        counts.below,
+        counts.shed(),
+        counted(done.records as usize, "event"),
+        done.lost,
+        share(done.cpu_ns),
+        done.held_bytes as f64 / f64::from(1 << 20)
+    )
+}
+
+/// A part of a slow operation's time.
+#[derive(Debug, Serialize)]
+struct Part<'a> {
+    spent: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<&'a str>,
+    /// `own`, `process` or `unknown`.
+    culprit: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tgid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<&'a str>,
+    ns: f64,
+}
+
+fn parts(operation: &SlowOperation) -> Vec<Part<'_>> {
+    let part = |((spent, culprit), ns): (&(Spent, Culprit), &f64)| {
+        let (kind, tgid) = match culprit {
+            Culprit::Own => ("own", None),
+            Culprit::Process(tgid) => ("process", Some(*tgid)),
+            Culprit::Unknown => ("unknown", None),
+        };
+        (spent.name(), spent.disk(), kind, tgid, *ns)
+    };
+    let mut parts: Vec<_> = operation.account.iter().map(part).collect();
+    parts.sort_by(|a, b| b.4.total_cmp(&a.4));
+    let name = |tgid: Option<u32>| tgid.and_then(|tgid| operation.culprits.get(&tgid)).map(String::as_str);
+    let disk = |disk: Option<u32>| disk.and_then(|disk| operation.disks.get(&disk)).map(String::as_str);
+    let row = |(spent, dev, culprit, tgid, ns)| Part { spent, disk: disk(dev), culprit, tgid, process: name(tgid), ns };
+    parts.into_iter().map(row).collect()
+}
+
+fn json_line(happening: &Happening) -> Option<String> {
+    let value = match happening {
+        Happening::Begun => json!({ "version": JSON_VERSION, "type": "begun" }),
+        Happening::Incident(incident) => {
+            let operation = |one: &SlowOperation| {
+                json!({
+                    "shape": one.shape, "process": one.process, "tgid": one.tgid, "tid": one.tid,
+                    "start_ns": one.start_ns, "end_ns": one.end_ns, "spent": parts(one),
+                })
+            };
+            let trigger = if incident.operations.is_empty() { "request" } else { "slow" };
+            json!({
+                "version": JSON_VERSION, "type": "incident", "trigger": trigger, "archive": incident.archive,
+                "bytes": incident.bytes, "events": incident.events, "start_ns": incident.window_ns.0,
+                "end_ns": incident.window_ns.1, "end_unix_ns": incident.end_unix_ns, "removed": incident.removed,
+                "operations": incident.operations.iter().map(operation).collect::<Vec<_>>(),
+            })
+        }
+        Happening::Failed(error) => {
+            json!({ "version": JSON_VERSION, "type": "failed", "why": model::text::error_chain(error) })
+        }
+        Happening::NotKept(count) => json!({ "version": JSON_VERSION, "type": "not kept", "operations": count }),
+        Happening::Limit(_, limit_ns) => json!({ "version": JSON_VERSION, "type": "limit", "limit_ns": limit_ns }),
+    };
+    Some(value.to_string())
+}
+
+fn json_summary(done: &WatchResult) -> String {
+    let counts = done.counts;
+    json!({
+        "version": JSON_VERSION, "type": "summary", "incidents": done.incidents,
+        "operations": {
+            "seen": counts.seen, "kept": counts.kept, "below": counts.below,
+            "shed": {
+                "rate": counts.shed_rate, "raised_limit": counts.shed_raised, "buffer": counts.shed_buffer,
+                "failed": counts.shed_failed,
+            },
+        },
+        "events": done.records, "lost": done.lost, "duration_ns": done.duration_ns, "cpu_ns": done.cpu_ns,
+        "probes_ns": done.probes_ns, "buffer_bytes": done.held_bytes,
+    })
+    .to_string()
+}
