@@ -5,7 +5,8 @@ use anyhow::{Context as _, Result};
 use model::counted;
 use model::text::ShownPath as _;
 use recorder::watch::account::{Culprit, Spent};
-use recorder::watch::{Happening, Incident, LimitChange, Rules, SlowOperation, WatchResult, utc};
+use recorder::watch::matrix::{Delay, Matrix};
+use recorder::watch::{Counts, Happening, Incident, LimitChange, Rules, SlowOperation, WatchResult, utc};
 use recorder::{Error, Request, Target};
 use serde::Serialize;
 use serde_json::json;
@@ -29,14 +30,26 @@ pub fn run(args: &args::Watch) -> Result<ExitCode> {
     archive::interrupt::set_on_request(rules.keep_now.clone());
     let request = request(args)?;
     let mut printed = Ok(());
+    let mut matrix = Matrix::default();
+    let write_metrics = |counts: &Counts, matrix: &Matrix| {
+        if let Some(file) = &args.prometheus
+            && let Err(error) = archive::atomic_file::write_text(file, &prometheus(counts, matrix))
+        {
+            notices::print_notice(&error);
+        }
+    };
     let mut happened = |happening: Happening| {
+        if let Happening::Incident(incident, counts) = &happening {
+            incident.operations.iter().for_each(|operation| matrix.add(operation));
+            write_metrics(counts, &matrix);
+        }
         let line = if args.json { json_line(&happening) } else { text_line(args, &happening) };
         // Line by line, for a reader at the other end of a pipe; one that is gone ends nothing.
         if let (Some(line), Ok(())) = (line, &printed) {
             let mut out = std::io::stdout().lock();
             printed = writeln!(out, "{line}").and_then(|()| out.flush());
         }
-        if let (Happening::Incident(incident), false) = (&happening, args.as_root)
+        if let (Happening::Incident(incident, _), false) = (&happening, args.as_root)
             && let Err(error) = recorder::output::give_to_caller(&incident.archive)
         {
             notices::print_notice(&error);
@@ -52,10 +65,14 @@ pub fn run(args: &args::Watch) -> Result<ExitCode> {
         }
         Err(error) => return Err(error.into()),
     };
+    write_metrics(&done.counts, &matrix);
     if args.json {
-        println!("{}", json_summary(&done))
+        println!("{}", json_summary(&done, &matrix));
     } else {
-        eprintln!("{}", text_summary(&done))
+        if args.who {
+            print!("{}", text_matrix(&matrix));
+        }
+        eprintln!("{}", text_summary(&done));
     }
     Ok(ExitCode::from(u8::try_from(done.status).unwrap_or(1)))
 }
@@ -117,7 +134,7 @@ fn text_line(args: &args::Watch, happening: &Happening) -> Option<String> {
             eprintln!("fathom: watching for operations of {} and more (Ctrl-C to stop)", args.slow);
             return None;
         }
-        Happening::Incident(incident) => incident_text(incident),
+        Happening::Incident(incident, _) => incident_text(incident),
         Happening::Failed(error) => {
             notices::print_notice(&format!("an incident was not kept: {}", model::text::error_chain(error)));
             return None;
@@ -200,6 +217,50 @@ fn text_summary(done: &WatchResult) -> String {
     )
 }
 
+/// Number of rows that are printed; the JSON has all.
+const PRINTED_ROWS_MAX: usize = 20;
+
+fn text_matrix(matrix: &Matrix) -> String {
+    let rows = matrix.rows();
+    let share = |ns: f64| 100.0 * ns / (matrix.total_ns as f64).max(1.0);
+    let mut text = format!("{:<16} {:<16} {:<28} {:>12} {:>7}\n", "victim", "delayed by", "in", "ms", "share");
+    for (delay, ns) in rows.iter().take(PRINTED_ROWS_MAX) {
+        let place =
+            if delay.disk.is_empty() { delay.spent.into() } else { format!("{} of {}", delay.spent, delay.disk) };
+        let [victim, culprit, place] = [&delay.victim, &delay.culprit, &place].map(|name| analysis::text::shown(name));
+        text += &format!("{victim:<16} {culprit:<16} {place:<28} {:>12.1} {:>5.1} %\n", ns / 1e6, share(*ns));
+    }
+    let others: f64 = rows.iter().skip(PRINTED_ROWS_MAX).map(|(_, ns)| ns).sum();
+    if others > 0.0 {
+        let count = counted(rows.len() - PRINTED_ROWS_MAX, "other row");
+        text += &format!("{count:<62} {:>12.1} {:>5.1} %\n", others / 1e6, share(others));
+    }
+    let total = counted(usize::try_from(matrix.operations).unwrap_or(usize::MAX), "slow operation");
+    text + &format!("{total:<62} {:>12.1}\n", matrix.total_ns as f64 / 1e6)
+}
+
+/// Prometheus's text format, version 0.0.4: of counters that only grow while the recorder runs.
+fn prometheus(counts: &Counts, matrix: &Matrix) -> String {
+    let label = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let mut text = String::from(
+        "# HELP fathom_watch_operations_total Operations seen, by what became of them.\n\
+         # TYPE fathom_watch_operations_total counter\n",
+    );
+    for (result, count) in [("kept", counts.kept), ("below", counts.below), ("shed", counts.shed())] {
+        text += &format!("fathom_watch_operations_total{{result=\"{result}\"}} {count}\n");
+    }
+    text += "# HELP fathom_watch_delay_seconds_total Time of the slow operations that were kept.\n\
+             # TYPE fathom_watch_delay_seconds_total counter\n";
+    for (Delay { victim, culprit, spent, disk }, ns) in matrix.rows() {
+        let [victim, culprit, disk] = [victim, culprit, disk].map(|name| label(&name));
+        text += &format!(
+            "fathom_watch_delay_seconds_total{{victim=\"{victim}\",culprit=\"{culprit}\",spent=\"{spent}\",disk=\"{disk}\"}} {:.9}\n",
+            ns / 1e9
+        );
+    }
+    text
+}
+
 /// A part of a slow operation's time.
 #[derive(Debug, Serialize)]
 struct Part<'a> {
@@ -235,7 +296,7 @@ fn parts(operation: &SlowOperation) -> Vec<Part<'_>> {
 fn json_line(happening: &Happening) -> Option<String> {
     let value = match happening {
         Happening::Begun => json!({ "version": JSON_VERSION, "type": "begun" }),
-        Happening::Incident(incident) => {
+        Happening::Incident(incident, _) => {
             let operation = |one: &SlowOperation| {
                 json!({
                     "shape": one.shape, "process": one.process, "tgid": one.tgid, "tid": one.tid,
@@ -259,8 +320,13 @@ fn json_line(happening: &Happening) -> Option<String> {
     Some(value.to_string())
 }
 
-fn json_summary(done: &WatchResult) -> String {
+fn json_summary(done: &WatchResult, matrix: &Matrix) -> String {
     let counts = done.counts;
+    let row = |(delay, ns): (Delay, f64)| {
+        let Delay { victim, culprit, spent, disk } = delay;
+        json!({ "victim": victim, "culprit": culprit, "spent": spent, "disk": disk, "ns": ns })
+    };
+    let who: Vec<_> = matrix.rows().into_iter().map(row).collect();
     json!({
         "version": JSON_VERSION, "type": "summary", "incidents": done.incidents,
         "operations": {
@@ -272,6 +338,33 @@ fn json_summary(done: &WatchResult) -> String {
         },
         "events": done.records, "lost": done.lost, "duration_ns": done.duration_ns, "cpu_ns": done.cpu_ns,
         "probes_ns": done.probes_ns, "buffer_bytes": done.held_bytes,
+        "who": { "operations": matrix.operations, "ns": matrix.total_ns, "rows": who },
     })
     .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_break_the_metrics() {
+        let mut matrix = Matrix::default();
+        matrix.add(&SlowOperation {
+            tgid: 1,
+            tid: 1,
+            start_ns: 0,
+            end_ns: 1_500_000_000,
+            process: Some("a\"b\\c\nd".into()),
+            shape: None,
+            account: Default::default(),
+            culprits: Default::default(),
+            disks: Default::default(),
+        });
+        let text = prometheus(&Counts { seen: 3, below: 2, kept: 1, ..Counts::default() }, &matrix);
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(samples.len(), 4, "{text}");
+        let expected = "{victim=\"a\\\"b\\\\c\\nd\",culprit=\"unknown\",spent=\"other\",disk=\"\"} 1.500000000";
+        assert!(samples[3].ends_with(expected), "{text}");
+    }
 }

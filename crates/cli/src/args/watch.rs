@@ -22,6 +22,7 @@ Examples:
   sudo fathom watch                                    every program, operations of 5 ms and more
   sudo fathom watch --slow p99.9 --pid 1234            the slowest of a process
   sudo fathom watch --slow 20ms -- ./server            a program, until it exits
+  sudo fathom watch --who --duration 600               who delayed whom in ten minutes
   sudo fathom watch --json | jq .archive               for other programs
   sudo kill -USR1 $(pidof fathom)                      keep what the buffer holds now
   fathom explain incidents/incident-000001-*.fathom    why it was slow
@@ -68,6 +69,12 @@ pub struct Watch {
     /// How to probe SQLite's functions
     #[arg(long, default_value = "auto", value_parser = one_of(&Probes::CHOICES))]
     pub probes: Probes,
+    /// At the end, print who delayed whom: the time of the slow operations by victim, culprit and reason
+    #[arg(long)]
+    pub who: bool,
+    /// After each incident, write counters and who delayed whom to this file, for Prometheus's node_exporter (textfile collector)
+    #[arg(long, value_name = "FILE.prom")]
+    pub prometheus: Option<PathBuf>,
     /// Print a JSON object per line (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,

@@ -13,6 +13,7 @@
 //! | `gate` | which slow operations become incidents; counts all of them |
 //! | `closure` | what belongs to a slow operation |
 //! | [`account`] | what it spent its time on, and for whom |
+//! | [`matrix`] | who delays whom, over all incidents |
 //! | `incident` | writes an archive |
 //! | `rotation` | which archives stay |
 
@@ -22,6 +23,7 @@ mod detector;
 mod gate;
 mod incident;
 mod limit;
+pub mod matrix;
 mod names;
 mod ring;
 mod rotation;
@@ -79,7 +81,8 @@ pub struct Rules {
 pub enum Happening {
     /// The probes are attached.
     Begun,
-    Incident(Incident),
+    /// An incident was written; the counts include it.
+    Incident(Incident, Counts),
     /// An incident could not be written.
     Failed(Error),
     /// So many slow operations were not kept since the last incident.
@@ -282,7 +285,7 @@ impl<'a> Watcher<'a> {
         match result {
             Ok(incident) => {
                 self.incidents += 1;
-                (self.happened)(Happening::Incident(incident));
+                (self.happened)(Happening::Incident(incident, self.gate.counts()));
             }
             Err(error) => (self.happened)(Happening::Failed(error)),
         }
