@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, ensure};
 use fathom_tests::contracts::check_contract;
 use fathom_tests::truth::slowdisk::SlowDisk;
-use fathom_tests::{ext4, fathom, installed, root, run, run_suite, show, wait_until};
+use fathom_tests::{ext4, fathom, installed, root, rows, run, run_suite, show, wait_until};
 use lab::loopdisk::Options;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
@@ -19,6 +19,8 @@ fn main() -> ExitCode {
         ("neighbour_that_floods_the_disk_is_named", needs(), neighbour_is_named),
         ("idle_process_makes_no_incident", needs(), idle_process_makes_no_incident),
         ("request_keeps_what_the_buffer_holds", needs(), request_keeps_what_the_buffer_holds),
+        ("operations_soon_after_an_incident_are_counted", needs(), operations_soon_after_an_incident_are_counted),
+        ("watch_ends_with_its_reader", needs(), watch_ends_with_its_reader),
         ("killed_watch_leaves_no_probe_and_no_map", needs(), killed_watch_leaves_nothing),
     ])
 }
@@ -170,6 +172,16 @@ fn slow_ones_are_kept(kind: &str) -> Result<()> {
 
     for incident in incidents(&values) {
         let archive = archive(incident)?;
+        let stored = rows(&archive, "operations")?;
+        for operation in incident["operations"].as_array().context("operations")? {
+            let (begin, end) = interval(operation)?;
+            let time = |row: &BTreeMap<String, String>, name: &str| row.get(name).and_then(|text| text.parse().ok());
+            let whole = stored.iter().any(|row| {
+                time(row, "start_ns").is_some_and(|start: u64| start <= begin)
+                    && time(row, "end_ns").is_some_and(|stored: u64| stored >= end)
+            });
+            ensure!(whole, "{operation} is not whole in {}", archive.display());
+        }
         let slowest = &incident["operations"][0];
         let spent = slowest["spent"].as_array().context("spent")?;
         let sum: f64 = spent.iter().filter_map(|part| part["ns"].as_f64()).sum();
@@ -273,6 +285,37 @@ fn request_keeps_what_the_buffer_holds() -> Result<()> {
     let [_, in_archives, ..] = counts(&values)?;
     ensure!(in_archives == 0, "{values:?}");
     Ok(())
+}
+
+fn operations_soon_after_an_incident_are_counted() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let disk = ext4()?;
+    let mut program = Running::program(disk.path(), "insert")?;
+    let options = ["--slow", "1us", "--interval", "1000"];
+    let mut watch = Running::watch(&directory.path().join("i"), &options, &[program.child.id()])?;
+    program.intervals("do 20")?;
+    let incident = watch.value()?;
+    let kept = incident["operations"].as_array().context("operations")?.len() as u64;
+    program.intervals("do 30")?;
+    let values = watch.finish()?;
+    let not_kept: u64 =
+        values.iter().filter(|one| one["type"] == "not kept").filter_map(|one| one["operations"].as_u64()).sum();
+    ensure!((20..50).contains(&kept) && kept + not_kept == 50, "{kept} kept, {values:?}");
+    ensure!(counts(&values)? == [50, kept, 0, not_kept], "{values:?}");
+    Ok(())
+}
+
+fn watch_ends_with_its_reader() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let disk = ext4()?;
+    let mut program = Running::program(disk.path(), "insert")?;
+    let options = ["--slow", "1us", "--interval", "0"];
+    let watch = Running::watch(&directory.path().join("i"), &options, &[program.child.id()])?;
+    let Running { child, lines } = &mut { watch };
+    // The other end of its output.
+    *lines = BufReader::new(Command::new("true").stdout(Stdio::piped()).spawn()?.stdout.take().context("an output")?);
+    program.intervals("do 20")?;
+    wait_until("its end", || Ok(child.try_wait()?.is_some()))
 }
 
 /// Whether the kernel has a BPF object: programs, maps and links are asked for by other commands of bpf(2).

@@ -13,6 +13,7 @@ use serde_json::json;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 /// Version of the JSON lines.
 const JSON_VERSION: u32 = 1;
@@ -29,7 +30,7 @@ pub fn run(args: &args::Watch) -> Result<ExitCode> {
     };
     archive::interrupt::set_on_request(rules.keep_now.clone());
     let request = request(args)?;
-    let mut printed = Ok(());
+    let cancel = context.cancel_flag();
     let mut matrix = Matrix::default();
     let write_metrics = |counts: &Counts, matrix: &Matrix| {
         if let Some(file) = &args.prometheus
@@ -44,10 +45,12 @@ pub fn run(args: &args::Watch) -> Result<ExitCode> {
             write_metrics(counts, &matrix);
         }
         let line = if args.json { json_line(&happening) } else { text_line(args, &happening) };
-        // Line by line, for a reader at the other end of a pipe; one that is gone ends nothing.
-        if let (Some(line), Ok(())) = (line, &printed) {
+        if let Some(line) = line {
+            // Line by line, for a reader at the other end of a pipe. If that is gone, nobody watches.
             let mut out = std::io::stdout().lock();
-            printed = writeln!(out, "{line}").and_then(|()| out.flush());
+            if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+                cancel.store(true, Ordering::Relaxed);
+            }
         }
         if let (Happening::Incident(incident, _), false) = (&happening, args.as_root)
             && let Err(error) = recorder::output::give_to_caller(&incident.archive)
@@ -67,7 +70,8 @@ pub fn run(args: &args::Watch) -> Result<ExitCode> {
     };
     write_metrics(&done.counts, &matrix);
     if args.json {
-        println!("{}", json_summary(&done, &matrix));
+        // Nobody may be there to read it.
+        let _ = writeln!(std::io::stdout(), "{}", json_summary(&done, &matrix));
     } else {
         if args.who {
             print!("{}", text_matrix(&matrix));
