@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         ("idle_process_makes_no_incident", needs(), idle_process_makes_no_incident),
         ("request_keeps_what_the_buffer_holds", needs(), request_keeps_what_the_buffer_holds),
         ("operations_soon_after_an_incident_are_counted", needs(), operations_soon_after_an_incident_are_counted),
+        ("processes_of_a_cgroup_are_watched", needs().and_then(|()| cgroups()), processes_of_a_cgroup_are_watched),
         ("watch_ends_with_its_reader", needs(), watch_ends_with_its_reader),
         ("killed_watch_leaves_no_probe_and_no_map", needs(), killed_watch_leaves_nothing),
     ])
@@ -302,6 +303,40 @@ fn operations_soon_after_an_incident_are_counted() -> Result<()> {
         values.iter().filter(|one| one["type"] == "not kept").filter_map(|one| one["operations"].as_u64()).sum();
     ensure!((20..50).contains(&kept) && kept + not_kept == 50, "{kept} kept, {values:?}");
     ensure!(counts(&values)? == [50, kept, 0, not_kept], "{values:?}");
+    Ok(())
+}
+
+/// Where cgroups of version 2 are mounted.
+fn cgroup_root() -> Option<&'static Path> {
+    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
+    roots.into_iter().find(|root| root.join("cgroup.controllers").is_file())
+}
+
+fn cgroups() -> Result<(), String> {
+    cgroup_root().map(drop).ok_or_else(|| "no cgroups of version 2 are mounted".into())
+}
+
+/// A cgroup, removed when dropped: what is in it has to have ended.
+struct Cgroup(PathBuf);
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn processes_of_a_cgroup_are_watched() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let disk = ext4()?;
+    let name = format!("fathom-watch-{}", std::process::id());
+    let cgroup = Cgroup(cgroup_root().context("cgroups")?.join(&name));
+    std::fs::create_dir(&cgroup.0)?;
+    let (mut inside, mut outside) = (Running::program(disk.path(), "fsync")?, Running::program(disk.path(), "fsync")?);
+    std::fs::write(cgroup.0.join("cgroup.procs"), inside.child.id().to_string())?;
+    let watch = Running::watch(&directory.path().join("i"), &["--slow", "60s", "--cgroup", &name], &[])?;
+    inside.intervals("do 7")?;
+    outside.intervals("do 20")?;
+    ensure!(counts(&watch.finish()?)? == [7, 0, 7, 0]);
     Ok(())
 }
 

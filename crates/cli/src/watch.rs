@@ -11,7 +11,7 @@ use recorder::{Error, Request, Target};
 use serde::Serialize;
 use serde_json::json;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
@@ -112,19 +112,19 @@ fn request(args: &args::Watch) -> Result<Request> {
 
 /// Returns the processes in a cgroup and in those below it.
 fn processes_of(cgroup: &Path) -> Result<Vec<u32>> {
-    let root = Path::new("/sys/fs/cgroup");
-    let directory = if cgroup.starts_with(root) {
-        cgroup.to_path_buf()
-    } else {
-        root.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
-    };
+    // Where version 1 is in use beside version 2, this is mounted below it.
+    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
+    let below = |root: &Path| root.join(cgroup.strip_prefix("/").unwrap_or(cgroup));
+    let is_cgroup = |directory: &PathBuf| directory.join("cgroup.procs").is_file();
+    let whole = cgroup.starts_with(roots[0]).then(|| cgroup.to_path_buf());
+    let directory = whole.or_else(|| roots.map(below).into_iter().find(is_cgroup)).unwrap_or_else(|| below(roots[0]));
     let (mut found, mut directories) = (Vec::new(), vec![directory.clone()]);
     while let Some(directory) = directories.pop() {
         let file = directory.join("cgroup.procs");
         let text = std::fs::read_to_string(&file).with_context(|| format!("--cgroup: cannot read {}", file.shown()))?;
         found.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
         let below = std::fs::read_dir(&directory).into_iter().flatten().flatten();
-        directories.extend(below.map(|entry| entry.path()).filter(|path| path.join("cgroup.procs").is_file()));
+        directories.extend(below.map(|entry| entry.path()).filter(is_cgroup));
     }
     if found.is_empty() {
         args::usage_error(&format!("--cgroup: no process is in {}", directory.shown()));

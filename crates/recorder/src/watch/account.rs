@@ -8,7 +8,7 @@
 
 use super::closure::Closure;
 use model::table::{Operation, Slice};
-use model::{Layer, Origin, Reason};
+use model::{Layer, Origin, Reason, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Who a time is charged to.
@@ -121,7 +121,7 @@ fn charge(
     let disk = span.map_or(0, |span| span.disk);
     let (spent, parts) = match slice.reason {
         Reason::Cpu => (Spent::Running, Vec::new()),
-        Reason::RunQueue => (Spent::WaitingForCpu, Vec::new()),
+        Reason::RunQueue if slice.wait.is_none() => (Spent::WaitingForCpu, Vec::new()),
         Reason::Device if disk != 0 => (Spent::Disk(disk), commands.during(disk, slice)),
         Reason::Flush if disk != 0 => (Spent::Flush(disk), commands.during(disk, slice)),
         Reason::Queue if disk != 0 => (Spent::Queue(disk), commands.during(disk, slice)),
@@ -147,7 +147,9 @@ fn charge(
             }
         }
     } else {
-        let own = matches!(spent, Spent::Running);
+        // A timer is the program's own, and a quota that of its cgroup.
+        let is_own = |wait: Wait| matches!(wait, Wait::Timer | Wait::CpuQuota | Wait::IoQuota);
+        let own = matches!(spent, Spent::Running) || slice.wait.is_some_and(is_own);
         add(if own { Culprit::Own } else { Culprit::Unknown }, ns);
     }
 }
@@ -161,5 +163,125 @@ impl Closure {
             .filter(|(_, span)| span.layer == Layer::Driver && span.end_ns != u64::MAX)
             .map(|(id, span)| (id, span.end_ns.saturating_sub(span.start_ns) as f64))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::closure::ShortSpan;
+    use crate::watch::detector::EndedOperation;
+    use causal::Sink as _;
+    use model::Confidence;
+    use model::table::{Cause, Link};
+
+    const DISK: u32 = 8;
+
+    fn slice(reason: Reason, start_ns: u64, end_ns: u64, span: Option<u64>, wait: Option<Wait>) -> Slice {
+        Slice {
+            operation: 1,
+            layer: Layer::Driver,
+            reason,
+            start_ns,
+            end_ns,
+            span,
+            confidence: None,
+            wait,
+            by_tgid: None,
+            by_operation: None,
+            wait_file: None,
+        }
+    }
+
+    fn cause(command: u64, tgid: Option<u32>, share: f64) -> Cause {
+        let origin = if tgid.is_some() { Origin::OtherProcess } else { Origin::Unattributed };
+        Cause { command, origin, operation: None, tgid, share, confidence: Confidence::Exact, via: "page".into() }
+    }
+
+    /// An operation of process 1, from 0 to 1000, on a disk that has commands 11 and 12.
+    fn example(slices: Vec<Slice>) -> (Closure, Operation) {
+        let ended = EndedOperation { tgid: 1, tid: 1, start_ns: 0, end_ns: 1000 };
+        let mut closure = Closure::new(&[ended]);
+        for (id, start_ns, end_ns) in [(11, 100, 500), (12, 0, 300)] {
+            let span = ShortSpan { start_ns, end_ns, operation: 0, disk: DISK, layer: Layer::Driver };
+            closure.spans.insert(id, span);
+        }
+        closure
+            .spans
+            .insert(20, ShortSpan { start_ns: 0, end_ns: 900, operation: 0, disk: 0, layer: Layer::FileSystem });
+        slices.into_iter().for_each(|slice| closure.slice(slice));
+        [cause(11, Some(1), 1.0), cause(12, Some(7), 0.75)].into_iter().for_each(|row| closure.cause(row));
+        let (relation, confidence) = (model::Relation::Commits, Confidence::Exact);
+        closure.link(Link { parent: 20, child: 12, relation, confidence, weakened_by: None });
+        closure.complete();
+        let operation = Operation {
+            id: 1,
+            span: 30,
+            shape: 1,
+            nth: 0,
+            parent: None,
+            tgid: 1,
+            tid: 1,
+            start_ns: 0,
+            end_ns: Some(1000),
+            inside_ns: 0,
+            rows: 0,
+            steps: None,
+            result: None,
+        };
+        (closure, operation)
+    }
+
+    fn of(slices: Vec<Slice>) -> Vec<(Spent, Culprit, f64)> {
+        let (closure, operation) = example(slices);
+        account(&closure, &operation).into_iter().map(|((spent, culprit), ns)| (spent, culprit, ns)).collect()
+    }
+
+    #[test]
+    fn time_of_a_disk_is_divided_among_its_commands() {
+        // Command 11 is there for 400 ns of it, command 12 for 200.
+        let parts = of(vec![slice(Reason::Device, 100, 500, Some(11), None)]);
+        let third = 400.0 / 3.0;
+        let expected =
+            [(Culprit::Own, 2.0 * third), (Culprit::Process(7), 0.75 * third), (Culprit::Unknown, 0.25 * third)];
+        assert_eq!(parts.len(), expected.len(), "{parts:?}");
+        for ((spent, culprit, ns), (expected_culprit, expected_ns)) in parts.into_iter().zip(expected) {
+            assert_eq!((spent, culprit), (Spent::Disk(DISK), expected_culprit));
+            assert!((ns - expected_ns).abs() < 1e-6, "{ns} {expected_ns}");
+        }
+    }
+
+    #[test]
+    fn commit_is_for_whoever_it_wrote_for() {
+        let parts = of(vec![slice(Reason::Journal, 500, 900, Some(20), None)]);
+        assert_eq!(parts, [(Spent::Journal, Culprit::Process(7), 300.0), (Spent::Journal, Culprit::Unknown, 100.0)]);
+    }
+
+    #[test]
+    fn every_slice_is_charged_whole() {
+        let mut holder = slice(Reason::Other, 500, 600, None, Some(Wait::Fcntl));
+        holder.by_tgid = Some(9);
+        let slices = vec![
+            slice(Reason::Cpu, 0, 50, None, None),
+            slice(Reason::RunQueue, 50, 60, None, None),
+            slice(Reason::RunQueue, 60, 100, None, Some(Wait::CpuQuota)),
+            slice(Reason::Flush, 100, 500, Some(11), None),
+            holder,
+            slice(Reason::Other, 600, 700, None, Some(Wait::Timer)),
+            slice(Reason::Queue, 700, 800, Some(99), None),
+            slice(Reason::Journal, 800, 1000, None, None),
+        ];
+        let parts = of(slices);
+        assert!((parts.iter().map(|(.., ns)| ns).sum::<f64>() - 1000.0).abs() < 1e-6, "{parts:?}");
+        for (spent, culprit, ns) in [
+            (Spent::Running, Culprit::Own, 50.0),
+            (Spent::WaitingForCpu, Culprit::Unknown, 10.0),
+            (Spent::Wait("CPU quota"), Culprit::Own, 40.0),
+            (Spent::Wait("fcntl lock"), Culprit::Process(9), 100.0),
+            (Spent::Wait("timer"), Culprit::Own, 100.0),
+            (Spent::Journal, Culprit::Unknown, 200.0),
+        ] {
+            assert!(parts.contains(&(spent.clone(), culprit, ns)), "{spent:?} of {parts:?}");
+        }
     }
 }
