@@ -117,8 +117,10 @@ impl Watch {
         };
         // SAFETY: it has no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
-        // Who may receive the ends of all sockets may see all.
-        let own_only = (destroyed.is_none() && uid != 0).then_some(uid);
+        // Kernels differ in whether anyone may receive the ends of sockets; other users' flows are for those with the right.
+        let own_only = (uid != 0 && !has_net_admin()).then_some(uid);
+        let no_ends_because =
+            no_ends_because.or_else(|| own_only.map(|_| "the kernel's message of their end names no user".into()));
         let mut owners = Owners::of(&selection.pids);
         owners.scan();
         let (openers, no_openers_because) = match owners.is_selective().then(Openers::attach) {
@@ -222,6 +224,10 @@ impl Watch {
             if socket.peer.port() == 0 {
                 return;
             }
+            // The last message names no user, so an unknown flow may be another's.
+            if self.uid.is_some() && !self.table.contains(socket.cookie) {
+                return;
+            }
             let is_here = self.has_selected_place(&socket);
             let opener = || {
                 self.openers.as_ref()?.of(socket.cookie).map(|mut pids| pids.any(|pid| self.owners.is_selected(pid)))
@@ -248,6 +254,14 @@ impl Watch {
             // The last message of a socket has no cgroup.
             && self.cgroups.as_ref().is_none_or(|all| socket.cgroup.is_none_or(|id| all.contains(&id)))
     }
+}
+
+/// Whether this process has CAP_NET_ADMIN, according to /proc.
+fn has_net_admin() -> bool {
+    const NET_ADMIN: u64 = 1 << 12;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let held = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    held.is_some_and(|held| held & NET_ADMIN != 0)
 }
 
 /// The inode numbers of a cgroup and of those below it: their identifiers in the kernel.
