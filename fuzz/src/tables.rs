@@ -231,7 +231,7 @@ pub fn check_predictions(bytes: &[u8]) {
         Some(done)
     };
     for (_, removal, _) in NAMED_REMOVALS {
-        if let Some(done) = ask(&PredictionRequest { without: vec![removal], ..PredictionRequest::default() }) {
+        if let Some(done) = ask(&PredictionRequest { without: vec![removal.clone()], ..PredictionRequest::default() }) {
             assert!(done.total.predicted_ns <= done.total.recorded_ns.saturating_add(1), "{removal}: {:?}", done.total);
         }
     }

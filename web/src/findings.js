@@ -4,7 +4,7 @@ import { count, duration, percent } from './format.js';
 import { el, fill, terms } from './dom.js';
 import { callers, callersInProgram } from './tables.js';
 
-/** @import { Account, Explanation, Finding, Leaf, SlowWait } from './types.js' */
+/** @import { Account, Between, Explanation, Finding, Leaf, SlowWait } from './types.js' */
 
 const CLOSED_AFTER = 1;
 /** The number of stacks shown for a finding. */
