@@ -29,6 +29,8 @@ const QUEUE_SEGMENTS_MIN: u64 = 4;
 const FULL_SHARE_MIN: f64 = 0.8;
 /// A receiver's window below this share of the largest one seen was closed by unread data.
 const CLOSED_WINDOW_SHARE_MAX: f64 = 0.5;
+/// A receiver that reads at once offers nearly all of its window while packets come one by one through a queue.
+const OPEN_WINDOW_SHARE_MIN: f64 = 0.95;
 /// Memory of written data above this share of the send buffer: the writer is woken when a third is free
 /// (sk_stream_write_space).
 const BUFFER_SHARE_MIN: f64 = 0.6;
@@ -351,10 +353,16 @@ impl FlowAccount {
         if is_window_closed(now) || (small as f64) < CLOSED_WINDOW_SHARE_MAX * self.window_max as f64 {
             return Leaf::Reader;
         }
+        // A window that unread data made smaller delays acknowledgements, too, as a queue does: which it was is not known.
         if self.has_standing_queue(now) {
-            return Leaf::LinkRate;
+            return if self.is_window_open(small) { Leaf::LinkRate } else { Leaf::Unknown };
         }
         if now.options & OPTION_WSCALE == 0 { Leaf::ReceiveWindowUnscaled } else { Leaf::ReceiveWindow }
+    }
+
+    /// Whether the receiver has read what arrived: its window is about as large as ever.
+    fn is_window_open(&self, window: u64) -> bool {
+        window as f64 >= OPEN_WINDOW_SHARE_MIN * self.window_max as f64
     }
 
     /// The leaf of the time around a sample for which no chronograph ran but that of data queued.
@@ -372,13 +380,13 @@ impl FlowAccount {
         if has_unsent && is_paced_as_requested(s) {
             return Leaf::Pacing;
         }
+        let is_window_full = s.snd_wnd > 0 && s.in_flight_bytes() + s.snd_mss > s.snd_wnd;
         if self.has_standing_queue(s) && (is_full || has_unsent || is_buffer_in_flight) {
-            return Leaf::LinkRate;
+            return if is_window_full && has_unsent { self.window_leaf(s, s) } else { Leaf::LinkRate };
         }
         if s.ca_state == 3 && !self.paces_by_model {
             return self.spurious_leaf(now).unwrap_or(Leaf::FastRecovery);
         }
-        let is_window_full = s.snd_wnd > 0 && s.in_flight_bytes() + s.snd_mss > s.snd_wnd;
         if is_window_full && has_unsent && self.predicts(s.snd_wnd, before, now) {
             return self.window_leaf(s, s);
         }
@@ -393,7 +401,7 @@ impl FlowAccount {
             let is_estimate_delivered =
                 s.delivery_rate > 0 && s.delivery_rate as f64 >= DELIVERED_PACING_SHARE_MIN * s.pacing_rate as f64;
             return match (is_estimate_delivered, self.reduction) {
-                (true, _) => Leaf::LinkRate,
+                (true, _) if self.is_window_open(s.snd_wnd) => Leaf::LinkRate,
                 (false, Reduction::None) if is_full => Leaf::CwndStart,
                 _ => Leaf::Unknown,
             };
