@@ -1,6 +1,7 @@
 //! The arguments of `fathom watch`.
 
 use super::{comm, one_of, process};
+use crate::destination::directory_parser;
 use clap::Args;
 use model::quantity::{bytes, moment, seconds};
 use recorder::Probes;
@@ -31,7 +32,7 @@ An operation is an SQL statement, a function of --op, or, in programs without th
 synchronous writes, reads that miss the page cache).")]
 pub struct Watch {
     /// Directory for incidents; it is created
-    #[arg(short, long, value_name = "DIR", default_value = "incidents")]
+    #[arg(short, long, value_name = "DIR", default_value = "incidents", value_parser = directory_parser())]
     pub output: PathBuf,
     /// How long a slow operation takes at least: a time (5ms, 200us), or a percentile of the operations so far (p99, p99.9)
     #[arg(long, value_name = "TIME|pN", default_value = "5ms")]

@@ -48,7 +48,8 @@ Examples:
 --without takes:
 {names}  [NTH] CALL [FILE]  such system calls; NTH: first, second, third, 4th … of each execution;
                    FILE: database, WAL, directory, …
-  PART             a part of the account of `fathom explain` (--json: account.leaves[].id): timer, futex, flush:others …
+  PART             a part of the account, by its id in `fathom explain --json`: timer,
+                   futex, flush:others …
   lock:PID         waits for locks that a process held
   foreign:PID      waits for what was for a process alone, or that it ended"
     )

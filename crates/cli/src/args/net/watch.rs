@@ -15,9 +15,9 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sudo fathom net watch                                   every flow of this network namespace, until Ctrl-C
-  fathom net watch -- curl -O https://example.org/file    the sockets of a command and of its children
-  sudo fathom net watch --port 5432 --duration 60         PostgreSQL's clients and servers, for a minute
+  sudo fathom net watch                                   every flow of this network namespace
+  fathom net watch -- curl -O https://example.org/file    a command's and its children's sockets
+  sudo fathom net watch --port 5432 --duration 60         PostgreSQL, for a minute
   sudo fathom net watch --pid 4242 --json > flows.jsonl   a process and its children, as JSON lines
   sudo fathom net watch --interface eth0 --every 0.5
   sudo fathom net watch --cgroup /sys/fs/cgroup/system.slice/nginx.service
