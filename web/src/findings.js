@@ -127,24 +127,19 @@ function parts(account, has, choose) {
   );
 }
 
-/** Time outside operations below this share is not listed, as in `fathom explain`. */
-const BETWEEN_SHARE_MIN = 0.05;
-const BETWEEN_LISTED_SHARE_MIN = 0.02;
-
 /**
  * Where the time of the threads went that is in no operation.
  * @param {Between | undefined} between
  */
 function outside(between) {
-  if (!between || between.whole_ns - between.operations_ns < BETWEEN_SHARE_MIN * between.whole_ns) return null;
+  const listed = between?.leaves.filter((leaf) => leaf.listed) ?? [];
+  if (!between || listed.length === 0) return null;
   const inside = percent(between.operations_ns / Math.max(between.whole_ns, 1));
   return el(
     'ul',
     { class: 'parts', 'aria-label': 'Time of the threads outside operations' },
     el('li', {}, `${duration(between.whole_ns)} of ${count(between.threads)} threads: ${inside} in operations`),
-    between.leaves
-      .filter((leaf) => leaf.share >= BETWEEN_LISTED_SHARE_MIN)
-      .map((leaf) => el('li', {}, el('b', {}, percent(leaf.share)), ` ${leaf.what}: ${duration(leaf.ns)}`)),
+    listed.map((leaf) => el('li', {}, el('b', {}, percent(leaf.share)), ` ${leaf.what}: ${duration(leaf.ns)}`)),
   );
 }
 

@@ -126,7 +126,7 @@
 /** @typedef { { code: string } & Partial<{ title: string, statement: string | null, claim: string, executions: number, of: number, time_ns: number | null, share: number | null, interval: [number, number] | null, share_of_all: number | null, saving_ns: number | null, remedy: string, evidence: number[], slow_waits: SlowWait[] }> } Finding */
 /** @typedef { { what: string, ns: number, share: number, listed: boolean, interval: [number, number] | null, executions: number, statement: string | null, statement_ns: number, longest_span: number | null, findings?: string[], slow_waits?: SlowWait[] } } Leaf */
 /** @typedef { { whole_ns: number, executions: number, leaves: Leaf[], unaccounted_ns: number } } Account */
-/** @typedef { { what: string, ns: number, share: number, interval: [number, number] | null, threads: number } } BetweenLeaf */
+/** @typedef { { what: string, ns: number, share: number, listed: boolean, interval: [number, number] | null, threads: number } } BetweenLeaf */
 /** @typedef { { whole_ns: number, threads: number, operations_ns: number, leaves: BetweenLeaf[] } } Between */
 /** @typedef { { executions?: number, findings?: Finding[], account?: Account, between?: Between } } Explanation */
 /** @typedef { { title?: string, scatter?: ScatterData | null, operations?: OperationSummary[] | null } } CommandsData */

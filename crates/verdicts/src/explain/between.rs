@@ -20,6 +20,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum number of stacks of a leaf.
 const STACKS_MAX: usize = 3;
 
+/// The share of the threads' time outside operations from which on its parts are listed, and that of a part.
+const OUTSIDE_SHARE_MIN: f64 = 0.05;
+const LISTED_SHARE_MIN: f64 = 0.02;
+
 /// What a thread did outside its operations.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Doing<'a> {
@@ -174,6 +178,8 @@ impl<'a> Division<'a> {
     fn finish(self, index: &Index, sleeps: &Sleeps, threads: u64) -> Between {
         let draws = Draws::new(STRETCH_COUNT, INTERVALS_SEED);
         let Self { leaves, operations_ns, whole_ns, whole } = self;
+        let share_of_whole = |ns: u64| ns as f64 / whole_ns.max(1) as f64;
+        let is_noticeable = share_of_whole(whole_ns.saturating_sub(operations_ns)) >= OUTSIDE_SHARE_MIN;
         let leaf = |(doing, sums): (Doing<'_>, Sums)| {
             let share = draws.as_ref().and_then(|draws| {
                 draws.estimate(CONFIDENCE_LEVEL, |t| resample_sum(t, &sums.stretches) / resample_sum(t, &whole))
@@ -191,7 +197,8 @@ impl<'a> Division<'a> {
                 what,
                 call,
                 ns: sums.ns,
-                share: sums.ns as f64 / whole_ns.max(1) as f64,
+                share: share_of_whole(sums.ns),
+                listed: is_noticeable && share_of_whole(sums.ns) >= LISTED_SHARE_MIN,
                 interval: share.map(|e| [e.low.clamp(0.0, 1.0), e.high.clamp(0.0, 1.0)]),
                 saves_at_most_ns: sums.ns,
                 times: sums.times,
@@ -205,6 +212,9 @@ impl<'a> Division<'a> {
         };
         let mut leaves: Vec<BetweenLeaf> = leaves.into_iter().filter(|(_, sums)| sums.ns > 0).map(leaf).collect();
         leaves.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.what.cmp(&b.what)));
+        if let Some(largest) = leaves.first_mut() {
+            largest.listed = is_noticeable;
+        }
         let listed = leaves.iter().fold(operations_ns, |sum, leaf| sum.saturating_add(leaf.ns));
         assert_eq!(listed, whole_ns, "each moment of a window is in one part");
         Between { whole_ns, threads, operations_ns, leaves }

@@ -55,6 +55,8 @@ pub struct BetweenLeaf {
     pub ns: u64,
     /// Its share of [`Between::whole_ns`].
     pub share: f64,
+    /// Whether it is listed by itself: it has 2 %, or is the largest, and the time outside operations has 5 %.
+    pub listed: bool,
     /// The interval of that share, for this recording.
     pub interval: Option<[f64; 2]>,
     /// What a remedy can save at most.

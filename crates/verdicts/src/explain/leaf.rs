@@ -11,10 +11,6 @@ use model::{Layer, Reason, Wait, counted};
 /// The share of a leaf's waits from which on one ender is named alone.
 const MAIN_ENDER_SHARE_MIN: f64 = 0.5;
 
-/// The share of the threads' time outside operations from which on it is shown, and of its parts.
-const BETWEEN_SHARE_MIN: f64 = 0.05;
-const BETWEEN_LISTED_SHARE_MIN: f64 = 0.02;
-
 /// Formats the account: a line for each large leaf, and the rest.
 pub fn text(out: &mut String, account: &Account) {
     if account.whole_ns == 0 {
@@ -48,11 +44,10 @@ pub fn text(out: &mut String, account: &Account) {
 
 /// Formats the time outside operations, if it is noticeable: a line for each large part.
 pub fn between_text(out: &mut String, between: &Between) {
-    let outside = between.whole_ns.saturating_sub(between.operations_ns);
-    let share = |ns: u64| ns as f64 / between.whole_ns.max(1) as f64;
-    if share(outside) < BETWEEN_SHARE_MIN {
+    if !between.leaves.iter().any(|leaf| leaf.listed) {
         return;
     }
+    let share = |ns: u64| ns as f64 / between.whole_ns.max(1) as f64;
     let whole = duration(between.whole_ns as f64);
     let threads = counted(between.threads as usize, "thread");
     wrapped(
@@ -65,7 +60,7 @@ pub fn between_text(out: &mut String, between: &Between) {
     );
     let mut rest = 0_u64;
     for leaf in &between.leaves {
-        if leaf.share < BETWEEN_LISTED_SHARE_MIN {
+        if !leaf.listed {
             rest = rest.saturating_add(leaf.ns);
             continue;
         }
