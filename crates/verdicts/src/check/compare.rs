@@ -5,7 +5,7 @@ use super::contract::{BPF, Contract, PROC, Section};
 use super::count_name::{CountName, EXECUTIONS, FileKind};
 use super::difference::{Difference, OUTCOME_VERSION, Outcome};
 use super::observe::{ObservedRun, SectionCounts};
-use super::pool;
+use super::temporary;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the weight of a count: waiting for the medium weighs most, bytes least.
@@ -98,7 +98,7 @@ fn section_differences(statement: Option<&str>, expected: &Section, found: &Sect
 pub fn differences(contract: &Contract, found: &ObservedRun) -> Vec<Difference> {
     // A name that the contract does not know is a temporary one, if its runs had any.
     let known: BTreeSet<&str> = contract.statements.iter().map(|s| s.text.as_str()).collect();
-    let found = &pool::merge(found, |text, merged| known.contains(text) || !known.contains(merged));
+    let found = &temporary::merge(found, |text, merged| known.contains(text) || !known.contains(merged));
     let nothing = (Section::default(), SectionCounts::default());
     let mut all = section_differences(None, &contract.program, &found.program);
     let was: BTreeMap<&str, &Section> = contract.statements.iter().map(|s| (s.text.as_str(), &s.counts)).collect();
@@ -106,7 +106,7 @@ pub fn differences(contract: &Contract, found: &ObservedRun) -> Vec<Difference> 
     for text in texts {
         let (expected, now) = (was.get(text), found.statements.get(text));
         let mut own = section_differences(Some(text), expected.unwrap_or(&&nothing.0), now.unwrap_or(&nothing.1));
-        if pool::is_merged(text) {
+        if temporary::is_merged(text) {
             // Each execution is a call, which is counted as such.
             own.retain(|d| d.what != EXECUTIONS);
         } else if expected.is_none() || now.is_none() {

@@ -1,7 +1,7 @@
 //! The contract as stored in its file: TOML, to be read and reviewed like code.
 
 use super::observe::{Counts, ObservedRun, SectionCounts};
-use super::pool;
+use super::temporary;
 use model::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,9 +137,9 @@ impl Contract {
         traced: &[ObservedRun],
         untraced: &[SectionCounts],
     ) -> Self {
-        let lasting = pool::lasting_names(traced);
+        let lasting = temporary::lasting_names(traced);
         let traced: Vec<ObservedRun> =
-            traced.iter().map(|run| pool::merge(run, |text, _| lasting.contains(text))).collect();
+            traced.iter().map(|run| temporary::merge(run, |text, _| lasting.contains(text))).collect();
         let texts: BTreeSet<&String> = traced.iter().flat_map(|run| run.statements.keys()).collect();
         let of = |text: &String| Statement {
             text: text.clone(),

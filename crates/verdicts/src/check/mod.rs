@@ -3,7 +3,7 @@
 //! Times cannot be a contract: the same INSERTs take three times as long on a busy machine. Counts can. System calls depend only
 //! on the program, and are exact; requests to the device depend on who else flushes, and get a range.
 //!
-//! [`observe`] counts a recording, [`contract`] is what several of them have in common, [`pool`] merges calls on files whose names
+//! [`observe`] counts a recording, [`contract`] is what several of them have in common, [`temporary`] merges calls on files whose names
 //! differ in each run, [`proof`] shows what a contract would notice, [`compare`] finds the differences of
 //! another one, [`because`] the setting that explains them, and [`text`] formats them for people.
 
@@ -14,8 +14,8 @@ mod count_name;
 pub mod counted;
 mod difference;
 pub mod observe;
-mod pool;
 pub mod proof;
+mod temporary;
 #[cfg(test)]
 mod tests;
 pub mod text;
