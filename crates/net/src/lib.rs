@@ -7,6 +7,7 @@
 //! [`result`] combines them, and [`rows`] converts the result to archive rows.
 
 pub mod bound;
+mod capability;
 pub mod cc;
 pub mod clock;
 pub mod control;

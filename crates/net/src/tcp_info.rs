@@ -192,6 +192,11 @@ impl TcpSample {
         self.unacked.saturating_mul(self.snd_mss)
     }
 
+    /// The shortest round trip, us, once one was measured (tcp_min_rtt; net/ipv4/tcp_input.c).
+    pub fn known_min_rtt_us(&self) -> Option<u64> {
+        (1..u64::from(u32::MAX)).contains(&self.min_rtt_us).then_some(self.min_rtt_us)
+    }
+
     /// The connection at its birth: the same state, and nothing counted yet.
     pub fn at_birth(self, time_ns: u64) -> Self {
         Self {

@@ -9,6 +9,7 @@ mod load;
 
 pub use load::{Registration, register, registered_by_bpf, unregister};
 
+use crate::capability::{self, CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::TcpListener;
@@ -192,7 +193,8 @@ pub fn list() -> Result<Vec<CongestionControl>, Error> {
     let available: BTreeSet<String> = available_names()?.into_iter().collect();
     let by_bpf = registered_by_bpf();
     let modules = module_names();
-    let can_supply = if has_capabilities() { load::check_support() } else { Err(Error::NotPermitted) };
+    let can_supply =
+        if are_sufficient(capability::effective()) { load::check_support() } else { Err(Error::NotPermitted) };
     let ours = Algorithm::ALL.iter().map(|a| a.name().to_string());
     let names: BTreeSet<String> = available.iter().cloned().chain(modules.iter().cloned()).chain(ours).collect();
     let origin = |name: &String| match (available.contains(name), &by_bpf) {
@@ -262,21 +264,10 @@ fn module_name(file: &str) -> Option<String> {
     stem.strip_prefix("tcp_").filter(|name| *name != "diag").map(str::to_string)
 }
 
-/// Whether this process has the capabilities, according to /proc; the kernel makes the final decision.
-fn has_capabilities() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let held = status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("CapEff:")?.trim(), 16).ok());
-    held.is_some_and(are_sufficient)
-}
-
 /// CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON (a struct_ops program has access to `struct sock`: `is_perfmon_prog_type` in
 /// kernel/bpf/syscall.c), or CAP_SYS_ADMIN, which the kernel accepts instead of each.
 fn are_sufficient(held: u64) -> bool {
-    const NET_ADMIN: u64 = 1 << 12;
-    const SYS_ADMIN: u64 = 1 << 21;
-    const PERFMON: u64 = 1 << 38;
-    const BPF: u64 = 1 << 39;
-    [SYS_ADMIN, NET_ADMIN | BPF | PERFMON].iter().any(|set| held & set == *set)
+    [CAP_SYS_ADMIN, CAP_NET_ADMIN | CAP_BPF | CAP_PERFMON].iter().any(|set| held & set == *set)
 }
 
 /// Kernels before 5.11 count BPF memory as locked. If the limit cannot be raised, loading fails later where it is too low.

@@ -21,8 +21,8 @@ use crate::cc;
 use crate::tcp_info::{OPTION_WSCALE, TcpSample};
 
 /// A queue lengthens the round trip by this factor, and by [`QUEUE_DELAY_US_MIN`].
-const QUEUE_RTT_RATIO_MIN: f64 = 1.25;
-const QUEUE_DELAY_US_MIN: u64 = 1000;
+pub const QUEUE_RTT_RATIO_MIN: f64 = 1.25;
+pub const QUEUE_DELAY_US_MIN: f64 = 1000.0;
 /// Fewer segments in flight are no queue; the receiver may delay its acknowledgement (RFC 1122, 4.2.3.2).
 const QUEUE_SEGMENTS_MIN: u64 = 4;
 /// A window is full if this share of it is in flight.
@@ -37,12 +37,12 @@ const BUFFER_SHARE_MIN: f64 = 0.6;
 /// Unsent data below this share of the data in flight: the buffer itself is in flight.
 const UNSENT_SHARE_MAX: f64 = 0.25;
 /// A path with a standing queue delivers this share of its fastest rate.
-const USED_SHARE_MIN: f64 = 0.75;
+pub const USED_SHARE_MIN: f64 = 0.75;
 /// Data in this machine's own queue: this share of what is in flight, and more than this.
 const LOCAL_QUEUE_SHARE_MIN: f64 = 0.5;
 const LOCAL_QUEUE_BYTES_MIN: u64 = 16 << 10;
 /// A congestion control that paces at the path's rate has this share of it delivered.
-const DELIVERED_PACING_SHARE_MIN: f64 = 0.75;
+pub const DELIVERED_PACING_SHARE_MIN: f64 = 0.75;
 /// The requested pacing rate is the limit if this share of it is used and delivered (BBR drains at three quarters of it).
 const PACED_SHARE_MIN: f64 = 0.7;
 /// Timeouts without progress that make a stall an outage: the data was lost, and so was a retransmission.
@@ -54,11 +54,12 @@ const ALL_ACKED_SHARE_MIN: f64 = 0.9;
 /// Below this a segment is not of full size.
 const FULL_SIZE_SHARE_MIN: f64 = 0.75;
 /// A prediction that is wrong by more than this factor refutes its leaf.
-const REFUTING_FACTOR: f64 = 3.0;
+pub const REFUTING_FACTOR: f64 = 3.0;
 /// Stalls with times that are kept; more are only counted.
 const EPISODES_MAX: usize = 16;
-/// tcp_min_rtt before the first sample (net/ipv4/tcp_input.c).
-const NO_RTT: u64 = u32::MAX as u64;
+/// States of congestion control (TCP_CA_* of include/uapi/linux/tcp.h).
+const CA_RECOVERY: u64 = 3;
+const CA_LOSS: u64 = 4;
 
 /// A time without progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -374,7 +375,7 @@ impl FlowAccount {
         let is_full = in_network as f64 >= FULL_SHARE_MIN * s.cwnd as f64;
         let has_unsent = s.notsent_bytes > s.snd_mss;
         let is_buffer_in_flight = is_buffer_in_flight(s);
-        if s.ca_state == 4 && !self.paces_by_model {
+        if s.ca_state == CA_LOSS && !self.paces_by_model {
             return self.spurious_leaf(now).unwrap_or(Leaf::TimeoutRecovery);
         }
         if has_unsent && is_paced_as_requested(s) {
@@ -384,7 +385,7 @@ impl FlowAccount {
         if self.has_standing_queue(s) && (is_full || has_unsent || is_buffer_in_flight) {
             return if is_window_full && has_unsent { self.window_leaf(s, s) } else { Leaf::LinkRate };
         }
-        if s.ca_state == 3 && !self.paces_by_model {
+        if s.ca_state == CA_RECOVERY && !self.paces_by_model {
             return self.spurious_leaf(now).unwrap_or(Leaf::FastRecovery);
         }
         if is_window_full && has_unsent && self.predicts(s.snd_wnd, before, now) {
@@ -493,10 +494,8 @@ fn outstanding_bytes(s: &TcpSample) -> u64 {
 
 /// Whether a queue stood in the path.
 fn has_queue(s: &TcpSample) -> bool {
-    s.min_rtt_us > 0
-        && s.min_rtt_us < NO_RTT
-        && s.unacked >= QUEUE_SEGMENTS_MIN
-        && s.srtt_us as f64 > s.min_rtt_us as f64 * QUEUE_RTT_RATIO_MIN + QUEUE_DELAY_US_MIN as f64
+    let is_longer = |least_us: u64| s.srtt_us as f64 > least_us as f64 * QUEUE_RTT_RATIO_MIN + QUEUE_DELAY_US_MIN;
+    s.unacked >= QUEUE_SEGMENTS_MIN && s.known_min_rtt_us().is_some_and(is_longer)
 }
 
 /// Whether the requested pacing rate is what is delivered. (A rate of 32 bits that is all ones is none, too.)

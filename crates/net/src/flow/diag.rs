@@ -16,9 +16,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const NETLINK_SOCK_DIAG: libc::c_int = 4;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const TCPDIAG_SHUTDOWN_STATES: u32 = !0;
-/// TCP_LISTEN and TCP_CLOSE, TIME_WAIT and NEW_SYN_RECV as bits: they have no data.
-const STATES: u32 = TCPDIAG_SHUTDOWN_STATES & !(1 << 10 | 1 << 7 | 1 << 6 | 1 << 12) & 0x1fff;
+/// As bits, all states (1 to 12) but TIME_WAIT, CLOSE, LISTEN and NEW_SYN_RECV, which have no data.
+const STATES: u32 = 0x1ffe & !(1 << 6 | 1 << 7 | 1 << 10 | 1 << 12);
 /// Attributes of include/uapi/linux/inet_diag.h.
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;

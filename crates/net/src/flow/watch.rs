@@ -8,6 +8,7 @@ use super::leaf::Division;
 use super::openers::Openers;
 use super::owners::Owners;
 use super::table::{FlowInterval, FlowSummary, FlowTable, Unfollowed};
+use crate::capability;
 use crate::{clock, interface};
 use std::io;
 use std::net::IpAddr;
@@ -118,7 +119,7 @@ impl Watch {
         // SAFETY: it has no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
         // Kernels differ in whether anyone may receive the ends of sockets; other users' flows are for those with the right.
-        let own_only = (uid != 0 && !has_net_admin()).then_some(uid);
+        let own_only = (uid != 0 && !(capability::effective() & capability::CAP_NET_ADMIN != 0)).then_some(uid);
         let no_ends_because =
             no_ends_because.or_else(|| own_only.map(|_| "the kernel's message of their end names no user".into()));
         let mut owners = Owners::of(&selection.pids);
@@ -254,14 +255,6 @@ impl Watch {
             // The last message of a socket has no cgroup.
             && self.cgroups.as_ref().is_none_or(|all| socket.cgroup.is_none_or(|id| all.contains(&id)))
     }
-}
-
-/// Whether this process has CAP_NET_ADMIN, according to /proc.
-fn has_net_admin() -> bool {
-    const NET_ADMIN: u64 = 1 << 12;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let held = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
-    held.is_some_and(|held| held & NET_ADMIN != 0)
 }
 
 /// The inode numbers of a cgroup and of those below it: their identifiers in the kernel.

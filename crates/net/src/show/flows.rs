@@ -15,14 +15,12 @@ pub const FLOWS_VERSION: u32 = 1;
 const LINES_MAX: usize = 20;
 /// Leaves of less than this share are not in the text.
 const SHARE_MIN: f64 = 0.005;
-/// tcp_min_rtt before the first measurement.
-const NO_RTT: u64 = u32::MAX as u64;
 
 /// What is watched, and how completely, as the first JSON line.
 pub fn start_json(coverage: &Coverage, now_ns: u64) -> Value {
     json!({
         "version": FLOWS_VERSION,
-        "kind": "start",
+        "type": "start",
         "time_ns": now_ns,
         "own_only_uid": coverage.own_only,
         "no_ends_because": coverage.no_ends_because,
@@ -71,16 +69,12 @@ fn merged(mut into: Value, more: Value) -> Value {
     into
 }
 
-fn min_rtt(s: &TcpSample) -> Option<u64> {
-    (s.min_rtt_us > 0 && s.min_rtt_us < NO_RTT).then_some(s.min_rtt_us)
-}
-
 fn state_json(s: &TcpSample) -> Value {
     json!({
         "cwnd_segments": s.cwnd,
         "ssthresh_segments": (s.ssthresh < 0x7fff_ffff).then_some(s.ssthresh),
         "srtt_us": s.srtt_us,
-        "min_rtt_us": min_rtt(s),
+        "min_rtt_us": s.known_min_rtt_us(),
         "in_flight_segments": s.unacked,
         "unsent_bytes": s.notsent_bytes,
         "send_window_bytes": s.snd_wnd,
@@ -100,7 +94,7 @@ pub fn interval_json(i: &FlowInterval) -> Value {
     let role = i.moved.role();
     let own = json!({
         "version": FLOWS_VERSION,
-        "kind": "interval",
+        "type": "interval",
         "time_ns": i.sample.time_ns,
         "duration_ns": i.moved.ns,
         "account_of": role_name(role),
@@ -120,7 +114,7 @@ fn episode_json(e: &Episode) -> Value {
 pub fn flow_json(f: &FlowSummary) -> Value {
     let own = json!({
         "version": FLOWS_VERSION,
-        "kind": "flow",
+        "type": "flow",
         "time_ns": f.last.time_ns,
         "duration_ns": f.moved.ns,
         "account_of": role_name(f.moved.role()),
@@ -142,7 +136,7 @@ pub fn end_json(w: &Watched, now_ns: u64) -> Value {
     let (u, c) = (&w.unfollowed, &w.coverage);
     json!({
         "version": FLOWS_VERSION,
-        "kind": "end",
+        "type": "end",
         "time_ns": now_ns,
         "duration_ns": c.duration_ns,
         "flows_sampled": w.flows.len() as u64 + u.merged,
@@ -170,7 +164,7 @@ fn name(key: &FlowKey, owner: Option<&Owner>) -> String {
 }
 
 fn round_trip(s: &TcpSample) -> String {
-    match min_rtt(s) {
+    match s.known_min_rtt_us() {
         Some(least) => format!("rtt {} (least {})", duration(s.srtt_us as f64 * 1e3), duration(least as f64 * 1e3)),
         None => format!("rtt {}", duration(s.srtt_us as f64 * 1e3)),
     }

@@ -9,6 +9,7 @@ use super::path::PathFindings;
 use super::readings::{Window, unread_shares};
 use super::stalls::Stalls;
 use super::{BothEnds, CAUSE_SHARE_MIN, Facts, Reason, cpu_bound, ready_share};
+use crate::flow::account::{DELIVERED_PACING_SHARE_MIN, QUEUE_RTT_RATIO_MIN, REFUTING_FACTOR, USED_SHARE_MIN};
 use crate::flow::leaf::Leaf;
 use crate::spec::Traffic;
 use crate::{bound, spec};
@@ -19,8 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const RATE_MET_SHARE_MIN: f64 = 0.95;
 /// With a smaller share of retransmissions the window was hardly reduced: spurious ones occur on a path without loss too.
 const RETRANSMITTED_SHARE_MIN: f64 = 0.001;
-/// A queue lengthens a round trip by this factor and by [`super::QUEUE_DELAY_US_MIN`].
-const QUEUE_RTT_RATIO_MIN: f64 = 1.25;
 /// A window or buffer of which this share is in flight is nearly full: a congestion control that paces its packets (BBR)
 /// fills it only now and then.
 const NEARLY_FULL_SHARE_MIN: f64 = 0.6;
@@ -28,19 +27,10 @@ const NEARLY_FULL_SHARE_MIN: f64 = 0.6;
 const LIMITED_SHARE_MIN: f64 = 0.05;
 /// A window of which less than this share is in flight, although data waits, is not the limit.
 const FULL_SHARE_MIN: f64 = 0.8;
-/// A congestion control that paces at the rate of the path has this share of the pacing rate delivered; one that still
-/// probes for more paces at twice as much or more (BBR's startup), and one that does not pace reports a pacing rate that
-/// its window never reaches.
-const DELIVERED_PACING_SHARE_MIN: f64 = 0.75;
 /// Fewer segments in flight than this do not form a queue.
 const QUEUE_SEGMENTS_MIN: f64 = 4.0;
 /// Unread bytes above this share of the receive buffer mean that the receiver is slow (about half of the buffer can hold payload).
 const UNREAD_SHARE_MIN: f64 = 0.15;
-/// A prediction that is wrong by more than this factor refutes its reason: samples are means of 100 ms, and the models of
-/// loss are those of Reno.
-const REFUTING_FACTOR: f64 = 3.0;
-/// A path with a standing queue delivers this share of its fastest rate.
-const USED_SHARE_MIN: f64 = 0.75;
 /// A path that mostly carries what it carried at its fastest is used fully.
 const FULL_RATE_SHARE_MIN: f64 = 0.9;
 /// A queue of this share of the bandwidth-delay product holds the bursts of a model of the path.

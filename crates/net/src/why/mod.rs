@@ -54,6 +54,7 @@ pub mod stored;
 mod text;
 mod udp;
 
+use crate::flow::account::QUEUE_DELAY_US_MIN;
 use crate::outcome::{EndReport, ReceivedDirection, SentDirection};
 use crate::rate_check::TrialVerdict;
 use crate::spec::{Spec, Traffic};
@@ -73,8 +74,6 @@ const WINDOW_NS: u64 = 100_000_000;
 const CPU_READY_SHARE_MIN: f64 = 0.8;
 /// A quota that throttled threads for this share of the time had an effect.
 const THROTTLED_SHARE_MIN: f64 = 0.1;
-/// A queue lengthens a round trip by this, us, and by a factor.
-const QUEUE_DELAY_US_MIN: f64 = 1000.0;
 /// See [`readings::unread_shares`].
 const STOPPED_INTERVALS: u64 = 10;
 /// A sample represents at most this much time before it.

@@ -281,7 +281,7 @@ pub(super) fn find_drops(samples: &[TcpSample], start_ns: u64) -> Option<Drops> 
     if lost < RETRANSMISSIONS_MIN {
         return None;
     }
-    let least_us = samples.iter().map(|s| s.min_rtt_us).filter(|us| *us > 0 && *us < u64::from(u32::MAX)).min()?;
+    let least_us = samples.iter().filter_map(TcpSample::known_min_rtt_us).min()?;
     let episodes = series.episodes();
     let (varied, came, fastest) = throughput_variation(&series, *episodes.first()?)?;
     let bins = series.bins(series.rtt_ns.saturating_mul(2).max(BIN_NS_MIN));

@@ -133,7 +133,7 @@ pub fn direction_facts(samples: &[TcpSample]) -> Facts {
     let most = |of: fn(&TcpSample) -> u64| samples.iter().map(of).max().unwrap_or(0) as f64;
     let mut last: BTreeMap<u64, &TcpSample> = BTreeMap::new();
     last.extend(samples.iter().map(|s| (s.stream, s)));
-    let least = samples.iter().map(|s| s.min_rtt_us).filter(|us| *us > 0 && *us < u64::from(u32::MAX)).min();
+    let least = samples.iter().filter_map(TcpSample::known_min_rtt_us).min();
     let sum = |of: fn(&TcpSample) -> u64| last.values().map(|s| of(s)).fold(0, u64::saturating_add) as f64;
     Facts {
         least_rtt_us: least.unwrap_or(0) as f64,
