@@ -94,6 +94,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "adb_answer", seeds: agent::answer_seeds, run: agent::check_answer },
     Target { name: "agent_frame", seeds: agent::frame_seeds, run: agent::check_frame },
     Target { name: "detached_command", seeds: agent::detached_seeds, run: agent::check_detached },
+    Target { name: "tcp_diag", seeds: net::diag_seeds, run: net::check_diag },
     Target { name: "net_message", seeds: net::message_seeds, run: net::check_message },
     Target { name: "fleet_commit", seeds: fleet::commit_seeds, run: fleet::check_commit },
     Target { name: "assistant_line", seeds: assistant::line_seeds, run: assistant::check_line },

@@ -70,3 +70,30 @@ pub fn check_binary(bytes: &[u8]) {
     let sample = TcpSample::parse(bytes);
     assert!(sample.cwnd <= u32::MAX.into() && (bytes.len() >= 232 || sample.snd_wnd == 0));
 }
+
+/// A `struct inet_diag_msg` of IPv4 or IPv6, with `struct tcp_info`, the name of a congestion control, memory and a cgroup.
+pub fn diag_seeds() -> Vec<Vec<u8>> {
+    let seed = |family: u8| {
+        let mut message = vec![0_u8; 72];
+        (message[0], message[1]) = (family, 1);
+        for (kind, length) in [(2_u16, 280_usize), (4, 6), (7, 36), (21, 8)] {
+            message.extend((length as u16 + 4).to_ne_bytes());
+            message.extend(kind.to_ne_bytes());
+            message.resize((message.len() + length).next_multiple_of(4), kind as u8);
+        }
+        message
+    };
+    vec![seed(2), seed(10)]
+}
+
+/// Any message is a socket or none, whatever its attributes' lengths, and an account takes what it says.
+pub fn check_diag(bytes: &[u8]) {
+    let Some(mut socket) = net::flow::diag::parse_socket(bytes) else { return };
+    let mut account = net::flow::account::FlowAccount::new(socket.congestion.as_deref());
+    for time_ns in [0, 1_000_000, 2_000_000_000] {
+        socket.sample.time_ns = time_ns;
+        account.push(&socket.sample);
+    }
+    account.finish();
+    assert_eq!(account.division().total_ns(), 2_000_000_000);
+}
