@@ -300,7 +300,7 @@ fn operations_soon_after_an_incident_are_counted() -> Result<()> {
     program.intervals("do 30")?;
     let values = watch.finish()?;
     let not_kept: u64 =
-        values.iter().filter(|one| one["type"] == "not kept").filter_map(|one| one["operations"].as_u64()).sum();
+        values.iter().filter(|one| one["type"] == "not_kept").filter_map(|one| one["operations"].as_u64()).sum();
     ensure!((20..50).contains(&kept) && kept + not_kept == 50, "{kept} kept, {values:?}");
     ensure!(counts(&values)? == [50, kept, 0, not_kept], "{values:?}");
     Ok(())

@@ -90,10 +90,23 @@ pub fn count(x: f64) -> String {
     if (x - x.round()).abs() < 1e-9 { format!("{x:.0}") } else { format!("{x:.2}") }
 }
 
-/// Formats a time in UTC, to the minute (days to dates after Hinnant, "chrono-compatible low-level date algorithms").
+/// Formats a time in UTC, to the minute.
 pub fn date(unix_ns: u64) -> String {
     let minutes = unix_ns / 60_000_000_000;
-    let days = (minutes / 1440) as i64 + 719_468;
+    let (year, month, day) = civil_date((minutes / 1440) as i64);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
+}
+
+/// Formats a time in UTC for names of files, in the basic format of ISO 8601: `20261129T052631Z`.
+pub fn file_date(unix_s: u64) -> String {
+    let (year, month, day) = civil_date((unix_s / 86_400) as i64);
+    let s = unix_s % 86_400;
+    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", s / 3600, s / 60 % 60, s % 60)
+}
+
+/// Year, month and day, of days since 1970 (after Hinnant, "chrono-compatible low-level date algorithms").
+fn civil_date(unix_days: i64) -> (i64, i64, i64) {
+    let days = unix_days + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -101,8 +114,7 @@ pub fn date(unix_ns: u64) -> String {
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
 /// Returns a text that cannot move the cursor, change colours or change the writing direction: such characters are written

@@ -30,6 +30,9 @@ pub enum Error {
     /// There is no command, and nothing else to record.
     #[error("no command to run")]
     NoCommand,
+    /// There is nothing to record in it.
+    #[error("no process is in {}", .0.shown())]
+    EmptyCgroup(PathBuf),
     /// The file of a function that is to be an operation was not found.
     #[error("--op {function}: {source}")]
     NoFile {

@@ -7,6 +7,7 @@
 //! | file | purpose |
 //! |---|---|
 //! | `request` | what to record |
+//! | [`cgroup`] | the processes of a cgroup |
 //! | `backend` | which backend records, eBPF or ftrace |
 //! | `record` | a recording by eBPF, from start to finish |
 //! | `drain` | the loop that takes the records while they are made |
@@ -29,6 +30,7 @@
 //! | `error`, `notice` | what is returned, and what is reported meanwhile |
 
 mod backend;
+pub mod cgroup;
 mod collect;
 pub mod control;
 mod disk_counters;

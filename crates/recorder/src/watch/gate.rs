@@ -1,9 +1,8 @@
 //! Which slow operations become incidents, so that a machine on which everything is slow is not slowed further.
 //!
-//! Like a photographer at a race: whoever comes close behind is on the same picture, and while the film is being wound, runners are only
-//! counted. Slow operations that follow each other closely are one incident. For a time after an incident, further slow operations are
-//! counted and not kept. If there are too many of them, the limit is doubled until they are few again. While an incident is written, those
-//! of the next one are collected.
+//! Slow operations that follow each other closely are one incident. For a time after an incident, further slow operations are counted and
+//! not kept. If there are too many of them, the limit is doubled until they are few again. While an incident is written, those of the next
+//! one are collected.
 //!
 //! Every operation is counted once: `seen = kept + below + shed`, once nothing is pending.
 

@@ -31,7 +31,7 @@ mod rotation;
 pub use gate::{Counts, LimitChange};
 pub use incident::{Incident, SlowOperation};
 pub use limit::Slow;
-pub use rotation::{Keep, utc};
+pub use rotation::Keep;
 
 use crate::collect::Collector;
 use crate::drain::{Consumer, drain_until};
@@ -194,7 +194,7 @@ impl Writer {
             // An incident is not urgent: the CPU is for others, as far as they want it.
             set_niceness(0, 19);
             while let Ok(mut job) = take.recv() {
-                let result = incident::write(&mut template, &job);
+                let result = failing_on_panic(|| incident::write(&mut template, &job));
                 let trigger = std::mem::replace(&mut job.trigger, Trigger::Request(0));
                 let from_ns = job.complete_from_ns;
                 // The ring gets its memory back before another incident can begin.
@@ -206,6 +206,14 @@ impl Writer {
         });
         Self { number, jobs, written, thread }
     }
+}
+
+/// Makes a failure of a panic: what one incident's records lead to must not end a recorder that has run for days.
+fn failing_on_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Err(std::io::Error::other(text.unwrap_or("a panic").to_string())).doing(|| "writing an incident".into())
+    })
 }
 
 /// Sets a thread's niceness; 0 is the calling one. A refusal changes nothing.
@@ -332,7 +340,9 @@ impl Consumer for Watcher<'_> {
             self.lost = self.lost.saturating_add(loss.events);
         }
         let names = &mut self.names;
-        self.ring.push(header.time_ns, record, &mut |record| names.learn(record));
+        if !self.ring.push(header.time_ns, record, &mut |record| names.learn(record)) {
+            self.lost = self.lost.saturating_add(1);
+        }
         if let Some(operation) = self.detector.observe(&header, record) {
             self.gate.judge(operation);
         }
@@ -358,5 +368,17 @@ impl Consumer for Watcher<'_> {
             (self.happened)(Happening::Limit(change, self.gate.limit_ns()));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panic_of_one_incident_is_its_failure() {
+        assert_eq!(failing_on_panic(|| Ok(7)).unwrap(), 7);
+        let error = failing_on_panic::<()>(|| panic!("command {} ended twice", 11)).unwrap_err();
+        assert_eq!(model::text::error_chain(&error), "writing an incident: command 11 ended twice");
     }
 }

@@ -1,6 +1,7 @@
 //! Which incidents are kept: the newest, by number or by size.
 
 use model::quantity::bytes;
+use model::text::file_date;
 use std::str::FromStr;
 
 /// The value of `--keep`.
@@ -52,25 +53,12 @@ const SUFFIX: &str = ".fathom";
 
 /// The name of an incident's archive: its number, which orders them even if the clock is set, and its time (UTC).
 pub fn name(number: u64, unix_s: u64) -> String {
-    format!("{PREFIX}{number:06}-{}{SUFFIX}", utc(unix_s))
+    format!("{PREFIX}{number:06}-{}{SUFFIX}", file_date(unix_s))
 }
 
 /// The number in an archive's name.
 pub fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split_once('-')?.0.parse().ok()
-}
-
-/// `20261129T052631Z`. Days to date after Howard Hinnant's `civil_from_days`.
-pub fn utc(unix_s: u64) -> String {
-    let (days, s) = (unix_s / 86_400 + 719_468, unix_s % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", s / 3600, s / 60 % 60, s % 60)
 }
 
 #[cfg(test)]
@@ -100,7 +88,7 @@ mod tests {
     #[test]
     fn names_are_numbered_and_dated() {
         assert_eq!(name(7, 1_795_930_000), "incident-000007-20261129T052640Z.fathom");
-        assert_eq!(utc(951_782_400), "20000229T000000Z");
+        assert_eq!(file_date(951_782_400), "20000229T000000Z");
         assert_eq!(number_of(&name(1_234_567, 0)), Some(1_234_567));
         for other in ["incident-000007-x.fathom.coming-1", "trace.fathom", "incident-x-y.fathom"] {
             assert_eq!(number_of(other), None, "{other}");
