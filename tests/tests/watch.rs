@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use fathom_tests::contracts::check_contract;
 use fathom_tests::truth::slowdisk::SlowDisk;
-use fathom_tests::{ext4, fathom, installed, root, rows, run, run_suite, show, wait_until};
+use fathom_tests::{ext4, fathom, installed, number, root, rows, run, run_suite, show, wait_until};
 use lab::loopdisk::Options;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -259,10 +259,17 @@ fn idle_process_makes_no_incident() -> Result<()> {
     Ok(())
 }
 
+/// CLOCK_BOOTTIME as the kernel prints it, rounded down to 10 ms.
+fn uptime_s() -> Result<f64> {
+    let text = std::fs::read_to_string("/proc/uptime")?;
+    text.split_whitespace().next().context("/proc/uptime")?.parse().context("/proc/uptime")
+}
+
 fn request_keeps_what_the_buffer_holds() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (disk, kept) = (ext4()?, directory.path().join("i"));
     let mut program = Running::program(disk.path(), "insert")?;
+    let before_s = uptime_s()?;
     let mut watch = Running::watch(&kept, &["--slow", "60s", "--keep", "2"], &[program.child.id()])?;
     let mut archives = Vec::new();
     for _ in 0..3 {
@@ -270,6 +277,7 @@ fn request_keeps_what_the_buffer_holds() -> Result<()> {
         watch.signal(libc::SIGUSR1);
         let incident = watch.value()?;
         ensure!(incident["type"] == "incident" && incident["trigger"] == "request", "{incident}");
+        ensure!(number(&incident, "/start_ns")? / 1e9 >= before_s, "it begins before the recorder: {incident}");
         archives.push(archive(&incident)?);
     }
     let there: BTreeSet<PathBuf> =

@@ -119,7 +119,7 @@ impl Watch {
         // SAFETY: it has no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
         // Kernels differ in whether anyone may receive the ends of sockets; other users' flows are for those with the right.
-        let own_only = (uid != 0 && !(capability::effective() & capability::CAP_NET_ADMIN != 0)).then_some(uid);
+        let own_only = (uid != 0 && capability::effective() & capability::CAP_NET_ADMIN == 0).then_some(uid);
         let no_ends_because =
             no_ends_because.or_else(|| own_only.map(|_| "the kernel's message of their end names no user".into()));
         let mut owners = Owners::of(&selection.pids);

@@ -126,12 +126,14 @@ pub fn watch(
     let Setup { marks: _marks, mut child, mut session, mut libraries } = Setup::new(request, false, notify)?;
     setup::report_refusals(session.coverage(), notify);
     let template = template(request, rules, context);
+    // The probes are attached: nothing before this is in the buffer.
+    let began_ns = capture::boot_ns();
     if let Some(child) = &mut child {
         session.track_child(child.pid())?;
         setup::release_command(child, &mut session, &mut libraries)?;
     }
     let mut stop = StopCondition::for_request(request, context, notify);
-    let mut watcher = Watcher::new(rules, !request.functions.is_empty(), template, happened);
+    let mut watcher = Watcher::new(rules, !request.functions.is_empty(), (template, began_ns), happened);
     (watcher.happened)(Happening::Begun);
     drain_until(&mut stop, &mut session, &mut libraries, &mut watcher, child.as_mut())?;
     if let Some(inside) = session.inside() {
@@ -241,10 +243,15 @@ struct Watcher<'a> {
 }
 
 impl<'a> Watcher<'a> {
-    fn new(rules: &Rules, has_functions: bool, template: Template, happened: &'a mut dyn FnMut(Happening)) -> Self {
+    fn new(
+        rules: &Rules,
+        has_functions: bool,
+        (template, began_ns): (Template, u64),
+        happened: &'a mut dyn FnMut(Happening),
+    ) -> Self {
         let part = |eighths: u64| usize::try_from(rules.buffer / 8 * eighths).unwrap_or(usize::MAX);
         Self {
-            ring: RecordRing::new(part(RING_EIGHTHS)),
+            ring: RecordRing::new(part(RING_EIGHTHS), began_ns),
             names: Names::new(part(NAMES_EIGHTHS)),
             detector: Detector::new(has_functions),
             gate: Gate::new(rules.slow, u64::try_from(rules.interval.as_nanos()).unwrap_or(u64::MAX)),

@@ -61,10 +61,10 @@ pub struct RecordRing {
 }
 
 impl RecordRing {
-    /// Creates a ring that holds at most `bytes`, and at least two chunks.
-    pub fn new(bytes: usize) -> Self {
+    /// Creates a ring that holds at most `bytes`, and at least two chunks, of a recording that began at `began_ns`.
+    pub fn new(bytes: usize, began_ns: u64) -> Self {
         let chunks_max = (bytes / CHUNK_BYTES).max(2);
-        Self { full: VecDeque::new(), open: Chunk::new(Vec::new()), chunks_max, complete_from_ns: 0 }
+        Self { full: VecDeque::new(), open: Chunk::new(Vec::new()), chunks_max, complete_from_ns: began_ns }
     }
 
     /// Adds a record. Passes the records that this pushes out to `given_up`. Returns whether there was room: a record longer than a chunk
@@ -134,7 +134,7 @@ mod tests {
             let mut random = Seeded(seed);
             let bytes = random.below(3 << 20) as usize;
             let bound = bytes.max(2 * CHUNK_BYTES);
-            let mut ring = RecordRing::new(bytes);
+            let mut ring = RecordRing::new(bytes, 0);
             let (mut pushed, mut given_up): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
             let number = |record: &[u8]| u64::from_ne_bytes(*record.first_chunk().unwrap());
             for n in 0..3000u64 {
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn snapshot_outlives_what_the_ring_gives_up() {
-        let mut ring = RecordRing::new(0);
+        let mut ring = RecordRing::new(0, 0);
         ring.push(1, &[1; 100], &mut |_| ());
         let snapshot = ring.snapshot(&mut |_| ());
         for n in 0..10_000 {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn record_longer_than_a_chunk_is_refused() {
-        let mut ring = RecordRing::new(0);
+        let mut ring = RecordRing::new(0, 0);
         assert!(!ring.push(1, &vec![0; CHUNK_BYTES], &mut |_| ()));
         assert!(ring.push(1, &vec![0; CHUNK_BYTES - 4], &mut |_| ()));
     }
