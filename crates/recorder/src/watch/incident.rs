@@ -97,6 +97,16 @@ fn events(job: &Job, names: &Names, from_ns: u64) -> impl Iterator<Item = Vec<u8
     named.into_iter().chain(of_window.map(<[u8]>::to_vec))
 }
 
+/// What was named before a time, in the ring or earlier.
+fn names_before(job: &Job, from_ns: u64) -> Names {
+    let mut names = job.names.clone();
+    let in_ring = job.snapshot.iter().flat_map(|chunk| chunk.records());
+    in_ring
+        .filter(|record| Header::decode(record).is_some_and(|header| header.time_ns < from_ns))
+        .for_each(|record| names.learn(record));
+    names
+}
+
 /// Links everything in memory.
 fn link_all(job: &Job, metadata: &Metadata) -> Closure {
     let wanted = match &job.trigger {
@@ -104,7 +114,8 @@ fn link_all(job: &Job, metadata: &Metadata) -> Closure {
         Trigger::Request(_) => &[],
     };
     let mut closure = Closure::new(wanted);
-    let all = || events(job, &job.names, job.complete_from_ns).filter_map(|record| Event::decode(&record));
+    let names = names_before(job, job.complete_from_ns);
+    let all = || events(job, &names, job.complete_from_ns).filter_map(|record| Event::decode(&record));
     let (mut losses, mut with_statements) = (Vec::new(), BTreeSet::new());
     for event in all() {
         match &event.record {
@@ -199,13 +210,7 @@ fn write_archive(template: &mut Template, job: &Job, window_ns: (u64, u64)) -> R
     let mut log = EventLog::create(directory, None, template.keep_sql, None)?;
     log.begins_at(from_ns);
     log.ends_at(to_ns);
-    // What was named since, and before the incident.
-    let mut names = job.names.clone();
-    let before = job.snapshot.iter().flat_map(|chunk| chunk.records());
-    before
-        .filter(|record| Header::decode(record).is_some_and(|header| header.time_ns < from_ns))
-        .for_each(|record| names.learn(record));
-    events(job, &names, from_ns).for_each(|record| log.put(&record));
+    events(job, &names_before(job, from_ns), from_ns).for_each(|record| log.put(&record));
     for tgid in log.observed.nameless().collect::<Vec<_>>() {
         if let Some(mut event) = capture::name_of(tgid) {
             (event.header.time_ns, event.header.cpu) = (from_ns, ANY_CPU);
