@@ -152,7 +152,7 @@ fn changed_directories(root: &Path) -> BTreeSet<String> {
 }
 
 /// A number that differs from commit to commit.
-fn commit_number(root: &Path) -> usize {
+pub fn commit_number(root: &Path) -> usize {
     let head = git(root, &["rev-parse", "HEAD"]);
     usize::from_str_radix(head.get(..8).unwrap_or_default(), 16).unwrap_or(0)
 }

@@ -11,6 +11,7 @@ mod linters;
 mod long;
 mod markdown;
 mod metadata;
+mod mutants;
 mod programs;
 mod results;
 mod run;
@@ -33,6 +34,7 @@ usage: cargo xtask COMMAND
   test [NAME…]     run the test suites (all if none is named) and count their tests; `cargo xtask test --list` names the suites;
                    `--linted` has clippy compile them, so that one build lints and makes them
   long [NAME…]     run the long tests, with `--minutes N` as many as fit; what was left out is named; `--linted` as above
+  mutants [NAME…]  break the invariants of causal, net and pool, one at a time, and tell which faults their tests do not find
   licences         what the program is linked with, and the texts of its licences, as `dist` ships them
   results          how many commits changed what each page of docs/results measures since it was made
   dist             a .tar.gz for each target under target/dist
@@ -61,6 +63,7 @@ fn run_command(words: &[String]) -> Result<()> {
         Some("lint") => lint::run(&root, rest),
         Some("test") => test::run(&root, rest),
         Some("long") => long::run(&root, rest),
+        Some("mutants") => mutants::run(&root, rest),
         Some("licences") => licences::print(&root),
         Some("results") => results::print(&root),
         Some("dist") => dist::all(&root),

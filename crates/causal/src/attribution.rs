@@ -207,6 +207,8 @@ impl Attribution {
         cx: &mut Context<'_>,
     ) {
         let charged: f64 = pending.charges.iter().map(|c| c.weight).sum();
+        let resolved: f64 = shares.iter().map(|s| s.share).sum();
+        debug_assert!((resolved - charged).abs() <= 1e-6 * charged, "{charged} became {resolved}: {pending:?}");
         if charged < pending.expected_weight * (1.0 - 1e-9) || charged <= 0.0 {
             let left = if charged <= 0.0 { 1.0 } else { pending.expected_weight - charged };
             let via = if pending.flush { "flush" } else { "unknown" };

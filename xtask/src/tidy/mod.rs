@@ -32,6 +32,7 @@ pub fn run(root: &Path) -> Result<()> {
     offences.extend(arrows::offences(&arrows::parse_rules(&architecture)?, &all_packages(root)?));
     offences.extend(circles::offences(&architecture, &files));
     offences.extend(headers::offences(&files));
+    offences.extend(crate::mutants::offences(&files));
     offences.extend(versions::offences(root)?);
     offences.extend(commits::offences(root)?);
 
