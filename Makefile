@@ -2,6 +2,12 @@
 
 FATHOM := target/release/fathom
 
+# What cargo, npm and Java keep goes below target where the user has no home of their own: a service's account, a container.
+ifneq ($(shell test -w "$$HOME" && echo yes),yes)
+export HOME := $(CURDIR)/target/home
+$(shell mkdir -p $(HOME))
+endif
+
 .PHONY: help
 help:
 	@echo "make demo              record 1,000 INSERTs and full scans on this disk, and show where their time went"
@@ -61,6 +67,7 @@ test-all: test
 	@scripts/build-sql
 	@scripts/test-sql
 	@cargo xtask long --linted
+	@cargo xtask mutants
 
 # Only the tests of `fathom sql` and `fathom fleet`.
 .PHONY: test-sql
