@@ -45,6 +45,7 @@ fn memory_node() -> Arc<Node> {
 /// The times between the attempts of the next `duration`, without that to the first.
 async fn pauses(place: &RefCell<Place>, duration: Duration) -> Vec<Duration> {
     place.borrow_mut().attempts.clear();
+    // A fixed wait: the clock is virtual.
     sleep(duration).await;
     place.borrow().attempts.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
@@ -70,6 +71,7 @@ async fn absent_node_is_tried_ten_times_a_second_refusing_one_once() {
 
             // A store that knows nothing of the pool.
             place.borrow_mut().node = Some(memory_node());
+            // A fixed wait: the clock is virtual.
             sleep(Duration::from_secs(1)).await;
             let pauses_refused = pauses(&place, Duration::from_secs(10)).await;
             assert!(pauses_refused.len() >= 8, "{pauses_refused:?}");
