@@ -10,7 +10,7 @@ use archive::{Archive, Error};
 use model::packed::PackedTable;
 use model::table::{
     Cause, CheckRow, Coverage, Disk, DriverCommand, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice,
-    Span, StackRow,
+    Span, StackRow, ThreadTime,
 };
 use model::{Call, Environment, Fact, Layer, Relation};
 use sqlite::{Companions, FileClass, reads_database_header};
@@ -31,6 +31,8 @@ pub struct Rows {
     pub causes: PackedTable<Cause>,
     pub driver_commands: PackedTable<DriverCommand>,
     pub slices: PackedTable<Slice>,
+    /// Where the time of threads outside operations went.
+    pub thread_times: PackedTable<ThreadTime>,
     /// Where threads slept longest.
     pub stacks: PackedTable<StackRow>,
     pub files: Vec<File>,
@@ -100,6 +102,7 @@ impl Rows {
             causes: archive.packed()?,
             driver_commands: archive.packed()?,
             slices: PackedTable::default(),
+            thread_times: archive.packed()?,
             stacks: archive.packed()?,
             files: archive.rows()?,
             processes: archive.rows()?,
@@ -439,7 +442,7 @@ mod tests {
                 tables.push($row).unwrap()
             };
         }
-        push!(packed, operations, spans, links, causes, driver_commands, slices, stacks);
+        push!(packed, operations, spans, links, causes, driver_commands, slices, thread_times, stacks);
         push!(plain, shapes, files, processes, disks, losses, coverage, facts);
         tables.finish().unwrap();
         let loaded = Rows::load(&archive).unwrap();

@@ -204,6 +204,7 @@ pub fn rows() -> Rows {
             operation(13, 2, 0, None, 2000, Some(2100), 101),
             operation(14, 1, 2, None, 3000, None, 0),
         ]),
+        thread_times: PackedTable::default(),
         stacks: vec![
             stack("kernel", "__schedule\nio_schedule\next4_sync_file\n__x64_sys_fsync", None),
             stack("program", "fsync\napp_commit\n\u{1b}[31mred", Some("the stack goes on beyond what was copied")),

@@ -597,6 +597,7 @@ pub(crate) fn load_programs(request: &Request, types: &KernelTypes, rings: RingL
         .override_global("boot_offset_ns", &offset, true)
         .override_global("tracer_tgid", &tracer, true)
         .override_global("everyone", &everyone, true)
+        .override_global("idle_sleeps", &u32::from(request.scope != Scope::All), true)
         .override_global("wanted_comm", &comm, true)
         .override_global("call_shapes", &call_shapes, true)
         .override_global("compat_shapes", &compat_shapes, true)

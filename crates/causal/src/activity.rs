@@ -77,6 +77,9 @@ pub(crate) struct SleepContext {
     pub ctx: u16,
 }
 
+/// The span of a frame's own time, which goes to the frame's layer.
+pub(crate) const OWN_SPAN: u64 = u64::MAX;
+
 /// A piece of a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimeSlice {
@@ -90,6 +93,8 @@ pub(crate) struct TimeSlice {
     pub between_rows: bool,
     /// In a call: the inferred transaction that it belongs to; 0: none.
     pub transaction: Option<u64>,
+    /// The recorded system call that the thread was in.
+    pub call: Option<Call>,
     /// What the kernel itself reported about the wait.
     pub blocked: Option<KernelWait>,
 }
@@ -336,6 +341,7 @@ fn fill_level(
             confidence,
             between_rows: false,
             transaction: None,
+            call: None,
             blocked: None,
         });
         return;
@@ -363,6 +369,7 @@ fn fill_level(
             confidence,
             between_rows: false,
             transaction: None,
+            call: None,
             blocked: None,
         });
         at = end;

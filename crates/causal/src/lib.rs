@@ -120,7 +120,8 @@ pub enum Sleeps {
     Unrecorded,
     /// Those within recorded calls, statements and functions.
     InOperations,
-    /// Also all others of threads that write to storage or are in marks ([`Config::marks_from_ns`]).
+    /// Also all others of threads that write to storage or are in marks ([`Config::marks_from_ns`]), and of those that do neither
+    /// ([`Config::are_idle_sleeps_recorded`]).
     All,
 }
 
@@ -156,6 +157,8 @@ pub struct Config {
     pub sleeps: Sleeps,
     /// If all: since when also those of threads that only mark intervals; `None`: never.
     pub marks_from_ns: Option<u64>,
+    /// If all: whether also those of threads that do neither.
+    pub are_idle_sleeps_recorded: bool,
 }
 
 impl Default for Config {
@@ -174,6 +177,7 @@ impl Default for Config {
             by_place: false,
             sleeps: Sleeps::All,
             marks_from_ns: Some(0),
+            are_idle_sleeps_recorded: true,
         }
     }
 }
@@ -220,6 +224,8 @@ pub trait Sink {
     fn driver_command(&mut self, row: table::DriverCommand);
     /// A slice; those of one operation come in time order.
     fn slice(&mut self, row: table::Slice);
+    /// Time of a thread outside its operations; the rows of a group come together.
+    fn thread_time(&mut self, _row: table::ThreadTime) {}
     /// A file; when its name becomes known, or at the end.
     fn file(&mut self, row: table::File);
     /// A process; when it ends, or at the end.

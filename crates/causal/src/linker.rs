@@ -7,7 +7,6 @@ use crate::checkpoints::Checkpoints;
 use crate::context::Context;
 use crate::objects::Objects;
 use crate::tasks::Tasks;
-use model::event::task_what;
 use model::{Event, Record};
 
 /// Number of events between sweeps of the state that grows with the open horizon.
@@ -66,7 +65,7 @@ impl Router {
                     objects.pages.on_removed((r.dev, r.ino));
                 }
             }
-            Record::OffCpu(r) => threads.on_off_cpu(h, r),
+            Record::OffCpu(r) => threads.on_off_cpu(h, r, cx.config),
             Record::Wait(r) => threads.on_wait(h, r, &objects.names),
             // Where a thread slept, not what for: the recorder stores it next to the rows.
             Record::Stack(_) | Record::Chain(_) => {}
@@ -94,9 +93,7 @@ impl Router {
             Record::CacheAdd(r) => tasks.on_cache_add(h, r, objects, cx),
             Record::Task(r) => {
                 objects.names.on_task(h, r, cx.sink);
-                if r.what == task_what::ENDED {
-                    threads.thread_ended(h.tid, h.time_ns, objects, cx);
-                }
+                threads.on_task(h, r.what, objects, cx);
             }
             Record::Uring(r) => tasks.rings.on_uring(h, r, threads, objects, cx),
             // Marks are renumbered before they are pushed: see `inner`.

@@ -4,7 +4,9 @@
 //! compared as text regardless of the order of their rows.
 
 use crate::Sink;
-use model::table::{Cause, DriverCommand, File, Link, LossRow, Operation, Process, Shape, Slice, Span, TraceContext};
+use model::table::{
+    Cause, DriverCommand, File, Link, LossRow, Operation, Process, Shape, Slice, Span, ThreadTime, TraceContext,
+};
 use model::{Dev, Event};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,6 +30,8 @@ pub struct Rows {
     pub driver_commands: Vec<DriverCommand>,
     /// Slices.
     pub slices: Vec<Slice>,
+    /// Times of threads outside operations.
+    pub thread_times: Vec<ThreadTime>,
     /// Files.
     pub files: Vec<File>,
     /// Processes.
@@ -60,6 +64,9 @@ impl Sink for Rows {
     }
     fn slice(&mut self, row: Slice) {
         self.slices.push(row);
+    }
+    fn thread_time(&mut self, row: ThreadTime) {
+        self.thread_times.push(row);
     }
     fn file(&mut self, row: File) {
         self.files.push(row);

@@ -33,6 +33,9 @@ enum Operation {
 const ALL_OPERATIONS: [Operation; 5] =
     [Operation::Statement, Operation::Function, Operation::Mark, Operation::Inferred, Operation::Call];
 
+/// Waits that the kernel's word alone explains.
+const DECIDING_WAITS: [Wait; 5] = [Wait::Futex, Wait::Timer, Wait::Poll, Wait::Pipe, Wait::Socket];
+
 /// What a thread does for some time.
 #[derive(Debug, Clone, Copy)]
 enum Part {
@@ -66,6 +69,16 @@ struct Times {
     cpu_ns: u64,
     run_queue_ns: u64,
     waited_ns: u64,
+}
+
+impl Times {
+    fn add(&mut self, reason: Reason, ns: u64) {
+        *match reason {
+            Reason::Cpu => &mut self.cpu_ns,
+            Reason::RunQueue => &mut self.run_queue_ns,
+            _ => &mut self.waited_ns,
+        } += ns;
+    }
 }
 
 /// A thread, its records, and where its time went.
@@ -212,17 +225,71 @@ fn run_operation(operation: Operation, steps: &[Step], then: Continuation) -> (V
             life.call(Call::Pread64, OTHER_INODE, &[Part::Runs(5)]);
         }
     }
-    // Another CPU, where time passes.
     let until_ns =
         if matches!(then, Continuation::OthersGoOn) { end_ns + 10 * HORIZON_NS } else { end_ns.saturating_sub(1) };
+    marks.extend(in_order(names, life.events, until_ns));
+    (marks, times)
+}
+
+/// Puts the records of the thread in order, with those of another CPU, where time passes.
+fn in_order(names: impl IntoIterator<Item = Event>, events: Vec<Event>, until_ns: u64) -> Vec<Event> {
     let passes = (0..until_ns).step_by(150).map(|time_ns| {
         let record: Record = BioDone { bio: 1, disk: FILE_SYSTEM_DEV, error: 0 }.into();
         Event { header: Header { time_ns, cpu: 1, kind: record.kind(), ..Header::default() }, record }
     });
-    let mut all: Vec<Event> = names.into_iter().chain(life.events).chain(passes).collect();
+    let mut all: Vec<Event> = names.into_iter().chain(events).chain(passes).collect();
     all.sort_by_key(|event| event.header.time_ns);
-    marks.extend(all);
-    (marks, times)
+    all
+}
+
+/// A part of a thread's life: the operation that it is in, whether a mark is around that, and what it does.
+type Stage = (Option<Operation>, bool, Vec<Step>);
+
+/// Makes the records of a whole life; returns them and its times, with its begin and end.
+fn run_life(stages: &[Stage]) -> (Vec<Event>, Times, (u64, u64)) {
+    let mut life = Life { now_ns: 10_000, events: Vec::new(), times: Times::default(), in_operation: false };
+    let mut marks = Vec::new();
+    life.put(Task { what: task_what::FORKED, ..Task::default() });
+    // Its first record that says that it is recorded.
+    life.part(Part::Runs(50), 0);
+    life.call(Call::Pread64, OTHER_INODE, &[Part::Runs(5)]);
+    for (operation, is_marked, steps) in stages {
+        let marked_ns = life.now_ns;
+        let is_run = |of| *operation == Some(of);
+        let kind = if is_run(Operation::Statement) { op_kind::STATEMENT } else { op_kind::FUNCTION };
+        let is_probed = is_run(Operation::Statement) || is_run(Operation::Function);
+        if *is_marked {
+            life.part(Part::Runs(20), 0);
+        }
+        let start_ns = life.now_ns;
+        if is_probed {
+            life.put(OpBegin { key: 0, kind, depth: 1 });
+            life.in_operation = true;
+        }
+        steps.iter().for_each(|step| life.step(step, OTHER_INODE));
+        life.part(Part::Runs(1), 0);
+        if is_probed {
+            let inside_ns = life.now_ns - start_ns;
+            life.put(OpEnd { key: 0, start_ns, rows: 0, steps: 1, inside_ns, result: 101, kind });
+            life.in_operation = false;
+        }
+        life.part(Part::Runs(3), 0);
+        if *is_marked {
+            let header = Header { time_ns: life.now_ns, tgid: THREAD_ID, tid: THREAD_ID, ..Header::default() };
+            let record = Mark { start_ns: marked_ns, text: "m".into(), ..Mark::default() };
+            marks.push(Event { header, record: record.into() });
+            life.part(Part::Runs(2), 0);
+        }
+    }
+    life.put(Task { what: task_what::ENDED, ..Task::default() });
+    let ends = (10_000, life.now_ns);
+    marks.extend(in_order([], life.events, ends.1 + 10 * HORIZON_NS));
+    (marks, life.times, ends)
+}
+
+fn stage() -> impl Strategy<Value = Stage> {
+    let operation = prop::option::of(prop::sample::select(&[Operation::Statement, Operation::Function][..]));
+    (operation, prop::bool::weighted(0.3), prop::collection::vec(step(), 0..4))
 }
 
 fn config(operation: Operation) -> Config {
@@ -234,14 +301,7 @@ fn config(operation: Operation) -> Config {
 
 fn shown_times(rows: &Rows) -> Times {
     let mut times = Times::default();
-    for slice in &rows.slices {
-        let ns = slice.end_ns - slice.start_ns;
-        match slice.reason {
-            Reason::Cpu => times.cpu_ns += ns,
-            Reason::RunQueue => times.run_queue_ns += ns,
-            _ => times.waited_ns += ns,
-        }
-    }
+    rows.slices.iter().for_each(|slice| times.add(slice.reason, slice.end_ns - slice.start_ns));
     times
 }
 
@@ -284,6 +344,38 @@ proptest! {
         then in prop::sample::select(&ALL_CONTINUATIONS[..]),
     ) {
         check_times(operation, &steps, then)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whether its calls are operations by themselves, marks are or are not, and however long a wait is.
+    #[test]
+    fn slices_and_times_outside_are_the_whole_life(
+        stages in prop::collection::vec(stage(), 1..6),
+        has_statements in any::<bool>(),
+    ) {
+        let (events, times, (start_ns, end_ns)) = run_life(&stages);
+        let with_statements = Some(has_statements.then_some(THREAD_ID).into_iter().collect());
+        let rows = link(Config { horizon_ns: HORIZON_NS, with_statements, ..Config::default() }, events);
+        let mut shown = shown_times(&rows);
+        for sums in &rows.thread_times {
+            prop_assert!(sums.longest_ns <= sums.ns && sums.times > 0 && sums.ns <= sums.end_ns - sums.start_ns);
+            shown.add(sums.reason, sums.ns);
+        }
+        prop_assert_eq!(&shown, &times, "{}", rows.to_text());
+        prop_assert_eq!(shown.cpu_ns + shown.run_queue_ns + shown.waited_ns, end_ns - start_ns);
+        // What a sleep outside any call is for, if the kernel tells, is not lost however long it is.
+        let idle = stages.iter().filter(|(operation, is_marked, _)| operation.is_none() && !is_marked);
+        let idle = idle.flat_map(|(.., steps)| steps).filter_map(|step| match step {
+            Step::Part(Part::Sleeps(ns, _, Some(wait))) => Some((*wait, *ns)),
+            _ => None,
+        });
+        let idle: u64 = idle.filter(|(wait, _)| DECIDING_WAITS.contains(wait)).map(|(_, ns)| ns).sum();
+        let outside = rows.thread_times.iter().filter(|t| t.call.is_none());
+        let named: u64 = outside.filter(|t| t.wait.is_some_and(|w| DECIDING_WAITS.contains(&w))).map(|t| t.ns).sum();
+        prop_assert_eq!(named, idle, "{:?}", rows.thread_times);
     }
 }
 

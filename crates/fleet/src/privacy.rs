@@ -141,6 +141,7 @@ mod tests {
         ("driver_commands", &["confidence", "protocol", "name", "error"]),
         ("causes", &["origin", "confidence", "via"]),
         ("slices", &["layer", "reason", "confidence", "wait"]),
+        ("thread_times", &["layer", "reason", "call", "wait"]),
         ("stacks", &["kind", "ended"]),
         ("disks", &["name"]),
         ("losses", &["source"]),

@@ -251,6 +251,40 @@ tables! {
         /// The locked file.
         wait_file: Option<u64>,
     }
+    /// Where the time of a recorded thread went outside its operations, as sums: the rows of a thread are in groups with one start and one
+    /// end, and add up to the group's time less that of the outermost operations in it.
+    thread_times ThreadTime {
+        /// Process.
+        tgid: u32,
+        /// Thread.
+        tid: u32,
+        /// Start of the group.
+        start_ns: u64,
+        /// End of the group.
+        end_ns: u64,
+        /// The one layer this time belongs to, as in `slices`.
+        layer: Layer,
+        /// What the thread did or waited for.
+        reason: Reason,
+        /// The recorded system call that it was in; empty outside these.
+        call: Option<Cow<'static, str>>,
+        /// What the thread slept for, as in `slices`.
+        wait: Option<Wait>,
+        /// Who held the lock or woke the thread, as in `slices`.
+        by_tgid: Option<u32>,
+        /// The locked file.
+        wait_file: Option<u64>,
+        /// The time.
+        ns: u64,
+        /// Number of pieces.
+        times: u64,
+        /// Start of the longest piece.
+        longest_start_ns: u64,
+        /// Its length.
+        longest_ns: u64,
+        /// The span that it waited for or ran in, if one is known.
+        span: Option<u64>,
+    }
     /// Functions on the stack of a thread that slept for long inside an operation or a recorded call, for as many of the longest
     /// sleeps as the budget allowed (facts `stacks.*`). One row has the kernel's functions, another the program's.
     stacks StackRow {

@@ -210,6 +210,7 @@ impl Store {
         let mut metadata = Metadata {
             by_place: true,
             all_sleeps: true,
+            idle_sleeps: true,
             marks_from_ns: Some(0),
             stored: Some(self.log.records),
             disks: self.disks.iter().map(disk).collect(),

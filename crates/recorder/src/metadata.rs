@@ -52,6 +52,9 @@ pub struct Metadata {
     /// versions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all_sleeps: bool,
+    /// So are those of all recorded threads.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub idle_sleeps: bool,
     /// Since when those of all threads are, as the command may mark intervals; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marks_from_ns: Option<u64>,

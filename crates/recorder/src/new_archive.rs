@@ -5,7 +5,7 @@ use crate::event_log::EventLog;
 use crate::libraries::Libraries;
 use crate::output::{self, MovedArchive};
 use crate::presets::readable;
-use crate::request::Request;
+use crate::request::{Request, Target};
 use crate::{Error, Notice, Notify, Result, sqlite_facts};
 use archive::{Archive, Lock, Meta, MetaRoom};
 use capture::FinishedRecording;
@@ -42,6 +42,7 @@ impl<'a> NewArchive<'a> {
         if request.command().is_empty() {
             collector.add_request(&request.title());
         }
+        collector.metadata.idle_sleeps = request.target != Target::All;
         collector.metadata.functions = request.functions.iter().map(|(_, name)| readable(name)).collect();
         // At once, so that a killed recorder leaves an archive that can be linked.
         collector.metadata.store(&mut meta)?;

@@ -16,6 +16,8 @@ const volatile u64 boot_offset_ns;
 const volatile u32 tracer_tgid;
 /* 1: tasks are recorded without being requested; 2: and count as requested. */
 const volatile u32 everyone;
+/* Whether all sleeps of recorded threads matter: not if these are all threads of a machine. */
+const volatile u32 idle_sleeps;
 /* Programs of this name are recorded from their exec on; empty: none. */
 const volatile char wanted_comm[16];
 
@@ -271,7 +273,8 @@ static __always_inline bool in_operation(struct slot *slot)
 /* Whether the sleeps of a thread matter that is in no recorded call. */
 static __always_inline bool sleeps_matter(struct slot *slot)
 {
-	return in_operation(slot) || (slot->standing & FATHOM_TRACKED && (slot->stores || marks_mapped));
+	return in_operation(slot) ||
+	       (slot->standing & FATHOM_TRACKED && (idle_sleeps || slot->stores || marks_mapped));
 }
 
 /* For records without `ctx`. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * When a thread of an operation, or one in a recorded system call, was off the CPU: asleep, and runnable but not running.
- * One record when it runs again. Also of threads whose operations are known only afterwards: those that store something, whose calls
- * may be those of a transaction, and all, once the command marks intervals.
+ * One record when it runs again. Also of all recorded threads outside their operations, whose time has an account too; if every process
+ * is recorded, only of those that store something, whose calls may be those of a transaction, and of all once the command marks
+ * intervals.
  */
 
 /* A thread can be woken while it leaves the CPU, before the switch is seen: this much earlier at most, in ns. */

@@ -82,8 +82,11 @@ int PROBE(task_fork, struct task_struct *child, u64 clone_flags)
 	standing = slot->standing;
 	/* A thread with the same ID whose end was missed. */
 	forget_slot(tid);
-	make_slot(child->tgid, tid, standing);
+	slot = make_slot(child->tgid, tid, standing);
 	now = bpf_ktime_get_boot_ns();
+	/* It is runnable from now on, and waits for a CPU first. */
+	if (slot && standing & FATHOM_TRACKED && idle_sleeps)
+		slot->out_ns = now;
 	if (standing & FATHOM_TRACKED)
 		emit_inner_task(child, now);
 	if (child->pid != child->tgid)

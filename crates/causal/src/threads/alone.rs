@@ -154,7 +154,8 @@ impl Threads {
         }
         let (name, id) = (name(), self.new_operation());
         let thread = self.map.get_mut(&header.tid)?;
-        thread.begins(facts.start_ns, facts.start_ns.max(cx.now_ns));
+        let cursor_ns = facts.start_ns.max(cx.now_ns);
+        exclusive::begin_frames(thread, facts.start_ns, cursor_ns, &mut objects.activity, cx.sink);
         thread.frames.push(Frame {
             end_ns: facts.end_ns,
             name,
@@ -214,10 +215,14 @@ impl Threads {
         let Some(place) = thread.frames.iter().position(|f| f.span == span) else { return };
         exclusive::make_slices(thread, cx.now_ns, &mut objects.activity, cx.sink);
         let frame = thread.frames.remove(place);
-        self.void_call(frame, cx);
+        self.void_call(tid, frame, cx);
     }
 
-    fn void_call(&mut self, mut frame: Frame, cx: &mut Context<'_>) {
+    fn void_call(&mut self, tid: u32, mut frame: Frame, cx: &mut Context<'_>) {
+        if let Some(thread) = self.map.get_mut(&tid).filter(|t| !t.frames.iter().any(Frame::is_operation)) {
+            let who = (thread.tgid, tid);
+            frame.slices.drain(..).for_each(|slice| thread.outside.add(who, slice, cx.sink));
+        }
         self.marks.remove(&frame.id);
         frame.held.drain(..).for_each(|s| cx.sink.span(Span { operation: None, ..s }));
         self.void.insert(frame.id, 0);
@@ -235,7 +240,7 @@ impl Threads {
         };
         // A call of unknown kind whose record never came: rmdir, which has none, is named in the bio of its discard.
         if !frame.decided && (end_ns.is_none() || !slept(&frame)) {
-            return self.void_call(frame, cx);
+            return self.void_call(tid, frame, cx);
         }
         self.marks.remove(&frame.id);
         frame.held.drain(..).for_each(|s| cx.sink.span(s));

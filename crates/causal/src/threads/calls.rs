@@ -39,6 +39,9 @@ impl Threads {
         cx: &mut Context<'_>,
     ) -> Call {
         let thread = self.thread(header.tgid, header.tid, objects, cx);
+        if ctx & flags::TRACKED != 0 {
+            thread.sum_outside(start_ns, cx.config);
+        }
         let announced = |c: &Call| {
             !c.seen
                 && c.call.is_some_and(|call| call.syncs() || call.writes())

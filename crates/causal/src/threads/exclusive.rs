@@ -17,7 +17,7 @@
 //! known. The same holds for statements that are stepped alternately: how their common time is divided is known, not when.
 
 use super::stack::{Frame, Kind, OffCpuPeriod, Thread};
-use crate::activity::{Activity, SleepContext, TimeSlice};
+use crate::activity::{Activity, OWN_SPAN, SleepContext, TimeSlice};
 use crate::blocked::KernelWait;
 use crate::{Sink, Sleeps};
 use model::event::flags;
@@ -27,11 +27,12 @@ use model::{Confidence, Layer, Reason, Wait};
 /// Number of slices that an operation holds back, since its last ones may still be given to the application.
 const HELD_SLICES_MAX: usize = 4096;
 
+/// Number of periods off the CPU that a thread outside operations holds back.
+const OUTSIDE_OFF_CPU_MAX: usize = 1 << 14;
+
 /// Number of slices that covers most operations: their memory is allocated once.
 const SLICES_CAPACITY: usize = 16;
 
-/// The frame's own time: goes to the frame's layer.
-const OWN_SPAN: u64 = u64::MAX;
 /// Time of an execution that began between the rows: the application's, up to the sum of such time.
 const SIBLING_SPAN: u64 = u64::MAX - 1;
 
@@ -75,6 +76,7 @@ pub(crate) fn make_slices(thread: &mut Thread, upto_ns: u64, activity: &mut Acti
         let between_rows = call.map_or(away.is_some_and(|a| a.between_rows), |c| c.ctx & flags::BETWEEN_ROWS != 0);
         let (start_ns, end_ns) = (at, next);
         let transaction = call.map(|c| c.transaction);
+        let name = call.and_then(|c| c.call);
         let piece = |layer, reason, span| TimeSlice {
             layer,
             reason,
@@ -84,6 +86,7 @@ pub(crate) fn make_slices(thread: &mut Thread, upto_ns: u64, activity: &mut Acti
             confidence,
             between_rows,
             transaction,
+            call: name,
             blocked: None,
         };
         match away {
@@ -111,7 +114,7 @@ pub(crate) fn make_slices(thread: &mut Thread, upto_ns: u64, activity: &mut Acti
                 let before = pieces.len();
                 activity.explain(&who, at, next, place, &mut pieces);
                 for piece in &mut pieces[before..] {
-                    (piece.between_rows, piece.transaction) = (between_rows, transaction);
+                    (piece.between_rows, piece.transaction, piece.call) = (between_rows, transaction, name);
                     if matches!(piece.reason, Reason::Other | Reason::Journal) {
                         piece.blocked = away.blocked;
                     }
@@ -121,6 +124,10 @@ pub(crate) fn make_slices(thread: &mut Thread, upto_ns: u64, activity: &mut Acti
         at = next;
     }
     thread.cursor_ns = thread.cursor_ns.max(at);
+    if !thread.frames.iter().any(Frame::is_operation) {
+        let who = (thread.tgid, thread.tid);
+        pieces.iter().for_each(|piece| thread.outside.add(who, *piece, sink));
+    }
     for place in 0..thread.frames.len() {
         let Some((frame, later)) = thread.frames[place..].split_first_mut() else { break };
         if !frame.is_operation() {
@@ -161,6 +168,20 @@ pub(crate) fn make_slices(thread: &mut Thread, upto_ns: u64, activity: &mut Acti
     activity.give_back(pieces);
 }
 
+/// Prepares a thread for its first frame, which begins at `start_ns`: what it did before was outside.
+pub(crate) fn begin_frames(
+    thread: &mut Thread,
+    start_ns: u64,
+    cursor_ns: u64,
+    activity: &mut Activity,
+    sink: &mut dyn Sink,
+) {
+    if thread.outside.is_on() {
+        make_slices(thread, start_ns, activity, sink);
+    }
+    thread.begins(start_ns, cursor_ns);
+}
+
 /// Gives a frame that its thread did not wait in (a request through a ring) the slices of what was waited for, and writes them.
 pub(crate) fn put_ring_slices(
     frame: &mut Frame,
@@ -184,6 +205,14 @@ pub(crate) fn slices_possible_until(thread: &Thread, now_ns: u64, horizon_ns: u6
     if let Some(call) = thread.call.as_ref().filter(|c| !c.seen) {
         upto = upto.min(call.start_ns);
     }
+    // What it slept for is told by a record of the time when it ran again.
+    if let Some(away) = thread.off_cpu.iter().find(|a| a.end_ns >= upto) {
+        upto = upto.min(away.start_ns);
+    }
+    // Of a call whose record was lost, nothing more comes.
+    if thread.frames.is_empty() && thread.off_cpu.len() > OUTSIDE_OFF_CPU_MAX {
+        return upto;
+    }
     let uncovered =
         |a: &&OffCpuPeriod| a.in_call && !thread.calls.iter().any(|c| c.start_ns <= a.start_ns && a.end_ns <= c.end_ns);
     if let Some(away) = thread.off_cpu.iter().find(uncovered) {
@@ -194,7 +223,7 @@ pub(crate) fn slices_possible_until(thread: &Thread, now_ns: u64, horizon_ns: u6
 
 /// Returns the time before which nothing in flight explains a wait of the thread any more.
 pub(crate) fn explained_until(thread: &Thread, now_ns: u64, horizon_ns: u64) -> u64 {
-    let pending = !thread.calls.is_empty() || !thread.off_cpu.is_empty() || thread.call.is_some_and(|c| !c.seen);
+    let pending = thread.is_pending();
     // Asleep outside any call, it waits at most for a page, which is in flight until it is woken.
     let idle_ns = if pending { 0 } else { now_ns.saturating_sub(horizon_ns.saturating_mul(2)) };
     thread.cursor_ns.max(idle_ns)
@@ -310,6 +339,7 @@ fn unknown_slice(start_ns: u64, end_ns: u64) -> TimeSlice {
         confidence,
         between_rows: false,
         transaction: None,
+        call: None,
         blocked: None,
     }
 }

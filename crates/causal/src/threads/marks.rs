@@ -77,7 +77,7 @@ impl Threads {
         self.thread(header.tgid, header.tid, objects, cx);
         let Some(thread) = self.map.get_mut(&header.tid) else { return };
         if thread.frames.is_empty() {
-            thread.begins(start_ns, start_ns);
+            exclusive::begin_frames(thread, start_ns, start_ns, &mut objects.activity, cx.sink);
         } else {
             exclusive::make_slices(thread, start_ns, &mut objects.activity, cx.sink);
         }

@@ -20,6 +20,7 @@ mod exclusive;
 mod group;
 mod marks;
 mod operations;
+mod outside;
 mod stack;
 mod transactions;
 
@@ -35,7 +36,7 @@ use crate::inferred::InferredTransactions;
 use crate::names::Names;
 use crate::objects::Objects;
 use group::Groups;
-use model::event::{self, Header, OffCpu, flags};
+use model::event::{self, Header, OffCpu, flags, task_what};
 use model::table::{Shape, Span};
 use model::{Event, Origin, Record, ShapeKind, Wait};
 use stack::{Frame, Kind, OffCpuPeriod, RefusedLock, Surroundings};
@@ -116,11 +117,30 @@ impl Threads {
     }
 
     /// A thread was off the CPU.
-    pub(crate) fn on_off_cpu(&mut self, header: &Header, record: &OffCpu) {
+    pub(crate) fn on_off_cpu(&mut self, header: &Header, record: &OffCpu, config: &Config) {
         let (tgid, tid) = (header.tgid, header.tid);
         let thread = self.map.entry(tid).or_insert_with(|| Thread { tgid, tid, ..Thread::default() });
+        if record.ctx & flags::TRACKED != 0 {
+            thread.sum_outside(record.start_ns, config);
+        }
         thread.on_off_cpu(record.start_ns, record.wake_ns, header.time_ns, record.state, record.ctx);
         thread.ran(header.time_ns);
+    }
+
+    /// A process began, or a thread ended.
+    pub(crate) fn on_task(&mut self, header: &Header, what: u16, objects: &mut Objects, cx: &mut Context<'_>) {
+        match what {
+            task_what::FORKED => {
+                self.thread(header.tgid, header.tid, objects, cx).born_ns.get_or_insert(header.time_ns);
+            }
+            task_what::ENDED => {
+                if let Some(thread) = self.map.get_mut(&header.tid).filter(|t| t.tgid == header.tgid) {
+                    thread.ran(header.time_ns);
+                }
+                self.thread_ended(header.tid, header.time_ns, objects, cx);
+            }
+            _ => {}
+        }
     }
 
     /// Records what the thread that was just off the CPU waited for.
@@ -286,7 +306,7 @@ impl Threads {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.map.values().map(|t| 1 + t.frames.len() + t.calls.len() + t.off_cpu.len()).sum::<usize>()
+        self.map.values().map(|t| 1 + t.frames.len() + t.calls.len() + t.off_cpu.len() + t.outside.len()).sum::<usize>()
             + self.statements.len()
             + self.contexts.len()
             + self.history.len()
@@ -319,7 +339,13 @@ impl Threads {
         while self.close_lost(tid, top(self), end_ns, objects, cx) {
             self.settle_marks(tid, known_ns, objects, cx);
         }
-        if let Some(thread) = self.map.remove(&tid) {
+        if let Some(mut thread) = self.map.remove(&tid) {
+            if thread.outside.is_on() {
+                // It may have been asleep since it was last seen.
+                let upto_ns = end_ns.min(thread.ran_ns);
+                exclusive::make_slices(&mut thread, upto_ns, &mut objects.activity, cx.sink);
+                thread.outside.put((thread.tgid, tid), cx.sink);
+            }
             [thread.before, thread.call]
                 .into_iter()
                 .flatten()
@@ -332,11 +358,12 @@ impl Threads {
     pub(crate) fn sweep(&mut self, many: bool, objects: &mut Objects, cx: &mut Context<'_>) -> u64 {
         self.settle_calls(objects, cx);
         let mut before_ns = cx.now_ns;
-        let mut open: Vec<u32> = self.map.iter().filter(|(_, t)| !t.frames.is_empty()).map(|(tid, _)| *tid).collect();
+        let is_needed = |t: &Thread| !t.frames.is_empty() || t.outside.is_on() && t.is_pending();
+        let mut open: Vec<u32> = self.map.iter().filter(|(_, t)| is_needed(t)).map(|(tid, _)| *tid).collect();
         open.sort_unstable();
         for tid in open {
             let Some(thread) = self.map.get_mut(&tid) else { continue };
-            if many || thread.calls.len() + thread.off_cpu.len() > 256 {
+            if many || thread.frames.is_empty() || thread.calls.len() + thread.off_cpu.len() > 256 {
                 let upto_ns = exclusive::slices_possible_until(thread, cx.now_ns, cx.config.horizon_ns);
                 exclusive::make_slices(thread, upto_ns, &mut objects.activity, cx.sink);
             }

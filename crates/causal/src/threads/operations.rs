@@ -161,20 +161,22 @@ impl Threads {
         self.abandon_call(header.tid, time_ns, objects, cx);
         let Some(thread) = self.map.get_mut(&header.tid) else { return id };
         if thread.frames.is_empty() {
-            thread.begins(time_ns, time_ns);
+            exclusive::begin_frames(thread, time_ns, time_ns, &mut objects.activity, cx.sink);
         } else {
             exclusive::make_slices(thread, time_ns, &mut objects.activity, cx.sink);
         }
         // The marks below turn out not to be operations; what they held back belongs to what is around them.
         let open = thread.frames.iter().filter(|f| f.is_probed()).count() as u32;
         let nesting = if depth == 0 { open + 1 } else { depth };
-        let mut around = 0;
+        let (mut around, mut outside) = (0, None);
         let mut parent = (0, header.cpu, time_ns);
         for frame in &mut thread.frames {
             if frame.is_undecided() {
                 let outer = (around != 0).then_some(around);
                 frame.held.drain(..).for_each(|s| cx.sink.span(Span { operation: outer, ..s }));
-                frame.slices.clear();
+                // Those inside it repeat them.
+                let slices = std::mem::take(&mut frame.slices);
+                outside = outside.or((around == 0).then_some(slices));
                 self.void.insert(frame.id, around);
                 self.void_order.push_back(frame.id);
             }
@@ -191,6 +193,8 @@ impl Threads {
         while self.void_order.len() > HISTORY_MAX {
             self.void_order.pop_front().map(|old| self.void.remove(&old));
         }
+        let who = (thread.tgid, thread.tid);
+        outside.into_iter().flatten().for_each(|slice| thread.outside.add(who, slice, cx.sink));
         thread.frames.push(Frame {
             parent: around,
             depth: if kind == Kind::Inferred { 0 } else { nesting },

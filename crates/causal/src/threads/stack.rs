@@ -2,10 +2,11 @@
 //!
 //! Types only, independent of records and rows. `threads` pushes and pops frames, `exclusive` makes the slices.
 
-use crate::Sleeps;
+use super::outside::Outside;
 use crate::activity::TimeSlice;
 use crate::actor::Actor;
 use crate::blocked::KernelWait;
+use crate::{Config, Sleeps};
 use model::Call as CallName;
 use model::event::flags;
 use model::table::Span;
@@ -221,6 +222,10 @@ pub(crate) struct Thread {
     pub off_cpu: VecDeque<OffCpuPeriod>,
     /// The lock that it last requested and did not get.
     pub refused: Option<RefusedLock>,
+    /// When it began, if that was seen.
+    pub born_ns: Option<u64>,
+    /// Its time outside operations.
+    pub outside: Outside,
 }
 
 impl Thread {
@@ -239,9 +244,25 @@ impl Thread {
     /// Prepares for its first frame, which begins at `start_ns`: a sleep in a call that is longer than the horizon is reported before the
     /// call that it is in.
     pub(crate) fn begins(&mut self, start_ns: u64, cursor_ns: u64) {
-        self.cursor_ns = cursor_ns;
-        self.calls.clear();
+        // What was outside is not repeated.
+        self.cursor_ns = cursor_ns.max(self.outside.until_ns());
+        self.calls.retain(|c| c.end_ns > start_ns);
         self.off_cpu.retain(|a| a.end_ns > start_ns);
+    }
+
+    /// From the first record on that shows that its process is recorded, its time outside operations is summed up.
+    pub(crate) fn sum_outside(&mut self, at_ns: u64, config: &Config) {
+        if !self.outside.is_on() {
+            self.outside.begin(config);
+            if self.frames.is_empty() {
+                self.cursor_ns = self.born_ns.map_or(at_ns, |born_ns| born_ns.min(at_ns));
+            }
+        }
+    }
+
+    /// Whether something that it did has no slices yet.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.calls.is_empty() || !self.off_cpu.is_empty() || self.call.is_some_and(|c| !c.seen)
     }
 
     /// Records that it was running.
@@ -251,7 +272,8 @@ impl Thread {
 
     /// Records a call.
     pub(crate) fn on_call(&mut self, call: CallSegment) {
-        if self.frames.is_empty() || call.end_ns <= call.start_ns {
+        let is_needed = !self.frames.is_empty() || self.outside.is_on();
+        if !is_needed || call.end_ns <= call.start_ns {
             return;
         }
         let at = self.calls.partition_point(|c| c.start_ns <= call.start_ns);
@@ -263,7 +285,7 @@ impl Thread {
         if end_ns <= start_ns {
             return;
         }
-        if self.frames.is_empty() && self.off_cpu.len() >= IDLE_OFF_CPU_MAX {
+        if self.frames.is_empty() && !self.outside.is_on() && self.off_cpu.len() >= IDLE_OFF_CPU_MAX {
             self.off_cpu.pop_front();
         }
         let wake_ns = match (state, wake_ns) {

@@ -26,7 +26,8 @@ pub fn linker_config(metadata: &Metadata, with_statements: BTreeSet<u32>) -> Con
             (true, false) => Sleeps::InOperations,
             (true, true) => Sleeps::All,
         },
-        marks_from_ns: metadata.marks_from_ns,
+        marks_from_ns: if metadata.idle_sleeps { Some(0) } else { metadata.marks_from_ns },
+        are_idle_sleeps_recorded: metadata.idle_sleeps,
         ..Config::default()
     }
 }

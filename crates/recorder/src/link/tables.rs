@@ -8,7 +8,7 @@ use crate::Metadata;
 use archive::TablesWriter;
 use causal::Sink;
 use model::table::{
-    Cause, DriverCommand, File, Link, LossRow, Operation, Process, Row, Shape, Slice, Span, TraceContext,
+    Cause, DriverCommand, File, Link, LossRow, Operation, Process, Row, Shape, Slice, Span, ThreadTime, TraceContext,
 };
 
 /// Keeps the first error, since a [`Sink`] cannot fail.
@@ -82,6 +82,9 @@ impl Sink for Tables {
         self.put(&row);
     }
     fn slice(&mut self, row: Slice) {
+        self.put(&row);
+    }
+    fn thread_time(&mut self, row: ThreadTime) {
         self.put(&row);
     }
     fn file(&mut self, row: File) {

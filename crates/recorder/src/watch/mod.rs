@@ -37,7 +37,7 @@ use crate::collect::Collector;
 use crate::drain::{Consumer, drain_until};
 use crate::libraries::Libraries;
 use crate::presets::readable;
-use crate::request::Request;
+use crate::request::{Request, Target};
 use crate::setup::{self, Setup};
 use crate::stop::StopCondition;
 use crate::{Error, ErrorContext, Notify, Result};
@@ -164,6 +164,7 @@ fn template(request: &Request, rules: &Rules, context: &Context) -> Template {
     if request.command().is_empty() {
         collector.add_request(&request.title());
     }
+    collector.metadata.idle_sleeps = request.target != Target::All;
     collector.metadata.functions = request.functions.iter().map(|(_, name)| readable(name)).collect();
     let boot = device::boot_id(&Local);
     Template {
