@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 /// Maximum number of processes that ended a leaf's waits and are counted apart; the rest is merged into one that is not known.
-const ENDERS_MAX: usize = 64;
+pub(super) const ENDERS_MAX: usize = 64;
 /// Maximum number of them in the contract.
 const ENDERS_LISTED_MAX: usize = 5;
 /// Maximum number of stacks of a leaf.
@@ -31,11 +31,11 @@ const LISTED_LEAVES_MIN: usize = 3;
 const NOTICEABLE_SHARE_MIN: f64 = 0.02;
 
 /// What distinguishes leaves. The layer does so only for time on a CPU, or where the reason of a sleep is not known.
-type Key<'a> = (Option<Layer>, Reason, Option<Wait>, Option<Cow<'a, str>>, Option<Whose>);
+pub(super) type Key<'a> = (Option<Layer>, Reason, Option<Wait>, Option<Cow<'a, str>>, Option<Whose>);
 /// Number of a leaf while the account is made.
 pub type LeafNumber = u32;
 /// What ended a wait: the file whose lock it was, the process, and the shape of its operation.
-type EndedBy = (Option<u64>, Option<u32>, Option<usize>);
+pub(super) type EndedBy = (Option<u64>, Option<u32>, Option<usize>);
 
 /// Marks an operation that is inside another, or has no end.
 const NO_PLACE: u32 = u32::MAX;
@@ -291,7 +291,7 @@ fn leaf_key<'a>(index: &'a Index<'a>, slice: &Slice, whose: Option<Whose>) -> Ke
 }
 
 /// Returns the name of a leaf on the command line: `futex`, `flush:own`, `cpu:Syscall:pread64`.
-fn leaf_id((layer, reason, wait, call, whose): &Key<'_>) -> String {
+pub(super) fn leaf_id((layer, reason, wait, call, whose): &Key<'_>) -> String {
     let what = wait.map_or_else(|| reason.name().to_string(), |wait| wait.name().to_string());
     let mut parts = vec![what.replace(' ', "-")];
     parts.extend(layer.map(|layer| layer.name().to_string()));
@@ -313,7 +313,7 @@ pub fn leaf_id_of(index: &Index, slice: &Slice, theirs: Option<(u32, u64)>) -> S
 }
 
 /// Returns what ended most of the time.
-fn longest_first(index: &Index, all: HashMap<EndedBy, (u64, u64, Option<u64>)>) -> Vec<WaitEnder> {
+pub(super) fn longest_first(index: &Index, all: HashMap<EndedBy, (u64, u64, Option<u64>)>) -> Vec<WaitEnder> {
     let known = all.into_iter().filter(|(by, _)| *by != (None, None, None));
     let mut all: Vec<WaitEnder> = known
         .map(|((file, tgid, shape), (times, ns, since_ns))| WaitEnder {

@@ -2,20 +2,22 @@
 //!
 //! The account of operations ends where they end: a program that computes for a minute between two INSERTs would look like one that
 //! only inserts. Here each thread's window, from the first to the last thing that it was seen to do, is divided once more: its
-//! outermost operations, which [`super::account`] divides; the system calls beside them; sleeps of which a stack was sampled; and the
-//! rest, the program itself. These add up to the window of every thread.
+//! outermost operations, which [`super::account`] divides; what it ran in and waited for beside them (`thread_times`); and what is in
+//! neither. These add up to the window of every thread.
 //!
-//! **Uncertainty.** What a thread does before its first call and after its last is in no window. Outside operations an archive has no
-//! slices, so whether a thread ran or slept is known only from calls and sampled stacks: the rest says "running or asleep".
+//! **Uncertainty.** The program's own time includes calls that are not recorded. In archives whose scheduler was not recorded outside
+//! operations, whether a thread ran or slept there is not known: that time is unaccounted.
 
+use super::account::{ENDERS_MAX, EndedBy, Key, leaf_id, longest_first};
 use super::contract::{Between, BetweenLeaf};
+use super::leaf::{self, Said};
 use super::{CONFIDENCE_LEVEL, INTERVALS_SEED};
 use analysis::rows::Index;
 use analysis::stacks::{Key as Sleep, Sleeps};
-use model::Layer;
+use model::table::ThreadTime;
+use model::{Layer, Reason};
 use stats::stretches::{Draws, STRETCH_COUNT, resample_sum};
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Maximum number of stacks of a leaf.
 const STACKS_MAX: usize = 3;
@@ -24,20 +26,7 @@ const STACKS_MAX: usize = 3;
 const OUTSIDE_SHARE_MIN: f64 = 0.05;
 const LISTED_SHARE_MIN: f64 = 0.02;
 
-/// What a thread did outside its operations.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Doing<'a> {
-    /// A system call.
-    Call(Cow<'a, str>),
-    /// A sleep outside the calls that are recorded, in this call if the kernel's stack shows it.
-    Asleep(Option<String>),
-    Program,
-}
-
 type Thread = (u32, u32);
-
-/// A piece of a thread's time: start, end, and the call's span; `None`: an operation.
-type Piece = (u64, u64, Option<usize>);
 
 #[derive(Default)]
 struct Sums {
@@ -47,154 +36,164 @@ struct Sums {
     by_process: BTreeMap<u32, u64>,
     times: u64,
     longest: (u64, Option<u64>),
+    ended_by: HashMap<EndedBy, (u64, u64, Option<u64>)>,
     sleeps: BTreeMap<Sleep, u64>,
+}
+
+/// What a thread was seen to do.
+#[derive(Default)]
+struct Seen {
+    /// Start and end of outermost operations.
+    operations: Vec<(u64, u64)>,
+    times: Vec<ThreadTime>,
+}
+
+impl Seen {
+    /// The first and the last moment.
+    fn window(&self) -> (u64, u64) {
+        let groups = self.times.iter().map(|time| (time.start_ns, time.end_ns.max(time.start_ns)));
+        let all = self.operations.iter().copied().chain(groups);
+        let (from, to) = all.fold((u64::MAX, 0), |(from, to), (start, end)| (from.min(start), to.max(end)));
+        (from.min(to), to)
+    }
+
+    /// The time in operations: those that are open at once, or go on beside their thread (io_uring), are counted once.
+    fn operations_ns(&mut self) -> u64 {
+        self.operations.sort_unstable();
+        let (mut sum, mut cursor) = (0_u64, 0);
+        for (start, end) in &self.operations {
+            sum = sum.saturating_add(end.saturating_sub(cursor.max(*start)));
+            cursor = cursor.max(*end);
+        }
+        sum
+    }
 }
 
 /// Sums of all threads.
 #[derive(Default)]
-struct Division<'a> {
-    leaves: BTreeMap<Doing<'a>, Sums>,
+struct Division {
+    leaves: BTreeMap<Key<'static>, Sums>,
     operations_ns: u64,
+    unaccounted_ns: u64,
     whole_ns: u64,
     whole: [f64; STRETCH_COUNT],
-}
-
-/// A thread and the time in which it was seen.
-struct Window {
-    thread: Thread,
-    from_ns: u64,
-    to_ns: u64,
-}
-
-impl Window {
-    /// Yields the parts of an interval by stretch of the window.
-    fn by_stretch(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = (usize, f64)> {
-        let length = (self.to_ns - self.from_ns) as f64 / STRETCH_COUNT as f64;
-        let (from, to) = ((from_ns - self.from_ns) as f64, (to_ns - self.from_ns) as f64);
-        let place = |ns: f64| ((ns / length.max(f64::MIN_POSITIVE)) as usize).min(STRETCH_COUNT - 1);
-        (place(from)..=place(to)).filter_map(move |at| {
-            let part = to.min(length * (at + 1) as f64) - from.max(length * at as f64);
-            (part > 0.0).then_some((at, part))
-        })
-    }
 }
 
 /// Divides the time of the recorded threads.
 pub fn divide(index: &Index, sleeps: &Sleeps) -> Between {
     let mut division = Division::default();
-    let threads = pieces_by_thread(index);
+    let threads = threads(index);
     let count = threads.len() as u64;
-    for (thread, mut pieces) in threads {
-        // Of two that begin together, the operation is around the call.
-        pieces.sort_unstable_by_key(|(start, end, call)| (*start, call.is_some(), std::cmp::Reverse(*end)));
-        let from_ns = pieces.first().map_or(0, |piece| piece.0);
-        let to_ns = pieces.iter().map(|piece| piece.1).max().unwrap_or(from_ns);
-        division.add_thread(index, sleeps, &Window { thread, from_ns, to_ns }, &pieces);
+    for seen in threads.into_values() {
+        division.add_thread(sleeps, seen);
     }
     division.finish(index, sleeps, count)
 }
 
-/// Returns the outermost operations and the calls outside them of each recorded thread.
-fn pieces_by_thread(index: &Index) -> BTreeMap<Thread, Vec<Piece>> {
+fn threads(index: &Index) -> BTreeMap<Thread, Seen> {
     let rows = index.rows;
-    let tracked: BTreeSet<u32> = rows.processes.iter().filter(|p| p.tracked).map(|p| p.tgid).collect();
-    let mut threads: BTreeMap<Thread, Vec<Piece>> = BTreeMap::new();
+    let mut threads: BTreeMap<Thread, Seen> = BTreeMap::new();
     for at in (0..rows.operations.len()).filter(|&at| index.chain(at).nth(1).is_none()) {
         let operation = rows.operations.at(at);
         if let Some(end_ns) = operation.end_ns {
             let own = threads.entry((operation.tgid, operation.tid)).or_default();
-            own.push((operation.start_ns, end_ns.max(operation.start_ns), None));
+            own.operations.push((operation.start_ns, end_ns.max(operation.start_ns)));
         }
     }
-    for (at, span) in rows.spans.of_layer(Layer::Syscall) {
-        let known = tracked.contains(&span.tgid) || threads.contains_key(&(span.tgid, span.tid));
-        if let (Some(end_ns), None, true) = (span.end_ns, span.operation, known) {
-            let own = threads.entry((span.tgid, span.tid)).or_default();
-            own.push((span.start_ns, end_ns.max(span.start_ns), Some(at)));
-        }
+    for time in rows.thread_times.iter() {
+        threads.entry((time.tgid, time.tid)).or_default().times.push(time.clone());
     }
     threads
 }
 
-impl<'a> Division<'a> {
-    fn add_thread(&mut self, index: &'a Index<'a>, sleeps: &Sleeps, window: &Window, pieces: &[Piece]) {
-        self.whole_ns = self.whole_ns.saturating_add(window.to_ns - window.from_ns);
-        window.by_stretch(window.from_ns, window.to_ns).for_each(|(at, part)| self.whole[at] += part);
-        let mut cursor = window.from_ns;
-        for (start_ns, end_ns, call) in pieces {
-            self.add_gap(sleeps, window, cursor, *start_ns);
-            let from = cursor.max(*start_ns);
-            if from < *end_ns {
-                match call {
-                    None => self.operations_ns = self.operations_ns.saturating_add(end_ns - from),
-                    Some(at) => {
-                        let spans = &index.rows.spans;
-                        self.add(window, Doing::Call(spans.kind(*at)), from, *end_ns, Some(spans.id(*at)));
-                    }
-                }
-            }
-            cursor = cursor.max(*end_ns);
+/// Yields the parts of an interval by stretch of the window.
+fn by_stretch((from_ns, to_ns): (u64, u64), start_ns: u64, end_ns: u64) -> impl Iterator<Item = (usize, f64)> {
+    let length = (to_ns - from_ns) as f64 / STRETCH_COUNT as f64;
+    let ends = [start_ns, end_ns].map(|ns| ns.clamp(from_ns, to_ns) - from_ns).map(|ns| ns as f64);
+    let place = |ns: f64| ((ns / length.max(f64::MIN_POSITIVE)) as usize).min(STRETCH_COUNT - 1);
+    (place(ends[0])..=place(ends[1])).filter_map(move |at| {
+        let part = ends[1].min(length * (at + 1) as f64) - ends[0].max(length * at as f64);
+        (part > 0.0).then_some((at, part))
+    })
+}
+
+impl Division {
+    fn add_thread(&mut self, sleeps: &Sleeps, mut seen: Seen) {
+        let window = seen.window();
+        let outside = seen.times.iter().fold(0_u64, |sum, time| sum.saturating_add(time.ns));
+        // Only in a damaged archive is it longer than the window.
+        let whole = (window.1 - window.0).max(outside);
+        let operations = seen.operations_ns().min(whole - outside);
+        self.whole_ns = self.whole_ns.saturating_add(whole);
+        self.operations_ns = self.operations_ns.saturating_add(operations);
+        self.unaccounted_ns = self.unaccounted_ns.saturating_add(whole - outside - operations);
+        by_stretch(window, window.0, window.1).for_each(|(at, part)| self.whole[at] += part);
+        for time in &seen.times {
+            self.add(sleeps, window, time);
         }
     }
 
-    /// Adds time in which a thread was in no operation and in no recorded call.
-    fn add_gap(&mut self, sleeps: &Sleeps, window: &Window, from_ns: u64, to_ns: u64) {
-        if from_ns >= to_ns {
+    fn add(&mut self, sleeps: &Sleeps, window: (u64, u64), time: &ThreadTime) {
+        let thread = (time.tgid, time.tid);
+        let has_no_name = time.reason == Reason::Other && time.wait.is_none();
+        let is_placed = time.reason == Reason::Cpu || has_no_name;
+        let call = time.call.clone().filter(|_| is_placed);
+        let layer = match time.layer {
+            _ if !is_placed => None,
+            // Both are the call.
+            Layer::FileSystem => Some(Layer::Syscall),
+            layer => Some(layer),
+        };
+        let sums = self.leaves.entry((layer, time.reason, time.wait, call, None)).or_default();
+        sums.ns = sums.ns.saturating_add(time.ns);
+        sums.times = sums.times.saturating_add(time.times);
+        sums.threads.insert(thread);
+        let of_process = sums.by_process.entry(time.tgid).or_default();
+        *of_process = of_process.saturating_add(time.ns);
+        sums.longest = sums.longest.max((time.longest_ns, time.span));
+        // Where in its group it was is not known.
+        let length = time.end_ns.saturating_sub(time.start_ns).max(1) as f64;
+        by_stretch(window, time.start_ns, time.end_ns)
+            .for_each(|(at, part)| sums.stretches[at] += part * time.ns as f64 / length);
+        if time.reason == Reason::Cpu {
             return;
         }
-        let mut asleep: Vec<(Sleep, u64)> = sleeps.within(window.thread, from_ns, to_ns).collect();
-        asleep.sort_unstable();
-        let mut cursor = from_ns;
-        for (sleep, ns) in asleep.into_iter().filter(|(_, ns)| *ns > 0) {
-            let start = sleep.1.max(cursor);
-            let end = sleep.1.max(from_ns).saturating_add(ns).min(to_ns);
-            if start >= end {
-                continue;
-            }
-            self.add(window, Doing::Program, cursor, start, None);
-            let doing = Doing::Asleep(sleeps.longest([(sleep, ns)]).pop().and_then(|wait| wait.call));
-            let sums = self.add(window, doing, start, end, None);
-            *sums.sleeps.entry(sleep).or_default() += end - start;
-            cursor = end;
+        let mut by = (time.wait_file, time.by_tgid, None);
+        if sums.ended_by.len() >= ENDERS_MAX && !sums.ended_by.contains_key(&by) {
+            by = (None, None, None);
         }
-        self.add(window, Doing::Program, cursor, to_ns, None);
-    }
-
-    fn add(&mut self, window: &Window, doing: Doing<'a>, from_ns: u64, to_ns: u64, span: Option<u64>) -> &mut Sums {
-        let ns = to_ns.saturating_sub(from_ns);
-        let sums = self.leaves.entry(doing).or_default();
-        if ns > 0 {
-            sums.ns = sums.ns.saturating_add(ns);
-            sums.times += 1;
-            sums.threads.insert(window.thread);
-            let of_process = sums.by_process.entry(window.thread.0).or_default();
-            *of_process = of_process.saturating_add(ns);
-            sums.longest = sums.longest.max((ns, span));
-            window.by_stretch(from_ns, to_ns).for_each(|(at, part)| sums.stretches[at] += part);
+        let (times, ns, _) = sums.ended_by.entry(by).or_default();
+        (*times, *ns) = (times.saturating_add(time.times), ns.saturating_add(time.ns));
+        let longest_end_ns = time.longest_start_ns.saturating_add(time.longest_ns);
+        for (sleep, ns) in sleeps.within(thread, time.longest_start_ns, longest_end_ns) {
+            let slept = sums.sleeps.entry(sleep).or_default();
+            *slept = slept.saturating_add(ns);
         }
-        sums
     }
 
     fn finish(self, index: &Index, sleeps: &Sleeps, threads: u64) -> Between {
         let draws = Draws::new(STRETCH_COUNT, INTERVALS_SEED);
-        let Self { leaves, operations_ns, whole_ns, whole } = self;
+        let Self { leaves, operations_ns, unaccounted_ns, whole_ns, whole } = self;
         let share_of_whole = |ns: u64| ns as f64 / whole_ns.max(1) as f64;
         let is_noticeable = share_of_whole(whole_ns.saturating_sub(operations_ns)) >= OUTSIDE_SHARE_MIN;
-        let leaf = |(doing, sums): (Doing<'_>, Sums)| {
+        let leaf = |(key, sums): (Key<'_>, Sums)| {
             let share = draws.as_ref().and_then(|draws| {
                 draws.estimate(CONFIDENCE_LEVEL, |t| resample_sum(t, &sums.stretches) / resample_sum(t, &whole))
             });
             let most = sums.by_process.iter().max_by_key(|(_, ns)| **ns).map(|(tgid, _)| *tgid);
             let mut slow_waits = sleeps.longest(sums.sleeps);
             slow_waits.truncate(STACKS_MAX);
-            let (what, call) = match doing {
-                Doing::Call(name) => (format!("in the system call {name}"), Some(name.into_owned())),
-                Doing::Asleep(Some(name)) => (format!("asleep, in {name}"), Some(name)),
-                Doing::Asleep(None) => ("asleep".into(), None),
-                Doing::Program => ("in the program itself, running or asleep".into(), None),
-            };
+            let id = leaf_id(&key);
+            let (layer, reason, wait, call, whose) = key;
+            let call = call.map(std::borrow::Cow::into_owned);
+            let by = longest_first(index, sums.ended_by);
+            let said = Said { layer, reason, wait, call: call.as_deref(), whose, by: &by, ns: sums.ns };
             BetweenLeaf {
-                what,
+                id,
+                what: leaf::phrase_of(&said),
+                layer,
+                reason,
+                wait,
                 call,
                 ns: sums.ns,
                 share: share_of_whole(sums.ns),
@@ -205,18 +204,19 @@ impl<'a> Division<'a> {
                 threads: sums.threads.len() as u64,
                 tgid: most,
                 process: most.and_then(|tgid| index.process_name(tgid)).map(str::to_string),
+                by,
                 longest_ns: sums.longest.0,
                 longest_span: sums.longest.1,
                 slow_waits,
             }
         };
         let mut leaves: Vec<BetweenLeaf> = leaves.into_iter().filter(|(_, sums)| sums.ns > 0).map(leaf).collect();
-        leaves.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.what.cmp(&b.what)));
+        leaves.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.id.cmp(&b.id)));
         if let Some(largest) = leaves.first_mut() {
             largest.listed = is_noticeable;
         }
-        let listed = leaves.iter().fold(operations_ns, |sum, leaf| sum.saturating_add(leaf.ns));
-        assert_eq!(listed, whole_ns, "each moment of a window is in one part");
-        Between { whole_ns, threads, operations_ns, leaves }
+        let accounted = leaves.iter().fold(operations_ns, |sum, leaf| sum.saturating_add(leaf.ns));
+        assert_eq!(accounted.saturating_add(unaccounted_ns), whole_ns, "each moment of a window is in one part");
+        Between { whole_ns, threads, operations_ns, leaves, unaccounted_ns }
     }
 }

@@ -4,7 +4,7 @@
 //! `[low, high]` of 0.95. Unknown values are null.
 
 use analysis::caveats::Caveats;
-use analysis::contract::SlowWait;
+use analysis::contract::{SlowWait, Summary};
 use model::{FindingCode, Layer, Reason, Wait};
 use serde::Serialize;
 
@@ -31,7 +31,19 @@ pub struct Explanation {
     pub between: Between,
 }
 
-/// A partition of the time in which threads were seen: the operations and what `leaves` have add up to the whole.
+/// A recording's summary with where the time went.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AccountedSummary {
+    /// Its contract is that of the analysis, with its version.
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// [`Explanation::account`].
+    pub account: Account,
+    /// [`Explanation::between`].
+    pub between: Between,
+}
+
+/// A partition of the time in which threads were seen: the operations, what `leaves` have and what is unaccounted add up to the whole.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Between {
     /// Sum over all threads, each from the first to the last thing that it was seen to do.
@@ -42,14 +54,24 @@ pub struct Between {
     pub operations_ns: u64,
     /// The parts outside operations, the largest first.
     pub leaves: Vec<BetweenLeaf>,
+    /// Time in neither: in operations that did not end, and where the scheduler's records are missing.
+    pub unaccounted_ns: u64,
 }
 
 /// What threads did outside their operations.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BetweenLeaf {
-    /// What it was, as it follows "of the time": `in the system call pread64`.
+    /// Its name, as that of a [`Leaf`].
+    pub id: String,
+    /// What it was, as it follows "of the time": `runs in the kernel, in pread64`.
     pub what: String,
-    /// The system call, of time in one.
+    /// The layer, of time on a CPU and of sleeps whose reason is not known.
+    pub layer: Option<Layer>,
+    /// As in the table `thread_times`.
+    pub reason: Reason,
+    /// The wait, where the kernel shows it.
+    pub wait: Option<Wait>,
+    /// The system call, of time in the kernel.
     pub call: Option<String>,
     /// The time.
     pub ns: u64,
@@ -69,9 +91,11 @@ pub struct BetweenLeaf {
     pub tgid: Option<u32>,
     /// Its name.
     pub process: Option<String>,
+    /// Who ended the waits, the longest first: at most five.
+    pub by: Vec<WaitEnder>,
     /// The longest piece.
     pub longest_ns: u64,
-    /// Its span, of a call.
+    /// The span that it waited for or ran in.
     pub longest_span: Option<u64>,
     /// Stacks during these sleeps, from a sample, the longest first: at most three.
     pub slow_waits: Vec<SlowWait>,

@@ -1,6 +1,6 @@
 //! A leaf of the account in words.
 
-use super::contract::{Account, Between, Leaf, Whose};
+use super::contract::{Account, Between, BetweenLeaf, Leaf, WaitEnder, Whose};
 use analysis::caveats::Caveats;
 use analysis::lines::wrapped;
 use analysis::stacks;
@@ -44,7 +44,7 @@ pub fn text(out: &mut String, account: &Account) {
 
 /// Formats the time outside operations, if it is noticeable: a line for each large part.
 pub fn between_text(out: &mut String, between: &Between) {
-    if !between.leaves.iter().any(|leaf| leaf.listed) {
+    if !between.leaves.iter().any(|leaf| leaf.listed) && between.unaccounted_ns <= between.operations_ns {
         return;
     }
     let share = |ns: u64| ns as f64 / between.whole_ns.max(1) as f64;
@@ -85,22 +85,25 @@ pub fn between_text(out: &mut String, between: &Between) {
     if rest > 0 {
         wrapped(out, &format!("{:>5.1} % ", 100.0 * share(rest)), "smaller parts (--json)");
     }
+    wrapped(out, &format!("{:>5.1} % ", 100.0 * share(between.unaccounted_ns)), "not accounted for");
     out.push('\n');
 }
 
 /// The time outside operations, as a line of `show`, where it is most of the time.
 pub fn between_line(between: &Between) -> String {
     let outside = between.whole_ns.saturating_sub(between.operations_ns);
-    let Some(leaf) = between.leaves.first().filter(|_| outside > between.operations_ns) else { return String::new() };
+    if outside <= between.operations_ns {
+        return String::new();
+    }
     let mut out = String::new();
-    let share = 100.0 * outside as f64 / between.whole_ns.max(1) as f64;
-    let largest = 100.0 * leaf.share;
+    let percent = |ns: u64| 100.0 * ns as f64 / between.whole_ns.max(1) as f64;
+    let (ns, what) = match between.leaves.first().filter(|leaf| leaf.ns >= between.unaccounted_ns) {
+        Some(leaf) => (leaf.ns, leaf.what.as_str()),
+        None => (between.unaccounted_ns, "is not accounted for"),
+    };
+    let (share, largest) = (percent(outside), percent(ns));
     let threads = counted(between.threads as usize, "thread");
-    wrapped(
-        &mut out,
-        "",
-        &format!("Outside operations: {share:.0} % of the time of {threads}; {largest:.0} % {}", leaf.what),
-    );
+    wrapped(&mut out, "", &format!("Outside operations: {share:.0} % of the time of {threads}; {largest:.0} % {what}"));
     out
 }
 
@@ -132,18 +135,51 @@ fn leaf_line(leaf: &Leaf, executions: u64) -> String {
     format!("{}{range}: {}, {of}{statement}{named}", leaf.what, duration(leaf.ns as f64))
 }
 
+/// What a part of an account is said to be.
+pub struct Said<'a> {
+    pub layer: Option<Layer>,
+    pub reason: Reason,
+    pub wait: Option<Wait>,
+    pub call: Option<&'a str>,
+    pub whose: Option<Whose>,
+    pub by: &'a [WaitEnder],
+    pub ns: u64,
+}
+
+impl<'a> From<&'a Leaf> for Said<'a> {
+    fn from(leaf: &'a Leaf) -> Self {
+        let Leaf { layer, reason, wait, whose, ns, .. } = *leaf;
+        Self { layer, reason, wait, call: leaf.call.as_deref(), whose, by: &leaf.by, ns }
+    }
+}
+
+impl<'a> From<&'a BetweenLeaf> for Said<'a> {
+    fn from(leaf: &'a BetweenLeaf) -> Self {
+        let BetweenLeaf { layer, reason, wait, ns, .. } = *leaf;
+        Self { layer, reason, wait, call: leaf.call.as_deref(), whose: None, by: &leaf.by, ns }
+    }
+}
+
 /// What the thread did or waited for, as it follows "of the time": `waits for a futex, ended by worker (PID 7)`.
 pub fn phrase(leaf: &Leaf) -> String {
-    let ended = if leaf.reason == Reason::Cpu { String::new() } else { ended_phrase(leaf) };
-    name(leaf) + &ended
+    phrase_of(&leaf.into())
+}
+
+pub fn phrase_of(said: &Said) -> String {
+    let ended = if said.reason == Reason::Cpu { String::new() } else { ended_phrase(said) };
+    name_of(said) + &ended
 }
 
 /// The same without who ended it, so that leaves of two recordings have the same.
-pub fn name(leaf: &Leaf) -> String {
-    let call = leaf.call.as_deref().map_or(String::new(), |call| format!(", in {call}"));
-    let others = leaf.whose == Some(Whose::Others);
-    match (leaf.reason, leaf.wait) {
-        (Reason::Cpu, _) => match leaf.layer {
+pub fn name<'a>(leaf: impl Into<Said<'a>>) -> String {
+    name_of(&leaf.into())
+}
+
+fn name_of(said: &Said) -> String {
+    let call = said.call.map_or(String::new(), |call| format!(", in {call}"));
+    let others = said.whose == Some(Whose::Others);
+    match (said.reason, said.wait) {
+        (Reason::Cpu, _) => match said.layer {
             Some(Layer::App) => "runs in the program".into(),
             Some(Layer::Database) => "runs in the database's code".into(),
             Some(Layer::Tracer) => "is the recording's own".into(),
@@ -165,23 +201,23 @@ pub fn name(leaf: &Leaf) -> String {
     }
 }
 
-fn ended_phrase(leaf: &Leaf) -> String {
-    let Some(by) = leaf.by.first() else { return String::new() };
+fn ended_phrase(said: &Said) -> String {
+    let Some(by) = said.by.first() else { return String::new() };
     let file = by.file.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
     let on = file.map_or_else(String::new, |name| format!(" on {}", shown(name)));
-    let wait = leaf.wait.unwrap_or(Wait::Futex);
+    let wait = said.wait.unwrap_or(Wait::Futex);
     let who = waits::ended_by(wait, by.tgid, by.process.as_deref(), by.statement.as_deref());
-    let who = match (leaf.whose, by.tgid) {
+    let who = match (said.whose, by.tgid) {
         (Some(Whose::Others), Some(tgid)) => {
             Some(format!("{} (PID {tgid})", by.process.as_deref().map_or_else(|| "unnamed".into(), shown)))
         }
         _ => who,
     };
     // Since when a lock is held is known no better than since when its holder is in its operation.
-    let since = by.since_ns.filter(|_| wait.is_lock() && leaf.whose.is_none());
+    let since = by.since_ns.filter(|_| wait.is_lock() && said.whose.is_none());
     let since = since.map_or(String::new(), |ns| format!(", there for up to {}", duration(ns as f64)));
     let who = who.map(|who| format!("{who}{since}"));
-    let alone = by.ns as f64 >= MAIN_ENDER_SHARE_MIN * leaf.ns as f64;
+    let alone = by.ns as f64 >= MAIN_ENDER_SHARE_MIN * said.ns as f64;
     match who {
         Some(who) if alone => format!("{on}, {who}"),
         Some(who) => format!("{on}, of several {who}"),

@@ -26,7 +26,7 @@ use analysis::flaws;
 use analysis::rows::{Index, Rows};
 use analysis::summary::SummaryBuilder;
 use archive::{Archive, Error};
-use contract::{Account, Between, Explanation, Finding, VERSION};
+use contract::{Account, AccountedSummary, Between, Explanation, Finding, VERSION};
 pub(crate) use facts::LeafFinder;
 use facts::{Facts, FactsBuilder, TimeCategory};
 pub(crate) use leaf::name as leaf_name;
@@ -114,6 +114,15 @@ pub fn explain_archive(archive: &Archive) -> Result<Explanation, Error> {
 pub fn summarise_and_explain(archive: &Archive) -> Result<(Summary, Explanation), Error> {
     let rows = Rows::load_without_slices(archive)?;
     summarise_and_explain_groups(&Index::new(&rows), |each| archive.for_each_group(|slices| each(Arc::new(slices))))
+}
+
+/// Summarises an archive, with the account of [`explain_archive`]: what `fathom show --json` prints.
+///
+/// # Errors
+/// Those of [`Rows::load`].
+pub fn summarise_with_account(archive: &Archive) -> Result<AccountedSummary, Error> {
+    let (summary, Explanation { account, between, .. }) = summarise_and_explain(archive)?;
+    Ok(AccountedSummary { summary, account, between })
 }
 
 /// Slices that are handed on together.

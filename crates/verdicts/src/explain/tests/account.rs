@@ -4,7 +4,7 @@ use super::super::*;
 use super::codes;
 use analysis::handmade::{Execution, insert, recording};
 use analysis::small_trace::fact;
-use model::table::Process;
+use model::table::{Process, ThreadTime};
 use model::{Layer, Reason, Wait};
 use proptest::prelude::*;
 
@@ -79,7 +79,7 @@ proptest! {
         }
         let between = &done.between;
         let parts: u64 = between.leaves.iter().map(|leaf| leaf.ns).sum();
-        prop_assert_eq!(between.operations_ns + parts, between.whole_ns);
+        prop_assert_eq!(between.operations_ns + parts + between.unaccounted_ns, between.whole_ns);
         for leaf in &between.leaves {
             prop_assert!(leaf.interval.is_none_or(|[low, high]| 0.0 <= low && low <= high && high <= 1.0));
             prop_assert!((0.0..=1.0).contains(&leaf.share) && leaf.saves_at_most_ns == leaf.ns);
@@ -155,6 +155,65 @@ fn the_part_of_the_recording_is_a_leaf() {
     assert_eq!((database(&before), database(&after)), (10 * 10_000, 10 * 9_000));
 }
 
+/// A row of the time outside operations.
+fn outside(tid: u32, (start_ns, end_ns): (u64, u64), layer: Layer, reason: Reason, ns: u64) -> ThreadTime {
+    ThreadTime {
+        tgid: 7,
+        tid,
+        start_ns,
+        end_ns,
+        layer,
+        reason,
+        call: None,
+        wait: None,
+        by_tgid: None,
+        wait_file: None,
+        ns,
+        times: 1,
+        longest_start_ns: start_ns,
+        longest_ns: ns,
+        span: None,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the rows are, also those of a damaged archive, and whether operations overlap them.
+    #[test]
+    fn times_of_threads_add_up_to_their_windows(
+        times in prop::collection::vec(
+            (
+                1..4_u32,
+                0..5_000_000_u64,
+                0..2_000_000_u64,
+                0..3_000_000_u64,
+                prop::sample::select(Layer::ALL.to_vec()),
+                prop::sample::select(Reason::ALL.to_vec()),
+                prop::option::of(prop::sample::select(Wait::ALL.to_vec())),
+                prop::option::of(1..200_u32),
+            ),
+            0..30,
+        ),
+        executions in 0..5_usize,
+    ) {
+        let mut rows = recording(&vec![insert(); executions]);
+        for (tid, start_ns, length, ns, layer, reason, wait, by_tgid) in times {
+            let row = outside(tid, (start_ns, start_ns + length), layer, reason, ns);
+            rows.thread_times.push(ThreadTime { wait, by_tgid, ..row });
+        }
+        let between = explain(&rows).between;
+        let parts: u64 = between.leaves.iter().map(|leaf| leaf.ns).sum();
+        let given: u64 = rows.thread_times.iter().map(|time| time.ns).sum();
+        prop_assert_eq!(parts, given);
+        prop_assert_eq!(between.operations_ns + parts + between.unaccounted_ns, between.whole_ns);
+        for leaf in &between.leaves {
+            prop_assert!(leaf.interval.is_none_or(|[low, high]| 0.0 <= low && low <= high && high <= 1.0));
+            prop_assert!(leaf.ns > 0 && leaf.by.iter().map(|by| by.ns).sum::<u64>() <= leaf.ns);
+        }
+    }
+}
+
 /// A thread that computes between its statements, and another one that only reads a file: both are in the account of threads.
 #[test]
 fn time_outside_operations_is_divided_too() {
@@ -163,38 +222,29 @@ fn time_outside_operations_is_divided_too() {
     let operations: u64 = explain(&rows).account.whole_ns;
     let before = explain(&rows).between;
     assert_eq!(before.operations_ns, operations);
-    let start = rows.operations.at(0).start_ns;
-    let template = rows.spans.at(0).clone();
-    for nth in 0..20 {
-        let start_ns = start + nth * 1_000_000;
-        rows.spans.push(model::table::Span {
-            id: 70_000 + nth,
-            layer: Layer::Syscall,
-            kind: "pread64".into(),
-            tgid: 7,
-            tid: 8,
-            operation: None,
-            file: None,
-            start_ns,
-            end_ns: Some(start_ns + 400_000),
-            ..template.clone()
-        });
-    }
+    let call = |ns| ThreadTime {
+        call: Some("pread64".into()),
+        ..outside(8, (1_000_000, 21_000_000), Layer::Syscall, Reason::Cpu, ns)
+    };
+    rows.thread_times.push(call(8_000_000));
+    rows.thread_times.push(ThreadTime { layer: Layer::FileSystem, ..call(1_000_000) });
+    let futex = outside(8, (1_000_000, 21_000_000), Layer::App, Reason::Other, 10_000_000);
+    rows.thread_times.push(ThreadTime { wait: Some(Wait::Futex), by_tgid: Some(7), ..futex });
     let after = explain(&rows).between;
-    let added = 19_400_000;
-    assert_eq!((after.whole_ns - before.whole_ns, after.threads - before.threads), (added, 1));
-    let call = after.leaves.iter().find(|leaf| leaf.call.as_deref() == Some("pread64")).expect("a leaf of the calls");
-    assert_eq!((call.ns, call.times, call.threads, call.process.as_deref()), (8_000_000, 20, 1, Some("reader")));
-    let program =
-        |between: &contract::Between| between.leaves.iter().filter(|l| l.call.is_none()).map(|l| l.ns).sum::<u64>();
-    assert_eq!(program(&after) - program(&before), added - 8_000_000);
+    assert_eq!((after.whole_ns - before.whole_ns, after.threads - before.threads), (20_000_000, 1));
+    let ids: Vec<_> = after.leaves.iter().map(|leaf| (leaf.id.as_str(), leaf.ns, leaf.what.as_str())).collect();
+    let expected = [
+        ("futex", 10_000_000, "waits for a futex, ended by reader (PID 7)"),
+        ("cpu:Syscall:pread64", 9_000_000, "runs in the kernel, in pread64"),
+    ];
+    assert_eq!(ids, expected);
+    assert_eq!(after.unaccounted_ns - before.unaccounted_ns, 1_000_000);
     // Without an operation, it is the whole account.
-    rows.processes.push(Process { tgid: template.tgid, name: "app".into(), parent: None, tracked: true });
     rows.operations.edit().clear();
     rows.slices.edit().clear();
     rows.spans.edit().iter_mut().for_each(|span| span.operation = None);
     let none = explain(&rows);
     assert_eq!((none.executions, none.between.operations_ns), (0, 0));
     let said = text::summary(&none);
-    assert!(said.starts_with("Outside operations: 100 % of the time of 2 threads"), "{said}");
+    assert!(said.starts_with("Outside operations: 100 % of the time of 1 thread; 50 % waits for a futex"), "{said}");
 }
