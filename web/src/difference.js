@@ -46,6 +46,41 @@ function partsTable(caption, name, parts) {
 }
 
 /**
+ * Where the time of the whole programs went, and what they asked of the layers below, as far as that differs.
+ * @param {Difference['diff']} diff
+ */
+function wholePrograms(diff) {
+  const times = (diff.times ?? []).slice(0, MOST_ROWS);
+  const counts = (diff.counts ?? []).filter((one) => ['more', 'fewer'].includes(one.direction)).slice(0, MOST_ROWS);
+  const range = (/** @type {[number, number]} */ [least, most]) =>
+    least === most ? count(least) : `${count(least)} to ${count(most)}`;
+  const sides = ['A', 'B', 'B − A'].map((name) => ({ name, number: true }));
+  return el(
+    'div',
+    {},
+    times.length === 0
+      ? null
+      : table(
+          'Time of the whole programs',
+          [{ name: 'of the time' }, ...sides],
+          times.map((one) => [one.what, duration(one.a_ns), duration(one.b_ns), signed(one.delta_ns)]),
+        ),
+    counts.length === 0
+      ? null
+      : table(
+          'Counts of the whole programs that differ',
+          [{ name: 'count' }, ...sides],
+          counts.map((one) => [
+            one.what,
+            range(one.a),
+            range(one.b),
+            `${one.delta < 0 ? '−' : '+'}${count(Math.abs(one.delta))}`,
+          ]),
+        ),
+  );
+}
+
+/**
  * @param {string} side
  * @param { { statement: string, edge: string, executions: number, of: number, sure: boolean }[]} edges
  */
@@ -80,6 +115,7 @@ export function showDifference() {
     byId('difference-body'),
     el('p', {}, el('b', {}, `${verdict}${range}`), ` · ${diff.why}`),
     el('p', { class: 'note' }, `A is ${titles[0]}, B is ${titles[1]}.`),
+    wholePrograms(diff),
     partsTable('By phase, of the executions that both have', 'phase', diff.phases),
     partsTable('By layer', 'layer', diff.layers),
     table(

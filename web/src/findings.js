@@ -133,13 +133,15 @@ function parts(account, has, choose) {
  */
 function outside(between) {
   const listed = between?.leaves.filter((leaf) => leaf.listed) ?? [];
-  if (!between || listed.length === 0) return null;
-  const inside = percent(between.operations_ns / Math.max(between.whole_ns, 1));
+  if (!between || (listed.length === 0 && between.unaccounted_ns <= between.operations_ns)) return null;
+  const share = (/** @type {number} */ ns) => percent(ns / Math.max(between.whole_ns, 1));
+  const inside = share(between.operations_ns);
   return el(
     'ul',
     { class: 'parts', 'aria-label': 'Time of the threads outside operations' },
     el('li', {}, `${duration(between.whole_ns)} of ${count(between.threads)} threads: ${inside} in operations`),
     listed.map((leaf) => el('li', {}, el('b', {}, percent(leaf.share)), ` ${leaf.what}: ${duration(leaf.ns)}`)),
+    el('li', {}, `${share(between.unaccounted_ns)} not accounted for`),
   );
 }
 

@@ -50,6 +50,8 @@
  *   diff: {
  *     verdict: string, why: string, latency_ns: { ratio: number | null, ratio_interval: Interval | null },
  *     phases: DifferencePart[], layers: DifferencePart[],
+ *     times?: { what: string, a_ns: number, b_ns: number, delta_ns: number }[],
+ *     counts?: { what: string, a: [number, number], b: [number, number], delta: number, direction: string }[],
  *     statements: { statement: string, pairs: number, verdict: string, median_ns: { a: number, b: number } }[],
  *     edges: { only_a: DifferenceEdge[], only_b: DifferenceEdge[] }
  *   }
@@ -127,7 +129,7 @@
 /** @typedef { { what: string, ns: number, share: number, listed: boolean, interval: [number, number] | null, executions: number, statement: string | null, statement_ns: number, longest_span: number | null, findings?: string[], slow_waits?: SlowWait[] } } Leaf */
 /** @typedef { { whole_ns: number, executions: number, leaves: Leaf[], unaccounted_ns: number } } Account */
 /** @typedef { { what: string, ns: number, share: number, listed: boolean, interval: [number, number] | null, threads: number } } BetweenLeaf */
-/** @typedef { { whole_ns: number, threads: number, operations_ns: number, leaves: BetweenLeaf[] } } Between */
+/** @typedef { { whole_ns: number, threads: number, operations_ns: number, leaves: BetweenLeaf[], unaccounted_ns: number } } Between */
 /** @typedef { { executions?: number, findings?: Finding[], account?: Account, between?: Between } } Explanation */
 /** @typedef { { title?: string, scatter?: ScatterData | null, operations?: OperationSummary[] | null } } CommandsData */
 /** @typedef { { title?: string, summary?: Summary | null, timeline?: TimelineData | null, counts?: Counts | null, explanation?: Explanation | null } } RecordingData */

@@ -25,7 +25,7 @@ pub fn run(args: &args::Show) -> Result<()> {
 
 fn show_recording(archive: &Archive, json: bool) -> Result<()> {
     if json {
-        println!("{}", serde_json::to_string_pretty(&analysis::summarise_archive(archive)?)?);
+        println!("{}", serde_json::to_string_pretty(&explain::summarise_with_account(archive)?)?);
     } else {
         let (summary, explanation) = explain::summarise_and_explain(archive)?;
         print!("{}{}", explain::text::summary(&explanation), analysis::show::text(&summary));

@@ -65,7 +65,8 @@ pub fn compare_times(a: (&Account, &Between), b: (&Account, &Between)) -> Vec<Ti
         };
         account.leaves.iter().for_each(|leaf| add(leaf_name(leaf), leaf.ns));
         add("is not accounted for".into(), account.unaccounted_ns);
-        between.leaves.iter().for_each(|leaf| add(format!("outside operations, {}", leaf.what), leaf.ns));
+        between.leaves.iter().for_each(|leaf| add(format!("outside operations, {}", leaf_name(leaf)), leaf.ns));
+        add("outside operations, is not accounted for".into(), between.unaccounted_ns);
     }
     let delta = |[a, b]: [u64; 2]| b as f64 - a as f64;
     let rows = sums.into_iter().filter(|(_, both)| both.iter().any(|ns| *ns > 0));
