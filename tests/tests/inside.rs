@@ -1,6 +1,8 @@
 //! Probes inside the command's processes: the same operations as with uprobes, whatever the program does, and no
 //! leftovers.
 
+#[path = "inside/counters.rs"]
+mod counters;
 #[path = "inside/ends.rs"]
 mod ends;
 #[path = "inside/foreign.rs"]
@@ -128,6 +130,11 @@ fn main() -> ExitCode {
         ("program_in_other_root_is_probed_by_uprobes", with("cc").and_then(|()| header()), other_root),
         ("jumps_are_gone_after_recording", with("python3"), jumps_are_gone_after_recording),
         ("killed_recorder_does_not_disturb_program", with("python3"), killed_recorder_does_not_disturb_program),
+        ("counters_are_those_that_the_program_reads", with("python3"), counters::those_that_the_program_reads),
+        ("counters_of_static_program_are_read", with("cc"), counters::of_static_program),
+        ("counters_are_not_read_by_uprobes", with("sqlite3"), counters::none_by_uprobes),
+        ("slow_statements_are_named_by_their_counters", with("python3"), counters::named),
+        ("statements_served_by_an_index_have_no_scan", with("python3"), counters::healthy),
         ("omitted_probe_is_reported", with("sqlite3"), left_out),
         ("unprobed_programs_say_why", with("sqlite3"), unprobed_programs_say_why),
         ("calls_of_the_object_are_left_out_and_its_cost_is_reported", with("python3"), own_part),

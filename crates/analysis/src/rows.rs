@@ -10,7 +10,7 @@ use archive::{Archive, Error};
 use model::packed::PackedTable;
 use model::table::{
     Cause, CheckRow, Coverage, Disk, DriverCommand, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice,
-    Span, StackRow, ThreadTime,
+    Span, StackRow, StatementCounters, ThreadTime,
 };
 use model::{Call, Environment, Fact, Layer, Relation};
 use sqlite::{Companions, FileClass, reads_database_header};
@@ -24,6 +24,8 @@ pub struct Rows {
     pub trace: Trace,
     /// Executions.
     pub operations: PackedTable<Operation>,
+    /// What SQLite counted, by operation; not of all.
+    pub counters: PackedTable<StatementCounters>,
     /// Statements, functions, marks.
     pub shapes: Vec<Shape>,
     pub spans: PackedTable<Span>,
@@ -96,6 +98,7 @@ impl Rows {
         Ok(Self {
             trace: Trace::default(),
             operations: archive.packed()?,
+            counters: archive.packed()?,
             shapes: archive.rows()?,
             spans: PackedTable::default(),
             links: archive.packed()?,

@@ -227,6 +227,7 @@ pub fn rows() -> Rows {
             cause(61, Origin::Operation, Some(11), Some(100), 1.0),
         ]),
         driver_commands: PackedTable::default(),
+        counters: PackedTable::default(),
         slices: PackedTable::from(vec![
             slice(10, Layer::App, Reason::Cpu, 0, 10),
             slice(10, Layer::FileSystem, Reason::Journal, 10, 990),

@@ -215,6 +215,8 @@ pub trait Sink {
     fn shape(&mut self, row: table::Shape);
     /// The trace context of an operation; before the operation. Few programs have one.
     fn context(&mut self, _row: table::TraceContext) {}
+    /// What SQLite counted during an operation; before the operation.
+    fn counters(&mut self, _row: table::StatementCounters) {}
     /// A span; when it ends, or at the end of the trace.
     fn span(&mut self, row: table::Span);
     fn link(&mut self, row: table::Link);

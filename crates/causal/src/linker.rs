@@ -52,6 +52,7 @@ impl Router {
         match &event.record {
             Record::Statement(r) => threads.on_statement(h, r, objects, cx),
             Record::OpBegin(r) => threads.on_op_begin(h, r, objects, cx),
+            Record::OpCounts(r) => threads.on_op_counts(h, r),
             Record::OpEnd(r) => threads.on_op_end(h, r, objects, cx),
             Record::Mark(r) => threads.on_mark(h, r, objects, cx),
             Record::SyncBegin(r) => threads.on_sync_begin(h, r, objects, cx),

@@ -5,7 +5,8 @@
 
 use crate::Sink;
 use model::table::{
-    Cause, DriverCommand, File, Link, LossRow, Operation, Process, Shape, Slice, Span, ThreadTime, TraceContext,
+    Cause, DriverCommand, File, Link, LossRow, Operation, Process, Shape, Slice, Span, StatementCounters, ThreadTime,
+    TraceContext,
 };
 use model::{Dev, Event};
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ pub struct Rows {
     pub shapes: Vec<Shape>,
     /// Trace contexts.
     pub contexts: Vec<TraceContext>,
+    /// SQLite's counters.
+    pub counters: Vec<StatementCounters>,
     /// Spans.
     pub spans: Vec<Span>,
     /// Links.
@@ -49,6 +52,9 @@ impl Sink for Rows {
     }
     fn context(&mut self, row: TraceContext) {
         self.contexts.push(row);
+    }
+    fn counters(&mut self, row: StatementCounters) {
+        self.counters.push(row);
     }
     fn span(&mut self, row: Span) {
         self.spans.push(row);
@@ -133,6 +139,20 @@ impl Rows {
         }
         for c in &self.contexts {
             put(1, c.operation, 1, format!("context {} {}", c.operation, c.traceparent));
+        }
+        for c in &self.counters {
+            let mut line = format!("counters {}", c.operation);
+            put_option(&mut line, "fullscan_steps", c.fullscan_steps);
+            put_option(&mut line, "sorts", c.sorts);
+            put_option(&mut line, "autoindex_rows", c.autoindex_rows);
+            put_option(&mut line, "vm_steps", c.vm_steps);
+            put_option(&mut line, "reprepares", c.reprepares);
+            put_option(&mut line, "runs", c.runs);
+            put_option(&mut line, "cache_hits", c.cache_hits);
+            put_option(&mut line, "cache_misses", c.cache_misses);
+            put_option(&mut line, "cache_writes", c.cache_writes);
+            put_option(&mut line, "cache_spills", c.cache_spills);
+            put(1, c.operation, 2, line);
         }
         for f in &self.files {
             put(2, f.id, 0, format!("file {} {} {} {:?} @{}", f.id, Dev(f.dev), f.ino, f.path, f.start_ns));

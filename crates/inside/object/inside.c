@@ -14,6 +14,7 @@
  *   thread_state.h, attach_thread.h  the state of a thread, and where it is stored
  *   thread.h    this thread: its ring, and the executions it has open
  *   stubs.h     the stubs that return addresses are replaced by
+ *   counters.h  SQLite's own counters
  *   site.h      a patched function
  *   sqlite.h    records SQLite's functions
  *   price.h     measures the cost of recording

@@ -81,6 +81,12 @@ typedef long s64;
 /* Flag: the thread's statements wait between their rows, as FATHOM_HEADER_BETWEEN_ROWS. */
 #define RECORD_BETWEEN_ROWS 2
 
+/* The words of an end record, without and with SQLite's counters, and which bit of the first of these says which are known. */
+#define OP_END_WORDS 8
+#define COUNTED_END_WORDS 14
+#define COUNTS 10
+#define CACHE_COUNTS 4
+
 /* The state of a library in a process. */
 #define LIBRARY_UNSEEN 0
 #define LIBRARY_HOOKED 1
@@ -151,7 +157,15 @@ struct plan_library {
 	u16 text_at; /* offset of the pointer to its text in a statement, plus one */
 	u16 running_at; /* offset of its running flag in a statement, plus one */
 	u8 running;
-	u8 pad[7];
+	u8 counted; /* number of a statement's counters that this version has; 0: they are not read */
+	u8 pad[6];
+	/* Virtual addresses in the file of functions that read counters (counters.h); 0: not found. */
+	u64 stmt_status;
+	u64 db_handle;
+	u64 db_status;
+	u64 db_mutex;
+	u64 mutex_try;
+	u64 mutex_leave;
 	struct plan_function function[PLAN_FUNCTIONS];
 };
 
@@ -234,8 +248,8 @@ struct attached {
 
 _Static_assert(sizeof(struct plan_fixup) == 8, "layout");
 _Static_assert(sizeof(struct plan_function) == 136, "layout");
-_Static_assert(sizeof(struct plan_library) == 32 + 12 * 136, "layout");
-_Static_assert(sizeof(struct plan) == 40 + 26 * 1664, "layout");
+_Static_assert(sizeof(struct plan_library) == 80 + 12 * 136, "layout");
+_Static_assert(sizeof(struct plan) == 40 + 26 * 1712, "layout");
 _Static_assert(sizeof(struct question) == 24 + ASK_PATH, "layout");
 _Static_assert(sizeof(struct ring_control) == 64, "layout");
 _Static_assert(sizeof(struct jump) == 64, "layout");

@@ -84,9 +84,9 @@ __attribute__((used)) hidden u64 fathom_return_function(u64 *at, u64 result)
 		struct op *inner = &t->ops[i];
 
 		if (inner->open && inner->kind == OP_FUNCTION && was_left(inner->slot + 1, (u64)at))
-			end_op(t, inner, 0, OP_LEFT, 0);
+			end_op(t, inner, 0, OP_LEFT, 0, 0);
 	}
-	end_op(t, op, (s32)result, OP_FUNCTION, 0);
+	end_op(t, op, (s32)result, OP_FUNCTION, 0, 0);
 	publish(t);
 	end_change(t);
 	return original;

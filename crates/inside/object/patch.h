@@ -81,6 +81,8 @@ static struct {
 	u64 room;
 } hooked[HOOKED];
 static u32 hooked_count;
+/* Their SQLites' counters, by the same index. */
+static struct counters counters_of[HOOKED];
 
 static int is_hooked(const struct plan_library *library, u64 bias)
 {
@@ -149,10 +151,32 @@ static void give_back(u8 *room, int is_kept)
 		call2(SYS_munmap, room, ROOM);
 }
 
+/* Prepares to read the counters of a SQLite; null if they cannot be read. */
+static struct counters *prepare_counters(u32 place, const struct plan_library *library, u64 bias)
+{
+	struct counters *c = &counters_of[place];
+
+	if (!library->counted || !library->stmt_status)
+		return 0;
+	memset(c, 0, sizeof(*c));
+	c->stmt_status = (void *)(bias + library->stmt_status);
+	c->counted = library->counted;
+	c->text_at = library->text_at ? library->text_at - 1U : 0;
+	if (!library->db_handle || !library->db_status || !library->db_mutex || !library->mutex_try || !library->mutex_leave)
+		return c;
+	c->db_handle = (void *)(bias + library->db_handle);
+	c->db_status = (void *)(bias + library->db_status);
+	c->db_mutex = (void *)(bias + library->db_mutex);
+	c->mutex_try = (void *)(bias + library->mutex_try);
+	c->mutex_leave = (void *)(bias + library->mutex_leave);
+	return c;
+}
+
 /* Hooks all or none of the functions of a library that was loaded at `bias`. */
 static u32 hook_library(const struct plan_library *library, u64 bias)
 {
 	u64 stubs[PLAN_FUNCTIONS];
+	struct counters *counters;
 	struct site *site;
 	u8 bytes[PLAN_ORIGINAL];
 	u8 *room, *code;
@@ -185,6 +209,7 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 		return LIBRARY_NO_ROOM;
 	site = (struct site *)room;
 	code = room + PLAN_FUNCTIONS * sizeof(struct site);
+	counters = prepare_counters(place, library, bias);
 	for (i = 0; i < library->functions; i++) {
 		const struct plan_function *f = &library->function[i];
 		u64 entry = bias + f->address;
@@ -192,6 +217,7 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 		site[i].hook = hook_of(f->kind);
 		site[i].library = library;
 		site[i].function = f;
+		site[i].counters = counters;
 		code = build(code, &site[i], entry, &stubs[i]);
 		if (!code || !reaches(entry + f->first, stubs[i])) {
 			give_back(room, again);

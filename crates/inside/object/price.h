@@ -17,14 +17,21 @@ static struct {
 	struct ring_control ring;
 	u64 words[512];
 	u64 closed;
+	/* A statement, its connection, and what leads to the counters of the connection's cache. */
 	u64 stmt[4];
+	u64 connection[8];
+	u64 databases[8];
+	u64 btree[2];
+	u64 shared[2];
+	u64 pager[4];
+	struct counters counters;
 	struct plan_library library;
 	u32 began;
 	u32 step_ns[PRICE_BATCHES];
 	u32 statement_ns[PRICE_BATCHES];
 } trial;
 
-_Static_assert(sizeof(trial.words) >= (PRICE_STATEMENTS * 12 + 5) * sizeof(u64), "a batch of records must fit");
+_Static_assert(sizeof(trial.words) >= (PRICE_STATEMENTS * (4 + COUNTED_END_WORDS) + 5) * sizeof(u64), "a batch of records must fit");
 
 static s32 say_row(void *stmt)
 {
@@ -36,6 +43,21 @@ static s32 say_done(void *stmt)
 {
 	(void)stmt;
 	return SQLITE_DONE;
+}
+
+/* As in a SQLite of which it is known where the counters are (counters.h). */
+static void prepare_trial_counters(void)
+{
+	trial.stmt[0] = (u64)trial.connection;
+	trial.connection[DATABASES_AT / 8] = (u64)trial.databases;
+	trial.connection[DATABASE_COUNT_AT / 8] = 2;
+	trial.databases[BTREE_AT / 8] = (u64)trial.btree;
+	trial.btree[1] = (u64)trial.shared;
+	trial.shared[0] = (u64)trial.pager;
+	trial.counters.counted = COUNTS - CACHE_COUNTS;
+	trial.counters.stmt.at = 8;
+	trial.counters.cache.at = 8;
+	trial.counters.cache_counted = CACHE_COUNTS;
 }
 
 /* Steps as if the function were hooked. */
@@ -51,7 +73,7 @@ static __attribute__((noinline)) s32 tried_step(void *stmt, const struct site *s
 /* Returns by how much recording prolongs `calls` calls. */
 static u32 try(s32 (*real)(void *), u32 calls)
 {
-	struct site site = { (void *)real, 0, &trial.library, 0 };
+	struct site site = { (void *)real, 0, &trial.library, 0, &trial.counters };
 	s32 (*volatile bare)(void *) = real;
 	u64 start, middle, end;
 	u32 i;
@@ -80,6 +102,7 @@ static void tell_prices(struct arena *a)
 		trial.thread.closed = &trial.closed;
 		trial.ring.populated = RING_WORDS;
 		prepare_clock(&trial.thread.clock);
+		prepare_trial_counters();
 		for (i = 0; i < PRICE_BATCHES; i++) {
 			trial.statement_ns[i] = try(say_done, PRICE_STATEMENTS);
 			/* The first step begins an execution, which stays open; the first ones are timed (sample.h). */

@@ -3,7 +3,7 @@
 #ifndef FATHOM_INSIDE_SITE_H
 #define FATHOM_INSIDE_SITE_H
 
-#include "layout.h"
+#include "counters.h"
 
 /* Alignment of the memory that starts with the sites, which their stubs and trampolines follow. */
 #define SITES_ALIGNED (1UL << 20)
@@ -13,6 +13,7 @@ struct site {
 	void *hook;
 	const struct plan_library *library;
 	const struct plan_function *function;
+	struct counters *counters; /* of SQLite's own; null: they are not read */
 };
 
 #endif

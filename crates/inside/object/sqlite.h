@@ -49,6 +49,7 @@ static inline void settle_left(struct thread *t, u64 sp)
 static struct op *op_of_step(struct thread *t, void *stmt, const struct site *site)
 {
 	struct op *op = find_op(t, (u64)stmt, OP_STATEMENT);
+	struct counts before;
 	const char *text;
 
 	if (op) {
@@ -62,7 +63,11 @@ static struct op *op_of_step(struct thread *t, void *stmt, const struct site *si
 	if (unlikely(known_of(t, (u64)stmt)->stmt != (u64)stmt || known_of(t, (u64)stmt)->text != (u64)text)) {
 		remember(t, (u64)stmt, (u64)text, tell_statement(t, (u64)stmt, text, 0, 0, 0));
 	}
-	return begin_op(t, (u64)stmt, OP_STATEMENT);
+	/* Before its time begins. */
+	read_counts(site->counters, (u64)stmt, &before);
+	op = begin_op(t, (u64)stmt, OP_STATEMENT);
+	t->before[op - t->ops] = before;
+	return op;
 }
 
 /* Begins to record a step. Returns whether it is recorded. */
@@ -94,7 +99,8 @@ static inline int is_execution_of(const struct op *op, const void *stmt)
 }
 
 /* `op`: the execution, unless it has ended or another took its place meanwhile. */
-static __attribute__((noinline)) void end_step(struct thread *t, struct op *op, void *stmt, s32 result, u64 sp, u32 depth)
+static __attribute__((noinline)) void end_step(struct thread *t, struct op *op, void *stmt, s32 result, u64 sp, u32 depth,
+					       const struct site *site)
 {
 	t->busy = sp;
 	t->plain = 0;
@@ -107,7 +113,7 @@ static __attribute__((noinline)) void end_step(struct thread *t, struct op *op, 
 			end_inside(t, op, 1);
 			expect_plain(t, op, (u64)stmt);
 		} else if (op) {
-			end_op(t, op, result, OP_STATEMENT, 1);
+			end_op(t, op, result, OP_STATEMENT, 1, site->counters);
 		}
 	}
 	publish(t);
@@ -141,7 +147,7 @@ static inline __attribute__((always_inline)) s32 record_step(struct thread *t, v
 
 	/* A user function that the statement called may have forked. */
 	if (likely(is_same(t, generation)))
-		end_step(t, op, stmt, result, sp, depth);
+		end_step(t, op, stmt, result, sp, depth, site);
 	return result;
 }
 
@@ -179,14 +185,15 @@ static inline __attribute__((always_inline)) int begin_plain_step(struct thread 
 	return 1;
 }
 
-static inline __attribute__((always_inline)) void end_plain_step(struct thread *t, void *stmt, s32 result, u64 sp)
+static inline __attribute__((always_inline)) void end_plain_step(struct thread *t, void *stmt, s32 result, u64 sp,
+								  const struct site *site)
 {
 	struct op *op = t->plain_op;
 
 	t->busy = sp;
 	asm volatile("" : : : "memory");
 	if (unlikely(t->plain != IN_PLAIN_STEP || result != SQLITE_ROW)) {
-		end_step(t, op, stmt, result, sp, 0);
+		end_step(t, op, stmt, result, sp, 0, site);
 		return;
 	}
 	note_tick(op, &op->ticks_steps);
@@ -213,7 +220,7 @@ static __attribute__((noinline)) s32 step_plainly(void *stmt, const struct site 
 		TAIL_CALL(step_otherwise, stmt, site, t);
 	result = ((s32(*)(void *))site->real)(stmt);
 	if (likely(is_same(t, generation)))
-		end_plain_step(t, stmt, result, sp);
+		end_plain_step(t, stmt, result, sp, site);
 	return result;
 }
 
@@ -238,14 +245,14 @@ __attribute__((used)) hidden s32 fathom_hook_step(void *stmt, const struct site 
 }
 
 /* Ends the execution of a statement that is reset or finalised. */
-static void abandon(struct thread *t, u64 stmt)
+static void abandon(struct thread *t, u64 stmt, const struct site *site)
 {
 	struct op *op = find_op(t, stmt, OP_STATEMENT);
 
 	/* sqlite3_step itself resets a statement that it reprepares; the execution does not end there. */
 	if (!op || is_inside(t, stmt))
 		return;
-	end_op(t, op, 0, OP_STATEMENT, 0);
+	end_op(t, op, 0, OP_STATEMENT, 0, site->counters);
 	publish(t);
 }
 
@@ -256,7 +263,7 @@ __attribute__((used)) hidden s32 fathom_hook_reset(void *stmt, const struct site
 	t = own_thread();
 	if (t && t->open && ready(t) && begin_change(t, sp)) {
 		settle_left(t, sp);
-		abandon(t, (u64)stmt);
+		abandon(t, (u64)stmt, site);
 		end_change(t);
 	}
 	LEAVE_TO(site, stmt, t);

@@ -84,13 +84,13 @@ static void settle_functions(struct thread *t, u64 slot)
 		if (!op->open || op->kind != OP_FUNCTION || distance >= ONE_STACK)
 			continue;
 		if (op->slot < slot) {
-			end_op(t, op, 0, OP_LEFT, 0);
+			end_op(t, op, 0, OP_LEFT, 0, 0);
 			continue;
 		}
 		if ((op->slot ^ slot) >> 12 && (sealed || !is_mapped(op->slot)))
 			continue;
 		if (!leads_to(op->slot, op->stub))
-			end_op(t, op, 0, OP_LEFT, 0);
+			end_op(t, op, 0, OP_LEFT, 0, 0);
 	}
 }
 #else

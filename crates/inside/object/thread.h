@@ -381,18 +381,24 @@ static int is_inside(const struct thread *t, u64 stmt)
 	return 0;
 }
 
-/* `kind` as in the record `op_end`; `in_step`: at the end of a step, which took up to now. */
-static void end_op(struct thread *t, struct op *op, s32 result, u32 kind, int in_step)
+/*
+ * `kind` as in the record `op_end`; `in_step`: at the end of a step, which took up to now; `counters`: of the SQLite whose statement this is,
+ * if the statement is known to exist.
+ */
+static void end_op(struct thread *t, struct op *op, s32 result, u32 kind, int in_step, struct counters *counters)
 {
-	u64 now_cycles = cycles(), now = time_of(&t->clock, now_cycles), *r;
+	u64 now_cycles = cycles(), now = time_of(&t->clock, now_cycles), words, *r;
+	struct counts counts;
 
 	if (now < op->start_ns)
 		now = op->start_ns;
 	if (op->kind == OP_STATEMENT)
 		settle_steps(t, op, now_cycles, in_step);
-	r = reserve(t, 8);
+	read_counts(counters, op->stmt, &counts);
+	words = counts.known ? COUNTED_END_WORDS : OP_END_WORDS;
+	r = reserve(t, words);
 	if (likely(r)) {
-		r[0] = first_word(t, 8, RECORD_OP_END, 0);
+		r[0] = first_word(t, words, RECORD_OP_END, 0);
 		r[1] = now;
 		r[2] = op->stmt;
 		r[3] = op->start_ns;
@@ -400,7 +406,9 @@ static void end_op(struct thread *t, struct op *op, s32 result, u32 kind, int in
 		r[5] = op->steps;
 		r[6] = kind == OP_LEFT ? 0 : inside_ns(t, op, now, now_cycles);
 		r[7] = (u32)result | (u64)kind << 32;
-		submit(t, 8);
+		if (counts.known)
+			put_growth(r + OP_END_WORDS, &t->before[op - t->ops], &counts);
+		submit(t, words);
 	}
 	op->open = 0;
 	t->open--;
@@ -430,7 +438,7 @@ static struct op *begin_op(struct thread *t, u64 stmt, u32 kind)
 	}
 	if (op->open) {
 		t->any_gone = 1;
-		end_op(t, op, 0, OP_GAVE_WAY, op->kind == OP_STATEMENT && is_inside(t, op->stmt));
+		end_op(t, op, 0, OP_GAVE_WAY, op->kind == OP_STATEMENT && is_inside(t, op->stmt), 0);
 	}
 	op->stmt = stmt;
 	op->kind = kind;

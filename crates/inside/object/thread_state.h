@@ -7,6 +7,7 @@
 #define FATHOM_INSIDE_THREAD_STATE_H
 
 #include "clock.h"
+#include "counters.h"
 #include "sample.h"
 
 #define OPS 8
@@ -73,6 +74,7 @@ struct thread {
 	u64 inside[OPS];
 	u64 inside_sp[OPS];
 	struct op ops[OPS];
+	struct counts before[OPS]; /* SQLite's counters when they began */
 	struct known known[KNOWN_STATEMENTS];
 	struct sample samples[SAMPLES];
 };

@@ -57,6 +57,11 @@ pub const ROOM: u64 = 8192;
 pub const STUBS: usize = 2048;
 pub const STUB_SIZE: u64 = 8;
 
+/// Number of SQLite's counters in a record, and the words of an execution's end without and with them.
+pub const COUNTS: usize = 10;
+pub const OP_END_WORDS: usize = 8;
+pub const COUNTED_END_WORDS: usize = OP_END_WORDS + 1 + COUNTS / 2;
+
 /// Maximum length of a record's text, in bytes.
 pub const LONGEST_TEXT: u64 = 4095;
 
@@ -155,6 +160,9 @@ mod tests {
             ("RING_WORDS", RING_WORDS),
             ("RINGS_AT", RINGS_AT),
             ("LONGEST_TEXT", LONGEST_TEXT),
+            ("COUNTS", COUNTS as u64),
+            ("OP_END_WORDS", OP_END_WORDS as u64),
+            ("COUNTED_END_WORDS", COUNTED_END_WORDS as u64),
             ("UNDO_UNIT_AARCH64", crate::hook::aarch64::UNDO_UNIT as u64),
             ("UNDO_AUTIASP", crate::hook::aarch64::UNDO_AUTIASP.into()),
             ("UNDO_AUTIBSP", crate::hook::aarch64::UNDO_AUTIBSP.into()),

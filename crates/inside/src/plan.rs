@@ -93,8 +93,29 @@ pub struct Library {
     pub text_at: Option<u32>,
     /// Offset of its running state, and the value while it is running.
     pub running: Option<(u16, u8)>,
+    /// How its counters are read, if they are.
+    pub counters: Option<Counters>,
     /// Its functions, at most [`PLAN_FUNCTIONS`].
     pub functions: Vec<Function>,
+}
+
+/// Where SQLite has the functions that return its counters, in its file's own addresses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Number of a statement's counters that this version has, from FULLSCAN_STEP on: 3, 4 or 6.
+    pub counted: u8,
+    /// `sqlite3_stmt_status`.
+    pub stmt_status: u64,
+    /// Those for the cache, if all were found: `sqlite3_db_handle`, `sqlite3_db_status`, `sqlite3_db_mutex`, `sqlite3_mutex_try`,
+    /// `sqlite3_mutex_leave`.
+    pub cache: Option<[u64; 5]>,
+}
+
+impl Counters {
+    /// Returns the addresses of all functions that the object calls.
+    pub fn addresses(self) -> impl Iterator<Item = u64> {
+        [self.stmt_status].into_iter().chain(self.cache.into_iter().flatten())
+    }
 }
 
 /// All instructions of the object.
@@ -108,7 +129,7 @@ pub struct Plan {
 }
 
 const FUNCTION_BYTES: usize = 24 + PLAN_ORIGINAL + PLAN_CODE + 8 * PLAN_FIXUPS;
-const LIBRARY_BYTES: usize = 32 + PLAN_FUNCTIONS * FUNCTION_BYTES;
+const LIBRARY_BYTES: usize = 80 + PLAN_FUNCTIONS * FUNCTION_BYTES;
 const _: () = assert!(PLAN_ORIGINAL <= 255 && PLAN_CODE <= 255 && PLAN_FIXUPS <= 255);
 /// Size of a plan in bytes.
 pub const PLAN_BYTES: usize = 40 + PLAN_LIBRARIES * LIBRARY_BYTES;
@@ -141,7 +162,11 @@ impl Library {
         let (running_at, running) = self.running.map_or((0, 0), |(at, value)| (at + 1, value));
         out.extend(text_at.to_le_bytes());
         out.extend(running_at.to_le_bytes());
-        out.extend([running, 0, 0, 0, 0, 0, 0, 0]);
+        let counters = self.counters.unwrap_or_default();
+        out.extend([running, counters.counted, 0, 0, 0, 0, 0, 0]);
+        for address in [counters.stmt_status].into_iter().chain(counters.cache.unwrap_or_default()) {
+            out.extend(address.to_le_bytes());
+        }
         for function in functions {
             function.write(out);
         }

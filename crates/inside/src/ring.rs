@@ -1,12 +1,12 @@
 //! Reads what the object recorded, as untrusted input: the program may write anything into its own rings.
 //!
-//! What is read is bounded and checked: only the three kinds of records that the object makes, of possible sizes, of a process
+//! What is read is bounded and checked: only the three kinds of records that the object makes (the end of an execution has its counters, which become a record of their own), of possible sizes, of a process
 //! that the caller vouches for, at times that do not run backwards and are not in the future. So a program can falsify its own
 //! statements, and nothing else.
 
-use crate::layout::{LONGEST_TEXT, RING_WORDS};
-use model::Event;
-use model::event::{Header, OpBegin, OpEnd, Statement, header_flags};
+use crate::layout::{COUNTED_END_WORDS, COUNTS, LONGEST_TEXT, OP_END_WORDS, RING_WORDS};
+use model::event::{Header, OpBegin, OpCounts, OpEnd, Statement, header_flags};
+use model::{Event, Record};
 
 /// Bit positions of the fields in a record's first word; its lowest bits are its number of words.
 pub const KIND_SHIFT: u32 = 10;
@@ -85,8 +85,13 @@ impl RingReader {
             if kind == 0 {
                 continue;
             }
+            let counted = kind == OpEnd::INFO.kind && record.len() == COUNTED_END_WORDS;
+            let (record, counts) = record.split_at(if counted { OP_END_WORDS } else { record.len() });
             match self.event(record, kind, tgid, window).filter(|event| belongs(event.header.tid)) {
-                Some(event) => sink(event),
+                Some(event) => {
+                    counts_event(&event, counts).map(&mut *sink);
+                    sink(event);
+                }
                 None => self.unusable += 1,
             }
         }
@@ -151,10 +156,40 @@ impl RingReader {
     }
 }
 
+/// Returns the counters of an execution whose end has these further words.
+fn counts_event(end: &Event, words: &[u64]) -> Option<Event> {
+    let (Record::OpEnd(op), [known, counts @ ..]) = (&end.record, words) else { return None };
+    let known = *known as u32 & ((1 << COUNTS) - 1);
+    let mut all = [0; COUNTS];
+    let halves = counts.iter().flat_map(|word| [*word as u32, (word >> 32) as u32]);
+    // A counter that is not known has no value.
+    (0..)
+        .zip(all.iter_mut().zip(halves))
+        .for_each(|(n, (to, count))| *to = if known >> n & 1 == 1 { count } else { 0 });
+    let [fullscan_steps, sorts, autoindex_rows, vm_steps, reprepares, runs, rest @ ..] = all;
+    let [cache_hits, cache_misses, cache_writes, cache_spills] = rest;
+    let record = OpCounts {
+        key: op.key,
+        start_ns: op.start_ns,
+        known,
+        fullscan_steps,
+        sorts,
+        autoindex_rows,
+        vm_steps,
+        reprepares,
+        runs,
+        cache_hits,
+        cache_misses,
+        cache_writes,
+        cache_spills,
+        pad: 0,
+    };
+    Some(Event { header: Header { kind: OpCounts::INFO.kind, ..end.header }, record: record.into() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::Record;
     use proptest::prelude::*;
 
     const WINDOW: Window = Window { from_ns: 1_000, now_ns: 9_000, functions: 2 };
@@ -200,6 +235,25 @@ mod tests {
     }
 
     #[test]
+    fn counters_precede_end_of_their_execution() {
+        let mut reader = RingReader::default();
+        // The sixth is not known.
+        let counts = [0x3df, 5 | 6 << 32, 7 | 8 << 32, 9 | 10 << 32, 11 | 12 << 32, 13 | 14 << 32];
+        let words =
+            [&[first_word(14, OpEnd::INFO.kind, 3, 8), 4_000, 0x50, 3_000, 2, 3, 700, 101][..], &counts].concat();
+        let text: Vec<String> = read(&mut reader, &words).iter().map(Event::to_text).collect();
+        assert_eq!(
+            text,
+            [
+                "@4000 cpu3 7/8 op_counts key=80 start_ns=3000 known=991 fullscan_steps=5 sorts=6 autoindex_rows=7 vm_steps=8 \
+                 reprepares=9 cache_hits=11 cache_misses=12 cache_writes=13 cache_spills=14",
+                "@4000 cpu3 7/8 op_end key=80 start_ns=3000 rows=2 steps=3 inside_ns=700 result=101",
+            ]
+        );
+        assert_eq!((reader.unusable, reader.tail), (0, words.len() as u64));
+    }
+
+    #[test]
     fn times_are_monotonic_and_not_ahead_of_clock() {
         let mut reader = RingReader::default();
         let words = [begin(u64::MAX), begin(0), begin(5_000)].concat();
@@ -231,7 +285,7 @@ mod tests {
         #[test]
         fn arbitrary_words_give_valid_events_or_none(
             mut words in prop::collection::vec(any::<u64>(), 0..200),
-            kinds in prop::collection::vec((0u64..6, 0u64..12), 0..40),
+            kinds in prop::collection::vec((0u64..6, 0u64..16), 0..40),
         ) {
             // So that some are almost valid records.
             let mut at = 0;

@@ -531,6 +531,38 @@ records! {
         /// Bytes of text.
         len: u16,
     }
+    /// What SQLite itself counted during an execution, just before its `op_end`. Only from probes inside the process, where SQLite's
+    /// functions that return its counters were found.
+    35 op_counts OpCounts {
+        /// As in `op_begin`.
+        key: u64,
+        /// When the execution began.
+        start_ns: u64,
+        /// Bit set of the fields below that are known, the first of them 1.
+        known: u32,
+        /// SQLITE_STMTSTATUS_FULLSCAN_STEP: steps forward in a table or index as part of a full scan.
+        fullscan_steps: u32,
+        /// SQLITE_STMTSTATUS_SORT.
+        sorts: u32,
+        /// SQLITE_STMTSTATUS_AUTOINDEX: rows inserted into automatic indices.
+        autoindex_rows: u32,
+        /// SQLITE_STMTSTATUS_VM_STEP.
+        vm_steps: u32,
+        /// SQLITE_STMTSTATUS_REPREPARE.
+        reprepares: u32,
+        /// SQLITE_STMTSTATUS_RUN: the statement's program and those of its triggers and foreign-key actions.
+        runs: u32,
+        /// SQLITE_DBSTATUS_CACHE_HIT, of the connection while the execution was open.
+        cache_hits: u32,
+        /// SQLITE_DBSTATUS_CACHE_MISS.
+        cache_misses: u32,
+        /// SQLITE_DBSTATUS_CACHE_WRITE.
+        cache_writes: u32,
+        /// SQLITE_DBSTATUS_CACHE_SPILL.
+        cache_spills: u32,
+        /// Keeps the layout free of gaps.
+        pad: u32,
+    }
 }
 
 /// When, where and who. 24 bytes.

@@ -121,6 +121,34 @@ tables! {
         /// The application's `traceparent`: `00-TRACE-SPAN-FLAGS`.
         traceparent: String,
     }
+    /// What SQLite itself counted during an execution of a statement: how far its counters (`sqlite3_stmt_status`,
+    /// `sqlite3_db_status`) grew. Executions without a row were not counted: recorded by uprobes, or of a SQLite whose functions
+    /// were not found (the fact `sqlite.counters` says which). Older versions of SQLite lack some counters; those of the page cache are
+    /// also empty while a database is attached, and for the first executions of a process.
+    statement_counters StatementCounters {
+        /// Operation.
+        operation: u64,
+        /// Steps forward in a table or index as part of a full scan (SQLITE_STMTSTATUS_FULLSCAN_STEP).
+        fullscan_steps: Option<u64>,
+        /// Sorts (SORT).
+        sorts: Option<u64>,
+        /// Rows inserted into automatic indices (AUTOINDEX).
+        autoindex_rows: Option<u64>,
+        /// Instructions of SQLite's virtual machine (VM_STEP).
+        vm_steps: Option<u64>,
+        /// Times that the statement was prepared again, since the schema had changed (REPREPARE).
+        reprepares: Option<u64>,
+        /// Times that a program began: the statement's, and each of a trigger or a foreign-key action (RUN).
+        runs: Option<u64>,
+        /// Pages found in the connection's cache (SQLITE_DBSTATUS_CACHE_HIT).
+        cache_hits: Option<u64>,
+        /// Pages that had to be read (CACHE_MISS).
+        cache_misses: Option<u64>,
+        /// Pages written from the cache (CACHE_WRITE).
+        cache_writes: Option<u64>,
+        /// Pages written in the middle of a transaction, since the cache was full (CACHE_SPILL).
+        cache_spills: Option<u64>,
+    }
     /// A statement with its literals replaced, or the name of a function, mark or transaction.
     shapes Shape {
         /// Identity within the archive.

@@ -624,6 +624,18 @@ names! {
         S03 = "S03",
         /// Full scan where an index would serve.
         S04 = "S04",
+        /// Automatic index built for each execution.
+        S05 = "S05",
+        /// Sort in a temporary file.
+        S06 = "S06",
+        /// Cache spill.
+        S07 = "S07",
+        /// Statement prepared again by SQLite itself.
+        S08 = "S08",
+        /// Trigger or foreign-key action for each row.
+        S09 = "S09",
+        /// Connection opened for every execution.
+        S10 = "S10",
         /// Write amplification.
         R01 = "R01",
         /// Scheduling delay.

@@ -8,6 +8,7 @@ use crate::collect::run_fact;
 use crate::request::{Probes, Request, Target};
 use crate::sqlite_version::Identity;
 use ::inside::layout::LibraryStatus;
+use ::inside::plan::{Counters, Role};
 use capture::inside::ProbedProcesses;
 use capture::inside::error::{ImplantError, InsideError, PlanError};
 use capture::inside::planned::PlannedLibrary;
@@ -385,6 +386,28 @@ impl Watch {
                 "inside, but no process had a SQLite with symbols or a function of --op".into()
             }
             None => "inside".into(),
+        };
+        run_fact(&value, None, "the recorder")
+    }
+
+    /// Returns whether SQLite's own counters were read, and why not, as a fact.
+    pub fn counters_fact(&self) -> Fact {
+        let hooked = self.libraries.iter().filter(|library| !library.hooked.is_empty() && !library.named);
+        let (mut read, mut unread) = (0, Vec::new());
+        for library in hooked.filter(|l| l.planned.library.functions.iter().any(|f| f.role == Role::Step)) {
+            let missing = match library.planned.library.counters {
+                Some(Counters { cache: Some(_), .. }) => None,
+                Some(_) => Some("those of the page cache were not: a function that returns them has no symbol"),
+                None => Some("they were not read: sqlite3_stmt_status has no symbol, or the version is unknown"),
+            };
+            read += usize::from(missing.is_none());
+            unread.extend(missing.map(|why| format!("{}: {why}", library.planned.path.to_string_lossy())));
+        }
+        let value = match (read, unread.is_empty()) {
+            (0, true) => "not read: only probes inside a process read them".into(),
+            (_, true) => "read".into(),
+            (0, false) => unread.join("; "),
+            (_, false) => format!("read; {}", unread.join("; ")),
         };
         run_fact(&value, None, "the recorder")
     }

@@ -94,6 +94,7 @@ impl<'a> NewArchive<'a> {
         }
         let mut sqlite = sqlite_facts::facts(&mut log.observed, &libraries.probed);
         sqlite.insert("sqlite.probes".into(), libraries.inside.fact());
+        sqlite.insert("sqlite.counters".into(), libraries.inside.counters_fact());
         let file_systems = log.observed.file_systems();
         self.collector.finish(finished, log.outside, &libraries.blind, &file_systems, sqlite);
         self.collector.metadata.store(&mut self.meta)?;

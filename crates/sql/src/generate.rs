@@ -116,6 +116,7 @@ fn make_archive(source: &Archive, to: &Path, at: u64, change: &Change) -> Result
     copy_rows(source, out, |_: &mut Shape| {})?;
     copy_rows(source, out, |_: &mut Link| {})?;
     copy_rows(source, out, |_: &mut TraceContext| {})?;
+    copy_rows(source, out, |_: &mut StatementCounters| {})?;
     copy_rows(source, out, |_: &mut Cause| {})?;
     copy_rows(source, out, |_: &mut File| {})?;
     copy_rows(source, out, |_: &mut Process| {})?;

@@ -144,6 +144,7 @@
 #define FATHOM_KIND_LOCK 32
 #define FATHOM_KIND_STACK 33
 #define FATHOM_KIND_CHAIN 34
+#define FATHOM_KIND_OP_COUNTS 35
 
 /* An SQL statement became known: prepared, or first seen at a step because it was prepared before the trace. */
 struct fathom_statement {
@@ -470,6 +471,24 @@ struct fathom_chain {
 	__u32 chain; /* Its number. */
 	__u16 ended; /* Why it ends where it does ([`chain_end`]). */
 	__u16 len; /* Bytes of text. */
+};
+
+/* What SQLite itself counted during an execution, just before its `op_end`. Only from probes inside the process, where SQLite's functions that return its counters were found. */
+struct fathom_op_counts {
+	__u64 key; /* As in `op_begin`. */
+	__u64 start_ns; /* When the execution began. */
+	__u32 known; /* Bit set of the fields below that are known, the first of them 1. */
+	__u32 fullscan_steps; /* SQLITE_STMTSTATUS_FULLSCAN_STEP: steps forward in a table or index as part of a full scan. */
+	__u32 sorts; /* SQLITE_STMTSTATUS_SORT. */
+	__u32 autoindex_rows; /* SQLITE_STMTSTATUS_AUTOINDEX: rows inserted into automatic indices. */
+	__u32 vm_steps; /* SQLITE_STMTSTATUS_VM_STEP. */
+	__u32 reprepares; /* SQLITE_STMTSTATUS_REPREPARE. */
+	__u32 runs; /* SQLITE_STMTSTATUS_RUN: the statement's program and those of its triggers and foreign-key actions. */
+	__u32 cache_hits; /* SQLITE_DBSTATUS_CACHE_HIT, of the connection while the execution was open. */
+	__u32 cache_misses; /* SQLITE_DBSTATUS_CACHE_MISS. */
+	__u32 cache_writes; /* SQLITE_DBSTATUS_CACHE_WRITE. */
+	__u32 cache_spills; /* SQLITE_DBSTATUS_CACHE_SPILL. */
+	__u32 pad; /* Keeps the layout free of gaps. */
 };
 
 #endif

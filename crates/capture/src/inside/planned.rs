@@ -6,10 +6,10 @@ use crate::request;
 use crate::sqlite::decode::Machine;
 use crate::sqlite::entry::find_entry;
 use crate::sqlite::find::FoundSqlite;
-use crate::sqlite::{Prepare, code_at};
+use crate::sqlite::{self, Prepare, code_at};
 use inside::hook::{self, SEARCHED_BYTES};
 use inside::layout::PLAN_FUNCTIONS;
-use inside::plan::{Function, Library, Role};
+use inside::plan::{Counters, Function, Library, Role};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -80,6 +80,7 @@ impl PlannedLibrary {
             ino,
             text_at: symbols.sql_offset,
             running: symbols.running.map(|r| (r.offset, r.value)),
+            counters: symbols.counters.and_then(plan_counters),
             functions: places,
         };
         let functions = functions.iter().zip(&library.functions);
@@ -114,6 +115,10 @@ impl PlannedLibrary {
             let hooked = plan_hook(path, name, offset, Role::Named { key: *key, shared })?;
             if mine.clone().flat_map(|library| &library.functions).any(|other| other.address == hooked.address) {
                 return Err(refuse(name, "the object already hooks it for its own use"));
+            }
+            let counters = mine.clone().filter_map(|library| library.counters);
+            if counters.flat_map(Counters::addresses).any(|other| other == hooked.address) {
+                return Err(refuse(name, "the object calls it, to read SQLite's counters"));
             }
             if places.iter().any(|other| other.address == hooked.address) {
                 return Err(refuse(name, "it is named twice"));
@@ -172,6 +177,13 @@ fn forbidding_functions(path: &Path) -> Result<Vec<(&'static str, u64, Function)
 fn executing_function(path: &Path) -> Option<(&'static str, u64, Function)> {
     let offset = find_entry(path, "execve").ok()?;
     Some(("execve", offset, plan_hook(path, "execve", offset, Role::Execve).ok()?))
+}
+
+/// Returns how the object reads the counters. Not on aarch64, where guarded pages (BTI) allow no call of a function that does not begin
+/// with a landing pad.
+fn plan_counters(found: sqlite::Counters) -> Option<Counters> {
+    let sqlite::Counters { stmt_status, counted, cache } = found;
+    (Machine::OWN == Some(Machine::X86_64)).then_some(Counters { counted, stmt_status, cache })
 }
 
 fn prepare_role(prepare: &Prepare) -> Role {

@@ -59,6 +59,17 @@ pub struct Prepare {
     pub utf16: bool,
 }
 
+/// The functions that return SQLite's own counters. All are addresses in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counters {
+    /// `sqlite3_stmt_status(stmt, op, resetFlg)`.
+    pub stmt_status: u64,
+    /// Number of its counters, from FULLSCAN_STEP on: older versions read beyond the last.
+    pub counted: u8,
+    /// `sqlite3_db_handle`, `_db_status`, `_db_mutex`, `_mutex_try` and `_mutex_leave`, if all were found.
+    pub cache: Option<[u64; 5]>,
+}
+
 /// SQLite's functions in one file. All offsets are file offsets, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteSymbols {
@@ -74,6 +85,8 @@ pub struct SqliteSymbols {
     pub sql_offset: Option<u32>,
     /// Where it stores whether it is running.
     pub running: Option<decode::RunningByte>,
+    /// The functions that return its counters; addresses in the file.
+    pub counters: Option<Counters>,
     /// Version, such as `3.40.1`.
     pub version: Option<String>,
     /// The result of `sqlite3_sourceid`: date, time and hash of the source.
@@ -132,6 +145,12 @@ const FUNCTION_NAMES: &[&str] = &[
     "sqlite3_sql",
     "sqlite3_stmt_busy",
     "sqlite3_version",
+    "sqlite3_stmt_status",
+    "sqlite3_db_handle",
+    "sqlite3_db_status",
+    "sqlite3_db_mutex",
+    "sqlite3_mutex_try",
+    "sqlite3_mutex_leave",
     "sqlite3_prepare",
     "sqlite3_prepare_v2",
     "sqlite3_prepare_v3",
@@ -222,6 +241,16 @@ fn collect_symbols(
     let sql_offset = body("sqlite3_sql").and_then(|code| decode::text_offset(elf.machine, &code));
     let running = body("sqlite3_stmt_busy").and_then(|code| decode::decode_running(elf.machine, &code));
     let version = symbol("sqlite3_version").and_then(|(_, s)| elf.text_at(s.address));
+    let version = version.filter(|v| v.starts_with("3.") && v.len() < 16);
+    let function = |name: &str| {
+        let address = symbol(name).filter(|(_, s)| s.is_function())?.1.address;
+        elf.code_offset(address).map(|_| address)
+    };
+    let cache_functions = ["db_handle", "db_status", "db_mutex", "mutex_try", "mutex_leave"];
+    let cache: Vec<u64> = cache_functions.iter().filter_map(|name| function(&format!("sqlite3_{name}"))).collect();
+    let counters = function("sqlite3_stmt_status").zip(counted(version.as_deref(), source_id.as_deref()));
+    let counters =
+        counters.map(|(stmt_status, counted)| Counters { stmt_status, counted, cache: cache.try_into().ok() });
     Ok(SqliteSymbols {
         step,
         reset: code("sqlite3_reset"),
@@ -229,10 +258,33 @@ fn collect_symbols(
         prepares,
         sql_offset,
         running,
-        version: version.filter(|v| v.starts_with("3.") && v.len() < 16),
+        counters,
+        version,
         source_id,
         source,
     })
+}
+
+/// Returns how many counters a statement has in a version: `sqlite3_stmt_status` does not check its argument. 3.7.0 added AUTOINDEX as
+/// the third, 3.8.0 VM_STEP, and 3.20.0 REPREPARE and RUN. `None` if the version is unknown, or older.
+fn counted(version: Option<&str>, source_id: Option<&str>) -> Option<u8> {
+    let number = |version: &str| {
+        let mut parts = version.split('.').map(str::parse);
+        Some((parts.next()?.ok()?, parts.next()?.ok()?, parts.next().unwrap_or(Ok(0)).ok()?))
+    };
+    let known: (u32, u32, u32) = match (version.and_then(number), source_id) {
+        (Some(known), _) => known,
+        // By the dates of these versions.
+        (None, Some(id)) if id >= "2017-08-01 13:24:15" => (3, 20, 0),
+        (None, Some(id)) if id >= "2013-08-26 04:50:08" => (3, 8, 0),
+        (None, _) => return None,
+    };
+    match known {
+        (3, 20.., _) => Some(6),
+        (3, 8.., _) => Some(4),
+        (3, 7, _) => Some(3),
+        _ => None,
+    }
 }
 
 /// Returns the file with the symbols of `elf`, whose path is `path`: by its build id, else the one that it names, in its directory.

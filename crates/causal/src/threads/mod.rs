@@ -36,7 +36,7 @@ use crate::inferred::InferredTransactions;
 use crate::names::Names;
 use crate::objects::Objects;
 use group::Groups;
-use model::event::{self, Header, OffCpu, flags, task_what};
+use model::event::{self, Header, OffCpu, OpCounts, flags, task_what};
 use model::table::{Shape, Span};
 use model::{Event, Origin, Record, ShapeKind, Wait};
 use stack::{Frame, Kind, OffCpuPeriod, RefusedLock, Surroundings};
@@ -69,6 +69,8 @@ pub(crate) struct Threads {
     statements: FastMap<(u32, u64), u64>,
     /// The trace contexts of statements.
     contexts: FastMap<(u32, u64), String>,
+    /// What SQLite counted during the execution whose end follows, by thread.
+    counted: FastMap<u32, OpCounts>,
     statements_order: VecDeque<(u32, u64)>,
     shapes: BTreeMap<(ShapeKind, String), u64>,
     executions: FastMap<u64, u64>,
@@ -309,6 +311,7 @@ impl Threads {
         self.map.values().map(|t| 1 + t.frames.len() + t.calls.len() + t.off_cpu.len() + t.outside.len()).sum::<usize>()
             + self.statements.len()
             + self.contexts.len()
+            + self.counted.len()
             + self.history.len()
             + self.void.len()
             + self.inferred.len()

@@ -6,8 +6,8 @@ use crate::actor::Actor;
 use crate::context::{Context, span};
 use crate::loss::Window;
 use crate::objects::Objects;
-use model::event::{Header, OpBegin, OpEnd, Statement, flags, header_flags, op_kind};
-use model::table::{Operation, Span, TraceContext};
+use model::event::{Header, OpBegin, OpCounts, OpEnd, Statement, flags, header_flags, op_kind};
+use model::table::{Operation, Span, StatementCounters, TraceContext};
 use model::{Confidence, Layer, Relation, ShapeKind, SpanKind};
 
 /// Maximum number of statements kept; addresses of finalised ones are reused, so programs have far fewer.
@@ -15,6 +15,9 @@ const STATEMENTS_MAX: usize = 1 << 16;
 /// Number of executions that the kernel side keeps open on a thread (OPS in common.h). More are open here only if ends were
 /// lost.
 const OPEN_EXECUTIONS_MAX: usize = 8;
+
+/// Maximum number of threads whose execution is about to end.
+const COUNTED_THREADS_MAX: usize = 1 << 12;
 
 /// In an end record: a function was left other than by returning (OP_LEFT in operations.bpf.c).
 const OP_LEFT: u32 = 2;
@@ -244,11 +247,22 @@ impl Threads {
         self.close_execution(tgid, tid, &frame, &end, cx);
     }
 
+    /// Keeps what SQLite counted until the end of the execution, the thread's next record.
+    pub(crate) fn on_op_counts(&mut self, header: &Header, record: &OpCounts) {
+        // Only ends that were lost leave any behind.
+        if self.counted.len() >= COUNTED_THREADS_MAX {
+            self.counted.clear();
+        }
+        self.counted.insert(header.tid, record.clone());
+    }
+
     /// Handles the end of an execution.
     pub(crate) fn on_op_end(&mut self, header: &Header, record: &OpEnd, objects: &mut Objects, cx: &mut Context<'_>) {
         let end_ns = header.time_ns;
         self.settle_marks(header.tid, end_ns, objects, cx);
         self.thread(header.tgid, header.tid, objects, cx);
+        let counted = self.counted.remove(&header.tid);
+        let counted = counted.filter(|c| (c.key, c.start_ns) == (record.key, record.start_ns));
         let same = |f: &Frame| f.is_probed() && f.key == record.key && f.start_ns == record.start_ns;
         // Not always the top: an application may step two statements alternately.
         let found = self.map.get(&header.tid).and_then(|t| t.frames.iter().rposition(same));
@@ -284,6 +298,7 @@ impl Threads {
             steps: Some(record.steps),
             result: Some(record.result.into()),
         };
+        counted.map(|counts| cx.sink.counters(counters_row(frame.id, &counts)));
         self.close_execution(header.tgid, header.tid, &frame, &end, cx);
     }
 
@@ -375,5 +390,23 @@ impl Threads {
             );
         }
         true
+    }
+}
+
+/// Returns the row of an operation's counters; those that are not known are empty.
+fn counters_row(operation: u64, counts: &OpCounts) -> StatementCounters {
+    let known = |bit: u32, count: u32| (counts.known >> bit & 1 == 1).then_some(u64::from(count));
+    StatementCounters {
+        operation,
+        fullscan_steps: known(0, counts.fullscan_steps),
+        sorts: known(1, counts.sorts),
+        autoindex_rows: known(2, counts.autoindex_rows),
+        vm_steps: known(3, counts.vm_steps),
+        reprepares: known(4, counts.reprepares),
+        runs: known(5, counts.runs),
+        cache_hits: known(6, counts.cache_hits),
+        cache_misses: known(7, counts.cache_misses),
+        cache_writes: known(8, counts.cache_writes),
+        cache_spills: known(9, counts.cache_spills),
     }
 }

@@ -102,7 +102,7 @@ static u64 open;
 static void run(void *stmt)
 {
 	static const struct plan_library library;
-	static const struct site steps = { (void *)step, 0, &library, 0 }, resets = { (void *)reset, 0, &library, 0 };
+	static const struct site steps = { (void *)step, 0, &library, 0, 0 }, resets = { (void *)reset, 0, &library, 0, 0 };
 	u64 i, at = ring.head, sum[4] = { 0, 0, 0, 0 }, ended = 0;
 
 	inside = readings = rows_all = 0;

@@ -8,7 +8,8 @@ use crate::Metadata;
 use archive::TablesWriter;
 use causal::Sink;
 use model::table::{
-    Cause, DriverCommand, File, Link, LossRow, Operation, Process, Row, Shape, Slice, Span, ThreadTime, TraceContext,
+    Cause, DriverCommand, File, Link, LossRow, Operation, Process, Row, Shape, Slice, Span, StatementCounters,
+    ThreadTime, TraceContext,
 };
 
 /// Keeps the first error, since a [`Sink`] cannot fail.
@@ -63,6 +64,9 @@ impl Sink for Tables {
         self.put(&row);
     }
     fn context(&mut self, row: TraceContext) {
+        self.put(&row);
+    }
+    fn counters(&mut self, row: StatementCounters) {
         self.put(&row);
     }
     fn span(&mut self, row: Span) {

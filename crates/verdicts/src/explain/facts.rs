@@ -4,6 +4,7 @@
 use super::account::{AccountBuilder, LeafNumber};
 use super::between;
 use super::carried_data::CarriedData;
+use super::connections::{self, Connected};
 use super::contract::{Account, Between};
 use super::others::OtherProcesses;
 use crate::checkpoints::is_sync;
@@ -91,6 +92,16 @@ pub enum TimeCategory {
     ForcedCheckpoint,
     /// In the calls of a WAL checkpoint.
     Checkpoint,
+    /// On a CPU, in the database's code.
+    DatabaseCpu,
+    /// In reads of a database or a WAL.
+    DatabaseRead,
+    /// In calls on temporary files of SQLite's.
+    Temporary,
+    /// In writes and syncs of a database, its journal or its WAL.
+    DatabaseWrite,
+    /// In calls on SQLite's files and in prepares since the last execution, if a database was opened; not part of its latency.
+    Connect,
     /// In prepare calls right before the execution, minus the recording's cost; not part of its latency.
     Prepare,
 }
@@ -270,12 +281,10 @@ pub struct FactsBuilder<'a> {
 }
 
 /// What a builder has found.
-pub struct Found<'a> {
+pub struct Found {
     pub facts: Facts,
     pub account: Account,
     pub between: Between,
-    /// The calls.
-    pub phases: Phases<'a>,
 }
 
 impl<'a> FactsBuilder<'a> {
@@ -321,7 +330,11 @@ impl<'a> FactsBuilder<'a> {
             let both = [own, theirs];
             let held = match of {
                 TimeCategory::OthersFlush | TimeCategory::ForeignData => [theirs.or(own), None],
-                TimeCategory::Sync | TimeCategory::JournalFile => both,
+                TimeCategory::Sync
+                | TimeCategory::JournalFile
+                | TimeCategory::DatabaseRead
+                | TimeCategory::DatabaseWrite
+                | TimeCategory::Temporary => both,
                 _ => [own.or(theirs), None],
             };
             for number in held.into_iter().flatten() {
@@ -332,7 +345,7 @@ impl<'a> FactsBuilder<'a> {
     }
 
     /// Adds what is in no slice.
-    pub fn finish(self) -> Found<'a> {
+    pub fn finish(self) -> Found {
         let Self {
             index,
             phases,
@@ -363,7 +376,10 @@ impl<'a> FactsBuilder<'a> {
         collect_calls(&mut facts, index, &phases);
         collect_commands(&mut facts, index, shared, &carried);
         collect_prepares(&mut facts, index);
-        Found { facts, account, between, phases }
+        for Connected { at, ns, span } in connections::connected(index, &phases) {
+            facts.add_time(index, at, TimeCategory::Connect, ns, span);
+        }
+        Found { facts, account, between }
     }
 }
 
@@ -521,8 +537,22 @@ fn collect_slice(
         facts.add_time(index, at, TimeCategory::ForeignData, joined, span);
         facts.blame(index, at, TimeCategory::ForeignData, process_culprit(index, tgid), joined);
     }
+    if slice.reason == Reason::Cpu && slice.layer == Layer::Database {
+        facts.add_time(index, at, TimeCategory::DatabaseCpu, whole, span);
+    }
     if let Phase::In(call, kind) = phase {
         let syncs = is_sync(call);
+        let of_call = match kind {
+            FileRole::Of(FileClass::Temporary) => Some(TimeCategory::Temporary),
+            FileRole::Of(FileClass::Database | FileClass::Wal) if call.reads() => Some(TimeCategory::DatabaseRead),
+            FileRole::Of(FileClass::Database | FileClass::Wal | FileClass::RollbackJournal)
+                if call.writes() || syncs =>
+            {
+                Some(TimeCategory::DatabaseWrite)
+            }
+            _ => None,
+        };
+        of_call.iter().for_each(|of| facts.add_time(index, at, *of, whole, span));
         if syncs {
             // Includes the waits caused by others: without the call there would be none.
             facts.add_time(index, at, TimeCategory::Sync, whole, span);

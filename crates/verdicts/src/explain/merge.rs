@@ -10,7 +10,15 @@ use model::FindingCode;
 use std::collections::BTreeMap;
 
 /// Findings whose remedy is about one statement's text or plan: they stay apart.
-const APART_CODES: [FindingCode; 4] = [FindingCode::S02, FindingCode::S03, FindingCode::S04, FindingCode::D01];
+const APART_CODES: [FindingCode; 7] = [
+    FindingCode::S02,
+    FindingCode::S03,
+    FindingCode::S04,
+    FindingCode::S05,
+    FindingCode::S06,
+    FindingCode::S09,
+    FindingCode::D01,
+];
 
 /// A finding with what it was built from.
 pub(super) struct Single {

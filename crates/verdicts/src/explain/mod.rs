@@ -8,14 +8,16 @@
 mod account;
 mod between;
 mod carried_data;
+mod connections;
 pub mod contract;
+mod counted;
 mod facts;
 mod leaf;
 mod merge;
 mod others;
+mod reconnects;
 mod rules;
 mod saving;
-mod scan;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -191,9 +193,8 @@ fn explain_index<E>(
 
 fn build_explanation(index: &Index, facts: FactsBuilder) -> Explanation {
     let rows = index.rows;
-    let facts::Found { facts, mut account, between, phases } = facts.finish();
-    let scans = scan::Scans::new(index, &phases);
-    drop(phases);
+    let facts::Found { facts, mut account, between } = facts.finish();
+    let counted = counted::Counted::new(index);
     let outermost = (0..rows.operations.len()).filter(|&at| index.chain(at).nth(1).is_none());
     let latency_ns = outermost.fold(0_u64, |sum, at| sum.saturating_add(latency(rows, at)));
     let caveats = flaws::find_caveats(index);
@@ -203,8 +204,16 @@ fn build_explanation(index: &Index, facts: FactsBuilder) -> Explanation {
     };
     let mut one_by_one = Vec::new();
     for statement in statements(index) {
-        let found = rules::find_in_statement(index, &facts, &statement);
-        for found in found.into_iter().chain(scan::full_scan(index, &scans, &statement)) {
+        let mut found = rules::find_in_statement(index, &facts, &statement);
+        let connections = reconnects::per_execution(index, &facts, &statement);
+        // A new connection has no prepared statements: that is no cause of its own.
+        found.retain(|draft| connections.is_none() || draft.code != FindingCode::S03);
+        found.extend(connections);
+        let counted = counted::find_in_statement(index, &facts, &counted, &statement);
+        // What spills is synced in the middle of a transaction: fewer or larger ones would not help.
+        let spills = counted.iter().any(|draft| draft.code == FindingCode::S07);
+        found.retain(|draft| !(spills && [FindingCode::F01, FindingCode::S01].contains(&draft.code)));
+        for found in found.into_iter().chain(counted) {
             if let Some(finding) = build(&statement, &found) {
                 one_by_one.push(merge::Single { statement: statement.clone(), draft: found, finding });
             }

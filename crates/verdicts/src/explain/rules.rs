@@ -102,10 +102,10 @@ pub fn spans_databases(rows: &Rows) -> bool {
     paths.any(|path| classify_path(path) == FileClass::MasterJournal)
 }
 
-struct Case<'a> {
-    index: &'a Index<'a>,
-    facts: &'a Facts,
-    statement: &'a Statement,
+pub(super) struct Case<'a> {
+    pub index: &'a Index<'a>,
+    pub facts: &'a Facts,
+    pub statement: &'a Statement,
 }
 
 impl Case<'_> {
@@ -116,7 +116,7 @@ impl Case<'_> {
         if is_sql { of_sqlite } else { otherwise }
     }
 
-    fn each(&self, value: impl Fn(u32) -> u64) -> Vec<u64> {
+    pub(super) fn each(&self, value: impl Fn(u32) -> u64) -> Vec<u64> {
         self.statement.executions.iter().map(|&at| value(at)).collect()
     }
 
@@ -128,11 +128,11 @@ impl Case<'_> {
         sum_ns(&self.time(of))
     }
 
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.statement.executions.len()
     }
 
-    fn count_having(&self, has: impl Fn(u32) -> bool) -> usize {
+    pub(super) fn count_having(&self, has: impl Fn(u32) -> bool) -> usize {
         self.statement.executions.iter().filter(|&&at| has(at)).count()
     }
 
@@ -147,7 +147,7 @@ impl Case<'_> {
     }
 
     /// Whether most executions have it, or those that do have most of the time.
-    fn is_typical(&self, having: usize, has: impl Fn(u32) -> bool) -> bool {
+    pub(super) fn is_typical(&self, having: usize, has: impl Fn(u32) -> bool) -> bool {
         let latency = |at: u32| latency(self.index.rows, at as usize);
         let theirs = || sum_ns(&self.each(|at| if has(at) { latency(at) } else { 0 }));
         having as f64 >= TYPICAL_SHARE_MIN * self.count() as f64
@@ -159,7 +159,7 @@ impl Case<'_> {
         having >= REPEATED_EXECUTIONS_MIN || time as f64 >= ONE_OFF_SHARE_MIN * self.facts.whole_ns as f64
     }
 
-    fn pieces(&self, of: TimeCategory) -> u64 {
+    pub(super) fn pieces(&self, of: TimeCategory) -> u64 {
         self.statement.executions.iter().map(|&at| u64::from(self.facts.pieces(at, of))).sum()
     }
 
@@ -167,11 +167,11 @@ impl Case<'_> {
         self.statement.executions.iter().map(|&at| value(at)).sum::<f64>() / self.count().max(1) as f64
     }
 
-    fn evidence(&self, of: TimeCategory) -> Vec<u64> {
+    pub(super) fn evidence(&self, of: TimeCategory) -> Vec<u64> {
         self.facts.evidence(self.statement.shape, &[of])
     }
 
-    fn latency(&self) -> u64 {
+    pub(super) fn latency(&self) -> u64 {
         sum_ns(&self.each(|at| latency(self.index.rows, at as usize)))
     }
 
@@ -690,7 +690,7 @@ fn ends_transaction(text: &str) -> bool {
     ["COMMIT", "END", "RELEASE", "ROLLBACK", "PRAGMA", "VACUUM"].iter().any(|word| first.eq_ignore_ascii_case(word))
 }
 
-fn sum_ns(ns: &[u64]) -> u64 {
+pub(super) fn sum_ns(ns: &[u64]) -> u64 {
     ns.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
 }
 
