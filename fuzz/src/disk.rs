@@ -118,7 +118,7 @@ pub fn store_seeds() -> Vec<Vec<u8>> {
             let path = directory.path().join(close.to_string());
             let store =
                 Store::format(&path, Some(BLOCK_COUNT * BLOCK_BYTES), "n".into(), false).expect("there is room");
-            let place = StorePosition { index: 0, count: 1, stripe_bytes: 0 };
+            let place = StorePosition { index: 0, count: 1, stripe_bytes: 0, mirror: None };
             let claim = Claim {
                 epoch: 1,
                 coordinator: "c".into(),

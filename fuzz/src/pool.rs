@@ -126,7 +126,7 @@ fn mend_sums(bytes: &mut BytesMut) {
 }
 
 pub fn hello_seeds() -> Vec<Vec<u8>> {
-    let place = StorePosition { index: 1, count: 3, stripe_bytes: 65_536 };
+    let place = StorePosition { index: 1, count: 3, stripe_bytes: 65_536, mirror: None };
     let (node, pool) = ("n".to_string(), "p".to_string());
     let claim = Claim {
         epoch: 7,

@@ -67,6 +67,14 @@ impl Server {
         Ok(())
     }
 
+    /// Stops it with SIGSTOP, or has it go on with SIGCONT.
+    pub fn signal(&self, signal: i32) -> Result<()> {
+        // SAFETY: a plain system call; the child has not been waited for, so the number is its own.
+        let sent = unsafe { libc::kill(self.child.id() as i32, signal) };
+        ensure!(sent == 0, "{}", std::io::Error::last_os_error());
+        Ok(())
+    }
+
     /// Its peak memory, in KiB (VmHWM).
     pub fn peak_kib(&self) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;

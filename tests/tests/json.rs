@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         ("device_contracts_have_known_fields", Ok(()), device_contracts_have_known_fields),
         ("lab_list_contract_has_known_fields", Ok(()), lab_list_contract_has_known_fields),
         ("pool_contracts_have_known_fields", Ok(()), pool_contracts_have_known_fields),
+        ("mirrored_pool_contract_has_known_fields", Ok(()), mirrored_pool_contract_has_known_fields),
         ("net_contracts_have_known_fields", Ok(()), net_contracts_have_known_fields),
         ("net_link_contract_has_known_fields", root(), net_link),
         ("contracts_are_complete_and_listed_in_manual", Ok(()), contracts_are_complete_and_listed_in_manual),
@@ -152,6 +153,18 @@ fn pool_contracts_have_known_fields() -> Result<()> {
             ("pool-try", &["pool", "try", "--nodes=1", "--size=1M", "--duration=1", "--json"]),
         ],
     )
+}
+
+fn mirrored_pool_contract_has_known_fields() -> Result<()> {
+    let directory = Directory::new()?;
+    let node = |store: &str| -> Result<ServedProcess> {
+        let words = ["pool", "node", "--init", "--store", store, "--size=2M", "--insecure", "--listen=127.0.0.1:0"];
+        ServedProcess::start(&directory, &words)
+    };
+    let nodes = [node("a.img")?, node("b.img")?];
+    let words = ["pool", "serve", "--layout=mirror", "--node", &nodes[0].1, "--node", &nodes[1].1, "--insecure"];
+    let _served = ServedProcess::start(&directory, &[&words[..], &["--nbd=unix:disk.sock"]].concat())?;
+    hold_text("pool-status-mirror", &directory.run(&["pool", "status", "disk.sock", "--json"])?)
 }
 
 fn net_contracts_have_known_fields() -> Result<()> {

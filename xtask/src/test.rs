@@ -58,6 +58,7 @@ const SUITE_STREAMS: [&[&str]; 4] = [
         "pool",
         "pool_clients",
         "pool_medium",
+        "pool_mirror",
         "pool_kill",
         "json",
         "errors",

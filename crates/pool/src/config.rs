@@ -6,7 +6,8 @@
 //! [serve]                                           # for `fathom pool serve --config`
 //! nodes = ["192.0.2.11:7001", "192.0.2.12:7001"]    # in the disk's order
 //! pool = "photos"                                   # its name; "default" if it is not given
-//! layout = "concat"                                 # or "stripe"
+//! layout = "concat"                                 # or "stripe", or "mirror"
+//! # with "mirror": copies = 2 or 3, and nodes as { address = "192.0.2.11:7001", group = "shelf-1" }
 //! connections = 1                                   # to each node
 //! node_timeout = "30s"                              # requests fail if a node is silent for this time
 //! wait = "2m"                                       # for nodes that do not answer at the start
@@ -52,12 +53,14 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Serve {
-    /// Addresses with ports, in the disk's order.
-    pub nodes: Vec<String>,
+    /// In the disk's order.
+    pub nodes: Vec<ServeNode>,
     pub pool: Option<String>,
     /// The arrangement of the nodes' space.
     #[serde(default)]
     pub layout: Layout,
+    /// Of a mirror: 2 or 3.
+    pub copies: Option<u32>,
     pub connections: Option<u16>,
     /// A time such as `30s`: requests fail if a node is silent for it.
     pub node_timeout: Option<String>,
@@ -76,6 +79,33 @@ pub struct Serve {
     pub status: Option<PathBuf>,
 }
 
+/// A node: its address with port, or a table with its failure group too.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum ServeNode {
+    Address(String),
+    InGroup {
+        address: String,
+        /// No two copies are in one group.
+        group: Option<String>,
+    },
+}
+
+impl ServeNode {
+    pub fn address(&self) -> &str {
+        match self {
+            Self::Address(address) | Self::InGroup { address, .. } => address,
+        }
+    }
+
+    pub fn group(&self) -> Option<&str> {
+        match self {
+            Self::Address(_) => None,
+            Self::InGroup { group, .. } => group.as_deref(),
+        }
+    }
+}
+
 /// The arrangement, as on the command line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -84,22 +114,26 @@ pub enum Layout {
     #[default]
     Concat,
     Stripe,
+    /// Copies of each chunk on several nodes.
+    Mirror,
 }
 
 const STRIPE_BYTES: u64 = 64 << 10;
 
 impl Layout {
     /// The values of `--layout`.
-    pub const FLAG_VALUES: Choices<Self, 2> = [
+    pub const FLAG_VALUES: Choices<Self, 3> = [
         ("concat", "One node after the other, as in the paper", Self::Concat),
         ("stripe", "Striped, in units of 64 KiB", Self::Stripe),
+        ("mirror", "Two or three copies of each chunk, on different nodes (--copies)", Self::Mirror),
     ];
 
-    /// The arrangement of the nodes' space.
-    pub fn arrangement(self) -> Arrangement {
+    /// The arrangement of the nodes' space; `None` for a mirror, which places chunks.
+    pub fn arrangement(self) -> Option<Arrangement> {
         match self {
-            Self::Concat => Arrangement::Concatenated,
-            Self::Stripe => Arrangement::Striped { stripe_bytes: STRIPE_BYTES },
+            Self::Concat => Some(Arrangement::Concatenated),
+            Self::Stripe => Some(Arrangement::Striped { stripe_bytes: STRIPE_BYTES }),
+            Self::Mirror => None,
         }
     }
 }
@@ -194,6 +228,8 @@ pub enum ConfigError {
     /// The number of connections is out of range.
     #[error("[serve] connections must be from 1 to {}", crate::protocol::CONNECTIONS_MAX)]
     Connections,
+    #[error("[serve] copies needs layout = \"mirror\"")]
+    CopiesWithoutMirror,
     /// Only TLS can verify clients.
     #[error("[serve] verify_clients needs tls, the directory of the certificates")]
     VerifyWithoutTls,
@@ -226,12 +262,15 @@ impl Config {
                 return Err(ConfigError::NoNodes);
             }
             let mut seen = HashSet::new();
-            if let Some(twice) = serve.nodes.iter().find(|node| !seen.insert(*node)) {
-                return Err(ConfigError::TwiceNode(twice.clone()));
+            if let Some(twice) = serve.nodes.iter().find(|node| !seen.insert(node.address())) {
+                return Err(ConfigError::TwiceNode(twice.address().into()));
             }
             let most = crate::protocol::CONNECTIONS_MAX;
             if serve.connections.is_some_and(|count| !(1..=most).contains(&count)) {
                 return Err(ConfigError::Connections);
+            }
+            if serve.copies.is_some() && serve.layout != Layout::Mirror {
+                return Err(ConfigError::CopiesWithoutMirror);
             }
             if serve.verify_clients && serve.tls.is_none() {
                 return Err(ConfigError::VerifyWithoutTls);
@@ -310,6 +349,7 @@ mod tests {
             ("192.0.2.12", "192.0.2.11", "twice"),
             ("[\"192.0.2.11:7001\", \"192.0.2.12:7001\"]", "[]", "is empty"),
             ("status =", "connections = 0\nstatus =", "from 1 to 64"),
+            ("status =", "copies = 2\nstatus =", "needs layout"),
             ("status =", "verify_clients = true\nstatus =", "needs tls"),
             ("store = \"store.img\"", "", "either a store or a backend"),
             ("nbd = \"unix:/run/pool.sock\"", "", "missing field `nbd`"),

@@ -86,7 +86,7 @@ pub struct Welcome {
     /// Pool and position are recorded, but whether all nodes of the pool have got that far is unknown: nothing has been written yet.
     #[serde(default)]
     pub reserved: bool,
-    /// A pool's coordinator has claimed it, and all of it reads as zeroes. A node of an older release does not report it.
+    /// All of it reads as zeroes, and it is not reserved. A node of an older release does not report it.
     #[serde(default)]
     pub empty: bool,
     /// Acknowledged writes may not be flushed.
@@ -110,6 +110,9 @@ pub struct Welcome {
     /// The node has mapped the offered memory: requests over this connection may refer to data in it.
     #[serde(default)]
     pub memory: bool,
+    /// Whether its store is on a medium, and so may hold a copy of a mirrored pool. A node of an older release does not report it.
+    #[serde(default)]
+    pub durable: Option<bool>,
     /// What a coordinator on the same machine may read itself. A node of an older release does not offer it.
     #[serde(default)]
     pub files: Option<crate::store::FilesOffer>,
@@ -226,7 +229,7 @@ mod tests {
 
     #[test]
     fn messages_round_trip_in_any_fragmentation() {
-        let place = StorePosition { index: 1, count: 3, stripe_bytes: 65_536 };
+        let place = StorePosition { index: 1, count: 3, stripe_bytes: 65_536, mirror: None };
         let claim = Claim {
             epoch: 7,
             coordinator: "c".into(),

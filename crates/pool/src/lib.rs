@@ -17,6 +17,7 @@ pub mod layout;
 pub mod link;
 pub mod listener;
 pub mod memory;
+pub mod mirror;
 pub mod nbd_bench;
 pub mod nbd_server;
 pub mod node;

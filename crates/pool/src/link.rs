@@ -122,6 +122,8 @@ pub struct Options {
     pub degraded: bool,
     /// Use shared memory, where available, for large data of nodes on this machine.
     pub shared_memory: bool,
+    /// Reopen connections that break, and send again what was not answered. Otherwise the link ends with them.
+    pub reopens: bool,
 }
 
 impl Default for Options {
@@ -133,6 +135,7 @@ impl Default for Options {
             wait: Duration::ZERO,
             degraded: false,
             shared_memory: false,
+            reopens: true,
         }
     }
 }
@@ -230,6 +233,7 @@ struct Inner {
     report: Rc<dyn Fn(String)>,
     /// Why it is missing, if it is.
     missing: Option<String>,
+    reopens: bool,
 }
 
 impl std::fmt::Debug for Inner {
@@ -319,8 +323,9 @@ impl NodeLink {
         let state = RefCell::new(state);
         let wakes = (0..connections).map(|_| Notify::new()).collect();
         let (connect, store, told) = (connect.clone(), welcome.store.clone(), RefCell::default());
+        let (missing, reopens) = (None, options.reopens);
         let inner =
-            Rc::new(Inner { connect, address, hello, store, fault_log: told, state, wakes, report, missing: None });
+            Rc::new(Inner { connect, address, hello, store, fault_log: told, state, wakes, report, missing, reopens });
         let task = tokio::task::spawn_local(inner.clone().run(stream, welcome)).abort_handle();
         Ok(Self { inner, task })
     }
@@ -343,7 +348,9 @@ impl NodeLink {
         let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim: None };
         let (connect, store, told) = (connect.clone(), String::new(), RefCell::default());
         let (state, wakes, missing) = (RefCell::new(state), vec![Notify::new()], Some(why));
-        let inner = Rc::new(Inner { connect, address, hello, store, fault_log: told, state, wakes, report, missing });
+        let reopens = true;
+        let inner =
+            Rc::new(Inner { connect, address, hello, store, fault_log: told, state, wakes, report, missing, reopens });
         Self { inner, task: tokio::task::spawn_local(async {}).abort_handle() }
     }
 
@@ -483,6 +490,11 @@ impl Inner {
         let mut next = (stream, welcome);
         loop {
             let Err(cut) = self.run_connections(next.0, &next.1).await;
+            if !self.reopens {
+                let mut state = self.state.borrow_mut();
+                state.requeue_all(Instant::now());
+                return state.end(Failure::Ended(cut.to_string().into()), Instant::now());
+            }
             (self.report)(format!("node {}: {cut}; reconnecting", self.address));
             {
                 let mut state = self.state.borrow_mut();

@@ -328,7 +328,7 @@ impl Node {
             sequence: self.store.sequence(),
             instance: self.store.instance().into(),
             unflushed: self.store.has_unflushed(),
-            empty: header.place.is_some() && !header.reserved && self.store.is_empty(),
+            empty: !header.reserved && self.store.is_empty(),
             node: header.node,
             pool: header.pool,
             place: header.place,
@@ -341,6 +341,7 @@ impl Node {
             reserved: header.reserved,
             store: self.store.shown_path(),
             disk: header.disk,
+            durable: Some(self.store.is_durable()),
             memory,
             // Only to a coordinator that wants to share memory, and can.
             files: self.store.offer().filter(|_| memory),

@@ -12,16 +12,32 @@ pub struct StorePosition {
     /// The index of the node, from 0.
     pub index: u32,
     pub count: u32,
-    /// 0: concatenated; else the bytes of a stripe.
+    /// 0: concatenated or mirrored; else the bytes of a stripe.
     pub stripe_bytes: u64,
+    /// If the pool is mirrored. A release that does not know it cannot open such a store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<MirrorPosition>,
+}
+
+/// How the chunks of a mirrored pool are placed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirrorPosition {
+    pub copies: u32,
+    /// Another one for other places: other sizes, groups, order.
+    pub placement: u32,
+    /// Bytes of all stores, so that the disk can be served without some of them.
+    pub sizes: Vec<u64>,
 }
 
 impl std::fmt::Display for StorePosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "node {} of {}, ", self.index + 1, self.count)?;
-        match self.stripe_bytes {
-            0 => write!(f, "concatenated"),
-            bytes => write!(f, "striped by {bytes} bytes"),
+        match (self.stripe_bytes, &self.mirror) {
+            (_, Some(MirrorPosition { copies, placement, .. })) => {
+                write!(f, "{copies} copies, placed as {placement:08x}")
+            }
+            (0, None) => write!(f, "concatenated"),
+            (bytes, None) => write!(f, "striped by {bytes} bytes"),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! `pool status` shows it.
 
 use crate::frame::{BadBlock, Operation, VERIFY_BYTES_MAX};
-use crate::link::NodeLink;
+use crate::link::{Failure, NodeLink};
 use crate::volume::Volume;
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -78,6 +78,17 @@ impl Scrub {
 }
 
 impl NodeScrub {
+    pub(crate) fn new(link: &NodeLink) -> Self {
+        let claim = link.claim();
+        Self {
+            address: link.address().to_string(),
+            node: claim.map(|claim| claim.node.clone()).unwrap_or_default(),
+            store: link.store().into(),
+            size_bytes: claim.map_or(0, |claim| claim.size_bytes),
+            ..Self::default()
+        }
+    }
+
     fn add_block(&mut self, bad: BadBlock, block_bytes: u64) {
         let BadBlock { offset, is_unreadable } = bad;
         *(if is_unreadable { &mut self.unreadable_blocks } else { &mut self.damaged_blocks }) += 1;
@@ -89,6 +100,33 @@ impl NodeScrub {
             _ if is_complete => self.ranges_left_out += 1,
             _ => self.bad.push(BadRange { offset, bytes: block_bytes, on_disk: None, is_unreadable }),
         }
+    }
+}
+
+/// A disk whose nodes can be verified.
+pub trait Scrubbed: 'static {
+    /// In the disk's order, with what is known of them.
+    fn nodes(&self) -> Vec<NodeScrub>;
+    /// Has a node verify a part of its store: the answer to [`Operation::Verify`]; `None`: it is not there.
+    fn verify(&self, nth: usize, offset: u64, length: u32) -> impl Future<Output = Option<Result<Bytes, Failure>>>;
+    /// See [`BadRange::on_disk`].
+    fn disk_range(&self, nth: usize, range: std::ops::Range<u64>) -> Option<(u64, u64)>;
+    /// A block of a node, at this offset of its store, is bad.
+    fn report_bad(&self, _nth: usize, _offset: u64) {}
+}
+
+impl Scrubbed for Volume {
+    fn nodes(&self) -> Vec<NodeScrub> {
+        self.links().iter().map(NodeScrub::new).collect()
+    }
+
+    async fn verify(&self, nth: usize, offset: u64, length: u32) -> Option<Result<Bytes, Failure>> {
+        let link = self.links().get(nth).filter(|link| link.claim().is_some())?;
+        Some(link.ask(Operation::Verify, offset, length, Bytes::new(), false).await)
+    }
+
+    fn disk_range(&self, nth: usize, range: std::ops::Range<u64>) -> Option<(u64, u64)> {
+        self.disk_range(nth, range)
     }
 }
 
@@ -105,25 +143,16 @@ impl Scrubber {
     }
 
     /// Starts one, unless one is running. Must run in a `LocalSet`.
-    pub fn start(&self, volume: &Rc<Volume>) {
+    pub fn start<D: Scrubbed>(&self, disk: &Rc<D>) {
         if self.current.borrow().as_ref().is_some_and(|scrub| scrub.running) {
             return;
         }
-        let node = |link: &NodeLink| {
-            let claim = link.claim();
-            NodeScrub {
-                address: link.address().to_string(),
-                node: claim.map(|claim| claim.node.clone()).unwrap_or_default(),
-                store: link.store().into(),
-                size_bytes: claim.map_or(0, |claim| claim.size_bytes),
-                ..NodeScrub::default()
-            }
-        };
-        let nodes = volume.links().iter().map(node).collect();
+        let nodes = disk.nodes();
+        let sizes: Vec<u64> = nodes.iter().map(|node| node.size_bytes).collect();
         *self.current.borrow_mut() = Some(Scrub { running: true, nodes });
-        let (now, volume) = (self.current.clone(), volume.clone());
+        let (now, disk) = (self.current.clone(), disk.clone());
         tokio::task::spawn_local(async move {
-            join_all((0..volume.links().len()).map(|nth| verify_node(&volume, nth, &now))).await;
+            join_all((0..).zip(sizes).map(|(nth, size_bytes)| verify_node(&*disk, nth, size_bytes, &now))).await;
             if let Some(scrub) = &mut *now.borrow_mut() {
                 scrub.running = false;
             }
@@ -132,33 +161,33 @@ impl Scrubber {
 }
 
 /// Verifies all of one node.
-async fn verify_node(volume: &Volume, nth: usize, now: &RefCell<Option<Scrub>>) {
-    let link = &volume.links()[nth];
+async fn verify_node(disk: &impl Scrubbed, nth: usize, size_bytes: u64, now: &RefCell<Option<Scrub>>) {
     let change = |change: &dyn Fn(&mut NodeScrub)| {
         if let Some(node) = now.borrow_mut().as_mut().and_then(|scrub| scrub.nodes.get_mut(nth)) {
             change(node);
         }
     };
-    let size_bytes = match link.claim() {
-        Some(claim) => claim.size_bytes,
-        None => {
-            change(&|node| node.failed = Some("the node is missing".into()));
-            return;
-        }
-    };
+    if size_bytes == 0 {
+        return change(&|node| node.failed = Some("the node is missing".into()));
+    }
     for offset in (0..size_bytes).step_by(VERIFY_BYTES_MAX as usize) {
         let length = u64::from(VERIFY_BYTES_MAX).min(size_bytes - offset) as u32;
-        let asked = link.ask(Operation::Verify, offset, length, Bytes::new(), false).await;
+        let Some(asked) = disk.verify(nth, offset, length).await else {
+            return change(&|node| node.failed = Some("the node is missing".into()));
+        };
         match asked.map(|data| BadBlock::parse_all(&data)) {
-            Ok(Some(bad)) => change(&|node| {
-                for block in &bad {
-                    node.add_block(*block, crate::store::BLOCK_BYTES);
-                }
-                for range in node.bad.iter_mut().filter(|range| range.offset + range.bytes > offset) {
-                    range.on_disk = volume.disk_range(nth, range.offset..range.offset + range.bytes);
-                }
-                node.verified_bytes += u64::from(length);
-            }),
+            Ok(Some(bad)) => {
+                change(&|node| {
+                    for block in &bad {
+                        node.add_block(*block, crate::store::BLOCK_BYTES);
+                    }
+                    for range in node.bad.iter_mut().filter(|range| range.offset + range.bytes > offset) {
+                        range.on_disk = disk.disk_range(nth, range.offset..range.offset + range.bytes);
+                    }
+                    node.verified_bytes += u64::from(length);
+                });
+                bad.iter().for_each(|block| disk.report_bad(nth, block.offset));
+            }
             // The link has checked the answer.
             Ok(None) => {}
             Err(failure) => {

@@ -6,6 +6,7 @@
 
 use crate::http::Pages;
 use crate::link::{Counts, Health, NodeLink, error_names};
+use crate::mirror::{MirrorDisk, MirrorNode};
 use crate::node::Node;
 use crate::packets::{Packets, PerDirection};
 use crate::protocol::LossCause;
@@ -66,8 +67,36 @@ pub struct Status {
     /// The current scrub, or the last one since the coordinator joined the nodes.
     #[serde(default)]
     pub scrub: Option<Scrub>,
+    /// The copies, if the pool is mirrored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<MirrorStatus>,
     /// In the disk's order.
     pub nodes: Vec<NodeStatus>,
+}
+
+/// The state of a mirrored pool's copies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirrorStatus {
+    /// Of each chunk.
+    pub copies: u32,
+    /// Copies that have everything acknowledged and flushed on their media: of the data that has the fewest.
+    pub durable_copies: u32,
+    /// Why requests wait: nodes that are needed; `None` if they do not.
+    pub waiting: Option<String>,
+    /// In the disk's order.
+    pub nodes: Vec<MirrorNodeStatus>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirrorNodeStatus {
+    pub address: String,
+    /// Whether requests go on without it, or it is being resynced.
+    pub is_out: bool,
+    pub is_connected: bool,
+    /// Its flushes take long, and are not waited for.
+    pub is_slow: bool,
+    /// Bytes of regions that it lacks, or may not have on its medium; 0 once its copies are whole.
+    pub lacks_bytes: u64,
 }
 
 /// The state of a node.
@@ -253,6 +282,7 @@ impl Watch {
             scrub: self.scrubber.state(),
             degraded: !self.volume.missing().is_empty(),
             loss_id: self.volume.loss_id().map(|id| id.to_string()),
+            mirror: None,
             nodes: links
                 .iter()
                 .zip(&seen.rates)
@@ -365,7 +395,9 @@ impl Status {
     /// Whether all nodes serve, without anything wrong that is known.
     pub fn is_healthy(&self) -> bool {
         let all_serve = self.nodes.iter().all(|node| node.state == NodeState::Serving);
-        all_serve && self.may_be_lost.is_empty() && self.flush_failed.is_none()
+        let is_whole = |node: &MirrorNodeStatus| !node.is_out && node.lacks_bytes == 0;
+        let all_whole = self.mirror.iter().all(|mirror| mirror.nodes.iter().all(is_whole));
+        all_serve && all_whole && self.may_be_lost.is_empty() && self.flush_failed.is_none()
     }
 
     /// Metrics in Prometheus' text format.
@@ -494,6 +526,109 @@ fn node_metrics(node: &Node) -> String {
     });
     metrics.put("store_faults_total", "counter", "Faults of the medium, by kind.", faults);
     metrics.0
+}
+
+/// The pages of a mirrored pool. Rates are not sampled.
+#[derive(Debug)]
+pub struct MirrorWatch {
+    disk: Rc<MirrorDisk>,
+    scrubber: Scrubber,
+    begin: Instant,
+}
+
+impl MirrorWatch {
+    pub fn new(disk: Rc<MirrorDisk>) -> Self {
+        Self { disk, scrubber: Scrubber::default(), begin: Instant::now() }
+    }
+
+    pub fn status(&self) -> Status {
+        let (states, links) = (self.disk.nodes(), self.disk.links());
+        let nodes = states.iter().zip(&links).map(|(state, link)| match link {
+            Some(link) => node_status(link, (0.0, Packets::default(), 1.0)),
+            None => NodeStatus::absent(state.address.to_string()),
+        });
+        let copies = |node: &MirrorNode| MirrorNodeStatus {
+            address: node.address.to_string(),
+            is_out: node.is_out,
+            is_connected: node.is_connected,
+            is_slow: node.is_slow,
+            lacks_bytes: node.lacks_bytes,
+        };
+        Status {
+            version: FORMAT_VERSION,
+            pool: self.disk.pool().into(),
+            epoch: self.disk.epoch(),
+            size_bytes: nbd::Export::info(&*self.disk).size_bytes,
+            stripe_bytes: 0,
+            uptime_s: self.begin.elapsed().as_secs_f64(),
+            flush_failed: None,
+            may_be_lost: Vec::new(),
+            loss_id: None,
+            degraded: false,
+            scrub: self.scrubber.state(),
+            mirror: Some(MirrorStatus {
+                copies: self.disk.copies() as u32,
+                durable_copies: self.disk.durable_copies(),
+                waiting: self.disk.unusable_reason(),
+                nodes: states.iter().map(copies).collect(),
+            }),
+            nodes: nodes.collect(),
+        }
+    }
+}
+
+impl NodeStatus {
+    /// A node that is not connected.
+    fn absent(address: String) -> Self {
+        Self {
+            address,
+            node: String::new(),
+            store: String::new(),
+            state: NodeState::Away,
+            why: None,
+            may_be_lost: Vec::new(),
+            loss_causes: Vec::new(),
+            size_bytes: 0,
+            epoch: 0,
+            window: 0,
+            batch: 0,
+            rtt_us: 0.0,
+            waiting: 0,
+            under_way: 0,
+            queued: 0,
+            service_us: 0,
+            dirty_bytes: 0,
+            flushing_s: None,
+            writes_wait: false,
+            ops_per_s: 0.0,
+            packets_per_s: Packets::default().bytes_mean(),
+            packet_bytes_mean: Packets::default().bytes_mean(),
+            requests: 0,
+            frames: Sums::default(),
+            bytes: Sums::default(),
+            shared_memory_bytes: Sums::default(),
+            reconnected: 0,
+            connections: 0,
+            errors: BTreeMap::new(),
+            damaged_blocks: 0,
+            medium_faults: 0,
+        }
+    }
+}
+
+impl Pages for MirrorWatch {
+    fn metrics(&self) -> String {
+        self.status().prometheus()
+    }
+
+    fn status(&self) -> Option<String> {
+        serde_json::to_string(&Self::status(self)).ok()
+    }
+
+    fn scrub(&self) -> bool {
+        self.scrubber.start(&self.disk);
+        true
+    }
 }
 
 impl Pages for Watch {

@@ -364,6 +364,11 @@ impl Store {
         is_unflushed || self.flushes.has_failed()
     }
 
+    /// Whether it is on a medium.
+    pub fn is_durable(&self) -> bool {
+        self.disk.is_durable()
+    }
+
     /// The sequence number of the current header.
     pub fn sequence(&self) -> u64 {
         self.sequence.load(Ordering::Acquire)

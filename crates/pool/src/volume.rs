@@ -33,7 +33,7 @@ const LAST_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum number of pieces in one map request: 64 MiB of stripes. A client requests the rest again.
 const MAP_PIECES_MAX: usize = 1024;
 
-mod assembly;
+pub(crate) mod assembly;
 mod map;
 
 /// Why a pool cannot be assembled.
@@ -105,7 +105,7 @@ fn advice(address: &SocketAddr, why: &JoinError) -> String {
 }
 
 /// The name of this coordinator: process and machine for people, and unique for nodes.
-fn coordinator_name() -> String {
+pub(crate) fn coordinator_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("process {} on {} ({})", std::process::id(), host.trim(), crate::unique_name::new_name())
 }
@@ -239,7 +239,7 @@ impl Volume {
             .map(|(address, node)| {
                 let nth = addresses.iter().position(|other| *other == address).unwrap_or_default();
                 let index = nth as u32;
-                let place = StorePosition { index, count: addresses.len() as u32, stripe_bytes };
+                let place = StorePosition { index, count: addresses.len() as u32, stripe_bytes, mirror: None };
                 let (coordinator, size_bytes) = (coordinator.clone(), node.size_bytes);
                 if !(node.reserved && unwritten) {
                     // Checked here too, so that no node is taken over for a pool that cannot be joined.

@@ -851,7 +851,7 @@ fn check_mismatched_nodes() -> Result<(), Failed> {
         check_error(join(&[a, b, c], "p", None).await, "is new, but")?;
         let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         check_error(join(&[a, closed], "p", None).await, "refused")?;
-        let place = StorePosition { index: 0, count: 2, stripe_bytes: 0 };
+        let place = StorePosition { index: 0, count: 2, stripe_bytes: 0, mirror: None };
         let claim = Claim {
             epoch: 99,
             coordinator: "c".into(),

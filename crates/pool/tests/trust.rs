@@ -193,7 +193,7 @@ fn other_version_and_older_epoch_are_refused_with_a_reason() {
 
         let current = Hello { protocol: frame::VERSION, ..look };
         let (_, welcome) = greet(&connect, node.address, &current).await.expect("it may look");
-        let place = StorePosition { index: 0, count: 1, stripe_bytes: 0 };
+        let place = StorePosition { index: 0, count: 1, stripe_bytes: 0, mirror: None };
         let claim = |epoch, coordinator: &str| Hello {
             claim: Some(Claim {
                 epoch,

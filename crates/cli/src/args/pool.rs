@@ -174,6 +174,13 @@ pub struct PoolServe {
     pub backend: Option<u64>,
     #[command(flatten)]
     pub disk: Disk,
+    /// With --layout mirror: copies of each chunk, 2 or 3 [default: 3 from three nodes on]; fixed when the pool is created. Failure groups
+    /// are in the file of --config
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=3))]
+    pub copies: Option<u32>,
+    /// The nodes' failure groups, from the file of --config
+    #[arg(skip)]
+    pub group: Vec<Option<String>>,
     /// Read options from the [serve] section of this TOML file; options on the command line take precedence
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

@@ -12,10 +12,12 @@ pub fn serve(args: &PoolServe) -> Result<PoolServe> {
     let Some(path) = &args.config else { return Ok(args) };
     let section = config::read_serve(path)?;
     let serve = &section.content;
-    let nodes = serve.nodes.iter().map(|node| section.parse_value("nodes", node, wire::address));
+    let nodes = serve.nodes.iter().map(|node| section.parse_value("nodes", node.address(), wire::address));
     args.node = nodes.collect::<Result<_, _>>()?;
     args.disk.pool = args.disk.pool.or(serve.pool.clone());
     args.disk.layout = args.disk.layout.or(Some(serve.layout));
+    args.copies = args.copies.or(serve.copies);
+    args.group = serve.nodes.iter().map(|node| node.group().map(String::from)).collect();
     args.disk.connections = args.disk.connections.or(serve.connections);
     if let (None, Some(text)) = (args.disk.node_timeout, &serve.node_timeout) {
         args.disk.node_timeout = Some(section.parse_value("node_timeout", text, node_timeout)?);

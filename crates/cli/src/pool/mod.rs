@@ -18,9 +18,10 @@ mod status;
 mod trial;
 
 use crate::args::{Control, Disk, Pool, PoolVerb};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use pool::connect::tcp_with_key;
 use pool::link::Options;
+use pool::mirror::{MirrorDisk, Mirroring};
 use pool::runtime::{self, end_signal};
 use pool::setting::Setting;
 use pool::volume::Volume;
@@ -70,6 +71,7 @@ async fn join_volume(
     given: Options,
 ) -> Result<Rc<Volume>> {
     let arrangement = disk.layout.unwrap_or_default().arrangement();
+    let arrangement = arrangement.context("--layout mirror is for `pool serve`; measure the served pool with --nbd")?;
     let (name, usual) = (disk.pool.as_deref().unwrap_or(POOL_NAME_DEFAULT), Options::default());
     let options = Options {
         connections: disk.connections.unwrap_or(usual.connections),
@@ -77,6 +79,24 @@ async fn join_volume(
         ..given
     };
     Ok(Rc::new(Volume::join(&tcp_with_key(key), nodes, name, arrangement, &options, control, reporter()).await?))
+}
+
+/// Joins a mirrored pool.
+async fn join_mirror(
+    nodes: &[SocketAddr],
+    disk: &Disk,
+    mirroring: &Mirroring,
+    key: Option<Key>,
+    given: Options,
+) -> Result<Rc<MirrorDisk>> {
+    let (name, usual) = (disk.pool.as_deref().unwrap_or(POOL_NAME_DEFAULT), Options::default());
+    let options = Options {
+        connections: disk.connections.unwrap_or(usual.connections),
+        node_timeout: disk.node_timeout.unwrap_or(usual.node_timeout),
+        ..given
+    };
+    let control = pool::link::Control::Tuned;
+    Ok(Rc::new(MirrorDisk::join(&tcp_with_key(key), nodes, name, mirroring, &options, &control, reporter()).await?))
 }
 
 fn control_from_args(args: &Control) -> pool::link::Control {

@@ -5,11 +5,13 @@ use crate::args::PoolServe;
 use anyhow::{Context as _, Result, bail};
 use nbd::memory::Memory;
 use nbd::{Export, Tls};
+use pool::config::Layout;
 use pool::coordinator::last_flush;
 use pool::link::Options;
 use pool::listener::{Endpoint, Listener};
+use pool::mirror::Mirroring;
 use pool::nbd_server::Server;
-use pool::status::{Watch, default_socket};
+use pool::status::{MirrorWatch, Watch, default_socket};
 use pool::{http, memory};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -64,6 +66,26 @@ pub fn run(args: &PoolServe) -> Result<ExitCode> {
                 let wait = args.wait.unwrap_or(if args.degraded { Duration::ZERO } else { NODES_TIMEOUT });
                 let (accept_loss, shared_memory) = (args.accept_loss, !args.no_shared_memory);
                 let with = Options { accept_loss, wait, degraded: args.degraded, shared_memory, ..Options::default() };
+                if args.disk.layout == Some(Layout::Mirror) {
+                    anyhow::ensure!(
+                        !args.degraded,
+                        "a mirrored pool is served without some nodes anyway; leave out --degraded"
+                    );
+                    let mirroring = Mirroring { copies: args.copies, groups: args.group.clone() };
+                    let disk = tokio::select! {
+                        joined = super::join_mirror(&args.node, &args.disk, &mirroring, key, with) => joined?,
+                        () = &mut ended => bail!("stopped before the nodes were joined"),
+                    };
+                    let watch = Rc::new(MirrorWatch::new(disk.clone()));
+                    for listener in listeners {
+                        tokio::task::spawn_local(http::serve(listener, watch.clone(), super::reporter()));
+                    }
+                    let (own, fenced) = (disk.clone(), disk.wait_until_fenced());
+                    let flush = async move || own.flush().await;
+                    let lost = || disk.unusable_reason();
+                    return serve_disk(ended, &server, disk.clone(), (metrics, fenced), flush, lost).await;
+                }
+                anyhow::ensure!(args.copies.is_none(), "--copies needs --layout mirror");
                 let control = pool::link::Control::Tuned;
                 let volume = tokio::select! {
                     joined = super::join_volume(&args.node, &args.disk, key, &control, with) => joined?,

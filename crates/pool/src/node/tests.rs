@@ -4,7 +4,7 @@ use crate::protocol::StorePosition;
 use tokio::io::AsyncReadExt as _;
 
 fn hello(epoch: u64, coordinator: &str) -> Hello {
-    let place = StorePosition { index: 0, count: 1, stripe_bytes: 0 };
+    let place = StorePosition { index: 0, count: 1, stripe_bytes: 0, mirror: None };
     let claim = Claim {
         epoch,
         coordinator: coordinator.into(),

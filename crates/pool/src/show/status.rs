@@ -1,13 +1,19 @@
 //! A pool's state as a text table.
 
-use crate::status::{NodeState, NodeStatus, Status};
+use crate::status::{MirrorNodeStatus, MirrorStatus, NodeState, NodeStatus, Status};
 use model::text::{shown, size};
 use std::fmt::Write as _;
 
 /// Formats the table. Names and reasons come from the nodes, and must not be able to imitate separate lines.
 pub fn table(status: &Status) -> String {
     let Status { pool, epoch, size_bytes, stripe_bytes, nodes, .. } = status;
-    let layout = if *stripe_bytes == 0 { "concatenated".into() } else { format!("striped by {}", size(*stripe_bytes)) };
+    let layout = if let Some(mirror) = &status.mirror {
+        format!("{} copies", mirror.copies)
+    } else if *stripe_bytes == 0 {
+        "concatenated".into()
+    } else {
+        format!("striped by {}", size(*stripe_bytes))
+    };
     let mut out = format!(
         "pool {pool:?}: {} in {}, {layout}, epoch {epoch}\n\n",
         size(*size_bytes),
@@ -51,6 +57,9 @@ pub fn table(status: &Status) -> String {
             let _ = writeln!(out, "    writes wait for the medium: {} not on it", size(node.dirty_bytes));
         }
     }
+    if let Some(mirror) = &status.mirror {
+        out += &copies(mirror);
+    }
     if status.degraded {
         let missing = nodes.iter().filter(|node| node.state == NodeState::Missing).count();
         let of = model::counted(nodes.len(), "node");
@@ -76,6 +85,27 @@ pub fn table(status: &Status) -> String {
     }
     if let Some(why) = &status.flush_failed {
         let _ = writeln!(out, "\nThe last flush failed: {}", shown(why));
+    }
+    out
+}
+
+/// How many copies there are now, who lacks what, and what requests wait for.
+fn copies(mirror: &MirrorStatus) -> String {
+    let state = |node: &MirrorNodeStatus| match (node.is_connected, node.is_slow, node.is_out) {
+        (false, _, true) => ", is not connected, and requests go on without it",
+        (false, _, false) => ", and is not connected",
+        (true, true, _) => " on its medium, as its flushes are slow",
+        (true, false, _) => ", and is being given it",
+    };
+    let lacking = mirror.nodes.iter().filter(|node| node.is_out || node.lacks_bytes > 0).map(|node| {
+        let (address, lacks, state) = (shown(&node.address), size(node.lacks_bytes), state(node));
+        format!("; {address} lacks {lacks}{state}")
+    });
+    let mut out = format!("\nDurable on {} of {} copies", mirror.durable_copies, mirror.copies);
+    out.extend(lacking);
+    out.push('\n');
+    if let Some(why) = &mirror.waiting {
+        let _ = writeln!(out, "Requests wait: {}", shown(why));
     }
     out
 }

@@ -42,6 +42,10 @@ impl Store {
     /// Claims the store for a coordinator: pool, position and epoch are on the medium when this returns.
     pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
         self.check_claim(pool, claim)?;
+        if !claim.also.accepts.is_empty() {
+            // A coordinator may have written here what is lost, so that others know it when it is accepted.
+            self.disk.sync().map_err(|error| Refusal::Header(error.to_string()))?;
+        }
         let (mut accepted, mut failed) = (None, Vec::new());
         let renewed = |h: &mut Header| {
             failed = self.remember_failed_flush(h, claim);

@@ -18,6 +18,8 @@ const FORMAT_NAME: &str = "fathom-pool-store";
 /// 1: the first. 2: the map of marked regions, ranges that may be lost. 3: marked regions have no sums. A store of an older
 /// version is upgraded when it is first claimed.
 pub(super) const FORMAT_VERSION: u32 = 3;
+/// 4: the store belongs to a mirrored pool, which older releases would take for a concatenated one.
+const MIRROR_FORMAT_VERSION: u32 = 4;
 /// The maximum number of ranges that may be lost: beyond it, the closest are merged.
 const LOST_RANGES_MAX: usize = 12;
 
@@ -109,7 +111,8 @@ impl Header {
 
     /// The header in the current version, as it is written.
     pub(super) fn in_current_version(self) -> Self {
-        Self { version: FORMAT_VERSION, ..self }
+        let is_mirrored = self.place.as_ref().is_some_and(|place| place.mirror.is_some());
+        Self { version: if is_mirrored { MIRROR_FORMAT_VERSION } else { FORMAT_VERSION }, ..self }
     }
 
     /// Whether it is of version 1, which has no marks.
@@ -206,8 +209,8 @@ pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header
             continue;
         }
         let version = value["version"].as_u64().and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX);
-        if version > FORMAT_VERSION {
-            return Err(Error::Newer { path: path.into(), version, known: FORMAT_VERSION });
+        if version > MIRROR_FORMAT_VERSION {
+            return Err(Error::Newer { path: path.into(), version, known: MIRROR_FORMAT_VERSION });
         }
         let header: Header = serde_json::from_value(value).map_err(|_| unformatted())?;
         if best.as_ref().is_none_or(|b| b.sequence < header.sequence) {

@@ -23,7 +23,7 @@ fn temp_place() -> TestPlace {
 }
 
 fn claim(epoch: u64) -> Claim {
-    let place = StorePosition { index: 0, count: 1, stripe_bytes: 0 };
+    let place = StorePosition { index: 0, count: 1, stripe_bytes: 0, mirror: None };
     Claim {
         epoch,
         coordinator: "c".into(),
@@ -306,7 +306,7 @@ fn invalid_operations_are_refused() {
     assert_eq!(store.write(u64::MAX, b"xy", false), Err(Status::Range));
     assert_eq!(read(&store, STORE_BYTES, 1), Err(Status::Range));
     store.claim("p", &claim(5)).expect("it is newer");
-    let elsewhere = StorePosition { index: 1, count: 2, stripe_bytes: 0 };
+    let elsewhere = StorePosition { index: 1, count: 2, stripe_bytes: 0, mirror: None };
     for (pool, claim, reason) in [
         ("q", claim(9), "belongs to the pool"),
         ("p", claim(4), "has taken over"),

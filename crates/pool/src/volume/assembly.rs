@@ -33,7 +33,7 @@ fn may_recover(why: &JoinError) -> bool {
 
 /// Looks at all nodes, and waits up to `wait` for those that do not answer; `report` receives who is waited for. The result
 /// of each is that of its last attempt.
-pub(super) async fn greet_all(
+pub(crate) async fn greet_all(
     connect: &Connect,
     addresses: &[SocketAddr],
     hello: &Hello,

@@ -35,6 +35,7 @@ fn welcome(boot: &str) -> Welcome {
         disk: None,
         memory: false,
         files: None,
+        durable: Some(true),
     }
 }
 
