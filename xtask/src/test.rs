@@ -46,7 +46,7 @@ const SUITE_STREAMS: [&[&str]; 4] = [
     // Processors: programs that compute, browsers, guests, virtual machines for bytecode.
     &[WORKSPACE_SUITE, "lab", FUZZ_SUITE, "jvm", "drawing", "engines"],
     // The recorded kernel.
-    &["inside", "programs", "ground_truth", "check", "fleet", "bench_use"],
+    &["inside", "programs", "ground_truth", "check", "pull_request", "fleet", "bench_use"],
     // Networks and pools, where tests wait for packets and for time to pass; full disks; benchmarks of sleeping programs.
     &[
         "net",
@@ -78,6 +78,7 @@ const SUITE_STREAMS: [&[&str]; 4] = [
         "archives",
         "install",
         "packaging",
+        "hooks",
         "mcp",
         "sql",
     ],

@@ -19,6 +19,7 @@
 //! | `unpack` | expands packed records |
 //! | [`inside`] | SQLite probed inside the command's processes |
 //! | [`stacks`] | where threads with long sleeps were |
+//! | [`located`] | where a command makes its calls, by ptrace: functions and lines of its source |
 //! | `loss`, `price` | what was lost, and the cost of each probe |
 //! | [`sqlite`] | where SQLite's functions are in a file |
 //! | [`launch`], [`marks`] | the traced program, and the marks it makes itself |
@@ -28,6 +29,7 @@ pub mod ftrace;
 pub mod inside;
 mod kernel;
 pub mod launch;
+pub mod located;
 mod loss;
 pub mod marks;
 mod multi;

@@ -15,6 +15,7 @@ mod loss_scope;
 pub mod marks;
 pub mod messages;
 pub mod packed;
+pub mod place;
 pub mod program;
 pub mod quantity;
 pub mod record;

@@ -72,6 +72,22 @@ pub fn table() -> [u8; CALLS * 4] {
     encode_shapes(CALL_SHAPES.iter())
 }
 
+/// Returns the numbers by which this machine's programs make a call.
+pub fn numbers_of(call: Call) -> impl Iterator<Item = libc::c_long> {
+    CALL_SHAPES.iter().filter(move |shape| shape.1 == call).map(|shape| shape.0)
+}
+
+/// Returns the call of a number.
+pub fn call_of_number(number: u64) -> Option<Call> {
+    CALL_SHAPES.iter().find(|shape| u64::try_from(shape.0) == Ok(number)).map(|shape| shape.1)
+}
+
+/// Returns which argument of a call, made by this number, is its file; [`NO_ARG`] if none is.
+pub fn file_argument(call: Call, number: u64) -> Option<u8> {
+    let is = |shape: &&CallShape| shape.1 == call && u64::try_from(shape.0) == Ok(number);
+    CALL_SHAPES.iter().find(is).map(|shape| shape.2)
+}
+
 /// Returns the lines as such a table.
 pub fn encode_shapes<'a>(lines: impl Iterator<Item = &'a CallShape>) -> [u8; CALLS * 4] {
     let mut all = [0; CALLS * 4];

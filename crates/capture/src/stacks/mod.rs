@@ -18,13 +18,13 @@
 //! | `chains` | records |
 
 mod chains;
-mod code;
+pub(crate) mod code;
 mod endless;
 mod kernel;
 mod maps;
 mod names;
-mod program;
-mod raw;
+pub(crate) mod program;
+pub(crate) mod raw;
 mod section;
 
 use aya::maps::{Array, MapData, RingBuf};

@@ -16,6 +16,7 @@ Examples:
   sudo fathom check record --prepare 'rm -f t.db' -- python3 app.py t.db
   sudo fathom check                                  run it again, and compare
   sudo fathom check io.toml --json -- python3 app.py t.db
+  sudo fathom check --sarif io.sarif --junit io.xml --markdown io.md
 
 Exit status: 0 as recorded, 1 a difference or failure, 2 usage error."
 )]
@@ -31,6 +32,21 @@ pub struct Check {
     /// Do not trace, even if it is permitted
     #[arg(long)]
     pub no_trace: bool,
+    /// Do not run the command once more, stopped at its calls, to find the lines of a difference
+    #[arg(long)]
+    pub no_lines: bool,
+    /// Write the result as SARIF 2.1.0, for code hosts; `-` for stdout
+    #[arg(long, value_name = "FILE")]
+    pub sarif: Option<PathBuf>,
+    /// Write the result as JUnit's XML, for CI systems; `-` for stdout
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Write the result as a comment for the change, in Markdown; `-` for stdout
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Keep the last run's recording, for `fathom report`
+    #[arg(long, value_name = "T.fathom", conflicts_with = "no_trace")]
+    pub keep: Option<PathBuf>,
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
@@ -43,6 +59,32 @@ pub struct Check {
 #[derive(Debug, Subcommand)]
 pub enum CheckVerb {
     Record(CheckRecord),
+    #[command(hide = true)]
+    Calls(CheckCalls),
+    #[command(hide = true)]
+    Attach(CheckAttach),
+}
+
+/// Count the calls of a running process, for a test in it: `attach` and `count` are its words on standard input.
+#[derive(Debug, Args)]
+pub struct CheckAttach {
+    /// The process
+    #[arg(value_name = "PID")]
+    pub pid: u32,
+}
+
+/// Run a command, stopped at its calls, and write where it makes them.
+#[derive(Debug, Args)]
+pub struct CheckCalls {
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Name of a system call (repeatable)
+    #[arg(long = "call", value_name = "NAME", required = true)]
+    pub calls: Vec<String>,
+    /// Command to run, with its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
 }
 
 /// Run a command several times, and write the counts that the runs have in common to a file.

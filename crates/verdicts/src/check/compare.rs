@@ -60,6 +60,8 @@ fn section_differences(statement: Option<&str>, expected: &Section, found: &Sect
             found: count,
             device,
             example: found.examples.get(what).cloned(),
+            executions: statement.and_then(|_| found.calls.get(EXECUTIONS).copied()),
+            places: Vec::new(),
             weight: 0.0,
         };
         one.weight = one.delta().unsigned_abs() as f64 * count_weight(what);

@@ -3,14 +3,17 @@
 //! Each run is a process: a traced one is `fathom record`, whose archive is read and removed; an untraced one is `fathom workload command`.
 
 use crate::check::contract::BPF;
+use crate::check::located::{self, Located};
 use crate::check::{self, Contract, ObservedRun, Outcome, SectionCounts};
 use analysis::Rows;
-use model::Context;
 use model::messages::strip_program_name;
+use model::place::LocatedCall;
 use model::text::{ShownPath as _, shown};
+use model::{Call, Context};
 use scores::measure::error::IoContext as _;
 use scores::measure::supervised::output;
 use scores::measure::{Error, Open, Result};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -115,10 +118,10 @@ impl<'a> Runs<'a> {
         let mut why = String::new();
         for _ in 0..RECORDING_ATTEMPTS_MAX {
             self.run_prepare()?;
-            let archive = self.directory.path().join("run.fathom");
-            let mut record = Command::new(&self.fathom);
-            record.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(&archive);
-            record.arg("--").args(self.command).stdin(Stdio::null());
+            let archive = self.archive();
+            remove_archive(&archive)?;
+            let mut record = self.record(&archive);
+            record.arg("--").args(self.command);
             let done = output(&mut record, self.context, || "starting `fathom record`".into())?;
             if !archive.join("meta.json").exists() {
                 let error = last_error_line(&done.stderr);
@@ -133,7 +136,6 @@ impl<'a> Runs<'a> {
                 return Err(Error::Command { what: self.shown(), how });
             }
             let rows = Rows::load_without_slices(&(self.open)(&archive).map_err(Error::Open)?)?;
-            std::fs::remove_dir_all(&archive).doing("removing a recording")?;
             let observed = check::observe(&rows);
             match observed.incomplete {
                 None => return Ok(TracedRun::Counted(observed)),
@@ -141,6 +143,49 @@ impl<'a> Runs<'a> {
             }
         }
         Err(Error::Incomplete { tries: RECORDING_ATTEMPTS_MAX, why })
+    }
+
+    /// The recording of the last traced run.
+    pub fn archive(&self) -> PathBuf {
+        self.directory.path().join("run.fathom")
+    }
+
+    fn record(&self, archive: &Path) -> Command {
+        let mut record = Command::new(&self.fathom);
+        record.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(archive);
+        record.stdin(Stdio::null());
+        record
+    }
+
+    /// Runs the command again, stopped at each call of the differences, and adds the lines that make them. Returns the reason if that
+    /// fails: a difference is one without its line, too.
+    ///
+    /// # Errors
+    /// The run was cancelled, or its recording cannot be read.
+    pub fn locate(&self, outcome: &mut Outcome) -> Result<Option<String>> {
+        let calls: BTreeSet<&str> =
+            outcome.differences.iter().flat_map(|d| located::calls_of(&d.what)).map(Call::name).collect();
+        if calls.is_empty() {
+            return Ok(None);
+        }
+        self.run_prepare()?;
+        let (archive, stops) =
+            (self.directory.path().join("located.fathom"), self.directory.path().join("calls.jsonl"));
+        remove_archive(&archive)?;
+        let mut record = self.record(&archive);
+        // The object inside a program would be loaded by ptrace, which has one tracer.
+        record.args(["--probes", "uprobe", "--stacks", "off", "--"]).arg(&self.fathom).args(["check", "calls", "-o"]);
+        record.arg(&stops).args(calls.iter().flat_map(|call| ["--call", call])).arg("--").args(self.command);
+        let done = output(&mut record, self.context, || "starting `fathom record`".into())?;
+        if !done.status.success() || !archive.join("meta.json").exists() {
+            return Ok(Some(last_error_line(&done.stderr)));
+        }
+        let rows = Rows::load_without_slices(&(self.open)(&archive).map_err(Error::Open)?)?;
+        let text = std::fs::read_to_string(&stops).doing("reading the command's calls")?;
+        let calls = text.lines().map(serde_json::from_str::<LocatedCall>).collect::<serde_json::Result<Vec<_>>>();
+        let calls = calls.map_err(|source| Error::MalformedOutput { what: "`fathom check calls`", source })?;
+        outcome.locate(&Located::new(&rows, &calls));
+        Ok(None)
     }
 
     /// Runs the command, counted by the kernel alone.
@@ -220,6 +265,13 @@ impl<'a> Runs<'a> {
     /// Returns the command, for people.
     pub fn shown(&self) -> String {
         shown(&self.command.join(" "))
+    }
+}
+
+fn remove_archive(archive: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(archive) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).doing("removing a recording"),
+        _ => Ok(()),
     }
 }
 

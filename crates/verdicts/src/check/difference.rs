@@ -1,5 +1,6 @@
 //! A count that differs from the contract, and the result of a check.
 
+use super::located::{Located, Place};
 use analysis::caveats::Caveats;
 use serde::Serialize;
 
@@ -23,6 +24,10 @@ pub struct Difference {
     pub device: bool,
     /// A file that it concerns.
     pub example: Option<String>,
+    /// How often the statement ran; none outside of statements.
+    pub executions: Option<u64>,
+    /// The lines of the program that make such calls, the most frequent first; empty if they are not known.
+    pub places: Vec<Place>,
     /// Its estimated cost; the largest first.
     #[serde(skip)]
     pub(super) weight: f64,
@@ -63,4 +68,13 @@ pub struct Outcome {
     pub caveats: Caveats,
     /// All differences, the most important first.
     pub differences: Vec<Difference>,
+}
+
+impl Outcome {
+    /// Adds the lines of the program.
+    pub fn locate(&mut self, located: &Located) {
+        for one in &mut self.differences {
+            one.places = located.places(one.statement.as_deref(), one.total, &one.what);
+        }
+    }
 }

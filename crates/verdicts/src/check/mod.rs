@@ -5,16 +5,23 @@
 //!
 //! [`observe`] counts a recording, [`contract`] is what several of them have in common, [`temporary`] merges calls on files whose names
 //! differ in each run, [`proof`] shows what a contract would notice, [`compare`] finds the differences of
-//! another one, [`because`] the setting that explains them, and [`text`] formats them for people.
+//! another one, [`because`] the setting that explains them, [`located`] the lines that make the calls. [`text`] and [`comment`] format them
+//! for people, with a [`sentence`], [`sarif`] and [`junit`] for code hosts and CI systems.
 
+pub mod attached_counts;
 mod because;
+pub mod comment;
 mod compare;
 pub mod contract;
 mod count_name;
 pub mod counted;
 mod difference;
+pub mod junit;
+pub mod located;
 pub mod observe;
 pub mod proof;
+pub mod sarif;
+pub mod sentence;
 mod temporary;
 #[cfg(test)]
 mod tests;

@@ -101,7 +101,7 @@ const TOOL_DIRECTORIES: [&str; 10] = [
 ];
 
 /// Whether a file belongs to the program itself.
-fn is_own_file(path: &str) -> bool {
+pub(super) fn is_own_file(path: &str) -> bool {
     path.starts_with('/')
         && !path.starts_with("/memfd:")
         && !SYSTEM_DIRECTORIES.iter().any(|start| path.starts_with(start))
@@ -158,9 +158,25 @@ pub fn observe(rows: &Rows) -> ObservedRun {
             }
         }
     }
-    count_calls(&index, &repeated, &mut found);
+    count_calls(&index, &repeated, &mut found, &mut |_| ());
     count_device_commands(&index, &repeated, &mut found);
     found
+}
+
+/// A call that is counted.
+pub(super) struct CountedCall<'a> {
+    /// The statement in which it was made; `None` outside of statements.
+    pub statement: Option<&'a str>,
+    /// Its count.
+    pub name: &'a str,
+    pub span: &'a Span,
+}
+
+/// Visits each call that a recording counts.
+pub(super) fn observe_calls(rows: &Rows, visit: &mut dyn FnMut(&CountedCall)) {
+    let index = Index::new(rows);
+    let repeated = RepeatedShapes::new(&index);
+    count_calls(&index, &repeated, &mut ObservedRun::default(), visit);
 }
 
 fn why_incomplete(rows: &Rows) -> Option<String> {
@@ -247,7 +263,7 @@ fn file_kind(kind: FileRole, path: Option<&str>) -> Option<FileKind> {
     }
 }
 
-fn count_calls(index: &Index, repeated: &RepeatedShapes, found: &mut ObservedRun) {
+fn count_calls(index: &Index, repeated: &RepeatedShapes, found: &mut ObservedRun, visit: &mut dyn FnMut(&CountedCall)) {
     let rows = index.rows;
     let tracked: HashSet<u32> = rows.processes.iter().filter(|p| p.tracked).map(|p| p.tgid).collect();
     let (phases, entries, wal) = (Phases::new(index), Entries::new(index), wal_databases(index));
@@ -274,6 +290,9 @@ fn count_calls(index: &Index, repeated: &RepeatedShapes, found: &mut ObservedRun
             _ => continue,
         };
         let name = CountName::Call(call, file).to_string();
+        let shape = operation.and_then(|at| index.shape(at)).filter(|shape| repeated.0[*shape]);
+        let statement = shape.map(|shape| rows.shapes[shape].text.as_str());
+        visit(&CountedCall { statement, name: &name, span: &span });
         let bytes = entries.effect_of(index, at, &span).bytes;
         let one = found.counts_of(index, repeated, operation);
         if let Some(path) = path {

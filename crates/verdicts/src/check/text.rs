@@ -2,6 +2,7 @@
 
 use super::count_name::{CountName, FLUSHES, FileKind};
 use super::difference::{Difference, Outcome};
+use super::sentence::shown_place;
 use analysis::text::shown;
 use model::counted;
 use std::fmt::Write as _;
@@ -23,10 +24,15 @@ fn whose(d: &Difference) -> String {
     d.statement.as_ref().map_or("program".into(), |text| shown(text))
 }
 
-fn change(d: &Difference) -> String {
+pub(super) fn change(d: &Difference) -> String {
     let delta = d.delta();
     let sign = if delta > 0 { "+" } else { "" };
     format!("{sign}{delta} {} ({} -> {})", d.what, expected_range(d), d.found)
+}
+
+/// Formats a difference in a line, with what it is a count of.
+pub(super) fn difference_text(d: &Difference) -> String {
+    format!("{}: {}", whose(d), change(d))
 }
 
 /// Formats the most important difference, with the resulting flushes.
@@ -65,6 +71,9 @@ pub fn text(outcome: &Outcome) -> String {
     let _ = writeln!(out, "{}", outcome.first.as_deref().unwrap_or_default());
     if let Some(because) = &outcome.because {
         let _ = writeln!(out, "  since {}", shown(because));
+    }
+    for place in outcome.differences.iter().take(1).flat_map(|d| &d.places) {
+        let _ = writeln!(out, "  at {}, {}", shown(&shown_place(place)), counted(place.calls as usize, "call"));
     }
     let mut last = None;
     for one in outcome.differences.iter().skip(1).take(DIFFERENCES_SHOWN_MAX) {
