@@ -1,6 +1,7 @@
 """A Python wheel that carries the program: `pip install fathom-io` puts `fathom` into an environment's bin.
 
-The wheel holds no module, so that it may be installed beside the package `fathom` (python/), which reads archives. The program is static:
+Beside the program it holds the module `fathom_io` (python/fathom_io), for tests. The package `fathom` (python/), which reads archives, is
+another one: both may be installed. The program is static:
 both glibc's and musl's tags are true. `fathom-sql` is left out: with it, the wheel would be three times as large.
 """
 
@@ -41,6 +42,10 @@ def write_one(made: Release, program: Program, output: pathlib.Path) -> None:
     description = f"Wheel-Version: 1.0\nGenerator: fathom packaging\nRoot-Is-Purelib: false\n{tags}"
     info = f"{stem}.dist-info"
     files = {f"{stem}.data/scripts/fathom": program.files["fathom"]}
+    module = made.top / "python" / "fathom_io"
+    sources = sorted([*module.glob("*.py"), module / "py.typed"])
+    files |= {f"fathom_io/{path.name}": path.read_bytes() for path in sources}
+    files[f"{info}/entry_points.txt"] = b"[pytest11]\nfathom_io.pytest_plugin = fathom_io.pytest_plugin\n"
     files |= {f"{info}/licenses/{name}": program.files[name] for name in program.licences()}
     files |= {f"{info}/METADATA": metadata.encode(), f"{info}/WHEEL": description.encode()}
     record = f"{info}/RECORD"

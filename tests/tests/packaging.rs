@@ -261,6 +261,7 @@ fn wheel_runs_in_virtual_environment() -> Result<()> {
     // The package `fathom`, which reads archives, may be installed beside it.
     let listed = text(&run(pip().args(["show", "--files", "fathom-io"]))?);
     ensure!(listed.contains("bin/fathom") && !listed.contains("  fathom/"), "{listed}");
+    run(Command::new(&python).args(["-c", "import fathom_io; fathom_io.counting"]).env_remove("PYTHONPATH"))?;
     // pip does not compare an installed file with its checksum in the wheel.
     let compare = "import base64, csv, hashlib, io, sys, zipfile\n\
                    wheel = zipfile.ZipFile(sys.argv[1])\n\

@@ -8,7 +8,7 @@ use std::path::Path;
 /// The manifest that has the version.
 const WORKSPACE_MANIFEST: &str = "Cargo.toml";
 /// Manifests that repeat it.
-const REPEATING_MANIFESTS: [&str; 2] = ["crates/sql/Cargo.toml", "python/pyproject.toml"];
+const REPEATING_MANIFESTS: [&str; 3] = ["crates/sql/Cargo.toml", "hooks/rust/Cargo.toml", "python/pyproject.toml"];
 /// The lock file that repeats it for each of our crates, in the directory of its name below `crates/`.
 const LOCK_PATH: &str = "crates/sql/Cargo.lock";
 

@@ -1,0 +1,1 @@
+pytest_plugins = ["fathom_io.pytest_plugin"]

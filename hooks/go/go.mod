@@ -1,0 +1,3 @@
+module example.org/fathom/hooks/go
+
+go 1.21
