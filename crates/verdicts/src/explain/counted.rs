@@ -270,17 +270,19 @@ impl CountedCase<'_> {
             remedy: Remedy::new(
                 "a larger PRAGMA cache_size (negative: in KiB) for the connection that writes; or smaller transactions",
             ),
-            names: &[TimeCategory::DatabaseWrite],
+            // What is written early would have to be written anyway.
+            names: &[TimeCategory::Sync],
         };
         let has = |at: u32| self.value(at, |c| c.cache_spills) > 0;
-        // What an execution that commits writes at its end is written in any case.
         let part = |at: u32| {
-            let spills = self.value(at, |c| c.cache_spills) as f64;
-            spills / (self.value(at, |c| c.cache_writes) as f64).max(spills)
+            // An execution that also commits has to sync for that.
+            let commits = self.value(at, |c| c.cache_writes) > self.value(at, |c| c.cache_spills);
+            let longest = self.case.facts.syncs.get(&at).map_or(0, |(_, longest)| *longest);
+            if commits { 1.0 - longest as f64 / self.ns(at, about.names).max(1) as f64 } else { 1.0 }
         };
         self.finding(&about, has, part, |mean, executions| {
             format!(
-                "{executions} wrote pages before the transaction was to be committed, since the cache was full: {} spills and {} pages each, in the mean",
+                "{executions} wrote pages before the transaction was to be committed, since the cache was full, and synced the journal for them first: {} spills and {} written pages each, in the mean",
                 count(mean(&|c| c.cache_spills)),
                 count(mean(&|c| c.cache_writes))
             )

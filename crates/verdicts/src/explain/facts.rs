@@ -98,8 +98,6 @@ pub enum TimeCategory {
     DatabaseRead,
     /// In calls on temporary files of SQLite's.
     Temporary,
-    /// In writes and syncs of a database, its journal or its WAL.
-    DatabaseWrite,
     /// In calls on SQLite's files and in prepares since the last execution, if a database was opened; not part of its latency.
     Connect,
     /// In prepare calls right before the execution, minus the recording's cost; not part of its latency.
@@ -333,7 +331,6 @@ impl<'a> FactsBuilder<'a> {
                 TimeCategory::Sync
                 | TimeCategory::JournalFile
                 | TimeCategory::DatabaseRead
-                | TimeCategory::DatabaseWrite
                 | TimeCategory::Temporary => both,
                 _ => [own.or(theirs), None],
             };
@@ -545,11 +542,6 @@ fn collect_slice(
         let of_call = match kind {
             FileRole::Of(FileClass::Temporary) => Some(TimeCategory::Temporary),
             FileRole::Of(FileClass::Database | FileClass::Wal) if call.reads() => Some(TimeCategory::DatabaseRead),
-            FileRole::Of(FileClass::Database | FileClass::Wal | FileClass::RollbackJournal)
-                if call.writes() || syncs =>
-            {
-                Some(TimeCategory::DatabaseWrite)
-            }
             _ => None,
         };
         of_call.iter().for_each(|of| facts.add_time(index, at, *of, whole, span));

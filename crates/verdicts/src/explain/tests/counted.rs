@@ -101,14 +101,19 @@ fn a_sort_is_named_by_its_temporary_file() {
 }
 
 #[test]
-fn a_spill_has_the_writes_before_the_commit() {
+fn a_spill_has_the_syncs_before_the_commit() {
     let spilled = |spills| StatementCounters { cache_writes: Some(100), cache_spills: Some(spills), ..counters() };
-    let calls = [("pwrite64", DATABASE_FILE, 400_000, 4096)];
+    let write = ("pwrite64", DATABASE_FILE, 400_000, 4096);
+    let syncs = [("fdatasync", JOURNAL_FILE, 300_000, 0), write, ("fdatasync", JOURNAL_FILE, 400_000, 0), write];
     let text = "UPDATE t SET s = ?";
-    assert!(!codes(&counted(text, &calls, 0, Some(spilled(0)))).contains(&"S07"));
-    let done = counted(text, &calls, 0, Some(spilled(25)));
-    let s07 = find_finding(&done, "S07");
-    assert_eq!((s07.time_ns, s07.executions), (Some(20 * 100_000), 20), "a quarter of what it wrote");
+    assert!(!codes(&counted(text, &syncs, 0, Some(spilled(0)))).contains(&"S07"));
+    assert!(!codes(&counted(text, &[write], 0, Some(spilled(25)))).contains(&"S07"), "it has to be written anyway");
+    for (spills, time) in [(100, 700_000), (25, 300_000)] {
+        let done = counted(text, &syncs, 0, Some(spilled(spills)));
+        let s07 = find_finding(&done, "S07");
+        assert_eq!((s07.time_ns, s07.executions), (Some(20 * time), 20), "a commit has to sync once: {s07:?}");
+        assert!(!codes(&done).contains(&"F01"), "these are no flushes of a commit");
+    }
 }
 
 #[test]
