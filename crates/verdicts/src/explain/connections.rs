@@ -63,6 +63,8 @@ pub(super) fn connected(index: &Index, phases: &Phases) -> Vec<Connected> {
                     done_ns = done_ns.max(*end_ns);
                     opened = opened.or(opens.then_some(*span));
                 }
+                // SQLite's own, which reads the schema in the first prepare.
+                Step::Execution(_) if *start_ns < done_ns => {}
                 Step::Execution(at) => {
                     found.extend(opened.take().map(|span| Connected { at: *at, ns, span }));
                     ns = 0;
