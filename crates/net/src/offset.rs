@@ -174,6 +174,17 @@ mod tests {
     }
 
     #[test]
+    fn time_until_the_answer_is_no_part_of_the_round_trip() {
+        // The first was answered late over the fast path, the second at once over a slow way there.
+        let late =
+            Exchange { sent_ns: 1_000_000, arrived_ns: 2_000_000, answered_ns: 9_000_000, returned_ns: 10_000_000 };
+        let slow =
+            Exchange { sent_ns: 20_000_000, arrived_ns: 25_000_000, answered_ns: 25_000_000, returned_ns: 26_000_000 };
+        let clock = estimate_offset(&[late, slow]).unwrap();
+        assert_eq!((clock.ahead_ns, clock.error_ns), (0.0, 1_000_000.0));
+    }
+
+    #[test]
     fn short_exchange_series_has_no_drift() {
         assert_eq!(estimate_offset(&exchanges(5, 50e-6, 1)).unwrap().drift, 0.0);
         assert_eq!(estimate_offset(&[]), None);
