@@ -275,6 +275,7 @@ fn under_load<T>(
     let (mut client, is_over) = (mirror.client()?, AtomicBool::new(false));
     std::thread::scope(|scope| {
         let load = scope.spawn(|| oracle.load(&mut client, &is_over, fails));
+        // A fixed wait: so that there is a load before anything happens.
         std::thread::sleep(Duration::from_millis(500));
         let done = meanwhile(mirror);
         is_over.store(true, Ordering::Relaxed);
@@ -290,6 +291,7 @@ fn under_load<T>(
 }
 
 fn pause(seconds: f64) {
+    // A fixed wait: the load goes on meanwhile.
     std::thread::sleep(Duration::from_secs_f64(seconds));
 }
 

@@ -9,8 +9,6 @@ mod record;
 mod regions;
 mod request;
 mod scrub;
-#[cfg(test)]
-mod simulation;
 
 pub use disk::{MirrorDisk, MirrorNode};
 use mutant::Mutant;
@@ -84,3 +82,6 @@ pub enum MirrorError {
     #[error("{0}")]
     Fenced(String),
 }
+
+#[cfg(test)]
+mod tests;
