@@ -156,6 +156,7 @@ pub fn hello_seeds() -> Vec<Vec<u8>> {
         store: "/dev/sdx".into(),
         disk: Some(DiskPosition { begin_bytes: 4096, disk_bytes: 1 << 20 }),
         empty: false,
+        durable: Some(true),
         memory: true,
     };
     let mut messages = [BytesMut::new(), BytesMut::new(), BytesMut::new(), BytesMut::new()];
