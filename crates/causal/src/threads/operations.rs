@@ -298,7 +298,9 @@ impl Threads {
             steps: Some(record.steps),
             result: Some(record.result.into()),
         };
-        counted.map(|counts| cx.sink.counters(counters_row(frame.id, &counts)));
+        if let Some(counts) = counted {
+            cx.sink.counters(counters_row(frame.id, &counts));
+        }
         self.close_execution(header.tgid, header.tid, &frame, &end, cx);
     }
 
