@@ -219,10 +219,7 @@ for i in range(300): c.execute(remove, (i,))
 c.execute("COMMIT")
 "#;
     let found = findings(&format!("{TABLES}c.execute('CREATE INDEX ik ON t (k)')"), program)?;
-    let wrong: Vec<_> = found
-        .iter()
-        .filter(|(_, codes)| CODES.iter().any(|code| codes.contains(*code)))
-        .collect();
+    let wrong: Vec<_> = found.iter().filter(|(_, codes)| CODES.iter().any(|code| codes.contains(*code))).collect();
     ensure!(wrong.is_empty(), "{wrong:?}");
     Ok(())
 }

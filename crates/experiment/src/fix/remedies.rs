@@ -138,7 +138,7 @@ pub fn all(machine: &Machine) -> Vec<Remedy> {
         ),
         sql_remedy(
             "cache-64M",
-            &[S04, D01, R01],
+            &[S04, S06, S07, D01, R01],
             (None, Some("PRAGMA cache_size=-65536")),
             (Same, "nothing: up to 64 MB of memory a connection"),
         ),
