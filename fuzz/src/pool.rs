@@ -80,7 +80,7 @@ pub fn check_config(bytes: &[u8]) {
         assert!(config.serve.is_some() || config.node.is_some());
         assert!(config.key.is_none_or(|key| key.is_absolute()));
         if let Some(serve) = config.serve {
-            let each: std::collections::HashSet<&String> = serve.nodes.iter().collect();
+            let each: std::collections::HashSet<&str> = serve.nodes.iter().map(|node| node.address()).collect();
             assert!(!each.is_empty() && each.len() == serve.nodes.len());
         }
     }
