@@ -4,9 +4,8 @@
 //! connections can still be executed. So nothing that it was asked before can overwrite what it is given now.
 
 use super::join::{self, Claims, JoinedNode};
-use super::machine::{Action, Fault, Machine, NodeState, Reason, RequestError, RequestId, Token, Work, members};
+use super::machine::{Action, Fault, Kind, Machine, NodeState, Reason, RequestError, RequestId, Token, Work, members};
 use super::placement::Placement;
-use super::request::Kind;
 use super::{MirrorError, Mirroring};
 use crate::connect::Connect;
 use crate::frame::{DATA_BYTES_MAX, Operation, Status, Stretch};
@@ -43,10 +42,10 @@ struct Slot {
     tasks: JoinSet<()>,
 }
 
-pub(super) struct Inner {
+struct Inner {
     own: Weak<Self>,
-    pub claims: Claims,
-    pub machine: RefCell<Machine>,
+    claims: Claims,
+    machine: RefCell<Machine>,
     placement: Rc<Placement>,
     slots: RefCell<Vec<Option<Slot>>>,
     requests: RefCell<HashMap<RequestId, Pending>>,
@@ -375,7 +374,12 @@ impl Inner {
             loop {
                 tokio::time::sleep(std::mem::replace(&mut pause, REJOIN_PAUSE)).await;
                 let Some(inner) = own.upgrade() else { return };
-                match join::rejoin(&inner, node).await {
+                let prepare = |lost: &[u32]| {
+                    let prepared = inner.machine.borrow_mut().prepare_return(node, lost);
+                    inner.act();
+                    prepared
+                };
+                match join::rejoin(&inner.claims, node, prepare).await {
                     Ok(JoinedNode { link, slot, has, .. }) => {
                         inner.slots.borrow_mut()[node] = Some(Slot { link: Rc::new(link), tasks: JoinSet::new() });
                         inner.machine.borrow_mut().node_up(node, slot, has, inner.now_ms());

@@ -1,6 +1,5 @@
 //! The claims of a mirror's nodes: of as many as answer when it begins, at least a majority, and of each that comes later or returns.
 
-use super::disk::Inner;
 use super::machine::{Machine, Reached, Takeover, TakeoverError, members};
 use super::placement::{Member, Placement};
 use super::record::{Identity, Record, RecordError, SLOT_BYTES};
@@ -322,16 +321,18 @@ async fn try_join(
     Ok((claims, machine, joined))
 }
 
-/// Claims a node that comes later, or returns.
-pub(super) async fn rejoin(inner: &Inner, node: usize) -> Result<JoinedNode, MirrorError> {
-    let claims = &inner.claims;
+/// Claims a node that comes later, or returns. `prepare` has the machine record these regions, which the node may have lost; see
+/// [`Machine::prepare_return`].
+pub(super) async fn rejoin(
+    claims: &Claims,
+    node: usize,
+    prepare: impl FnOnce(&[u32]) -> Result<Option<(u64, Bytes)>, u32>,
+) -> Result<JoinedNode, MirrorError> {
     let welcome = claims.look(node).await?;
     claims.check(node, &welcome)?;
     let lost = claims.lost_regions(node, &welcome.loss);
     let address = claims.addresses[node];
-    let prepared = inner.machine.borrow_mut().prepare_return(node, &lost);
-    inner.act();
-    let Some((sequence, record)) = prepared.map_err(|regions| MirrorError::OnlyCopy { address, regions })? else {
+    let Some((sequence, record)) = prepare(&lost).map_err(|regions| MirrorError::OnlyCopy { address, regions })? else {
         return Err(MirrorError::Recording(address));
     };
     if !lost.is_empty() {

@@ -16,7 +16,6 @@ use super::mutant::Mutant;
 use super::placement::Placement;
 use super::record::{Identity, Record};
 use super::regions::RegionSet;
-use super::request::{Kind, Request};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -25,12 +24,15 @@ mod nodes;
 mod order;
 mod reads;
 mod records;
+mod request;
 mod resync;
 mod sets;
 mod takeover;
 mod time;
 mod writes;
 
+pub use request::Kind;
+use request::Request;
 pub use takeover::Takeover;
 
 pub type Token = u64;

@@ -7,7 +7,6 @@ mod mutant;
 mod placement;
 mod record;
 mod regions;
-mod request;
 mod scrub;
 
 pub use disk::{MirrorDisk, MirrorNode};

@@ -16,12 +16,6 @@ pub enum Mutant {
     ServeStale,
     /// A flush does not wait for the record of who missed it.
     FlushWithoutRecord,
-    /// A write does not wait for a copy that gets the region's writes, and is not counted yet. Not found by 2,000 seeds.
-    AckWithoutTargets,
-    /// Of the records that may be somewhere, those between the durable one and the last do not count. Not found by 2,000 seeds.
-    FirstAndLastRecord,
-    /// A node's loss is accepted before it is on its medium as a record. Not found by 2,000 seeds.
-    AcceptFirst,
     /// With two nodes, either may go on alone while the other may too.
     OtherQuorum,
     /// A read or flush is answered without a proof that there is no newer coordinator.

@@ -6,12 +6,11 @@
 //! is possible (McNaughton's wrap-around rule fills it as well), and spreads chunks in proportion to the nodes' sizes.
 
 use super::record::{META_BYTES, NODES_MAX};
+use super::regions::REGIONS_MAX;
 
 /// Bytes of a region, the unit in which it is known what a copy lacks, unless the disk is so large that there would be more than
 /// [`REGIONS_MAX`].
 const REGION_BYTES_MIN: u64 = 1 << 20;
-/// The maximum number of regions of a disk.
-pub const REGIONS_MAX: u64 = 8192;
 /// The usual bytes of a chunk; smaller on small nodes, so that each has at least [`CHUNKS_MIN`], and at least a region.
 const CHUNK_BYTES: u64 = 64 << 20;
 const CHUNKS_MIN: u64 = 16;

@@ -13,7 +13,7 @@
 //!  ...  active: a bit for each region; for each node: lacks, a bit for each region; CRC-32C u32
 //! ```
 
-use super::regions::RegionSet;
+use super::regions::{REGIONS_MAX, RegionSet};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// Bytes of a slot, and of both. A multiple of a block.
@@ -28,8 +28,7 @@ const VERSION: u32 = 1;
 const NAME_BYTES_MAX: usize = 256;
 
 const _: () = assert!(
-    48 + NODES_MAX * (3 + NAME_BYTES_MAX) + (NODES_MAX + 1) * (super::placement::REGIONS_MAX as usize / 8) + 4
-        <= SLOT_BYTES as usize
+    48 + NODES_MAX * (3 + NAME_BYTES_MAX) + (NODES_MAX + 1) * (REGIONS_MAX as usize / 8) + 4 <= SLOT_BYTES as usize
 );
 
 /// Constant parts of the record: a record with others is of another pool.

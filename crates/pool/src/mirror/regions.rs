@@ -1,5 +1,8 @@
 //! A set of regions: a bit each.
 
+/// The maximum number of regions of a disk.
+pub const REGIONS_MAX: u64 = 8192;
+
 #[derive(Debug, Clone, Default)]
 pub struct RegionSet(Vec<u64>);
 

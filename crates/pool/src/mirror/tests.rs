@@ -5,11 +5,10 @@
 //! coordinator's end is no excuse), no flushed write is lost when all power is, copies agree after faults heal, and everything is
 //! answered then.
 
-use super::machine::{Action, Machine, Reached, RequestError, Takeover, TakeoverError, Token, Work};
+use super::machine::{Action, Kind, Machine, Reached, RequestError, Takeover, TakeoverError, Token, Work};
 use super::mutant::Mutant;
 use super::placement::{Member, Placement};
 use super::record::{Identity, META_BYTES, Record, SLOT_BYTES};
-use super::request::Kind;
 use bytes::Bytes;
 use stats::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -378,12 +377,10 @@ impl Sim {
             Ok(Some((sequence, bytes))) => {
                 let mut has = 0;
                 if !lost.is_empty() {
-                    if self.mutant != Mutant::AcceptFirst {
-                        let next = slot.map_or(0, |slot| 1 - slot);
-                        self.nodes[node].slots[next as usize] = Some(bytes.clone());
-                        self.nodes[node].synced_slots[next as usize] = Some(bytes);
-                        (slot, has) = (Some(next), sequence);
-                    }
+                    let next = slot.map_or(0, |slot| 1 - slot);
+                    self.nodes[node].slots[next as usize] = Some(bytes.clone());
+                    self.nodes[node].synced_slots[next as usize] = Some(bytes);
+                    (slot, has) = (Some(next), sequence);
                     self.nodes[node].lost.clear();
                 }
                 self.open(node, epoch);

@@ -1,6 +1,6 @@
 //! Requests begin in order, as far as they overlap, and are sent to copies.
 
-use super::super::request::{Kind, Phase};
+use super::request::{Kind, Phase};
 use super::{Fault, Machine, Purpose, Reason, RequestId, Token, Work, members};
 
 impl Machine {

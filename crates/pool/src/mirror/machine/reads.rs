@@ -1,7 +1,7 @@
 //! Reads, and the proof that what they return is the last that was written.
 
 use super::super::mutant::Mutant;
-use super::super::request::{Kind, Phase, Request};
+use super::request::{Kind, Phase, Request};
 use super::{Action, HEDGE_MS, Machine, NodeSet, Purpose, RequestError, RequestId, Token, Work, members};
 
 impl Machine {

@@ -26,13 +26,7 @@ impl Machine {
         if self.mutant == Mutant::ForgetBitmap {
             return self.placement.holders(region) & !self.wanted.out;
         }
-        let last = self.issued.len().saturating_sub(1);
-        let counts = |nth: usize| match self.mutant {
-            Mutant::NoRecord => false,
-            Mutant::FirstAndLastRecord => nth == 0 || nth == last,
-            _ => true,
-        };
-        let issued = self.issued.iter().enumerate().filter(|(nth, _)| counts(*nth)).map(|(_, record)| record);
+        let issued = self.issued.iter().filter(|_| self.mutant != Mutant::NoRecord);
         let records = std::iter::once(&self.wanted).chain(issued);
         self.set_of(self.placement.holders(region), |node| {
             !records.clone().all(|record| record.lacks[node].contains(region))

@@ -1,6 +1,6 @@
 //! What happens because time passes: late nodes are recorded out or as behind, requests fail, regions are no longer active.
 
-use super::super::request::{Kind, Phase, Request};
+use super::request::{Kind, Phase, Request};
 use super::{
     ACTIVE_MS, Action, Activity, LATE_MS, Machine, NodeSet, Purpose, Reason, RequestError, RequestId, SILENT_MS,
     SUSPECT_MS, members,

@@ -1,7 +1,7 @@
 //! Writes and flushes: what they wait for, and how they end.
 
 use super::super::mutant::Mutant;
-use super::super::request::{Kind, Phase, Request};
+use super::request::{Kind, Phase, Request};
 use super::{Action, Activity, Machine, NodeSet, RequestError, RequestId, members};
 
 impl Machine {
@@ -61,9 +61,6 @@ impl Machine {
         }
         if self.mutant == Mutant::AckAfterOne && request.done != 0 {
             return 0;
-        }
-        if self.mutant == Mutant::AckWithoutTargets {
-            return self.unexcused(request.region) & !request.done;
         }
         // Whoever gets the region's writes is waited for: one that was late would be done after the next one.
         (self.unexcused(request.region) | self.targets(request.region)) & !request.done

@@ -74,6 +74,9 @@ fn find(mutant: Mutant, seeds: std::ops::Range<u64>) -> Option<u64> {
     found.map(|(seed, _)| seed)
 }
 
+/// Three mistakes were not found by 2,000 seeds, and have no test: a write that does not wait for a copy that gets the region's writes and is
+/// not counted yet; records between the durable one and the last that do not count; a node's loss that is accepted before it is on its
+/// medium as a record.
 #[test]
 fn simulation_finds_mistakes() {
     let mutants = [

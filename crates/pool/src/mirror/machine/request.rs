@@ -1,6 +1,6 @@
 //! A request to the disk, as the machine sees it.
 
-use super::machine::{NodeSet, Token};
+use super::{NodeSet, Token};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
