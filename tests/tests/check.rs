@@ -73,6 +73,12 @@ fn main() -> ExitCode {
             files_below_overlayfs_have_their_names,
         ),
         ("untraced_counts_find_more_writes", installed("dd"), untraced_counts_find_more_writes),
+        (
+            "ptrace_counts_the_same_calls_as_bpf",
+            root().and(installed("sqlite3")).and(installed("tar")),
+            ptrace_counts_the_same_calls_as_bpf,
+        ),
+        ("ordinary_user_notices_an_added_fsync", root(), ordinary_user_notices_an_added_fsync),
         ("failed_command_and_bad_contract_are_errors", Ok(()), failed_command_and_bad_contract_are_errors),
         ("long::seeded_regressions_are_named_of_git", seeded::needs("git"), || seeded::regressions_are_found("git")),
         ("long::seeded_regressions_are_named_of_sqlite3", seeded::needs("sqlite3"), || {
@@ -357,4 +363,69 @@ fn failed_command_and_bad_contract_are_errors() -> Result<()> {
     says(&["record"], &[], 2, "CMD")?;
     std::fs::write(directory.path().join("bad.toml"), "version = 9")?;
     says(&["bad.toml"], &["true"], 1, "version 9")
+}
+
+/// Without statements and the device, but the same calls by the same names: BPF is the oracle.
+fn ptrace_counts_the_same_calls_as_bpf() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let here = directory.path();
+    std::fs::write(here.join("saves.py"), SAVE_PROGRAM)?;
+    let sql = "CREATE TABLE t (x); INSERT INTO t VALUES (1); DELETE FROM t";
+    let programs: [(&str, &[&str]); 4] = [
+        ("rm -f t.db*", &["sqlite3", "t.db", sql]),
+        ("rm -f f", &["dd", "if=/dev/zero", "of=f", "bs=1000", "count=20", "conv=fsync", "status=none"]),
+        ("rm -rf d t.tar; mkdir d; for i in 1 2 3 4 5; do echo $i > d/$i; done", &["tar", "cf", "t.tar", "d"]),
+        ("rm -rf out", &["python3", "-B", "saves.py", "1"]),
+    ];
+    for (prepare, command) in programs {
+        record_contract(here, &["--prepare", prepare, "--runs", "2"], command)?;
+        let contract: toml::Value = toml::from_str(&std::fs::read_to_string(here.join("fathom-check.toml"))?)?;
+        run(Command::new("sh").args(["-c", prepare]).current_dir(here))?;
+        check_command(here, &["calls", "--count", "-o", "counts.json"], command)?;
+        let counts: Value = serde_json::from_slice(&std::fs::read(here.join("counts.json"))?)?;
+        let calls = counts["calls"].as_object().context("no calls")?.iter();
+        // A recording's total has no bytes, and no renames, whose file it does not know.
+        let calls: BTreeMap<&str, i64> = calls
+            .filter(|(name, _)| !name.starts_with("bytes") && !name.starts_with("rename"))
+            .filter_map(|(name, n)| Some((name.as_str(), n.as_i64()?)))
+            .collect();
+        let exact = contract["total"]["exact"].as_table().context("no total")?.iter();
+        let expected: BTreeMap<&str, i64> =
+            exact.filter_map(|(name, n)| Some((name.as_str(), n.as_integer()?))).collect();
+        ensure!(!expected.is_empty() && calls == expected, "{command:?}: ptrace {calls:?}, BPF {expected:?}");
+    }
+    Ok(())
+}
+
+/// A user who may not use BPF has a contract all the same.
+fn ordinary_user_notices_an_added_fsync() -> Result<()> {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    use std::os::unix::process::CommandExt as _;
+    const NOBODY: u32 = 65534;
+    let directory = tempfile::tempdir()?;
+    // The program under test may be below a directory that only root may enter.
+    let program = directory.path().join("fathom");
+    std::fs::copy(fathom(), &program)?;
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))?;
+    let here = directory.path().join("home");
+    std::fs::create_dir(&here)?;
+    std::fs::write(here.join("saves.py"), SAVE_PROGRAM)?;
+    chown(&here, Some(NOBODY), Some(NOBODY))?;
+    let check = |words: &[&str], syncs: &str| -> Result<Output> {
+        let mut check = Command::new(&program);
+        check.arg("check").args(words).args(["--", "/usr/bin/python3", "-B", "saves.py", syncs]);
+        check.current_dir(&here).env("HOME", &here).uid(NOBODY).gid(NOBODY).stdin(Stdio::null());
+        Ok(check.output()?)
+    };
+    let recorded = check(&["record", "--prepare", "rm -rf out"], "1")?;
+    let said = String::from_utf8_lossy(&recorded.stderr).into_owned();
+    let contract = std::fs::read_to_string(here.join("fathom-check.toml")).unwrap_or_default();
+    ensure!(recorded.status.success() && said.contains("counted by ptrace"), "{said}");
+    ensure!(contract.contains("counted_by = \"ptrace\"") && contract.contains("\"fsync file\" = 6"), "{contract}");
+    ensure!(check(&[], "1")?.status.success());
+    let output = check(&["--json"], "2")?;
+    let outcome: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(output.status.code() == Some(1) && outcome["counted_by"] == "ptrace", "{outcome}");
+    ensure!(text(&outcome, "first").contains("+6 fsync file (6 -> 12)"), "{outcome}");
+    Ok(())
 }

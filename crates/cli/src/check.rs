@@ -13,7 +13,8 @@ use std::io::{BufWriter, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use verdicts::check::contract::BPF;
+use verdicts::check::attached_counts::CallCounts;
+use verdicts::check::contract::{BPF, PTRACE};
 use verdicts::check::counted::{Runs, UntracedReason};
 use verdicts::check::{self, Contract};
 
@@ -30,12 +31,18 @@ fn open_archive(path: &Path) -> Result<Archive, Failure> {
     Ok(link::open(path, &Context::silent())?)
 }
 
-/// Prints what is not counted without tracing.
-fn print_blind(why: &UntracedReason) {
-    eprintln!(
-        "fathom: not traced ({why}): only read and write calls and their bytes, of all files and pipes together, are counted; \
-         syncs, statements, kinds of file and device commands are not"
-    );
+/// Prints what is not counted without BPF.
+fn print_blind(why: &UntracedReason, counted_by: &str) {
+    if counted_by == PTRACE {
+        eprintln!(
+            "fathom: counted by ptrace ({why}): calls, syncs and bytes by kind of file, as with BPF; statements and device commands are not"
+        );
+    } else {
+        eprintln!(
+            "fathom: not traced ({why}): only read and write calls and their bytes, of all files and pipes together, are counted; \
+             syncs, statements, kinds of file and device commands are not"
+        );
+    }
 }
 
 fn record(args: &args::CheckRecord) -> Result<ExitCode> {
@@ -43,7 +50,13 @@ fn record(args: &args::CheckRecord) -> Result<ExitCode> {
     progress::end_on_signal(&context);
     let runs = Runs::new(&args.command, args.prepare.as_deref(), &context, &open_archive)?;
     let learned = runs.learn(args.runs, !args.no_trace, &print_blind)?;
-    let contract = Contract::learn(args.command.clone(), args.prepare.clone(), &learned.traced, &learned.untraced);
+    let contract = Contract::learn(
+        args.command.clone(),
+        args.prepare.clone(),
+        learned.counted_by,
+        &learned.traced,
+        &learned.untraced,
+    );
     if let Some(unnoticed) = check::proof::unnoticed_sync(&contract, &learned.traced) {
         bail!(
             "no contract was made: {unnoticed}; make the command repeatable (--prepare 'COMMAND' runs before each run), or check a part of it"
@@ -79,10 +92,12 @@ fn compare(args: &args::Check) -> Result<ExitCode> {
         return Err(Usage("only one result can go to standard output".into()).into());
     }
     let mut outcome = runs.compare(&contract, !args.no_trace, &print_blind)?;
-    if !args.no_lines && outcome.counted_by == BPF && !outcome.passed {
-        if let Some(why) = runs.locate(&mut outcome)? {
-            eprintln!("fathom: the lines that make these calls are not known: {why}");
-        }
+    if !args.no_lines
+        && outcome.counted_by == BPF
+        && !outcome.passed
+        && let Some(why) = runs.locate(&mut outcome)?
+    {
+        eprintln!("fathom: the lines that make these calls are not known: {why}");
     }
     let file = args.file.to_string_lossy();
     if let Some(output) = &args.sarif {
@@ -138,12 +153,22 @@ fn calls(args: &args::CheckCalls) -> Result<ExitCode> {
     let Some((program, arguments)) = args.command.split_first() else { bail!("no command") };
     let mut command = Command::new(program);
     command.args(arguments);
-    let mut out = BufWriter::new(File::create(&args.output)?);
-    let status = capture::located::locate(command, &calls, &mut |call| {
-        serde_json::to_writer(&mut out, &call)?;
-        out.write_all(b"\n")
-    })?;
-    out.flush()?;
+    let status = if args.count {
+        let mut counts = CallCounts::of_command(program);
+        let status = capture::located::attached::count_command(command, &mut |call| {
+            counts.add(attach::seen(call, call.file.as_ref().map(|path| path.to_string_lossy()).as_deref()));
+        })?;
+        std::fs::write(&args.output, serde_json::to_vec(&counts.counts)?)?;
+        status
+    } else {
+        let mut out = BufWriter::new(File::create(&args.output)?);
+        let status = capture::located::locate(command, &calls, &mut |call| {
+            serde_json::to_writer(&mut out, &call)?;
+            out.write_all(b"\n")
+        })?;
+        out.flush()?;
+        status
+    };
     Ok(match (status.code(), status.signal()) {
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         (None, signal) => ExitCode::from(u8::try_from(128 + signal.unwrap_or(0)).unwrap_or(1)),

@@ -1,17 +1,19 @@
-//! Counts the calls of a running process on its files, without root: by ptrace, at each of its system calls.
+//! Counts the calls on files of a command, or of a running process, without root: by ptrace.
 //!
-//! For tests: a process that attaches itself to this one learns how many syncs a piece of it made. Every system call of the process is
-//! stopped twice, which takes it some 10 µs each. When this process ends, the other continues as before.
+//! A running process is for tests: one that attaches itself to this one learns how many syncs a piece of it made. Each of its system calls
+//! stops it twice, which takes some 10 µs. When this process ends, the other continues as before.
 //!
-//! **Uncertain:** reads and writes of mapped memory and through io_uring are not seen. Calls on paths (rename, unlink) are counted, but not by
-//! kind of file.
+//! **Uncertain:** reads and writes of mapped memory and through io_uring are not seen, nor calls on paths but for unlink and rename.
 
-use super::{request, wait_for};
+use super::memory::Stopped;
+use super::{Next, Stop, request, wait_for};
 use crate::kernel::calls::{NO_ARG, call_of_number, file_argument};
 use libc::{c_int, pid_t};
 use model::Call;
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
 
 const TRACE_OPTIONS: c_int = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEFORK
@@ -24,8 +26,9 @@ const TRACE_OPTIONS: c_int = libc::PTRACE_O_TRACESYSGOOD
 pub struct ReturnedCall {
     pub tid: u32,
     pub call: Call,
-    /// The file, if the call is on a descriptor: its path, or what the kernel calls it (`pipe:[5]`).
+    /// The file: its path, or what the kernel calls it (`pipe:[5]`).
     pub file: Option<PathBuf>,
+    pub is_directory: bool,
     /// Its result: bytes, if it reads or writes.
     pub result: i64,
 }
@@ -46,7 +49,7 @@ pub fn count(pid: u32, attached: &mut dyn FnMut(), report: &mut dyn FnMut(&Retur
         request(libc::PTRACE_INTERRUPT, tid, 0)?;
         waiting.push(tid);
     }
-    let mut entered: std::collections::HashMap<pid_t, (Call, Option<PathBuf>)> = Default::default();
+    let mut calls = PendingCalls::default();
     loop {
         let (tid, status) = match wait_for(-1) {
             Ok(found) => found,
@@ -54,7 +57,7 @@ pub fn count(pid: u32, attached: &mut dyn FnMut(), report: &mut dyn FnMut(&Retur
             Err(error) => return Err(error),
         };
         if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
-            entered.remove(&tid);
+            calls.forget(tid);
             if tid == pid as pid_t {
                 return Ok(());
             }
@@ -63,18 +66,7 @@ pub fn count(pid: u32, attached: &mut dyn FnMut(), report: &mut dyn FnMut(&Retur
         let (event, signal) = (status >> 16, libc::WSTOPSIG(status));
         let mut resume = (libc::PTRACE_SYSCALL, 0);
         if event == 0 && signal == libc::SIGTRAP | 0x80 {
-            match stop_of(tid) {
-                Some(SyscallStop::Entry { call, argument }) => {
-                    let file = argument.and_then(|fd| std::fs::read_link(format!("/proc/{tid}/fd/{fd}")).ok());
-                    entered.insert(tid, (call, file));
-                }
-                Some(SyscallStop::Exit { result }) => {
-                    if let Some((call, file)) = entered.remove(&tid) {
-                        report(&ReturnedCall { tid: tid as u32, call, file, result });
-                    }
-                }
-                None => drop(entered.remove(&tid)),
-            }
+            calls.stop(tid).iter().for_each(&mut *report);
         } else if event == libc::PTRACE_EVENT_STOP {
             if [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal) {
                 resume = (libc::PTRACE_LISTEN, 0);
@@ -93,8 +85,92 @@ pub fn count(pid: u32, attached: &mut dyn FnMut(), report: &mut dyn FnMut(&Retur
     }
 }
 
+/// Runs a command to its end, and reports each of its calls on files. Only those stop it.
+///
+/// # Errors
+/// It cannot be started or traced.
+pub fn count_command(command: Command, report: &mut dyn FnMut(&ReturnedCall)) -> io::Result<ExitStatus> {
+    let mut calls = PendingCalls::default();
+    let wanted: Vec<Call> =
+        Call::ALL.iter().copied().filter(|call| !matches!(call, Call::Lseek | Call::Mmap)).collect();
+    super::run(command, &wanted, &mut |_, stop| {
+        match stop {
+            Stop::Entry(tid) => calls.enter(tid),
+            Stop::Exit(tid) => calls.stop(tid).iter().for_each(&mut *report),
+        }
+        Ok(Next::Return)
+    })
+}
+
+/// Calls that have not returned.
+#[derive(Default)]
+struct PendingCalls(HashMap<pid_t, (Call, Option<PathBuf>)>);
+
+impl PendingCalls {
+    fn forget(&mut self, tid: pid_t) {
+        self.0.remove(&tid);
+    }
+
+    /// A thread is stopped at the beginning of a call.
+    fn enter(&mut self, tid: pid_t) {
+        self.0.remove(&tid);
+        let Ok(stopped) = Stopped::read(tid) else { return };
+        let Some(call) = call_of_number(stopped.number) else { return };
+        let argument = file_argument(call, stopped.number).filter(|at| *at != NO_ARG);
+        let file = match argument.and_then(|at| stopped.arguments.get(usize::from(at))) {
+            Some(descriptor) => path_of(tid, *descriptor),
+            None => named_file(&stopped),
+        };
+        self.0.insert(tid, (call, file));
+    }
+
+    /// A thread is stopped at the beginning or the end of a call; returns the call that has ended.
+    fn stop(&mut self, tid: pid_t) -> Option<ReturnedCall> {
+        match stop_of(tid) {
+            Some(SyscallStop::Entry) => self.enter(tid),
+            Some(SyscallStop::Exit { result }) => {
+                let (call, mut file) = self.0.remove(&tid)?;
+                if call == Call::Open {
+                    file = u64::try_from(result).ok().and_then(|descriptor| path_of(tid, descriptor));
+                }
+                let is_directory = file.as_ref().is_some_and(|path| {
+                    std::fs::metadata(format!("/proc/{tid}/root{}", path.to_string_lossy()))
+                        .is_ok_and(|about| about.is_dir())
+                });
+                return Some(ReturnedCall { tid: tid as u32, call, file, is_directory, result });
+            }
+            None => self.forget(tid),
+        }
+        None
+    }
+}
+
+fn path_of(tid: pid_t, descriptor: u64) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{tid}/fd/{}", descriptor as u32)).ok()
+}
+
+/// The file that a call names by a path: those that take it away, and those that rename it.
+fn named_file(stopped: &Stopped) -> Option<PathBuf> {
+    let number = libc::c_long::try_from(stopped.number).ok()?;
+    let (directory, path) = match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_unlink | libc::SYS_rename => (None, 0),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_renameat => (Some(0), 1),
+        libc::SYS_unlinkat | libc::SYS_renameat2 => (Some(0), 1),
+        _ => return None,
+    };
+    let path = PathBuf::from(stopped.c_path(stopped.arguments[path])?);
+    let directory = directory.map(|at: usize| stopped.arguments[at] as u32 as i32);
+    let below = match directory {
+        Some(descriptor) if descriptor >= 0 => format!("/proc/{}/fd/{descriptor}", stopped.pid),
+        _ => format!("/proc/{}/cwd", stopped.pid),
+    };
+    if path.is_absolute() { Some(path) } else { Some(std::fs::read_link(below).ok()?.join(path)) }
+}
+
 enum SyscallStop {
-    Entry { call: Call, argument: Option<u64> },
+    Entry,
     Exit { result: i64 },
 }
 
@@ -115,16 +191,10 @@ fn stop_of(tid: pid_t) -> Option<SyscallStop> {
             info.as_mut_ptr().cast::<libc::c_void>(),
         )
     };
-    if done < 0 {
-        return None;
-    }
-    // op, arch, instruction and stack pointer; then number and arguments, or the result.
+    // What stopped, the architecture, instruction and stack pointer; then the result.
     match info[0] as u8 {
-        INFO_ENTRY => {
-            let call = call_of_number(info[3])?;
-            let argument = file_argument(call, info[3]).filter(|at| *at != NO_ARG);
-            Some(SyscallStop::Entry { call, argument: argument.and_then(|at| info.get(4 + usize::from(at)).copied()) })
-        }
+        _ if done < 0 => None,
+        INFO_ENTRY => Some(SyscallStop::Entry),
         INFO_EXIT => Some(SyscallStop::Exit { result: info[3] as i64 }),
         _ => None,
     }

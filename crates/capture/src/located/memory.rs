@@ -2,8 +2,10 @@
 
 use crate::stacks::raw::Registers;
 use libc::pid_t;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::FileExt as _;
 
 /// Longer strings are cut: they come from the program.
@@ -13,6 +15,8 @@ pub struct Stopped {
     pub pid: pid_t,
     /// The number of the system call.
     pub number: u64,
+    /// Its arguments.
+    pub arguments: [u64; 6],
     pub registers: Registers,
     /// By which the C library knows the thread (`pthread_self`).
     pub thread_pointer: u64,
@@ -22,8 +26,8 @@ pub struct Stopped {
 impl Stopped {
     pub fn read(pid: pid_t) -> io::Result<Self> {
         let memory = File::open(format!("/proc/{pid}/mem"))?;
-        let (number, registers, thread_pointer) = read_registers(pid)?;
-        Ok(Self { pid, number, registers, thread_pointer, memory })
+        let (number, arguments, registers, thread_pointer) = read_registers(pid)?;
+        Ok(Self { pid, number, arguments, registers, thread_pointer, memory })
     }
 
     /// Reads as much of this range as is mapped.
@@ -66,6 +70,13 @@ impl Stopped {
         is_whole.then(|| String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// Reads a path that ends with a zero.
+    pub fn c_path(&self, at: u64) -> Option<OsString> {
+        let bytes = self.bytes(at, STRING_BYTES_MAX as usize);
+        let end = bytes.iter().position(|byte| *byte == 0)?;
+        Some(OsString::from_vec(bytes[..end].to_vec()))
+    }
+
     /// Reads text that ends with a zero.
     pub fn c_text(&self, at: u64) -> Option<String> {
         let bytes = self.bytes(at, 64);
@@ -75,19 +86,21 @@ impl Stopped {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn read_registers(pid: pid_t) -> io::Result<(u64, Registers, u64)> {
+fn read_registers(pid: pid_t) -> io::Result<(u64, [u64; 6], Registers, u64)> {
     let all: libc::user_regs_struct = register_set(pid, libc::NT_PRSTATUS)?;
     let registers = Registers { ip: all.rip, sp: all.rsp, fp: all.rbp, lr: 0 };
-    Ok((all.orig_rax, registers, all.fs_base))
+    let arguments = [all.rdi, all.rsi, all.rdx, all.r10, all.r8, all.r9];
+    Ok((all.orig_rax, arguments, registers, all.fs_base))
 }
 
 #[cfg(target_arch = "aarch64")]
-fn read_registers(pid: pid_t) -> io::Result<(u64, Registers, u64)> {
+fn read_registers(pid: pid_t) -> io::Result<(u64, [u64; 6], Registers, u64)> {
     /// `NT_ARM_TLS` (linux/elf.h).
     const THREAD_POINTER: libc::c_int = 0x401;
     let all: libc::user_regs_struct = register_set(pid, libc::NT_PRSTATUS)?;
     let registers = Registers { ip: all.pc, sp: all.sp, fp: all.regs[29], lr: all.regs[30] };
-    Ok((all.regs[8], registers, register_set::<u64>(pid, THREAD_POINTER).unwrap_or(0)))
+    let arguments = std::array::from_fn(|at| all.regs[at]);
+    Ok((all.regs[8], arguments, registers, register_set::<u64>(pid, THREAD_POINTER).unwrap_or(0)))
 }
 
 fn register_set<T: Copy>(pid: pid_t, set: libc::c_int) -> io::Result<T> {

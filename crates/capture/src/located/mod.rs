@@ -7,7 +7,7 @@
 //! | file | purpose |
 //! |---|---|
 //! | this one | the stops |
-//! | [`attached`] | counts the calls of a running process |
+//! | [`attached`] | counts calls, of a command or of a running process |
 //! | `filter` | the calls at which the kernel stops |
 //! | `memory` | registers and memory of a stopped thread |
 //! | `native` | functions of compiled code, with lines where the file has debugging information |
@@ -39,6 +39,7 @@ const TRACE_OPTIONS: c_int = libc::PTRACE_O_TRACESECCOMP
     | libc::PTRACE_O_TRACEVFORK
     | libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_EXITKILL;
 
 /// Runs a command to its end, and reports each of its calls of these kinds.
@@ -46,10 +47,37 @@ const TRACE_OPTIONS: c_int = libc::PTRACE_O_TRACESECCOMP
 /// # Errors
 /// It cannot be started or traced.
 pub fn locate(
-    mut command: Command,
+    command: Command,
     calls: &[Call],
     report: &mut dyn FnMut(LocatedCall) -> io::Result<()>,
 ) -> io::Result<ExitStatus> {
+    run(command, calls, &mut |tracer, stop| {
+        if let Stop::Entry(pid) = stop
+            && let Some(call) = tracer.located(pid, calls)
+        {
+            report(call)?;
+        }
+        Ok(Next::Continue)
+    })
+}
+
+/// Where a thread is stopped in a call.
+enum Stop {
+    Entry(pid_t),
+    Exit(pid_t),
+}
+
+/// Where it is stopped next.
+enum Next {
+    /// At its next call.
+    Continue,
+    /// When this call returns.
+    Return,
+}
+
+type OnStop<'a> = &'a mut dyn FnMut(&mut Tracer, Stop) -> io::Result<Next>;
+
+fn run(mut command: Command, calls: &[Call], on_stop: OnStop) -> io::Result<ExitStatus> {
     let filter = filter::Filter::new(calls);
     // SAFETY: between fork and exec only system calls are made, with memory prepared before.
     let child = unsafe { command.pre_exec(move || filter.install_traced()).spawn()? };
@@ -69,7 +97,7 @@ pub fn locate(
     request(libc::PTRACE_SETOPTIONS, child, TRACE_OPTIONS as usize)?;
     tracer.known.insert(child);
     request(libc::PTRACE_CONT, child, 0)?;
-    tracer.follow(calls, report)
+    tracer.follow(on_stop)
 }
 
 struct Tracer {
@@ -83,11 +111,7 @@ struct Tracer {
 }
 
 impl Tracer {
-    fn follow(
-        &mut self,
-        calls: &[Call],
-        report: &mut dyn FnMut(LocatedCall) -> io::Result<()>,
-    ) -> io::Result<ExitStatus> {
+    fn follow(&mut self, on_stop: OnStop) -> io::Result<ExitStatus> {
         loop {
             let (pid, status) = wait_for(-1)?;
             if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
@@ -98,27 +122,27 @@ impl Tracer {
                 }
                 continue;
             }
-            let signal = match status >> 16 {
+            let mut resume = (libc::PTRACE_CONT, 0);
+            match status >> 16 {
                 libc::PTRACE_EVENT_SECCOMP => {
-                    if let Some(call) = self.located(pid, calls) {
-                        report(call)?;
+                    if let Next::Return = on_stop(self, Stop::Entry(pid))? {
+                        resume.0 = libc::PTRACE_SYSCALL;
                     }
-                    0
                 }
                 libc::PTRACE_EVENT_EXEC => {
                     let group = self.group_of(pid);
                     self.python.forget(group);
-                    0
                 }
                 0 => match libc::WSTOPSIG(status) {
-                    libc::SIGSTOP if self.known.insert(pid) => 0,
-                    signal => signal,
+                    signal if signal == libc::SIGTRAP | 0x80 => drop(on_stop(self, Stop::Exit(pid))?),
+                    libc::SIGSTOP if self.known.insert(pid) => {}
+                    signal => resume.1 = signal as usize,
                 },
-                _ => 0,
-            };
+                _ => {}
+            }
             self.known.insert(pid);
             // A failure means that it was killed meanwhile, which the next wait tells.
-            let _ = request(libc::PTRACE_CONT, pid, signal as usize);
+            let _ = request(resume.0, pid, resume.1);
         }
     }
 

@@ -17,13 +17,13 @@ use std::io::{BufRead as _, Write as _};
 use std::process::ExitCode;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
-use verdicts::check::attached_counts;
+use verdicts::check::attached_counts::{CallCounts, SeenCall};
 
 /// The version of the lines.
 const VERSION: u32 = 1;
 
 /// Counts by thread.
-type ThreadCounts = BTreeMap<u32, BTreeMap<String, u64>>;
+type ThreadCounts = BTreeMap<u32, CallCounts>;
 
 pub fn run(args: &args::CheckAttach) -> Result<ExitCode> {
     let pid = args.pid;
@@ -45,7 +45,9 @@ pub fn run(args: &args::CheckAttach) -> Result<ExitCode> {
 fn print(counts: &Mutex<ThreadCounts>, tid: Option<u32>) -> Result<()> {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-    for (name, n) in counts.iter().filter(|(of, _)| tid.is_none_or(|tid| tid == **of)).flat_map(|(_, all)| all) {
+    for (name, n) in
+        counts.iter().filter(|(of, _)| tid.is_none_or(|tid| tid == **of)).flat_map(|(_, all)| &all.counts.calls)
+    {
         *sums.entry(name.clone()).or_default() += n;
     }
     println!("{}", json!({ "version": VERSION, "counts": sums }));
@@ -60,8 +62,10 @@ fn attach(pid: u32, counts: &Arc<Mutex<ThreadCounts>>) -> Result<()> {
         let ready = tell.clone();
         let done = attached::count(pid, &mut || drop(ready.send(Ok(()))), &mut |call| {
             let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-            let file = call.file.as_ref().map(|path| path.to_string_lossy());
-            attached_counts::add(counts.entry(call.tid).or_default(), call.call, file.as_deref(), call.result);
+            counts
+                .entry(call.tid)
+                .or_default()
+                .add(seen(call, call.file.as_ref().map(|path| path.to_string_lossy()).as_deref()));
         });
         // After its end there is nothing left to count.
         let _ = tell.send(done);
@@ -72,4 +76,9 @@ fn attach(pid: u32, counts: &Arc<Mutex<ThreadCounts>>) -> Result<()> {
     })?;
     println!("{}", json!({ "version": VERSION, "attached": true }));
     Ok(())
+}
+
+/// A call as the counts take it.
+pub fn seen<'a>(call: &attached::ReturnedCall, file: Option<&'a str>) -> SeenCall<'a> {
+    SeenCall { call: call.call, file, is_directory: call.is_directory, result: call.result }
 }

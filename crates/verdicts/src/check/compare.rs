@@ -1,7 +1,7 @@
 //! Differences between a run and the contract.
 
 use super::because;
-use super::contract::{BPF, Contract, PROC, Section};
+use super::contract::{Contract, PROC, Section};
 use super::count_name::{CountName, EXECUTIONS, FileKind};
 use super::difference::{Difference, OUTCOME_VERSION, Outcome};
 use super::observe::{ObservedRun, SectionCounts};
@@ -187,6 +187,7 @@ const CONFIRMING_RUNS: usize = 3;
 /// That of `next`.
 pub fn check_traced<W, E>(
     contract: &Contract,
+    counted_by: &str,
     mut next: impl FnMut() -> Result<Result<ObservedRun, W>, E>,
 ) -> Result<Result<Outcome, W>, E> {
     let mut all = Vec::new();
@@ -197,7 +198,7 @@ pub fn check_traced<W, E>(
         };
         all.push(differences(contract, &observed));
         // What does not occur every time is not a difference.
-        let so_far = judge(contract, &all, Some(&observed), BPF);
+        let so_far = judge(contract, &all, Some(&observed), counted_by);
         if so_far.passed || all.len() == CONFIRMING_RUNS {
             return Ok(Ok(so_far));
         }

@@ -11,6 +11,8 @@ pub const VERSION: u32 = 1;
 
 /// Counted by tracing.
 pub const BPF: &str = "BPF";
+/// Counted by stopping the program at its calls, without root: no statements, and no commands of the device.
+pub const PTRACE: &str = "ptrace";
 /// Counted by the kernel for each process.
 pub const PROC: &str = "/proc/PID/io";
 
@@ -27,7 +29,7 @@ pub struct Contract {
     pub prepare: Option<String>,
     /// Number of recorded runs.
     pub runs: u64,
-    /// How it was counted: [`BPF`], or [`PROC`] if there is only `proc`.
+    /// How it was counted: [`BPF`], [`PTRACE`], or [`PROC`] if there is only `proc`.
     pub counted_by: String,
     /// Counts of the whole process tree, without tracing.
     #[serde(default, skip_serializing_if = "Section::is_empty")]
@@ -81,7 +83,7 @@ pub enum ContractError {
     #[error("it has version {0}, and this Fathom reads version {VERSION}: record it again")]
     Version(u32),
     /// Counted in an unknown way: nothing would be traced.
-    #[error("counted_by is {0:?}: expected {BPF:?} or {PROC:?}")]
+    #[error("counted_by is {0:?}: expected {BPF:?}, {PTRACE:?} or {PROC:?}")]
     CountedBy(String),
     /// A table of counts that none is compared with.
     #[error("[{0}]: expected exact, varied or device")]
@@ -130,10 +132,11 @@ impl Section {
 }
 
 impl Contract {
-    /// Builds a contract of what runs have in common; of those counted by `/proc` only the counts.
+    /// Builds a contract of what runs have in common; of those counted by `/proc` only the counts. `counted_by` is how the others were.
     pub fn learn(
         command: Vec<String>,
         prepare: Option<String>,
+        counted_by: &str,
         traced: &[ObservedRun],
         untraced: &[SectionCounts],
     ) -> Self {
@@ -150,7 +153,7 @@ impl Contract {
             command,
             prepare,
             runs: traced.len().max(untraced.len()) as u64,
-            counted_by: if traced.is_empty() { PROC } else { BPF }.into(),
+            counted_by: if traced.is_empty() { PROC } else { counted_by }.into(),
             proc: Section::learn(&untraced.iter().map(Some).collect::<Vec<_>>()),
             total: (!traced.is_empty()).then(|| {
                 let totals: Vec<SectionCounts> = traced.iter().map(ObservedRun::total).collect();
@@ -171,7 +174,7 @@ impl Contract {
 
     /// Says whether an added sync would be noticed, as [`super::proof`] shows for a contract that is traced.
     pub fn notices(&self) -> &'static str {
-        if self.counted_by == BPF {
+        if self.counted_by != PROC {
             "would notice one added fsync: yes"
         } else {
             "would notice one added fsync: no, since nothing was traced"
@@ -195,7 +198,7 @@ impl Contract {
 
     /// Refuses what would make every run conform: such a contract was edited by mistake.
     fn checked(self) -> Result<Self, ContractError> {
-        if ![BPF, PROC].contains(&self.counted_by.as_str()) {
+        if ![BPF, PTRACE, PROC].contains(&self.counted_by.as_str()) {
             return Err(ContractError::CountedBy(self.counted_by));
         }
         for section in self.statements.iter().map(|s| &s.counts).chain([&self.proc, &self.program]).chain(&self.total) {

@@ -2,7 +2,7 @@
 //!
 //! Each run is a process: a traced one is `fathom record`, whose archive is read and removed; an untraced one is `fathom workload command`.
 
-use crate::check::contract::BPF;
+use crate::check::contract::{BPF, PROC, PTRACE};
 use crate::check::located::{self, Located};
 use crate::check::{self, Contract, ObservedRun, Outcome, SectionCounts};
 use analysis::Rows;
@@ -77,13 +77,15 @@ impl fmt::Display for UntracedReason {
 }
 
 /// The input for a contract.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LearnedRuns {
     /// Traced runs.
     pub traced: Vec<ObservedRun>,
     /// Runs counted by the kernel alone.
     pub untraced: Vec<SectionCounts>,
-    /// Why there are no traced runs, or no more.
+    /// How the traced ones were counted.
+    pub counted_by: &'static str,
+    /// Why they were not counted by BPF.
     pub untraced_reason: Option<UntracedReason>,
 }
 
@@ -216,50 +218,88 @@ impl<'a> Runs<'a> {
     ///
     /// # Errors
     /// Same as [`Runs::traced`] and [`Runs::untraced`].
-    pub fn learn(&self, runs: u64, trace: bool, report: &dyn Fn(&UntracedReason)) -> Result<LearnedRuns> {
+    pub fn learn(&self, runs: u64, trace: bool, report: &dyn Fn(&UntracedReason, &str)) -> Result<LearnedRuns> {
         self.untraced()?;
         let untraced = (0..runs).map(|_| self.untraced()).collect::<Result<Vec<_>>>()?;
-        let mut learned = LearnedRuns {
-            untraced,
-            untraced_reason: (!trace).then_some(UntracedReason::NotWanted),
-            ..LearnedRuns::default()
-        };
-        while learned.untraced_reason.is_none() && (learned.traced.len() as u64) < runs {
+        let (mut traced, mut reason) = (Vec::new(), (!trace).then_some(UntracedReason::NotWanted));
+        while reason.is_none() && (traced.len() as u64) < runs {
             match self.traced()? {
-                TracedRun::Counted(observed) => learned.traced.push(observed),
-                TracedRun::Impossible(why) => learned.untraced_reason = Some(why),
+                TracedRun::Counted(observed) => traced.push(observed),
+                TracedRun::Impossible(why) => reason = Some(why),
             }
         }
-        learned.untraced_reason.iter().for_each(report);
-        Ok(learned)
+        let mut counted_by = if reason.is_none() { BPF } else { PROC };
+        if let Some(why) = &reason {
+            traced.clear();
+            while trace && (traced.len() as u64) < runs {
+                match self.stopped()? {
+                    TracedRun::Counted(observed) => traced.push(observed),
+                    TracedRun::Impossible(_) => break,
+                }
+            }
+            if !traced.is_empty() {
+                counted_by = PTRACE;
+            }
+            report(why, counted_by);
+        }
+        Ok(LearnedRuns { traced, untraced, counted_by, untraced_reason: reason })
     }
 
     /// Compares runs with the contract, traced if that is requested and possible; `report` gets the reason at once if not.
     ///
     /// # Errors
     /// Same as [`Runs::traced`] and [`Runs::untraced`].
-    pub fn compare(&self, contract: &Contract, trace: bool, report: &dyn Fn(&UntracedReason)) -> Result<Outcome> {
-        let done = match (contract.counted_by == BPF, trace) {
-            (false, _) => Err(UntracedReason::ContractUntraced),
-            (true, false) => Err(UntracedReason::NotWanted),
-            (true, true) => self.compare_traced(contract)?,
+    pub fn compare(&self, contract: &Contract, trace: bool, report: &dyn Fn(&UntracedReason, &str)) -> Result<Outcome> {
+        let done = match contract.counted_by.as_str() {
+            PROC => Err(UntracedReason::ContractUntraced),
+            _ if !trace => Err(UntracedReason::NotWanted),
+            BPF => self.compare_traced(contract, BPF, || self.traced())?,
+            _ => self.compare_traced(contract, PTRACE, || self.stopped())?,
         };
         match done {
             Ok(outcome) => Ok(outcome),
             Err(why) => {
-                report(&why);
+                report(&why, PROC);
                 check::check_untraced(contract, || self.untraced())
             }
         }
     }
 
-    fn compare_traced(&self, contract: &Contract) -> Result<std::result::Result<Outcome, UntracedReason>> {
-        check::check_traced(contract, || {
-            Ok(match self.traced()? {
+    fn compare_traced(
+        &self,
+        contract: &Contract,
+        counted_by: &str,
+        run: impl Fn() -> Result<TracedRun>,
+    ) -> Result<std::result::Result<Outcome, UntracedReason>> {
+        check::check_traced(contract, counted_by, || {
+            Ok(match run()? {
                 TracedRun::Counted(observed) => Ok(observed),
                 TracedRun::Impossible(why) => Err(why),
             })
         })
+    }
+
+    /// Runs the command, stopped at its calls on files: for all users, without statements and the device.
+    ///
+    /// # Errors
+    /// The command fails.
+    pub fn stopped(&self) -> Result<TracedRun> {
+        self.run_prepare()?;
+        let counts = self.directory.path().join("counts.json");
+        let mut command = Command::new(&self.fathom);
+        command.args(["check", "calls", "--count", "-o"]).arg(&counts).arg("--").args(self.command);
+        let done = output(command.stdin(Stdio::null()), self.context, || "starting the command".into())?;
+        let Ok(text) = std::fs::read_to_string(&counts) else {
+            return Ok(TracedRun::Impossible(UntracedReason::Impossible(last_error_line(&done.stderr))));
+        };
+        std::fs::remove_file(&counts).doing("removing counts")?;
+        if !done.status.success() {
+            let how = format!("{}: {}", done.status, last_error_line(&done.stderr));
+            return Err(Error::Command { what: self.shown(), how });
+        }
+        let program = serde_json::from_str(&text);
+        let program = program.map_err(|source| Error::MalformedOutput { what: "`fathom check calls`", source })?;
+        Ok(TracedRun::Counted(ObservedRun { program, ..ObservedRun::default() }))
     }
 
     /// Returns the command, for people.

@@ -14,6 +14,7 @@ use analysis::flaws;
 use analysis::rows::{Index, IoAction, Rows};
 use model::table::Span;
 use model::{Call, Layer, ShapeKind, SpanFlag};
+use serde::{Deserialize, Serialize};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, HashSet};
 pub type Counts = BTreeMap<String, u64>;
 
 /// Counts of a statement, or of everything outside of statements.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SectionCounts {
     /// Counts that depend on the program alone.
     pub calls: Counts,
@@ -109,7 +110,7 @@ pub(super) fn is_own_file(path: &str) -> bool {
 }
 
 /// Ends of the names of sources that an interpreter reads: an edit of the program is no other use of the disk.
-const SOURCE_EXTENSIONS: [&str; 17] =
+pub(super) const SOURCE_EXTENSIONS: [&str; 17] =
     ["py", "pyc", "pyi", "js", "mjs", "cjs", "ts", "rb", "pl", "pm", "sh", "bash", "lua", "php", "tcl", "jl", "awk"];
 
 /// The files that an interpreter reads as its program: named like a source, or executed by the command itself, and never changed.

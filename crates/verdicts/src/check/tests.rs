@@ -32,7 +32,7 @@ fn wal_run() -> ObservedRun {
 }
 
 fn learn_contract(runs: &[ObservedRun]) -> Contract {
-    Contract::learn(vec!["app".into()], None, runs, &[])
+    Contract::learn(vec!["app".into()], None, BPF, runs, &[])
 }
 
 #[test]
@@ -42,6 +42,7 @@ fn a_contract_survives_its_file() {
     let contract = Contract::learn(
         vec!["app".into(), "a b".into()],
         Some("rm x".into()),
+        BPF,
         &[wal_run(), second],
         &[section_counts(&[("read calls", 3)], 0.0)],
     );
@@ -281,7 +282,7 @@ fn reads_without_an_index_are_explained() {
 #[test]
 fn an_untraced_run_is_compared_by_its_own_counts() {
     let untraced = |writes| section_counts(&[("write calls", writes)], 0.0);
-    let contract = Contract::learn(vec!["app".into()], None, &[], &[untraced(5), untraced(5)]);
+    let contract = Contract::learn(vec!["app".into()], None, BPF, &[], &[untraced(5), untraced(5)]);
     assert_eq!(contract.counted_by, PROC);
     assert!(untraced_differences(&contract, &untraced(5)).is_empty());
     assert_eq!(untraced_differences(&contract, &untraced(6))[0].delta(), 1);
