@@ -3,8 +3,7 @@
 //! The counts do not know, so once a difference is certain the command runs again, stopped at each such call (`capture::located`), and is
 //! recorded meanwhile: the recording knows the statement of a call, the stop its stack. Both know the thread and the time.
 //!
-//! **Uncertain:** which of several places is the new one. All are listed, the most frequent first, unless the contract knows the functions
-//! that made such calls before (`at`): then those come first that make more than they did.
+//! **Uncertain:** which of several places is the new one. All are listed, the most frequent first.
 
 use super::count_name::{CountName, EXECUTIONS};
 use super::observe::{is_own_file, observe_calls};
