@@ -1,5 +1,6 @@
 # A program drawn from a grammar, with or without one perturbation. argv: directory, seed, perturbation or "none"; prints the seconds of
-# the drawn part. The same seed draws the same program whatever perturbs it.
+# the drawn part, how many of them its thread waited for a processor, by the kernel's count, and how many of the rest the perturbation took
+# by the program's own clock. The same seed draws the same program whatever perturbs it.
 import os, random, sqlite3, subprocess, sys, threading, time
 
 directory, seed, cause = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -21,6 +22,10 @@ pieces = draw.choice([20, 40, 80])
 milliseconds = 400 // pieces
 side = os.open(os.path.join(directory, "drawn.side"), os.O_CREAT | os.O_RDWR)
 gate = threading.Lock()
+if cause == "cold":
+    cold = os.open(os.path.join(directory, "drawn.cold"), os.O_CREAT | os.O_RDWR)
+    os.pwrite(cold, b"c" * (milliseconds << 19), 0)
+    os.fsync(cold)
 # Who makes the drawn part wait is there before it begins: starting a thread would take time of its own.
 if cause == "pipe":
     (asked, ask), (late, wake) = os.pipe(), os.pipe()
@@ -42,7 +47,30 @@ elif cause == "thread_lock":
     threading.Thread(target=hold, daemon=True).start()
 
 
+schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+
+
+def waited():
+    return int(os.pread(schedstat, 64, 0).split()[1]) / 1e9
+
+
+def now():
+    return time.perf_counter() - waited()
+
+
+taken = 0
+
+
 def perturb():
+    global taken
+    start = now()
+    disturb()
+    if cause != "pragma":
+        taken += now() - start
+    return 1
+
+
+def disturb():
     if cause == "sleep":
         time.sleep(milliseconds / 1000)
     elif cause == "compute":
@@ -53,6 +81,10 @@ def perturb():
         for _ in range(40):
             os.pwrite(side, b"s" * 4096, 0)
             os.fsync(side)
+    elif cause == "cold":
+        os.posix_fadvise(cold, 0, 0, os.POSIX_FADV_DONTNEED)
+        for at in range(0, milliseconds << 19, 1 << 17):
+            os.pread(cold, 1 << 17, at)
     elif cause == "pipe":
         os.write(ask, b"x")
         os.read(late, 1)
@@ -61,7 +93,6 @@ def perturb():
         requests.release()
         gate.acquire()
         gate.release()
-    return 1
 
 
 db.create_function("perturb", 0, perturb)
@@ -71,9 +102,10 @@ if cause == "lock":
         "c.execute('INSERT INTO t (k) VALUES (1)'); print(flush=True); time.sleep(0.5); c.execute('COMMIT')"
     other = subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE)
     other.stdout.readline()
-start = time.perf_counter()
+start, start_waited = time.perf_counter(), waited()
 for i in range(pieces):
     step = draw.choice(["insert", "search", "scan", "update", "write", "compute"])
+    begin = now()
     if step == "insert":
         db.execute("INSERT INTO t (k, v) VALUES (?, ?)", (i, "y" * draw.randrange(300)))
     elif step == "search":
@@ -86,10 +118,14 @@ for i in range(pieces):
         os.pwrite(side, b"w" * 4096, 4096 * draw.randrange(64))
     else:
         sum(range(draw.randrange(20000)))
+    if cause == "pragma" and step in ("insert", "update"):
+        taken += now() - begin
     db.execute("SELECT perturb()").fetchall()
     if cause == "outside":
+        begin = now()
         time.sleep(milliseconds / 1000)
-print("%.6f" % (time.perf_counter() - start), flush=True)
+        taken += now() - begin
+print("%.6f %.6f %.6f" % (time.perf_counter() - start, waited() - start_waited, taken), flush=True)
 if other:
     other.wait()
 os._exit(0)

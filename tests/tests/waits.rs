@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("syncs_of_program_without_sqlite_are_counted", needs(), syncs_of_program_without_sqlite_are_counted),
         ("every_wait_in_every_operation_is_waiting", needs().and_then(|()| installed("chrt")), account::of_all_pairs),
-        ("time_before_marks_are_mapped_is_not_cpu_time", needs(), account::before_marks_are_mapped),
+        ("sleep_before_marks_are_mapped_is_known", needs(), account::before_marks_are_mapped),
         ("waiter_for_wal_names_its_holder", needs(), two_writers),
         ("pipe_futex_and_flock_waits_name_their_ends", needs(), pipe_futex_and_flock_waits_name_their_ends),
         ("calls_on_files_add_up_and_syncs_wait", needs(), files::add_up),

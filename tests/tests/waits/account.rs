@@ -58,7 +58,7 @@ pub fn of_all_pairs() -> Result<()> {
     Ok(())
 }
 
-/// A program that maps the memory for its marks only when it has something to mark: what it did before is not known.
+/// A program that maps the memory for its marks only when it has something to mark.
 const LATE_MARKS_PROGRAM: &str = r#"
 import mmap, os, struct, time
 now = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -72,7 +72,7 @@ struct.pack_into("<Q", area, 24, 1)
 struct.pack_into("<QQIIQ32s", area, 64, begin, end, os.getpid(), os.getpid(), 1, b"late")
 "#;
 
-/// Time is CPU time only where a sleep would have been recorded.
+/// Sleeps of a recorded thread are known from its begin on, before anything says that they will matter.
 pub fn before_marks_are_mapped() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let archive = record(directory.path(), &[], &["python3", "-c", LATE_MARKS_PROGRAM])?;
@@ -80,8 +80,12 @@ pub fn before_marks_are_mapped() -> Result<()> {
     let mark = &shown.operations[..];
     ensure!(mark.len() == 1, "{mark:?}");
     let slices = shown.slices.get(&row_number(&mark[0], "id")?).context("no slices")?;
-    let outside: Vec<_> = slices.iter().filter(|s| s["layer"] == "App" && s["reason"] == "cpu").collect();
-    ensure!(outside.is_empty() && slices.iter().any(|s| s["reason"] == "other"), "{slices:?}");
+    let ns = |is_wanted: &dyn Fn(&BTreeMap<String, String>) -> bool| -> Result<u64> {
+        let wanted = slices.iter().filter(|slice| is_wanted(slice));
+        wanted.map(|s| Ok(row_number(s, "end_ns")? - row_number(s, "start_ns")?)).sum()
+    };
+    let (slept, whole) = (ns(&|s| s["wait"] == "timer")?, ns(&|s| s["reason"] != "run queue")?);
+    ensure!(2 * slept > whole, "{slices:?}");
     Ok(())
 }
 
