@@ -134,7 +134,9 @@ impl Tracer {
                     self.python.forget(group);
                 }
                 0 => match libc::WSTOPSIG(status) {
-                    signal if signal == libc::SIGTRAP | 0x80 => drop(on_stop(self, Stop::Exit(pid))?),
+                    signal if signal == libc::SIGTRAP | 0x80 => {
+                        on_stop(self, Stop::Exit(pid))?;
+                    }
                     libc::SIGSTOP if self.known.insert(pid) => {}
                     signal => resume.1 = signal as usize,
                 },
