@@ -222,7 +222,7 @@ impl Oracle {
                         1 => {
                             oracle.last += 1;
                             oracle.may.entry(place).or_default().push(oracle.last);
-                            let fua = oracle.last % 16 == 0;
+                            let fua = oracle.last.is_multiple_of(16);
                             client.ask(Verb::Write, fua, place, offset, length, &Self::content(place, oracle.last));
                         }
                         _ => client.ask(Verb::Flush, false, place, 0, 0, &[]),
@@ -379,7 +379,10 @@ fn two_nodes_go_on_with_one_and_know_which() -> Result<()> {
 fn without_a_majority_the_needed_nodes_are_named() -> Result<()> {
     let mut mirror = Mirror::new(&["16M", "16M", "16M"], &["--node-timeout", "2s", "--wait", "1s"])?;
     let mut oracle = Oracle::new(4, disk_bytes(&mirror)?);
-    under_load(&mut oracle, &mut mirror, false, |_| Ok(pause(0.5)))?;
+    under_load(&mut oracle, &mut mirror, false, |_| {
+        pause(0.5);
+        Ok(())
+    })?;
     mirror.kill_node(0)?;
     mirror.kill_node(2)?;
     let mut client = mirror.client()?;
@@ -442,7 +445,10 @@ fn find(store: &Path, content: &[u8]) -> Result<u64> {
 fn damaged_copy_is_mended_from_another() -> Result<()> {
     let mut mirror = Mirror::new(&["16M", "16M"], &[])?;
     let mut oracle = Oracle::new(6, disk_bytes(&mirror)?);
-    under_load(&mut oracle, &mut mirror, false, |_| Ok(pause(1.0)))?;
+    under_load(&mut oracle, &mut mirror, false, |_| {
+        pause(1.0);
+        Ok(())
+    })?;
     mirror.client()?.now(Verb::Flush, 0, 0, &[])?;
     let written: Vec<(u64, u64)> =
         oracle.may.iter().filter(|(_, may)| may[0] != 0).map(|(place, may)| (*place, may[0])).collect();
@@ -492,7 +498,10 @@ fn slow_flushes_of_a_node_hold_up_nobody() -> Result<()> {
     let stores = vec![directory.path().join("store0"), directory.path().join("store1"), disk.path().join("store2")];
     let mut mirror = Mirror::with_stores(directory, stores, &["32M", "32M", "32M"], &[])?;
     let mut oracle = Oracle::new(7, disk_bytes(&mirror)?);
-    under_load(&mut oracle, &mut mirror, false, |_| Ok(pause(0.5)))?;
+    under_load(&mut oracle, &mut mirror, false, |_| {
+        pause(0.5);
+        Ok(())
+    })?;
     mirror.wait_until_whole()?;
     let limit = UndoGuard::throttle(disk.device(), 512 << 10)?;
     under_load(&mut oracle, &mut mirror, false, |mirror| {
@@ -511,7 +520,10 @@ fn slow_flushes_of_a_node_hold_up_nobody() -> Result<()> {
 fn improper_members_are_refused() -> Result<()> {
     let mut mirror = Mirror::new(&["16M", "16M", "16M"], &["--wait", "1s"])?;
     let mut oracle = Oracle::new(8, disk_bytes(&mirror)?);
-    under_load(&mut oracle, &mut mirror, false, |_| Ok(pause(0.3)))?;
+    under_load(&mut oracle, &mut mirror, false, |_| {
+        pause(0.3);
+        Ok(())
+    })?;
     mirror.coordinator.take().context("no coordinator")?.end()?;
     let store = |name: &str, size: &str| -> Result<(Server, String)> {
         let path = mirror.directory.path().join(name).display().to_string();
