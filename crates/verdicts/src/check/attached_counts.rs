@@ -2,7 +2,7 @@
 //!
 //! **What differs from a recording's counts.** There are no statements and no commands of the device. A file's kind follows from its name
 //! alone, so that a database is one only if it is named like one. A source that the program changes after it has read it is left out. What is
-//! read and written through io_uring is not seen.
+//! read and written through io_uring is not seen, nor directories that are made. A recording does not know the file of a rename.
 
 use super::count_name::{CountName, FileKind};
 use super::observe::{SOURCE_EXTENSIONS, SectionCounts, is_own_file};

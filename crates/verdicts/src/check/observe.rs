@@ -283,11 +283,12 @@ fn count_calls(index: &Index, repeated: &RepeatedShapes, found: &mut ObservedRun
         if path.is_some_and(|path| sources.contain(span.file, path)) {
             continue;
         }
-        let everything = matches!(call, Call::Sync | Call::IoUringEnter);
+        // Not recorded for all calls is whose file a change is: `rename` outside ext4's events. It counts all the same.
+        let is_of_no_file = matches!(call, Call::Sync | Call::IoUringEnter) || (call.changes() && span.file.is_none());
         let changes = call.changes() || span.file.is_some_and(|file| opened.contains(&file)) || path.is_none();
         let file = match file_kind(kind, path) {
             Some(file) if changes || kind != FileRole::Of(FileClass::Other) => Some(file),
-            _ if everything => None,
+            _ if is_of_no_file => None,
             _ => continue,
         };
         let name = CountName::Call(call, file).to_string();
