@@ -545,7 +545,7 @@ mod tests {
         let mut seen = [Vec::new(), Vec::new()];
         each(&Cli::command(), "", &mut seen);
         seen[0].sort_unstable();
-        let stdout = ["check record", "diff", "export", "fleet report", "papers", "report", "sql"];
+        let stdout = ["check calls", "check record", "diff", "export", "fleet report", "papers", "report", "sql"];
         assert_eq!(seen[0], stdout, "a new -o: use destination::write_text or destination::directory_parser");
         assert!(seen[1].len() >= 12, "{:?}", seen[1]);
     }

@@ -8,8 +8,6 @@ use archive::Archive;
 use archive::table_maker::Failure;
 use model::text::ShownPath as _;
 use model::{Call, Context, counted};
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -158,15 +156,16 @@ fn calls(args: &args::CheckCalls) -> Result<ExitCode> {
         let status = capture::located::attached::count_command(command, &mut |call| {
             counts.add(attach::seen(call, call.file.as_ref().map(|path| path.to_string_lossy()).as_deref()));
         })?;
-        std::fs::write(&args.output, serde_json::to_vec(&counts.counts)?)?;
+        destination::write_text(&args.output, &serde_json::to_string(&counts.counts)?)?;
         status
     } else {
-        let mut out = BufWriter::new(File::create(&args.output)?);
-        let status = capture::located::locate(command, &calls, &mut |call| {
-            serde_json::to_writer(&mut out, &call)?;
-            out.write_all(b"\n")
+        let written = destination::write(&args.output, |out| {
+            capture::located::locate(command, &calls, &mut |call| {
+                serde_json::to_writer(&mut *out, &call)?;
+                out.write_all(b"\n")
+            })
         })?;
-        out.flush()?;
+        let Some(status) = written else { return Ok(ExitCode::SUCCESS) };
         status
     };
     Ok(match (status.code(), status.signal()) {
