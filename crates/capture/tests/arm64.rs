@@ -107,9 +107,14 @@ fn build_piece(first: u32, second: u32, offset: u64, flags: u64) -> Option<Vec<u
     let recipe = recipe(&code, offset, &[], false).ok()?;
     let function = Function { address: offset, role: Role::Syscall, recipe };
     let library = Library { functions: vec![function], ..Library::default() };
-    // As in the plan, after its header and the library's.
+    // As in the plan, after its header and the library's (layout.h).
+    const HEADER_BYTES: usize = 40;
+    const LIBRARY_HEADER_BYTES: usize = 80;
+    const FUNCTION_BYTES: usize = 136;
     let plan = Plan { libraries: vec![library], ..Plan::default() }.to_bytes();
-    Some([&code[..], &flags.to_le_bytes(), &plan[40 + 32..40 + 32 + 136]].concat())
+    assert_eq!((plan.len() - HEADER_BYTES) % (LIBRARY_HEADER_BYTES + 12 * FUNCTION_BYTES), 0, "the layout has changed");
+    let function = &plan[HEADER_BYTES + LIBRARY_HEADER_BYTES..][..FUNCTION_BYTES];
+    Some([&code[..], &flags.to_le_bytes(), function].concat())
 }
 
 /// Instructions whose meaning depends on their address, in forms that compilers rarely put second.
