@@ -823,7 +823,11 @@ fn record_jdbc(driver: &str) -> Result<serde_json::Value> {
 fn old_driver() -> Result<()> {
     let summary = record_jdbc(OLD_DRIVER_JAR)?;
     let insert = shape_of(&summary, "INSERT")?;
-    assert_near("INSERTs", number(insert, "/count")?, 12.0)?;
+    // Beside other programs the probes may come later than the program waits for them: that is said then.
+    let seen = number(insert, "/count")?;
+    let probes = summary["coverage"].as_array().context("coverage[]")?;
+    let is_told = probes.iter().any(|probe| probe["absence"] == "found late");
+    ensure!(seen == 12.0 || (seen < 12.0 && is_told), "{seen} of 12 INSERTs: {probes:?}");
     ensure!(number(insert, "/per_operation/fsyncs")? >= 1.0, "{insert}");
     ensure!(number(insert, "/per_operation/filesystem_writes/database/count")? >= 1.0, "{insert}");
     Ok(())
