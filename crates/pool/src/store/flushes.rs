@@ -84,6 +84,24 @@ mod tests {
         });
     }
 
+    /// Those that wait while one fails sync by themselves: what it did not make durable may be theirs.
+    #[test]
+    fn flush_that_failed_is_shared_by_nobody() {
+        let flushes = Flushes::default();
+        std::thread::scope(|scope| {
+            let mut waiting = Vec::new();
+            flushes.run_exclusively(|| {
+                let fails = || scope.spawn(|| flushes.flush(|| Err(Status::Io)));
+                waiting = (0..4).map(|_| fails()).collect();
+                // A fixed wait: until all of them have come; whoever comes later shares nothing in any case.
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            });
+            for flush in waiting {
+                assert_eq!(flush.join().expect("a flush"), Err(Status::Io));
+            }
+        });
+    }
+
     #[test]
     fn flushes_fail_after_a_loss_until_reset() {
         let flushes = Flushes::default();
