@@ -62,6 +62,7 @@ fn section_differences(statement: Option<&str>, expected: &Section, found: &Sect
             example: found.examples.get(what).cloned(),
             executions: statement.and_then(|_| found.calls.get(EXECUTIONS).copied()),
             places: Vec::new(),
+            calls_elsewhere: 0,
             weight: 0.0,
         };
         one.weight = one.delta().unsigned_abs() as f64 * count_weight(what);

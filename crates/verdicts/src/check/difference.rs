@@ -28,6 +28,8 @@ pub struct Difference {
     pub executions: Option<u64>,
     /// The lines of the program that make such calls, the most frequent first; empty if they are not known.
     pub places: Vec<Place>,
+    /// How many such calls were made elsewhere in the run that looked for them: at a place that is not known, or not listed.
+    pub calls_elsewhere: u64,
     /// Its estimated cost; the largest first.
     #[serde(skip)]
     pub(super) weight: f64,
@@ -74,7 +76,7 @@ impl Outcome {
     /// Adds the lines of the program.
     pub fn locate(&mut self, located: &Located) {
         for one in &mut self.differences {
-            one.places = located.places(one.statement.as_deref(), one.total, &one.what);
+            (one.places, one.calls_elsewhere) = located.places(one.statement.as_deref(), one.total, &one.what);
         }
     }
 }

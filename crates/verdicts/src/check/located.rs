@@ -47,15 +47,17 @@ impl Located {
         observe_calls(rows, &mut |made| {
             let of_thread = stops.get(&(made.span.tid, &*made.span.kind));
             // The stop comes right before the call, and each call has its own.
-            let Some((_, stop)) = of_thread.and_then(|of| of.range(..=made.span.start_ns).next_back()) else { return };
+            let stop = of_thread.and_then(|of| of.range(..=made.span.start_ns).next_back());
+            let frames = stop.map_or(Vec::new(), |(_, stop)| stop.frames.clone());
             let key = (made.statement.map(str::to_owned), made.name.to_string());
-            *all.0.entry(key).or_default().entry(stop.frames.clone()).or_default() += 1;
+            *all.0.entry(key).or_default().entry(frames).or_default() += 1;
         });
         all
     }
 
-    /// Returns the places of the calls that a count is of, the most frequent first.
-    pub fn places(&self, statement: Option<&str>, is_total: bool, what: &str) -> Vec<Place> {
+    /// Returns the places of the calls that a count is of, the most frequent first, and the number of such calls made elsewhere: at a place
+    /// that is not known, or not listed.
+    pub fn places(&self, statement: Option<&str>, is_total: bool, what: &str) -> (Vec<Place>, u64) {
         let of_statement = |found: &Option<String>| {
             is_total
                 || found.as_deref() == statement
@@ -63,10 +65,13 @@ impl Located {
                     temporary::is_merged(wanted) && temporary::merged_name(found).as_deref() == Some(wanted)
                 })
         };
-        let mut places: Vec<Place> = Vec::new();
+        let (mut places, mut elsewhere): (Vec<Place>, u64) = (Vec::new(), 0);
         let of_count = self.0.iter().filter(|((found, name), _)| of_statement(found) && concerns(what, name));
         for (frames, calls) in of_count.flat_map(|(_, stacks)| stacks) {
-            let Some(place) = place(frames, *calls) else { continue };
+            let Some(place) = place(frames, *calls) else {
+                elsewhere += calls;
+                continue;
+            };
             match places
                 .iter_mut()
                 .find(|p| (&p.function, &p.file, p.line) == (&place.function, &place.file, place.line))
@@ -76,8 +81,9 @@ impl Located {
             }
         }
         places.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| (&a.file, a.line).cmp(&(&b.file, b.line))));
+        elsewhere += places.iter().skip(PLACES_MAX).map(|place| place.calls).sum::<u64>();
         places.truncate(PLACES_MAX);
-        places
+        (places, elsewhere)
     }
 }
 
@@ -164,6 +170,21 @@ mod tests {
         assert_eq!(found.stack[1], "Order.save (models.py:88)");
         assert_eq!(place(&frames[..1], 1), None);
         assert_eq!(place(&[], 1), None);
+    }
+
+    #[test]
+    fn calls_at_places_and_elsewhere_add_up() {
+        let here = std::env::current_dir().unwrap();
+        let own = here.join("models.py").to_string_lossy().into_owned();
+        let mut located = Located::default();
+        let stacks = located.0.entry((None, "fsync file".into())).or_default();
+        for line in 1..=8 {
+            stacks.insert(vec![frame("f", &own, line)], u64::from(line));
+        }
+        stacks.insert(Vec::new(), 100);
+        let (places, elsewhere) = located.places(None, true, "fsync file");
+        let lines: Vec<_> = places.iter().filter_map(|place| place.line).collect();
+        assert_eq!((lines, elsewhere), (vec![8, 7, 6, 5, 4], 100 + 1 + 2 + 3));
     }
 
     #[test]

@@ -75,6 +75,10 @@ pub fn text(outcome: &Outcome) -> String {
     for place in outcome.differences.iter().take(1).flat_map(|d| &d.places) {
         let _ = writeln!(out, "  at {}, {}", shown(&shown_place(place)), counted(place.calls as usize, "call"));
     }
+    if let Some(first) = outcome.differences.first().filter(|first| first.calls_elsewhere > 0) {
+        let which = if first.places.is_empty() { "at an unknown place" } else { "elsewhere" };
+        let _ = writeln!(out, "  {which}, {}", counted(first.calls_elsewhere as usize, "call"));
+    }
     let mut last = None;
     for one in outcome.differences.iter().skip(1).take(DIFFERENCES_SHOWN_MAX) {
         if last != Some(whose(one)) {
