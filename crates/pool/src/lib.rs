@@ -39,3 +39,4 @@ pub mod store;
 pub mod tuner;
 pub mod unique_name;
 pub mod volume;
+mod zeroes;

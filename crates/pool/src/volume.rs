@@ -10,6 +10,7 @@ use crate::patience::LoadMonitor;
 use crate::protocol::{Claim, ClaimExtensions, Loss, LossId, StorePosition};
 use crate::shm::MemoryOffer;
 use crate::store::check_belongs;
+use crate::zeroes::Zeroes;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{FutureExt as _, LocalBoxFuture, Shared, join_all, try_join_all};
 use nbd::buffer::{Buffer, LARGE_BYTES};
@@ -164,8 +165,7 @@ pub struct Volume {
     links: Rc<Vec<NodeLink>>,
     /// The flush that was requested last.
     last_flush: RefCell<Option<SharedFlush>>,
-    /// The zeroes of one write, shared by all callers.
-    zeroes: Bytes,
+    zeroes: Zeroes,
     report: Rc<dyn Fn(String)>,
     /// Why the last flush failed, if it did.
     flush_failure: RefCell<Option<String>>,
@@ -295,7 +295,6 @@ impl Volume {
         if degraded > 0 {
             description += &format!(", degraded: read-only, {degraded} missing");
         }
-        let zeroes = Bytes::from(vec![0; DATA_BYTES_MAX]);
         let info = Info { description, read_only: degraded > 0, ..Info::disk(layout.size_bytes()) };
         let (unflushed, reported_loss, last_flush) = (RefCell::default(), Cell::new(None), RefCell::default());
         let patience = Rc::new(LoadMonitor::default());
@@ -306,7 +305,7 @@ impl Volume {
             layout,
             links: Rc::new(links),
             last_flush,
-            zeroes,
+            zeroes: Zeroes::new(),
             report,
             flush_failure: unflushed,
             pace,
@@ -758,12 +757,6 @@ impl Export for Volume {
         if !allocate {
             return self.trim(offset, length, durable).await;
         }
-        let mut done = 0;
-        while done < length {
-            let now = (length - done).min(DATA_BYTES_MAX as u32);
-            self.write(offset + u64::from(done), self.zeroes.slice(..now as usize), durable).await?;
-            done += now;
-        }
-        Ok(())
+        self.zeroes.write_to(self, offset, length, durable).await
     }
 }

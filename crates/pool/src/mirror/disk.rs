@@ -10,6 +10,7 @@ use super::{MirrorError, Mirroring};
 use crate::connect::Connect;
 use crate::frame::{DATA_BYTES_MAX, Operation, Status, Stretch};
 use crate::link::{Control, Failure, Health, NodeLink, Options};
+use crate::zeroes::Zeroes;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::try_join_all;
 use nbd::{Error, Export, Extent, Info};
@@ -53,7 +54,7 @@ struct Inner {
     answers: RefCell<HashMap<Token, Result<Bytes, Failure>>>,
     last_request: Cell<RequestId>,
     begin: Instant,
-    zeroes: Bytes,
+    zeroes: Zeroes,
     fenced: RefCell<Option<String>>,
     report: Rc<dyn Fn(String)>,
 }
@@ -124,7 +125,7 @@ impl MirrorDisk {
             answers: RefCell::default(),
             last_request: Cell::new(0),
             begin: Instant::now(),
-            zeroes: Bytes::from(vec![0; DATA_BYTES_MAX]),
+            zeroes: Zeroes::new(),
             fenced: RefCell::default(),
             report,
         });
@@ -473,13 +474,7 @@ impl Export for MirrorDisk {
         if !allocate {
             return self.trim(offset, length, durable).await;
         }
-        let mut done = 0;
-        while done < length {
-            let now = (length - done).min(DATA_BYTES_MAX as u32);
-            self.write(offset + u64::from(done), self.inner.zeroes.slice(..now as usize), durable).await?;
-            done += now;
-        }
-        Ok(())
+        self.inner.zeroes.write_to(self, offset, length, durable).await
     }
 
     async fn extents(&self, offset: u64, length: u32) -> Result<Vec<Extent>, Error> {

@@ -10,7 +10,7 @@ use crate::hello::{Hello, Welcome};
 use crate::link::{Control, Failure, JoinError, NodeLink, Options, Pace, greet};
 use crate::protocol::{Claim, ClaimExtensions, Loss, LossId, MirrorPosition, StorePosition};
 use crate::store::check_belongs;
-use crate::volume::assembly::greet_all;
+use crate::volume::assembly::{ASSEMBLY_RETRY_PAUSE, greet_all};
 use crate::volume::coordinator_name;
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -159,14 +159,18 @@ pub(super) async fn join(
     control: &Control,
     report: Rc<dyn Fn(String)>,
 ) -> Result<(Claims, Machine, Vec<JoinedNode>), MirrorError> {
-    let begin = Instant::now();
+    let (begin, mut told) = (Instant::now(), String::new());
     loop {
         let left = options.wait.saturating_sub(begin.elapsed());
         let once = try_join(connect, addresses, pool, mirroring, options, control, report.clone()).await;
         match once {
             Err(MirrorError::Needs(nodes)) if !left.is_zero() => {
-                report(format!("waiting for nodes, for up to {} s: {}", left.as_secs(), nodes.join(", ")));
-                tokio::time::sleep(Duration::from_millis(500)).await;
+                let missing = nodes.join(", ");
+                if missing != told {
+                    report(format!("waiting for nodes, for up to {:.0} s: {missing}", left.as_secs_f64().ceil()));
+                    told = missing;
+                }
+                tokio::time::sleep(ASSEMBLY_RETRY_PAUSE).await;
             }
             done => return done,
         }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The pause between two attempts to reach a node.
-const ASSEMBLY_RETRY_PAUSE: Duration = Duration::from_millis(250);
+pub(crate) const ASSEMBLY_RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// How often the nodes that are waited for are reported.
 const PROGRESS_LINE_INTERVAL: Duration = Duration::from_secs(10);
 
